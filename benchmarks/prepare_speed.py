@@ -174,8 +174,7 @@ def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.
     """Makes a shard of all documents in this process, reading them included, after one as warm-up."""
     from tfbert.config.data import DataConfig
     from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
-    from tfbert.corpus.manifest import ENTRIES
-    from tfbert.corpus.recipe import Recipe
+    from tfbert.corpus.manifest import ENTRIES, Recipe
     from tfbert.corpus.shards import Job, build_shard, shares_of
     from tfbert.corpus.sources import open_source
     from tfbert.measure.cpu_time import CpuTime
@@ -206,7 +205,7 @@ def statistics_of(path: pathlib.Path) -> dict[str, float]:
     """Statistics of what the algorithm decides, counted from records."""
     import numpy as np
 
-    from tfbert.corpus.record_files import open_records
+    from tfbert.corpus.records import open_records
 
     records = open_records([str(path)])
     width = records.schema.max_seq_length

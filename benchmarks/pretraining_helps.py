@@ -228,7 +228,7 @@ def baselines(records: pathlib.Path, args: argparse.Namespace) -> dict[str, floa
     import numpy as np
 
     from tfbert.config.pretraining import PretrainingConfig
-    from tfbert.corpus.record_files import open_records
+    from tfbert.corpus.records import open_records
     from tfbert.tasks.masked.pretraining import Pretraining
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import read_vocab_file

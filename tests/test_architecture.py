@@ -97,25 +97,25 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 862,
-    "bert": 842,
+    "batches": 823,
+    "bert": 889,
     "commandline": 592,
     "config": 1679,
-    "corpus": 2567,
-    "data": 1943,
-    "devices": 1129,
-    "doors": 543,
+    "corpus": 2334,
+    "data": 1961,
+    "devices": 1117,
+    "doors": 494,
     "launch": 376,
-    "measure": 212,
-    "model": 1822,
-    "modes": 1511,
-    "output": 867,
-    "python": 505,
-    "report": 1216,
+    "measure": 207,
+    "model": 1773,
+    "modes": 1494,
+    "output": 864,
+    "python": 507,
+    "report": 1152,
     "step": 3202,
-    "tasks": 9463,
-    "tokens": 744,
-    "train": 1804,
+    "tasks": 9170,
+    "tokens": 797,
+    "train": 1826,
 }
 
 
@@ -247,9 +247,8 @@ def test_config_needs_the_standard_library_only():
 @pytest.mark.parametrize(
     "name, others",
     [
-        ("plan", {("errors",)}),
+        ("plan", {("data", "permutation"), ("errors",)}),
         ("packing", {("batches", "plan")}),
-        ("pools", {("batches", "plan"), ("data", "permutation")}),
     ],
 )
 def test_plans_are_pure_numpy(name, others):
@@ -273,30 +272,33 @@ def test_flags_are_read_in_the_command_only():
     assert users <= {"commandline"}
 
 
-KERAS_3 = (("tfbert", "step", "keras3"), ("tfbert", "bert"))
-"""The folders for models of Keras 3."""
+TF_KERAS = ("tfbert", "step", "tf_keras")
+"""The folder for models of tf_keras, an extra."""
 
 
-def test_keras_is_tf_keras_elsewhere():
-    """`tf.keras` and `keras` are Keras 3 where TF_USE_LEGACY_KERAS is not set."""
+def test_tf_keras_is_in_its_folder_alone():
+    """`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS is set."""
     for path in MODULES:
         for node in ast.walk(tree_of(path)):
-            is_tf_keras = isinstance(node, ast.Attribute) and node.attr == "keras" and ast.unparse(node.value) == "tf"
-            assert not is_tf_keras, f"{path}:{node.lineno}"
-        if not any(path.parts[: len(folder)] == folder for folder in KERAS_3):
-            assert "keras" not in {module.split(".")[0] for module, _ in imports(path)}, path
+            is_either = isinstance(node, ast.Attribute) and node.attr == "keras" and ast.unparse(node.value) == "tf"
+            assert not is_either, f"{path}:{node.lineno}"
+        used = {module.split(".")[0] for module, _ in imports(path)}
+        if path.parts[:3] == TF_KERAS:
+            assert "keras" not in used, path
+        else:
+            assert not used & {"tf_keras", "transformers"}, path
+            assert not [other for other in own_imports(path) if other[:2] == TF_KERAS[1:]], path
 
 
 @pytest.mark.parametrize(
     "start, other",
     [
-        ("step/keras3/finetuner", "tf_keras"),
-        ("bert/auto", "tf_keras"),
+        ("step/keras3/finetuner", "transformers"),
         ("bert/auto", "transformers"),
-        ("step/finetuner", "keras"),
+        ("step/tf_keras/finetuner", "keras"),
     ],
 )
-def test_who_uses_one_keras_does_not_wait_for_the_other(start, other):
+def test_who_uses_one_library_does_not_wait_for_another(start, other):
     """Followed from module to module; what stands in a function is imported when it is called."""
     found, left = set(), [pathlib.Path("tfbert", f"{start}.py")]
     while left:
@@ -308,7 +310,7 @@ def test_who_uses_one_keras_does_not_wait_for_the_other(start, other):
         assert other not in {name.split(".")[0] for name in names}, path
         inner = [pathlib.Path("tfbert", *parts).with_suffix(".py") for parts in own_imports(path)]
         left += [each for each in inner if each in LIBRARY and each not in found]
-    assert len(found) > 10
+    assert len(found) > 9
 
 
 def test_no_public_name_is_that_of_a_module():

@@ -188,7 +188,7 @@ def test_flag_files_are_expanded_in_their_places(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text, message", [(b"--flagfile=mine", "must not include itself"), (b"\xff\xfe", "readable text.*not UTF-8")]
+    "text, message", [(b"--flagfile=mine", "must not include itself"), (b"\xff\xfe", "file of text.*not UTF-8")]
 )
 def test_a_flag_file_that_cannot_be_used_is_refused(text, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -9,15 +9,14 @@ from tests.support.records import CLS, MASK, PAD, SEP, VOCAB_SIZE, some_records,
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import distribute_batches, make_dataset
-from tfbert.batches.plan import FILL
-from tfbert.batches.pools import plan_pools
+from tfbert.batches.plan import FILL, plan_pools
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.masking import Masking
-from tfbert.corpus.record_files import open_records
+from tfbert.corpus.records import open_records
 from tfbert.errors import RunError, UsageError
 
 COUNT, WIDTH = 45, 64
@@ -306,7 +305,7 @@ def test_packing_is_refused_where_there_is_too_much_to_plan(files, monkeypatch):
     batches = training_batches(config, examples.lengths, schedule, num_replicas=1)
     assert sum(map(len, batches.plans())) == schedule.total_steps and batches.shape.num_parts == 2
     assert {plan.epoch for plan in batches.plans()} == {0, 1}
-    monkeypatch.setattr("tfbert.batches.batching._MOST_PACKED", 89)
+    monkeypatch.setattr("tfbert.batches.schedule._MOST_PACKED", 89)
     with pytest.raises(UsageError, match="batching='packed' with 45 records and 2 epochs"):
         training_batches(config, examples.lengths, schedule, num_replicas=1)
 

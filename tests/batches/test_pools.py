@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tfbert.batches.plan import FILL, GROUP_BATCHES, batch_rows, batches_of_a_pool
-from tfbert.batches.pools import plan_pool, plan_pools
+from tfbert.batches.plan import FILL, GROUP_BATCHES, batch_rows, batches_of_a_pool, plan_pool, plan_pools
 from tfbert.data.permutation import permuted
 
 WIDTHS = np.arange(1, 65)

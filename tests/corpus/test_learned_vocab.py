@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from tfbert.corpus.built_in import BuiltInCorpus
-from tfbert.corpus.learned_vocab import learn_vocab, sample
+from tfbert.corpus.sources import BuiltInCorpus
+from tfbert.corpus.vocabulary import learn_vocab, sample
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
@@ -62,6 +62,6 @@ def test_a_sample_of_a_large_one_is_bounded_and_from_all_parts():
 
 
 def test_of_very_many_parts_some(monkeypatch):
-    monkeypatch.setattr("tfbert.corpus.learned_vocab._MAX_PARTS", 4)
+    monkeypatch.setattr("tfbert.corpus.vocabulary._MAX_PARTS", 4)
     source = Made({f"p{i}": 2 for i in range(50)})
     assert len(sample(source, 0, 1000)) == 8

@@ -9,10 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from tfbert.config.pretraining import CorpusConfig
-from tfbert.corpus import found_files
-from tfbert.corpus.blocks import blocks_of
-from tfbert.corpus.found_files import find_inputs
-from tfbert.corpus.text_files import FileCorpus
+from tfbert.corpus import text_files
+from tfbert.corpus.text_files import FileCorpus, blocks_of, find_inputs
 from tfbert.errors import UsageError
 
 DOCUMENTS = [["One is.", "Two are."], ["Three."], ["Vier é.", "Fünf."]]
@@ -115,8 +113,8 @@ def test_blocks_hold_the_same_documents(tmp_path, monkeypatch, format, block):
         written(path, "\n\n".join(text.replace(" ", "\n") for text in texts))
     else:
         written(path, "\n\n".join("\n".join(document) for document in many))
-    monkeypatch.setattr(found_files, "BLOCK_BYTES", block)
-    monkeypatch.setattr(found_files, "blocks_of", lambda size: blocks_of(size, block))
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", block)
+    monkeypatch.setattr(text_files, "blocks_of", lambda size: blocks_of(size, block))
     source = corpus(path, corpus_format=format)
     parts = source.parts()
     assert len(parts) > 4
@@ -128,7 +126,7 @@ def test_blocks_hold_the_same_documents(tmp_path, monkeypatch, format, block):
 
 
 def test_messages_count_from_the_block(tmp_path, monkeypatch):
-    monkeypatch.setattr(found_files, "blocks_of", lambda size: blocks_of(size, 10))
+    monkeypatch.setattr(text_files, "blocks_of", lambda size: blocks_of(size, 10))
     with pytest.raises(UsageError, match="byte 0xff in .*a.txt, from byte 10, line 2"):
         documents(corpus(written(tmp_path / "a.txt", b"One is.\n\n\n\nBad \xff.\n")))
 

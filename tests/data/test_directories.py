@@ -20,7 +20,7 @@ def load(path: pathlib.Path):
     """The task that the files are for, and the data."""
     config = DataConfig(train_file=str(path))
     assert config.problems() == []
-    task = next((e.name for e in ENTRIES if e.holds_file(labelled_source(str(path)), config)), "auto")
+    task = next((e.name for e in ENTRIES if e.holds(labelled_source(str(path)), config)), "auto")
     return task, load_data(DataConfig(train_file=str(path), task=task))
 
 

@@ -17,7 +17,7 @@ from tests.support.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, con
 from tfbert.config.parts import RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.corpus import manifest, shards
-from tfbert.corpus.schema import detect_schema, restore
+from tfbert.corpus.record_format import detect_schema, restore
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import default_num_shards, prepare, prepare_records, shards_asked_for
 from tfbert.output import progress
@@ -110,7 +110,7 @@ def test_the_number_of_processes_changes_no_byte(made, words, tmp_path, num_proc
 
 
 def test_pieces_of_any_size_change_no_byte(made, words, tmp_path, monkeypatch):
-    monkeypatch.setattr("tfbert.corpus.recipe._ROWS", 7)
+    monkeypatch.setattr("tfbert.corpus.manifest._ROWS", 7)
     monkeypatch.setattr("tfbert.corpus.shards._CHUNK_BYTES", 50)
     monkeypatch.setattr("tfbert.corpus.shards._BLOCK", 5)
     prepare_records(made_up_corpus(), words, config(), tmp_path)

@@ -49,7 +49,7 @@ def interrupted(job, *_):
 
 
 def test_what_a_killed_start_left_goes_too(words, tmp_path, monkeypatch):
-    monkeypatch.setattr("tfbert.corpus.unknown_words._MOST_CHARACTERS", 9)  # Found out only when records are made.
+    monkeypatch.setattr("tfbert.corpus.vocabulary._MOST_CHARACTERS", 9)  # Found out only when records are made.
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("tfbert.modes.prepare.make_shards", interrupted)
         prepare_records(SHORT, words, config(), tmp_path)
@@ -102,7 +102,7 @@ def test_records_are_replaced_when_others_are_whole(words, tmp_path, monkeypatch
     prepare_records(made_up_corpus(), words, options, tmp_path)
     before = content(tmp_path)
     for most in (1000, 9):  # Found out before and after records are made.
-        monkeypatch.setattr("tfbert.corpus.unknown_words._MOST_CHARACTERS", most)
+        monkeypatch.setattr("tfbert.corpus.vocabulary._MOST_CHARACTERS", most)
         with pytest.raises(UsageError, match="40 documents of one sentence each"):
             prepare_records(SHORT, words, overwriting, tmp_path)
         assert content(tmp_path) == before

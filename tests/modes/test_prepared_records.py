@@ -17,7 +17,7 @@ from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config
 from tfbert.corpus import manifest
-from tfbert.corpus.record_files import open_records
+from tfbert.corpus.records import open_records
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer
 from tfbert.modes.prepare import prepare, prepare_records

@@ -6,7 +6,6 @@ import pathlib
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
-from transformers import BertConfig
 
 import tfbert
 from tests.support.flag_values import SCRATCH
@@ -16,9 +15,10 @@ from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.corpus.built_in import demo_corpus
 from tfbert.corpus.manifest import read_manifest
+from tfbert.corpus.sources import demo_corpus
 from tfbert.errors import UsageError
+from tfbert.model.configuration import BertConfig
 from tfbert.modes import child
 from tfbert.modes.prepare import prepare
 from tfbert.modes.pretrain import pretrain, with_records
@@ -45,7 +45,7 @@ class Here(concurrent.futures.Executor):
 def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tmp_path, monkeypatch, executor):
     monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", executor)
     if executor is Here:  # A part is enough.
-        monkeypatch.setattr("tfbert.corpus.built_in.demo_corpus", lambda split: demo_corpus(split)[::6])
+        monkeypatch.setattr("tfbert.corpus.sources.demo_corpus", lambda split: demo_corpus(split)[::6])
     data = DataConfig(task=PRETRAINING, max_seq_length=32, max_train_examples=64, max_eval_examples=32)
     results = pretrain(
         Config(
@@ -171,7 +171,7 @@ def test_a_sweep_again_finds_its_runs_with_what_records_decide(tmp_path, monkeyp
     fake = FakeRuns()
     monkeypatch.setattr(child, "run_to_its_end", lambda command, variables, signals, **_: fake(command, {}, signals))
     monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Here)
-    monkeypatch.setattr("tfbert.corpus.built_in.demo_corpus", lambda split: demo_corpus(split)[::20])
+    monkeypatch.setattr("tfbert.corpus.sources.demo_corpus", lambda split: demo_corpus(split)[::20])
     options = {"model": "scratch/tiny", "max_steps": 2, "output_dir": tmp_path / "out", "quiet": True}
     if has_records:
         options["train_records"] = prepared(tmp_path, PretrainingConfig(masked_lm_prob=0.3))

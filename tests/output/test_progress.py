@@ -7,8 +7,8 @@ import types
 import pytest
 
 from tests.support.corpora import made_up_corpus
-from tfbert.corpus.digests import file_digests
-from tfbert.corpus.learned_vocab import learn_vocab
+from tfbert.corpus.documents import file_digests
+from tfbert.corpus.vocabulary import learn_vocab
 from tfbert.output import progress
 from tfbert.output.progress import PassProgress, evaluating
 
@@ -95,7 +95,7 @@ def talkative(monkeypatch):
 
 
 def test_hashing_a_corpus_says_how_far_it_is(tmp_path, talkative, logged, monkeypatch):
-    monkeypatch.setattr("tfbert.corpus.digests._PIECE", 10)
+    monkeypatch.setattr("tfbert.corpus.documents._PIECE", 10)
     sizes = {"a": 25, "b": 0, "c": 15}
     for name, size in sizes.items():
         (tmp_path / name).write_bytes(b"x" * size)

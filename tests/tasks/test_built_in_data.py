@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tfbert.config.data import DataConfig
-from tfbert.corpus.built_in import BuiltInCorpus
+from tfbert.corpus.sources import BuiltInCorpus
 from tfbert.data.sets import DEMOS
 from tfbert.tasks.examples import load_data
 

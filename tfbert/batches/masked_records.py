@@ -13,8 +13,7 @@ from tfbert.batches.inputs import INPUTS
 from tfbert.batches.packing import PackedShape
 from tfbert.batches.plan import FILL
 from tfbert.corpus.masking import Masked, Masking, mask, record_keys
-from tfbert.corpus.record_lengths import RecordLengths
-from tfbert.corpus.records import RecordRows, Records
+from tfbert.corpus.records import RecordLengths, RecordRows, Records
 from tfbert.errors import RunError
 from tfbert.tokens.tokenizer import TokenIds
 

@@ -2,14 +2,21 @@
 
 Every worker builds the same plan and takes its own slice, so workers never disagree about data and never run out at
 different times; a run that resumes at step n continues with row n of the plan.
+
+Records may be too many to shuffle at once. There, an epoch's order is a permutation, a function of (seed, epoch), whose
+values are computed as they are needed. It is cut into pools of some batches, planned one after the other: memory is
+bounded by a pool, and a run resumes at any update without planning those before.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
+from tfbert.data.permutation import permuted
 from tfbert.errors import UsageError
 
 ORDER_VERSION = 2
@@ -127,6 +134,86 @@ def plan_epoch(
             batches = part[np.argsort(lengths[part], kind="stable")].reshape(-1, global_batch_size)
             order[start : start + len(part)] = batches[rng.permutation(len(batches))].reshape(-1)
     return as_plan(order, lengths[order], global_batch_size, allowed_widths, epoch)
+
+
+class Lengths(Protocol):
+    """Tokens of each record, looked up when needed."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray: ...
+
+
+def plan_pool(
+    lengths: Lengths,
+    pool: int,
+    *,
+    global_batch_size: int,
+    seed: int,
+    epoch: int,
+    group_by_length: bool,
+    allowed_widths: np.ndarray,
+) -> BatchPlan:
+    """Plans the batches of one pool of an epoch, up to `batches_of_a_pool`; otherwise as `plan_epoch`.
+
+    Args:
+        lengths: Those of all records.
+        pool: Which pool; the short batch, if any, is the last one of the last pool.
+        global_batch_size: Rows of each batch.
+        seed: The run's seed.
+        epoch: Counted from 0.
+        group_by_length: Whether to batch similar lengths.
+        allowed_widths: As for `plan_epoch`.
+    """
+    size = batches_of_a_pool(len(lengths), global_batch_size) * global_batch_size
+    places = np.arange(pool * size, min((pool + 1) * size, len(lengths)))
+    order = permuted(places, len(lengths), seed=seed, epoch=epoch)
+    whole = len(order) // global_batch_size * global_batch_size
+    known = lengths[order]
+    if group_by_length and len(lengths) > global_batch_size:  # As in `plan_epoch`.
+        batches = np.argsort(known[:whole], kind="stable").reshape(-1, global_batch_size)
+        rng = np.random.Generator(np.random.PCG64([seed, epoch, pool]))
+        sort = np.concatenate([batches[rng.permutation(len(batches))].reshape(-1), np.arange(whole, len(order))])
+        order, known = order[sort], known[sort]
+    return as_plan(order, known, global_batch_size, allowed_widths, epoch)
+
+
+def plan_pools(
+    lengths: Lengths,
+    *,
+    global_batch_size: int,
+    seed: int,
+    epoch: int,
+    group_by_length: bool,
+    allowed_widths: np.ndarray,
+    first_batch: int = 0,
+) -> Iterator[BatchPlan]:
+    """Plans an epoch pool by pool, starting at any of its batches.
+
+    Args:
+        lengths: Those of all records.
+        global_batch_size: Rows of each batch.
+        seed: The run's seed.
+        epoch: Counted from 0.
+        group_by_length: Whether to batch similar lengths.
+        allowed_widths: As for `plan_epoch`.
+        first_batch: The first batch to plan.
+    """
+    size = batches_of_a_pool(len(lengths), global_batch_size)
+    num_pools = -(-steps_per_epoch(len(lengths), global_batch_size) // size)
+    first_pool, done = divmod(first_batch, size)
+    for pool in range(first_pool, num_pools):
+        plan = plan_pool(
+            lengths,
+            pool,
+            global_batch_size=global_batch_size,
+            seed=seed,
+            epoch=epoch,
+            group_by_length=group_by_length,
+            allowed_widths=allowed_widths,
+        )
+        yield plan.part(slice(done, None))
+        done = 0
 
 
 def plan_in_order_of_length(lengths: np.ndarray, *, global_batch_size: int, allowed_widths: np.ndarray) -> BatchPlan:

@@ -1,4 +1,4 @@
-"""Durations, converted once into updates; the plans of all epochs of a run, and their shapes."""
+"""Durations, converted once into updates; the plans of all epochs of a run, and their shapes, by `--batching`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,27 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tfbert.batches.batching import resolve_batching
-from tfbert.batches.packing import PackedPlan, PackedShape
-from tfbert.batches.plan import FILL, BatchPlan, batch_rows, micro_batch_size, steps_per_epoch
+from tfbert.batches.packing import PackedPlan, PackedShape, choose_packed_shape, plan_packed_epoch
+from tfbert.batches.plan import (
+    FILL,
+    BatchPlan,
+    batch_rows,
+    few_widths,
+    micro_batch_size,
+    plan_epoch,
+    plan_pools,
+    steps_per_epoch,
+)
+from tfbert.config.counted import counted
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.corpus.record_lengths import RecordLengths
+from tfbert.corpus.records import RecordLengths
 from tfbert.errors import UsageError
 from tfbert.measure.flops import Work
 from tfbert.measure.step_clock import PlannedStep
+
+_MOST_PACKED = 20_000_000
+"""The most records times epochs that are packed: all are placed in rows before the first update, in some minutes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,6 +145,125 @@ def training_batches(
 
     return TrainingBatches(
         plans=plans, shape=resolved.shape, rows=rows, largest=resolved.largest, description=resolved.description
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResolvedBatching:
+    """How a run's examples become batches.
+
+    Attributes:
+        plans: `(epoch, batches done) ->` the plans of the rest of that epoch.
+        shape: The shape of packed plans; None for plans that are not packed.
+        largest: A plan of one batch of the largest shape that the run computes.
+        description: The batches in words, for the log.
+    """
+
+    plans: Callable[[int, int], Iterator[BatchPlan | PackedPlan]]
+    shape: PackedShape | None
+    largest: BatchPlan | PackedPlan
+    description: str
+
+
+def resolve_batching(
+    config: Config, lengths: np.ndarray | RecordLengths, size: int, *, epochs: int, num_parts: int
+) -> ResolvedBatching:
+    """Settles the plans of a run.
+
+    Args:
+        config: Batching, seed, XLA.
+        lengths: int `[num_examples]`, tokens of each example; `[num_examples, sequences]` for examples of several
+            sequences, 0 where there is none. Those of records are planned pool by pool.
+        size: Rows of a global batch.
+        epochs: Number of epochs of the run; part of an epoch counts as one.
+        num_parts: Replicas x gradient accumulation steps.
+
+    Raises:
+        UsageError: for more records than can be packed.
+    """
+    if config.data.batching == "packed":
+        return _packed(config, lengths, size, epochs, num_parts)
+    is_grouped = config.data.batching == "length_grouped"
+    options = {"global_batch_size": size, "seed": config.runtime.seed, "group_by_length": is_grouped}
+    in_pools = isinstance(lengths, RecordLengths)
+    # Of an example of several sequences, each is in a row of its own, all of one width.
+    sequences = 1 if in_pools or lengths.ndim == 1 else lengths.shape[1]
+    longest_of = lengths if sequences == 1 else lengths.max(axis=1)
+
+    def plans(epoch: int, done: int, widths: np.ndarray) -> Iterator[BatchPlan]:
+        if in_pools:
+            return plan_pools(lengths, epoch=epoch, allowed_widths=widths, first_batch=done, **options)
+        return iter([plan_epoch(longest_of, epoch=epoch, allowed_widths=widths, **options).part(slice(done, None))])
+
+    def first(widths: np.ndarray) -> BatchPlan:  # The first epoch, or its first pool, stands for the whole run.
+        return next(plans(0, 0, widths))
+
+    def real_tokens(widths: np.ndarray) -> float:
+        plan = first(widths)
+        return lengths[plan.rows[plan.rows != FILL]].sum() / (plan.widths.sum(dtype=np.int64) * size * sequences)
+
+    longest = max(1, int(longest_of.max()))
+    exact = np.arange(1, longest + 1)
+    if not is_grouped:
+        widths = np.array([config.data.max_seq_length])
+        description = f"padded to {widths[0]}: {real_tokens(widths):.1%} real tokens"
+    elif not config.runtime.xla:
+        widths, description = exact, f"length grouped: {real_tokens(exact):.1%} real tokens"
+    else:
+        found = first(exact).widths  # Their longest examples decide the widths.
+        if in_pools:
+            found = np.append(found, longest)  # The longest record may be in another pool.
+        widths = few_widths(found, config.runtime.max_compiled_shapes)
+        description = (
+            f"length grouped; XLA compiles {counted(len(widths), 'width')}, {', '.join(map(str, widths))}: "
+            f"{real_tokens(widths):.1%} real tokens ({real_tokens(exact):.1%} without that limit)"
+        )
+    whole = first(widths)
+    widest = int(whole.widths.argmax())
+    return ResolvedBatching(
+        plans=lambda epoch, done: plans(epoch, done, widths),
+        shape=None,
+        largest=dataclasses.replace(whole.part(slice(widest, widest + 1)), widths=widths[-1:].astype(np.int32)),
+        description=description,
+    )
+
+
+def _packed(
+    config: Config, lengths: np.ndarray | RecordLengths, size: int, epochs: int, num_parts: int
+) -> ResolvedBatching:
+    if isinstance(lengths, RecordLengths):
+        if len(lengths) * epochs > _MOST_PACKED:
+            raise UsageError(
+                f"Packing plans all epochs before the first update, for at most {_MOST_PACKED:,} records in all. "
+                f"Received: batching='packed' with {len(lengths):,} records and {counted(epochs, 'epoch')}. "
+                "Pass --batching=length_grouped."
+            )
+        lengths = np.asarray(lengths)
+    if lengths.ndim == 2:  # All sequences of an example stand in one row, one after the other.
+        lengths = lengths.sum(axis=1)
+    seed = config.runtime.seed
+    shape = choose_packed_shape(
+        lengths,
+        global_batch_size=size,
+        seed=seed,
+        epochs=range(epochs),
+        num_parts=num_parts,
+        max_width=config.data.max_seq_length,
+    )
+    share = lengths.sum() / (steps_per_epoch(len(lengths), size) * shape.num_tokens)
+    description = (
+        f"packed: {counted(shape.num_examples, 'example')} of a micro-batch in {counted(shape.num_rows, 'row')} of "
+        f"{shape.width} tokens: {share:.1%} real tokens"
+    )
+
+    def plan(epoch: int) -> PackedPlan:
+        return plan_packed_epoch(lengths, global_batch_size=size, seed=seed, epoch=epoch, shape=shape)
+
+    return ResolvedBatching(
+        plans=lambda epoch, done: iter([plan(epoch).part(slice(done, None))]),
+        shape=shape,
+        largest=plan(0).part(slice(0, 1)),
+        description=description,
     )
 
 

@@ -236,7 +236,7 @@ class ExportConfig(Options):
     export_format: ExportFormat = option("saved_model", modes=("export",))
     """`saved_model`: a SavedModel with the tokenizer inside. `onnx`, `tflite`: a file that takes token ids and gives
     logits, of any task but pre-training, with the tokenizer's files beside it (`pip install -e '.[onnx]'` or
-    `'.[tflite]'` in the clone)."""
+    `'.[tflite]'` in the clone). KerasHub needs no export: it reads a run's directory."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
     """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
     accuracy is measured."""

@@ -26,13 +26,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbert.corpus import unknown_words
+from tfbert.corpus import vocabulary
 from tfbert.corpus.documents import Source
 from tfbert.corpus.instances import Instances, TokenizedDocuments, assemble, full_sentences, pairs
-from tfbert.corpus.manifest import crc32_of, shard_file, write_entry
+from tfbert.corpus.manifest import Recipe, crc32_of, shard_file, write_entry
 from tfbert.corpus.masking import mask, record_keys
-from tfbert.corpus.recipe import Recipe
-from tfbert.corpus.wire import serialize
+from tfbert.corpus.record_format import serialize
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -148,7 +147,7 @@ def build_shard(job: Job, shard: int) -> dict[str, Any]:
         "longer_documents": int((np.diff(tokenized.document_ends, prepend=0) > 1).sum()),
         "sentences": len(tokenized.sentence_ends),
         "tokens": len(tokenized.tokens),
-        **unknown_words.counted(recipe, tokenized.tokens),
+        **vocabulary.word_counts(recipe, tokenized.tokens),
     }
     try:
         entry |= _write(recipe, shard, tokenized, partial)

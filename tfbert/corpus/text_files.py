@@ -1,28 +1,361 @@
-"""The files of a corpus as documents: plain text, JSON lines and Parquet, block by block."""
+"""The files of a corpus: found, each with its format, cut into blocks, and read as documents.
+
+Large files have blocks, so that many processes can read one file, by Hadoop's rule: a block starts at the first border
+that begins within it and ends at the first one that begins within a later block. A border is the start of a line, or a
+blank line between documents. So each line belongs to exactly one block, and no process needs to know what another one
+found.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import glob
+import gzip
 import itertools
 import logging
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
-from tfbert.corpus.blocks import WHOLE, Block, BlockLines
-from tfbert.corpus.digests import digest, file_digests
-from tfbert.corpus.documents import ALL, Document
-from tfbert.corpus.found_files import InputFile
-from tfbert.corpus.sentences import cut, split_sentences, splitter
+from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.rules import path_of
+from tfbert.corpus.documents import ALL, Document, cut, digest, file_digests, split_sentences, splitter
+from tfbert.corpus.manifest import is_own
 from tfbert.data.bad_rows import BadRows
+from tfbert.data.columns import find_columns
+from tfbert.data.endings import CORPUS
 from tfbert.data.files import check_text
 from tfbert.data.json_rows import open_json_lines
-from tfbert.data.lines import lines_of, not_utf8, not_utf8_error
+from tfbert.data.lines import check_gzip, lines_of, not_utf8, not_utf8_error
 from tfbert.data.open_file import OpenFile
 from tfbert.data.rows import open_parquet
+from tfbert.errors import UsageError
 
 log = logging.getLogger("tfbert")
+
+Block = tuple[int, int]
+"""Where a block starts and where the next one starts, in bytes. An end of -1: the rest of the file."""
+BLOCK_BYTES = 64 << 20
+MAX_LINE_BYTES = 256 << 20
+"""A longer line is not a document but a sign of another file format; a line has to fit into memory."""
+WHOLE: Block = (0, -1)
+
+
+def blocks_of(size: int, block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
+    """The blocks of a plain file of `size` bytes, at least one."""
+    starts = range(0, max(size, 1), block_bytes)
+    return tuple((start, start + block_bytes if start + block_bytes < size else -1) for start in starts)
+
+
+class BlockLines:
+    """The lines of a block as bytes with their ends; an open binary stream to `rows.lines_of`.
+
+    Args:
+        path: The file, decompressed where it ends in .gz: then the block must be `WHOLE`.
+        block: The block to read.
+        between_blank_lines: Whether borders are blank lines rather than the starts of lines.
+    """
+
+    def __init__(self, path: pathlib.Path, block: Block = WHOLE, *, between_blank_lines: bool = False):
+        self._path = path
+        self._start, self._end = block
+        self._blank = between_blank_lines
+
+    def __enter__(self) -> BlockLines:
+        if self._path.suffix.lower() == ".gz":
+            check_gzip(self._path)
+            self._file = gzip.open(self._path, "rb")
+        else:
+            self._file = self._path.open("rb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        file, position, end = self._file, self._start, self._end
+        if position:
+            file.seek(position - 1)  # If a line ends just before the block, the next one begins within it.
+            position += len(self._line()) - 1
+        own = not (self._start and self._blank)
+        while line := self._line():
+            border = not self._blank or not line.strip()
+            if border and 0 <= end <= position:
+                return
+            own = own or border
+            if own:
+                yield line
+            elif 0 <= end <= position:  # There is no border in the whole block.
+                return
+            position += len(line)
+
+    def _line(self) -> bytes:
+        line = self._file.readline(MAX_LINE_BYTES)
+        if len(line) == MAX_LINE_BYTES:
+            raise UsageError(
+                f"A line of a corpus must be shorter than {MAX_LINE_BYTES >> 20} MiB. Received: a longer one in "
+                f"{str(self._path)!r}. Cut it, or check the file's format."
+            )
+        return line
+
+
+_BY_ENDING = {ending: format for format, endings in CORPUS.items() for ending in endings}
+_OTHERS = {
+    b"\x1f\x8b": "gzip data. Rename it to end in .gz",
+    b"PK\x03\x04": "a zip file. Unpack it",
+    b"BZh": "bzip2 data. Unpack it, or compress it with gzip",
+    b"\xfd7zXZ\x00": "xz data. Unpack it, or compress it with gzip",
+    b"\x28\xb5\x2f\xfd": "zstd data. Unpack it, or compress it with gzip",
+    b"PAR1": "a Parquet file. Pass --corpus_format=parquet, or rename it to end in .parquet",
+    b"%PDF": "a PDF document. Convert it to text",
+}
+_HEAD = 4096
+_JSON = re.compile(r'\{\s*"|(\[\s*\{|\[$|\{$)')  # An object; or, as a group, a list, or what is on several lines.
+_SEARCHED_BYTES = 16 << 20  # Searched for a blank line; War and Peace has 3 MB.
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    """A file of a corpus.
+
+    Attributes:
+        path: Where it is.
+        name: Its name wherever the corpus lies: its path below the directory that all files have in common.
+        format: `sentences`, `lines`, `document`, `jsonl` or `parquet`.
+        size: Bytes on the disk.
+        columns: For jsonl and Parquet: the columns whose texts make a document, one after the other.
+        blocks: The parts that can be read independently: ranges of bytes, or of row groups in Parquet.
+    """
+
+    path: str
+    name: str
+    format: str
+    size: int
+    columns: tuple[str, ...] = ()
+    blocks: tuple[Block, ...] = (WHOLE,)
+
+
+def find_inputs(
+    corpus: CorpusConfig, text_column: Sequence[str] = (), output_dir: pathlib.Path | None = None
+) -> list[InputFile]:
+    """Finds the files of a corpus.
+
+    From a directory and its subdirectories, all files with a known ending or without one are read, except hidden ones
+    and those whose name begins with `_`. With a `corpus_format`, files with other endings are read too. Links are
+    followed, and no file is read twice. Empty files are left out, and so are the files of directories of records, so
+    that these can be below the corpus.
+
+    Args:
+        corpus: Its `input_files` and `corpus_format`.
+        text_column: For jsonl and Parquet. Empty: found by name in each file.
+        output_dir: Where the records go.
+
+    Returns:
+        The files, sorted by name.
+
+    Raises:
+        UsageError: if nothing is found, or for a file that is not text, lacks the column, or could have two formats.
+    """
+    paths = _paths(corpus, output_dir)
+    sizes = [path.stat().st_size for path in paths]
+    empty = [path for path, size in zip(paths, sizes, strict=True) if not size]
+    if len(empty) == len(paths):
+        raise UsageError(
+            "A corpus needs text. "
+            f"Received: input_files={','.join(corpus.input_files)!r}, {len(paths):,} empty files. Check them."
+        )
+    if empty:
+        log.info("empty files left out of the corpus: %d; the first: %s", len(empty), empty[0])
+    above = pathlib.Path(os.path.commonpath([path.parent for path in paths]))
+    found, uncut = [], []
+    for path, size in zip(paths, sizes, strict=True):
+        if not size:
+            continue
+        format = _format(path, corpus.corpus_format)
+        if not format:
+            uncut.append(path)
+            continue
+        name = os.fsencode(path.relative_to(above).as_posix()).decode("utf-8", "backslashreplace")
+        found.append(_input_file(path, name, format, size, tuple(text_column)))
+    if uncut:
+        raise UsageError(
+            "Text with one sentence per line needs blank lines between documents. "
+            f"Received: {len(uncut):,} of {len(paths):,} files without blank lines, the first {str(uncut[0])!r}. "
+            "Pass --corpus_format=lines if each line is a document, --corpus_format=document if each file is one, or "
+            "--corpus_format=sentences."
+        )
+    guessed = sum(file.format == "sentences" for file in found) if corpus.corpus_format == "auto" else 0
+    if guessed:
+        log.info(
+            "text files taken as one sentence per line, with blank lines between documents: %d; if sentences go on in "
+            "the next line, pass --corpus_format=paragraphs; if each file is a document, --corpus_format=document",
+            guessed,
+        )
+    return sorted(found, key=lambda file: file.name)
+
+
+def _paths(corpus: CorpusConfig, output_dir: pathlib.Path | None) -> list[pathlib.Path]:
+    """All files that `input_files` names, none twice, without those of records."""
+    paths: list[pathlib.Path] = []
+    of_records: set[pathlib.Path] = set()
+    for entry in corpus.input_files:
+        given = path_of(entry, "input_files")
+        if given.exists():
+            matches = [given]
+        else:
+            # Path.glob takes no absolute pattern.
+            matches = [pathlib.Path(match) for match in glob.glob(str(given), recursive=True)]  # noqa: PTH207
+        files = [match for match in matches if not match.is_dir()]
+        for match in matches:
+            if match.is_dir():
+                files += _in_directory(match, everything=corpus.corpus_format != "auto")
+        own = {file for file in files if is_own(file, output_dir)}
+        of_records |= own
+        files = [file for file in files if file not in own]
+        if not files:
+            what = "a directory without text files" if matches else "nothing there"
+            raise UsageError(
+                "The files of a corpus must exist. "
+                f"Received: input_files={entry!r}, {what}. Check the path, and quote patterns."
+            )
+        paths += files
+    if of_records:
+        log.info("files of records left out of the corpus: %d; the first: %s", len(of_records), min(of_records))
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(
+                "A corpus must consist of regular files, because they are read more than once. "
+                f"Received: {str(path)!r}, which is something else, such as a pipe or a broken link. Leave it out."
+            )
+    by_place = {}
+    # Path.resolve would follow links: a file would get another name, and perhaps another format.
+    absolute = {pathlib.Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100
+    for path in sorted(
+        absolute, key=lambda path: (len(path.parts), path)
+    ):  # If links lead to a file twice, the shorter path is kept.
+        by_place.setdefault(os.path.realpath(path), path)
+    return list(by_place.values())
+
+
+def _in_directory(directory: pathlib.Path, *, everything: bool) -> Iterator[pathlib.Path]:
+    seen: set[str] = set()  # Links may form a cycle.
+    left_out = []
+    for parent, directories, files in os.walk(directory, followlinks=True):
+        seen.add(os.path.realpath(parent))
+        directories[:] = [
+            name
+            for name in directories
+            if not name.startswith((".", "_")) and os.path.realpath(pathlib.Path(parent, name)) not in seen
+        ]
+        for name in files:
+            if name.startswith((".", "_")):  # `.DS_Store`, `_SUCCESS`
+                continue
+            if everything or _ending(name) in _BY_ENDING:
+                yield pathlib.Path(parent, name)
+            else:
+                left_out.append(name)
+    if left_out:
+        log.info(
+            "files of %s left out of the corpus, because their endings are not those of text: %d; the first: %s",
+            directory,
+            len(left_out),
+            min(left_out),
+        )
+
+
+def _ending(name: str) -> str:
+    return pathlib.PurePath(name.lower().removesuffix(".gz")).suffix
+
+
+def _format(path: pathlib.Path, asked_for: str) -> str:
+    """A file's format; empty if it is not clear."""
+    ending = _ending(path.name)
+    format = asked_for if asked_for != "auto" else _BY_ENDING.get(ending, "")
+    if format == "parquet":
+        return format
+    lines = lines_of(BlockLines(path), str(path))
+    is_packed = path.suffix.lower() == ".gz"
+    with path.open("rb") if not is_packed else gzip.open(path) as file:
+        try:
+            head = file.read(_HEAD)
+        except (OSError, EOFError):  # Damaged: reading its lines says so.
+            head = b"\n"
+    for magic, what in _OTHERS.items():
+        if head.startswith(magic) and not is_packed:
+            raise UsageError(f"A corpus must be text. Received: {str(path)!r}, which holds {what}.")
+    if ending in (".csv", ".tsv") and not format:
+        raise UsageError(
+            "A corpus is text, JSON lines or Parquet. "
+            f"Received: {str(path)!r}, a table. Convert it to JSON lines, or pass --corpus_format."
+        )
+    first = ""
+    size = 0
+    after_text = blank = False
+    for _, line in lines:
+        size += len(line)
+        is_blank = not line.strip()
+        if not is_blank and "\0" in line:
+            raise UsageError(
+                f"A corpus must be text in UTF-8. Received: {str(path)!r}, which has zero bytes: it is UTF-16, or not "
+                "text. Convert it, for example with iconv -f UTF-16, or leave it out."
+            )
+        if not first and format != "document" and "\r" in line.rstrip("\r") and b"\n" not in head:
+            raise UsageError(
+                "Lines must end in line feeds. Received: "
+                f"{str(path)!r}, whose lines end in carriage returns, as on old Macs. Convert it: tr '\\r' '\\n'."
+            )
+        first = first or line.strip()
+        blank = blank or (is_blank and after_text)
+        after_text = after_text or not is_blank
+        if format or (not is_blank and _JSON.match(first)) or (blank and not is_blank) or size > _SEARCHED_BYTES:
+            break
+    if format:
+        return format
+    if found := _JSON.match(first):  # WikiExtractor's files have no ending.
+        if found[1]:
+            raise UsageError(
+                "A corpus of JSON has an object a line. "
+                f"Received: {str(path)!r}, which begins with {first!r:.40}. Convert it, or pass --corpus_format."
+            )
+        return "jsonl"
+    return "sentences" if (blank and not is_blank) or not first else ""
+
+
+def _input_file(path: pathlib.Path, name: str, format: str, size: int, text_column: tuple[str, ...]) -> InputFile:
+    columns: tuple[str, ...] = ()
+    blocks: tuple[Block, ...] = (WHOLE,)
+    if format == "parquet":
+        columns = _columns(open_parquet(path), text_column)
+        blocks = _row_groups(path)
+    elif format == "jsonl":
+        columns = _columns(open_json_lines(str(path), lines_of(BlockLines(path), str(path))), text_column)
+    if format in ("sentences", "paragraphs", "lines", "jsonl") and path.suffix.lower() != ".gz":
+        blocks = blocks_of(size)
+    return InputFile(str(path), name, format, size, columns, blocks)
+
+
+def _columns(file: OpenFile, text_column: tuple[str, ...]) -> tuple[str, ...]:
+    columns, _ = find_columns(
+        file.name, file.columns, text_column=text_column, require_label=False, find_label=False, hint=file.hint
+    )
+    return columns
+
+
+def _row_groups(path: pathlib.Path) -> tuple[Block, ...]:
+    """Ranges of row groups of about `BLOCK_BYTES` each, uncompressed; `blocks_of` returns ranges of bytes."""
+    from pyarrow import parquet
+
+    metadata = parquet.read_metadata(path)
+    starts, size = [0], 0
+    for group in range(metadata.num_row_groups):
+        if size >= BLOCK_BYTES:
+            starts.append(group)
+            size = 0
+        size += metadata.row_group(group).total_byte_size
+    return tuple(zip(starts, (*starts[1:], metadata.num_row_groups), strict=True))
+
 
 MAX_DOCUMENT_CHARACTERS = 16 << 20
 """The rest of a longer document counts as another document, so that memory is bounded. The Bible has 4 million."""

@@ -10,8 +10,8 @@ import platform
 import resource
 from collections.abc import Iterator
 
+import keras
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert import private
 from tfbert.config.parts import RuntimeConfig
@@ -60,7 +60,7 @@ def set_up(config: RuntimeConfig) -> str:
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
     policy = precision_policy(config, has_gpus=bool(gpus))
-    keras.mixed_precision.set_global_policy(policy)
+    keras.config.set_dtype_policy(policy)
     return policy
 
 
@@ -70,11 +70,11 @@ def settings_kept() -> Iterator[None]:
 
     Devices, which stay as they were first used, and seeds are not restored.
     """
-    policy, is_deterministic = keras.mixed_precision.global_policy(), private.is_op_determinism_enabled()
+    policy, is_deterministic = keras.config.dtype_policy(), private.is_op_determinism_enabled()
     try:
         yield
     finally:
-        keras.mixed_precision.set_global_policy(policy)
+        keras.config.set_dtype_policy(policy)
         if not is_deterministic:
             private.disable_op_determinism()
 

@@ -7,8 +7,8 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
-from importlib import metadata
 
+import keras
 import tensorflow as tf
 
 from tfbert.config.run import Config
@@ -21,8 +21,6 @@ from tfbert.private import check_not_forked, publish, published
 
 log = logging.getLogger("tfbert")
 
-_NO_HUB = 1
-"""The first version of huggingface-hub that transformers 4 does not take."""
 _WARNING = "warning: "
 _runs = itertools.count()
 _OF_CHIEF = "is_of_the_chief"
@@ -56,14 +54,14 @@ def start_devices(config: Config) -> Devices:
         RunError: for workers that do not answer in time.
     """
     check_not_forked()
-    check_hub()
+    check_backend()
     policy = runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime)
     chief = is_chief(strategy)
     if not chief:
         log.info("%s", _other_worker())
     inform_on_chief_alone(chief)
-    check_same(lambda: config.shared() | {"precision": policy} | versions_of("tf_keras"), strategy)
+    check_same(lambda: config.shared() | {"precision": policy} | versions_of("keras"), strategy)
     return Devices(strategy=strategy, policy=policy, chief=chief)
 
 
@@ -85,21 +83,17 @@ def chief_ends_last(devices: Devices) -> Iterator[None]:
                 pass
 
 
-def check_hub() -> None:
-    """Refuses a huggingface-hub that transformers refuses when it is imported, and only says to upgrade transformers,
-    which then has no TensorFlow any more.
+def check_backend() -> None:
+    """Refuses Keras 3 that does not compute with TensorFlow.
 
     Raises:
-        UsageError: for such a version.
+        UsageError: for another backend.
     """
-    try:
-        version = metadata.version("huggingface-hub")
-    except metadata.PackageNotFoundError:  # Installed in some other way: transformers knows.
-        return
-    if int(version.partition(".")[0]) >= _NO_HUB:
-        rule = f"transformers with TensorFlow needs a huggingface-hub below {_NO_HUB}"
-        todo = f"Run: pip install 'huggingface-hub<{_NO_HUB}' 'datasets<5.1'"
-        raise UsageError(f"{rule}. Received: {version}, which another package brought. {todo}")
+    if keras.config.backend() != "tensorflow":
+        raise UsageError(
+            f"BERT is computed by TensorFlow. Received: Keras with the backend {keras.config.backend()!r}. "
+            'Set os.environ["KERAS_BACKEND"] = "tensorflow" before keras is imported.'
+        )
 
 
 def tell(lines: Iterable[str]) -> None:

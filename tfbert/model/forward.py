@@ -17,7 +17,7 @@ from tfbert.model.ops import add_bias, dense, gelu, inference_gelu, layer_norm
 from tfbert.model.recompute import recomputed
 
 if TYPE_CHECKING:  # The layers may be of either Keras.
-    import tf_keras as keras
+    import keras
 
 _MASKED = -10000.0
 """What transformers adds to the scores of positions that are not attended to; softmax turns them into exact 0."""
@@ -265,7 +265,7 @@ def encode(
     *layers, last = bert.encoder.layer
     for layer in layers:
         compute = functools.partial(_encode, layer, rows=rows, mask=mask, training=training)
-        tokens = (recomputed(compute, layer) if recompute and training else compute)(tokens)
+        tokens = (recomputed(compute) if recompute and training else compute)(tokens)
     if isinstance(reads, str) and reads == "every":
         return tf.reshape(_encode(last, tokens, rows=rows, mask=mask, training=training), [rows, width, size])
 

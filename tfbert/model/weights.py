@@ -31,8 +31,8 @@ from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model import keras_hub, keras_hub_weights, tf1_checkpoint
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
-    import tf_keras as keras
 
 SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
     "model.safetensors",
@@ -108,10 +108,11 @@ def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
     Raises:
         UsageError: for a damaged file, a missing shard, or a PyTorch file where PyTorch is not installed.
     """
-    openers = {SAFETENSORS: _open_safetensors, SAFETENSORS_INDEX: _open_shards, H5: _open_h5, TORCH: _open_torch}
+    openers = {SAFETENSORS: _open_safetensors, SAFETENSORS_INDEX: _open_shards, TORCH: _open_torch}
     with contextlib.ExitStack() as files:
         try:
-            others = _open_keras_hub if keras_hub_weights.is_weights(path) else _open_tf1
+            others = _open_h5 if path.suffix in (".h5", ".hdf5") else _open_tf1
+            others = _open_keras_hub if keras_hub_weights.is_weights(path) else others
             found = openers.get(path.name, others)(path, files)
         except UsageError:
             raise

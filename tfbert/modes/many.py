@@ -19,7 +19,7 @@ from tfbert.config.commands import STARTED_AS, command_of, option_words
 from tfbert.config.counted import counted
 from tfbert.config.run import Config
 from tfbert.config.sweep import Point, points_of
-from tfbert.corpus.record_files import as_records_are
+from tfbert.corpus.records import as_records_are
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, current_cluster
 from tfbert.devices.start import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError

@@ -15,13 +15,13 @@ import tensorflow as tf
 from tfbert.config.counted import counted
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config
-from tfbert.corpus import manifest, unknown_words
+from tfbert.corpus import manifest, vocabulary
 from tfbert.corpus.documents import Source
 from tfbert.corpus.engines import make_shards, make_shards_with_beam
-from tfbert.corpus.learned_vocab import learn_vocab
-from tfbert.corpus.recipe import Recipe
+from tfbert.corpus.manifest import Recipe
 from tfbert.corpus.shards import STRETCH_BYTES, Job, shares_of
 from tfbert.corpus.sources import open_source
+from tfbert.corpus.vocabulary import learn_vocab
 from tfbert.corpus.worker_pool import available_cores
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer
@@ -70,7 +70,7 @@ def prepare(config: Config) -> dict[str, Any]:
         *(f"{totals['records']:,}", config.max_seq_length),
         *(counted(totals[f"{noun}s"], noun) for noun in ("sentence", "document")),
         counted(totals["predictions"], "token"),
-        100 * unknown_words.share_of(totals),
+        100 * vocabulary.share_of(totals),
     )
     return totals
 
@@ -184,11 +184,11 @@ def _make_missing(job: Job, shards: range, corpus: CorpusConfig, identity: dict[
         log.info("%d of %d shards are whole already.", len(shards) - len(missing), len(shards))
     try:
         if missing:
-            unknown_words.check_beginnings(job.source, job.recipe)
+            vocabulary.check_beginnings(job.source, job.recipe)
             _make(job, missing, corpus)
         made = manifest.of_entries(directory, identity)
         if made is not None:
-            unknown_words.check_totals(job.source, job.recipe, made["totals"])
+            vocabulary.check_totals(job.source, job.recipe, made["totals"])
     except UsageError:
         manifest.undo_shards(directory, job.digest, missing)
         raise

@@ -15,9 +15,9 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
 from tfbert.config.run import Config
-from tfbert.corpus.built_in import BuiltInCorpus
-from tfbert.corpus.learned_vocab import learn_vocab
-from tfbert.corpus.record_files import as_records_are
+from tfbert.corpus.records import as_records_are
+from tfbert.corpus.sources import BuiltInCorpus
+from tfbert.corpus.vocabulary import learn_vocab
 from tfbert.devices.quiet import start_quietly, without_main_module
 from tfbert.devices.waiting import is_unwatched
 from tfbert.errors import RunError, UsageError

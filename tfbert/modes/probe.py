@@ -9,7 +9,7 @@ import numpy as np
 from tfbert.tokens.tokenizer import BertTokenizer
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
+    from tfbert.model.configuration import BertConfig
 
 _ROWS, _WIDTH = 8, 32
 

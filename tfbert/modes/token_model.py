@@ -16,7 +16,6 @@ import tensorflow as tf
 from tfbert.batches.inputs import INPUTS
 from tfbert.devices.quiet import stderr_held_back
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.model.ops import gelu_for_tflite
 from tfbert.modes.probe import random_pairs
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.trained import TrainedModel
@@ -151,8 +150,7 @@ def _run_onnx(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarra
 
 
 def _to_tflite(function: tf.types.experimental.PolymorphicFunction, module: tf.Module) -> bytes:
-    with gelu_for_tflite():
-        concrete = function.get_concrete_function(*_specs())
+    concrete = function.get_concrete_function(*_specs())
     return tf.lite.TFLiteConverter.from_concrete_functions([concrete], module).convert()
 
 

@@ -75,7 +75,6 @@ class Reports:
     Attributes:
         repeats: Whether an earlier start logged the values that this one computes.
         failed: The callback that raised an exception, and that exception.
-        raised: The error that this ended the run with, on the chief.
     """
 
     def __init__(
@@ -92,7 +91,6 @@ class Reports:
         self._started: list[Callback] = []
         self._step = 0
         self.failed: tuple[Callback, Exception] | None = None
-        self.raised: RunError | None = None
 
     @property
     def kept_files(self) -> tuple[str, ...]:
@@ -183,9 +181,9 @@ class Reports:
             return RunError(f"A callback failed on the chief: see its output. {where}")
         callback, cause = self.failed
         text = f"Callback {name_of(callback)} failed: {type(cause).__name__}: {first_line(cause)}. {where}"
-        self.raised = RunError(text)
-        self.raised.__cause__ = cause
-        return self.raised
+        error = RunError(text)
+        error.__cause__ = cause
+        return error
 
     def _catch_up(self, callback: Callback, logged: Sequence[Record]) -> None:
         for record in callback._missing(logged, tuple(self._notes[name_of(callback)]["last"])):

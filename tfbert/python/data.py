@@ -59,6 +59,8 @@ def data_options(
 
 def _given(argument: str, value: Any, holds_sentences: bool) -> Any:
     if isinstance(value, str | os.PathLike):
+        if not os.fspath(value):  # As an option it would stand for the built-in data.
+            raise UsageError(f"{argument} is rows or a path. Received: {argument}=''. Pass some, or leave it out.")
         return value
     if argument != "validation":
         return _one(argument, value, holds_sentences)

@@ -92,8 +92,6 @@ def run_page(run: RunFiles) -> str:
     task, evaluation = entry_of(run.task), run.facts.get("evaluation") or {}
     confusion = evaluation.get("confusion")
     quality, speed = _evaluations(run)
-    updates = [("Throughput", "examples/s", "examples_per_second")]
-    updates += [("Waiting for data", "share of the time", "data_wait_share")]
     return render(
         task.report,
         title=run.name,
@@ -102,7 +100,8 @@ def run_page(run: RunFiles) -> str:
         headline=_headline(run),
         quality_plots=_quality_plots(run, task.accuracies),
         speed_plots=[
-            plot for title, label, name in updates for plot in drawn(title, label, [(run, ("train", name, ""))])
+            *drawn("Throughput", "examples/s", [(run, ("train", "examples_per_second", ""))], from_zero=True),
+            *drawn("Waiting for data", "share", [(run, ("train", "data_wait_share", ""))], from_zero=True),
         ],
         about_losses=_about_losses(run),
         quality=quality,

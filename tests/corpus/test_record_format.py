@@ -1,0 +1,113 @@
+"""Records as bytes: protobuf reads them and would have written the same, and schemas are told apart."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfbert.corpus.masking import Masking, mask, record_keys
+from tfbert.corpus.record_format import Schema, detect_schema, restore, serialize
+from tfbert.errors import UsageError
+
+WIDTH, MOST, VOCAB = 32, 6, 300_000
+V1 = Schema(names="v1", max_seq_length=WIDTH, max_predictions_per_seq=MOST)
+V2 = Schema(names="v2", max_seq_length=WIDTH, max_predictions_per_seq=MOST)
+
+
+def some(rows=40, seed=0):
+    """Ids of all sizes, their lengths, second segments, labels, and the masked records."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(6, WIDTH + 1, rows)
+    lengths[0] = WIDTH
+    ids = (VOCAB ** rng.random((rows, WIDTH))).astype(np.int32)
+    ids[np.arange(WIDTH) >= lengths[:, None]] = 0
+    second = lengths // 2
+    second[1] = lengths[1]
+    masking = Masking(
+        mask_id=4,
+        vocab_size=VOCAB,
+        special_ids=(0,),
+        continues=np.zeros(VOCAB, bool),
+        masked_lm_prob=0.2,
+        max_predictions_per_seq=MOST,
+    )
+    masked = mask(ids, lengths, masking, record_keys(0, 0, np.arange(rows)))
+    return ids, lengths, second, rng.integers(0, 2, rows), masked
+
+
+def as_protobuf(**features):
+    example = tf.train.Example()
+    for name, values in features.items():
+        values = np.asarray(values)
+        kind = "float_list" if values.dtype.kind == "f" else "int64_list"
+        getattr(example.features.feature[name], kind).value.extend(values.tolist())
+    return example.SerializeToString(deterministic=True)
+
+
+def record(**changes):
+    """Google's features, small; None takes one away."""
+    features = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), [1] * WIDTH)
+    features |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), [1] * MOST)
+    features |= {"masked_lm_weights": [1.0] * MOST, "next_sentence_labels": [1]} | changes
+    return as_protobuf(**{name: values for name, values in features.items() if values is not None})
+
+
+@pytest.mark.parametrize(
+    "schema, ids_name, segments", [(V1, "input_ids", "segment_ids"), (V2, "input_word_ids", "input_type_ids")]
+)
+def test_bytes_are_those_of_protobuf(schema, ids_name, segments):
+    ids, lengths, second, following, masked = some()
+    serialized = serialize(masked, lengths, second, following, schema.names)
+    for row, found in enumerate(serialized):
+        places = np.arange(WIDTH)
+        assert found == as_protobuf(
+            **{
+                ids_name: masked.ids[row],
+                "input_mask": (places < lengths[row]).astype(int),
+                segments: ((places >= second[row]) & (places < lengths[row])).astype(int),
+                "masked_lm_positions": masked.positions[row],
+                "masked_lm_ids": masked.labels[row],
+                "masked_lm_weights": masked.weights[row],
+                "next_sentence_labels": following[row : row + 1],
+            }
+        )
+    assert detect_schema(serialized[0], "here") == schema
+    parsed = tf.io.parse_example(serialized, schema.feature_spec())
+    np.testing.assert_array_equal(parsed[ids_name], masked.ids)
+    np.testing.assert_array_equal(parsed["masked_lm_weights"], masked.weights)
+
+
+def test_unmasked_ids_are_restored():
+    ids, *_, masked = some()
+    assert (masked.ids != ids).any()
+    restored = restore(masked.ids, masked.positions, masked.labels, masked.weights)
+    np.testing.assert_array_equal(restored, ids)
+
+
+def test_records_without_a_label_of_the_next_sentence_are_known():
+    schema = detect_schema(record(next_sentence_labels=None), "here")
+    assert not schema.has_next_sentence and "next_sentence_labels" not in schema.feature_spec()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"masked_lm_ids": None}, "x.tfrecord: a record without masked_lm_ids; it has input_ids"),
+        ({"segment_ids": [0] * 5}, "5 values of segment_ids beside 32 of input_ids and 6 of masked_lm_positions"),
+        ({"masked_lm_weights": [1] * MOST}, "masked_lm_weights as int64_list, not float_list"),
+    ],
+)
+def test_other_records_are_refused(changes, message):
+    with pytest.raises(UsageError, match=message):
+        detect_schema(record(**changes), "x.tfrecord")
+
+
+def test_what_is_no_example_is_refused():
+    with pytest.raises(UsageError, match="x.tfrecord: a record that is not a tf.train.Example"):
+        detect_schema(b"\x0f no protobuf", "x.tfrecord")
+
+
+def test_what_differs_is_named():
+    assert V1.difference(V1) == ""
+    assert V1.difference(Schema(names="v2", max_seq_length=512, max_predictions_per_seq=MOST)) == (
+        "names=v1 and v2, max_seq_length=32 and 512"
+    )
