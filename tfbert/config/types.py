@@ -37,7 +37,7 @@ class Options:
         UsageError: naming each field that does not exist, or whose value is of another type.
     """
 
-    def __new__(cls, *values: Any, **given: Any):
+    def __new__(cls, /, *values: Any, **given: Any):
         if problems := [_unknown(cls, name, given[name]) for name in given if name not in field_types(cls)]:
             raise UsageError("\n".join(problems))
         return super().__new__(cls)
