@@ -97,7 +97,7 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 823,
+    "batches": 828,
     "bert": 842,
     "commandline": 603,
     "config": 1786,
@@ -113,7 +113,7 @@ MOST_LINES = {
     "python": 525,
     "report": 1216,
     "step": 3202,
-    "tasks": 9462,
+    "tasks": 9308,
     "tokens": 744,
     "train": 1804,
 }
