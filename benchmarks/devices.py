@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from ring import ring_bytes_per_second  # noqa: E402
 
+from tfbert.config.counted import counted  # noqa: E402
 from tfbert.modes.child import end_child, start_child  # noqa: E402
 from tfbert.output.output_dir import write_json, write_text  # noqa: E402
 from tfbert.report import plots  # noqa: E402
@@ -267,7 +268,8 @@ def compared(rows: list[Row], axes: Any) -> list[Row]:
 
 
 def write(directory: pathlib.Path, axes: Any, rows: list[Row]) -> None:
-    """The rows as JSON, as Markdown and as a page with bars."""
+    """The rows as JSON, as Markdown and as a page with plots over the devices."""
+    axis = next(iter(axes))
     done = [row for row in rows if row["status"] == "done"]
     facts = environment()
     write_json(directory / "benchmark.json", facts | {"rows": rows})
@@ -276,13 +278,27 @@ def write(directory: pathlib.Path, axes: Any, rows: list[Row]) -> None:
     notes = [f"{devices}; {facts['machine']}.", f"Command: {facts['command']}", EXPLAINED, *on_paper(done)]
     text = "".join(f"## {each.title}\n\n{each.markdown()}\n" for each in tables)
     write_text(directory / "benchmark.md", text + "\n\n".join(map(markdown_text, notes)) + "\n")
-    bars = [
-        (title, plots.bars([name_of(row, axes) for row in done], [row[name] * scale for row in done], x_label=unit))
-        for name, title, unit, scale in BARS
-        if done
+    curves = [
+        (title, plots.lines(series, x_label=axis, y_label=unit, from_zero=True))
+        for name, title, unit, scale in PLOTS
+        if (series := series_of(done, axes, name, scale))
     ]
-    values = {"title": "Benchmark", "directory": str(directory), "lines": [], "notes": notes, "plots": bars}
+    values = {"title": "Benchmark", "directory": str(directory), "lines": [], "notes": notes, "plots": curves}
     write_text(directory / "benchmark.html", render("page.html", tables=tables, **values))
+
+
+def series_of(done: list[Row], axes: Any, name: str, scale: float) -> list[plots.Series]:
+    """A line over the devices for each combination of the other axes."""
+    groups: dict[str, list[Row]] = {}
+    others = [axis for axis in axes if axis not in _DEVICES]
+    for row in sorted(done, key=devices_of):
+        groups.setdefault(name_of(row, others).partition(": ")[2], []).append(row)
+    return [
+        plots.Series(
+            label=label, x=[devices_of(row) for row in rows], y=[scale * row[name] for row in rows], is_marked=True
+        )
+        for label, rows in groups.items()
+    ]
 
 
 def on_paper(done: list[Row]) -> list[str]:
@@ -300,7 +316,7 @@ def on_paper(done: list[Row]) -> list[str]:
     ]
 
 
-BARS = (
+PLOTS = (
     ("examples_per_second", "Throughput", "examples/s", 1.0),
     ("speed_up", "Speed-up", "times", 1.0),
     ("peak_memory_bytes", "Peak memory", "GiB", 2.0**-30),
@@ -323,7 +339,7 @@ def table(title: str, columns: dict[str, Any], rows: list[Row], axes: Any) -> Ta
 
 def name_of(row: Row, axes: Any) -> str:
     """A row's number and its value of each axis: `2: 2 devices, float16, xla=true`."""
-    words = [f"{row[name]} {name}" if name in _DEVICES else f"{name}={row[name]}" for name in axes]
+    words = [counted(row[name], name.removesuffix("s")) if name in _DEVICES else f"{name}={row[name]}" for name in axes]
     return f"{row['row']}: {', '.join(words)}".replace("precision=", "")
 
 

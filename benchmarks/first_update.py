@@ -71,29 +71,27 @@ def measured(layers: int, hidden_size: int, is_mixed: bool, metrics: str) -> dic
 
     assert pathlib.Path(tfbert.__file__).is_relative_to(pathlib.Path.cwd()), tfbert.__file__
     tfbert.keep_freed_memory()
+    import keras
     import numpy as np
     import tensorflow as tf
-    import tf_keras as keras
-    from transformers import BertConfig, TFBertForSequenceClassification
 
+    from tfbert.bert.models import TFBertForSequenceClassification
     from tfbert.classifier import forward
     from tfbert.finetuner import FineTuner
-    from tfbert.step.fused import FusedAdamW
 
-    keras.mixed_precision.set_global_policy("mixed_bfloat16" if is_mixed else "float32")
+    keras.config.set_dtype_policy("mixed_bfloat16" if is_mixed else "float32")
     done("import")
-    config = BertConfig(
+    config = tfbert.BertConfig(
         num_hidden_layers=layers,
         hidden_size=hidden_size,
         num_attention_heads=hidden_size // 32,
         intermediate_size=4 * hidden_size,
     )
     model = TFBertForSequenceClassification(config)
-    model.build_in_name_scope()
     trained = FineTuner(model, forward=forward, max_grad_norm=1.0)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     metrics = metrics.split(",") if metrics else None
-    trained.compile(optimizer=FusedAdamW(learning_rate=1e-5), loss=loss, metrics=metrics)
+    trained.compile(optimizer=tfbert.AdamW(1e-5), loss=loss, metrics=metrics)
     trained.create_variables()
     done("model")
     words = np.random.default_rng(0).integers(5, 30_000, (32, 32), np.int32)

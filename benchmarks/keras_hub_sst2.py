@@ -38,9 +38,10 @@ import tensorflow as tf  # noqa: E402
 
 from tfbert.batches.pipeline import distribute_batches  # noqa: E402
 from tfbert.batches.schedule import Schedule, plan_run, training_batches  # noqa: E402
-from tfbert.model.load import build_model, load_tokenizer, resolve_model  # noqa: E402
+from tfbert.bert.build import build_model  # noqa: E402
+from tfbert.model.files import load_tokenizer, resolve_model  # noqa: E402
 from tfbert.model.weights import get_weights_dict  # noqa: E402
-from tfbert.step.optimizer import WarmupSchedule  # noqa: E402
+from tfbert.step.keras3.fused import WarmupSchedule  # noqa: E402
 from tfbert.tasks.examples import load_data  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -163,31 +164,18 @@ def task_of(preset: pathlib.Path, head: dict[str, np.ndarray]) -> keras.Model:
 
 def compiled(model: keras.Model, config: tfbert.Config, schedule: Schedule, **options: object) -> keras.Model:
     """With the command's optimizer in Keras 3."""
-    training, rate = config.training, _Rate(config, schedule)
+    training = config.training
+    rate = WarmupSchedule(
+        peak=training.learning_rate,
+        schedule=training.lr_schedule,
+        warmup_steps=schedule.warmup_steps,
+        total_steps=schedule.total_steps,
+    )
     optimizer = keras.optimizers.AdamW(rate, weight_decay=training.weight_decay, epsilon=1e-8, **options)
     optimizer.exclude_from_weight_decay(var_names=[*_NO_DECAY])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=optimizer, loss=loss, weighted_metrics=["accuracy"])
     return model
-
-
-class _Rate(keras.optimizers.schedules.LearningRateSchedule):
-    """The command's learning rates."""
-
-    def __init__(self, config: tfbert.Config, schedule: Schedule):
-        self._rate = WarmupSchedule(
-            peak=config.training.learning_rate,
-            schedule=config.training.lr_schedule,
-            warmup_steps=schedule.warmup_steps,
-            total_steps=schedule.total_steps,
-        )
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        return self._rate(step)
-
-    def get_config(self) -> dict:
-        """Nothing: it is not saved."""
-        return {}
 
 
 class _Losses(keras.callbacks.Callback):

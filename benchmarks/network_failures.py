@@ -4,7 +4,7 @@
 
 Root and Linux only; elsewhere it says so in one line and does nothing. The hosts are network namespaces
 (`network_hosts.py`). On each runs one worker with a TF_CONFIG of the hosts' addresses, all with one output directory:
-`run_finetune.py --strategy=multi_worker` (tf_keras), or a script of Keras 3's `fit` (`network_keras3.py`). In the
+`run_finetune.py --strategy=multi_worker` or a script of Keras 3's `fit` (`network_keras3.py`). In the
 middle of training something fails. Noted is after how many seconds each process has ended, with which status and last
 line; then all are started again, and the weights at the end are compared with those of a run that nothing disturbed.
 Trials that are done are not done again. Writes a file to benchmarks/results/; exit status 1 if a trial was not as it
@@ -74,7 +74,7 @@ class Trial:
             flags |= {"global_batch_size": 16, "output_dir": self.output_dir(host)}
             command = ["run_finetune.py", *(f"--{name}={value}" for name, value in flags.items())]
         else:
-            environment |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
+            environment |= {"KERAS_BACKEND": "tensorflow"}
             (self.directory / "run").mkdir(exist_ok=True)
             kind = "plain" if self.side.endswith("plain") else "tfbert"
             sizes = (self.steps // _KERAS3_STEPS, _KERAS3_STEPS)

@@ -78,24 +78,23 @@ def in_turns(piece: Callable[[], float], name: str, torch: subprocess.Popen, tur
 
 def own_pieces(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], float]]]:
     """Names, and functions that run all copies of a piece once and return the milliseconds of one."""
+    import keras
     import tensorflow as tf
-    import tf_keras as keras
-    from transformers import BertConfig, TFBertModel
 
+    from tfbert.bert.models import TFBertModel
     from tfbert.model import forward, ops
-    from tfbert.step.dropout import KeyedDropout
-    from tfbert.step.fused import FusedAdamW
+    from tfbert.model.configuration import BertConfig
+    from tfbert.step.keras3.dropout import KeyedRandom
+    from tfbert.step.keras3.fused import AdamW
     from tfbert.step.noise import Rows, noise_key
 
-    keras.mixed_precision.set_global_policy("mixed_bfloat16" if args.mixed_precision else "float32")
+    keras.config.set_dtype_policy("mixed_bfloat16" if args.mixed_precision else "float32")
     config = BertConfig.from_pretrained(args.model)
     whole = TFBertModel(config)
     config = BertConfig.from_pretrained(args.model, num_hidden_layers=args.copies)
     model = TFBertModel(config)
-    for each in (whole, model):
-        each.build_in_name_scope()
-    dropout = KeyedDropout(model)
-    tokens, dtype = args.rows * args.width, keras.mixed_precision.global_policy().compute_dtype
+    dropout = KeyedRandom(model, 1)
+    tokens, dtype = args.rows * args.width, keras.config.dtype_policy().compute_dtype
     heads, hidden, middle = config.num_attention_heads, (tokens, config.hidden_size), (tokens, config.intermediate_size)
     by_head = (args.rows, heads, args.width, config.hidden_size // heads)
     mask = tf.zeros([args.rows, 1, 1, args.width], dtype)
@@ -131,12 +130,13 @@ def own_pieces(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], flo
                 for layer, own in zip(model.bert.encoder.layer, inputs, strict=True):
                     with tf.control_dependencies([before]):
                         own = [tf.identity(value) for value in own]
+                    of_layer = [variable.value for variable in layer.trainable_variables]
                     with tf.GradientTape() as tape:
                         tape.watch(own)
                         result = compute(layer, *own)
                     out = [result]
                     if name != "nothing":
-                        found = tape.gradient(result, [own, layer.trainable_variables], output_gradients=result)
+                        found = tape.gradient(result, [own, of_layer], output_gradients=result)
                         out += [value for value in tf.nest.flatten(found) if value is not None]
                     with tf.control_dependencies(out):
                         before = tf.no_op()
@@ -153,13 +153,14 @@ def own_pieces(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], flo
         return once
 
     def timed_update() -> Callable[[], float]:
-        variables, optimizer = whole.trainable_variables, FusedAdamW(learning_rate=5e-5, weight_decay=0.01)
+        variables, optimizer = whole.trainable_variables, AdamW(5e-5, 0.01)
         optimizer.build(variables)
 
         @tf.function
         def run(gradients):
             size = tf.linalg.global_norm(gradients)
-            optimizer.apply_scaled(gradients, variables, tf.minimum(1.0, 1 / size), tf.math.is_finite(size))
+            with optimizer.given(tf.minimum(1.0, 1 / size), tf.math.is_finite(size)):
+                optimizer.apply(gradients, variables)
 
         gradients = [tf.random.normal(variable.shape) for variable in variables]
 

@@ -4,7 +4,7 @@ speed varies.
     python benchmarks/steps_in_turns.py --model=DIR --train_file=train.tsv --torch_python=peer/bin/python
     python benchmarks/steps_in_turns.py --model=DIR --train_file=train.tsv --checkout=DIR --padded --max_seq_length=32
 
-Ours is the function that `model.fit` runs, with its input pipeline, on real batches of 32 grouped by length; PyTorch's
+Ours is the function that the command runs, with its input pipeline, on real batches of 32 grouped by length; PyTorch's
 (`peers/torch_turns.py`: fused AdamW, clipping, no Trainer, no data to prepare) gets random tokens of the same widths.
 Another checkout (`peers/checkout_turns.py`) makes batches of its own: with --padded they have our widths. A turn is
 `--steps` updates of one side, then of the other; the first third of the turns is left out. Prints one JSON line, with
@@ -152,13 +152,13 @@ def own_step(config):
     run = build_run(decide(inspect(pathlib.Path(config.output.output_dir)), config), strategy, Consensus(strategy))
     with run.strategy.scope():
         clock = DataClock()
-    clock.attach(run.model)
+    update = clock.timed(run.model.update)
     batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans))
 
     def make_updates(count):
         start, cpu = time.perf_counter(), CpuTime.now()
         for _ in range(count):
-            run.model.train_function(batches)
+            update(batches)
         run.model.counters.finite_steps.numpy()
         seconds, cpu = time.perf_counter() - start, CpuTime.since(cpu)
         return seconds, cpu.user, cpu.kernel

@@ -1,4 +1,4 @@
-"""FineTuner from your own code: your own tf_keras model, then a Hugging Face one, through plain `model.fit`.
+"""FineTuner from your own code: your own Keras model, then a BERT, through plain `model.fit`.
 
     python examples/fit_from_python.py
 
@@ -6,10 +6,9 @@ Both run under MirroredStrategy with gradient accumulation and clipping, with th
 a standard Keras callback. The task is made up: does a sequence hold more tokens from the upper half of the vocabulary?
 """
 
+import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras  # Not `import keras`: that is Keras 3.
-from transformers import BertConfig, TFBertForSequenceClassification
 
 import tfbert
 
@@ -35,7 +34,7 @@ def own_model() -> keras.Model:
 
 def bert_model() -> keras.Model:
     """A small BERT with random weights; `from_pretrained` gives a trained one."""
-    config = BertConfig(
+    config = tfbert.BertConfig(
         vocab_size=VOCAB,
         hidden_size=32,
         num_hidden_layers=1,
@@ -44,9 +43,7 @@ def bert_model() -> keras.Model:
         max_position_embeddings=LENGTH,
         num_labels=2,
     )
-    model = TFBertForSequenceClassification(config)
-    model.build_in_name_scope()
-    return model
+    return tfbert.TFBertForSequenceClassification(config)
 
 
 def train(build, loss, rate: float, epochs: int, strategy: tf.distribute.Strategy) -> float:

@@ -8,10 +8,10 @@ import os
 import pathlib
 import shutil
 import signal
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # TensorFlow then leaves Keras 3 alone: a third of its start.
 
 import pytest
 
@@ -129,11 +129,12 @@ def optimised_graphs():
 @pytest.fixture(autouse=True)
 def float32_policy():
     """No test leaves a precision policy to the next."""
-    import tf_keras as keras
+    import keras
 
-    keras.mixed_precision.set_global_policy("float32")
     yield
-    keras.mixed_precision.set_global_policy("float32")
+    keras.config.set_dtype_policy("float32")
+    if "tf_keras" in sys.modules:
+        sys.modules["tf_keras"].mixed_precision.set_global_policy("float32")
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,7 @@ def test_a_wheel_has_the_package_its_templates_and_the_presets(built):
     templates = names_in(ROOT / "tfbert", "*.html")
     assert all((library / "tfbert" / name).is_file() for name in ("py.typed", "config/elsewhere.toml"))
     assert len(templates) >= 8 and names_in(library / "tfbert", "*.html") == templates
+    assert (library / "tfbert" / "report" / "templates" / "model_card.md").is_file()
     demos = names_in(ROOT / "tfbert", "*.jsonl.gz")
     assert len(demos) == 12 and names_in(library / "tfbert", "*.jsonl.gz") == demos
     assert names_in(library / "tfbert" / "presets") == names_in(PRESETS, "*.flags")
@@ -188,7 +189,7 @@ def test_flag_files_are_expanded_in_their_places(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text, message", [(b"--flagfile=mine", "must not include itself"), (b"\xff\xfe", "readable text.*not UTF-8")]
+    "text, message", [(b"--flagfile=mine", "must not include itself"), (b"\xff\xfe", "file of text.*not UTF-8")]
 )
 def test_a_flag_file_that_cannot_be_used_is_refused(text, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

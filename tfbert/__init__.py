@@ -12,7 +12,7 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING
 
-from tfbert.bert.elsewhere import INSTEAD, error_for
+from tfbert.bert.elsewhere import error_for
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
         TFAutoModelForSequenceClassification,
         TFAutoModelForTokenClassification,
     )
-    from tfbert.bert.configuration import BertConfig
     from tfbert.bert.models import (
         TFBertForMaskedLM,
         TFBertForMultipleChoice,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
     )
     from tfbert.devices.strategy import build_strategy
     from tfbert.finetuner import FineTuner
+    from tfbert.model.configuration import BertConfig
     from tfbert.modes.load import load
     from tfbert.python.finetune import Results, evaluate, finetune, pretrain
     from tfbert.python.sweep import SweepResults, sweep
@@ -74,7 +74,7 @@ _LAZY = {
     "base_rate": "tfbert.tasks.base_rate",
     "build_strategy": "tfbert.devices.strategy",
     "BertTokenizer": "tfbert.tokens.tokenizer",
-    "BertConfig": "tfbert.bert.configuration",
+    "BertConfig": "tfbert.model.configuration",
     "TFBertModel": "tfbert.bert.models",
     "TFBertForSequenceClassification": "tfbert.bert.models",
     "TFBertForTokenClassification": "tfbert.bert.models",
@@ -150,9 +150,9 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name in INSTEAD:
-        raise error_for(name)
     if name != "callbacks" and name not in _LAZY:
+        if error := error_for(name):
+            raise error
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
     with imports_whole(), contextlib.nullcontext() if name in ("callbacks", *_NO_TENSORFLOW) else imported_quietly():
         if name == "callbacks":  # A module of its own, which a mere `import tfbert` has too.

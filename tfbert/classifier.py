@@ -1,14 +1,22 @@
-"""The public import path of `forward`, BERT's classifier written out, for `tfbert.FineTuner(forward=...)`.
+"""The public import path of `forward`, BERT's classifier written out, for `tfbert.FineTuner(forward=...)` over models
+of transformers 4; ours compute it when they are called."""
 
-Registers it with tf_keras, so that a saved FineTuner finds it.
-"""
+import functools
+from types import ModuleType
 
-import tf_keras as keras
+import keras
 
 from tfbert.model import forward as _forwards
 from tfbert.model.forward import forward
 
-for _name in ("forward", "forward_tokens", "forward_spans", "forward_choices", "forward_pretraining"):
-    keras.saving.register_keras_serializable("tfbert")(getattr(_forwards, _name))
-
 __all__ = ["forward"]
+
+
+@functools.cache
+def register(keras: ModuleType) -> None:
+    """Lets a Keras find these functions where it loads a saved FineTuner."""
+    for name in ("forward", "forward_tokens", "forward_spans", "forward_choices", "forward_pretraining"):
+        keras.saving.register_keras_serializable("tfbert")(getattr(_forwards, name))
+
+
+register(keras)

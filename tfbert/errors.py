@@ -102,10 +102,8 @@ def of_surroundings(error: BaseException) -> RunError | None:
         is_one = any(reason in str(error) for reason in _SURROUNDINGS)
     if not is_one:
         return None
-    return RunError(
-        "The machine must let a run read and write its files. "
-        f"Received: {first_line(error)}. Check free space, permissions and limits there."
-    )
+    rule = "The machine must let a run read and write its files"
+    return RunError(f"{rule}. Received: {first_line(error)}. Check free space, permissions and limits there.")
 
 
 def first_line(error: BaseException | str, most: int = 200) -> str:

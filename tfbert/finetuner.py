@@ -12,6 +12,7 @@ import types
 from typing import TYPE_CHECKING, Any, overload
 
 from tfbert.devices.interrupts import imports_whole
+from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,22 +20,30 @@ if TYPE_CHECKING:
     import keras
     import tf_keras
 
-    from tfbert.step.finetuner import FineTuner as TFKerasFineTuner
     from tfbert.step.keras3.finetuner import FineTuner as Keras3FineTuner
+    from tfbert.step.tf_keras.finetuner import FineTuner as TFKerasFineTuner
 
 __all__ = ["FineTuner"]
 
-_MODULES = {"tf_keras": "tfbert.step.finetuner", "keras": "tfbert.step.keras3.finetuner"}
+_MODULES = {"keras": "tfbert.step.keras3.finetuner", "tf_keras": "tfbert.step.tf_keras.finetuner"}
 """Where the class for models of each Keras is; imported when there is such a model, and that Keras with it."""
 
 
 def _class_of(root: str) -> type:
-    with imports_whole():
-        return importlib.import_module(_MODULES[root]).FineTuner
+    try:
+        with imports_whole():
+            return importlib.import_module(_MODULES[root]).FineTuner
+    except ModuleNotFoundError as error:
+        if error.name != "tf_keras":
+            raise
+        raise UsageError(
+            "Models of tf_keras need an extra. Received: one, and no tf_keras. Run pip install "
+            "'tfbert-trainer[tf-keras]'; for transformers' TFBert... write `from tfbert import TFBert...`, of Keras 3."
+        ) from None
 
 
 def _default_root() -> str:
-    return "keras" if "keras" in sys.modules and "tf_keras" not in sys.modules else "tf_keras"
+    return "tf_keras" if "tf_keras" in sys.modules else "keras"
 
 
 def _root_of(model: Any) -> str:
@@ -67,8 +76,8 @@ def _imported() -> tuple[type, ...]:
 class FineTuner(metaclass=_OfEitherKeras):
     """Wraps a Keras model; train it with the usual `compile`, `fit`, `evaluate` and `predict`.
 
-    The model may be one of Keras 3 (`import keras`, KerasHub) with TensorFlow as its backend, or one of tf_keras
-    (transformers); what is made is a model of the same Keras.
+    The model may be one of Keras 3 (`import keras`, KerasHub, ours) with TensorFlow as its backend, or with the extra
+    `tf-keras` one of tf_keras (transformers 4); what is made is a model of the same Keras.
 
     A step is one optimizer update. `train_step` gets a replica's whole share of a global batch, splits it into
     micro-batches, sums their gradients in float32, sums those over all replicas, clips by global norm and applies. The
@@ -90,8 +99,8 @@ class FineTuner(metaclass=_OfEitherKeras):
         jit_compile: Compile the forward and backward pass with XLA, under any strategy. Each new shape of a batch
             is compiled anew: pad to few lengths.
         seed: Decides the dropout noise, together with step, row of the global batch and layer.
-        forward: For tf_keras: `(model, inputs, training) -> output`, for inputs that the model does not take as they
-            are; None calls the model.
+        forward: `(model, inputs, training) -> output`, for inputs that the model does not take as they are; None calls
+            the model. It and the loss are traced without AutoGraph. Labels are those of its output.
         name: Of the model that is made.
 
     Attributes:
@@ -119,7 +128,7 @@ class FineTuner(metaclass=_OfEitherKeras):
             max_grad_norm: float = 0.0,
             jit_compile: bool = False,
             seed: int = 0,
-            forward: Callable[[tf_keras.Model, Any, bool | None], Any] | None = None,
+            forward: Callable[[Any, Any, bool | None], Any] | None = None,
             name: str = "fine_tuner",
         ) -> None: ...
 
@@ -145,6 +154,7 @@ class FineTuner(metaclass=_OfEitherKeras):
             max_grad_norm: float = 0.0,
             jit_compile: bool = False,
             seed: int = 0,
+            forward: Callable[[keras.Model, Any, bool | None], Any] | None = None,
             name: str = "fine_tuner",
         ) -> Keras3FineTuner: ...
 

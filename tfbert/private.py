@@ -1,13 +1,12 @@
-"""Private parts of TensorFlow, Keras and transformers that are called or changed, each with its reason.
+"""Private parts of TensorFlow, and of whichever Keras, that are called or changed, each with its reason.
 
-No other module uses one, but for `FusedAdamW`, which overrides methods of Keras's optimizer. `tests/test_private.py`
-notices when they change.
+Those of one Keras are in `step/keras3/private` and `step/tf_keras/private`. `tests/test_private.py` notices when they
+change.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 import linecache
 import os
@@ -15,7 +14,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.autograph.pyct import loader
@@ -27,20 +26,20 @@ from tensorflow.python.framework.func_graph import FuncGraph
 
 from tfbert.errors import UsageError
 
-if TYPE_CHECKING:  # Whoever trains a model of Keras 3 does not wait for tf_keras.
-    import tf_keras as keras
-    from tf_keras.src.backend import RandomGenerator
 
-__all__ = ["RandomGenerator"]
-"""The class that Keras's random layers draw from: they accept no other, and it has no public name."""
+def check_not_in_tf_keras(name: str) -> None:
+    """Refuses a model of Keras 3 inside a layer of tf_keras, which would not train it. There is no public way to ask.
 
-
-def __getattr__(name: str) -> Any:
-    if name != "RandomGenerator":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tf_keras.src.backend import RandomGenerator
-
-    return RandomGenerator
+    Raises:
+        UsageError: in the call of such a layer.
+    """
+    calls = sys.modules.get("tf_keras.src.engine.base_layer_utils")
+    if calls is not None and calls.call_context().in_call:
+        raise UsageError(
+            f"A model of Keras 3 is trained within models of Keras 3. Received: {name} called by a layer of tf_keras, "
+            "which would leave it as it is. Write `import keras` and derive from its classes. (`tf.keras` is tf_keras "
+            "where TF_USE_LEGACY_KERAS=1.)"
+        )
 
 
 def is_op_determinism_enabled() -> bool:
@@ -56,6 +55,45 @@ def disable_op_determinism() -> None:
 def devices_are_initialized() -> bool:
     """Whether TensorFlow has initialized the devices of this process. There is no public way to ask."""
     return context.context()._initialized
+
+
+def configure_coordination(**options: Any) -> None:
+    """Sets how workers find one another, and notice that one is lost. MultiWorkerMirroredStrategy has no option for
+    this: it sets its own values unless some are set already.
+
+    Args:
+        options: As TensorFlow's `configure_coordination_service`.
+    """
+    context.context().configure_coordination_service(**options)
+    # Without the barrier the first worker returns from registration at once, and then waits for the others for ever.
+    context.context().coordination_service.cluster_register_with_barrier = True
+
+
+def has_workers() -> bool:
+    """Whether this process was set up as one of several workers."""
+    return context.context().coordination_service is not None
+
+
+def publish(name: str, text: str) -> None:
+    """Lets all workers read a text: of any size, and whatever else differs between them. A name serves once."""
+    context.context().set_config_key_value(name, text)
+
+
+def published(name: str, seconds: float) -> str | None:
+    """A text that a worker has published, or publishes within some seconds; None where there is none.
+
+    Raises:
+        tf.errors.OpError: where the first worker, which keeps the texts, is gone.
+    """
+    try:
+        return context.context().get_config_key_value(name, int(1000 * seconds))
+    except tf.errors.DeadlineExceededError:
+        return None
+
+
+def fail_all_workers(line: str) -> None:
+    """Ends every collective operation, of all workers, in an error with this line; there can be none after it."""
+    context.context().report_error_to_cluster(tf.errors.ABORTED, line)
 
 
 _is_forked = False
@@ -169,12 +207,6 @@ def change_device_datasets(change: Callable[[tf.data.Dataset], tf.data.Dataset])
     multi_device_iterator_ops._create_device_dataset = create_changed
 
 
-def layers_of(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """A layer and all within it, depth first. `Model.layers` stops at the first level; `submodules` has another order
-    and includes objects that are not layers."""
-    return layer._flatten_layers()
-
-
 @contextlib.contextmanager
 def as_not_trainable(layers: list[Any]) -> Iterator[None]:
     """While active, layers take themselves for frozen. By the public property their variables would change too."""
@@ -186,12 +218,6 @@ def as_not_trainable(layers: list[Any]) -> Iterator[None]:
     finally:
         for each, value in before:
             object.__setattr__(each, "_trainable", value)
-
-
-def metrics_within(layer: keras.layers.Layer) -> list[keras.metrics.Metric]:
-    """The metrics that layers keep for themselves, from `add_metric` or as attributes: `Model.metrics` has them among
-    the compiled ones."""
-    return [metric for each in layers_of(layer) for metric in each._metrics]
 
 
 def variables_written(
@@ -257,58 +283,9 @@ def operation_types(graph: tf.Graph, first: int) -> set[str]:
     return types
 
 
-def scratch_graph() -> tf.Graph:
-    """A graph of its own to build a model in, as `Model.build` does."""
-    return FuncGraph("build")
-
-
 def is_generator_state(variable: tf.Variable) -> bool:
     """Whether a variable is the state of a `tf.random.Generator`, whose name TensorFlow gives."""
     return variable.name.startswith("StateVar")
-
-
-def decayed_names(optimizer: keras.optimizers.legacy.Optimizer) -> tuple[list[str], list[str]]:
-    """Names that transformers' `AdamWeightDecay` decays in any case, and names that it does not; it shows neither."""
-    return optimizer._include_in_weight_decay or [], optimizer._exclude_from_weight_decay or []
-
-
-@contextlib.contextmanager
-def without_aggregation(optimizer: keras.optimizers.Optimizer) -> Iterator[list[None]]:
-    """While active, `apply_gradients` takes gradients as they are, however a user's own calls Keras's.
-
-    Replicas enter it in turn, before the first has left it.
-
-    Yields:
-        A list that gets an item whenever Keras would have summed gradients over replicas.
-    """
-
-    def as_they_are(grads_and_vars: Any) -> Any:
-        as_they_are.asked.append(None)
-        return grads_and_vars
-
-    as_they_are.asked, as_they_are.entered = [], 0
-    given = vars(optimizer).setdefault("aggregate_gradients", as_they_are)
-    given.entered += 1
-    try:
-        yield given.asked
-    finally:
-        given.entered -= 1
-        if not given.entered:
-            vars(optimizer).pop("aggregate_gradients", None)
-
-
-def generator_of(layer: keras.layers.Layer) -> RandomGenerator | None:
-    """The generator that a random layer draws from; None for any other layer."""
-    from tf_keras.src.backend import RandomGenerator
-
-    generator = getattr(layer, "_random_generator", None)
-    return generator if isinstance(generator, RandomGenerator) else None
-
-
-def set_generator(layer: keras.layers.Layer, generator: RandomGenerator) -> None:
-    """Makes a random layer draw from another generator."""
-    # Keras would track the assignment as a child of the layer and save it.
-    object.__setattr__(layer, "_random_generator", generator)
 
 
 def mask_of(tensor: tf.Tensor) -> tf.Tensor | None:
@@ -326,75 +303,13 @@ def with_mask(tensor: tf.Tensor, mask: tf.Tensor | None = None) -> tf.Tensor:
     return tensor
 
 
-def policy_storing_float16() -> keras.mixed_precision.Policy:
-    """Variables in float16, computation in float32. Keras has a name only for the reverse."""
-    import tf_keras as keras
-
-    policy = keras.mixed_precision.Policy("float32")
-    policy._variable_dtype = "float16"
-    return policy
-
-
 def number_collectives_apart() -> None:
     """Gives the next MirroredStrategy's all-reduces numbers of their own. TensorFlow uses the same numbers for every
     strategy in a process, and the all-reduces of CPU replicas collide."""
     tf.distribute.MirroredStrategy._collective_key_base += 100_000
 
 
-def rate_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.schedules.LearningRateSchedule | tf.Variable:
+def rate_of(optimizer: Any) -> Any:
     """The schedule, or the variable, that an optimizer was given as its learning rate. With a schedule,
     `learning_rate` has the value at `iterations` only, and not at any other step."""
     return optimizer._learning_rate
-
-
-def loss_scale_variables(optimizer: keras.mixed_precision.LossScaleOptimizer) -> dict[str, tf.Variable]:
-    """`value` and `good_steps` of a dynamic loss scale: Keras shows their values, but not the variables."""
-    state = optimizer._loss_scale
-    return {"value": state._current_loss_scale, "good_steps": state._counter}
-
-
-def build_metrics(model: keras.Model, labels: Any, predictions: Any) -> None:
-    """Creates the variables of a model's compiled metrics outside the step that is being traced. Keras would create
-    them within, upon which TensorFlow traces the step a second time. Neither has an option for it.
-
-    Args:
-        model: A compiled model; nothing happens if its metrics are built.
-        labels: A batch's, only their shapes count.
-        predictions: The model's outputs, likewise.
-    """
-
-    def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
-        return next_creator(**options | {"experimental_enable_variable_lifting": False})
-
-    metrics = model.compiled_metrics
-    if not metrics.built:
-        with tf.init_scope(), tf.variable_creator_scope(create):
-            metrics.build(predictions, metrics._conform_to_outputs(predictions, labels))
-
-
-def import_modeling_tf_bert() -> ModuleType:
-    """transformers' module of BERT's classes, imported without scikit-learn and SciPy: a fifth less of all imports.
-
-    They come with GLUE's metrics, which transformers has deprecated and its models do not use; there is no option.
-    The metrics' functions import what they call when they call it.
-    """
-    name = "transformers.data.metrics"
-    if name not in sys.modules:
-        from transformers.utils import import_utils
-
-        before, import_utils._sklearn_available = import_utils._sklearn_available, False
-        try:
-            metrics = importlib.import_module(name)
-        finally:
-            import_utils._sklearn_available = before
-        for module, functions in _OF_METRICS.items():
-            vars(metrics).update({function: _imported_late(module, function) for function in functions})
-    return importlib.import_module("transformers.models.bert.modeling_tf_bert")
-
-
-_OF_METRICS = {"scipy.stats": ("pearsonr", "spearmanr"), "sklearn.metrics": ("f1_score", "matthews_corrcoef")}
-"""What `transformers.data.metrics` imports, module -> names."""
-
-
-def _imported_late(module: str, function: str) -> Callable[..., Any]:
-    return lambda *args, **options: getattr(importlib.import_module(module), function)(*args, **options)

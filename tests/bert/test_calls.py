@@ -10,10 +10,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 import tfbert
 from tests.support.bert import CLASSES, IDS, MASK, TEXTS, WIDTH, make, worst
-from tfbert.bert.elsewhere import INSTEAD
 
 TYPES = TEXTS["token_type_ids"]
 
@@ -44,6 +44,8 @@ CALLS = {
     "a mask of floats": lambda model: model(TEXTS | {"attention_mask": MASK.astype(np.float32)}).logits,
     "positions": lambda model: model(**TEXTS, position_ids=np.tile(np.arange(WIDTH), (len(IDS), 1))).logits,
     "embeddings": lambda model: model(embedded(model)).logits,
+    "a dictionary by name": lambda model: model(input_ids=TEXTS).logits,
+    "without __call__": lambda model: model.call(IDS, attention_mask=MASK, token_type_ids=TYPES).logits,
     "traced": lambda model: tf.function(model)(TEXTS).logits,
     "predict": lambda model: model.predict(collections.UserDict(TEXTS), verbose=0).logits,
     "in a functional model": lambda model: functional(model)([IDS, MASK, TYPES]),
@@ -78,9 +80,19 @@ def test_the_inner_layer_is_called_as_the_model(model):
         bert([IDS, MASK, TYPES]),
     ):
         assert worst(tuple(outputs), tuple(bert(TEXTS))) == 0
+    assert model.bert.get_input_embeddings() is model.get_input_embeddings() and model.num_labels == 3
     assert bert.config.hidden_size == 32 and bert.base_model is bert.bert
     assert [layer.name for layer in model.layers] == ["bert", "dropout", "classifier"]
     assert model.bert.encoder.layer[1].attention.self_attention.query.kernel.shape == (32, 32)
+
+
+class Within(tf_keras.layers.Layer):
+    def __init__(self, bert):
+        super().__init__()
+        self.bert = bert
+
+    def call(self, ids):
+        return self.bert.bert(ids)[0]
 
 
 REFUSED = {
@@ -93,6 +105,11 @@ REFUSED = {
     "a text": (lambda model: model([["a film"]]), "Pad them"),
     "both": (lambda model: model(IDS, inputs_embeds=np.zeros([12, 9, 32])), "Received: input_ids, inputs_embeds"),
     "nothing": (lambda model: model(attention_mask=MASK), "Received: attention_mask. Pass one"),
+    "a part": (lambda model: model.bert.encoder.layer[0](IDS), "a call of '.*/encoder/layer_._0'. Call the model"),
+    "a tokenizer's arguments": (
+        lambda model: tfbert.BertTokenizer.from_pretrained("x", do_lower_case=True),
+        "transformers",
+    ),
     "a mask of pairs": (lambda model: model(IDS, np.ones([12, 9, 9])), "a shape of 3 dimensions"),
 }
 
@@ -105,6 +122,12 @@ def test_what_is_not_carried_over_is_refused_by_name(model, what):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("how", [lambda bert: tf_keras.layers.Lambda(lambda ids: bert(ids)[1]), Within])
+def test_a_layer_of_tf_keras_which_would_not_train_the_model_is_refused(how):
+    with pytest.raises(ValueError, match="called by a layer of tf_keras, which would leave it as it is. Write `import"):
+        tf_keras.Sequential([how(make("TFBertModel"))])(IDS)
+
+
 def test_columns_that_are_no_inputs_are_said_to_be_unused(model):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -113,9 +136,30 @@ def test_columns_that_are_no_inputs_are_said_to_be_unused(model):
     assert worst(logits, model(TEXTS).logits) == 0
 
 
-@pytest.mark.parametrize("name", [*INSTEAD])
+NAMES = {
+    "BertTokenizerFast": "import BertTokenizerFast` and tokenizer",
+    "TFBertTokenizer": "tfbert.BertTokenizer",
+    "DataCollatorForSeq2Seq": 'DataCollatorForSeq2Seq\\(..., return_tensors="np"\\)',
+    "TFTrainingArguments": "tfbert.FineTuner",
+    "InputExample": "dict\\(tokenizer",
+    "SquadV2Processor": "question_answering",
+    "get_linear_schedule_with_warmup": "tfbert.WarmupSchedule",
+    "TFBertMainLayer": "`model.bert`",
+    "TFBertLayer": "`model.bert.encoder`",
+    "TFBertPreTrainedModel": "Derive from",
+    "TFBertLMHeadModel": "no decoder",
+    "TFAutoModelWithLMHead": "TFAutoModelForMaskedLM",
+    "TFBertForNextSentencePrediction": "TFBertForPreTraining",
+    "TFBaseModelOutputWithPooling": "output.logits",
+    "TFXLMRobertaModel": "BERT architecture alone",
+    "shape_list": "tf.shape",
+    "AutoModelForTokenClassification": "`from transformers import AutoModelForTokenClassification`",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_name_of_transformers_that_is_not_here_says_what_to_write(name):
-    with pytest.raises(ImportError, match=f"Received: tfbert.{name}. "):
+    with pytest.raises(ImportError, match=f"Received: tfbert.{name}. .*{NAMES[name]}"):
         exec(f"from tfbert import {name}")
     assert name not in tfbert.__all__
 

@@ -12,8 +12,8 @@ import transformers
 
 import tfbert
 from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, WORDS, make, worst
-from tfbert.bert.configuration import BertConfig
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForSequenceClassification, TFBertModel
+from tfbert.model.configuration import BertConfig
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +103,7 @@ REFUSED = {
     "no configuration": (lambda directory: TFBertModel("bert-base-uncased"), "Received: str"),
     "an automatic class": (lambda directory: tfbert.TFAutoModel(BertConfig(**SIZES)), "TFAutoModel.from_pretrained"),
     "TensorFlow's layout": (lambda directory: make().save_pretrained(directory, saved_model=True), "model.export"),
-    "low-rank weights": (lambda directory: with_lora().save_pretrained(directory), "with LoRA"),
 }
-
-
-def with_lora():
-    model = make()
-    model.bert.encoder.layer[0].attention.self_attention.query.enable_lora(2)
-    return model
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -139,6 +132,42 @@ def test_keras_saves_all_that_training_needs(tmp_path):
     states = [[variable.numpy() for variable in each.optimizer.variables] for each in (loaded, model)]
     assert worst(*states) == 0
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
+
+
+def test_weights_that_transformers_saved_by_keras_are_loaded_by_name(tmp_path):
+    """Their order is another one."""
+    theirs = transformers.TFBertForSequenceClassification(transformers.BertConfig(**SIZES, num_labels=3))
+    theirs.build_in_name_scope()
+    theirs.save_weights(tmp_path / "w.h5")
+    model = make()
+    model.load_weights(tmp_path / "w.h5")
+    assert worst(model(TEXTS).logits, theirs(TEXTS).logits) < 1e-6
+    with pytest.raises(ValueError, match="no cls.predictions.bias"):
+        make("TFBertForMaskedLM").load_weights(str(tmp_path / "w.h5"))
+
+
+class WithLayer(TFBertForSequenceClassification):
+    """As people derive from transformers' classes: another signature, layers after the constructor, an own `call`."""
+
+    def __init__(self, config, *args, name=None):
+        super().__init__(config, *args, name=name)
+        self.second = keras.layers.Dense(3, name="second")
+
+    def call(self, input_ids=None, attention_mask=None, token_type_ids=None, training=False):
+        hidden = self.bert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, training=training)
+        return self.second(hidden[1])
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_a_class_that_derives_from_ours_may_have_layers_of_its_own(saved, tuned):
+    model = WithLayer.from_pretrained(saved[0], output_attentions=None)
+    trained = tfbert.FineTuner(model, gradient_accumulation_steps=2) if tuned else model
+    trained.compile(
+        keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+    )
+    trained.fit(TEXTS, CLASSES, verbose=0)
+    assert model(TEXTS).shape == (12, 3) and np.abs(model.second.bias.numpy()).max() > 1e-3
+    assert worst(model.bert.embeddings.weight, saved[1].bert.embeddings.weight) > 1e-5
 
 
 ENCODERS = [lambda: make("TFBertModel"), lambda: make().bert, lambda: make("TFBertForMaskedLM").bert]
@@ -175,7 +204,9 @@ def test_words_are_added_and_taken_away(tmp_path):
     model.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 70
     assert worst(TFBertForMaskedLM.from_pretrained(tmp_path)(TEXTS).logits, model(TEXTS).logits) == 0
+    model.predict(TEXTS, verbose=0)
     model.resize_token_embeddings(25)
+    assert model.predict(TEXTS, verbose=0).logits.shape[-1] == 25  # Traced anew.
     assert model(TEXTS).logits.shape[-1] == 25
 
 

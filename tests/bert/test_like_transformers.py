@@ -6,6 +6,7 @@ import tensorflow as tf
 import transformers
 
 from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, make, worst
+from tests.support.transformers_4 import transformers_4
 from tfbert.bert import models
 from tfbert.model.weights import pytorch_name
 
@@ -13,11 +14,15 @@ REGRESSION = ({"num_labels": 1}, TEXTS, {"labels": CLASSES.astype(np.float32) / 
 CASES = [
     *((kind, kind, case) for kind, case in KINDS.items()),
     ("regression", "TFBertForSequenceClassification", REGRESSION),
+    *(
+        (name, "TFBertModel", ({"hidden_act": name, "layer_norm_eps": 1e-3}, TEXTS, {}))
+        for name in ("gelu_new", "gelu_fast", "gelu_10", "quick_gelu", "relu")
+    ),
 ]
 
 
 def theirs(kind, values):
-    model = getattr(transformers, kind)(transformers.BertConfig(**SIZES | values))
+    model = transformers_4(kind)(transformers.BertConfig(**SIZES | values))
     model.build_in_name_scope()
     rng = np.random.default_rng(1)
     for variable in model.weights:
@@ -55,7 +60,7 @@ def test_outputs_losses_gradients_and_files_are_those_of_transformers(name, kind
         np.testing.assert_allclose(grad, expected_grads[part], atol=1e-6, err_msg=part)
 
     model.save_pretrained(tmp_path / "ours")
-    after = getattr(transformers, kind).from_pretrained(tmp_path / "ours")
+    after = transformers_4(kind).from_pretrained(tmp_path / "ours")
     without = model(inputs)  # Only the part of the last layer that is read.
     assert worst(tuple(without), tuple(after(inputs).to_tuple())) < 2e-6
     again = getattr(models, kind).from_pretrained(tmp_path / "ours")

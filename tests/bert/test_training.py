@@ -166,6 +166,28 @@ def test_objects_of_tf_keras_and_losses_without_labels_are_refused():
         make("TFBertModel").compile("adam")
 
 
+class OwnStep(tfbert.TFBertForSequenceClassification):
+    def train_step(self, data):
+        inputs, labels = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.hf_compute_loss(labels, self(inputs, training=True).logits))
+        grads = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(grads, self.trainable_variables, strict=True))
+        return {"loss": loss}
+
+
+def test_an_own_train_step_shows_its_own_loss():
+    """Keras would show its own metric of this name, which is 0."""
+    plain, own = make(), OwnStep(make().config)
+    own.set_weights(plain.get_weights())
+    found = []
+    for model in (plain, own):
+        model.compile(keras.optimizers.SGD(0.1))
+        history = model.fit(TEXTS, CLASSES, batch_size=12, epochs=2, shuffle=False, verbose=0).history
+        found.append((history["loss"], model.evaluate(TEXTS, CLASSES, verbose=0)))
+    assert worst(found[0], found[1]) < 1e-6
+
+
 def test_recomputed_layers_have_the_gradients_of_the_plain_pass():
     from tfbert.model.forward import forward
     from tfbert.step.keras3.dropout import KeyedRandom

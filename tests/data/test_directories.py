@@ -9,8 +9,7 @@ import pytest
 from tests.support.task_runs import SENTENCES
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import PredictConfig
-from tfbert.data.rows import file_format, open_rows
-from tfbert.data.streams import labelled_source
+from tfbert.data.rows import file_format, labelled_source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.registry import ENTRIES
@@ -20,7 +19,7 @@ def load(path: pathlib.Path):
     """The task that the files are for, and the data."""
     config = DataConfig(train_file=str(path))
     assert config.problems() == []
-    task = next((e.name for e in ENTRIES if e.holds_file(labelled_source(str(path)), config)), "auto")
+    task = next((e.name for e in ENTRIES if e.holds(labelled_source(str(path)), config)), "auto")
     return task, load_data(DataConfig(train_file=str(path), task=task))
 
 

@@ -39,7 +39,7 @@ def test_a_bad_row_is_an_error_or_skipped_and_counted(write, name, content, rule
     path = write(name, content)
     with pytest.raises(UsageError, match=rf"{rule}.* Or pass --skip_bad_rows\.$"):
         read_file(path)
-    table = read_file(path, skip_bad_rows=True)
+    table = read_file(path, DataConfig(skip_bad_rows=True))
     assert (table.text, table.labels) == (["a"], ["1"])
     (note,) = table.notes
     assert note.startswith(f"{path}: 1 of 2 rows skipped; the first: ") and rule in note and "\n" not in note
@@ -48,14 +48,14 @@ def test_a_bad_row_is_an_error_or_skipped_and_counted(write, name, content, rule
 def test_a_file_of_bad_rows_only(write):
     path = write("a.tsv", "text\tlabel\na\nb\n")
     with pytest.raises(UsageError, match=r"at least one example.* none that can be used; the first: .*line 2"):
-        read_file(path, skip_bad_rows=True)
+        read_file(path, DataConfig(skip_bad_rows=True))
 
 
 def test_half_a_file_is_no_bad_row(write):
     path = write("a.tsv.gz", "text\tlabel\n" + "".join(f"some text {i}\t1\n" for i in range(9999)))
     os.truncate(path, 9000)
     with pytest.raises(UsageError, match="must be whole"):
-        read_file(path, skip_bad_rows=True)
+        read_file(path, DataConfig(skip_bad_rows=True))
 
 
 def test_sts_b_as_it_is_published(write):
@@ -89,12 +89,12 @@ def test_csv_with_any_delimiter(write, name, delimiter):
     rows = [["label", "text"], ["1", f'with "{delimiter}", and\na line'], ["0", "plain"]]
     text = io.StringIO()
     csv.writer(text, delimiter=delimiter).writerows(rows)
-    table = read_file(write(name, text.getvalue()), delimiter=delimiter)
+    table = read_file(write(name, text.getvalue()), DataConfig(delimiter=delimiter))
     assert list(zip(table.labels, table.text, strict=True)) == [tuple(row) for row in rows[1:]]
 
 
 def test_tsv_with_another_delimiter_has_plain_quotes(write):
-    table = read_file(write("a.tsv", 'text;label\n"a;1\n'), delimiter=";")
+    table = read_file(write("a.tsv", 'text;label\n"a;1\n'), DataConfig(delimiter=";"))
     assert (table.text, table.labels) == (['"a'], ["1"])
 
 
@@ -115,7 +115,7 @@ def test_a_file_of_one_column_names_the_likely_delimiter(write, name, first, opt
         read_file(path)
     assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match=f", or {option}"):
-        read_file(path, header=False, text_column=("0",), label_column="1")
+        read_file(path, DataConfig(header=False, text_column=("0",), label_column="1"))
     assert "delimiter" not in open_rows(pathlib.Path(write("b.csv", "a;b,c\nx,y\n")), "csv").hint
 
 
@@ -127,7 +127,7 @@ def test_nothing_is_guessed_of_one_column_that_holds_no_delimiter(write):
 @pytest.mark.parametrize(("name", "content"), [("a.jsonl", '{"text": "a", "label": 1}'), ("a.parquet", "")])
 def test_only_delimited_files_have_a_delimiter(write, name, content):
     with pytest.raises(UsageError, match=rf"have a delimiter\. Received: '.*{name}'\. Drop --delimiter"):
-        read_file(write(name, content), delimiter=";")
+        read_file(write(name, content), DataConfig(delimiter=";"))
 
 
 # --- Names and standard input --------------------------------------------------------------------------------------

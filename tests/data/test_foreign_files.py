@@ -20,11 +20,10 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.files import read_file
-from tfbert.data.rows import file_format, open_rows
-from tfbert.data.streams import input_source
+from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.questions import misaligned_answers, note_misaligned, training_questions
-from tfbert.tasks.answering.squad import looks_like_squad, open_questions, read_questions
+from tfbert.tasks.answering.squad import holds_questions, open_questions, read_questions
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.tagging.tagged import read_sentences, sentence_format
@@ -60,7 +59,7 @@ def test_every_marked_encoding_is_read(tmp_path, name, encoding):
     check(read_file(path))
     if not name.endswith(".gz"):
         format = {".json": "jsonl"}.get(path.suffix, path.suffix[1:])
-        check(read_file(io.BytesIO(data), format=format))
+        check(read_file(io.BytesIO(data), DataConfig(input_format=format)))
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.json"])
@@ -86,7 +85,7 @@ def test_the_line_in_which_excel_names_the_delimiter(tmp_path, first, encoding):
     check(table)
     assert table.where(0).endswith("line 3")
     path.write_bytes((f"{first}\r\n" + content("a.csv", "|")).encode(encoding))
-    check(read_file(path, delimiter="|"))  # What the user says counts.
+    check(read_file(path, DataConfig(delimiter="|")))  # What the user says counts.
 
 
 def test_other_delimiters_are_never_guessed(tmp_path):
@@ -199,7 +198,7 @@ def test_a_tsv_with_quotes_as_pandas_writes_it(tmp_path, caplog, quoting):
         read_file(path)
         assert "2 fields are quoted as in CSV, such as" in caplog.text and "read with the quotes" in caplog.text
         assert "--input_format=csv --delimiter=tab reads them without" in caplog.text
-    assert read_file(path, format="csv", delimiter="\t").text == QUOTED
+    assert read_file(path, DataConfig(input_format="csv", delimiter="\t")).text == QUOTED
 
 
 @pytest.mark.parametrize("text", ["two\nlines", "a\ttab", 'a "quote"\nand\ttab'])
@@ -208,7 +207,7 @@ def test_a_quoted_field_with_tabs_or_line_ends_names_the_way_out(tmp_path, text)
     path.write_text(as_pandas("plain", text))
     with pytest.raises(UsageError, match="2 columns, .*, line 3.*or pass --input_format=csv --delimiter=tab if quotes"):
         read_file(path)
-    assert read_file(path, format="csv", delimiter="\t").text == ["plain", text]
+    assert read_file(path, DataConfig(input_format="csv", delimiter="\t")).text == ["plain", text]
 
 
 @pytest.mark.parametrize(
@@ -251,7 +250,7 @@ def test_arrays_of_texts(tmp_path, text, name):
     path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     check(read_file(path))
     config = detect_task(Config(model=SCRATCH, data=DataConfig(train_file=str(path))))
-    assert config.data.task == "auto" and not looks_like_squad(path)
+    assert config.data.task == "auto" and not holds_questions(path)
     assert load_data(config.data).task.label_names == ("bad", "good")
 
 
@@ -260,10 +259,10 @@ def test_a_bad_record_is_named_and_skipped(tmp_path):
     path.write_text(json.dumps([*RECORDS[:1], "text", *RECORDS[1:]]))
     with pytest.raises(UsageError, match="Received: 'text' in .*a.json, record 2.*--skip_bad_rows"):
         read_file(path)
-    check(read_file(path, skip_bad_rows=True))
+    check(read_file(path, DataConfig(skip_bad_rows=True)))
     path.write_text(json.dumps(RECORDS)[:-4])
     with pytest.raises(UsageError, match="which is not JSON"):
-        read_file(path, skip_bad_rows=True)
+        read_file(path, DataConfig(skip_bad_rows=True))
 
 
 @pytest.mark.parametrize("wrap", [lambda rows: rows, lambda rows: {"data": rows}])
@@ -319,7 +318,7 @@ def test_a_key_that_the_first_row_lacks_is_a_column(tmp_path, as_lines):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(UsageError, match="needs a text.* Received: none for 'sentence' in .* 1. "):
         read_file(tmp_path / "a.json")
-    table = read_file(tmp_path / "a.json", skip_bad_rows=True)
+    table = read_file(tmp_path / "a.json", DataConfig(skip_bad_rows=True))
     assert (table.text, table.text_pair, table.labels) == (["who?"], ["Ada."], ["1"])
 
 
@@ -371,7 +370,7 @@ def mrqa(path, *rows):
 @pytest.mark.parametrize("header", [True, False])
 def test_mrqa(tmp_path, name, header):
     path = mrqa(tmp_path / name, *([HEADER] * header), MRQA)
-    assert looks_like_squad(path)
+    assert holds_questions(path)
     table = read_questions(path)
     assert table.ids == ["q1", "q2"] and table.contexts == [CONTEXT]
     # As MRQA's own evaluation counts them: any of the texts. Those with a place come first: they are trained on.
@@ -383,7 +382,7 @@ def test_mrqa(tmp_path, name, header):
     assert misaligned_answers(table) == [] and training_questions(table) is table
     assert note_misaligned(table, "") is table
     assert table.where(1).endswith(f"line {1 + header}, question 2")
-    file = open_questions(path)
+    file = open_questions(path, DataConfig())
     assert [row for _, row in file.read(["id", "question", "context"])] == [
         ["q1", "Where?", CONTEXT],
         ["q2", "What did she leave, and when?", CONTEXT],
@@ -451,7 +450,7 @@ def test_bad_questions_of_mrqa(tmp_path, change, message):
     path = mrqa(tmp_path / "a.jsonl", HEADER, rows)
     with pytest.raises(UsageError, match=message):
         read_questions(path)
-    assert len(read_questions(path, skip_bad_rows=True)) == 1
+    assert len(read_questions(path, DataConfig(skip_bad_rows=True))) == 1
 
 
 # --- Pipes ---------------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from tfbert.data.files import read_file
 from tfbert.data.given_kinds import given_table
 from tfbert.data.given_table import plain
 from tfbert.errors import UsageError
-from tfbert.tasks.answering.squad import looks_like_squad, read_questions
+from tfbert.tasks.answering.squad import holds_questions, read_questions
 from tfbert.tasks.choosing.forms import label_of
 from tfbert.tasks.multi_label.label_cells import cell_of, is_indicator
-from tfbert.tasks.tagging.tagged import looks_tagged, read_sentences
+from tfbert.tasks.tagging.tagged import holds_tags, read_sentences
 
 TEXTS = ["good film", "bad", " dull,\nslow ", "naïve 😀", ""]
 LABELS = [1, 0, 0, 1, 1]
@@ -68,8 +68,8 @@ def test_texts_of_every_kind_are_those_of_a_file(kind, tmp_path):
     columns = {"id": list("abcde"), "text": TEXTS, "label": LABELS}
     same(read_file(table(KINDS[kind](columns))), read_file(in_file(tmp_path / "f.jsonl", columns)))
     pair = {"premise": TEXTS, "hypothesis": TEXTS[::-1], "gold": ["a", "b", "b", "a", "b"]}
-    found = read_file(table(KINDS[kind](pair)), label_column="gold")
-    same(found, read_file(in_file(tmp_path / "g.jsonl", pair), label_column="gold"))
+    found = read_file(table(KINDS[kind](pair)), DataConfig(label_column="gold"))
+    same(found, read_file(in_file(tmp_path / "g.jsonl", pair), DataConfig(label_column="gold")))
     assert found.where(2).endswith(" of 5 rows, row 3") and found.where(2).startswith("train=")
 
 
@@ -78,7 +78,7 @@ def test_sentences_of_every_kind_are_those_of_a_file(kind, tmp_path):
     columns = {"tokens": SENTENCES, "ner_tags": TAGS}
     given, file = table(KINDS[kind](columns)), in_file(tmp_path / "f.jsonl", columns)
     same(read_sentences(given), read_sentences(file))
-    assert looks_tagged(given) and not looks_like_squad(given)
+    assert holds_tags(given) and not holds_questions(given)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,7 +91,7 @@ def test_questions_of_every_kind_are_those_of_a_file(kind, tmp_path):
     }
     given, file = table(KINDS[kind](columns)), in_file(tmp_path / "f.jsonl", columns)
     same(read_questions(given, version_2_with_negative=True), read_questions(file, version_2_with_negative=True))
-    assert looks_like_squad(given) and not looks_tagged(given)
+    assert holds_questions(given) and not holds_tags(given)
 
 
 def test_a_word_a_row_is_found_in_a_frame_as_in_a_file(tmp_path):
@@ -99,7 +99,7 @@ def test_a_word_a_row_is_found_in_a_frame_as_in_a_file(tmp_path):
     columns = {"Sentence #": ["1", "", "", "2", ""], "Word": ["Ann", "met", "Bo", "it", "rained"]}
     frame = pandas.DataFrame(columns | {"Tag": ["B-PER", "O", "B-PER", "O", "O"]}).replace("", None)
     frame.to_csv(tmp_path / "f.csv", index=False)
-    assert looks_tagged(table(frame))
+    assert holds_tags(table(frame))
     assert read_sentences(table(frame)).words == read_sentences(tmp_path / "f.csv").words == SENTENCES[:2]
 
 
@@ -113,7 +113,7 @@ def test_pairs_are_a_text_two_texts_or_words_with_their_label():
         assert (found.words, found.tags) == (SENTENCES, TAGS)
     with pytest.raises(UsageError, match=r"Each pair is \(text, label\). Received: 'lost' \(str\) in train, row 2"):
         read_file(table([("a", 1), "lost", ("b", 0)]))
-    assert read_file(table([("a", 1), "lost", ("b", 0)]), skip_bad_rows=True).text == ["a", "b"]
+    assert read_file(table([("a", 1), "lost", ("b", 0)]), DataConfig(skip_bad_rows=True)).text == ["a", "b"]
 
 
 def _tf_data(*columns):
@@ -288,7 +288,7 @@ def test_a_missing_text_or_label_is_refused_by_its_row(missing):
         frame = pandas.DataFrame({name: pandas.Series(v, [7, 7], dtype=object) for name, v in values.items()})
         with pytest.raises(UsageError, match=f"{said}.* train=DataFrame of 2 rows, row 2"):
             read_file(table(frame))
-        assert len(read_file(table(frame), skip_bad_rows=True)) == 1
+        assert len(read_file(table(frame), DataConfig(skip_bad_rows=True))) == 1
 
 
 def test_columns_of_one_name_are_refused_where_they_matter():
@@ -298,7 +298,7 @@ def test_columns_of_one_name_are_refused_where_they_matter():
     with pytest.raises(UsageError, match="text and text all look like the text" + way_out):
         read_file(table(frame))
     with pytest.raises(UsageError, match="text_column='text' is in the data twice" + way_out):
-        read_file(table(frame), text_column=["text"])
+        read_file(table(frame), DataConfig(text_column=["text"]))
     with pytest.raises(UsageError, match="label and label all look like the label" + way_out):
         read_file(table(frame.set_axis(["text", "more", "label", "label"], axis=1)))
     with pytest.raises(UsageError, match=r"text and Text all look like the text.* Pass (--)?text_column\."):
@@ -306,7 +306,7 @@ def test_columns_of_one_name_are_refused_where_they_matter():
     frame.columns = ["text", "x", "label", "x"]
     assert read_file(table(frame)).text == ["a"]
     frame.columns = [0, 1, 2, 3]
-    assert read_file(table(frame), text_column=["1"], label_column="2").text == ["b"]
+    assert read_file(table(frame), DataConfig(text_column=["1"], label_column="2")).text == ["b"]
 
 
 def test_an_arrow_table_of_dictionaries_and_chunks_is_read_by_its_values(tmp_path):

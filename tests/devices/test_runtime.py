@@ -3,9 +3,9 @@
 import mmap
 import pathlib
 
+import keras
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 from tensorflow.python.framework import config as determinism
 
 from tfbert.config.parts import RuntimeConfig
@@ -33,7 +33,7 @@ def test_set_up_sets_policy_and_seeds():
     drawn = []
     for seed in (1, 1, 2):
         assert runtime.set_up(RuntimeConfig(mixed_precision=True, device="cpu", seed=seed)) == "mixed_bfloat16"
-        assert keras.mixed_precision.global_policy().name == "mixed_bfloat16"
+        assert keras.config.dtype_policy().name == "mixed_bfloat16"
         drawn.append(float(tf.random.normal([])))
     assert drawn[0] == drawn[1] != drawn[2]
 
@@ -120,7 +120,7 @@ def test_settings_end_with_the_run():
     with runtime.settings_kept():
         runtime.set_up(RuntimeConfig(mixed_precision=True, device="cpu", deterministic=True))
         assert determinism.is_op_determinism_enabled()
-    assert keras.mixed_precision.global_policy().name == "float32"
+    assert keras.config.dtype_policy().name == "float32"
     assert not determinism.is_op_determinism_enabled()
 
 

@@ -59,8 +59,8 @@ def test_other_workers_inform_where_debugging_is_asked_for(start_as, logged, cap
     assert logged() == [OTHER, "details", "evaluating", "damaged"]
 
 
-def test_a_hub_that_transformers_refuses_is_refused_with_the_way_out(monkeypatch):
-    start.check_hub()
-    monkeypatch.setattr(start.metadata, "version", lambda name: "2.4.0")
-    with pytest.raises(UsageError, match=r"below 1\. Received: 2\.4\.0, .*pip install 'huggingface-hub<1'"):
+def test_another_backend_of_keras_is_refused_with_the_way_out(monkeypatch):
+    start.check_backend()
+    monkeypatch.setattr(start.keras.config, "backend", lambda: "jax")
+    with pytest.raises(UsageError, match="by TensorFlow. Received: Keras with the backend 'jax'"):
         start.start_devices(Config(runtime=RuntimeConfig(device="cpu")))

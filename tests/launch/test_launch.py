@@ -314,7 +314,7 @@ def test_a_program_other_than_python_is_run_as_it_is(capfdbinary):
         (["--restart_delay_seconds=1s", "--", "x.py"], "flags take numbers. Received: --restart_delay_seconds=1s. Us"),
         (["--max_restarts"], "flags take numbers. Received: Missing value for flag --max_restarts. Us"),
         (["--num_workers=0", "--", "x.py"], "num_workers must be 1 or more. Received: num_workers=0."),
-        (["--grace_seconds=nan", "--", "x.py"], "grace_seconds must be 0 or more."),
+        (["--grace_seconds=nan", "--", "x.py"], "grace_seconds must be finite."),
     ],
 )
 def test_bad_usage_is_one_line(arguments, message):

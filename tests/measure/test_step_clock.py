@@ -3,15 +3,15 @@
 import itertools
 import math
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
-from transformers import TFBertForPreTraining
 
 from tests.support.models import strategy_of, tiny_bert
 from tfbert.batches.plan import FILL
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
+from tfbert.bert.models import TFBertForPreTraining
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
@@ -19,7 +19,7 @@ from tfbert.measure.data_clock import ARRIVED, ASKED, DataClock, timed_next
 from tfbert.measure.flops import Work, forward_flops, training_flops
 from tfbert.measure.step_clock import PlannedStep, StepClock
 from tfbert.model.forward import forward, forward_pretraining
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 
 
 def ticking(readings):
@@ -151,6 +151,13 @@ def test_forward_flops_of_masked_words_are_the_products_tensorflow_counts():
     assert forward_flops(model.config, work, masked_share=masked / width) == pytest.approx(found)
 
 
+def make(update, data, steps):
+    """As many updates."""
+    batches = iter(data)
+    for _ in range(steps):
+        update(batches).numpy()
+
+
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_data_clock_sees_a_slow_pipeline(replicas):
     strategy = strategy_of(replicas)
@@ -177,15 +184,14 @@ def test_the_data_clock_sees_a_slow_pipeline(replicas):
         )
         model.create_variables()
         clock = DataClock()
-    clock.attach(model)
     assert clock.seconds == 0.0
-    model.fit(strategy.distribute_datasets_from_function(dataset), steps_per_epoch=steps, verbose=0)
+    make(clock.timed(model.update), strategy.distribute_datasets_from_function(dataset), steps)
     # Each replica's batch takes a pause to make; what is made while the step runs need not be waited for.
     assert clock.seconds > 0.3 * pause * steps * replicas
 
     quick = tf.data.Dataset.from_tensors((inputs, labels, weights)).repeat().prefetch(8)
     before = clock.seconds
-    model.fit(strategy.experimental_distribute_dataset(quick), steps_per_epoch=steps, verbose=0)
+    make(clock.timed(model.update), strategy.experimental_distribute_dataset(quick), steps)
     assert clock.seconds - before < 0.3 * pause * steps
 
 
@@ -222,11 +228,13 @@ def test_the_data_clock_changes_no_update():
             optimizer=keras.optimizers.SGD(0.1), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         )
         model.create_variables()
-        if measured:
-            DataClock().attach(model)
         rng = np.random.default_rng(0)
         batch = rng.normal(size=(8, 5)).astype(np.float32), rng.integers(0, 3, 8)
-        model.fit(tf.data.Dataset.from_tensors(batch).repeat(), steps_per_epoch=3, verbose=0)
+        data = tf.data.Dataset.from_tensors(batch).repeat()
+        if measured:
+            make(DataClock().timed(model.update), data, 3)
+        else:
+            model.fit(data, steps_per_epoch=3, verbose=0)
         return [v.numpy() for v in model.trainable_variables]
 
     for one, other in zip(trained(False), trained(True), strict=True):

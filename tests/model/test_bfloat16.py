@@ -1,17 +1,17 @@
 """bfloat16 gradients of thousands of tokens are float32's: sums must not be taken in 8 bits of mantissa."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
-from transformers import (
+
+from tests.support.models import random_batch, tiny_bert, variables_of
+from tfbert.bert.models import (
     TFBertForPreTraining,
     TFBertForQuestionAnswering,
     TFBertForSequenceClassification,
     TFBertForTokenClassification,
 )
-
-from tests.support.models import random_batch, tiny_bert
 from tfbert.model.forward import forward, forward_pretraining, forward_spans, forward_tokens
 from tfbert.model.ops import add_bias
 
@@ -52,7 +52,7 @@ def test_gradients_are_those_of_float32(kind, xla):
 
 def gradients(kind, policy, *, xla=False):
     """By variable, those that have one."""
-    keras.mixed_precision.set_global_policy(policy)
+    keras.config.set_dtype_policy(policy)
     model_class, run = KINDS[kind]
     model = tiny_bert(kind=model_class)
     inputs, _, _ = random_batch(ROWS, WIDTH)
@@ -66,11 +66,11 @@ def gradients(kind, policy, *, xla=False):
             outputs = tf.nest.flatten(run(model, inputs, True))
             losses = [_loss(tf.cast(logits, tf.float32), over_tokens=kind == "answers") for logits in outputs]
             loss = tf.add_n(losses)
-        found = tape.gradient(loss, model.trainable_variables)
+        found = tape.gradient(loss, variables_of(model))
         return [None if one is None else tf.convert_to_tensor(one) for one in found]
 
     values = zip(model.trainable_variables, compute(inputs), strict=True)
-    return {variable.name.partition("/")[2]: value.numpy() for variable, value in values if value is not None}
+    return {variable.path.partition("/")[2]: value.numpy() for variable, value in values if value is not None}
 
 
 def _loss(logits, *, over_tokens):

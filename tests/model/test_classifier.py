@@ -1,11 +1,13 @@
-"""The classifier's own forward pass computes what transformers' does: logits, gradients, updates."""
+"""The classifier's forward pass, which computes what is read, beside the whole: logits, gradients, updates."""
 
+import json
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 
-from tests.support.models import POLICIES, VOCAB, NumpyAdamW, random_batch, reference_steps, tiny_bert
+from tests.support.models import POLICIES, VOCAB, NumpyAdamW, random_batch, reference_steps, tiny_bert, variables_of
 from tests.support.updates import (
     CLIP,
     DECAY,
@@ -18,11 +20,11 @@ from tests.support.updates import (
     concatenated,
 )
 from tfbert.errors import UsageError
-from tfbert.model.files import load_config
+from tfbert.model.configuration import load_config
 from tfbert.model.forward import forward
-from tfbert.step.dropout import KeyedDropout
+from tfbert.step.keras3.dropout import KeyedRandom
 from tfbert.step.noise import Rows, noise_key
-from tfbert.step.optimizer import NO_DECAY
+from tfbert.step.updates import NO_DECAY
 
 
 def gradients_of(compute, model, inputs, labels):
@@ -30,22 +32,24 @@ def gradients_of(compute, model, inputs, labels):
     with tf.GradientTape() as tape:
         logits = tf.cast(compute(inputs), tf.float32)
         loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-    return logits, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables)]
+    return logits, [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables_of(model))]
 
 
 def assert_computes_the_models_own(model, inputs, labels, tolerance, xla=False):
-    expected, exact = gradients_of(lambda x: model(x, training=True).logits, model, inputs, labels)
+    expected, exact = gradients_of(
+        lambda x: model(x, training=True, output_hidden_states=True).logits, model, inputs, labels
+    )
     step = tf.function(gradients_of, jit_compile=xla)
     found, gradients = step(lambda x: forward(model, x, True), model, inputs, labels)
     np.testing.assert_allclose(found, expected, atol=5 * tolerance)
     size = max(1.0, float(tf.linalg.global_norm(exact)))
     for variable, one, other in zip(model.trainable_variables, gradients, exact, strict=True):
-        np.testing.assert_allclose(one, other, atol=5 * tolerance * size, rtol=0, err_msg=variable.name)
+        np.testing.assert_allclose(one, other, atol=5 * tolerance * size, rtol=0, err_msg=variable.path)
 
 
 @POLICIES
 def test_logits_and_gradients_are_the_models_own(policy, tolerance, xla):
-    keras.mixed_precision.set_global_policy(policy)
+    keras.config.set_dtype_policy(policy)
     inputs, labels, _ = random_batch(6)
     inputs["token_type_ids"][:, 5:] = 1
     assert_computes_the_models_own(tiny_bert(num_hidden_layers=3), inputs, labels, tolerance, xla)
@@ -79,7 +83,7 @@ def test_with_dropout_the_logits_have_the_models_mean():
     inputs, _, _ = random_batch(2)
     # Each row of a batch has noise of its own.
     inputs = {name: np.tile(values, [3000, 1]) for name, values in inputs.items()}
-    dropout = KeyedDropout(model)
+    dropout = KeyedRandom(model, 1)
 
     def logits(compute):
         with dropout.keyed(noise_key(1, tf.constant(0, tf.int64)), Rows(0, 6000)):
@@ -87,7 +91,7 @@ def test_with_dropout_the_logits_have_the_models_mean():
         return found.mean(axis=0), found.std(axis=0)
 
     mean, spread = logits(lambda x: forward(model, x, True))
-    expected, expected_spread = logits(lambda x: model(x, training=True).logits)
+    expected, expected_spread = logits(lambda x: model(x, training=True, output_hidden_states=True).logits)
     assert (np.abs(mean - expected) < 5 * np.hypot(spread, expected_spread) / np.sqrt(3000)).all()
     np.testing.assert_allclose(spread, expected_spread, rtol=0.1)
 
@@ -103,7 +107,7 @@ def test_with_dropout_the_logits_have_the_models_mean():
     ],
 )
 def test_updates_are_those_of_the_models_own_pass(replicas, micro_batches, policy, xla):
-    """Against the reference in NumPy, whose gradients are those of transformers' forward pass."""
+    """Against the reference in NumPy, whose gradients are those of the model as it is called."""
     steps = batches(steps=3)
     expected = reference_steps(tiny_bert(), steps, NumpyAdamW(RATE, DECAY, EPSILON), CLIP, NO_DECAY)
     options = {"gradient_accumulation_steps": micro_batches, "max_grad_norm": CLIP, "jit_compile": xla}
@@ -114,8 +118,6 @@ def test_updates_are_those_of_the_models_own_pass(replicas, micro_batches, polic
 
 @pytest.mark.parametrize("option", ["is_decoder", "add_cross_attention"])
 def test_a_decoder_is_refused(tmp_path, option):
-    config = tiny_bert().config
-    setattr(config, option, True)
-    config.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(tiny_bert().config.to_dict() | {option: True}))
     with pytest.raises(UsageError, match=f"an encoder.*{option}=True"):
         load_config(tmp_path)

@@ -16,8 +16,9 @@ from tfbert.config.run import Config
 from tfbert.data import foreign_files
 from tfbert.errors import UsageError
 from tfbert.model import weights
-from tfbert.model.bert_config import load_config
-from tfbert.model.load import encoder_shapes, load_tokenizer
+from tfbert.model.configuration import load_config
+from tfbert.model.files import load_tokenizer
+from tfbert.model.load import encoder_shapes
 from tfbert.modes.saved_model import load_trained_model
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -73,21 +74,21 @@ def refuse(function, *args, match=None):
 def test_a_value_that_no_bert_has_is_named(tmp_path, key):
     for value in BAD_VALUES[key]:
         (tmp_path / "config.json").write_text(json.dumps(FINE_TUNED | {key: value}))
-        text = refuse(load_config, tmp_path / "config.json")
+        text = refuse(load_config, tmp_path)
         assert key in text or key in ("pruned_heads", "quantization_config"), text
         assert str(tmp_path) in text
 
 
 def test_heads_must_divide_the_hidden_size(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(FINE_TUNED | {"num_attention_heads": 3}))
-    refuse(load_config, tmp_path / "config.json", match="hidden_size=32, num_attention_heads=3 in .*config.json")
+    refuse(load_config, tmp_path, match="hidden_size=32, num_attention_heads=3 in .*config.json")
 
 
 def test_usual_values_are_taken(tmp_path):
     usual = {"classifier_dropout": None, "problem_type": None, "hidden_dropout_prob": 0, "pad_token_id": None}
     usual |= {"tfbert": {"num_texts": None, "max_seq_length": 128}, "architectures": None, "layer_norm_eps": 1e-12}
     (tmp_path / "config.json").write_text(json.dumps(FINE_TUNED | usual))
-    assert load_config(tmp_path / "config.json").hidden_size == HIDDEN
+    assert load_config(tmp_path).hidden_size == HIDDEN
 
 
 def test_labels_of_one_name_are_not_told_apart(tmp_path):
@@ -122,20 +123,20 @@ def test_json_that_is_none(tmp_path, name, case):
     else:
         (tmp_path / "vocab.txt").write_text("\n".join(SPECIALS))
         read = weights.read_weights if name == weights.SAFETENSORS_INDEX else BertTokenizer.from_pretrained
-    path = tmp_path if read == BertTokenizer.from_pretrained else tmp_path / name
+    path = tmp_path if read in (BertTokenizer.from_pretrained, load_config) else tmp_path / name
     assert str(tmp_path / name) in refuse(read, path)
 
 
 def test_files_have_bounds_and_a_directory_is_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(foreign_files, "MAX_BYTES", 1 << 20)
     (tmp_path / "config.json").write_bytes(b" " * (1 << 20) + b"{}")
-    refuse(load_config, tmp_path / "config.json", match="larger than 1 MiB")
+    refuse(load_config, tmp_path, match="larger than 1 MiB")
     (tmp_path / "config.json").unlink()
     (tmp_path / "config.json").symlink_to("/dev/zero")
-    refuse(load_config, tmp_path / "config.json", match="larger than 1 MiB")
+    refuse(load_config, tmp_path, match="larger than 1 MiB")
     (tmp_path / "config.json").unlink()
     (tmp_path / "config.json").mkdir()
-    refuse(load_config, tmp_path / "config.json", match="config.json: Is a directory")
+    refuse(load_config, tmp_path, match="config.json: Is a directory")
     refuse(BertTokenizer.from_vocab_file, tmp_path / "config.json", match="Is a directory")
 
 

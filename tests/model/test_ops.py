@@ -1,9 +1,9 @@
 """Operations with gradients written out: the plain ones' values and gradients."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 from scipy import special
 
 from tfbert.model.ops import dense, gelu, inference_gelu, layer_norm

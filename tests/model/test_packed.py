@@ -3,20 +3,20 @@
 import dataclasses
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 
 from tests.support.batches import BATCH, make_examples, packed_batches, plain_batches, plan_of
-from tests.support.models import QUICK_FLOAT32, VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
+from tests.support.models import QUICK_FLOAT32, VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert, variables_of
 from tests.support.runs import assert_same_bits, make_config, stop_at, weights
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
 from tfbert.batches.pipeline import make_dataset
 from tfbert.batches.plan import FILL
 from tfbert.errors import Preempted
 from tfbert.model.forward import forward
-from tfbert.step.optimizer import NO_DECAY
+from tfbert.step.updates import NO_DECAY
 from tfbert.train.run import finetune
 
 
@@ -55,7 +55,7 @@ def test_batches_equal_numpy(replicas, accumulation):
 
 @QUICK_FLOAT32
 def test_logits_loss_and_gradients_equal_those_of_one_example_a_row(policy, tolerance, xla):
-    keras.mixed_precision.set_global_policy(policy)
+    keras.config.set_dtype_policy(policy)
     model, examples = tiny_bert(), make_examples()
     plan = plan_of(examples)
 
@@ -67,7 +67,7 @@ def test_logits_loss_and_gradients_equal_those_of_one_example_a_row(policy, tole
             logits = tf.cast(output, tf.float32)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             loss = tf.reduce_sum(tf.where(weights > 0, weights * losses, 0.0))
-        grads = tape.gradient(loss, model.trainable_variables)
+        grads = tape.gradient(loss, variables_of(model))
         return logits, loss, [tf.convert_to_tensor(g) for g in grads]
 
     shapes = set()
@@ -79,7 +79,7 @@ def test_logits_loss_and_gradients_equal_those_of_one_example_a_row(policy, tole
         assert float(found[1]) == pytest.approx(float(expected[1]), rel=5 * tolerance)
         for variable, a, b in zip(model.trainable_variables, found[2], expected[2], strict=True):
             size = float(tf.linalg.global_norm(expected[2]))
-            np.testing.assert_allclose(a, b, atol=5 * tolerance * max(1.0, size), rtol=0, err_msg=variable.name)
+            np.testing.assert_allclose(a, b, atol=5 * tolerance * max(1.0, size), rtol=0, err_msg=variable.path)
     assert len(shapes) == 1, "every batch has the same shape, the short one too"
 
 

@@ -6,17 +6,17 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 
 from tests.support.batches import make_examples, plan_of
-from tests.support.models import random_batch, strategy_of, tiny_bert
+from tests.support.models import random_batch, strategy_of, tiny_bert, variables_of
 from tests.support.updates import CLIP, batches, build, concatenated, weights
 from tfbert.batches.pipeline import make_dataset
 from tfbert.model.forward import forward
-from tfbert.step.dropout import KeyedDropout
+from tfbert.step.keras3.dropout import KeyedRandom
 from tfbert.step.noise import Rows, noise_key
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -56,12 +56,12 @@ def sums_in_written_order(optimised_graphs):
     ],
 )
 def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance, sums_in_written_order):
-    keras.mixed_precision.set_global_policy(policy)
+    keras.config.set_dtype_policy(policy)
     inputs, labels, _ = random_batch(6)
 
     def compute(forward):
         model = make_model()
-        dropout = KeyedDropout(model)
+        dropout = KeyedRandom(model, 1)
 
         @tf.function(jit_compile=xla)
         def step():
@@ -71,7 +71,7 @@ def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance, sums_in_
                     logits = tf.cast(forward(model, inputs, True), tf.float32)
                 loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
             # The key's context is left here, as it is in FineTuner: recomputation must remember it.
-            return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_variables)]
+            return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables_of(model))]
 
         return step
 
@@ -134,9 +134,9 @@ def test_what_is_not_trained_with_keys_is_left_as_it_was():
 MEMORY = """
 import functools, pathlib, re, sys
 import tensorflow as tf
-import tf_keras as keras
-from transformers import BertConfig, TFBertForSequenceClassification
-from tfbert.step.finetuner import FineTuner
+import keras
+from tfbert import BertConfig, TFBertForSequenceClassification
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.model.forward import forward
 
 
@@ -147,7 +147,6 @@ config = BertConfig(
     vocab_size=100, hidden_size=128, num_hidden_layers=8, num_attention_heads=4, intermediate_size=512, num_labels=2
 )
 model = TFBertForSequenceClassification(config)
-model.build_in_name_scope()
 forward = functools.partial(forward, recompute=sys.argv[1] == "recompute")
 trained = FineTuner(model, jit_compile=sys.argv[2] == "xla", forward=forward)
 trained.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))

@@ -8,53 +8,54 @@ import pytest
 import tensorflow as tf
 
 from tests.support.models import VOCAB, random_batch, tiny_bert
+from tfbert.bert.build import build_model
 from tfbert.config.parts import ModelConfig
 from tfbert.errors import UsageError
-from tfbert.model.load import build_model, load_tokenizer, resolve_model
+from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.model.tf1_checkpoint import tensor_name
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tokens.tokenizer import BertTokenizer
 
 LAYER = {
-    "attention/self/query/kernel": "attention/self/query/kernel:0",
-    "attention/self/query/bias": "attention/self/query/bias:0",
-    "attention/self/key/kernel": "attention/self/key/kernel:0",
-    "attention/self/key/bias": "attention/self/key/bias:0",
-    "attention/self/value/kernel": "attention/self/value/kernel:0",
-    "attention/self/value/bias": "attention/self/value/bias:0",
-    "attention/output/dense/kernel": "attention/output/dense/kernel:0",
-    "attention/output/dense/bias": "attention/output/dense/bias:0",
-    "attention/output/LayerNorm/gamma": "attention/output/LayerNorm/gamma:0",
-    "attention/output/LayerNorm/beta": "attention/output/LayerNorm/beta:0",
-    "intermediate/dense/kernel": "intermediate/dense/kernel:0",
-    "intermediate/dense/bias": "intermediate/dense/bias:0",
-    "output/dense/kernel": "output/dense/kernel:0",
-    "output/dense/bias": "output/dense/bias:0",
-    "output/LayerNorm/gamma": "output/LayerNorm/gamma:0",
-    "output/LayerNorm/beta": "output/LayerNorm/beta:0",
+    "attention/self/query/kernel": "attention/self/query/kernel",
+    "attention/self/query/bias": "attention/self/query/bias",
+    "attention/self/key/kernel": "attention/self/key/kernel",
+    "attention/self/key/bias": "attention/self/key/bias",
+    "attention/self/value/kernel": "attention/self/value/kernel",
+    "attention/self/value/bias": "attention/self/value/bias",
+    "attention/output/dense/kernel": "attention/output/dense/kernel",
+    "attention/output/dense/bias": "attention/output/dense/bias",
+    "attention/output/LayerNorm/gamma": "attention/output/LayerNorm/gamma",
+    "attention/output/LayerNorm/beta": "attention/output/LayerNorm/beta",
+    "intermediate/dense/kernel": "intermediate/dense/kernel",
+    "intermediate/dense/bias": "intermediate/dense/bias",
+    "output/dense/kernel": "output/dense/kernel",
+    "output/dense/bias": "output/dense/bias",
+    "output/LayerNorm/gamma": "output/LayerNorm/gamma",
+    "output/LayerNorm/beta": "output/LayerNorm/beta",
 }
-"""Names in google-research/bert's modeling.py, and of the same variables of transformers' TensorFlow model."""
+"""Names in google-research/bert's modeling.py, and of the same variables of ours."""
 OTHERS = {
-    "bert/embeddings/word_embeddings": "bert/embeddings/word_embeddings/weight:0",
-    "bert/embeddings/token_type_embeddings": "bert/embeddings/token_type_embeddings/embeddings:0",
-    "bert/embeddings/position_embeddings": "bert/embeddings/position_embeddings/embeddings:0",
-    "bert/embeddings/LayerNorm/gamma": "bert/embeddings/LayerNorm/gamma:0",
-    "bert/embeddings/LayerNorm/beta": "bert/embeddings/LayerNorm/beta:0",
-    "bert/pooler/dense/kernel": "bert/pooler/dense/kernel:0",
-    "bert/pooler/dense/bias": "bert/pooler/dense/bias:0",
+    "bert/embeddings/word_embeddings": "bert/embeddings/word_embeddings/embeddings",
+    "bert/embeddings/token_type_embeddings": "bert/embeddings/token_type_embeddings/embeddings",
+    "bert/embeddings/position_embeddings": "bert/embeddings/position_embeddings/embeddings",
+    "bert/embeddings/LayerNorm/gamma": "bert/embeddings/LayerNorm/gamma",
+    "bert/embeddings/LayerNorm/beta": "bert/embeddings/LayerNorm/beta",
+    "bert/pooler/dense/kernel": "bert/pooler/dense/kernel",
+    "bert/pooler/dense/bias": "bert/pooler/dense/bias",
 }
 
 
 def google_weights(model, *, with_head=True):
     """The model's weights as Google's checkpoints hold them, the optimizer's state and the pretraining heads too."""
-    values = {variable.name.partition("/")[2]: variable.numpy() for variable in model.weights}
+    values = {variable.path.partition("/")[2]: variable.numpy() for variable in model.weights}
     names = dict(OTHERS)
     for layer in range(2):
         for google, own in LAYER.items():
             names[f"bert/encoder/layer_{layer}/{google}"] = f"bert/encoder/layer_._{layer}/{own}"
     out = {google: values[own] for google, own in names.items()}
     if with_head:  # run_classifier.py multiplies with the transpose.
-        out |= {"output_weights": values["classifier/kernel:0"].T, "output_bias": values["classifier/bias:0"]}
+        out |= {"output_weights": values["classifier/kernel"].T, "output_bias": values["classifier/bias"]}
     for name in list(out):
         out |= {f"{name}/adam_m": out[name] * 0 + 7, f"{name}/adam_v": out[name] * 0 + 7}
     out["global_step"] = np.int64(343)

@@ -1,16 +1,16 @@
 """Heads that read each token, or some: the last layer, labels of tokens, and a loss of two terms over them."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 
 from tests.support.batches import make_examples, packed_batches, plain_batches, plan_of
-from tests.support.models import strategy_of, tiny_bert
+from tests.support.models import strategy_of, tiny_bert, variables_of
 from tfbert.batches.pipeline import EncodedExamples, make_dataset
 from tfbert.batches.plan import FILL, BatchPlan
 from tfbert.model.forward import encode
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 
 LABELS = 3
 
@@ -68,7 +68,7 @@ def test_positions_are_those_of_every_token_with_their_gradients(is_packed):
         with tf.GradientTape() as tape:
             values = read()
             loss = tf.reduce_sum(values * side)
-        return values, [tf.convert_to_tensor(g) for g in tape.gradient(loss, model.bert.encoder.trainable_variables)]
+        return values, [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables_of(model.bert.encoder))]
 
     read = positions
     if is_packed:  # Of an example in each row, counted through the rows.

@@ -6,7 +6,6 @@ import pathlib
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
-from transformers import BertConfig
 
 import tfbert
 from tests.support.flag_values import SCRATCH
@@ -19,6 +18,7 @@ from tfbert.config.training import TrainingConfig
 from tfbert.corpus.manifest import read_manifest
 from tfbert.corpus.sources import demo_corpus
 from tfbert.errors import UsageError
+from tfbert.model.configuration import BertConfig
 from tfbert.modes import child
 from tfbert.modes.prepare import prepare
 from tfbert.modes.pretrain import pretrain, with_records

@@ -8,7 +8,6 @@ import types
 import pytest
 
 from tfbert.devices import waiting
-from tfbert.devices.quiet import is_not_of_slow_callbacks
 from tfbert.devices.start import tell
 from tfbert.output.bars import bar
 from tfbert.output.screen import shown
@@ -59,18 +58,6 @@ def shows(capsys, **options):
     found = capsys.readouterr()
     assert not found.out
     return found.err
-
-
-def test_a_filter_that_was_there_stays(set_up, capsys):
-    logger = logging.getLogger("tensorflow")
-    is_new = is_not_of_slow_callbacks not in logger.filters
-    logger.addFilter(is_not_of_slow_callbacks)
-    try:
-        assert shows(capsys) == SHOWN
-        assert is_not_of_slow_callbacks in logger.filters
-    finally:
-        if is_new:
-            logger.removeFilter(is_not_of_slow_callbacks)
 
 
 def test_it_shows_information_and_warnings_as_the_command(set_up, capsys):

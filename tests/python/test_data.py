@@ -201,6 +201,8 @@ def test_words_and_questions_come_from_memory_as_from_their_files(tmp_path):
 @pytest.mark.parametrize(
     "options, said",
     [
+        ({"train": ""}, "train is rows or a path. Received: train=''. Pass"),
+        ({"train": [("a", 1)], "validation": ""}, "validation is rows or a path. Received: validation=''. Pass"),
         ({"train": [("a", 1)], "train_file": "x.tsv"}, "train and train_file are one option"),
         ({"train": [("a", 1)], "validation": 0.1, "validation_split": 0.2}, "validation and validation_split are one"),
         ({"train": [("a", 1)], "validation": 1}, "above 0 and below 1. Received: validation=1. Pass"),

@@ -133,8 +133,8 @@ def test_each_column_of_classes_keeps_its_own_names(tmp_path):
     table = two_classes()
     data = on_disk(DataConfig(train_file=Given(table.name, table)), tmp_path / "data", [])
     for column, names in CLASSES.items():
-        options = {"label_column": column, "skip_bad_rows": True}
-        for found in (read_file(table, **options), read_file(data.train_file, names_ids=True, **options)):
+        options = DataConfig(label_column=column, skip_bad_rows=True)
+        for found in (read_file(table, options), read_file(data.train_file, options, names_ids=True)):
             assert found.label_names == names and found.labels == [text for text in COLUMNS[column] if text]
 
 
@@ -148,7 +148,7 @@ def test_columns_that_nobody_reads_may_hold_anything(fake, tmp_path):
     table = read_file(tmp_path / "out" / "data" / "train.parquet")
     assert (table.text, table.labels) == (columns["text"], ["0", "1"] * 4)
     with pytest.raises(UsageError, match="A label must be a word"):
-        read_file(tmp_path / "out" / "data" / "train.parquet", label_column="image")
+        read_file(tmp_path / "out" / "data" / "train.parquet", DataConfig(label_column="image"))
 
 
 def test_rows_that_cannot_be_read_are_refused_or_left_out_as_everywhere(fake, tmp_path):
@@ -159,7 +159,7 @@ def test_rows_that_cannot_be_read_are_refused_or_left_out_as_everywhere(fake, tm
         tfbert.sweep({"xla": [True]}, **options)
     assert fake.started == [] and not (tmp_path / "out").exists()
     assert tfbert.sweep({"xla": [True]}, skip_bad_rows=True, **options)
-    assert read_file(tmp_path / "out" / "data" / "train.parquet", skip_bad_rows=True).text == ["a", "c"]
+    assert read_file(tmp_path / "out" / "data" / "train.parquet", DataConfig(skip_bad_rows=True)).text == ["a", "c"]
 
 
 TEXTS, LABELS = ["good", "bad", "fine", "poor"], ["pos", "neg", "pos", "neg"]
@@ -236,7 +236,7 @@ def test_the_names_and_the_order_of_classes_are_those_of_the_table(tmp_path):
         (({"learning_rate": []},), {}, "an empty one"),
         (({"learning_rate": 1e-5},), {}, r"a list of values\. Received: learning_rate=1e-05"),
         (({"learning_rate": "1e-5,3e-5"},), {}, "a list of values"),
-        (({"learning_rate": [1e-5, None]},), {}, "learning_rate is a number. Received: 'None'"),
+        (({"learning_rate": [1e-5, None]},), {}, "learning_rate must be a number. Received: 'None'"),
         (("learning_rate=1e-5",), {}, "a dictionary"),
         (({},), {}, "a dictionary"),
         (({"output_dir": ["a", "b"]},), {}, "cannot vary output_dir"),

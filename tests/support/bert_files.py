@@ -7,8 +7,8 @@ import pathlib
 import numpy as np
 from safetensors.numpy import save_file
 
+from tfbert.bert.build import build_model
 from tfbert.config.parts import ModelConfig
-from tfbert.model.load import build_model
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
 

@@ -2,14 +2,14 @@
 
 import types
 
+import keras
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.batches.schedule import Schedule
 from tfbert.measure.flops import Work
 from tfbert.measure.step_clock import PlannedStep, StepClock
 from tfbert.step.counters import StepCounters
-from tfbert.step.optimizer import WarmupSchedule
+from tfbert.step.keras3.fused import WarmupSchedule
 from tfbert.train.callbacks import Progress
 
 
@@ -42,8 +42,17 @@ def schedule(total=12, first=0, **options):
 def a_model():
     rate = WarmupSchedule(peak=1.0, schedule="linear", warmup_steps=2, total_steps=12)
     return types.SimpleNamespace(
-        counters=StepCounters(), optimizer=keras.optimizers.Adam(rate), stop_training=False, model=None
+        counters=StepCounters(),
+        optimizer=keras.optimizers.Adam(rate),
+        stop_training=False,
+        model=None,
+        check_same_start=lambda: None,
     )
+
+
+def after(part, batch):
+    """Tells a callback of an update of this start, counted from 0."""
+    part.on_step(part.schedule.first_step + batch + 1)
 
 
 def update(model, loss, norm=1.0, finite=True):
@@ -55,8 +64,7 @@ def progress_over(log, clock, model, waits, first=0):
     data = types.SimpleNamespace(seconds=0.0)
     planned = iter([PlannedStep(work=Work(examples=8, tokens=40, squared_tokens=200), width=5)] * 12)
     progress = Progress(schedule(first=first), log, StepClock(planned, warm_up=2, clock=clock), data)
-    progress.set_model(model)
-    progress.on_train_begin()
+    progress.begin(model)
     waits = iter(waits)
 
     def wait():

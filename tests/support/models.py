@@ -2,14 +2,15 @@
 
 import functools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
-from transformers import BertConfig, TFBertForSequenceClassification
 
+from tfbert.bert.models import TFBertForSequenceClassification
+from tfbert.model.configuration import BertConfig
 from tfbert.private import number_collectives_apart
-from tfbert.step.dropout import KeyedDropout
+from tfbert.step.keras3.dropout import KeyedRandom
 from tfbert.step.noise import Rows, noise_key
 
 VOCAB = 60
@@ -41,23 +42,27 @@ def strategy_of(replicas):
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
 
 
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "initializer_range": 0.2,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 64,
+}
+
+
 def tiny_bert(num_labels=3, dropout=0.0, seed=1, kind=TFBertForSequenceClassification, **options):
     """A 2-layer, hidden-32 BERT with random weights; `options` are those of `BertConfig`."""
     keras.utils.set_random_seed(seed)
-    config = BertConfig(
-        vocab_size=VOCAB,
-        hidden_size=32,
-        num_attention_heads=2,
-        intermediate_size=64,
-        num_labels=num_labels,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        initializer_range=0.2,
-        **{"num_hidden_layers": 2, "max_position_embeddings": 64} | options,
-    )
-    model = kind(config)
-    model.build_in_name_scope()
-    return model
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return kind(BertConfig(**SIZES | rates | {"num_labels": num_labels} | options))
+
+
+def variables_of(model):
+    """What TensorFlow knows a Keras 3 model's trainable variables as."""
+    return [variable.value for variable in model.trainable_variables]
 
 
 def random_batch(rows, width=12, num_labels=3, seed=0, weights=None):
@@ -106,26 +111,25 @@ class NumpyLAMB:
         return value - self.rate * ratio * u
 
 
-def reference_steps(model, batches, optimizer, max_grad_norm, no_decay=(), seed=0, values=None):
+def reference_steps(model, batches, optimizer, max_grad_norm, no_decay=(), seed=0, values=None, dropout=None):
     """One big batch after the other, nothing split: the weights that every way of splitting must reach.
 
     Dropout, where the model has it, is that of a run with this seed. `values` gives the losses that the weights are
     for, of (model, inputs, labels); without it, those of a classifier.
     """
     values = values or _cross_entropy
-    dropout = KeyedDropout(model)
+    dropout = dropout or KeyedRandom(model, 1)
+    variables = [v.value if hasattr(v, "path") else v for v in model.trainable_variables]  # Of Keras 3, or of tf_keras.
     for step, (inputs, labels, weights) in enumerate(batches):
         noise = dropout.keyed(noise_key(seed, tf.constant(step, tf.int64)), Rows(0, len(labels)))
         with noise, tf.GradientTape() as tape:
             loss = tf.reduce_sum(values(model, inputs, labels) * weights) / max(1, (weights > 0).sum())
-        grads = [
-            tf.convert_to_tensor(g).numpy().astype(np.float64) for g in tape.gradient(loss, model.trainable_variables)
-        ]
+        grads = [tf.convert_to_tensor(g).numpy().astype(np.float64) for g in tape.gradient(loss, variables)]
         norm = np.sqrt(sum((g**2).sum() for g in grads))
         factor = max_grad_norm / max(norm, max_grad_norm) if max_grad_norm else 1.0
         for variable, gradient in zip(model.trainable_variables, grads, strict=True):
-            decays = not any(part in variable.name for part in no_decay)
-            new = optimizer(variable.name, variable.numpy().astype(np.float64), gradient * factor, decays)
+            decays = not any(part in _path(variable) for part in no_decay)
+            new = optimizer(_path(variable), variable.numpy().astype(np.float64), gradient * factor, decays)
             variable.assign(new.astype(np.float32))
         optimizer.step += 1
     return [v.numpy() for v in model.trainable_variables]
@@ -134,3 +138,8 @@ def reference_steps(model, batches, optimizer, max_grad_norm, no_decay=(), seed=
 def _cross_entropy(model, inputs, labels):
     logits = tf.cast(model(inputs, training=True).logits, tf.float32)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def _path(variable):
+    """A name that no other variable has."""
+    return getattr(variable, "path", variable.name)

@@ -23,7 +23,7 @@ from tfbert.config.training import TrainingConfig
 from tfbert.errors import Preempted
 from tfbert.model.load import save_pretrained
 from tfbert.model.weights import write_weights
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.callbacks import Progress
 from tfbert.train.checkpoint import Checkpoints

@@ -6,14 +6,15 @@ import functools
 import json
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 from safetensors.numpy import load_file, save_file
 
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.runs import WORDS, undrawn
+from tfbert.bert import models
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
@@ -108,12 +109,20 @@ def reference_logits(model_directory, path, max_seq_length=16):
     return labels, reference_logits_of(model_directory, *texts, max_seq_length=max_seq_length)
 
 
+def _their_classifier(model_directory):
+    """transformers 4's; ours, where 5 is installed: tests/bert compares both."""
+    import transformers
+
+    library = transformers if hasattr(transformers, "TFBertMainLayer") else models
+    return library.TFBertForSequenceClassification.from_pretrained(model_directory)
+
+
 @functools.cache
 def reference_model(model_directory):
     """transformers' own tokenizer, and its model as a function; loaded once."""
-    from transformers import BertTokenizerFast, TFBertForSequenceClassification
+    from transformers import BertTokenizerFast
 
-    model = TFBertForSequenceClassification.from_pretrained(model_directory)
+    model = _their_classifier(model_directory)
     forward = tf.function(lambda inputs: model(inputs).logits, reduce_retracing=True)
     return BertTokenizerFast.from_pretrained(model_directory), forward
 
@@ -123,8 +132,8 @@ def reference_logits_of(model_directory, *texts, max_seq_length=16):
     tokenizer, forward = reference_model(model_directory)
     out = []
     for row in zip(*texts, strict=True):
-        encoded = tokenizer(*row, truncation=True, max_length=max_seq_length, return_tensors="tf")
-        out.append(forward(dict(encoded)).numpy()[0])
+        encoded = tokenizer(*row, truncation=True, max_length=max_seq_length, return_tensors="np")
+        out.append(forward({name: tf.constant(value, tf.int32) for name, value in encoded.items()}).numpy()[0])
     return np.array(out)
 
 
@@ -164,7 +173,7 @@ def kept_models():
     def kept_build(config, directory, *, head, max_seq_length, **options):
         files = tuple((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in sorted(directory.iterdir()))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        policy = keras.mixed_precision.global_policy().name
+        policy = keras.config.dtype_policy().name
         key = (str(directory), files, head.architecture, max_seq_length, replicas, policy)
         if replicas > 1 or key not in _KEPT:
             built = build(config, directory, head=head, max_seq_length=max_seq_length, **options)

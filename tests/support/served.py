@@ -7,15 +7,16 @@ import subprocess
 import sys
 import threading
 
+import keras
 import numpy as np
-import tf_keras as keras
-import transformers
 
 from tests.support.texts import VOCAB
+from tfbert.bert import models
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ExportConfig, ModelConfig, OutputConfig
 from tfbert.config.run import Config
 from tfbert.model.bert_config import record_inputs
+from tfbert.model.configuration import BertConfig
 from tfbert.model.load import save_pretrained
 from tfbert.modes.export import export
 from tfbert.tasks.trained import TrainedModel
@@ -99,7 +100,7 @@ def export_of(runs, model, directory, *, data=None, overwrite=False, **options):
 def random_model(task, *, num_texts, max_seq_length, seed=1):
     """A 2-layer, hidden-32 model with random weights, large enough for its answers to differ, over `texts.VOCAB`."""
     keras.utils.set_random_seed(seed)
-    config = transformers.BertConfig(
+    config = BertConfig(
         vocab_size=len(VOCAB),
         hidden_size=32,
         num_hidden_layers=2,
@@ -109,8 +110,7 @@ def random_model(task, *, num_texts, max_seq_length, seed=1):
         initializer_range=0.3,
     )
     task.head().describe_in(config)
-    model = getattr(transformers, f"TF{task.head().architecture}")(config)
-    model.build_in_name_scope()
+    model = getattr(models, f"TF{task.head().architecture}")(config)
     record_inputs(model.config, num_texts=num_texts, max_seq_length=max_seq_length, **task.notes())
     return TrainedModel(
         name="random",

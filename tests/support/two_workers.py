@@ -1,10 +1,10 @@
 """A small training of which each worker computes its share: a process needs TensorFlow for it, but not transformers."""
 
+import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 
 BATCH = 8
 

@@ -1,13 +1,13 @@
 """Updates of a compiled FineTuner, to be compared with those of one big batch."""
 
+import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from tests.support.models import random_batch, strategy_of
-from tfbert.step.finetuner import FineTuner
-from tfbert.step.fused import FusedAdamW, FusedLAMB
-from tfbert.step.optimizer import NO_DECAY
+from tfbert.step.keras3.finetuner import FineTuner
+from tfbert.step.keras3.fused import LAMB, AdamW
+from tfbert.step.updates import NO_DECAY
 
 RATE, DECAY, CLIP = 1e-2, 0.1, 0.5
 
@@ -30,7 +30,7 @@ def concatenated(global_batches):
 
 def build(make_model, *, replicas=1, policy="float32", optimizer=None, loss=None, loss_weights=None, **options):
     """A compiled FineTuner in the scope of its strategy."""
-    keras.mixed_precision.set_global_policy(policy)
+    keras.config.set_dtype_policy(policy)
     with strategy_of(replicas).scope():
         model = FineTuner(make_model(), **options)
         loss = loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -39,15 +39,11 @@ def build(make_model, *, replicas=1, policy="float32", optimizer=None, loss=None
 
 
 def fused():
-    optimizer = FusedAdamW(learning_rate=RATE, weight_decay=DECAY, epsilon=EPSILON)
-    optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))
-    return optimizer
+    return AdamW(RATE, DECAY, epsilon=EPSILON, no_decay=NO_DECAY)
 
 
 def lamb():
-    optimizer = FusedLAMB(learning_rate=RATE, weight_decay=DECAY, epsilon=EPSILON)
-    optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))
-    return optimizer
+    return LAMB(RATE, DECAY, epsilon=EPSILON, no_decay=NO_DECAY)
 
 
 def weights(model):
@@ -56,4 +52,4 @@ def weights(model):
 
 def assert_equal_weights(model, expected, tolerance):
     for variable, value in zip(model.model.trainable_variables, expected, strict=True):
-        np.testing.assert_allclose(variable.numpy(), value, atol=tolerance, rtol=0, err_msg=variable.name)
+        np.testing.assert_allclose(variable.numpy(), value, atol=tolerance, rtol=0, err_msg=variable.path)

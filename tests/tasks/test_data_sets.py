@@ -108,6 +108,7 @@ SETS = {
     ),
     "tiny_copa": (COPA_FEATURES, {"train": COPA, "validation": COPA, "test": [(*COPA[0][:5], -1)]}),
     "cosmos": (COSMOS, {"train": ONE, "validation": [(*ONE[0][:4], -1)], "test": ONE}),
+    "mixed": (COSMOS, {"train": [*ONE, (*ONE[0][:4], -1)], "validation_dev": ONE}),
     "both": ({"text": TEXT, "label": CLASS, "tokens": LIST, "tags": NER}, {"train": [("a b", 1, ["a", "b"], [0, 1])]}),
     "scored": (
         {"text": TEXT, "score": np.float32, "tokens": LIST, "tags": NER},
@@ -230,15 +231,24 @@ def test_features_of_every_kind(load, name, task, columns, names, train, others)
 
 
 @pytest.mark.parametrize(
-    "name, task, note",
+    "name, task, options, note",
     [
-        ("mnli", "auto", "mnli 'train': 1 unlabelled example left out"),
-        ("words", "auto", "words 'train': 2 unlabelled examples left out"),
-        ("ner", TAGS, "ner 'train': 1 empty sentence left out"),
+        ("mnli", "auto", {}, "mnli 'train': 1 unlabelled example left out"),
+        ("words", "auto", {}, "words 'train': 2 unlabelled examples left out"),
+        ("ner", TAGS, {}, "ner 'train': 1 empty sentence left out"),
+        ("mixed", CHOICES, {}, "mixed 'train': 1 unlabelled question left out"),
+        ("mnli", LABELS, {}, "mnli 'train': 1 unlabelled example left out"),
+        ("same_ids", QUESTIONS, {"skip_bad_rows": True}, "same_ids 'train': 1 of 2 questions skipped; the first: "),
     ],
 )
-def test_rows_without_a_label_are_left_out(load, name, task, note):
-    assert note in load(name, task).notes
+def test_rows_that_are_left_out_are_counted(load, name, task, options, note):
+    assert any(line.startswith(note) for line in load(name, task, **options).notes)
+
+
+def test_a_split_keeps_its_name(load):
+    assert list(load("mixed", CHOICES).validation) == ["validation_dev"] and list(load("ner", TAGS).validation) == [
+        "validation"
+    ]
 
 
 def test_questions_without_an_answer(load):

@@ -1,9 +1,9 @@
 """The command's losses against NumPy."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.config.training import TrainingConfig
 from tfbert.tasks.losses import SmoothedCrossEntropy

@@ -93,7 +93,7 @@ CASES = {  # The task, rows in which other columns have the usual names, and wha
 
 def trained(directory, path, task, columns):
     """The configuration that a run on a file saves, in a directory; returns what it was trained on."""
-    from transformers import BertConfig
+    from tfbert import BertConfig
 
     choosing = ChoosingConfig(choice_columns=columns.get("choice_columns", ()))
     asked = {option: value for option, value in columns.items() if option != "choice_columns"}

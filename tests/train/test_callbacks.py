@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import types
 
+import keras
 import numpy as np
 import pytest
-import tf_keras as keras
 
-from tests.support.clocks import Clock, Log, a_model, progress_over, schedule, update
+from tests.support.clocks import Clock, Log, a_model, after, progress_over, schedule, update
 from tfbert.config.parts import OutputConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
@@ -17,7 +17,8 @@ from tfbert.output.reports import Reports
 from tfbert.tasks.sets import eval_prefix
 from tfbert.tasks.texts.classification import Classification
 from tfbert.train import callbacks
-from tfbert.train.callbacks import Evaluate, StopWhenDiverged
+from tfbert.train.callbacks import Evaluate, StepCallback, StopWhenDiverged
+from tfbert.train.fit import _updates
 from tfbert.train.identity import Identity
 from tfbert.train.saved_state import RunState
 from tfbert.train.saving import Save
@@ -33,7 +34,7 @@ def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged
         if step == 4:  # An evaluation took 100 s.
             clock.now += 100
             progress.steps.paused += 100
-        progress.on_train_batch_end(step)
+        after(progress, step)
     assert [(step, kind) for step, kind, _ in log.records] == [(2, "train"), (4, "train"), (6, "train")]
     records = [numbers for _, _, numbers in log.records]
     assert [r["loss"] for r in records] == [2.0, 2.0, 4.5], "a step that was skipped has no loss"
@@ -64,7 +65,7 @@ def test_a_terminal_hears_of_the_first_update(monkeypatch):
             update(model, 1.0)
             clock.now += 8
             wait()
-            progress.on_train_batch_end(batch)
+            after(progress, batch)
         assert began == [1]
         assert log.said[:-1] == ["first update after 8.0 s"] * watched and log.said[-1].startswith("step 8/12")
 
@@ -83,16 +84,21 @@ def test_a_device_that_computes_while_python_goes_on_is_timed_itself():
 
     model.counters.finite_steps = Counter
     progress, _ = progress_over(Log(), clock, model, [])
-    for step in range(12):
+
+    def handed_over():
         clock.now += 0.01
         done.append(max(done[-1], clock.now) + 0.1)
         number = len(done) - 1
-        logs = {"loss": types.SimpleNamespace(numpy=lambda number=number: wait_for(number))}
-        progress.on_train_batch_end(step, logs)
-        if step in (5, 8):  # What `Evaluate` does: the update at hand is no pause.
-            Counter.numpy()
-            clock.now += 50
-            progress.steps.paused += 50
+        return types.SimpleNamespace(numpy=lambda: wait_for(number))
+
+    class Evaluation(StepCallback):
+        def on_step(self, step):
+            if step in (6, 9):  # What `Evaluate` does: the update at hand is no pause.
+                Counter.numpy()
+                clock.now += 50
+                progress.steps.paused += 50
+
+    _updates(model, handed_over, schedule(), [progress, Evaluation(schedule())])
     steps = progress.steps
     assert steps.percentile(50) == pytest.approx(0.1, rel=0.15)
     assert steps.percentile(95) == pytest.approx(0.1, rel=0.15)
@@ -108,7 +114,7 @@ def test_progress_of_a_resumed_run_starts_from_its_counters():
         update(model, 1.0)
         clock.now += 1
         wait()
-        progress.on_train_batch_end(batch)
+        after(progress, batch)
     assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 1.0)]
 
 
@@ -119,11 +125,11 @@ def test_the_first_loss_after_a_checkpoint_is_that_of_a_run_that_was_not_stopped
     progress, wait = progress_over(log, clock, model, [0], first=7)
     logged = {"loss_sum": 42.0, "finite_steps": 6, "skipped_steps": 0}
     progress.restore(RunState(step=7, best={}, best_step=0, without_better=0, identity={}, logged=logged))
-    progress.on_train_begin()
+    progress.begin(model)
     update(model, 1.0)
     clock.now += 1
     wait()
-    progress.on_train_batch_end(0)
+    after(progress, 0)
     assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 2.0)]
     assert progress.logged == {"loss_sum": 46.0, "finite_steps": 8, "skipped_steps": 0}
 
@@ -158,10 +164,10 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0))
     predictor = types.SimpleNamespace(outputs=lambda examples: np.zeros((1, 2)), reset_clock=lambda: None)
     part = Evaluate(run, log, progress, predictor)
-    part.set_model(model)
+    part.begin(model)
     for batch in range(24):
         if not model.stop_training:
-            part.on_train_batch_end(batch)
+            after(part, batch)
     return part, log, saved
 
 
@@ -279,7 +285,7 @@ def test_speeds_of_an_evaluation_count_every_batch():
     )
     part = Evaluate(run, Log(), None, predictor)
     config = types.SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=16, num_labels=2)
-    part.set_model(types.SimpleNamespace(model=types.SimpleNamespace(config=config)))
+    part.begin(types.SimpleNamespace(model=types.SimpleNamespace(config=config)))
     speeds = part._speeds(12.0)
     assert (speeds["eval_samples_per_second"], speeds["eval_tokens_per_second"]) == (0.3, 1.2)
     assert (speeds["eval_data_wait_share"], speeds["eval_batch_seconds_p50"]) == (0.25, 2.0)
@@ -288,40 +294,40 @@ def test_speeds_of_an_evaluation_count_every_batch():
 def test_a_run_that_stays_non_finite_ends():
     model = a_model()
     part = StopWhenDiverged(schedule(logging_steps=1), limit=3)
-    part.set_model(model)
+    part.begin(model)
     for batch, finite in enumerate([False, False, True, False, False]):
         update(model, 1.0, finite=finite)
-        part.on_train_batch_end(batch)
+        after(part, batch)
     update(model, 1.0, finite=False)
     with pytest.raises(RunError, match="last 3 updates up to step 6 were skipped"):
-        part.on_train_batch_end(5)
+        after(part, 5)
 
 
 @pytest.mark.parametrize("finite", [False, True])
 def test_a_run_without_one_finite_update_fails_however_short(finite):
     model = a_model()
     part = StopWhenDiverged(schedule(logging_steps=50), limit=20)
-    part.set_model(model)
+    part.begin(model)
     for batch in range(12):
         update(model, 1.0, finite=finite and batch == 3)
-        part.on_train_batch_end(batch)
+        after(part, batch)
     expected = (
         contextlib.nullcontext() if finite else pytest.raises(RunError, match="Received: none that are, in 12 updates")
     )
     with expected:
-        part.on_train_end()
+        part.end()
 
 
 def test_a_few_updates_may_all_go_into_finding_the_loss_scale(caplog):
     """As trying a command out with --max_steps=2 --mixed_precision may."""
     model = a_model()
-    model.optimizer = keras.mixed_precision.LossScaleOptimizer(model.optimizer)
+    model.optimizer = keras.optimizers.LossScaleOptimizer(model.optimizer)
     part = StopWhenDiverged(schedule(total=2, logging_steps=50), limit=20)
-    part.set_model(model)
+    part.begin(model)
     for batch in range(2):
         update(model, 1.0, finite=False)
-        part.on_train_batch_end(batch)
-    part.on_train_end()
+        after(part, batch)
+    part.end()
     assert "nothing was trained: 2 updates" in caplog.text
 
 
@@ -339,11 +345,11 @@ def saving(every, stops=(), has_peers=False):
     progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0), logged={"loss_sum": 0.5})
     evaluation = types.SimpleNamespace(state=lambda: {"best": {"eval_loss": 1.0}, "best_step": 2, "without_better": 3})
     part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops, Reports(None))
-    part.set_model(a_model())
+    part.begin(a_model())
     for batch in range(12):
         part.now = batch + 1
         try:
-            part.on_train_batch_end(batch)
+            after(part, batch)
         except Preempted as stopped:
             return states, asked, str(stopped)
     return states, asked, ""

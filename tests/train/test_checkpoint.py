@@ -234,8 +234,8 @@ WRONG = [
     {"best_step": None},
     {"without_better": 1.5},
     {"identity": [1]},
-    {"format": 2},
-    {"format": 4},
+    {"format": 0},
+    {"format": 5},
     {"format": "1"},
     {"logged": 1},
     {"logged": {"loss_sum": float("nan")}},
@@ -251,7 +251,7 @@ def test_a_state_of_the_wrong_shape_is_passed_over(tmp_path, wrong, is_sealed):
     if isinstance(wrong, dict):
         values = content | wrong
         text = json.dumps(values)
-        if is_sealed and wrong != {"format": 4}:
+        if is_sealed and wrong != {"format": 5}:
             text = json.dumps(values | {"crc32": zlib.crc32(json.dumps(values, sort_keys=True).encode())})
         wrong = text
     path.write_text(wrong)
@@ -275,11 +275,20 @@ def test_the_newest_is_the_one_of_the_highest_number(tmp_path):
     assert newest_intact(checkpoints.directory).step == 100_000_000
 
 
-def test_a_checkpoint_of_a_newer_version_is_not_replaced(tmp_path):
+@pytest.mark.parametrize(
+    "version, line",
+    [
+        (5, "must be of this version.*format 5"),
+        (3, r"finished by the version that began it.*step-00000008 of format 3\. Finish it with tfbert 1\.0\.0"),
+        (1, "finished by the version that began it.*format 1"),
+    ],
+)
+def test_a_checkpoint_of_another_version_is_not_replaced(tmp_path, version, line):
     path = two_checkpoints(tmp_path) / "step-00000008" / STATE
-    path.write_text(seal(unseal(path.read_text()) | {"format": 4, "more": 1}))
-    with pytest.raises(UsageError, match="must be of this version.*format 4"):
+    path.write_text(seal(unseal(path.read_text()) | {"format": version, "more": 1}))
+    with pytest.raises(UsageError, match=line) as caught:
         newest_intact(path.parent.parent)
+    assert "\n" not in str(caught.value)
 
 
 def test_what_is_gone_when_it_is_read_is_a_failed_run_and_no_wrong_use(tmp_path):

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 import tfbert
 from tests.support.runs import assert_same_bits, changed, make_config, undrawn, weights, write_corpus
+from tests.support.transformers_4 import transformers_4
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
@@ -25,7 +26,7 @@ from tfbert.model.predictor import Predictor
 from tfbert.report import pages
 from tfbert.report.pages import report_at_end
 from tfbert.report.run_files import read_run
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
@@ -136,8 +137,6 @@ def three(tmp_path_factory):
 
 
 def test_the_same_run_twice_is_bitwise_the_same_and_loads_elsewhere(three):
-    from transformers import TFBertForSequenceClassification
-
     corpus, results = three.corpus, three.first
     assert_same_bits(weights(corpus / "first"), weights(corpus / "second"))
 
@@ -148,7 +147,7 @@ def test_the_same_run_twice_is_bitwise_the_same_and_loads_elsewhere(three):
     records = [json.loads(line) for line in (corpus / "first" / "log.jsonl").read_text().splitlines()]
     assert [r["step"] for r in records if r["kind"] == "eval"] == [2, 4, 5]
 
-    model = TFBertForSequenceClassification.from_pretrained(corpus / "first")
+    model = transformers_4("TFBertForSequenceClassification").from_pretrained(corpus / "first")
     tokenizer = BertTokenizer.from_pretrained(corpus / "first")
     lines = [line.split("\t") for line in (corpus / "dev.tsv").read_text().splitlines()[1:]]
     tokens = tokenizer.encode([text for _, text in lines], max_seq_length=16)

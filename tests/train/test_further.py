@@ -14,7 +14,7 @@ from tests.support.splits import NO_GRADIENT, ROOT, alone, launched
 from tests.support.task_runs import CHOICES, KINDS, QUESTIONS, run_of
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
-from tfbert.step.optimizer import WarmupSchedule
+from tfbert.step.keras3.fused import WarmupSchedule
 from tfbert.train.run import finetune
 
 CONSTANT = {"lr_schedule": "constant", "warmup_steps": 2, "num_train_epochs": None}

@@ -8,12 +8,6 @@ import itertools
 
 import numpy as np
 import pytest
-from transformers import (
-    TFBertForMultipleChoice,
-    TFBertForQuestionAnswering,
-    TFBertForSequenceClassification,
-    TFBertForTokenClassification,
-)
 
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.runs import weights
@@ -27,6 +21,12 @@ from tests.support.task_runs import (
     arguments_of,
     command,
     write_tasks,
+)
+from tfbert.bert.models import (
+    TFBertForMultipleChoice,
+    TFBertForQuestionAnswering,
+    TFBertForSequenceClassification,
+    TFBertForTokenClassification,
 )
 from tfbert.model.load import save_pretrained
 from tfbert.tokens.tokenizer import BertTokenizer

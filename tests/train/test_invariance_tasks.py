@@ -8,12 +8,6 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from transformers import (
-    TFBertForMultipleChoice,
-    TFBertForQuestionAnswering,
-    TFBertForSequenceClassification,
-    TFBertForTokenClassification,
-)
 
 from tests.support.models import VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
 from tests.support.runs import assert_same_bits, run_to, undrawn, weights
@@ -31,10 +25,16 @@ from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_
 from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import make_dataset
 from tfbert.batches.plan import BatchPlan, exact_widths, plan_epoch
+from tfbert.bert.models import (
+    TFBertForMultipleChoice,
+    TFBertForQuestionAnswering,
+    TFBertForSequenceClassification,
+    TFBertForTokenClassification,
+)
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.config.training import TrainingConfig
-from tfbert.step.optimizer import NO_DECAY
+from tfbert.step.updates import NO_DECAY
 from tfbert.tasks.examples import load_data
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
@@ -93,14 +93,14 @@ def plan_of(rows):
 
 
 def tag_losses(model, inputs, labels):
-    """Of each token, with label smoothing, by transformers' own pass."""
+    """Of each token, with label smoothing, by the model's own call."""
     log_p = tf.nn.log_softmax(model(inputs, training=True).logits)
     own = tf.gather(log_p, labels, batch_dims=2)
     return -(1 - SMOOTHING) * own - SMOOTHING * tf.reduce_mean(log_p, axis=-1)
 
 
 def span_losses(model, inputs, labels):
-    """Of each row, the mean for its start and end by transformers' own pass, among the tokens that are there."""
+    """Of each row, the mean for its start and end by the model's own call, among the tokens that are there."""
     found = model(inputs, training=True)
     missing = -10000.0 * tf.cast(1 - inputs["attention_mask"], tf.float32)
     ends = (found.start_logits + missing, found.end_logits + missing)
@@ -110,7 +110,7 @@ def span_losses(model, inputs, labels):
 
 
 def choice_losses(model, inputs, labels):
-    """Of each row, by transformers' own pass over the choices that are there, one at a time."""
+    """Of each row, by the model's own call over the choices that are there, one at a time."""
     is_there = tf.reduce_sum(inputs["attention_mask"], axis=2) > 1
     each = [
         model({name: value[:, i : i + 1] for name, value in inputs.items()}, training=True).logits

@@ -5,9 +5,9 @@ import gc
 import subprocess
 import sys
 
+import keras
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 from tensorflow.python.framework.func_graph import FuncGraph
 
 import tfbert

@@ -7,10 +7,10 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 
 from tests.support.batches import BATCH, make_examples
 from tests.support.models import strategy_of, tiny_bert
@@ -24,7 +24,7 @@ from tfbert.config.training import TrainingConfig
 from tfbert.devices.preemption import Consensus
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.forward import forward
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.train import build, micro_batches
 from tfbert.train.checkpoint import _training_variables
 from tfbert.train.found import inspect

@@ -1,20 +1,16 @@
 """The results of a run: each speed over the time it is said to be over."""
 
-import logging
-import pathlib
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 
-from tests.support.clocks import Clock, Log, a_model, progress_over, update
+from tests.support.clocks import Clock, Log, a_model, after, progress_over, update
 from tests.support.models import strategy_of
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.quiet import SLOW_CALLBACK, silence_libraries
 from tfbert.tasks.texts.classification import Classification
 from tfbert.train.summary import banner, train_results
 
@@ -28,7 +24,7 @@ def test_speeds_with_warm_up_leave_out_evaluation():
         if step == 2:  # An evaluation and a checkpoint took 40 s.
             clock.now += 40
             progress.steps.paused += 40
-        progress.on_train_batch_end(step)
+        after(progress, step)
     model.optimizer.iterations.assign(4)
     config = types.SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=16, num_labels=2)
     model.trainable_variables = [tf.Variable(np.zeros(shape)) for shape in ([3, 4], [5])]
@@ -77,21 +73,3 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
     assert ("evaluation every 2" in text) == has_validation == ("nothing to evaluate on" not in text)
     assert ("1 text fills all 16 and may be cut" in text) == (longest == 16) == ("may be cut" in text)
     assert "above the number of examples" in text
-
-
-def test_keras_warning_of_slow_callbacks_is_not_shown(monkeypatch):
-    """Evaluation and checkpoints are in callbacks; that they take longer than an update is no mistake."""
-    source = pathlib.Path(keras.src.callbacks.__file__).read_text(encoding="utf-8")
-    assert SLOW_CALLBACK in " ".join(source.replace('"', " ").split()), "Keras words its warning otherwise"
-    for name in ("TF_CPP_MIN_LOG_LEVEL", "TRANSFORMERS_VERBOSITY", "USE_TORCH", "TF_USE_LEGACY_KERAS"):
-        monkeypatch.setenv(name, "0")
-    logger, level = logging.getLogger("tensorflow"), logging.getLogger("tfbert").level
-    before = list(logger.filters)
-    try:
-        silence_libraries()
-        for text, is_shown in ((f"Callback method `x` {SLOW_CALLBACK} (1 s vs 2 s).", False), ("another", True)):
-            record = logging.LogRecord("tensorflow", logging.WARNING, "", 1, text, (), None)
-            assert bool(logger.filter(record)) == is_shown
-    finally:
-        logger.filters = before
-        logging.getLogger("tfbert").setLevel(level)

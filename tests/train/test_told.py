@@ -6,17 +6,14 @@ import subprocess
 import sys
 
 import pytest
-from tf_keras.src.utils.traceback_utils import filter_traceback
 
 import tfbert
 from tests.support.runs import assert_same_bits, changed, make_config, run_to, undrawn, weights, write_corpus
 from tests.support.splits import ROOT
 from tfbert.callbacks import Callback
 from tfbert.errors import Preempted, RunError
-from tfbert.output.reports import Reports
 from tfbert.train.callbacks import Progress
 from tfbert.train.run import finetune
-from tfbert.train.told import ended
 
 
 @pytest.fixture(scope="module")
@@ -133,25 +130,6 @@ def test_a_callback_stops_a_run_which_resumes(corpus, straight):
     assert later.calls[-1][:2] == ("finished", 12), "there is nothing left to stop"
     assert stopping.said("train", "eval") + later.said("train", "eval") == straight[0].said("train", "eval")
     assert_same_bits(weights(corpus / "stopped"), weights(corpus / "straight"))
-
-
-def test_the_exception_of_a_callback_is_the_cause_although_keras_raises_from_none(tmp_path):
-    reports = Reports(tmp_path, [Heard()])
-
-    @filter_traceback
-    def fit():
-        reports.failed = Heard(), ValueError("a bug of mine")
-        raise reports.error("It ended.")
-
-    with pytest.raises(RunError) as of_keras:
-        fit()
-    assert of_keras.value.__cause__ is None
-    with pytest.raises(RunError) as found, ended(None, reports):
-        fit()
-    assert found.value.__cause__ is reports.failed[1]
-    with pytest.raises(RunError) as found, ended(None, reports):
-        raise RunError("another error, of which the callback is no cause")
-    assert found.value.__cause__ is None
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfbert.bert.outputs import make_output
 from tfbert.errors import UsageError
 from tfbert.model.forward import Seen
-from tfbert.private import let_go_of_traced_gradients
+from tfbert.private import check_not_in_tf_keras, let_go_of_traced_gradients
 from tfbert.step.keras3.labelled import as_array
 
 _BY_PLACE = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "head_mask", "inputs_embeds")
@@ -53,19 +53,23 @@ class Called:
             **options: The same by name, labels among them; `training`, `output_hidden_states`, `output_attentions`;
                 `return_dict=False` for a plain tuple.
         """
+        check_not_in_tf_keras(type(self).__name__)
         inputs, options = gather(args, options, self.LABELS)
         return super().__call__(inputs, **options)
 
     @tf.autograph.experimental.do_not_convert
     def call(
         self,
-        inputs: dict[str, tf.Tensor],
+        inputs: Any = None,
+        *,
         training: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        **named: Any,
     ) -> Any:
-        """What Keras calls, with all inputs in one dictionary."""
+        """What Keras calls, with all inputs in one dictionary; classes that derive from this may call it in any way."""
+        inputs, _ = gather((inputs,), named, self.LABELS)
         config, given = self.config, inputs
         attentions = config.output_attentions if output_attentions is None else output_attentions
         hidden = config.output_hidden_states if output_hidden_states is None else output_hidden_states
@@ -89,13 +93,15 @@ def gather(args: tuple, options: Mapping[str, Any], labels: Iterable[str]) -> tu
 
     Args:
         args: A tensor, a list of tensors in the order of transformers' arguments, a dictionary, or several tensors.
-        options: The call's keywords.
+        options: The call's keywords; `input_ids` may be anything that is passed alone.
         labels: The names of the model's labels, which are inputs too.
 
     Raises:
         UsageError: for what the model has not, or what is no batch.
     """
     first, *rest = args or (None,)
+    if first is None and "input_ids" in options:
+        first, options = options["input_ids"], {name: each for name, each in options.items() if name != "input_ids"}
     if isinstance(first, Mapping):
         given = dict(first)
     elif isinstance(first, (list, tuple)) and first and all(hasattr(each, "shape") for each in first):

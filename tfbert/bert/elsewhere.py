@@ -1,48 +1,49 @@
 """Names of transformers 4 that are not in tfbert, each with what to write instead. Imports nothing heavy."""
 
-_TOKENIZERS = 'Write `from transformers import {name}` and tokenizer(texts, padding=True, return_tensors="np")'
-_COLLATORS = (
-    'Write `from transformers import {name}` and {name}(..., return_tensors="np"); model.prepare_tf_dataset(dataset, '
-    "tokenizer=tokenizer) pads without one"
-)
-_MODELS = "Models of the BERT architecture alone are here: take TFAutoModelFor..., or TFBertFor..."
+import re
 
-INSTEAD = {
-    "AutoTokenizer": _TOKENIZERS,
-    "BertTokenizerFast": _TOKENIZERS,
-    "PreTrainedTokenizerFast": _TOKENIZERS,
+_THEIRS = "Write `from transformers import {name}`"
+_INSTEAD = {
+    "TFBertTokenizer": "Write tfbert.BertTokenizer(vocab), which tokenizes in graphs",
+    r"\w*Tokenizer(Fast)?|BatchEncoding": _THEIRS + ' and tokenizer(texts, padding=True, return_tensors="np")',
     "AutoConfig": "Write BertConfig.from_pretrained(name)",
-    "DataCollatorWithPadding": _COLLATORS,
-    "DataCollatorForTokenClassification": _COLLATORS,
-    "DataCollatorForLanguageModeling": _COLLATORS,
-    "DataCollatorForMultipleChoice": _COLLATORS,
-    "DefaultDataCollator": _COLLATORS,
+    r"DefaultDataCollator|DataCollator\w*": _THEIRS
+    + ' and {name}(..., return_tensors="np"); model.prepare_tf_dataset(dataset, tokenizer=tokenizer) pads without one',
     "TFTrainer": "Write model.compile(...) and model.fit(...), with tfbert.FineTuner(model) on several devices",
     "TFTrainingArguments": "Pass its values to compile, fit and tfbert.FineTuner(model, ...)",
-    "glue_convert_examples_to_features": "Write dict(tokenizer(texts, pairs, padding=True, return_tensors='np'))",
-    "glue_processors": "Read the files with pandas, or call tfbert.finetune(train='train.tsv')",
-    "squad_convert_examples_to_features": "Call tfbert.finetune(train='train.json', task='question_answering')",
+    r"glue_convert\w*|InputExample|InputFeatures": "Write dict(tokenizer(texts, pairs, padding=True,"
+    " return_tensors='np'))",
+    r"glue_\w*": "Read the files with pandas, or call tfbert.finetune(train='train.tsv')",
+    r"(?i:squad)\w*": "Call tfbert.finetune(train='train.json', task='question_answering')",
     "KerasMetricCallback": "Pass metrics=[...] to compile, or a keras.callbacks.Callback that calls model.predict",
     "PushToHubCallback": "Call model.push_to_hub(name) after fit",
     "AdamWeightDecay": "Write tfbert.AdamW(rate, weight_decay, no_decay=('LayerNorm', 'bias'))",
-    "WarmUp": "Write tfbert.WarmupSchedule(peak=..., schedule='linear', warmup_steps=..., total_steps=...)",
+    r"WarmUp|get_\w+_schedule\w*": "Write tfbert.WarmupSchedule(peak=..., schedule='linear', warmup_steps=..., "
+    "total_steps=...)",
     "GradientAccumulator": "Write tfbert.FineTuner(model, gradient_accumulation_steps=...)",
     "TFBertMainLayer": "Take `model.bert` of a TFBertModel",
-    "TFBertPreTrainedModel": _MODELS,
-    "TFPreTrainedModel": _MODELS,
-    "TFBertLMHeadModel": "There is no decoder; take TFBertForMaskedLM",
-    "TFBertForNextSentencePrediction": "Take TFBertForPreTraining, whose output has seq_relationship_logits",
     "TFBertEmbeddings": "Take `model.bert.embeddings` of a TFBertModel",
-    "TFDistilBertModel": _MODELS,
-    "TFDistilBertForSequenceClassification": _MODELS,
-    "TFRobertaModel": _MODELS,
-    "TFRobertaForSequenceClassification": _MODELS,
+    r"TFBert(Encoder|Layer|Attention|SelfAttention|Intermediate|Output)": "Take `model.bert.encoder` of a TFBertModel",
+    "TFBertPooler": "Take `model.bert.pooler` of a TFBertModel",
+    r"TF(Bert)?PreTrainedModel": "Derive from TFBertModel, or from TFBertFor... of the task",
+    "TFAutoModelWithLMHead": "Take TFAutoModelForMaskedLM",
+    r"TF\w+(LMHead|ForCausalLM|ForSeq2SeqLM|ForConditionalGeneration)\w*": "There is no decoder; "
+    "take TFBertForMaskedLM",
+    r"TF\w+ForNextSentencePrediction": "Take TFBertForPreTraining, whose output has seq_relationship_logits",
+    r"TF\w+Output\w*": "Take the output's parts by name, such as output.logits",
+    r"TF[A-Z]\w*": "Models of the BERT architecture alone are here: take TFAutoModelFor..., or TFBertFor...",
     "pipeline": "Write tfbert.load(directory)(texts)",
     "set_seed": "Write keras.utils.set_random_seed(seed)",
+    "shape_list": "Write tf.shape(tensor)",
+    r"(Auto|Bert)(Model|For|PreTrained)\w*|Trainer|TrainingArguments|HfArgumentParser|is_\w+_available": _THEIRS,
 }
+"""By patterns of names; the first that fits."""
 
 
-def error_for(name: str) -> ImportError:
+def error_for(name: str) -> ImportError | None:
     """What `from tfbert import NAME` raises for one of these. (The line of an AttributeError would be lost.)"""
-    todo = INSTEAD[name].replace("{name}", name)
-    return ImportError(f"{name} of transformers is not in tfbert. Received: tfbert.{name}. {todo}.")
+    for pattern, todo in _INSTEAD.items():
+        if re.fullmatch(pattern, name):
+            todo = todo.replace("{name}", name)
+            return ImportError(f"{name} of transformers is not in tfbert. Received: tfbert.{name}. {todo}.")
+    return None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfbert.bert.calls import Called
-from tfbert.bert.configuration import BertConfig
 from tfbert.errors import UsageError
+from tfbert.model.configuration import BertConfig
 from tfbert.model.forward import Seen, encode, pooler_output
 from tfbert.model.ops import layer_norm
 from tfbert.step.keras3.private import take_as_they_are
@@ -19,7 +20,12 @@ _ACTIVATIONS = {
     "gelu_pytorch_tanh": lambda x: keras.activations.gelu(x, approximate=True),
     "gelu": keras.activations.gelu,
 } | {name: getattr(keras.activations, name) for name in ("relu", "silu", "tanh", "sigmoid", "mish")}
-_ACTIVATIONS["swish"] = keras.activations.silu
+_ACTIVATIONS |= {
+    "swish": keras.activations.silu,
+    "gelu_fast": _ACTIVATIONS["gelu_new"],
+    "gelu_10": lambda x: tf.clip_by_value(keras.activations.gelu(x), -10.0, 10.0),
+    "quick_gelu": lambda x: x * tf.sigmoid(1.702 * x),
+}
 
 
 @tf.custom_gradient
@@ -52,6 +58,68 @@ class Embedding(keras.layers.Embedding):
         return tf.cast(_rows_of(table, inputs), self.compute_dtype)
 
 
+class Dense(keras.layers.Dense):
+    """Keras's, whose low-rank update is saved beside the kernel, and leaves kernel and bias frozen whatever is set.
+
+    (Keras's own saves the sum, and starts again from an update of zeros, whose gradient is 0 for ever.)
+    """
+
+    @property
+    def base_kernel(self) -> Any:
+        """The kernel without its update."""
+        return self._kernel
+
+    def merged_kernel(self) -> np.ndarray:
+        """The kernel with its update."""
+        kernel = self._kernel.numpy()
+        if not self.lora_enabled:
+            return kernel
+        return kernel + self.lora_kernel_a.numpy() @ self.lora_kernel_b.numpy() * (self.lora_alpha / self.lora_rank)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether its variables are; of one with an update, those of the update."""
+        return keras.layers.Layer.trainable.fget(self)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value)
+        if getattr(self, "lora_enabled", False):
+            self._kernel.trainable = self.bias.trainable = False
+
+    def enable_lora(self, *args: Any, **options: Any) -> None:
+        """As Keras's."""
+        super().enable_lora(*args, **options)
+        self.bias.trainable = False
+
+    def save_own_variables(self, store: Any) -> None:
+        """As Keras's; of one with an update, all its variables."""
+        if not self.lora_enabled or self.quantization_mode:
+            super().save_own_variables(store)
+            return
+        for number, variable in enumerate((self._kernel, self.bias, self.lora_kernel_a, self.lora_kernel_b)):
+            store[str(number)] = variable
+        store["scale"] = np.float32(self.lora_alpha / self.lora_rank)
+
+    def load_own_variables(self, store: Any) -> None:
+        """As Keras's. An update of the same size is loaded; any other becomes a part of the kernel."""
+        if self.quantization_mode or ("scale" not in store and not self.lora_enabled):
+            super().load_own_variables(store)
+            return
+        kernel, low = np.asarray(store["0"]), [np.asarray(store[each]) for each in "23"] if "scale" in store else None
+        scale = float(np.asarray(store["scale"])) if low else 1.0
+        if self.lora_enabled:
+            is_same = (
+                low and low[0].shape[1] == self.lora_rank and scale == np.float32(self.lora_alpha / self.lora_rank)
+            )
+            if is_same:
+                self.lora_kernel_a.assign(low[0])
+            self.lora_kernel_b.assign(low[1] if is_same else np.zeros(self.lora_kernel_b.shape))
+            low = None if is_same else low
+        self._kernel.assign(kernel + scale * low[0] @ low[1] if low else kernel)
+        self.bias.assign(store["1"])
+
+
 class Part(keras.layers.Layer):
     """Layers under their names.
 
@@ -67,6 +135,15 @@ class Part(keras.layers.Layer):
         for key, value in layers.items():
             layer, self._sizes[key] = value if isinstance(value, tuple) else (value, None)
             setattr(self, key, layer)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """What a part computes, where it does so by itself."""
+        if type(self).call is keras.layers.Layer.call:
+            raise UsageError(
+                f"A part of BERT holds weights, which the model computes with. Received: a call of {self.path!r}. "
+                "Call the model, with output_hidden_states=True for what is between its layers."
+            )
+        return super().__call__(*args, **options)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates all variables, under the names of the parts that they are in."""
@@ -91,9 +168,9 @@ class Maker:
         """A new one each time: Keras's give the same values twice."""
         return self._initializer or keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
 
-    def dense(self, size: int, units: int, name: str = "dense") -> tuple[keras.layers.Dense, int]:
+    def dense(self, size: int, units: int, name: str = "dense") -> tuple[Dense, int]:
         """A dense layer of an input of this size."""
-        made = keras.layers.Dense(units, name=name, dtype=self.dtype, kernel_initializer=self.initializer())
+        made = Dense(units, name=name, dtype=self.dtype, kernel_initializer=self.initializer())
         return made, size
 
     def norm(self) -> tuple[keras.layers.LayerNormalization, int]:
@@ -107,18 +184,21 @@ class Maker:
         options = {"name": name, "dtype": self.dtype, "embeddings_initializer": self.initializer()}
         return Embedding(rows, self.config.hidden_size, **options)
 
-    def dropout(self, rate: float | None = None) -> keras.layers.Dropout:
-        """Dropout, at the rate of hidden states by default."""
+    def dropout(self, number: int, rate: float | None = None) -> keras.layers.Dropout:
+        """Dropout, at the rate of hidden states by default; `number` decides its noise under FineTuner. It is that of
+        tfbert 1.0."""
         rate = self.config.hidden_dropout_prob if rate is None else rate
-        return keras.layers.Dropout(rate, name="dropout", dtype=self.dtype)
+        made = keras.layers.Dropout(rate, name="dropout", dtype=self.dtype)
+        made.noise_number = number
+        return made
 
     def part(self, name: str, **layers: Any) -> Part:
         """Layers under a name."""
         return Part(name, self.dtype, **layers)
 
-    def head_dropout(self) -> keras.layers.Dropout:
+    def head_dropout(self, *, has_pooler: bool) -> keras.layers.Dropout:
         """Dropout before a head of labels."""
-        return self.dropout(self.config.classifier_dropout)
+        return self.dropout(6 + 17 * self.config.num_hidden_layers + 2 * has_pooler, self.config.classifier_dropout)
 
     def activation(self) -> Any:
         """The function within the layers."""
@@ -129,21 +209,21 @@ class Maker:
             )
         return _ACTIVATIONS[name]
 
-    def output(self, size: int) -> Part:
+    def output(self, size: int, number: int) -> Part:
         """What follows attention or the wide layer: dense, dropout, and LayerNorm of the sum with what came before."""
         dense = self.dense(size, self.config.hidden_size)
-        return self.part("output", dense=dense, dropout=self.dropout(), LayerNorm=self.norm())
+        return self.part("output", dense=dense, dropout=self.dropout(number), LayerNorm=self.norm())
 
     def layer(self, number: int) -> Part:
         """An encoder layer."""
-        config, hidden = self.config, self.config.hidden_size
+        config, hidden, noise = self.config, self.config.hidden_size, 17 * number
         projections = {name: self.dense(hidden, hidden, name) for name in ("query", "key", "value")}
-        own = self.part("self", **projections, dropout=self.dropout(config.attention_probs_dropout_prob))
+        own = self.part("self", **projections, dropout=self.dropout(noise + 12, config.attention_probs_dropout_prob))
         own.num_attention_heads = config.num_attention_heads
         middle = self.part("intermediate", dense=self.dense(hidden, config.intermediate_size))
         middle.config, middle.intermediate_act_fn = config, self.activation()
-        attention = self.part("attention", self_attention=own, dense_output=self.output(hidden))
-        last = self.output(config.intermediate_size)
+        attention = self.part("attention", self_attention=own, dense_output=self.output(hidden, noise + 16))
+        last = self.output(config.intermediate_size, noise + 22)
         return self.part(f"layer_._{number}", attention=attention, intermediate=middle, bert_output=last)
 
     def words_head(self, table: Embedding) -> Part:
@@ -183,7 +263,7 @@ class Embeddings(Part):
             position_embeddings=make.table(config.max_position_embeddings, "position_embeddings"),
             token_type_embeddings=make.table(config.type_vocab_size, "token_type_embeddings"),
             LayerNorm=make.norm(),
-            dropout=make.dropout(),
+            dropout=make.dropout(4),
         )
 
     @property
@@ -216,6 +296,10 @@ class TFBertMainLayer(Called, Part):
         super().__init__("bert", make.dtype, **parts)
         take_as_they_are(self)
         self.config = make.config
+
+    def get_input_embeddings(self) -> Embedding:
+        """The layer that holds the table of words."""
+        return self.embeddings.word_embeddings
 
     def _fields(self, inputs: dict[str, tf.Tensor], training: bool | None, seen: Seen | None) -> dict[str, tf.Tensor]:
         tokens = encode(self, inputs, training, seen=seen)

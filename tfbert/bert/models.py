@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from tfbert.bert.configuration import BertConfig
 from tfbert.bert.layers import Maker
 from tfbert.bert.pretrained import PreTrainedModel
+from tfbert.model.configuration import BertConfig
 from tfbert.model.forward import (
     Seen,
     forward,
@@ -38,7 +38,7 @@ class _LabelHead(PreTrainedModel):
     LABELS: ClassVar[dict[str, str]] = {"labels": "logits"}
 
     def _make_head(self, make: Maker) -> dict[str, int | None]:
-        self.dropout = make.head_dropout()
+        self.dropout = make.head_dropout(has_pooler=self.HAS_POOLER)
         self.classifier, size = make.dense(self.config.hidden_size, self._num_outputs(), "classifier")
         return {"dropout": None, "classifier": size}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import pathlib
 import tempfile
@@ -10,18 +11,19 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from tfbert.bert import lora
 from tfbert.bert.calls import INPUTS
-from tfbert.bert.configuration import HUB_OPTIONS, BertConfig
 from tfbert.bert.layers import Maker, TFBertMainLayer
 from tfbert.bert.training import Trained
 from tfbert.config.parts import HubConfig, ModelConfig
 from tfbert.errors import UsageError
-from tfbert.model import load
+from tfbert.model import load, weights
+from tfbert.model.configuration import HUB_OPTIONS, BertConfig
 from tfbert.model.files import load_values, resolve_model
 from tfbert.model.head import Head, LabelHead
 from tfbert.output import hub
 from tfbert.step.keras3.labelled import plain
-from tfbert.step.keras3.private import layers_of, resize_variable, take_as_they_are
+from tfbert.step.keras3.private import accept_layers, layers_of, resize_variable, take_as_they_are
 from tfbert.step.keras3.workers import num_workers_of
 
 log = logging.getLogger("tfbert")
@@ -40,6 +42,7 @@ class PreTrainedModel(Trained, keras.Model):
         dtype: The policy, such as "mixed_bfloat16"; None for Keras's present one. LayerNorm is float32 in any.
         trainable: Whether its variables are.
         frozen: Numbers of inner layers whose variables are not, as a saved model has them.
+        lora: The arguments of its `enable_lora`, likewise.
     """
 
     HAS_POOLER: ClassVar[bool] = True
@@ -56,6 +59,7 @@ class PreTrainedModel(Trained, keras.Model):
         dtype: Any = None,
         trainable: bool = True,
         frozen: Any = (),
+        lora: dict[str, Any] | None = None,
     ):
         super().__init__(name=name, dtype=dtype)
         take_as_they_are(self)
@@ -66,10 +70,14 @@ class PreTrainedModel(Trained, keras.Model):
         if len(self.LABELS) > 1:
             self.output_names = list(self.LABELS.values())  # Keras names losses and metrics by them.
         self.build()
+        accept_layers(self)
+        self.lora, self.name_or_path = None, ""
+        if lora:
+            self.enable_lora(**lora)
         self.trainable = trainable
         for number, layer in enumerate(layers_of(self)):
-            if number in frozen:
-                layer.trainable = False
+            if frozen:  # From the outside inwards: each sets what is within it.
+                layer.trainable = number not in frozen
 
     def _make_head(self, make: Maker) -> dict[str, int | None]:
         """Makes the layers of the head; returns the input's size of those that need it, by attribute."""
@@ -112,6 +120,7 @@ class PreTrainedModel(Trained, keras.Model):
         of_keras = {option: options.pop(option) for option in ("dtype", "name", "trainable") if option in options}
         takes_new_head = options.pop("ignore_mismatched_sizes", False)
         fields = set(BertConfig().to_dict()) | {"num_labels"}
+        options = {option: value for option, value in options.items() if option in fields or value not in (None, False)}
         if unknown := [option for option in options if option not in fields and option not in _SAME_EITHER_WAY]:
             raise UsageError(
                 "from_pretrained takes values of the configuration, and options of the hub. "
@@ -128,7 +137,10 @@ class PreTrainedModel(Trained, keras.Model):
         head = cls._head_of(config, saved)
         read = load.read_weights(directory, saved, head)
         _check_labels(head, read, directory, takes_new_head)
-        model = cls(config, initializer="zeros", **of_keras)
+        if cls.__init__ is PreTrainedModel.__init__:  # A class that derives from ours may have other arguments.
+            of_keras["initializer"] = "zeros"
+        model = cls(config, **of_keras)
+        model.name_or_path = name
         seed = _drawn_seed() if seed is None else seed
         for line in load.fill(model, read, head, seed=seed, scale=config.initializer_range):
             log.warning("%s", line)
@@ -152,6 +164,14 @@ class PreTrainedModel(Trained, keras.Model):
         if push_to_hub:
             self.push_to_hub(**{"repo_id": pathlib.Path(directory).absolute().name} | options)
 
+    def load_weights(self, filepath: Any, **options: Any) -> None:
+        """As `keras.Model.load_weights`; those that transformers' models saved by `save_weights("x.h5")`, by name."""
+        path = pathlib.Path(filepath)
+        if path.suffix not in (".h5", ".hdf5") or path.name.endswith(".weights.h5") or options:
+            super().load_weights(filepath, **options)
+        else:
+            weights.set_weights_dict(self, weights.read_weights(path))
+
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
         """Uploads the model to the Hugging Face hub; returns the address of the commit."""
         from huggingface_hub import HfApi
@@ -166,16 +186,44 @@ class PreTrainedModel(Trained, keras.Model):
 
     def _write(self, directory: pathlib.Path) -> None:
         for layer in layers_of(self):
-            if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None):
+            if getattr(layer, "quantization_mode", None):
                 raise UsageError(
-                    "PyTorch's layout has whole weights. "
-                    f"Received: {layer.name!r} with LoRA or quantized. Save it by model.save('x.keras')."
+                    f"PyTorch's layout has whole weights. Received: {layer.name!r}, quantized. "
+                    "Save it by model.save('x.keras')."
                 )
         load.save_pretrained(self, None, directory)
+
+    def enable_lora(
+        self, rank: int, *, alpha: float | None = None, targets: Any = ("query", "value"), seed: int | None = None
+    ) -> None:
+        """Low-rank updates of kernels (Hu et al. 2021), in place of training them. The encoder is frozen but for these;
+        the head is trained. Call it before FineTuner and `compile`. Saved models are merged.
+
+        Args:
+            rank: Of each update.
+            alpha: Updates are multiplied by `alpha / rank`; None for the rank.
+            targets: Which: among "query", "key", "value", "attention.output.dense", "intermediate.dense",
+                "output.dense" (the ends of names, as for PEFT); "all" for all of them.
+            seed: Decides the factor that begins at random; None draws one.
+        """
+        lora.enable(self, lora.Lora.of(rank, alpha, targets), _drawn_seed() if seed is None else seed)
+
+    def save_adapter(self, directory: str | pathlib.Path) -> None:
+        """Writes LoRA's updates and the head as PEFT does, `adapter_config.json` and `adapter_model.safetensors`."""
+        lora.save_adapter(self, directory)
+
+    def load_adapter(self, directory: str | pathlib.Path) -> None:
+        """Takes over an adapter of PEFT's or of `save_adapter`; enables LoRA as it says.
+
+        Raises:
+            UsageError: for one of another kind, or of another model.
+        """
+        lora.load_adapter(self, directory)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
+            "lora": dataclasses.asdict(self.lora) if self.lora else None,
             "config": self.config.to_dict(),
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
@@ -228,7 +276,12 @@ class PreTrainedModel(Trained, keras.Model):
 
     def get_input_embeddings(self) -> Any:
         """The layer that holds the table of words."""
-        return self.bert.embeddings.word_embeddings
+        return self.bert.get_input_embeddings()
+
+    @property
+    def num_labels(self) -> int:
+        """As the configuration says."""
+        return self.config.num_labels
 
     def num_parameters(self, only_trainable: bool = False) -> int:
         """How many numbers the model consists of."""
@@ -243,12 +296,13 @@ class PreTrainedModel(Trained, keras.Model):
         table = self.get_input_embeddings()
         if new_num_tokens is None or new_num_tokens == self.config.vocab_size:
             return table
-        values = load.weights.get_weights_dict(self)
+        values = weights.get_weights_dict(self)
         with self.distribute_strategy.scope():
             resize_variable(table, "_embeddings", [new_num_tokens, self.config.hidden_size])
             if hasattr(self, "mlm"):
                 resize_variable(self.mlm.predictions, "bias", [new_num_tokens])
         self.config.vocab_size = table.input_dim = new_num_tokens
+        self.train_function = self.test_function = self.predict_function = None  # Traced with the table before.
         load.set_resized(self, values, seed=_drawn_seed(), scale=self.config.initializer_range)
         return table
 

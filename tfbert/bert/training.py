@@ -37,6 +37,15 @@ class Trained(Called, Labelled):
         y, outputs = self.counted(y, self.for_loss(y_pred))
         return super().compute_metrics(x, y, outputs, sample_weight)
 
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Keras's, without a loss that nothing measured: it would be shown as 0 in place of an own `train_step`'s."""
+        results = super().get_metrics_result()
+        if tf.executing_eagerly():
+            for metric in self.metrics:
+                if metric.name == "loss" and not float(metric.count):
+                    del results["loss"]
+        return results
+
     def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, **options: Any) -> None:
         """As `keras.Model.compile`; without a loss, the model's own. XLA only where asked for: lengths differ.
 

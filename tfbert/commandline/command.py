@@ -69,7 +69,7 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
     return 0
 
 
-def verb_of(command: Command, mode: Mode) -> Callable[[Config], Any]:
+def verb_of(command: Command, mode: Mode) -> Callable[..., Any]:
     """What a mode of a command does, imported now."""
     module, _, function = command.verbs[mode].partition(":")
     return getattr(importlib.import_module(f"tfbert.modes.{module}"), function)
@@ -97,10 +97,9 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     values([argv[0], *arguments])
     if mode and (other := str(values["mode"].value)) != mode:
         word = other if verb_commands()[other] is command else f"{command.word} --mode={other}"
-        raise UsageError(
-            f"{command.typed} says the mode itself. Received: mode={other!r} beside it. "
-            f"Drop --mode, or use {command.typed.removesuffix(mode)}{word}."
-        )
+        rule = f"{command.typed} says the mode itself"
+        todo = f"Drop --mode, or use {command.typed.removesuffix(mode)}{word}."
+        raise UsageError(f"{rule}. Received: mode={other!r} beside it. {todo}")
     return config_from_flags(values, command)
 
 
@@ -145,10 +144,8 @@ def _of_file(command: Command, path: str) -> tuple[list[str], list[str]]:
         own = ALIASES.get(name, name)
         if isinstance(value, Pairs):
             form = f"{value[0][0]}: ..." if value else "NAME: VALUE"
-            problems.append(
-                "A file of options is flat, a flag's name and its value in each line. "
-                f"Received: an object as {name!r}{where}. Write {form} without {name!r} above it."
-            )
+            rule = "A file of options is flat, a flag's name and its value in each line"
+            problems.append(f"{rule}. Received: an object as {name!r}{where}. Write {form} without {name!r} above it.")
         elif name == CONFIG:
             problems.append(f"A file of options names no other. Received: {name!r}{where}. Put all options into one.")
         elif name not in known and name != FLAGFILE:

@@ -35,9 +35,8 @@ def take_config(arguments: Sequence[str]) -> tuple[str, list[str]]:
     parts = [*files_named(arguments, CONFIG, "run.yaml")]
     paths = [text for is_file, text in parts if is_file]
     if len(paths) > 1:
-        raise UsageError(
-            f"A run has one file of options. Received: {CONFIG}={','.join(paths)!r}. Put all options into one of them."
-        )
+        rule = "A run has one file of options"
+        raise UsageError(f"{rule}. Received: {CONFIG}={','.join(paths)!r}. Put all options into one of them.")
     return "".join(paths), [text for is_file, text in parts if not is_file]
 
 
@@ -58,10 +57,8 @@ def read_config(path: str) -> list[tuple[str, Any, str]]:
     if ending in YAML:
         found = _read_yaml(text, path)
     elif is_run_config(text):
-        raise UsageError(
-            f"{CONFIG} is a file of options by the flags' names. {received}, which a run wrote. "
-            f"Pass --run_config={path} to repeat that run."
-        )
+        todo = f"Pass --run_config={path} to repeat that run."
+        raise UsageError(f"{CONFIG} is a file of options by the flags' names. {received}, which a run wrote. {todo}")
     else:
         try:
             found = json.loads(text, object_pairs_hook=Pairs, parse_int=str, parse_float=str, parse_constant=str)

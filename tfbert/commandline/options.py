@@ -129,16 +129,12 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
 def _run_config(path: str, command: Command) -> Config:
     text = read_text(RUN_CONFIG, path)
     if is_flat(text) or path.lower().endswith(YAML):
-        raise UsageError(
-            "run_config is the run_config.json that a run wrote. "
-            f"Received: run_config={path!r}, options by their flags' names. Pass --config={path}."
-        )
+        rule = "run_config is the run_config.json that a run wrote"
+        raise UsageError(f"{rule}. Received: run_config={path!r}, options by their flags' names. Pass --config={path}.")
     config = Config.from_json(text)
     if facts_of(config.data.task).of_records != bool(command.task):
-        raise UsageError(
-            f"run_config must come from a run of {command.typed}. "
-            f"Received: run_config={path!r}, for task={config.data.task!r}. {_other()}"
-        )
+        rule = f"run_config must come from a run of {command.typed}"
+        raise UsageError(f"{rule}. Received: run_config={path!r}, for task={config.data.task!r}. {_other()}")
     return config
 
 

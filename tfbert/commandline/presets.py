@@ -41,10 +41,9 @@ def find_flagfile(name: str) -> pathlib.Path:
     if wanted in known:
         return known[wanted]
     near = difflib.get_close_matches(wanted, known, n=3) or sorted(key for key in known if wanted and wanted in key)
-    raise UsageError(
-        f"flagfile must be a file, or the name of a preset. Received: flagfile={name!r}. "
-        f"Check the path, or pass {'one of ' * (len(near) != 1)}{', '.join(near or known)}."
-    )
+    rule = "flagfile must be a file, or the name of a preset"
+    todo = f"Check the path, or pass {'one of ' * (len(near) != 1)}{', '.join(near or known)}."
+    raise UsageError(f"{rule}. Received: flagfile={name!r}. {todo}")
 
 
 def expand_flagfiles(arguments: Iterable[str]) -> list[str]:

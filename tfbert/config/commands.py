@@ -107,7 +107,7 @@ FINETUNE = Command(
     leaves_out=("corpus", "pretraining"),
     texts={
         "mode": "What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a "
-        "SavedModel.",
+        "SavedModel."
     },
 )
 PRETRAIN = Command(
@@ -120,11 +120,7 @@ PRETRAIN = Command(
         ("--model=scratch/base --train_records=records --mixed_precision --output_dir=runs/bert", "train on them"),
         ("--flagfile=pretraining/bert-base-phase1 --train_records=records", "a preset (--help=presets)"),
     ),
-    verbs={
-        "train": "pretrain:pretrain",
-        "evaluate": "evaluate:evaluate_model",
-        "prepare": "prepare:prepare",
-    },
+    verbs={"train": "pretrain:pretrain", "evaluate": "evaluate:evaluate_model", "prepare": "prepare:prepare"},
     leaves_out=("multi_label", "tagging", "answering", "choosing", "predict", "export"),
     only={"data": (*_OF_CORPORA, *_OF_RECORDS)},
     task=PRETRAINING,

@@ -142,10 +142,8 @@ class DataConfig(Options):
         """Every rule this part breaks, one line each."""
         out = []
         if self.dataset and self.uses_files:
-            out.append(
-                "Data comes from a data set or from files, not both. "
-                f"Received: dataset={self.dataset!r}, file={self.source!r}. Drop one."
-            )
+            rule = "Data comes from a data set or from files, not both"
+            out.append(f"{rule}. Received: dataset={self.dataset!r}, file={self.source!r}. Drop one.")
         files = [("train_file", self.train_file), ("test_file", self.test_file)]
         files += [("validation_file", path) for path in self.validation_files]
         for name, value in files:
@@ -163,21 +161,15 @@ class DataConfig(Options):
         if self.data_dir and not pathlib.Path(self.data_dir).is_dir():
             out.append(f"data_dir must be a directory. Received: data_dir={self.data_dir!r}. Check the path.")
         if self.data_dir and (self.uses_files or self.dataset in ("", "demo")):
-            out.append(
-                "data_dir is where TensorFlow Datasets keeps prepared data. "
-                f"Received: data_dir={self.data_dir!r} without a TFDS dataset. Pass --dataset=NAME or drop --data_dir."
-            )
+            received = f"data_dir={self.data_dir!r} without a TFDS dataset. Pass --dataset=NAME or drop --data_dir"
+            out.append(f"data_dir is where TensorFlow Datasets keeps prepared data. Received: {received}.")
         if len(self.text_column) > 2:
-            out.append(
-                "text_column takes one column, or two for pairs. "
-                f"Received: text_column={','.join(self.text_column)!r}. Name at most two."
-            )
+            rule = "text_column takes one column, or two for pairs"
+            out.append(f"{rule}. Received: text_column={','.join(self.text_column)!r}. Name at most two.")
         out += self._label_names_problems()
         if len(self.separator) > 1 or self.separator in ('"', "\r", "\n"):
-            out.append(
-                f"delimiter must be one character, or tab. Received: delimiter={self.delimiter!r}. "
-                "Pass for example --delimiter=';' or --delimiter=tab."
-            )
+            todo = "Pass for example --delimiter=';' or --delimiter=tab."
+            out.append(f"delimiter must be one character, or tab. Received: delimiter={self.delimiter!r}. {todo}")
         return out
 
     @property
@@ -191,10 +183,8 @@ class DataConfig(Options):
             return []
         received = f"Received: validation_split={share}"
         if self.validation_file:
-            return [
-                "Examples to evaluate on come from a file or from the training examples, not both. "
-                f"{received} with validation_file={self.validation_file!r}. Drop one."
-            ]
+            rule = "Examples to evaluate on come from a file or from the training examples, not both"
+            return [f"{rule}. {received} with validation_file={self.validation_file!r}. Drop one."]
         if self.is_built_in:
             return [f"validation_split is for your own data; the built-in data has both parts. {received}. Drop it."]
         return []
@@ -204,10 +194,8 @@ class DataConfig(Options):
         if self.label_names and self.task not in ("auto", *OF_CLASSES):
             return [f"label_names is for {listed(OF_CLASSES)}. {received} with task={self.task!r}. Drop it."]
         if self.label_names_file and not pathlib.Path(self.label_names_file).is_file():
-            return [
-                "label_names takes the names of two classes or more, or a file with one name a line. "
-                f"{received}, which is no file. Check the path."
-            ]
+            rule = "label_names takes the names of two classes or more, or a file with one name a line"
+            return [f"{rule}. {received}, which is no file. Check the path."]
         if self.label_names and self.is_built_in:
             return [f"label_names says what numbers in your own data mean. {received} without any. Drop it."]
         return []

@@ -46,10 +46,9 @@ def _files(config: Parts) -> list[str]:
         out.append("Plain text has no labels. Received: input_format='text'. Pass another format, or --mode=predict.")
     for name, file in config.given("input_file", "test_file").items():
         if is_pipe(file) and config.runtime.strategy == "multi_worker":
-            out.append(
-                "Every worker reads the input, but only one has standard input or a pipe. "
-                f"Received: {name}={file!r} with strategy='multi_worker'. Pass a file that all workers see."
-            )
+            rule = "Every worker reads the input, but only one has standard input or a pipe"
+            todo = "Pass a file that all workers see."
+            out.append(f"{rule}. Received: {name}={file!r} with strategy='multi_worker'. {todo}")
     return out
 
 
@@ -74,46 +73,33 @@ def one_output(config: Parts, what: str, makes: str) -> list[str]:
     """What does not go with several runs: an upload, and workers that do not know the directory."""
     out = []
     if config.hub.push_to_hub:
-        out.append(
-            f"An upload is one model, but {makes}. Received: push_to_hub with {what}. "
-            "Drop --push_to_hub, and upload the best model by hand."
-        )
+        rule = f"An upload is one model, but {makes}"
+        out.append(f"{rule}. Received: push_to_hub with {what}. Drop --push_to_hub, and upload the best model by hand.")
     if config.runtime.strategy == "multi_worker" and not config.output.output_dir:
-        out.append(
-            f"With {what}, all workers need the same output directory. "
-            "Received: output_dir='' and strategy='multi_worker'. Pass --output_dir."
-        )
+        rule = f"With {what}, all workers need the same output directory"
+        out.append(f"{rule}. Received: output_dir='' and strategy='multi_worker'. Pass --output_dir.")
     return out
 
 
 def _train(config: Parts) -> list[str]:
-    out = _unnamed_model(config)
+    out, records = [], config.pretraining.train_records
+    if not config.model.model_name_or_path and (records or not config.data.is_built_in):
+        # Random weights would learn little, and nobody would know.
+        rule, data = "Data of your own needs a model to start from", ",".join(records) or config.data.source
+        todo = "Pass --model=bert-base-uncased or another pretrained one; --model=scratch/tiny has random weights."
+        out.append(f"{rule}. Received: model_name_or_path='' with {data}. {todo}")
     if config.runtime.seeds:
         out += one_output(config, "seeds", "several seeds make several")
     if facts_of(config.data.task).of_records:
         return out + _pretrain(config)
     if config.data.test_file == STANDARD_STREAM:
-        out.append(
-            "Standard input is for mode=evaluate and mode=predict. "
-            f"Received: test_file='-' with mode={config.mode}. Pass a file, or --mode=evaluate later."
-        )
+        rule = "Standard input is for mode=evaluate and mode=predict"
+        out.append(f"{rule}. Received: test_file='-' with mode={config.mode}. Pass a file, or --mode=evaluate later.")
     if config.data.uses_files and not config.data.train_file:
         out.append("Training from files needs a training file. Received: train_file=''. Pass --train_file.")
     if config.data.uses_files and not config.data.has_validation_data:
         out += _unevaluated(config, "examples", "validation_file", "--validation_file or --validation_split")
     return out + _indexes(config, ("text_column", "label_column"))
-
-
-def _unnamed_model(config: Parts) -> list[str]:
-    """A line for data of the user's own without a model: random weights would learn little, and nobody would know."""
-    records = config.pretraining.train_records
-    if config.model.model_name_or_path or (config.data.is_built_in and not records):
-        return []
-    data = ",".join(records) or config.data.source
-    return [
-        f"Data of your own needs a model to start from. Received: model_name_or_path='' with {data}. "
-        "Pass --model=bert-base-uncased or another pretrained one; --model=scratch/tiny has random weights."
-    ]
 
 
 def evaluation_options(config: Parts) -> dict[str, int | str]:
@@ -129,19 +115,18 @@ def _unevaluated(config: Parts, what: str, option: str, todo: str) -> list[str]:
 
 
 def _evaluate(config: Parts) -> list[str]:
-    if facts_of(config.data.task).of_records:
-        return _evaluate_records(config)
     out = []
+    if facts_of(config.data.task).of_records:
+        if not config.pretraining.validation_records:
+            out.append("Evaluation needs records. Received: validation_records=''. Pass --validation_records.")
+        return _read_by_prepare(config) + out + _saved_model(config)
     if not config.data.dataset and not config.data.uses_files:
-        out.append(
-            "Evaluation needs labelled examples. Received: dataset='', validation_file=''. "
-            "Pass --dataset=NAME, --validation_file or --test_file."
-        )
+        rule = "Evaluation needs labelled examples"
+        todo = "Pass --dataset=NAME, --validation_file or --test_file."
+        out.append(f"{rule}. Received: dataset='', validation_file=''. {todo}")
     if config.data.test_file == STANDARD_STREAM and config.data.input_format == "auto":
-        out.append(
-            "Standard input has no name that tells its format. "
-            "Received: test_file='-' with input_format='auto'. Pass --input_format=tsv, csv or jsonl."
-        )
+        rule = "Standard input has no name that tells its format"
+        out.append(f"{rule}. Received: test_file='-' with input_format='auto'. Pass --input_format=tsv, csv or jsonl.")
     return out + _saved_model(config) + _indexes(config, ("text_column", "label_column"))
 
 
@@ -150,43 +135,33 @@ def _predict(config: Parts) -> list[str]:
     sources = {"text": predict.text, "input_file": predict.input_file, "dataset": config.data.dataset}
     if sum(map(bool, sources.values())) != 1:
         given = ", ".join(f"{name}={value!r}" for name, value in sources.items() if value) or "input_file=''"
-        out.append(
-            f"Prediction needs one source of texts. Received: {given}. "
-            "Pass --input_file, --text='a text', or a GLUE task with --dataset."
-        )
+        rule = "Prediction needs one source of texts"
+        out.append(f"{rule}. Received: {given}. Pass --input_file, --text='a text', or a GLUE task with --dataset.")
     name = predict.input_file
     if name not in ("", STANDARD_STREAM) and is_pipe(name) and config.data.input_format == "auto":
         if not pathlib.Path(name).suffix:
-            out.append(
-                "A pipe has no ending that tells its format. "
-                f"Received: input_file={name!r} with input_format='auto'. Pass --input_format, such as text or tsv."
-            )
+            rule = "A pipe has no ending that tells its format"
+            todo = "Pass --input_format, such as text or tsv."
+            out.append(f"{rule}. Received: input_file={name!r} with input_format='auto'. {todo}")
     if config.data.dataset and not config.data.dataset.startswith("glue/"):
-        out.append(
-            "Of the data sets, only GLUE's test sets can be predicted. "
-            f"Received: dataset={config.data.dataset!r}. Pass --dataset=glue/NAME, or a file with --input_file."
-        )
+        rule = "Of the data sets, only GLUE's test sets can be predicted"
+        todo = "Pass --dataset=glue/NAME, or a file with --input_file."
+        out.append(f"{rule}. Received: dataset={config.data.dataset!r}. {todo}")
     if predict.text:
         out += idle(config.given("glue_task", "id_column", "text_column", "header"), "input_file", "with text")
         if len(predict.text_pair) not in (0, len(predict.text)):
-            out.append(
-                f"Each text of a pair has its second text. Received: text {len(predict.text)} times, "
-                f"text_pair {len(predict.text_pair)} times. Pass as many of both."
-            )
+            received = f"text {len(predict.text)} times, text_pair {len(predict.text_pair)} times"
+            out.append(f"Each text of a pair has its second text. Received: {received}. Pass as many of both.")
     elif config.data.dataset:
         out += idle(config.given("glue_task", "id_column"), "input_file", f"with dataset={config.data.dataset!r}")
     is_glue = bool(predict.glue_task or config.data.dataset)
     if is_glue and (predict.output_file != STANDARD_STREAM or predict.output_format != "auto"):
-        out.append(
-            "GLUE's submission files have names and a format of their own. "
-            f"Received: output_file={predict.output_file!r}, output_format={predict.output_format!r}. "
-            "Pass --output_dir instead."
-        )
+        rule = "GLUE's submission files have names and a format of their own"
+        received = f"output_file={predict.output_file!r}, output_format={predict.output_format!r}"
+        out.append(f"{rule}. Received: {received}. Pass --output_dir instead.")
     if config.output.output_dir and not is_glue:
-        out.append(
-            "Predictions go to output_file; output_dir is for GLUE's submission files. "
-            f"Received: output_dir={config.output.output_dir!r}. Pass --output_file."
-        )
+        rule = "Predictions go to output_file; output_dir is for GLUE's submission files"
+        out.append(f"{rule}. Received: output_dir={config.output.output_dir!r}. Pass --output_file.")
     return out + _saved_model(config) + _indexes(config, () if predict.text else ("text_column",))
 
 
@@ -198,15 +173,12 @@ def _export(config: Parts) -> list[str]:
     export_format = config.export.export_format
     if export_format in ("onnx", "tflite") and (has_data or config.data.text_column):
         what = "evaluation data" if has_data else f"text_column={','.join(config.data.text_column)}"
-        out.append(
-            f"export_format={export_format} writes a model of token ids, which takes no texts. Received: {what}. "
-            f"Drop {'the data' if has_data else '--text_column'}."
-        )
+        rule = f"export_format={export_format} writes a model of token ids, which takes no texts"
+        out.append(f"{rule}. Received: {what}. Drop {'the data' if has_data else '--text_column'}.")
     elif has_data and not config.export.export_float16:
-        out.append(
-            "An export uses evaluation data only to measure what export_float16 loses. "
-            "Received: evaluation data with export_float16=False. Drop the data, or add --export_float16."
-        )
+        rule = "An export uses evaluation data only to measure what export_float16 loses"
+        todo = "Drop the data, or add --export_float16."
+        out.append(f"{rule}. Received: evaluation data with export_float16=False. {todo}")
     if not has_data:
         # Not text_column: where a model does not say that it takes pairs, two columns do.
         names = ("label_column", "label_names", "header", "max_eval_examples", "per_device_eval_batch_size")
@@ -219,28 +191,16 @@ def _prepare(config: Parts) -> list[str]:
     if not config.output.output_dir:
         out.append("Records need a directory. Received: output_dir=''. Pass --output_dir.")
     if config.corpus.input_files and config.data.dataset:
-        out.append(
-            "A corpus comes from files or from a data set, not both. "
-            f"Received: input_files={','.join(config.corpus.input_files)!r}, dataset={config.data.dataset!r}. Drop one."
-        )
+        received = f"input_files={','.join(config.corpus.input_files)!r}, dataset={config.data.dataset!r}"
+        out.append(f"A corpus comes from files or from a data set, not both. Received: {received}. Drop one.")
     if bool(config.corpus.learn_vocab) == bool(config.model.vocab_file):
-        out.append(
-            "Preparing a corpus takes a vocabulary from a file, or learns one from the corpus. Received: vocab_file="
-            f"{config.model.vocab_file!r}, learn_vocab={config.corpus.learn_vocab}. Pass one of them."
-        )
+        rule = "Preparing a corpus takes a vocabulary from a file, or learns one from the corpus"
+        received = f"vocab_file={config.model.vocab_file!r}, learn_vocab={config.corpus.learn_vocab}"
+        out.append(f"{rule}. Received: {received}. Pass one of them.")
     if len(config.data.text_column) > 1:
-        out.append(
-            "A document is the text of one column. "
-            f"Received: text_column={','.join(config.data.text_column)!r}. Name one."
-        )
+        rule = "A document is the text of one column"
+        out.append(f"{rule}. Received: text_column={','.join(config.data.text_column)!r}. Name one.")
     return out
-
-
-def _evaluate_records(config: Parts) -> list[str]:
-    out = _read_by_prepare(config)
-    if not config.pretraining.validation_records:
-        out.append("Evaluation needs records. Received: validation_records=''. Pass --validation_records.")
-    return out + _saved_model(config)
 
 
 def _read_by_prepare(config: Parts) -> list[str]:
@@ -256,10 +216,8 @@ def _read_by_prepare(config: Parts) -> list[str]:
 def _pretrain(config: Parts) -> list[str]:
     out, options = _read_by_prepare(config), config.pretraining
     if options.validation_records and not options.train_records:
-        out.append(
-            "With validation_records, training needs train_records too. "
-            "Received: train_records=''. Pass --train_records."
-        )
+        rule = "With validation_records, training needs train_records too"
+        out.append(f"{rule}. Received: train_records=''. Pass --train_records.")
     if options.train_records and not options.validation_records:
         out += _unevaluated(config, "records", "validation_records", "--validation_records")
     return out
@@ -268,10 +226,8 @@ def _pretrain(config: Parts) -> list[str]:
 def _saved_model(config: Parts) -> list[str]:
     if not config.model.is_scratch:
         return []
-    return [
-        f"mode={config.mode} needs a trained model. "
-        f"Received: model_name_or_path={config.model.model_name_or_path!r}. Pass a run's output directory."
-    ]
+    rule = f"mode={config.mode} needs a trained model"
+    return [f"{rule}. Received: model_name_or_path={config.model.model_name_or_path!r}. Pass a run's output directory."]
 
 
 def _indexes(config: Parts, names: tuple[str, ...]) -> list[str]:
@@ -281,8 +237,6 @@ def _indexes(config: Parts, names: tuple[str, ...]) -> list[str]:
         values = getattr(config.data, name)
         values = values.split(",") if isinstance(values, str) else values
         if not values or not all(value.isdigit() for value in values):
-            out.append(
-                f"Without a header, {name} must be given as indexes from 0. "
-                f"Received: {name}={','.join(values)!r}. Pass for example --{name}=0."
-            )
+            rule = f"Without a header, {name} must be given as indexes from 0"
+            out.append(f"{rule}. Received: {name}={','.join(values)!r}. Pass for example --{name}=0.")
     return out

@@ -78,10 +78,9 @@ class ModelConfig(Options):
         out = []
         size = self.name.removeprefix(SCRATCH_PREFIX)
         if self.is_scratch and size not in SCRATCH_SIZES:
-            out.append(
-                f"A scratch model has one of the sizes {', '.join(_NAMED_SIZES)}, or L-2_H-128 to L-12_H-768. "
-                f"Received: model_name_or_path={self.model_name_or_path!r}. Pass for example scratch/tiny."
-            )
+            rule = f"A scratch model has one of the sizes {', '.join(_NAMED_SIZES)}, or L-2_H-128 to L-12_H-768"
+            todo = "Pass for example scratch/tiny."
+            out.append(f"{rule}. Received: model_name_or_path={self.model_name_or_path!r}. {todo}")
         path = pathlib.Path(self.model_name_or_path).expanduser() / "config.json"
         with contextlib.suppress(OSError, ValueError, RecursionError):  # Said where it is read.
             if path.is_file() and path.stat().st_size < _MOST_OF_CONFIG:
@@ -136,10 +135,9 @@ class RuntimeConfig(Options):
         """Every rule this part breaks, one line each."""
         out = []
         if self.strategy == "one_device" and self.num_replicas > 1:
-            out.append(
-                "one_device has one replica. "
-                f"Received: num_replicas={self.num_replicas}. Pass --strategy=mirrored or drop --num_replicas."
-            )
+            rule = "one_device has one replica"
+            todo = "Pass --strategy=mirrored or drop --num_replicas."
+            out.append(f"{rule}. Received: num_replicas={self.num_replicas}. {todo}")
         if len(set(self.seeds)) < len(self.seeds):
             out.append(f"Each seed trains once. Received: seeds={','.join(map(str, self.seeds))}. List each once.")
         if self.seeds and self.seed != SEED:
@@ -187,10 +185,9 @@ class OutputConfig(Options):
         out = []
         steps = self.profile_steps
         if steps and not (len(steps) == 2 and 1 <= steps[0] <= steps[1]):
-            out.append(
-                "profile_steps takes the first and the last update, counted from 1. "
-                f"Received: profile_steps={','.join(map(str, steps))}. Pass for example --profile_steps=10,15."
-            )
+            rule = "profile_steps takes the first and the last update, counted from 1"
+            todo = "Pass for example --profile_steps=10,15."
+            out.append(f"{rule}. Received: profile_steps={','.join(map(str, steps))}. {todo}")
         out += [one_of("report_to", name, REPORT_TO) for name in self.report_to if name not in REPORT_TO]
         if len(set(self.report_to)) < len(self.report_to):
             out.append(f"Each tracker is told once. Received: report_to={','.join(self.report_to)}. List each once.")
@@ -239,7 +236,7 @@ class ExportConfig(Options):
     export_format: ExportFormat = option("saved_model", modes=("export",))
     """`saved_model`: a SavedModel with the tokenizer inside. `onnx`, `tflite`: a file that takes token ids and gives
     logits, of any task but pre-training, with the tokenizer's files beside it (`pip install -e '.[onnx]'` or
-    `'.[tflite]'` in the clone)."""
+    `'.[tflite]'` in the clone). KerasHub needs no export: it reads a run's directory."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
     """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
     accuracy is measured."""

@@ -73,15 +73,12 @@ class CorpusConfig(Options):
         """Every rule this part breaks, one line each."""
         out = []
         if self.shards and not re.fullmatch(r"\d+(-\d+)?", self.shards):
-            out.append(
-                "shards must be a number or a range of numbers. "
-                f"Received: shards={self.shards!r}. Pass for example --shards=0-99."
-            )
+            rule = "shards must be a number or a range of numbers"
+            out.append(f"{rule}. Received: shards={self.shards!r}. Pass for example --shards=0-99.")
         if self.beam_args and self.engine != "beam":
-            out.append(
-                "beam_args are for engine=beam. "
-                f"Received: beam_args={','.join(self.beam_args)!r} with engine={self.engine!r}. Add --engine=beam."
-            )
+            rule = "beam_args are for engine=beam"
+            todo = "Add --engine=beam."
+            out.append(f"{rule}. Received: beam_args={','.join(self.beam_args)!r} with engine={self.engine!r}. {todo}")
         return out
 
 

@@ -113,9 +113,8 @@ def refuse_unknown(where: str, values: Any, known) -> None:
     """
     unknown = sorted(set(values) - set(known)) if isinstance(values, dict) else [repr(values)]
     if unknown:
-        raise UsageError(
-            f"Every name in {where} must be an option of this version. Received: {', '.join(unknown)}. Remove it."
-        )
+        rule = f"Every name in {where} must be an option of this version"
+        raise UsageError(f"{rule}. Received: {', '.join(unknown)}. Remove it.")
 
 
 def outside(

@@ -88,14 +88,8 @@ class Config(Parts):
     @property
     def task_options(self) -> TaskOptions:
         """The options of single tasks."""
-        return TaskOptions(
-            multi_label=self.multi_label,
-            tagging=self.tagging,
-            answering=self.answering,
-            choosing=self.choosing,
-            pretraining=self.pretraining,
-            seed=self.runtime.seed,
-        )
+        parts = ("multi_label", "tagging", "answering", "choosing", "pretraining")
+        return TaskOptions(**{part: getattr(self, part) for part in parts}, seed=self.runtime.seed)
 
     def resolved(self) -> Config:
         """The same training run with every default that depends on another option written out, and one name for each
@@ -104,31 +98,25 @@ class Config(Parts):
         Raises:
             UsageError: for sizes of windows that do not go with the length of rows.
         """
-        facts = facts_of(self.data.task)
-        epochs = facts.demo_epochs if self.data.is_built_in else _EPOCHS
-        optimizer = OPTIMIZERS[self.training.optimizer]
+        facts, training, data, answering = facts_of(self.data.task), self.training, self.data, self.answering
+        optimizer, epochs = OPTIMIZERS[training.optimizer], facts.demo_epochs if data.is_built_in else _EPOCHS
+        rate = optimizer.scratch_rate if self.model.is_scratch else optimizer.rate
         training = dataclasses.replace(
-            self.training,
-            metric_for_best_model=self.training.metric_for_best_model.removeprefix("eval_"),
-            num_train_epochs=self.training.num_train_epochs or (None if self.training.max_steps else epochs),
-            learning_rate=self.training.learning_rate
-            or (optimizer.scratch_rate if self.model.is_scratch else optimizer.rate),
+            training,
+            metric_for_best_model=training.metric_for_best_model.removeprefix("eval_"),
+            num_train_epochs=training.num_train_epochs or (None if training.max_steps else epochs),
+            learning_rate=training.learning_rate or rate,
         )
-        data = dataclasses.replace(
-            self.data,
-            dataset=self.data.dataset if self.data.uses_files or facts.of_records else self.data.dataset or "demo",
-            max_seq_length=self.max_seq_length,
-        )
-        answering = self.answering
+        name = data.dataset if data.uses_files or facts.of_records else data.dataset or "demo"
+        data = dataclasses.replace(data, dataset=name, max_seq_length=self.max_seq_length)
         if facts.has_windows:
             answering.check_length(self.max_seq_length)
             sizes = window_sizes(self.max_seq_length, answering.doc_stride, answering.max_query_length)
             answering = dataclasses.replace(answering, doc_stride=sizes[0], max_query_length=sizes[1])
         pretraining = self.pretraining.with_masking() if facts.of_records else self.pretraining
         model = dataclasses.replace(self.model, model_name_or_path=self.model.name)
-        return dataclasses.replace(
-            self, model=model, training=training, data=data, answering=answering, pretraining=pretraining
-        )
+        changed = {"model": model, "training": training, "data": data, "answering": answering}
+        return dataclasses.replace(self, **changed, pretraining=pretraining)
 
     def shared(self) -> dict[str, Any]:
         """The options that all workers of a run must share, by name, as JSON holds them."""

@@ -21,21 +21,6 @@ _FORM = "Write for example --sweep='learning_rate=1e-5,3e-5;global_batch_size=16
 
 
 @dataclasses.dataclass(frozen=True)
-class Axis:
-    """An option that a sweep varies.
-
-    Attributes:
-        part: The part of `Config` that it belongs to.
-        name: Its name.
-        values: Two or more, or one.
-    """
-
-    part: str
-    name: str
-    values: tuple[Any, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class Point:
     """A run of the grid.
 
@@ -76,8 +61,9 @@ def sweep_text(values: Mapping[str, Sequence[Any]]) -> str:
     return ";".join(f"{name}={','.join(_quoted(shown(value)) for value in given)}" for name, given in values.items())
 
 
-def axes_of(text: str) -> list[Axis]:
-    """The options that a sweep varies, in the order of `Config`, so that another order of the text is the same sweep.
+def axes_of(text: str) -> dict[str, tuple[str, tuple[Any, ...]]]:
+    """The options that a sweep varies, each with its part of `Config` and its values; in the order of `Config`, so that
+    another order of the text is the same sweep.
 
     Args:
         text: As `RuntimeConfig.sweep` has it.
@@ -88,7 +74,7 @@ def axes_of(text: str) -> list[Axis]:
     """
     parts = Parts.classes()
     fields = {f.name: (part, f) for part, kind in parts.items() for f in dataclasses.fields(kind)}
-    found: dict[str, Axis] = {}
+    found = {}
     for item in _split(text, ";"):
         given, equals, values = item.partition("=")
         given = given.strip().removeprefix("--")
@@ -107,10 +93,10 @@ def axes_of(text: str) -> list[Axis]:
         kind = field_types(parts[part])[name]
         if get_origin(kind) is tuple:
             raise UsageError(f"A sweep cannot vary {name}, which takes a list. Received: sweep={item!r}. Drop it.")
-        found[name] = Axis(part, name, _values(name, values, kind, item))
+        found[name] = part, _values(name, values, kind, item)
     if not found:
         raise UsageError(f"A sweep varies at least one option. Received: sweep={text!r}. {_FORM}, or drop --sweep.")
-    return [found[name] for name in fields if name in found]
+    return {name: found[name] for name in fields if name in found}
 
 
 def way_to_vary(name: str, values: str) -> str:
@@ -139,17 +125,16 @@ def points_of(config: Parts) -> list[Point]:
     """
     axes = axes_of(config.runtime.sweep)
     points, problems = [], []
-    for values in itertools.product(*(axis.values for axis in axes)):
+    for chosen in itertools.product(*(values for _, values in axes.values())):
+        values = dict(zip(axes, chosen, strict=True))
         changed: dict[str, Any] = {"runtime": dataclasses.replace(config.runtime, sweep="")}
         try:
-            for axis, value in zip(axes, values, strict=True):
-                base = changed.get(axis.part, getattr(config, axis.part))
-                changed[axis.part] = dataclasses.replace(base, **{axis.name: value})
-            point = dataclasses.replace(config, **changed)
+            for name, value in values.items():
+                part, _ = axes[name]
+                changed[part] = dataclasses.replace(changed.get(part, getattr(config, part)), **{name: value})
+            points.append(Point(values, dataclasses.replace(config, **changed)))
         except UsageError as error:
             problems += str(error).splitlines()
-            continue
-        points.append(Point({axis.name: value for axis, value in zip(axes, values, strict=True)}, point))
     if problems:
         raise UsageError("\n".join(dict.fromkeys(problems)))
     return points
@@ -188,9 +173,8 @@ def _values(name: str, text: str, kind: Any, item: str) -> tuple[Any, ...]:
         if len(word) > 1 and word[0] == word[-1] == '"':
             word = word[1:-1].replace('""', '"')
         if not word:
-            raise UsageError(
-                f"Each option of a sweep has values. Received: sweep={item!r}, with an empty one. {_FORM}."
-            )
+            rule = "Each option of a sweep has values"
+            raise UsageError(f"{rule}. Received: sweep={item!r}, with an empty one. {_FORM}.")
         try:
             value = of_text(kind, word)
             if isinstance(value, tuple):

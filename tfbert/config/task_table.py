@@ -43,53 +43,36 @@ class TaskFacts:
     of_records: bool = False
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 TASKS = {
-    "classification": TaskFacts(
-        metrics=("accuracy", "f1", "macro_f1", "matthews_correlation", "loss"), has_classes=True
-    ),
-    "regression": TaskFacts(metrics=("pearson", "spearmanr", "mse", "loss")),
+    "classification": TaskFacts(metrics=_names("accuracy f1 macro_f1 matthews_correlation loss"), has_classes=True),
+    "regression": TaskFacts(metrics=_names("pearson spearmanr mse loss")),
     "multi_label_classification": TaskFacts(
-        metrics=(
-            "micro_f1",
-            "macro_f1",
-            "sample_f1",
-            "micro_precision",
-            "micro_recall",
-            "macro_precision",
-            "macro_recall",
-            "subset_accuracy",
-            "roc_auc",
-            "average_precision",
-            "loss",
+        metrics=_names(
+            "micro_f1 macro_f1 sample_f1 micro_precision micro_recall macro_precision macro_recall "
+            "subset_accuracy roc_auc average_precision loss"
         ),
-        shown_metrics=("micro_f1", "macro_f1", "subset_accuracy", "roc_auc", "threshold", "loss"),
+        shown_metrics=_names("micro_f1 macro_f1 subset_accuracy roc_auc threshold loss"),
         demo_epochs=5.0,
         has_classes=True,
     ),
     "token_classification": TaskFacts(
-        metrics=("f1", "precision", "recall", "accuracy", "loss"),
-        demo_epochs=10.0,
-        has_classes=True,
-        of_words=True,
+        metrics=_names("f1 precision recall accuracy loss"), demo_epochs=10.0, has_classes=True, of_words=True
     ),
     "question_answering": TaskFacts(
-        metrics=("f1", "exact_match", "exact", "best_f1", "best_exact"),
+        metrics=_names("f1 exact_match exact best_f1 best_exact"),
         max_seq_length=384,
         demo_epochs=10.0,
         has_windows=True,
     ),
     "multiple_choice": TaskFacts(
-        metrics=("accuracy", "mean_reciprocal_rank", "loss"), max_seq_length=256, demo_epochs=8.0
+        metrics=_names("accuracy mean_reciprocal_rank loss"), max_seq_length=256, demo_epochs=8.0
     ),
     "pretraining": TaskFacts(
-        metrics=(
-            "loss",
-            "perplexity",
-            "masked_accuracy",
-            "next_sentence_accuracy",
-            "masked_lm_loss",
-            "next_sentence_loss",
-        ),
+        metrics=_names("loss perplexity masked_accuracy next_sentence_accuracy masked_lm_loss next_sentence_loss"),
         of_records=True,
     ),
 }

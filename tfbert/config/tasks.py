@@ -125,17 +125,15 @@ class AnsweringConfig(Options):
         """
         most = most_room(max_seq_length)
         if self.max_query_length is not None and self.max_query_length > most:
-            raise UsageError(
-                "A row must hold a question, 3 special tokens and some of the context. "
-                f"Received: max_seq_length={max_seq_length} for questions of max_query_length={self.max_query_length} "
-                "tokens. Pass a larger max_seq_length or a smaller max_query_length."
-            )
+            rule = "A row must hold a question, 3 special tokens and some of the context"
+            received = f"max_seq_length={max_seq_length} for questions of max_query_length={self.max_query_length}"
+            todo = "Pass a larger max_seq_length or a smaller max_query_length."
+            raise UsageError(f"{rule}. Received: {received} tokens. {todo}")
         if self.doc_stride is not None and self.doc_stride > most:
-            raise UsageError(
-                "doc_stride must be at most the tokens of context in a window, or windows skip some. "
-                f"Received: doc_stride={self.doc_stride} where a question of one token leaves {most} of "
-                f"max_seq_length={max_seq_length}. Pass a smaller doc_stride or a larger max_seq_length."
-            )
+            rule = "doc_stride must be at most the tokens of context in a window, or windows skip some"
+            where = f"where a question of one token leaves {most} of max_seq_length={max_seq_length}"
+            todo = "Pass a smaller doc_stride or a larger max_seq_length."
+            raise UsageError(f"{rule}. Received: doc_stride={self.doc_stride} {where}. {todo}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

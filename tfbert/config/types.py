@@ -184,10 +184,8 @@ def converted(part: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], lis
                 values[name] = fitted(value, kind, name, is_joined=is_joined)
             except TypeError:
                 todo = _way_out(name, value, kind, is_joined)
-                problems.append(
-                    f"{name} must be {in_words(kind, name, is_joined=is_joined)}. "
-                    f"Received: {name}={shown(value)}. {todo}"
-                )
+                rule = f"{name} must be {in_words(kind, name, is_joined=is_joined)}"
+                problems.append(f"{rule}. Received: {name}={shown(value)}. {todo}")
     return values, problems
 
 
@@ -241,7 +239,9 @@ def _way_out(name: str, value: Any, kind: Any, is_joined: bool) -> str:
     if isinstance(value, str) and (answer := called_elsewhere(elsewhere()["values"].get(name, {}), value.lower())):
         return answer
     values = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
-    is_whole = [isinstance(v, numbers.Real) and not isinstance(v, bool) and v == v // 1 for v in values]
+    is_whole = [
+        isinstance(v, numbers.Real) and not isinstance(v, bool) and abs(v) < 2**63 and v == v // 1 for v in values
+    ]
     texts = [str(int(v)) if whole else v for v, whole in zip(values, is_whole, strict=True)]
     if texts and all(isinstance(text, str) for text in texts):
         with contextlib.suppress(ValueError):

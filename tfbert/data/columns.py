@@ -3,10 +3,11 @@ usual names."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfbert.config.given import Recorded
 from tfbert.data.labels import SPANS
+from tfbert.data.open_file import OpenFile
 from tfbert.errors import UsageError
 
 TEXT_PAIRS = (
@@ -84,6 +85,107 @@ def about_columns(name: str, found: Mapping[str, Sequence[str]], asked: Mapping[
     return [f"{read}, as in training" if trained else f"{read}, found by name"]
 
 
+class Finder:
+    """The columns of a table by what they hold: those that the user names, or else those with usual names.
+
+    Args:
+        name: What messages call the data.
+        columns: All columns there are.
+        hint: What else the user can try, for error messages.
+        todo: What to do instead of naming a column; empty: name it.
+        asked: The columns as the user names them, by option.
+
+    Attributes:
+        asked: Those that are read, by option.
+        usual: All others, by their names in lower case.
+
+    Raises:
+        UsageError: when a named column is absent, or there twice.
+    """
+
+    def __init__(self, name: str, columns: Sequence[str], *, hint: str = "", todo: str = "", **asked: Sequence[str]):
+        self._has, self._hint, self._todo = f"Received: {name} with columns {_listed(columns)}.", hint, todo
+        self.asked = {option: in_data(wanted, columns) for option, wanted in asked.items()}
+        for option, wanted in self.asked.items():
+            for column in wanted:
+                rule = f"{option}={column!r} is "
+                if column not in columns:
+                    way_out = f"Pass --{option} with one of them{hint}{_about_labels(option)}"
+                    raise UsageError(f"{rule}not in the data. {self._has} {way_out}.")
+                if columns.count(column) > 1:
+                    raise UsageError(f"{rule}in the data twice. {self._has} {RENAME}.")
+        taken = {column for wanted in self.asked.values() for column in wanted}
+        self.usual: dict[str, list[str]] = {}
+        for column in columns:
+            if column not in taken:
+                self.usual.setdefault(column.strip().lower(), []).append(column)
+
+    def one_of(
+        self,
+        what: str,
+        option: str,
+        groups: Iterable[Sequence[str]],
+        taken: Sequence[str] = (),
+        *,
+        is_optional: bool = False,
+    ) -> str:
+        """The column with a name of the first group of which there is any; empty for none.
+
+        Args:
+            what: What it holds, for messages.
+            option: Which option names it.
+            groups: Usual names, the preferred first.
+            taken: Columns that hold something else.
+            is_optional: Whether none is meant where several could be.
+
+        Raises:
+            UsageError: where several could be meant.
+        """
+        for names in groups:
+            found = [(name,) for name in names if any(own not in taken for own in self.usual.get(name, ()))]
+            if is_optional and sum(len(self.usual[name]) for (name,) in found) > 1:
+                return ""
+            if found:
+                return self.the_one(what, option, found)[0]
+        return ""
+
+    def the_one(self, what: str, option: str, found: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """The columns of the only candidate, a name or two.
+
+        Raises:
+            UsageError: for none or several, or a name that several columns have.
+        """
+        if not found:
+            raise self.none(f"the {what}", option)
+        columns = [column for names in found for name in names for column in self.usual[name]]
+        if len(found) > 1 or len(columns) != len(found[0]):
+            way_out = RENAME if len({*columns}) < len(columns) else self._todo or f"Pass --{option}"
+            raise UsageError(f"{' and '.join(columns)} all look like the {what}. {self._has} {way_out}.")
+        return tuple(columns)
+
+    def none(self, what: str, option: str) -> UsageError:
+        """The error where no column could be meant."""
+        name = next((name for name in SPAN_NAMES if name in self.usual), "") if option == "label_column" else ""
+        spans = f" {name!r} may hold {SPANS}." if name else ""
+        todo = self._todo or f"Pass --{option}{self._hint}{_about_labels(option)}"
+        return UsageError(f"No column looks like {what}. {self._has}{spans} {todo}.")
+
+
+def _about_labels(option: str) -> str:
+    return UNLABELLED if option == "label_column" else ""
+
+
+def check_different(*columns: str) -> None:
+    """Refuses columns that are read as two things.
+
+    Raises:
+        UsageError: naming them.
+    """
+    if len({*columns}) != len(columns):
+        received = ", ".join(map(repr, columns))
+        raise UsageError(f"What is read must be different columns. Received: {received}. Pass different ones.")
+
+
 def find_columns(
     name: str,
     columns: Sequence[str],
@@ -97,43 +199,29 @@ def find_columns(
     """Decides which columns hold the text (one, or two for pairs) and the label (`""`: none).
 
     Args:
-        name: What messages call the data.
-        columns: All columns there are.
+        name: As for `Finder`.
+        columns: As for `Finder`.
         text_column: As the user named it. Empty: found by name.
         label_column: As the user named it. Empty: found by name.
         require_label: Whether it is an error if no column, or more than one, could be the label.
         find_label: Whether to look for a label column by name. If not, only `label_column` counts.
-        hint: What else the user can try, for error messages.
+        hint: As for `Finder`.
 
     Raises:
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
-    has = f"Received: {name} with columns {_listed(columns)}."
-    text_column, label_column = in_data(text_column, columns), "".join(in_data([label_column], columns))
-    by_lower = _asked_for(columns, text_column, label_column, has, hint)
-    texts = text_column
+    found = Finder(name, columns, hint=hint, text_column=text_column, label_column=[label_column])
+    texts, label = found.asked["text_column"], "".join(found.asked["label_column"])
     if not texts:
-        pairs = [pair for pair in TEXT_PAIRS if all(part in by_lower for part in pair)]
+        pairs = [pair for pair in TEXT_PAIRS if all(part in found.usual for part in pair)]
         in_pairs = {part for pair in pairs for part in pair}
-        singles = [(single,) for single in TEXT_NAMES if single in by_lower and single not in in_pairs]
-        texts = _the_one("text", "text_column", pairs + singles, by_lower, has, hint)
-    label = label_column
+        singles = [(single,) for single in TEXT_NAMES if single in found.usual and single not in in_pairs]
+        texts = found.the_one("text", "text_column", pairs + singles)
     if not label and find_label:
-        for names in LABEL_NAMES:
-            found = [(name,) for name in names if name in by_lower and by_lower[name][0] not in texts]
-            if len(found) > 1 and not require_label:
-                break
-            if found:
-                (label,) = _the_one("label", "label_column", found, by_lower, has, hint)
-                break
-    if not label and find_label and require_label:
-        what = _about_spans(by_lower)
-        raise UsageError(f"No column looks like the label. {has}{what} Pass --label_column{hint}{UNLABELLED}.")
-    if label in texts or len(set(texts)) != len(texts):
-        raise UsageError(
-            "Text and label must be different columns. "
-            f"Received: text_column={','.join(texts)!r}, label_column={label!r}. Pass different ones."
-        )
+        label = found.one_of("label", "label_column", LABEL_NAMES, texts, is_optional=not require_label)
+        if not label and require_label:
+            raise found.none("the label", "label_column")
+    check_different(*texts, *filter(None, [label]))
     return texts, label
 
 
@@ -147,18 +235,13 @@ def are_of_texts(columns: Sequence[str]) -> bool:
 
 
 def find_tag_columns(
-    name: str,
-    columns: Sequence[str],
-    *,
-    text_column: Sequence[str] = (),
-    label_column: str = "",
-    require_label: bool = True,
+    file: OpenFile, text_column: Sequence[str] = (), label_column: str = "", *, require_label: bool = True
 ) -> tuple[str, str]:
-    """Decides which column holds each row's list of words, and which its list of tags (`""`: none).
+    """Decides which column holds each row's list of words, and which its list of tags (`""`: none). Of a data set, they
+    are such lists, and the only one of texts and the only one of classes, whatever they are called.
 
     Args:
-        name: What messages call the data.
-        columns: All columns there are.
+        file: Just opened.
         text_column: As the user named it. Empty: found by name.
         label_column: As the user named it. Empty: found by name.
         require_label: Whether it is an error if no column, or more than one, could be the tags.
@@ -166,73 +249,22 @@ def find_tag_columns(
     Raises:
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
-    has = f"Received: {name} with columns {_listed(columns)}."
-    text_column, label_column = in_data(text_column, columns), "".join(in_data([label_column], columns))
-    by_lower = _asked_for(columns, text_column, label_column, has)
-    if len(text_column) > 1:
-        raise UsageError(
-            "Words with tags must be in one column. "
-            f"Received: text_column={','.join(text_column)!r}. Pass one --text_column."
-        )
-    words = "".join(text_column)
-    for names in () if words else WORDS_NAMES:
-        if found := [(name,) for name in names if name in by_lower]:
-            (words,) = _the_one("words", "text_column", found, by_lower, has, "")
-            break
+    columns = file.of_kinds("texts", "classes", "wholes")
+    texts = in_data(text_column, columns) or file.only("texts")
+    label = in_data([label_column], columns) or file.only("classes")
+    found = Finder(file.name, columns, text_column=texts, label_column=label)
+    if len(texts) > 1:
+        received = f"text_column={','.join(texts)!r}"
+        raise UsageError(f"Words with tags must be in one column. Received: {received}. Pass one --text_column.")
+    words = "".join(texts) or found.one_of("words", "text_column", WORDS_NAMES)
     if not words:
-        raise UsageError(f"No column looks like the words: each row needs a list. {has} Pass --text_column.")
-    tags = label_column
-    for names in () if tags else TAGS_NAMES:
-        found = [(name,) for name in names if name in by_lower and words not in by_lower[name]]
-        if found and not require_label and (len(found) > 1 or len(by_lower[found[0][0]]) > 1):
-            break
-        if found:
-            (tags,) = _the_one("tags", "label_column", found, by_lower, has, "")
-            break
+        raise found.none("the words: each row needs a list", "text_column")
+    tags = "".join(label)
+    tags = tags or found.one_of("tags", "label_column", TAGS_NAMES, [words], is_optional=not require_label)
     if not tags and require_label:
-        what = _about_spans(by_lower)
-        way_out = f"Pass --label_column{UNLABELLED}"
-        raise UsageError(f"No column looks like the tags: each row needs a list. {has}{what} {way_out}.")
-    if words == tags:
-        raise UsageError(
-            "Words and tags must be different columns. "
-            f"Received: text_column={words!r}, label_column={tags!r}. Pass different ones."
-        )
+        raise found.none("the tags: each row needs a list", "label_column")
+    check_different(words, tags)
     return words, tags
-
-
-def _asked_for(
-    columns: Sequence[str], text_column: Sequence[str], label_column: str, has: str, hint: str = ""
-) -> dict[str, list[str]]:
-    """Checks that the named columns exist. Returns all columns but the label's, by their names in lower case."""
-    for flag, wanted in (("text_column", text_column), ("label_column", (label_column,) if label_column else ())):
-        for column in wanted:
-            if column not in columns:
-                way_out = f"Pass --{flag} with one of them{hint}{UNLABELLED if column == label_column else ''}"
-                raise UsageError(f"{flag}={column!r} is not in the data. {has} {way_out}.")
-            if columns.count(column) > 1:
-                raise UsageError(f"{flag}={column!r} is in the data twice. {has} {RENAME}.")
-    by_lower: dict[str, list[str]] = {}
-    for column in columns:
-        if column != label_column:
-            by_lower.setdefault(column.strip().lower(), []).append(column)
-    return by_lower
-
-
-def _about_spans(columns: Container[str]) -> str:
-    """A sentence, to follow another, about a column that may hold spans; empty for none."""
-    name = next((name for name in SPAN_NAMES if name in columns), "")
-    return f" {name!r} may hold {SPANS}." if name else ""
-
-
-def _the_one(what: str, flag: str, found: list, by_lower: dict[str, list[str]], has: str, hint: str) -> tuple[str, ...]:
-    if not found:
-        raise UsageError(f"No column looks like the {what}. {has} Pass --{flag}{hint}.")
-    columns = [column for names in found for name in names for column in by_lower[name]]
-    if len(found) > 1 or len(columns) != len(found[0]):
-        way_out = RENAME if len(set(columns)) < len(columns) else f"Pass --{flag}"
-        raise UsageError(f"{' and '.join(columns)} all look like the {what}. {has} {way_out}.")
-    return tuple(columns)
 
 
 def _listed(columns: Sequence[str]) -> str:

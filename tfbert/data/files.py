@@ -5,20 +5,24 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
-import pathlib
+import json
 from collections.abc import Container, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
+from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_columns, in_data
-from tfbert.data.given_table import GivenTable
 from tfbert.data.label_names import named_id
 from tfbert.data.labels import label_text
 from tfbert.data.lines import not_utf8, not_utf8_error
 from tfbert.data.open_file import VALUES, OpenFile
-from tfbert.data.rows import file_format, open_rows
+from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
+
+_BY_NAME = DataConfig()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,15 +65,10 @@ class RawTable:
 
 
 def read_file(
-    source: str | pathlib.Path | BinaryIO | GivenTable,
+    source: Source,
+    config: DataConfig = _BY_NAME,
     *,
-    format: str = "auto",
-    text_column: Sequence[str] = (),
-    label_column: str = "",
-    header: bool = True,
-    delimiter: str = "",
     require_label: bool = True,
-    skip_bad_rows: bool = False,
     class_words: Container[str] = (),
     names_ids: bool = True,
 ) -> RawTable:
@@ -80,30 +79,22 @@ def read_file(
     labels are dropped. In every format, a label that is empty, or that pandas reads as missing, is a missing label.
 
     Args:
-        source: A path, an open binary stream such as standard input, or a table in memory.
-        format: As `rows.file_format` names it. `auto`: by the ending: .tsv, .csv, .jsonl, .json or .parquet, all but
-            the last also with .gz.
-        text_column: One column, or two for pairs. Empty: found by name. Without a header, indexes from 0.
-        label_column: One column. Empty: found by name. Without a header, an index from 0.
-        header: Whether a .tsv or .csv file starts with its columns' names.
-        delimiter: What separates the columns of a .tsv or .csv file; empty: a tab or a comma.
+        source: As for `open_rows`.
+        config: Says its format and its columns, and whether rows that cannot be used are left out.
         require_label: Whether a file without a label column is an error.
-        skip_bad_rows: Leave out rows that cannot be used, rather than stop at the first; a note counts them.
         class_words: Words that usually stand for a missing label, but are classes here.
         names_ids: Whether labels get the names that the data itself has for their ids.
 
     Raises:
         UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad row.
     """
-    source = pathlib.Path(source) if isinstance(source, str) else source
-    format = file_format(source) if format == "auto" else format
-    file = open_rows(source, format, header=header, delimiter=delimiter)
-    texts, label = text_columns(file, text_column, label_column, require_label=require_label)
+    file = open_source(source, config)
+    texts, label = text_columns(file, config.text_column, config.label_column, require_label=require_label)
     is_data_set = bool(file.kinds)
     names = file.label_names.get(label) if names_ids or is_data_set else None  # A data set holds the names themselves.
     wanted = [*texts, label] if label else list(texts)
     values: list[list] = [[] for _ in wanted]
-    lines, bad_rows = [], BadRows(skip_bad_rows, is_data_set=is_data_set)
+    lines, bad_rows = [], BadRows(config.skip_bad_rows, is_data_set=is_data_set)
 
     def checked(line: int, row: list) -> tuple[int, list[str]]:
         where = f"{file.name}, {file.unit} {line}"
@@ -150,6 +141,16 @@ def text_columns(
         require_label=require_label,
         hint=file.hint,
     )
+
+
+def literal(text: str) -> Any:
+    """The list, dictionary, set or tuple that a text is, as JSON or Python writes it; None for any other text."""
+    for parse in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            value = parse(text)
+            if isinstance(value, list | dict | set | tuple):
+                return value
+    return None
 
 
 def check_text(value: Any, column: str, where: str, *, strict: bool = True) -> str:

@@ -39,13 +39,15 @@ _BYTE_ORDER_MARKS = {
 }
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # surrogateescape turns bytes that are not UTF-8 into these.
 _PIECE_BYTES = 1 << 16
+STANDARD_INPUT = "standard input"
+"""What messages call it."""
 _HEAD_BYTES = 1 << 12
 
 
-def source_name(source: pathlib.Path | BinaryIO) -> str:
+def source_name(source: str | pathlib.Path | BinaryIO) -> str:
     """What messages call a file or a stream."""
-    name = source if isinstance(source, pathlib.Path) else getattr(source, "name", "")
-    return str(name) if isinstance(name, pathlib.Path | str) and name not in ("", "<stdin>") else "standard input"
+    name = source if isinstance(source, str | pathlib.Path) else getattr(source, "name", "")
+    return str(name) if isinstance(name, pathlib.Path | str) and name not in ("", "<stdin>") else STANDARD_INPUT
 
 
 def not_utf8(text: str) -> str | None:

@@ -16,20 +16,35 @@ import json
 import logging
 import pathlib
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.config.counted import counted
+from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
+from tfbert.config.given import Given
 from tfbert.data.directories import arrow_schema, is_tree, open_tree, saved_files
 from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of, how_to_convert
 from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.json_rows import open_json_rows
 from tfbert.data.label_names import names_in_schema
-from tfbert.data.lines import check_no_fasttext, lines_of, not_utf8, not_utf8_error, source_name, without_end
+from tfbert.data.lines import (
+    STANDARD_INPUT,
+    check_no_fasttext,
+    lines_of,
+    not_utf8,
+    not_utf8_error,
+    source_name,
+    without_end,
+)
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.errors import UsageError
 
 log = logging.getLogger("tfbert")
+
+Source = str | pathlib.Path | BinaryIO | GivenTable
+DEMOS = pathlib.Path(__file__).parent.parent / "demos"
+"""The built-in data, a folder for each task."""
 
 _DELIMITERS = {"tab": "\t", "';'": ";", ",": ",", "'|'": "|"}
 """Names that need no quotes in a shell. Of two equally frequent characters, the first is the more likely delimiter."""
@@ -70,9 +85,93 @@ def file_format(path: pathlib.Path | GivenTable, formats: Formats = ROWS) -> str
     return format
 
 
+def standard_input(option: str) -> BinaryIO:
+    """Standard input, to be read by `open_rows`.
+
+    Args:
+        option: Which option was `-`, for the message.
+
+    Raises:
+        UsageError: where it is closed.
+    """
+    if sys.stdin is None:
+        raise UsageError(
+            f"Standard input must be open to be read. Received: {option}='-' with standard input closed. "
+            "Pipe the rows in, or pass a file's path."
+        )
+    return sys.stdin.buffer
+
+
+def labelled_source(name: str) -> pathlib.Path | BinaryIO | GivenTable:
+    """What `train_file`, `test_file` or one of the validation files names: a file as its path, standard input as an
+    open stream, or a table in memory.
+
+    Raises:
+        UsageError: for standard input that is closed.
+    """
+    if isinstance(name, Given):
+        return name.source
+    return standard_input("test_file") if name == STANDARD_STREAM else pathlib.Path(name)
+
+
+def input_source(name: str) -> pathlib.Path | BinaryIO:
+    """What `input_file` names: standard input or a pipe as an open stream, a file as its path.
+
+    Raises:
+        UsageError: for standard input that is closed, or a pipe that cannot be opened.
+    """
+    if name == STANDARD_STREAM:
+        return standard_input("input_file")
+    path = pathlib.Path(name)
+    if not is_pipe(name):
+        return path
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UsageError(
+            f"input_file must be readable. Received: input_file={name!r} ({error.strerror}). Check the path."
+        ) from None
+
+
+def demo_table(task: str, split: str) -> GivenTable:
+    """The rows of a task's `train` or `validation`."""
+    path = DEMOS / task / f"{split}.jsonl.gz"
+    columns = open_rows(path, "jsonl").columns
+    return GivenTable(
+        name=f"demo {split}", columns=columns, read=lambda wanted: open_rows(path, "jsonl").read(wanted), unit="example"
+    )
+
+
+def source_format(source: Source, config: DataConfig, formats: Formats = ROWS, of_stream: str = "jsonl") -> str:
+    """The format of what an option names, as the options say, or else its ending.
+
+    Args:
+        source: As for `open_rows`.
+        config: Its `input_format`; `squad` is JSON.
+        formats: As for `file_format`.
+        of_stream: The format of standard input where nobody says it.
+
+    Raises:
+        UsageError: for another ending.
+    """
+    source = pathlib.Path(source) if isinstance(source, str) else source
+    if config.input_format != "auto" and not isinstance(source, GivenTable):
+        return config.input_format
+    if isinstance(source, pathlib.Path | GivenTable):
+        return file_format(source, formats)
+    name = source_name(source)
+    return of_stream if name == STANDARD_INPUT else file_format(pathlib.Path(name), formats)
+
+
+def open_source(source: Source, config: DataConfig, open_json: Any = open_json_rows) -> Any:
+    """As `open_rows`, with the format, `header` and `delimiter` of the options."""
+    format = source_format(source, config)
+    return open_rows(source, format, header=config.header, delimiter=config.separator, open_json=open_json)
+
+
 def open_rows(
-    source: pathlib.Path | BinaryIO | GivenTable, format: str, *, header: bool = True, delimiter: str = ""
-) -> OpenFile:
+    source: Source, format: str, *, header: bool = True, delimiter: str = "", open_json: Any = open_json_rows
+) -> Any:
     """Opens a file and finds its columns.
 
     Args:
@@ -81,12 +180,17 @@ def open_rows(
         format: As `file_format` returns it.
         header: Whether a .tsv or .csv file starts with its columns' names.
         delimiter: What separates the columns of a .tsv or .csv file; empty: a tab or a comma.
+        open_json: Takes a file of JSON and its name, and opens it.
+
+    Returns:
+        An `OpenFile`, or whatever `open_json` returns.
 
     Raises:
         UsageError: for a file that cannot be read or holds nothing.
     """
     if isinstance(source, GivenTable):
         return source
+    source = pathlib.Path(source) if isinstance(source, str) else source
     name = source_name(source)
     if format not in TEXTS:
         raise UsageError(
@@ -102,7 +206,7 @@ def open_rows(
             raise UsageError(f"Parquet is read from a file. Received: {name}, a stream. Pass the file's path.")
         return open_tree(source) if is_tree(source) else open_parquet(source)
     if format == "jsonl":
-        return open_json_rows(source, name)
+        return open_json(source, name)
     lines = lines_of(source, name)
     if format == "text":
         return OpenFile(

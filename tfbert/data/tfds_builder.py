@@ -74,7 +74,7 @@ def read_splits(
         for name in names:
             if name in splits and builder.info.splits[name].num_examples:
                 with contextlib.suppress(Unlabelled):
-                    found[name.replace("dev", "validation")] = read(table_of(builder, dataset, name))
+                    found["validation" if name == "dev" else name] = read(table_of(builder, dataset, name))
         return found
 
     if with_train and "train" not in splits:

@@ -9,46 +9,24 @@ memory of the step before. Nothing is preloaded, and no process is started twice
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 import platform
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Setting:
-    """One call of mallopt.
-
-    Attributes:
-        parameter: Its number in malloc.h.
-        value: What it is set to.
-        variables: What a user sets in the environment instead.
-        tunables: The same in GLIBC_TUNABLES.
-    """
-
-    parameter: int
-    value: int
-    variables: tuple[str, ...]
-    tunables: tuple[str, ...]
-
-
-_SETTINGS = (
+_SETTINGS = {
     # No block is mapped by itself, whatever its size. Raising M_MMAP_THRESHOLD, the size from which blocks are, does
     # not last: TensorFlow sets it to 128 KiB when it makes a data set from a Python generator
     # (`ApplyPython311MemoryPatch`).
-    _Setting(
-        parameter=-4,
-        value=0,
-        variables=("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_"),
-        tunables=("mmap_max", "mmap_threshold"),
-    ),
+    -4: (0, {"MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "mmap_max", "mmap_threshold"}),
     # The heap does not shrink.
-    _Setting(parameter=-1, value=(1 << 31) - 1, variables=("MALLOC_TRIM_THRESHOLD_",), tunables=("trim_threshold",)),
+    -1: ((1 << 31) - 1, {"MALLOC_TRIM_THRESHOLD_", "trim_threshold"}),
     # All threads share one arena: other arenas' heaps cannot hold a large tensor, and threads can reuse each other's
     # freed memory.
-    _Setting(parameter=-8, value=1, variables=("MALLOC_ARENA_MAX",), tunables=("arena_max",)),
+    -8: (1, {"MALLOC_ARENA_MAX", "arena_max"}),
     # The heap grows by 256 MB at a time; pages that are not touched take no memory.
-    _Setting(parameter=-2, value=1 << 28, variables=("MALLOC_TOP_PAD_",), tunables=("top_pad",)),
-)
+    -2: (1 << 28, {"MALLOC_TOP_PAD_", "top_pad"}),
+}
+"""By a parameter of mallopt, its number in malloc.h: its value, and what a user sets instead, in the environment or in
+GLIBC_TUNABLES."""
 
 
 def keep_freed_memory() -> bool:
@@ -65,5 +43,5 @@ def keep_freed_memory() -> bool:
     libc = ctypes.CDLL(None)
     tunables = {part.partition("=")[0] for part in os.environ.get("GLIBC_TUNABLES", "").split(":")}
     given = {*os.environ, *(name.removeprefix("glibc.malloc.") for name in tunables)}
-    own = [setting for setting in _SETTINGS if not given & {*setting.variables, *setting.tunables}]
-    return any([libc.mallopt(setting.parameter, setting.value) for setting in own])  # A list: all of them.
+    own = {parameter: value for parameter, (value, instead) in _SETTINGS.items() if not given & instead}
+    return any([libc.mallopt(parameter, value) for parameter, value in own.items()])  # A list: all of them.

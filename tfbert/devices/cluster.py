@@ -27,14 +27,8 @@ USAGE_STATUS = 2
 _TF_CONFIG_ADVICE = (
     'Set it like {"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}.'
 )
-_SLURM_VARIABLES = (
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_STEP_NUM_TASKS",
-    "SLURM_STEP_NODELIST",
-    "SLURM_STEP_TASKS_PER_NODE",
-    "SLURMD_NODENAME",
-)
+_SLURM_VARIABLES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST")
+_SLURM_VARIABLES += ("SLURM_STEP_TASKS_PER_NODE", "SLURMD_NODENAME")
 # Above the ports that SLURM is often told to use for MPI, below those that the kernel hands out to clients.
 _FIRST_SLURM_PORT, _NUM_SLURM_PORTS, _PORTS_PER_SLURM_JOB = 13000, 19200, 16
 _FIRST_REPORT_SECONDS, _REPORT_SECONDS = 10.0, 60.0
@@ -83,10 +77,9 @@ def current_cluster() -> Cluster:
         return cluster_from_tf_config(os.environ["TF_CONFIG"])
     if "SLURM_JOB_ID" in os.environ or "SLURM_PROCID" in os.environ:
         return cluster_from_slurm()
-    raise UsageError(
-        "multi_worker needs TF_CONFIG or SLURM's variables in the environment. Received: neither. "
-        "Start the command with python -m tfbert.launch --num_workers=N -- COMMAND, with srun, or set TF_CONFIG."
-    )
+    rule = "multi_worker needs TF_CONFIG or SLURM's variables in the environment"
+    todo = "Start the command with python -m tfbert.launch --num_workers=N -- COMMAND, with srun, or set TF_CONFIG."
+    raise UsageError(f"{rule}. Received: neither. {todo}")
 
 
 def cluster_from_tf_config(text: str) -> Cluster:
@@ -143,10 +136,9 @@ def cluster_from_slurm() -> Cluster:
         UsageError: outside a step started by srun, or if the variables contradict each other.
     """
     if missing := [name for name in _SLURM_VARIABLES if not os.environ.get(name)]:
-        raise UsageError(
-            "Under SLURM, multi_worker must run in a step that srun started. "
-            f"Received: no {', '.join(missing)} in the environment. Put srun in front of the command."
-        )
+        rule = "Under SLURM, multi_worker must run in a step that srun started"
+        todo = "Put srun in front of the command."
+        raise UsageError(f"{rule}. Received: no {', '.join(missing)} in the environment. {todo}")
     import tensorflow as tf
 
     # Jobs that share a node get ports of their own.
@@ -163,10 +155,8 @@ def cluster_from_slurm() -> Cluster:
         index = addresses.index(f"{node}:{port + local_index}")
     except (ValueError, RuntimeError) as error:
         received = ", ".join(f"{name}={os.environ[name]}" for name in _SLURM_VARIABLES)
-        raise UsageError(
-            f"SLURM's variables must describe one step. Received: {received} ({error}). "
-            "Let srun set them, or set TF_CONFIG."
-        ) from None
+        rule = "SLURM's variables must describe one step"
+        raise UsageError(f"{rule}. Received: {received} ({error}). Let srun set them, or set TF_CONFIG.") from None
     num_local = sum(address.rpartition(":")[0] == node for address in addresses)
     return Cluster(jobs={"worker": addresses}, job="worker", index=index, local_index=local_index, num_local=num_local)
 
@@ -202,11 +192,10 @@ def wait_for_peers(cluster: Cluster, timeout_seconds: float, *, report: Callable
             now = time.monotonic()
             waiting_for = ", ".join(f"{name} ({address})" for name, address in missing.items())
             if now - start >= timeout_seconds:
-                raise RunError(
-                    f"All {cluster.size} workers must be reachable within cluster_timeout_seconds={timeout_seconds:g}. "
-                    f"Received: no answer from {waiting_for}. "
-                    "Start every worker, check the addresses and firewalls, or pass a longer --cluster_timeout_seconds."
-                )
+                within = f"cluster_timeout_seconds={timeout_seconds:g}"
+                ways = "check the addresses and firewalls, or pass a longer --cluster_timeout_seconds"
+                rule = f"All {cluster.size} workers must be reachable within {within}"
+                raise RunError(f"{rule}. Received: no answer from {waiting_for}. Start every worker, {ways}.")
             if now >= next_report:
                 report(f"{cluster.job} {cluster.index} has waited {now - start:.0f} s for {waiting_for}")
                 next_report += _REPORT_SECONDS
@@ -243,10 +232,9 @@ def divide_gpus(gpus: Sequence, num_workers: int) -> list[list]:
         UsageError: if there are GPUs, but fewer than workers.
     """
     if 0 < len(gpus) < num_workers:
-        raise UsageError(
-            f"Each worker needs a GPU of its own. Received: {num_workers} workers on a machine with {len(gpus)} "
-            f"visible. Start {len(gpus)} or fewer workers, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1."
-        )
+        rule = "Each worker needs a GPU of its own"
+        todo = f"Start {len(gpus)} or fewer workers, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1."
+        raise UsageError(f"{rule}. Received: {num_workers} workers on a machine with {len(gpus)} visible. {todo}")
     share = len(gpus) // num_workers
     return [list(gpus[i * share : (i + 1) * share]) for i in range(num_workers)]
 
@@ -278,12 +266,9 @@ def _listening(address: str) -> Iterator[None]:
             server.listen(1024)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise RunError(
-                    f"Each worker needs a free port. Received: port {port} of {address} is taken. "
-                    "End the process that holds it (often an earlier run's worker), or use another port."
-                ) from None
-            raise UsageError(
-                f"A worker must be allowed to listen at its port. Received: {address}: {error.strerror}. "
-                "Use a port above 1023."
-            ) from None
+                rule = "Each worker needs a free port"
+                todo = "End the process that holds it (often an earlier run's worker), or use another port."
+                raise RunError(f"{rule}. Received: port {port} of {address} is taken. {todo}") from None
+            rule = "A worker must be allowed to listen at its port"
+            raise UsageError(f"{rule}. Received: {address}: {error.strerror}. Use a port above 1023.") from None
         yield

@@ -22,28 +22,16 @@ log = logging.getLogger("tfbert")
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _ONLY_ERRORS, _ONLY_FATAL = "2", "3"
-SLOW_CALLBACK = "is slow compared to the batch time"
-"""Part of a warning of Keras."""
 
 
 def silence_libraries() -> None:
     """Shows this program's messages and only the libraries' errors; a library's own environment variable overrides."""
     os.environ.setdefault(_LEVEL, _ONLY_ERRORS)
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    # Importing PyTorch and Keras 3 beside TensorFlow costs seconds, and nothing here uses them.
-    os.environ.setdefault("USE_TORCH", "0")
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     screen = logging.StreamHandler()
     screen.setFormatter(WholeFields())
     logging.basicConfig(handlers=[screen], level=logging.WARNING)
     logging.getLogger("tfbert").setLevel(logging.INFO)
-    logging.getLogger("tensorflow").addFilter(is_not_of_slow_callbacks)
-
-
-def is_not_of_slow_callbacks(record: logging.LogRecord) -> bool:
-    """A filter. Evaluation, checkpoints and waiting for a GPU happen in callbacks; Keras takes slow ones for a
-    mistake."""
-    return SLOW_CALLBACK not in str(record.msg)
 
 
 class WholeFields(logging.Formatter):

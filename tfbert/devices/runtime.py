@@ -10,8 +10,8 @@ import platform
 import resource
 from collections.abc import Iterator
 
+import keras
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert import private
 from tfbert.config.parts import RuntimeConfig
@@ -42,10 +42,9 @@ def set_up(config: RuntimeConfig) -> str:
         keep_freed_memory()  # The command did so before it imported TensorFlow; another program may not have.
     gpus = _visible_gpus(config.device)
     if config.device == "gpu" and not gpus:
-        raise UsageError(
-            "device=gpu needs a GPU that TensorFlow can use. Received: none visible. Check nvidia-smi and "
-            "CUDA_VISIBLE_DEVICES, install tensorflow[and-cuda], or pass --device=cpu."
-        )
+        rule = "device=gpu needs a GPU that TensorFlow can use"
+        todo = "Check nvidia-smi and CUDA_VISIBLE_DEVICES, install tensorflow[and-cuda], or pass --device=cpu."
+        raise UsageError(f"{rule}. Received: none visible. {todo}")
     if config.device == "auto" and not gpus and (unused := _unused_gpus()):
         log.warning(
             "TensorFlow cannot use this machine's %s: the run takes the CPU. Install tensorflow[and-cuda] and check "
@@ -61,7 +60,7 @@ def set_up(config: RuntimeConfig) -> str:
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
     policy = precision_policy(config, has_gpus=bool(gpus))
-    keras.mixed_precision.set_global_policy(policy)
+    keras.config.set_dtype_policy(policy)
     return policy
 
 
@@ -71,11 +70,11 @@ def settings_kept() -> Iterator[None]:
 
     Devices, which stay as they were first used, and seeds are not restored.
     """
-    policy, is_deterministic = keras.mixed_precision.global_policy(), private.is_op_determinism_enabled()
+    policy, is_deterministic = keras.config.dtype_policy(), private.is_op_determinism_enabled()
     try:
         yield
     finally:
-        keras.mixed_precision.set_global_policy(policy)
+        keras.config.set_dtype_policy(policy)
         if not is_deterministic:
             private.disable_op_determinism()
 
@@ -119,11 +118,9 @@ def _visible_gpus(device: str) -> list[tf.config.PhysicalDevice]:
     try:
         tf.config.set_visible_devices(wanted, "GPU")
     except RuntimeError:
-        raise UsageError(
-            "Whether GPUs are used is decided when TensorFlow first uses a device. "
-            f"Received: device={device!r} in a process that has run {'with' if gpus else 'without'} them. "
-            "Use a new process."
-        ) from None
+        rule = "Whether GPUs are used is decided when TensorFlow first uses a device"
+        received = f"device={device!r} in a process that has run {'with' if gpus else 'without'} them"
+        raise UsageError(f"{rule}. Received: {received}. Use a new process.") from None
     _hidden = gpus
     return wanted
 

@@ -7,23 +7,20 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
-from importlib import metadata
 
+import keras
 import tensorflow as tf
 
 from tfbert.config.run import Config
 from tfbert.devices import runtime
 from tfbert.devices.cluster import current_cluster
-from tfbert.devices.private import publish, published
 from tfbert.devices.same_run import check_same, versions_of
 from tfbert.devices.strategy import build_strategy, describe, is_chief
 from tfbert.errors import UsageError
-from tfbert.private import check_not_forked
+from tfbert.private import check_not_forked, publish, published
 
 log = logging.getLogger("tfbert")
 
-_NO_HUB = 1
-"""The first version of huggingface-hub that transformers 4 does not take."""
 _WARNING = "warning: "
 _runs = itertools.count()
 _OF_CHIEF = "is_of_the_chief"
@@ -57,14 +54,14 @@ def start_devices(config: Config) -> Devices:
         RunError: for workers that do not answer in time.
     """
     check_not_forked()
-    check_hub()
+    check_backend()
     policy = runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime)
     chief = is_chief(strategy)
     if not chief:
         log.info("%s", _other_worker())
     inform_on_chief_alone(chief)
-    check_same(lambda: config.shared() | {"precision": policy} | versions_of("tf_keras"), strategy)
+    check_same(lambda: config.shared() | {"precision": policy} | versions_of("keras"), strategy)
     return Devices(strategy=strategy, policy=policy, chief=chief)
 
 
@@ -86,21 +83,16 @@ def chief_ends_last(devices: Devices) -> Iterator[None]:
                 pass
 
 
-def check_hub() -> None:
-    """Refuses a huggingface-hub that transformers refuses when it is imported, and only says to upgrade transformers,
-    which then has no TensorFlow any more.
+def check_backend() -> None:
+    """Refuses Keras 3 that does not compute with TensorFlow.
 
     Raises:
-        UsageError: for such a version.
+        UsageError: for another backend.
     """
-    try:
-        version = metadata.version("huggingface-hub")
-    except metadata.PackageNotFoundError:  # Installed in some other way: transformers knows.
-        return
-    if int(version.partition(".")[0]) >= _NO_HUB:
+    if keras.config.backend() != "tensorflow":
         raise UsageError(
-            f"transformers with TensorFlow needs a huggingface-hub below {_NO_HUB}. Received: {version}, which another "
-            f"package brought. Run: pip install 'huggingface-hub<{_NO_HUB}' 'datasets<5.1'"
+            f"BERT is computed by TensorFlow. Received: Keras with the backend {keras.config.backend()!r}. "
+            'Set os.environ["KERAS_BACKEND"] = "tensorflow" before keras is imported.'
         )
 
 

@@ -9,11 +9,10 @@ import tensorflow as tf
 from tfbert.config.counted import counted
 from tfbert.config.parts import RuntimeConfig
 from tfbert.devices.cluster import Cluster, cluster_from_tf_config, current_cluster, divide_gpus, wait_for_peers
-from tfbert.devices.private import configure_coordination
 from tfbert.devices.quiet import stderr_held_back
 from tfbert.devices.termination import deaf
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.private import devices_are_initialized, number_collectives_apart
+from tfbert.private import configure_coordination, devices_are_initialized, number_collectives_apart
 
 _HEARTBEAT_TIMEOUT_SECONDS = 15.0
 _SLURM_BINDINGS = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_NTASKS_PER_GPU")
@@ -121,38 +120,33 @@ def _devices(num_replicas: int, has_gpus: bool) -> list[str] | None:
         try:
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
         except RuntimeError:
-            raise UsageError(
-                "CPU replicas must be set up before TensorFlow is used. "
-                f"Received: num_replicas={count}. Build the strategy first, or use a new process."
-            ) from None
+            rule = "CPU replicas must be set up before TensorFlow is used"
+            todo = "Build the strategy first, or use a new process."
+            raise UsageError(f"{rule}. Received: num_replicas={count}. {todo}") from None
     return [f"CPU:{i}" for i in range(count)]
 
 
 def _refuse_missing_gpus(config: RuntimeConfig, gpus: list) -> None:
     if gpus and config.num_replicas > len(gpus):
-        raise UsageError(
-            f"num_replicas is the number of GPUs to use. Received: num_replicas={config.num_replicas} with {len(gpus)} "
-            f"visible. Pass --num_replicas={len(gpus)} or fewer."
-        )
+        rule = "num_replicas is the number of GPUs to use"
+        todo = f"Pass --num_replicas={len(gpus)} or fewer."
+        raise UsageError(f"{rule}. Received: num_replicas={config.num_replicas} with {len(gpus)} visible. {todo}")
 
 
 def _refuse_lone_workers(config: RuntimeConfig) -> None:
     """Refuses to train alone as one of several workers: they would overwrite each other's output."""
     text = os.environ.get("TF_CONFIG")
     if text and (size := cluster_from_tf_config(text).size) > 1:
-        raise UsageError(
-            f"One of several workers must train with the others. Received: strategy={config.strategy!r} with "
-            f"{size} workers in TF_CONFIG. Pass --strategy=multi_worker, or unset TF_CONFIG."
-        )
+        rule = "One of several workers must train with the others"
+        todo = "Pass --strategy=multi_worker, or unset TF_CONFIG."
+        raise UsageError(f"{rule}. Received: strategy={config.strategy!r} with {size} workers in TF_CONFIG. {todo}")
 
 
 def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: float) -> tf.distribute.Strategy:
     cluster = current_cluster()
     if not gpus and config.num_replicas > 1:
-        raise UsageError(
-            "A worker without GPUs has one replica. "
-            f"Received: num_replicas={config.num_replicas}. Start more workers instead."
-        )
+        rule = "A worker without GPUs has one replica"
+        raise UsageError(f"{rule}. Received: num_replicas={config.num_replicas}. Start more workers instead.")
     gpus = _own_gpus(cluster, gpus)
     _refuse_missing_gpus(config, gpus)
     gpus = gpus[: config.num_replicas or None]
@@ -174,20 +168,16 @@ def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: f
         with deaf():
             return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
     except tf.errors.OpError as error:
-        raise RunError(
-            f"All {cluster.size} workers must join the cluster within cluster_timeout_seconds={timeout_seconds:g}. "
-            f"Received: {type(error).__name__}: {first_line(error)}. "
-            "See the other workers' output for the cause, and start all workers again."
-        ) from error
+        rule = f"All {cluster.size} workers must join the cluster within cluster_timeout_seconds={timeout_seconds:g}"
+        todo = "See the other workers' output for the cause, and start all workers again."
+        raise RunError(f"{rule}. Received: {type(error).__name__}: {first_line(error)}. {todo}") from error
     except RuntimeError as error:
         raise _too_late(f"{first_line(error)}.") from error
 
 
 def _too_late(received: str) -> UsageError:
-    return UsageError(
-        "A cluster must be joined before TensorFlow is used. "
-        f"Received: {received} Build the strategy first, in a new process."
-    )
+    rule = "A cluster must be joined before TensorFlow is used"
+    return UsageError(f"{rule}. Received: {received} Build the strategy first, in a new process.")
 
 
 def _own_gpus(cluster: Cluster, gpus: list) -> list:

@@ -95,10 +95,9 @@ def parse_command_line(arguments: Sequence[str]) -> LaunchConfig:
     try:
         rest = values(["launch", *own])[1:]
     except flags.UnrecognizedFlagError as error:
-        raise UsageError(
-            "The launcher's flags go before --, those of the command after it. Received: Unknown command line flag "
-            f"'{error.flagname}'. {_nearest(error.flagname, values)}Usage: {_usage()}"
-        ) from None
+        rule = "The launcher's flags go before --, those of the command after it"
+        todo = f"{_nearest(error.flagname, values)}Usage: {_usage()}"
+        raise UsageError(f"{rule}. Received: Unknown command line flag '{error.flagname}'. {todo}") from None
     except flags.Error as error:
         what = str(error).removeprefix("flag ").partition(": ")[0]
         raise UsageError(f"The launcher's flags take numbers. Received: {what}. Usage: {_usage()}") from None

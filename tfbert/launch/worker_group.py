@@ -190,9 +190,8 @@ class WorkerGroup:
                 preexec_fn=dies_with(os.getpid()),
             )
         except OSError as error:
-            raise UsageError(
-                f"The command must be a program. Received: {self._command[0]!r} ({error.strerror}). Check its path."
-            ) from None
+            rule = "The command must be a program"
+            raise UsageError(f"{rule}. Received: {self._command[0]!r} ({error.strerror}). Check its path.") from None
         self._running.append(_Worker(index, process))
         name = f"[worker {index}] ".encode()
         for pipe, number in ((process.stdout, 1), (process.stderr, 2)):

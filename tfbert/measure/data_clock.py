@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.measure.host_clock import read_clock
 from tfbert.measure.tracing import counted_alone
@@ -32,28 +32,20 @@ class DataClock:
         """The seconds so far; reading them waits for the device."""
         return float(self._seconds.numpy())
 
-    def attach(self, model: keras.Model) -> None:
-        """Makes `model.fit` measure; call it after `compile`, which would undo it.
+    def timed(self, update: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A function of an iterator that measures, and returns what `update` of its next batch does.
 
         Args:
-            model: Compiled with one step per execution, and not to run eagerly.
+            update: Traced; as TensorFlow's iterators know no shapes, once for all.
         """
-        step = model.make_train_function().python_function
-        model.train_function = counted_alone(
-            lambda batches: step(_Timed(batches, self._seconds)), reduce_retracing=True, autograph=False
-        )
 
+        @counted_alone(reduce_retracing=True, autograph=False)
+        def timed(batches: Any) -> Any:
+            batch, seconds = timed_next(batches, asked=ASKED, arrived=ARRIVED)
+            self._seconds.assign_add(seconds)
+            return update(batch)
 
-class _Timed:
-    """An iterator that adds the time of each `next` to a variable; exists while a function is traced."""
-
-    def __init__(self, batches: Any, seconds: tf.Variable):
-        self._batches, self._seconds = batches, seconds
-
-    def __next__(self) -> Any:
-        batch, seconds = timed_next(self._batches, asked=ASKED, arrived=ARRIVED)
-        self._seconds.assign_add(seconds)
-        return batch
+        return timed
 
 
 def timed_next(batches: Any, *, asked: str | None = None, arrived: str | None = None) -> tuple[Any, tf.Tensor]:

@@ -1,18 +1,15 @@
-"""A model's `config.json`: read, checked against one table of rules, and handed to transformers."""
+"""A model's `config.json`: read, and checked against one table of rules."""
 
 from __future__ import annotations
 
 import pathlib
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfbert.config.rules import architecture_problem
 from tfbert.data.foreign_files import read_json_object
-from tfbert.errors import UsageError, first_line
-
-if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
-    from transformers import BertConfig
+from tfbert.errors import UsageError
 
 OWN_FIELD = "tfbert"
 """The field in which training records what transformers has no name for: `num_texts`, `max_seq_length`, `columns`."""
@@ -76,30 +73,16 @@ _RULES: dict[str, Rule] = {
     "architectures": _or_null(
         ("a list of names", lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value))
     ),
+    "label2id": _or_null(("an object", lambda value: isinstance(value, dict))),
+    "pruned_heads": _or_null(("an object without any, as all heads are computed", lambda value: value == {})),
+    "quantization_config": _or_null(("an object", lambda value: isinstance(value, dict))),
     OWN_FIELD: _or_null(("an object with num_texts (1 or 2), max_seq_length (2 or more), columns", _is_own_field)),
 }
-
-
-def load_config(path: pathlib.Path) -> BertConfig:
-    """Reads a model's `config.json`, or `bert_config.json`, as `make_config` takes it."""
-    return make_config(read_values(path), path)
 
 
 def read_values(path: pathlib.Path) -> dict[str, Any]:
     """What `config.json` holds, not checked."""
     return read_json_object(path, "config.json must be readable JSON")
-
-
-def make_config(values: dict[str, Any], path: pathlib.Path) -> BertConfig:
-    """A model's configuration, as transformers has it, from the values that a file holds; raises as `checked`."""
-    from transformers.models.bert.configuration_bert import BertConfig
-
-    values = checked(values, path)
-    try:
-        return BertConfig.from_dict(values)
-    except Exception as error:  # transformers raises anything on keys that BERT does not have.
-        what = first_line(error)
-        raise UsageError(f"config.json must describe a BERT model. Received: {path}: {what}. Repair it.") from None
 
 
 def checked(values: dict[str, Any], path: pathlib.Path | str) -> dict[str, Any]:
@@ -165,7 +148,7 @@ def _shown(key: str, values: dict[str, Any], path: pathlib.Path | str) -> str:
 
 
 def record_inputs(
-    config: BertConfig,
+    config: Any,
     *,
     num_texts: int | None,
     max_seq_length: int,
@@ -189,7 +172,7 @@ def record_inputs(
     setattr(config, OWN_FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length, **read, **others})
 
 
-def check_token_types(config: BertConfig, num_texts: int) -> None:
+def check_token_types(config: Any, num_texts: int) -> None:
     """Refuses pairs on a model without a second token type.
 
     Reading a row that the embedding table lacks fails on a CPU, and gives zeros on a GPU.

@@ -11,9 +11,7 @@ from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
 from tfbert.errors import UsageError, first_line
 from tfbert.model import bert_config, keras_hub, keras_hub_download, tf1_checkpoint, weights
 
-if TYPE_CHECKING:  # transformers takes a second to import, which a bad flag need not wait for.
-    from transformers import BertConfig
-
+if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")
@@ -89,21 +87,12 @@ def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options:
     return directory
 
 
-def load_config(directory: pathlib.Path) -> BertConfig:
-    """The model's `config.json`, or `bert_config.json`, checked; what a model of KerasHub says is put
-    into the same terms."""
-    return bert_config.make_config(*_stated(directory))
-
-
 def load_values(directory: pathlib.Path) -> dict[str, Any]:
-    """The values of `load_config`, checked; transformers is not needed for them."""
-    return bert_config.checked(*_stated(directory))
-
-
-def _stated(directory: pathlib.Path) -> tuple[dict[str, Any], pathlib.Path]:
+    """What the model's `config.json`, or `bert_config.json`, holds, checked; what a model of KerasHub says is put into
+    the same terms."""
     if preset := keras_hub.read_preset(directory):
-        return preset.config(), preset.config_file
-    return bert_config.read_values(_config_file(directory)), _config_file(directory)
+        return bert_config.checked(preset.config(), preset.config_file)
+    return bert_config.checked(bert_config.read_values(_config_file(directory)), _config_file(directory))
 
 
 def load_tokenizer(

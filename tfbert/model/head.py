@@ -15,7 +15,7 @@ from tfbert.model.forward import forward, forward_choices, forward_spans, forwar
 from tfbert.model.weights import Stored, list_names
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
+    from tfbert.model.configuration import BertConfig
 
 log = logging.getLogger("tfbert")
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tfbert")
 
 NOTE = "tfbert"
-"""The key in `config.json` of a preset that `--mode=export` wrote: transformers' configuration of the same model, with
+"""The key in `config.json` of a preset that version 1 exported: transformers' configuration of the same model, with
 what KerasHub has no name for. KerasHub ignores it, and leaves it out of what it saves itself."""
 WEIGHTS, SHARDED, TASK_WEIGHTS, ARCHIVE = "model.weights.h5", "model.weights.json", "task.weights.h5", ".keras"
 VOCABULARY = "assets/tokenizer/vocabulary.txt"

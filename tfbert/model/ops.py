@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import math
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-_is_for_tflite = contextvars.ContextVar("is_for_tflite", default=False)
+if TYPE_CHECKING:
+    import keras
 
 
 def dense(x: tf.Tensor, kernel: tf.Variable, bias: tf.Variable) -> tf.Tensor:
     """A dense layer in the precision of its input: `[rows, in]` -> `[rows, out]`."""
     return add_bias(tf.matmul(x, tf.cast(kernel, x.dtype)), bias)
+
+
+def dense_layer(x: tf.Tensor, layer: keras.layers.Dense) -> tf.Tensor:
+    """`dense` of a layer. The product of a low-rank update with a frozen kernel, or its gradient, is never made."""
+    if not layer.lora_enabled:
+        return dense(x, layer.kernel, layer.bias)
+    low = tf.matmul(x, tf.cast(layer.lora_kernel_a, x.dtype)) * tf.cast(layer.lora_alpha / layer.lora_rank, x.dtype)
+    update = tf.matmul(low, tf.cast(layer.lora_kernel_b, x.dtype))
+    return dense(x, layer.base_kernel, layer.bias) + update
 
 
 def add_bias(x: tf.Tensor, bias: tf.Variable) -> tf.Tensor:
@@ -63,8 +71,8 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
 
 
 def inference_gelu(x: tf.Tensor) -> tf.Tensor:
-    """`gelu` in the form that TensorFlow's graph optimiser knows: on a CPU, it becomes one oneDNN operation with the
-    product and the bias before it.
+    """`gelu` in the form that others know: TensorFlow's graph optimiser, which on a CPU makes one oneDNN operation of
+    it with the product and the bias before it, and TFLite's converter, which knows no other way to compute erf.
 
     In float32 only: of 16 bits, 1 + erf(x) loses what erfc(-x) keeps.
 
@@ -73,19 +81,7 @@ def inference_gelu(x: tf.Tensor) -> tf.Tensor:
     """
     if x.dtype != tf.float32:
         return gelu(x)
-    twice_below = 1.0 + tf.math.erf(x * math.sqrt(0.5))
-    return (0.5 * x) * twice_below if _is_for_tflite.get() else x * (0.5 * twice_below)
-
-
-@contextlib.contextmanager
-def gelu_for_tflite() -> Iterator[None]:
-    """What is traced inside has `inference_gelu` in the form that TFLite's converter makes one operation of. It knows
-    no other way to compute erf."""
-    token = _is_for_tflite.set(True)
-    try:
-        yield
-    finally:
-        _is_for_tflite.reset(token)
+    return (0.5 * x) * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Variable, beta: tf.Variable, epsilon: float) -> tf.Tensor:

@@ -13,7 +13,7 @@ from tfbert.model.head import Head, Shapes
 from tfbert.model.weights import Stored
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
+    from tfbert.model.configuration import BertConfig
 
 _EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 _DECODER, _DECODER_BIAS = "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"

@@ -3,31 +3,28 @@ a file of ONNX or TFLite."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
+from tfbert.bert.build import with_float16_matrices
 from tfbert.config.run import Config
 from tfbert.devices.start import start_devices
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.model.load import copy_model
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.evaluate import labelled_sets
 from tfbert.modes.saved_model import as_saved, check_can, load_trained_model
 from tfbert.modes.token_model import FORMATS, check_packages, write_token_model
 from tfbert.output import output_dir
-from tfbert.private import policy_storing_float16
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.sets import Examples
 from tfbert.tasks.trained import TrainedModel
@@ -35,7 +32,7 @@ from tfbert.tasks.trained import TrainedModel
 log = logging.getLogger("tfbert")
 
 EXPORT_RESULTS = "export_results.json"
-_LAST = ("saved_model.pb", "config.json", *(form.file for form in FORMATS.values()))
+_LAST = ("saved_model.pb", *(form.file for form in FORMATS.values()))
 """Without these nothing is loaded."""
 _OWN = (*_LAST, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS, "tokenizer.json")
 _EXTRA, _WARM_UP = "assets.extra", "tf_serving_warmup_requests"
@@ -90,8 +87,8 @@ def export(config: Config) -> dict[str, Any]:
         **served.settings(model.task),
     }
     if config.export.export_float16:
-        with strategy.scope(), float16_matrices():
-            halved = dataclasses.replace(model, classifier=copy_model(model.classifier, model.task.head()))
+        with strategy.scope():
+            halved = dataclasses.replace(model, classifier=with_float16_matrices(model.classifier))
         results |= _loss_of(sets, strategy, rows, model, halved)
         model = halved
     with log_if_slow("tracing and writing the SavedModel"):
@@ -123,28 +120,6 @@ def _num_texts(model: TrainedModel, columns: Sequence[str], sets: Mapping[str, E
         "--text_column=FIRST,SECOND exports it for pairs."
     )
     return 1
-
-
-@contextlib.contextmanager
-def float16_matrices() -> Iterator[None]:
-    """Models created inside keep their matrices in float16 and compute in float32, casting where they are read.
-
-    Vectors (biases, LayerNorm) stay float32: they are few, and Keras's LayerNormalization does not cast its own.
-    """
-
-    def creator(next_creator: Any, **kwargs: Any) -> tf.Variable:
-        if kwargs.get("dtype") == tf.float16 and len(kwargs["shape"]) < 2:
-            initial_value = kwargs["initial_value"]
-            kwargs |= {"dtype": tf.float32, "initial_value": lambda: tf.cast(initial_value(), tf.float32)}
-        return next_creator(**kwargs)
-
-    before = keras.mixed_precision.global_policy()
-    keras.mixed_precision.set_global_policy(policy_storing_float16())
-    try:
-        with tf.variable_creator_scope(creator):
-            yield
-    finally:
-        keras.mixed_precision.set_global_policy(before)
 
 
 def _loss_of(

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Literal
 
+import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.config.counted import counted
 from tfbert.config.data import STANDARD_STREAM, DataConfig
@@ -20,7 +20,7 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import field_types, shown
 from tfbert.devices.interrupts import imports_whole
 from tfbert.devices.runtime import settings_kept
-from tfbert.devices.start import check_hub
+from tfbert.devices.start import check_backend
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import resolve_model
 from tfbert.model.predictor import DirectPredictor
@@ -77,7 +77,7 @@ def load(
         [{'score': 0.97, 'token': 3007, 'token_str': 'capital', 'sequence': 'paris is the capital of france.'}]
     """
     check_not_forked()
-    check_hub()
+    check_backend()
     if tf.distribute.has_strategy():
         raise UsageError(
             "A loaded model computes on one device. "
@@ -102,7 +102,7 @@ def load(
     given = {"max_seq_length": max_seq_length, **options}
     origin = Origin(directory=str(path.absolute()), options=given, files=files_of(path))
     with settings_kept():
-        keras.mixed_precision.set_global_policy("float32")
+        keras.config.set_dtype_policy("float32")
         return LoadedModel(load_trained_model(config, path), origin)
 
 

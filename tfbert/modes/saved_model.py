@@ -10,6 +10,7 @@ import logging
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from tfbert.bert.build import build_model
 from tfbert.config.given import Recorded
 from tfbert.config.run import Config
 from tfbert.data.foreign_files import read_json_object
@@ -17,14 +18,15 @@ from tfbert.devices.start import tell
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD, record_inputs
-from tfbert.model.load import build_model, load_config, load_tokenizer, resolve_model
+from tfbert.model.configuration import load_config
+from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.output.output_dir import RUN_CONFIG
 from tfbert.tasks.base import Task
 from tfbert.tasks.registry import task_of_model
 from tfbert.tasks.trained import TrainedModel
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
+    from tfbert.model.configuration import BertConfig
 
 log = logging.getLogger("tfbert")
 

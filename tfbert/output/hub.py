@@ -11,17 +11,8 @@ from tfbert.errors import RunError, UsageError, first_line
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-UPLOADED = (
-    "README.md",
-    "config.json",
-    "model.safetensors",
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "all_results.json",
-    "run_config.json",
-)
+UPLOADED = ("README.md", "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
+UPLOADED += ("special_tokens_map.json", "all_results.json", "run_config.json")
 """Files of an output directory that make up the model; checkpoints and logs are not uploaded."""
 
 
@@ -37,10 +28,9 @@ def check_login(api: HfApi | None = None) -> None:
     try:
         (api or _api()).whoami()
     except Exception as error:  # huggingface_hub raises whatever its present HTTP client does.
-        raise UsageError(
-            f"push_to_hub needs a login on the Hugging Face hub. Received: {first_line(error)}. "
-            "Run hf auth login, set HF_TOKEN, or drop --push_to_hub."
-        ) from None
+        rule = "push_to_hub needs a login on the Hugging Face hub"
+        todo = "Run hf auth login, set HF_TOKEN, or drop --push_to_hub."
+        raise UsageError(f"{rule}. Received: {first_line(error)}. {todo}") from None
 
 
 def push(directory: pathlib.Path, config: HubConfig, api: HfApi | None = None) -> str:

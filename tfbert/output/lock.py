@@ -41,9 +41,8 @@ def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
         descriptor = _take(directory, shared)
     except OSError as error:
         _remove(made)
-        raise UsageError(
-            f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
-        ) from None
+        rule = "output_dir must be writable"
+        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another.") from None
     except (UsageError, RunError):
         _remove(made)
         raise
@@ -92,11 +91,9 @@ def _take(directory: pathlib.Path, shared: bool) -> int | None:
                 time.sleep(_PAUSE_SECONDS)  # The holder may share the lock and be about to release it.
                 continue
             # No waiting: once the other run ends, what the user wanted of the directory is out of date.
-            raise RunError(
-                f"A run needs an output directory of its own. Received: output_dir={str(directory)!r}, to which "
-                "another process is writing. Pass another, or wait for it; several workers need "
-                "--strategy=multi_worker."
-            ) from None
+            received = f"output_dir={str(directory)!r}, to which another process is writing"
+            todo = "Pass another, or wait for it; several workers need --strategy=multi_worker."
+            raise RunError(f"A run needs an output directory of its own. Received: {received}. {todo}") from None
     raise AssertionError("unreachable")
 
 
@@ -122,7 +119,6 @@ def _is_file(path: pathlib.Path, descriptor: int) -> bool:
 
 
 def _not_a_lock(path: pathlib.Path) -> UsageError:
-    return UsageError(
-        f"The lock of an output directory must be a file. Received: {str(path)!r}, which is a link or something else. "
-        "Remove it, or pass another --output_dir."
-    )
+    rule = "The lock of an output directory must be a file"
+    todo = "Remove it, or pass another --output_dir."
+    return UsageError(f"{rule}. Received: {str(path)!r}, which is a link or something else. {todo}")

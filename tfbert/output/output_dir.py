@@ -93,20 +93,16 @@ def check_writable(directory: pathlib.Path) -> None:
     try:
         str(directory.absolute()).encode()
     except UnicodeEncodeError:  # TensorFlow takes no other names.
-        raise UsageError(
-            "output_dir, with the directories above it, must be UTF-8. "
-            f"Received: {os.fsencode(directory.absolute())!r}. Pass another."
-        ) from None
+        rule = "output_dir, with the directories above it, must be UTF-8"
+        raise UsageError(f"{rule}. Received: {os.fsencode(directory.absolute())!r}. Pass another.") from None
     if directory.exists() and not directory.is_dir():
-        raise UsageError(
-            f"output_dir must be a directory. Received: output_dir={str(directory)!r}, a file. Pass another."
-        )
+        rule = "output_dir must be a directory"
+        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}, a file. Pass another.")
     parent = next(p for p in (directory, *directory.absolute().parents) if p.exists())
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"output_dir must be writable. Received: output_dir={str(directory)!r}; {str(parent)!r} is not. "
-            "Pass another, or change its permissions."
-        )
+        rule = "output_dir must be writable"
+        todo = "Pass another, or change its permissions."
+        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}; {str(parent)!r} is not. {todo}")
 
 
 def check_new_file(path: pathlib.Path, way_out: str) -> None:
@@ -121,10 +117,9 @@ def check_new_file(path: pathlib.Path, way_out: str) -> None:
     """
     parent = next(p for p in path.absolute().parents if p.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise UsageError(
-            f"An output file needs a directory that can be written. Received: {str(path)!r}; {str(parent)!r} is not "
-            "one. Pass another, or change its permissions."
-        )
+        rule = "An output file needs a directory that can be written"
+        todo = "Pass another, or change its permissions."
+        raise UsageError(f"{rule}. Received: {str(path)!r}; {str(parent)!r} is not one. {todo}")
     if path.exists():
         raise UsageError(f"An output file must not exist yet. Received: {str(path)!r}. {way_out}.")
 
@@ -138,10 +133,9 @@ def make(directory: pathlib.Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(
-            f"Output must be writable. Received: {str(directory)!r} ({error.strerror}). "
-            "Free space there, or pass another directory."
-        ) from None
+        rule = "Output must be writable"
+        todo = "Free space there, or pass another directory."
+        raise RunError(f"{rule}. Received: {str(directory)!r} ({error.strerror}). {todo}") from None
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -183,7 +177,6 @@ def write_text(path: pathlib.Path, text: str) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)  # Else a new directory is neither empty nor that of a run.
-        raise RunError(
-            f"Output must be writable. Received: {str(path)!r} ({error.strerror}). "
-            "Check free space and permissions there."
-        ) from None
+        rule = "Output must be writable"
+        todo = "Check free space and permissions there."
+        raise RunError(f"{rule}. Received: {str(path)!r} ({error.strerror}). {todo}") from None

@@ -36,10 +36,9 @@ def read_reported(directory: pathlib.Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"The note of what callbacks were told must be whole. Received: {str(path)!r} ({first_line(error)}). "
-            "Remove it: they are told everything again."
-        ) from None
+        rule = "The note of what callbacks were told must be whole"
+        todo = "Remove it: they are told everything again."
+        raise UsageError(f"{rule}. Received: {str(path)!r} ({first_line(error)}). {todo}") from None
 
 
 def check_callbacks(callbacks: Sequence[Callback]) -> None:
@@ -51,15 +50,11 @@ def check_callbacks(callbacks: Sequence[Callback]) -> None:
     seen = set()
     for callback in callbacks:
         if not isinstance(callback, Callback):
-            raise UsageError(
-                "Each of callbacks must be a tfbert.callbacks.Callback, made already. "
-                f"Received: {callback!r}. Derive it from that class, and pass an object."
-            )
+            rule = "Each of callbacks must be a tfbert.callbacks.Callback, made already"
+            raise UsageError(f"{rule}. Received: {callback!r}. Derive it from that class, and pass an object.")
         if name_of(callback) in seen:
-            raise UsageError(
-                "Callbacks of a run are told apart by their names. "
-                f"Received: two called {name_of(callback)!r}. Set the attribute name of one."
-            )
+            rule = "Callbacks of a run are told apart by their names"
+            raise UsageError(f"{rule}. Received: two called {name_of(callback)!r}. Set the attribute name of one.")
         seen.add(name_of(callback))
 
 
@@ -80,7 +75,6 @@ class Reports:
     Attributes:
         repeats: Whether an earlier start logged the values that this one computes.
         failed: The callback that raised an exception, and that exception.
-        raised: The error that this ended the run with, on the chief.
     """
 
     def __init__(
@@ -97,7 +91,6 @@ class Reports:
         self._started: list[Callback] = []
         self._step = 0
         self.failed: tuple[Callback, Exception] | None = None
-        self.raised: RunError | None = None
 
     @property
     def kept_files(self) -> tuple[str, ...]:
@@ -188,9 +181,9 @@ class Reports:
             return RunError(f"A callback failed on the chief: see its output. {where}")
         callback, cause = self.failed
         text = f"Callback {name_of(callback)} failed: {type(cause).__name__}: {first_line(cause)}. {where}"
-        self.raised = RunError(text)
-        self.raised.__cause__ = cause
-        return self.raised
+        error = RunError(text)
+        error.__cause__ = cause
+        return error
 
     def _catch_up(self, callback: Callback, logged: Sequence[Record]) -> None:
         for record in callback._missing(logged, tuple(self._notes[name_of(callback)]["last"])):

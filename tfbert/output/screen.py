@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 
 import tqdm
 
-from tfbert.devices.quiet import WholeFields, is_not_of_slow_callbacks
+from tfbert.devices.quiet import WholeFields
 from tfbert.devices.waiting import is_notebook, nobody_watching
 from tfbert.errors import worded
 
 log = logging.getLogger("tfbert")
 
-_LIBRARIES = ("tensorflow", "tf_keras", "keras", "transformers", "absl", "huggingface_hub")
+_LIBRARIES = ("tensorflow", "keras", "absl", "huggingface_hub")
 _TALKATIVE = ("transformers",)
 """Those whose warnings the command does not show."""
 
@@ -66,7 +66,6 @@ def shown(quiet: bool = False) -> Iterator[None]:
     already = effective <= logging.INFO and any(handler.level <= logging.INFO for handler in screens)
     with contextlib.ExitStack() as undone:
         undone.enter_context(_filtered(log, worded_record))
-        undone.enter_context(_filtered(logging.getLogger("tensorflow"), is_not_of_slow_callbacks))
         undone.callback(log.setLevel, level)
         if quiet:
             undone.enter_context(nobody_watching())
@@ -74,13 +73,12 @@ def shown(quiet: bool = False) -> Iterator[None]:
             for handler in filter(_is_screen, handlers):
                 log.removeHandler(handler)
                 undone.callback(log.addHandler, handler)
+            for library in map(logging.getLogger, _LIBRARIES):
+                undone.callback(library.setLevel, library.level)
+                library.setLevel(logging.CRITICAL)
         else:
             # A level that the user set on this very logger says what they want to see of it.
             log.setLevel(level or min(effective, logging.INFO))
-        for name in _LIBRARIES if quiet else _TALKATIVE:
-            library = logging.getLogger(name)
-            undone.callback(library.setLevel, library.level)
-            library.setLevel(logging.CRITICAL if quiet else logging.ERROR)
         if quiet or not (already or any(map(_is_screen, handlers))):
             undone.callback(setattr, log, "propagate", log.propagate)
             log.propagate = False

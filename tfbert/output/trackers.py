@@ -204,10 +204,8 @@ def _package(name: str, what: str) -> Any:
     """
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise UsageError(
-            f"report_to={name} and {what} need the package {name}. Received: a Python without it. "
-            f"Run: pip install {name}"
-        )
+        rule = f"report_to={name} and {what} need the package {name}"
+        raise UsageError(f"{rule}. Received: a Python without it. Run: pip install {name}")
     with imports_whole():  # A user may make one before the run.
         return importlib.import_module(name)
 

@@ -43,16 +43,12 @@ def data_options(
         is_share = argument == "validation" and isinstance(value, numbers.Real) and not isinstance(value, bool)
         option = "validation_split" if is_share else option
         if is_share and not 0 < float(value) < 1:
-            problems.append(
-                "A number as validation is a share of the training examples, above 0 and below 1. "
-                f"Received: validation={value}. Pass for example validation=0.1, or a table."
-            )
+            rule = "A number as validation is a share of the training examples, above 0 and below 1"
+            problems.append(f"{rule}. Received: validation={value}. Pass for example validation=0.1, or a table.")
             continue
         if option in given:
-            problems.append(
-                f"{argument} and {option} are one option. "
-                f"Received: {option}={shown(given[option])} beside it. Drop one."
-            )
+            rule = f"{argument} and {option} are one option"
+            problems.append(f"{rule}. Received: {option}={shown(given[option])} beside it. Drop one.")
             continue
         try:
             options[option] = value if is_share else _given(argument, value, holds_sentences)
@@ -63,6 +59,8 @@ def data_options(
 
 def _given(argument: str, value: Any, holds_sentences: bool) -> Any:
     if isinstance(value, str | os.PathLike):
+        if not os.fspath(value):  # As an option it would stand for the built-in data.
+            raise UsageError(f"{argument} is rows or a path. Received: {argument}=''. Pass some, or leave it out.")
         return value
     if argument != "validation":
         return _one(argument, value, holds_sentences)
@@ -72,10 +70,8 @@ def _given(argument: str, value: Any, holds_sentences: bool) -> Any:
         parts = []
         for name, part in value.items():
             if not isinstance(name, str) or not _SET_NAME.fullmatch(name):
-                raise UsageError(
-                    "The name of a validation set has letters, digits, _ and -. "
-                    f"Received: validation with {name!r}. Rename it."
-                )
+                rule = "The name of a validation set has letters, digits, _ and -"
+                raise UsageError(f"{rule}. Received: validation with {name!r}. Rename it.")
             parts.append(_one(f"validation_{name}", part, holds_sentences))
         return Given(", ".join(parts), parts=tuple(parts))
     return _one(argument, value, holds_sentences)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tfbert.commandline.command import verb_of
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
 from tfbert.devices.allocator import keep_freed_memory
@@ -171,22 +172,8 @@ def _call(config: Config, command: Command, callbacks: Sequence[Callback], quiet
         keep_freed_memory()
     with shown(quiet), output_dir.one_start_time() as started_at:
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            run = _runner(command, config.mode)
+            run = verb_of(command, config.mode)
             from tfbert.devices.runtime import library_errors_as_run_errors
         with library_errors_as_run_errors(config):
-            return Results(run(config, callbacks), output_dir.run_directory(config, started_at))
-
-
-def _runner(command: Command, mode: str) -> Callable[[Config, Sequence[Callback]], Any]:
-    """What trains or evaluates, imported when it is first needed: TensorFlow takes seconds."""
-    if mode == EVALUATE:
-        from tfbert.modes.evaluate import evaluate_model
-
-        return lambda config, _: evaluate_model(config)
-    if command is PRETRAIN:
-        from tfbert.modes.pretrain import pretrain
-
-        return pretrain
-    from tfbert.modes.many import train
-
-    return train
+            numbers = run(config, callbacks) if config.mode == TRAIN else run(config)
+            return Results(numbers, output_dir.run_directory(config, started_at))

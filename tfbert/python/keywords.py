@@ -82,10 +82,8 @@ def config_of(
         UsageError: naming all arguments that are unknown, of another type, or break a rule.
     """
     if config is not None and not isinstance(config, Config):
-        raise UsageError(
-            f"The first argument must be a tfbert.Config. Received: {shown(config)}. "
-            "Pass options by their names, such as train_file='train.tsv'."
-        )
+        todo = "Pass options by their names, such as train_file='train.tsv'."
+        raise UsageError(f"The first argument must be a tfbert.Config. Received: {shown(config)}. {todo}")
     options, given, problems = options_of(command, mode, several=several), dict(given), []
     for alias, name in ALIASES.items():
         if alias in given and name in given:

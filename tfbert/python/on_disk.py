@@ -118,10 +118,9 @@ def _other_than(path: pathlib.Path, table: pyarrow.Table) -> str:
 
 
 def _other_data(given: Given, run: pathlib.Path, what: str) -> UsageError:
-    return UsageError(
-        f"All runs of a sweep have the same data. Received: {given} and {str(run)!r}, a run with other data: {what}. "
-        "Pass the same data, or another --output_dir; --overwrite_output_dir trains all runs again."
-    )
+    rule = "All runs of a sweep have the same data"
+    todo = "Pass the same data, or another --output_dir; --overwrite_output_dir trains all runs again."
+    return UsageError(f"{rule}. Received: {given} and {str(run)!r}, a run with other data: {what}. {todo}")
 
 
 def _write(table: pyarrow.Table, path: pathlib.Path) -> None:
@@ -134,7 +133,6 @@ def _write(table: pyarrow.Table, path: pathlib.Path) -> None:
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise RunError(
-            f"Output must be writable. Received: {str(path)!r} ({error.strerror}). "
-            "Check free space and permissions there."
-        ) from None
+        rule = "Output must be writable"
+        todo = "Check free space and permissions there."
+        raise RunError(f"{rule}. Received: {str(path)!r} ({error.strerror}). {todo}") from None

@@ -125,17 +125,14 @@ def _text(values: Any) -> str:
         UsageError: for anything but lists by name.
     """
     if not isinstance(values, Mapping) or not values:
-        raise UsageError(
-            "A sweep takes a dictionary: for each option, by its name, a list of values. "
-            f"Received: {values!r:.80}. Pass for example {{'learning_rate': [1e-5, 3e-5]}}."
-        )
+        rule = "A sweep takes a dictionary: for each option, by its name, a list of values"
+        raise UsageError(f"{rule}. Received: {values!r:.80}. Pass for example {{'learning_rate': [1e-5, 3e-5]}}.")
     lists = {}
     for name, given in values.items():
         given = given.tolist() if hasattr(given, "tolist") else given
         if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-            raise UsageError(
-                f"Each option of a sweep has a list of values. Received: {name}={given!r:.80}. Pass {name}=[...]."
-            )
+            rule = "Each option of a sweep has a list of values"
+            raise UsageError(f"{rule}. Received: {name}={given!r:.80}. Pass {name}=[...].")
         lists[name] = [value.item() if hasattr(value, "item") else value for value in given]
     return sweep_text(lists)
 

@@ -8,7 +8,6 @@ import pathlib
 from typing import Any
 
 from tfbert.output.output_dir import write_text
-from tfbert.report import plots
 from tfbert.report.many import differ_in_seed_alone, on_different_examples, over_seeds, ranked, seeds_table
 from tfbert.report.pages import drawn, render
 from tfbert.report.run_files import RunFiles
@@ -190,15 +189,14 @@ def notes(runs: list[RunFiles]) -> list[str]:
 def comparison_page(runs: list[RunFiles]) -> str:
     """The comparison as HTML text."""
     runs = by_score(runs)
-    rows = compare(runs)
     return render(
         "page.html",
         title=f"{len(runs)} runs compared",
         directory=directory_of(runs),
         lines=[],
-        tables=tables(rows),
+        tables=tables(compare(runs)),
         notes=notes(runs),
-        plots=_plots(rows),
+        plots=_plots(runs),
     )
 
 
@@ -229,8 +227,7 @@ def write_comparison(runs: list[RunFiles], directory: pathlib.Path) -> tuple[pat
     return paths
 
 
-def _plots(rows: list[ComparedRun]) -> list[tuple[str, str]]:
-    runs = [row.run for row in rows]
+def _plots(runs: list[RunFiles]) -> list[tuple[str, str]]:
     labelled = [*zip(runs, run_labels(runs), strict=True)]
     losses = {name: title for run in runs for name, title in run.validation_losses.items()}
     scores = {f"eval_{run.score[0]}": f"evaluation: {run.score[0].replace('_', ' ')}" for run in runs if run.score}
@@ -238,12 +235,4 @@ def _plots(rows: list[ComparedRun]) -> list[tuple[str, str]]:
     for name, title in (losses | scores).items():
         y_label = "loss" if name in losses else title.partition(": ")[2]
         out += drawn(sentence(title), y_label, [(run, ("eval", name, label)) for run, label in labelled])
-    bars = (
-        ("Throughput, by number of the run", "examples/s", [run.examples_per_second for run in runs]),
-        ("Speed-up, within a precision and a batch", "times", [row.speed_up for row in rows]),
-    )
-    for title, unit, values in bars:
-        known = {str(number): value for number, value in enumerate(values, 1) if value}  # None is not 0.
-        if known:
-            out.append((title, plots.bars(list(known), list(known.values()), x_label=unit)))
     return out

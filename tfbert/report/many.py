@@ -38,10 +38,10 @@ class Ranking:
 
     Attributes:
         order: Their indices, the best first; equal ones in their order, those without the metric last.
-        decisive: The metric by which they are ranked; empty where none has it.
+        decisive: The metric by which they are ranked; empty where nothing was evaluated.
         decided_by: Another one, in which the best is better than the next, where both are equal in that one; else
             `decisive`.
-        equal: How many are best together: 1 where one is the best, 0 where none has the metric.
+        equal: How many are best together: 1 where one is the best, 0 where the metric is a number in none.
     """
 
     order: list[int]
@@ -61,8 +61,10 @@ class Ranking:
             names: What to call each.
             metrics: Those that there are, by which equal ones could have been told apart.
         """
-        if not self.equal:
+        if not self.decisive:
             return "Nothing was evaluated: the runs are not ranked."
+        if not self.equal:
+            return f"Best by {self.decisive}: none, it is a number in none of them."
         if self.equal > 1:
             others = tie_breakers(self.decisive, metrics)
             also = f", also in {' and '.join(others)}" if others else ""
@@ -84,7 +86,6 @@ def ranked(results: Sequence[Mapping[str, float]], decisive: str) -> Ranking:
     equal = sum(worse(known[0], index) == 0 for index in known) if known else 0
     by = decided_by(decisive, results[known[0]], results[known[1]])[1] if len(known) > 1 else ""
     rest = [index for index in range(len(results)) if index not in known]
-    decisive = decisive if known else ""
     return Ranking(order=[*known, *rest], decisive=decisive, decided_by=by or decisive, equal=equal)
 
 
@@ -127,7 +128,7 @@ def over_seeds(runs: Sequence[RunFiles]) -> OverSeeds:
         values=values,
         mean=dict(zip(names, table.mean(axis=0).tolist(), strict=True)),
         standard_deviation=dict(zip(names, spread, strict=False)),
-        ranking=ranked(values if decisive in names else [{} for _ in values], decisive),
+        ranking=ranked(values, decisive if decisive in names else ""),
     )
 
 
@@ -300,7 +301,8 @@ class Swept:
 
 def rank(points: Sequence[SweptPoint]) -> Swept:
     """Ranks points by the mean of the metric that decides; equal ones stay in their order."""
-    decisive = next((point.over.ranking.decisive for point in points if point.runs), "")
+    done = [point.over.ranking.decisive for point in points if point.runs]
+    decisive = next(filter(None, done), "")
     ranking = ranked([point.over.mean if point.runs else {} for point in points], decisive)
     order = sorted(ranking.order, key=lambda index: not points[index].runs)
     ranking = dataclasses.replace(ranking, order=order)
@@ -354,39 +356,32 @@ def _as_json(point: SweptPoint) -> dict[str, Any]:
 
 
 def curves(found: Swept) -> list[tuple[str, str]]:
-    """(title, SVG) of the metric that decides over the option of most numbers, else the first one: a curve for each
-    combination of the others. Without numbers, points are places in a list."""
+    """(title, SVG) of the metric that decides over the option of most numbers: a curve for each combination of the
+    others; nothing where no option has several numbers."""
     decisive = found.ranking.decisive
     points = [point for point in found.points if point.runs and decisive in point.over.mean]
-    names = list(points[0].values) if points else []
-    values = {name: list(dict.fromkeys(point.values[name] for point in points)) for name in names}
-    numeric = [name for name in names if all(type(value) in (int, float) for value in values[name])]
-    over = max(numeric or names[:1], key=lambda name: len(values[name]), default="")
-    if len(values.get(over, ())) < 2:
+    numbers = {
+        name: {point.values[name] for point in points}
+        for name in found.points[0].values
+        if all(type(point.values[name]) in (int, float) for point in points)
+    }
+    over = max(numbers, key=lambda name: len(numbers[name]), default="")
+    if len(numbers.get(over, ())) < 2:
         return []
-    is_scale = over in numeric
 
-    def place(point: SweptPoint) -> tuple[float, str]:
-        value = point.values[over]
-        if over == EXAMPLES and point.examples:
-            return point.examples, f"{point.examples:,}"
-        return value if is_scale else values[over].index(value), shown(value)
+    def place(point: SweptPoint) -> float:
+        return point.examples if over == EXAMPLES and point.examples else point.values[over]
 
     groups: dict[str, list[SweptPoint]] = {}
     for point in sorted(points, key=place):
         label = ", ".join(f"{name}={shown(value)}" for name, value in point.values.items() if name != over)
         groups.setdefault(label, []).append(point)
     series = [
-        plots.Series(
-            label=label,
-            x=[place(point)[0] for point in group],
-            y=[point.over.mean[decisive] for point in group],
-            deviations=[point.over.standard_deviation.get(decisive, 0.0) for point in group],
-            is_marked=True,
-        )
+        plots.Series(label=label, x=[*map(place, group)], y=[p.over.mean[decisive] for p in group], is_marked=True)
         for label, group in sorted(groups.items())[:_MOST_CURVES]
     ]
     x_label = "training examples" if over == EXAMPLES else over
     y_label = decisive.removeprefix("eval_").replace("_", " ")
-    drawn = plots.lines(series, x_label=x_label, y_label=y_label, ticks=dict(map(place, points)), is_scale=is_scale)
+    is_whole = all(isinstance(value, int) for value in numbers[over])
+    drawn = plots.lines(series, x_label=x_label, y_label=y_label, x_is_whole=is_whole)
     return [(sentence(f"{y_label} by {x_label}"), drawn)]

@@ -15,9 +15,6 @@ _DASHES = ("-", "--", ":", "-.")
 _WIDTH, _HEIGHT = 4.4, 2.7
 """Inches: about a phone's width, so that text keeps its size there; a page puts two side by side."""
 _LONGEST_LABEL = 56
-_FAR_APART = 8
-"""An axis is logarithmic from this ratio of its values on."""
-_MOST_TICKS = 8
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # Text stays text: small, searchable, and in the page's own font.
@@ -47,25 +44,16 @@ class Series:
         x: `[n]`.
         y: `[n]`.
         is_marked: Whether each point is marked; one that stands alone always is.
-        deviations: `[n]`, 0 where there is none; empty for none at all.
     """
 
     label: str
     x: Sequence[float]
     y: Sequence[float]
     is_marked: bool = False
-    deviations: Sequence[float] = ()
 
 
 def lines(
-    series: Sequence[Series],
-    *,
-    x_label: str,
-    y_label: str,
-    from_zero: bool = False,
-    x_is_whole: bool = True,
-    ticks: Mapping[float, str] | None = None,
-    is_scale: bool = True,
+    series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False, x_is_whole: bool = True
 ) -> str:
     """A plot of one or more lines.
 
@@ -75,20 +63,18 @@ def lines(
         y_label: Beside it.
         from_zero: Start the vertical axis at 0.
         x_is_whole: Whether the horizontal axis counts: there is no half a step.
-        ticks: What stands below each place on the horizontal axis, which is logarithmic where these are far apart.
-        is_scale: Whether distances on the horizontal axis mean something; else points are places in a list.
     """
 
     from matplotlib.ticker import MaxNLocator
 
     def draw(axes):
         for index, line in enumerate(series):
+            marker = "o" if line.is_marked or len(line.x) == 1 else ""
             color, style = COLORS[index % len(COLORS)], _DASHES[index // len(COLORS) % len(_DASHES)]
-            style = {"color": color, "linestyle": style if is_scale else "", "markersize": 3.5}
-            style["marker"] = "o" if line.is_marked or len(line.x) == 1 else ""
-            axes.errorbar(line.x, line.y, yerr=line.deviations if any(line.deviations) else None, **style)
+            axes.plot(line.x, line.y, color=color, linestyle=style, marker=marker, markersize=3.5)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=x_is_whole))
         # Around a single value, matplotlib would draw an axis of a few percent, such as 7.6 to 8.4.
         for values, set_limits in (("x", axes.set_xlim), ("y", axes.set_ylim)):
             found = {value for line in series for value in getattr(line, values) if math.isfinite(value)}
@@ -96,22 +82,14 @@ def lines(
                 set_limits(*_around(found.pop()))
         if from_zero:
             axes.set_ylim(bottom=0)
-        if ticks is None:
-            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=x_is_whole))
-        elif is_scale and min(ticks) > 0 and max(ticks) >= _FAR_APART * min(ticks):
-            axes.set_xscale("log")
-        elif not is_scale:
-            axes.set_xlim(-0.5, max(ticks) + 0.5)
-        if ticks is not None and (len(ticks) <= _MOST_TICKS or not is_scale):
-            axes.set_xticks(list(ticks), [shortened(tick) for tick in ticks.values()])
-            axes.minorticks_off()
         labels = [shortened(line.label) for line in series]
         if any(labels):
             # Below the plot, where no line can hide it. Handles are given, as matplotlib leaves out some labels.
-            place = {"loc": "upper left", "bbox_to_anchor": (-0.1, -0.22)}
-            axes.legend(axes.containers, labels, frameon=False, fontsize=8, **place)
+            axes.legend(
+                axes.get_lines(), labels, loc="upper left", bbox_to_anchor=(-0.1, -0.22), frameon=False, fontsize=8
+            )
 
-    return _svg(draw, _HEIGHT)
+    return _svg(draw)
 
 
 def lines_against(columns: Mapping[str, Sequence[float]], x: str) -> str:
@@ -130,39 +108,6 @@ def _around(value: float) -> tuple[float, float]:
     return (min(0, 1.1 * value), max(0, 1.1 * value)) if value else (-1, 1)
 
 
-def bars(labels: Sequence[str], values: Sequence[float], *, x_label: str) -> str:
-    """Horizontal bars from 0, the first at the top, with their values.
-
-    Args:
-        labels: `[n]`, shown on the bars' left.
-        values: `[n]`, finite.
-        x_label: What the values are.
-    """
-
-    def draw(axes):
-        places = range(len(values))
-        colors = [COLORS[i % len(COLORS)] for i in places]
-        axes.barh(places, values, color=colors, height=0.62)
-        for place, value in zip(places, values, strict=True):
-            axes.annotate(shown(value), (value, place), xytext=(4, 0), textcoords="offset points", va="center")
-        axes.set_yticks(places, labels)
-        axes.invert_yaxis()
-        axes.grid(axis="y", visible=False)
-        axes.set_xlabel(x_label)
-        axes.set_xlim(0, max([*values, 0]) * 1.18 or 1)
-
-    return _svg(draw, 0.8 + 0.34 * len(values))
-
-
-def shown(value: float, digits: int = 3) -> str:
-    """A number for people: thousands separated, no more digits than asked for, no exponent in everyday sizes."""
-    if value == 0:
-        return "0"
-    if abs(value) >= 10 ** (digits - 1):
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
 def shortened(label: str) -> str:
     """The beginning and the end of a long label, so that the legend does not widen the plot."""
     if len(label) <= _LONGEST_LABEL:
@@ -170,14 +115,14 @@ def shortened(label: str) -> str:
     return f"{label[: _LONGEST_LABEL // 3]}…{label[_LONGEST_LABEL // 3 + 1 - _LONGEST_LABEL :]}"
 
 
-def _svg(draw, height: float) -> str:
+def _svg(draw) -> str:
     # matplotlib takes half a second to import; the Figure alone keeps no global state and needs no display.
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # A name in a script that matplotlib's font lacks; the page's has it.
-        figure = Figure(figsize=(_WIDTH, height))
+        figure = Figure(figsize=(_WIDTH, _HEIGHT))
         draw(figure.add_subplot())
         file = io.StringIO()
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))

@@ -9,9 +9,12 @@ import pathlib
 from typing import Any
 
 from tfbert.config.run import CONTENTS, EARLIER, UNTIL_STEP
+from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
 from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG
 from tfbert.report.facts import changed_file
+
+_RULE = "A run's files must be readable"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,14 +118,14 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
                 f"A finished run has {RUN_CONFIG}, {RESULTS} and {LOG}. Received: {str(directory)!r} without {name}. "
                 "Pass a run's output directory, or finish the run."
             )
-    config = _json_object(path / RUN_CONFIG)
-    results = results or _json_object(path / RESULTS)
+    config = read_json_object(path / RUN_CONFIG, _RULE)
+    results = results or read_json_object(path / RESULTS, _RULE)
     config = {name: part for name, part in config.items() if name not in (CONTENTS, EARLIER)}
     until_step = config.pop(UNTIL_STEP, {})
     parts = [config, until_step, *until_step.values()] if isinstance(until_step, dict) else [until_step]
     if not all(isinstance(part, (dict, str)) for part in config.values()) or not all(type(p) is dict for p in parts):
         raise _unusable(path / RUN_CONFIG, "not a run's configuration")
-    facts = _json_object(path / FACTS) if (path / FACTS).is_file() else {}
+    facts = read_json_object(path / FACTS, _RULE) if (path / FACTS).is_file() else {}
     if name := changed_file(path, facts, results):
         raise UsageError(
             f"A finished run's numbers must be as it wrote them. Received: {str(path / name)!r}, changed later. "
@@ -140,8 +143,12 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
 
 
 def _records(path: pathlib.Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unusable(path, getattr(error, "strerror", None) or "not UTF-8") from None
     records = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
         except json.JSONDecodeError:
@@ -152,27 +159,8 @@ def _records(path: pathlib.Path) -> list[dict[str, Any]]:
     return records
 
 
-def _json_object(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        value = json.loads(_text(path))
-    except json.JSONDecodeError as error:
-        raise _unusable(path, f"not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise _unusable(path, "not a JSON object")
-    return value
-
-
-def _text(path: pathlib.Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unusable(path, getattr(error, "strerror", None) or "not UTF-8") from None
-
-
 def _unusable(path: pathlib.Path, reason: str) -> UsageError:
-    return UsageError(
-        f"A run's files must be readable. Received: {str(path)!r} ({reason}). Repair it, or leave the run out."
-    )
+    return UsageError(f"{_RULE}. Received: {str(path)!r} ({reason}). Repair it, or leave the run out.")
 
 
 def _is_number(value: Any) -> bool:

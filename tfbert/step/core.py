@@ -105,7 +105,7 @@ class Step:
         """Refuses workers that call a method of this Keras's models with something else."""
         check_same_call(self, keras, name, {**self._compiled_with, **given, **self._arguments()})
 
-    def _check_same_start(self) -> None:
+    def check_same_start(self) -> None:
         """Refuses workers that have restored different states."""
 
         def state() -> tuple[list[Any], Any]:
@@ -161,6 +161,11 @@ class Step:
     def _results(self) -> dict[str, tf.Tensor]:
         """What a step returns to Keras."""
         raise NotImplementedError
+
+    def update(self, data: Any) -> tf.Tensor:
+        """One update from all replicas' shares of a global batch, without Keras's `fit`; returns the steps so far."""
+        self.distribute_strategy.run(self.train_step, args=(data,))
+        return self.counters.steps()
 
     def split_into(self, gradient_accumulation_steps: int) -> None:
         """Changes the number of micro-batches; `create_variables` must have been called. Steps are traced anew."""

@@ -25,14 +25,14 @@ from tfbert.tasks.base_rate import HeadStart
 from tfbert.tasks.sets import Examples, ExamplesT
 
 if TYPE_CHECKING:
+    import keras
     import tensorflow as tf
-    import tf_keras as keras
-    from transformers import BertConfig
 
     from tfbert.config.data import DataConfig
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 

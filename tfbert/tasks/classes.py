@@ -17,7 +17,7 @@ from tfbert.config.counted import counted
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
+    from tfbert.model.configuration import BertConfig
 
 FEW_EXAMPLES = 5
 """A class with fewer examples is hardly learned, and is often a typing error."""

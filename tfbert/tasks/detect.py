@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfbert.config.data import DataConfig, is_pipe
 from tfbert.data.columns import named_by_user
-from tfbert.data.streams import labelled_source
+from tfbert.data.rows import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.registry import ENTRIES, entry_of
 
@@ -28,7 +28,7 @@ def detect_task(config: Config) -> Config:
 
 def _task_of_file(data: DataConfig) -> str | None:
     path = labelled_source(data.train_file)
-    return next((entry.name for entry in ENTRIES if entry.holds_file(path, data)), None)
+    return next((entry.name for entry in ENTRIES if entry.holds(path, data)), None)
 
 
 def task_of_dataset(config: DataConfig) -> str | None:
@@ -45,7 +45,7 @@ def task_of_dataset(config: DataConfig) -> str | None:
         table = table_of(find_builder(config.dataset, config.data_dir), config.dataset, "train")
     except UsageError:
         return None
-    entry = next((entry for entry in ENTRIES if entry.holds_dataset(table, config)), entry_of("auto"))
+    entry = next((entry for entry in ENTRIES if entry.holds(table, config)), entry_of("auto"))
     return None if entry is entry_of("auto") else entry.name
 
 
@@ -62,7 +62,7 @@ def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
     data = dataclasses.replace(data, label_column="".join(named_by_user(data.label_column)))
     for path in paths if not data.text_column else ():
         for entry in others:
-            if entry.name != task.name and not is_pipe(path) and entry.holds_file(labelled_source(path), data):
+            if entry.name != task.name and not is_pipe(path) and entry.holds(labelled_source(path), data):
                 raise UsageError(
                     f"A file must fit the model's task. Received: {path!r}, which is for "
                     f"{entry.name.replace('_', ' ')}, and a model for {task.kind}. "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.errors import UsageError
 
@@ -58,6 +58,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         labels, logits = tf.convert_to_tensor(labels), tf.convert_to_tensor(logits)
         if labels.shape.rank == logits.shape.rank:  # Keras may add a last dimension of 1 to labels.
             labels = tf.squeeze(labels, -1)
+        labels = tf.cast(labels, tf.int32)  # Keras makes them floating.
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         if self.label_smoothing:
             uniform = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
@@ -77,7 +78,7 @@ class SpanCrossEntropy(keras.losses.Loss):
 
     def call(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """float32 `[rows]` from integers `[rows, 2]`, the first and last token, and logits `[rows, width, 2]`."""
-        by_place = tf.transpose(logits, [0, 2, 1])
+        by_place, labels = tf.transpose(logits, [0, 2, 1]), tf.cast(labels, tf.int32)
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, by_place), axis=1)
 
     def get_config(self) -> dict:

@@ -18,8 +18,7 @@ from tfbert.data.columns import find_columns
 from tfbert.data.endings import TEXTS
 from tfbert.data.files import check_text
 from tfbert.data.open_file import OpenFile, Row
-from tfbert.data.rows import file_format, open_rows
-from tfbert.data.streams import input_source
+from tfbert.data.rows import input_source, open_rows, source_format
 from tfbert.errors import UsageError
 from tfbert.tasks.prediction_files import PredictionFile, open_predictions, output_format, standard_output
 from tfbert.tasks.trained import TrainedModel
@@ -137,11 +136,8 @@ def open_text_file(config: Config) -> OpenFile:
     """
     if config.predict.text:
         return typed_texts(config.predict)
-    name, format = config.predict.input_file, config.data.input_format
-    source = input_source(name)
-    if format == "auto":
-        format = "text" if name == STANDARD_STREAM else file_format(pathlib.Path(name), TEXTS)
-    return open_rows(source, format, header=config.data.header, delimiter=config.data.separator)
+    source, data = input_source(config.predict.input_file), config.data
+    return open_rows(source, source_format(source, data, TEXTS, "text"), header=data.header, delimiter=data.separator)
 
 
 def text_job(config: Config, file: OpenFile, *, format: str = "") -> TextJob:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.config.data import DataConfig
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.data.files import RawTable
     from tfbert.data.given_table import GivenTable
+    from tfbert.model.configuration import BertConfig
     from tfbert.tasks.base import Task, TaskData
     from tfbert.tasks.inputs import Inputs
     from tfbert.tasks.prediction_job import Job
@@ -41,8 +40,7 @@ class Entry:
         typed: What `--text` and, where there are two, `--text_pair` hold; empty where the task takes neither.
         inputs_class: The arguments of a loaded model in Python.
         served_class: What `--mode=export` saves.
-        file_test: Whether a file can be for no other task.
-        dataset_test: Whether a data set is, where that is another question.
+        test: Whether a file, a table in memory or a data set can be for no other task.
         warning: A line about a table of texts that looks like this task's data.
         accuracies: How the names of accuracies end that its report plots together.
     """
@@ -56,8 +54,7 @@ class Entry:
     typed: tuple[str, ...] = ()
     inputs_class: str
     served_class: str = ""
-    file_test: str = ""
-    dataset_test: str = ""
+    test: str = ""
     warning: str = ""
     accuracies: tuple[str, ...] = ()
 
@@ -92,14 +89,9 @@ class Entry:
         """The module that is saved for a model."""
         return _named(self.served_class)
 
-    def holds_file(self, path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
-        """Whether a file can be for no other task."""
-        return bool(self.file_test) and _named(self.file_test)(path, config)
-
-    def holds_dataset(self, table: GivenTable, config: DataConfig) -> bool:
-        """Whether the features of a data set fit no other task."""
-        test = self.dataset_test or self.file_test
-        return bool(test) and _named(test)(table, config)
+    def holds(self, source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
+        """Whether a file, a table in memory or a data set can be for no other task."""
+        return bool(self.test) and _named(self.test)(source, config)
 
 
 ENTRIES = (
@@ -108,19 +100,19 @@ ENTRIES = (
         architectures=("",),
         matches=lambda saved: saved.problem_type == "multi_label_classification",
         task_class="multi_label.multi_label_classification:MultiLabelClassification",
-        loader="multi_label.training_data:load_label_sets",
+        loader="multi_label.multi_label_classification:load_label_sets",
         job_opener="multi_label.prediction:open_texts",
         typed=("text", "second text"),
         inputs_class="text_inputs:TextInputs",
         served_class="text_served:TextClassifier",
-        file_test="multi_label.source:holds_label_sets",
+        test="multi_label.label_columns:holds_label_sets",
     ),
     Entry(
         name="regression",
         architectures=("",),
         matches=lambda saved: saved.problem_type == "regression" or saved.num_labels == 1,
         task_class="texts.regression:Regression",
-        loader="texts.training_data:load_texts",
+        loader="texts.classification:load_texts",
         job_opener="texts.prediction:open_texts",
         typed=("text", "second text"),
         inputs_class="text_inputs:TextInputs",
@@ -130,51 +122,51 @@ ENTRIES = (
         name="classification",
         architectures=("",),
         task_class="texts.classification:Classification",
-        loader="texts.training_data:load_texts",
+        loader="texts.classification:load_texts",
         job_opener="texts.prediction:open_texts",
         typed=("text", "second text"),
         inputs_class="text_inputs:TextInputs",
         served_class="text_served:TextClassifier",
-        dataset_test="texts.source:holds_texts",
+        test="texts.source:holds_texts",
     ),
     Entry(
         name="question_answering",
         architectures=("ForQuestionAnswering",),
         task_class="answering.question_answering:QuestionAnswering",
-        loader="answering.training_data:load_questions",
+        loader="answering.question_answering:load_questions",
         job_opener="answering.prediction:open_question_files",
         typed=("question", "context"),
         inputs_class="answering.inputs:QuestionInputs",
         served_class="answering.serving:QuestionAnswerer",
-        file_test="answering.squad:holds_questions",
+        test="answering.squad:holds_questions",
     ),
     Entry(
         name="token_classification",
         architectures=("ForTokenClassification",),
         task_class="tagging.token_classification:TokenClassification",
-        loader="tagging.training_data:load_sentences",
+        loader="tagging.token_classification:load_sentences",
         job_opener="tagging.prediction:open_sentence_files",
         typed=("text",),
         inputs_class="tagging.inputs:SentenceInputs",
         served_class="tagging.serving:Tagger",
-        file_test="tagging.tagged:holds_tags",
+        test="tagging.tagged:holds_tags",
         warning="tagging.word_rows:warning_of_words",
     ),
     Entry(
         name="multiple_choice",
         architectures=("ForMultipleChoice",),
         task_class="choosing.multiple_choice:MultipleChoice",
-        loader="choosing.training_data:load_choices",
+        loader="choosing.multiple_choice:load_choices",
         job_opener="choosing.prediction:open_choice_files",
         inputs_class="choosing.inputs:ChoiceInputs",
         served_class="choosing.serving:Chooser",
-        file_test="choosing.choice_files:holds_choices",
+        test="choosing.choice_files:holds_choices",
     ),
     Entry(
         name="pretraining",
         architectures=("ForPreTraining", "ForMaskedLM"),
         task_class="masked.pretraining:Pretraining",
-        loader="masked.training_data:load_records",
+        loader="masked.pretraining:load_records",
         inputs_class="masked.inputs:MaskedInputs",
         accuracies=("masked_accuracy", "next_sentence_accuracy"),
     ),

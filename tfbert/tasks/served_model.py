@@ -39,7 +39,7 @@ class ServedModel(tf.Module):
         super().__init__()
         self._model = model
         # Only the variables: for a Keras model, tf.saved_model.save would also trace and store every layer.
-        self._weights = model.classifier.weights
+        self._weights = [variable.value for variable in model.classifier.weights]
 
     @staticmethod
     def settings(task: Task) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from tfbert.tasks.base import SAVED_MODEL_WAY_OUT, Task
 from tfbert.tasks.sets import Examples
 
 if TYPE_CHECKING:
-    from transformers import TFBertPreTrainedModel
-
+    from tfbert.bert.pretrained import PreTrainedModel
     from tfbert.tokens.tokenizer import BertTokenizer
 
 
@@ -39,7 +38,7 @@ class TrainedModel:
     """
 
     name: str
-    classifier: TFBertPreTrainedModel
+    classifier: PreTrainedModel
     tokenizer: BertTokenizer
     task: Task
     num_texts: int | None

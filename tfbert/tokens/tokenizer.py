@@ -15,7 +15,7 @@ import json
 import pathlib
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -181,7 +181,7 @@ class BertTokenizer:
             raise UsageError(f"{path}: {error}") from None
 
     @classmethod
-    def from_pretrained(cls, directory: str | pathlib.Path) -> BertTokenizer:
+    def from_pretrained(cls, directory: str | pathlib.Path, **options: Any) -> BertTokenizer:
         """Reads a model directory: `vocab.txt`, or else the vocabulary in `tokenizer.json`.
 
         The casing is what `tokenizer_config.json` says, as for transformers. Where that does not say whether text is
@@ -191,6 +191,7 @@ class BertTokenizer:
             UsageError: if neither file exists, they contradict each other, or they describe a tokenizer that would give
                 other ids than this one.
         """
+        _check_own(options)
         vocab, casing = read_pretrained(pathlib.Path(directory))
         try:
             return cls(vocab, **casing)
@@ -222,7 +223,7 @@ class BertTokenizer:
             return find_pieces(text, normalized, _words(normalized), self._wordpiece, self.unk_id, self._casing)
 
     def __call__(
-        self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, max_seq_length: int
+        self, text: tf.Tensor, text_pair: tf.Tensor | None = None, *, max_seq_length: int = 0, **options: Any
     ) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Makes model inputs: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
 
@@ -238,6 +239,7 @@ class BertTokenizer:
         Raises:
             UsageError: if `max_seq_length` has no room for the special tokens.
         """
+        _check_own(options)
         num_special = 2 if text_pair is None else 3
         if max_seq_length < num_special:
             raise UsageError(
@@ -318,19 +320,65 @@ class BertTokenizer:
             fills_masks: Whether a text's `[MASK]` is a place to fill in. As `transformers` finds all special tokens or
                 none, it finds the others too.
         """
-        import transformers  # Slow to import, and training needs it only at the end.
-
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        vocab_file = directory / "vocab.txt"
-        vocab_file.write_text("".join(token + "\n" for token in self._vocab), encoding="utf-8", newline="\n")
-        options = {"model_max_length": model_max_length, "split_special_tokens": not fills_masks} | self._casing
-        transformers.BertTokenizerFast(vocab_file=str(vocab_file), **options).save_pretrained(directory)
-        path = directory / "tokenizer.json"
-        values = json.loads(path.read_text(encoding="utf-8"))
-        found = ("[MASK]",) if fills_masks else ()
-        values["added_tokens"] = [token for token in values["added_tokens"] if token["content"] in found]
-        path.write_text(json.dumps(values, indent=2, ensure_ascii=False), encoding="utf-8", newline="\n")
+        ids = {token: id for id, token in enumerate(self._vocab)}
+        names = {f"{token.strip('[]').lower()}_token": token for token in sorted(SPECIAL_TOKENS)}
+        exact = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        # As transformers 4 writes them.
+        config = {
+            "added_tokens_decoder": {str(ids[token]): {"content": token} | exact for token in SPECIAL_TOKENS},
+            "clean_up_tokenization_spaces": True,
+            "do_basic_tokenize": True,
+            "extra_special_tokens": {},
+            "model_max_length": model_max_length,
+            "never_split": None,
+            "split_special_tokens": not fills_masks,
+            "tokenizer_class": "BertTokenizer",
+        }
+
+        def part(kind: str, id: str, segment: int) -> dict[str, Any]:
+            return {kind: {"id": id, "type_id": segment}}
+
+        single = [part("SpecialToken", "[CLS]", 0), part("Sequence", "A", 0), part("SpecialToken", "[SEP]", 0)]
+        tokenizer = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [{"id": ids["[MASK]"], "content": "[MASK]"} | exact] if fills_masks else [],
+            "normalizer": {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": self._casing["tokenize_chinese_chars"],
+                "strip_accents": self._casing["strip_accents"],
+                "lowercase": self._casing["do_lower_case"],
+            },
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": {
+                "type": "TemplateProcessing",
+                "single": single,
+                "pair": [*single, part("Sequence", "B", 1), part("SpecialToken", "[SEP]", 1)],
+                "special_tokens": {
+                    token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")
+                },
+            },
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {
+                "type": "WordPiece",
+                "unk_token": "[UNK]",
+                "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": MAX_WORD_CHARS,
+                "vocab": ids,
+            },
+        }
+        for name, values in {
+            "tokenizer_config.json": dict(sorted((config | self._casing | names).items())),
+            "special_tokens_map.json": names,
+            "tokenizer.json": tokenizer,
+        }.items():
+            text = json.dumps(values, indent=2, ensure_ascii=False)
+            (directory / name).write_text(text, encoding="utf-8", newline="\n")
+        (directory / "vocab.txt").write_text("".join(f"{token}\n" for token in ids), encoding="utf-8", newline="\n")
 
 
 # Tracing takes a second, and a process may train or load several models alike. What is dropped here stays with the
@@ -363,6 +411,16 @@ def _flat_pieces(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicF
         return *(ragged.values for ragged in pieces), *lengths
 
     return flat_pieces
+
+
+def _check_own(options: Mapping[str, Any]) -> None:
+    """Refuses the arguments of transformers' class of this name."""
+    if options:
+        raise UsageError(
+            "tfbert.BertTokenizer tokenizes in graphs, and has other arguments than transformers'. "
+            f"Received: {', '.join(options)}. Write `from transformers import BertTokenizer`, and "
+            'tokenizer(texts, padding=True, return_tensors="np").'
+        )
 
 
 def _words(normalized: tf.Tensor) -> tf.RaggedTensor:

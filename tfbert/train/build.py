@@ -9,13 +9,14 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import keras
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, plan_run, training_batches
+from tfbert.bert.build import build_model
 from tfbert.config.modes import evaluation_options
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
@@ -26,11 +27,13 @@ from tfbert.devices.strategy import is_chief
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
+from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.model.head import LabelHead
-from tfbert.model.load import build_model, load_tokenizer, resolve_model, save_pretrained
+from tfbert.model.load import save_pretrained
 from tfbert.output import hub
-from tfbert.step.finetuner import FineTuner
-from tfbert.step.optimizer import WarmupSchedule, build_optimizer
+from tfbert.step.keras3.finetuner import FineTuner
+from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule
+from tfbert.step.updates import NO_DECAY
 from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.sets import Examples, check_same_examples
@@ -44,9 +47,11 @@ from tfbert.train.resume import Start
 from tfbert.train.saved_state import RunState
 
 if TYPE_CHECKING:
-    from transformers import TFBertPreTrainedModel
+    from tfbert.bert.pretrained import PreTrainedModel
 
 log = logging.getLogger("tfbert")
+
+_OPTIMIZERS = {"adamw": functools.partial(AdamW, epsilon=1e-8), "lamb": LAMB}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +95,7 @@ class Run:
     train: EncodedExamples | MaskedRecords
     schedule: Schedule
     batches: TrainingBatches
-    classifier: TFBertPreTrainedModel
+    classifier: PreTrainedModel
     model: FineTuner
 
     def encode(self, examples: Examples) -> EncodedExamples | MaskedRecords:
@@ -218,12 +223,14 @@ def optimizer_of(training: TrainingConfig, total_steps: int, warm_up: int) -> ke
         total_steps=total_steps,
         power=training.lr_power,
     )
-    return build_optimizer(rate, weight_decay=training.weight_decay, kind=training.optimizer)
+    # AdamW (Loshchilov & Hutter 2019) as BERT is fine-tuned, or LAMB (You et al. 2020) as it is pre-trained in large
+    # batches. FineTuner clips.
+    return _OPTIMIZERS[training.optimizer](rate, training.weight_decay, no_decay=NO_DECAY)
 
 
 def _start_head(
     task: Task,
-    classifier: TFBertPreTrainedModel,
+    classifier: PreTrainedModel,
     new: Sequence[str],
     train: EncodedExamples | MaskedRecords,
     training: TrainingConfig,
@@ -237,7 +244,7 @@ def _start_head(
         return ""
     layer = getattr(classifier, head.weights)
     layer.bias.assign(start.bias)
-    layer.kernel.assign(layer.kernel * start.scale)
+    layer.kernel.assign(layer.kernel.value * start.scale)
     return f"The new head starts at {start.words}"
 
 

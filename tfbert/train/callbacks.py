@@ -1,7 +1,6 @@
 """What happens beside the updates of a run: progress, evaluation, the best weights, early stopping.
 
-A run is one Keras epoch of all its updates, so that it can start and stop anywhere; these callbacks count true steps
-and true epochs.
+A run is one pass over all its updates, so that it can start and stop anywhere.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.batches.schedule import Schedule
 from tfbert.config.counted import counted, rate_text
@@ -27,7 +26,7 @@ from tfbert.model.predictor import Predictor
 from tfbert.model.weights import get_weights_dict
 from tfbert.output.logs import RunLog, clock_text
 from tfbert.private import rate_of
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT
 from tfbert.tasks.metrics import decided_by
 from tfbert.tasks.sets import eval_prefix
@@ -40,22 +39,31 @@ if TYPE_CHECKING:
 log = logging.getLogger("tfbert")
 
 
-class StepCallback(keras.callbacks.Callback):
-    """Counts true steps; asks Keras not to copy logs to the host after each."""
+class StepCallback:
+    """What is called beside the updates.
+
+    Attributes:
+        model: What is trained, from `begin` on.
+        schedule: The run in updates.
+    """
 
     model: FineTuner
 
     def __init__(self, schedule: Schedule):
-        super().__init__()
-        self._supports_tf_logs = True
         self.schedule = schedule
 
-    def on_train_batch_end(self, batch: int, logs=None) -> None:
-        self.on_step(self.schedule.first_step + batch + 1)
+    def begin(self, model: FineTuner) -> None:
+        """Called before the first update of this start."""
+        self.model = model
+
+    def before(self, step: int) -> None:
+        """Called before update number `step`."""
 
     def on_step(self, step: int) -> None:
         """Called after update number `step`."""
-        raise NotImplementedError
+
+    def end(self) -> None:
+        """Called after the last update."""
 
 
 class Progress(StepCallback):
@@ -79,7 +87,6 @@ class Progress(StepCallback):
         self._data_seconds, self._warm = 0.0, (0.0, 0.0)
         self.logged: dict[str, float] = {}
         self.on_first_update: Callable[[], None] = lambda: None
-        self._logs_before: dict[str, tf.Tensor] = {}
 
     @property
     def data_wait_share(self) -> float:
@@ -95,7 +102,8 @@ class Progress(StepCallback):
         """The first loss that is logged covers updates before the checkpoint too, as in a run that was not stopped."""
         self.logged = dict(state.logged)
 
-    def on_train_begin(self, logs=None) -> None:
+    def begin(self, model: FineTuner) -> None:
+        super().begin(model)
         self.logged = self.logged or self._counted()
         self.steps.start()
 
@@ -106,14 +114,6 @@ class Progress(StepCallback):
             "finite_steps": int(counters.finite_steps.numpy()),
             "skipped_steps": int(counters.skipped_steps.numpy()),
         }
-
-    def on_train_batch_end(self, batch: int, logs=None) -> None:
-        # A GPU computes while Python runs ahead. Waiting for the previous update here makes each clock reading follow
-        # the device's updates, and never leaves the device without work.
-        for value in self._logs_before.values():
-            value.numpy()
-        self._logs_before = dict(logs or {})
-        super().on_train_batch_end(batch, logs)
 
     def on_step(self, step: int) -> None:
         self.steps.tick()
@@ -312,12 +312,12 @@ class StopWhenDiverged(StepCallback):
                 "Lower --learning_rate, raise --warmup_ratio, or train without --mixed_precision."
             )
 
-    def on_train_end(self, logs=None) -> None:
+    def end(self) -> None:
         # A short run can end before it reaches the limit. Its model is unchanged and must not pass for a trained one.
         if int(self.model.counters.finite_steps.numpy()):
             return
         skipped = int(self.model.counters.skipped_steps.numpy())
-        if isinstance(self.model.optimizer, keras.mixed_precision.LossScaleOptimizer) and skipped < self._limit:
+        if isinstance(self.model.optimizer, keras.optimizers.LossScaleOptimizer) and skipped < self._limit:
             updates = counted(skipped, "update")
             log.warning("nothing was trained: %s went into finding a loss scale; train longer", updates)
             return

@@ -21,20 +21,20 @@ import contextlib
 import dataclasses
 import filecmp
 import logging
+import math
 import os
 import pathlib
 import shutil
 from collections.abc import Callable
+from typing import Any
 
+import keras
 import numpy as np
-import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.errors import RunError, UsageError
 from tfbert.model.weights import read_weights, set_weights_dict, write_weights
 from tfbert.output.sealed import seal
-from tfbert.private import loss_scale_variables
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.train.saved_state import (
     FORMAT,
     MODEL,
@@ -155,7 +155,7 @@ class Checkpoints:
                 "Remove this checkpoint and start again."
             ) from None
         for name, variable in _training_variables(model).items():
-            if name not in tensors or tensors[name].size != variable.shape.num_elements():
+            if name not in tensors or tensors[name].size != math.prod(variable.shape):
                 raise RunError(
                     f"A checkpoint must hold this run's variables. Received: {path} without {name!r}. "
                     "Remove this checkpoint and start again."
@@ -266,13 +266,13 @@ def _kept_state(directory: pathlib.Path) -> tuple[pathlib.Path, ...] | None:
     return None
 
 
-def _training_variables(model: FineTuner) -> dict[str, tf.Variable]:
+def _training_variables(model: FineTuner) -> dict[str, Any]:
     """Everything that changes during training besides the model, by a name that is the same in every process."""
     optimizer = model.optimizer
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     variables = {f"optimizer/{index:04}": variable for index, variable in enumerate(inner.variables)}
-    if isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer) and optimizer.dynamic:
-        variables |= {f"loss_scale/{name}": value for name, value in loss_scale_variables(optimizer).items()}
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        variables |= {"loss_scale/value": optimizer.dynamic_scale, "loss_scale/good_steps": optimizer.step_counter}
     return variables | {f"progress/{name}": variable for name, variable in vars(model.counters).items()}
 
 

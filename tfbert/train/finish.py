@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
-import tf_keras as keras
+import keras
 
 from tfbert import __version__
 from tfbert.devices.strategy import describe
@@ -25,7 +25,7 @@ from tfbert.train.identity import data_facts
 from tfbert.train.summary import summary, train_results
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
+    from tfbert.model.configuration import BertConfig
 
 log = logging.getLogger("tfbert")
 
@@ -75,7 +75,7 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
         output_dir.write_text(run.directory / output_dir.CARD, card)
         facts = {
             "devices": describe(run.strategy),
-            "precision": keras.mixed_precision.global_policy().name,
+            "precision": keras.config.dtype_policy().name,
             "parameters": run.classifier.num_parameters(),
             "dropout": _dropout(run.classifier.config),
             "decisive_metric": evaluation.decisive if evaluation else None,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import time
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tfbert.batches.pipeline import distribute_batches
-from tfbert.batches.schedule import planned_steps
+from tfbert.batches.schedule import Schedule, planned_steps
 from tfbert.devices.preemption import StopRequest
 from tfbert.devices.start import tell
 from tfbert.devices.waiting import log_if_slow
@@ -21,8 +23,9 @@ from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
 from tfbert.output.logs import RunLog
 from tfbert.output.reports import Reports
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.train.build import Run
-from tfbert.train.callbacks import Evaluate, Progress, StopWhenDiverged
+from tfbert.train.callbacks import Evaluate, Progress, StepCallback, StopWhenDiverged
 from tfbert.train.profiling import Profile
 from tfbert.train.saving import Save
 from tfbert.train.summary import banner
@@ -83,7 +86,6 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     with run.strategy.scope():
         data_clock = DataClock()
     model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
-    data_clock.attach(model)
     steps = schedule.total_steps - schedule.first_step
     step_clock = StepClock(
         planned_steps(run.batches.plans(), run.train.lengths),
@@ -103,7 +105,8 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     diverged = StopWhenDiverged(schedule, limit=config.training.max_skipped_steps)
     callbacks = [part for part in (progress, diverged, evaluation, saving, profile) if part is not None]
 
-    dataset = distribute_batches(run.strategy, run.train, run.batches.plans, shape=run.batches.shape)
+    batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans, shape=run.batches.shape))
+    update = data_clock.timed(model.update)
     log.info("ready after %.1f s", time.perf_counter() - started)
     began, cpu = time.perf_counter(), CpuTime.now()
     try:
@@ -111,7 +114,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
         with contextlib.ExitStack() as first_update:
             first_update.enter_context(log_if_slow("tracing and compiling the first update"))
             progress.on_first_update = first_update.close
-            model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
+            _updates(model, functools.partial(update, batches), schedule, callbacks)
     except (tf.errors.OpError, RunError):  # The first as it is, or as that of a lost worker.
         run.train.check_read()
         raise
@@ -127,3 +130,38 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
         seconds=time.perf_counter() - began,
         cpu=CpuTime.since(cpu),
     )
+
+
+def _updates(
+    model: FineTuner, update: Callable[[], tf.Tensor], schedule: Schedule, callbacks: Sequence[StepCallback]
+) -> None:
+    """Makes all updates, or fewer where a callback ends the run.
+
+    Not by `model.fit`: Keras would wait for each update before it calls back.
+
+    Args:
+        model: What is trained.
+        update: Makes the next one; what it returns is there once the update is made.
+        schedule: The run in updates.
+        callbacks: Told of each.
+    """
+    model.check_same_start()
+    model.stop_training = False
+    for callback in callbacks:
+        callback.begin(model)
+    before = tf.constant(0)
+    for step in range(schedule.first_step + 1, schedule.total_steps + 1):
+        for callback in callbacks:
+            callback.before(step)
+        with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
+            done = update()
+            # A GPU computes while Python runs ahead. Waiting for the previous update here makes each clock reading
+            # follow the device's updates, and never leaves the device without work.
+            before.numpy()
+            before = done
+            for callback in callbacks:
+                callback.on_step(step)
+        if model.stop_training:
+            break
+    for callback in callbacks:
+        callback.end()

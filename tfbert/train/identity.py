@@ -13,7 +13,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Any
 
-import tf_keras as keras
+import keras
 
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
@@ -28,8 +28,7 @@ from tfbert.tasks.base import TaskData
 from tfbert.train.saved_state import RunState
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
+    from tfbert.model.configuration import BertConfig
     from tfbert.tokens.tokenizer import BertTokenizer
 
 EVALUATION = "evaluation_crc32"
@@ -209,7 +208,7 @@ def facts_of(
         **{name: getattr(bert_config, attribute) for name, attribute in _ARCHITECTURE.items()},
         "vocabulary_crc32": zlib.crc32("\n".join(tokenizer.vocab).encode("utf-8", "surrogatepass")),
         "do_lower_case": tokenizer.do_lower_case,
-        "precision": keras.mixed_precision.global_policy().name,
+        "precision": keras.config.dtype_policy().name,
         "train_examples": len(train),
         "train_crc32": train.crc32,
         EVALUATION: _evaluation_crc(data),

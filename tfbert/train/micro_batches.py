@@ -19,7 +19,7 @@ from tfbert.devices.runtime import is_out_of_memory
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import RunError
 from tfbert.measure.tracing import counted_alone
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 
 log = logging.getLogger("tfbert")
 

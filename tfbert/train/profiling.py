@@ -36,23 +36,17 @@ class Profile(StepCallback):
         if self._first <= schedule.first_step:
             log.info("steps %s to %s lie before the checkpoint and are not profiled again", *steps)
 
-    def on_train_begin(self, logs=None) -> None:
-        self.on_step(self.schedule.first_step)
-
-    def on_step(self, step: int) -> None:
-        # Keras records a step from its beginning until after its callbacks: a profile must start one step before.
-        if step + 1 == self._first:
+    def before(self, step: int) -> None:
+        if self._is_running and step > self._last:
+            self._stop()
+        if step == self._first:
             self._wait()
             start = time.perf_counter()
             tf.profiler.experimental.start(str(self._directory))
             self._clock.paused += time.perf_counter() - start
             self._is_running = True
 
-    def on_train_batch_begin(self, batch: int, logs=None) -> None:
-        if self._is_running and self.schedule.first_step + batch == self._last:
-            self._stop()
-
-    def on_train_end(self, logs=None) -> None:
+    def end(self) -> None:
         if self._is_running:
             self._stop()
 

@@ -24,7 +24,7 @@ from tfbert.devices.strategy import is_chief
 from tfbert.errors import RunError, UsageError, is_command
 from tfbert.output import output_dir
 from tfbert.output.lock import locked
-from tfbert.step.optimizer import share_at_end
+from tfbert.step.schedule import share_at_end
 from tfbert.train import launch_mark
 from tfbert.train.found import CHECKPOINTS, Found, inspect
 from tfbert.train.identity import BATCH_ORDER, EVALUATION, Identity, differences, different_in, settings

@@ -18,7 +18,7 @@ from tfbert.errors import UsageError
 from tfbert.output import hub, output_dir
 from tfbert.output.callback import Callback
 from tfbert.output.trackers import all_callbacks
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.detect import detect_task
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run

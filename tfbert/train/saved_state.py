@@ -20,7 +20,7 @@ from tfbert.output.sealed import unseal
 log = logging.getLogger("tfbert")
 
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
-FORMAT = 3
+FORMAT = 4
 """Of `state.json`."""
 
 
@@ -54,7 +54,7 @@ def newest_intact(directory: pathlib.Path) -> RunState | None:
         directory: `output_dir/checkpoints`; need not exist.
 
     Raises:
-        UsageError: for a checkpoint that a newer version wrote.
+        UsageError: for a checkpoint that another version wrote.
     """
     without_best = None
     for path in reversed(numbered(directory, "step")):
@@ -96,7 +96,7 @@ def read_state(path: pathlib.Path) -> SavedState:
     Raises:
         OSError: where it cannot be read.
         ValueError: for anything that `Checkpoints.save` did not write there.
-        UsageError: for what a newer version wrote.
+        UsageError: for what another version wrote.
     """
     content = unseal((path / STATE).read_text(encoding="utf-8"))
     version = content.pop("format", None)
@@ -104,6 +104,11 @@ def read_state(path: pathlib.Path) -> SavedState:
         raise UsageError(
             f"A checkpoint must be of this version of tfbert, or an earlier one. Received: {path} of format {version}. "
             "Resume with the version that wrote it."
+        )
+    if _is_count(version) and 0 < version < FORMAT:
+        raise UsageError(
+            "A run is finished by the version that began it, whose numbers and optimizer are its own. "
+            f"Received: {path} of format {version}. Finish it with tfbert 1.0.0, or pass --overwrite_output_dir."
         )
     if version != FORMAT:
         raise ValueError(f"{STATE} of format {version!r}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import pathlib
 
+import keras
 import numpy as np
-import tf_keras as keras
 
 from tfbert.batches.plan import micro_batch_size
 from tfbert.config.counted import counted, rate_text
@@ -31,7 +31,7 @@ def banner(run: Run) -> list[str]:
         run: The run.
     """
     config, data, schedule = run.config, run.data, run.schedule
-    policy = keras.mixed_precision.global_policy().name
+    policy = keras.config.dtype_policy().name
     training, replicas = config.training, run.strategy.num_replicas_in_sync
     counts = _length_counts(run.train.lengths)
     steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
@@ -120,7 +120,7 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
         "peak_memory_bytes": peak_memory_bytes(),
         "num_replicas": run.strategy.num_replicas_in_sync,
         "gradient_bytes": 4  # They are summed in float32 in every precision.
-        * sum(v.shape.num_elements() for v in run.model.trainable_variables),
+        * sum(math.prod(variable.shape) for variable in run.model.trainable_variables),
         "skipped_steps": int(counters.skipped_steps.numpy()),
     }
     known = {name: value for name, value in numbers.items() if math.isfinite(value)}

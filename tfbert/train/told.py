@@ -64,10 +64,8 @@ def ended(run: Run, reports: Reports) -> Iterator[dict[str, float]]:
     except Preempted:
         reports.end("stopped")
         raise
-    except BaseException as error:
+    except BaseException:
         reports.end("failed")
-        if error is reports.raised and reports.failed:
-            error.__cause__ = reports.failed[1]  # Keras, through whose fit it came, raises everything from None.
         raise
     reports.end("finished", int(results.get("global_step", 0)), results)
     if reports.failed is not None:

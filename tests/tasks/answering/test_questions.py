@@ -9,10 +9,11 @@ import re
 import numpy as np
 import pytest
 
+from tfbert.config.data import DataConfig
 from tfbert.data.rows import file_format
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.questions import misaligned_answers, nearest, note_misaligned, training_questions
-from tfbert.tasks.answering.squad import looks_like_squad, open_questions, read_questions
+from tfbert.tasks.answering.squad import holds_questions, open_questions, read_questions
 
 SQUAD = pathlib.Path(__file__).parents[4] / "shared" / "data" / "squad"
 CONTEXT = "Zoë 😀 lives in Oslo. Ben lives in Rome, not in Oslo."
@@ -80,7 +81,7 @@ FILES = {
 def test_every_form_is_the_same_table(write, name, content):
     path = write(name, content)
     check(read_questions(path))
-    assert looks_like_squad(pathlib.Path(path))
+    assert holds_questions(pathlib.Path(path))
 
 
 @pytest.mark.parametrize("as_list", [False, True])
@@ -100,7 +101,7 @@ def test_parquet(tmp_path, as_list):
     table = read_questions(path)
     check(table)
     assert table.where(1) == f"{path}, row 2"
-    assert looks_like_squad(path)
+    assert holds_questions(path)
 
 
 def test_where_and_take(write):
@@ -122,19 +123,19 @@ def test_where_and_take(write):
 
 def test_other_columns_and_numbers_as_ids(write):
     rows = [{"id": i, "Q": row["question"], "C": row["context"], "gold": row["answers"]} for i, row in enumerate(FLAT)]
-    table = read_questions(write("a.jsonl", lines(rows)), text_column=("Q", "C"), label_column="gold")
+    table = read_questions(write("a.jsonl", lines(rows)), DataConfig(text_column=("Q", "C"), label_column="gold"))
     assert table.ids == ["0", "1", "2"] and table.contexts == [CONTEXT, "Other words."]
     with pytest.raises(UsageError, match="text_column='question' is not in the data.*'Q', 'C'"):
         read_questions(write("a.jsonl", lines(rows)))
     with pytest.raises(UsageError, match="two text columns.*Received: text_column='Q'"):
-        read_questions(write("a.jsonl", lines(rows)), text_column=("Q",))
+        read_questions(write("a.jsonl", lines(rows)), DataConfig(text_column=("Q",)))
     with pytest.raises(UsageError, match="no columns to choose.*label_column='gold'"):
-        read_questions(write("a.json", json.dumps(NESTED)), label_column="gold")
+        read_questions(write("a.json", json.dumps(NESTED)), DataConfig(label_column="gold"))
 
 
 def test_standard_input():
     check(read_questions(io.BytesIO(json.dumps(NESTED, indent=3).encode())))
-    check(read_questions(io.BytesIO(lines(FLAT).encode()), format="jsonl"))
+    check(read_questions(io.BytesIO(lines(FLAT).encode()), DataConfig(input_format="jsonl")))
 
 
 # --- Questions without an answer -----------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ def test_answers_that_are_not_known(write):
         read_questions(path)
     table = read_questions(path, require_answers=False)
     assert table.answers == [(), (), ()] and not table.is_impossible.any()
-    assert not looks_like_squad(pathlib.Path(path))
+    assert not holds_questions(pathlib.Path(path))
 
 
 # --- Answers that are elsewhere ------------------------------------------------------------------------------------
@@ -285,7 +286,7 @@ def test_a_bad_question_is_an_error_or_skipped_and_counted(write, content, messa
     with pytest.raises(UsageError, match=rf"{message}.* Or pass --skip_bad_rows\.$") as error:
         read_questions(path)
     assert "\n" not in str(error.value) and "Received: " in str(error.value)
-    table = read_questions(path, skip_bad_rows=True)
+    table = read_questions(path, DataConfig(skip_bad_rows=True))
     assert table.ids == ["a"]
     (note,) = table.notes
     assert note.startswith(f"{path}: 1 of 2 questions skipped; the first: ") and "\n" not in note
@@ -309,7 +310,7 @@ def test_a_bad_part_of_a_nested_file(write, article, message):
     path = write("a.json", json.dumps(NESTED | {"data": [*NESTED["data"], article]}))
     with pytest.raises(UsageError, match=message):
         read_questions(path)
-    assert read_questions(path, skip_bad_rows=True).ids == ["a", "b", "c"]
+    assert read_questions(path, DataConfig(skip_bad_rows=True)).ids == ["a", "b", "c"]
 
 
 def test_a_bad_line(write):
@@ -318,7 +319,7 @@ def test_a_bad_line(write):
         path = write("a.jsonl", "".join([*rows[:number], '{"id"\n', *rows[number:]]))
         with pytest.raises(UsageError, match=rf"one object per line.*line {number + 1} "):
             read_questions(path)
-        assert read_questions(path, skip_bad_rows=True).ids == ["a", "b", "c"]
+        assert read_questions(path, DataConfig(skip_bad_rows=True)).ids == ["a", "b", "c"]
 
 
 NO_FILES = {
@@ -349,19 +350,19 @@ def test_a_file_that_cannot_be_read(write, tmp_path, name, content, message):
 
 
 def test_what_is_no_squad(write, tmp_path):
-    assert not looks_like_squad(pathlib.Path(write("a.jsonl", '{"text": "a", "label": 1}\n')))
-    assert not looks_like_squad(pathlib.Path(write("a.tsv", "question\tcontext\tanswers\n")))
-    assert not looks_like_squad(pathlib.Path(write("a.json", "{")))
-    assert not looks_like_squad(tmp_path / "none.json")
-    assert not looks_like_squad(tmp_path / "none.parquet")
-    assert not looks_like_squad(tmp_path / "none.txt")
+    assert not holds_questions(pathlib.Path(write("a.jsonl", '{"text": "a", "label": 1}\n')))
+    assert not holds_questions(pathlib.Path(write("a.tsv", "question\tcontext\tanswers\n")))
+    assert not holds_questions(pathlib.Path(write("a.json", "{")))
+    assert not holds_questions(tmp_path / "none.json")
+    assert not holds_questions(tmp_path / "none.parquet")
+    assert not holds_questions(tmp_path / "none.txt")
 
 
 # --- Questions to be answered --------------------------------------------------------------------------------------
 
 
-def asked(source, *args, **options):
-    file = open_questions(source, *args, **options)
+def asked(source, **options):
+    file = open_questions(source, DataConfig(**options))
     wanted = [column for column in ("id", "question", "context") if column in file.columns]
     return [(line, str(row) if isinstance(row, UsageError) else row) for line, row in file.read(wanted)]
 
@@ -373,9 +374,9 @@ def test_questions_of_every_form(write):
         rows = asked(pathlib.Path(write(name, content)))
         assert [row for _, row in rows] == expected
     assert [line for line, _ in rows] == [2, 3, 4]
-    assert asked(io.BytesIO(table.encode()), "tsv") == rows
+    assert asked(io.BytesIO(table.encode()), input_format="tsv") == rows
     bare = table.split("\n", 1)[1].encode()
-    file = open_questions(io.BytesIO(bare), "tsv", header=False, text_column=("2", "1"))
+    file = open_questions(io.BytesIO(bare), DataConfig(input_format="tsv", header=False, text_column=("2", "1")))
     assert [row for _, row in file.read(["0", "2", "1"])] == expected
 
 
@@ -393,9 +394,12 @@ def test_questions_that_cannot_be_answered(write):
 def test_questions_need_their_columns(write):
     path = pathlib.Path(write("a.csv", "id,text\n1,a\n"))
     with pytest.raises(UsageError, match="text_column='question' is not in the data.*Pass --text_column"):
-        open_questions(path)
+        open_questions(path, DataConfig())
     with pytest.raises(UsageError, match="no columns to choose"):
-        open_questions(pathlib.Path(write("a.json", json.dumps(NESTED))), text_column=("question", "context"))
+        open_questions(
+            pathlib.Path(write("a.json", json.dumps(NESTED))),
+            DataConfig(text_column=("question", "context")),
+        )
 
 
 def test_lines_are_read_one_after_the_other():
@@ -405,7 +409,7 @@ def test_lines_are_read_one_after_the_other():
         def readline(self, size=-1):
             return lines(FLAT[:1]).encode()
 
-    file = open_questions(Endless(), "jsonl")
+    file = open_questions(Endless(), DataConfig(input_format="jsonl"))
     rows = file.read(["question"])
     assert [next(rows) for _ in range(3)] == [(1, ["Where?"]), (2, ["Where?"]), (3, ["Where?"])]
 
@@ -418,7 +422,7 @@ def test_articles_are_read_one_after_the_other():
             text, self.text = getattr(self, "text", '{"data": ['), json.dumps(NESTED["data"][0]) + ", "
             return text.encode()
 
-    rows = open_questions(Endless(), "jsonl").read(["id"])
+    rows = open_questions(Endless(), DataConfig(input_format="jsonl")).read(["id"])
     assert [next(rows) for _ in range(7)] == [(i + 1, ["abc"[i % 3]]) for i in range(7)]
 
 
@@ -434,7 +438,7 @@ def test_a_nested_file_that_breaks_off(tmp_path):
     ]:
         path = tmp_path / name
         path.write_bytes(content)
-        rows = open_questions(path).read(["id"])
+        rows = open_questions(path, DataConfig()).read(["id"])
         assert next(rows) == (1, ["a"])
         with pytest.raises(UsageError, match=message):
             list(rows)
@@ -455,5 +459,5 @@ def test_published_files(name, questions, contexts, answers, impossible):
     table = read_questions(path, version_2_with_negative=impossible > 0)
     found = (len(table), len(table.contexts), sum(map(len, table.answers)), int(table.is_impossible.sum()))
     assert found == (questions, contexts, answers, impossible)
-    assert table.notes == () and looks_like_squad(path) and file_format(path) == "jsonl"
-    assert [row[0] for _, row in open_questions(path).read(["id"])] == table.ids
+    assert table.notes == () and holds_questions(path) and file_format(path) == "jsonl"
+    assert [row[0] for _, row in open_questions(path, DataConfig()).read(["id"])] == table.ids

@@ -254,8 +254,8 @@ def test_a_bad_row_is_refused_in_one_line_or_skipped_and_counted(tmp_path, row, 
         ("question,choice0,choice1,label\nq,u,u,u\nr,v,w,w\n", "the text of several choices"),
         ("question,choice0,choice1,choice2,label\nq,u,,w,0\n", "Only the last choices may be empty"),
         ("question,A,B,C,label\nq,u,v,w,C\nr,u,v,,C\n", "must be one of the choices. Received: 'C', and 2 .*line 3"),
-        ("question,context,passage,choice0,choice1,label\nq,c,p,u,v,0\n", "both look like the context"),
-        ("question,context,context,choice0,choice1,label\nq,c,d,u,v,0\n", "'context' and 'context' .*: rename all but"),
+        ("question,context,passage,choice0,choice1,label\nq,c,p,u,v,0\n", "all look like the context"),
+        ("question,context,context,choice0,choice1,label\nq,c,d,u,v,0\n", "context and context all .*: rename all but"),
         ("question,label\nq,0\n", "No column looks like the choices"),
         ("choice0,choice1,label\na,b,0\n", "No column looks like a context or a question"),
         ("premise,choice1,choice2,question,label\np,a,b,why?,0\n", "cause or effect"),
@@ -303,7 +303,7 @@ def test_labels_are_not_looked_at_where_nothing_is_compared_with_them(tmp_path):
     path = write(tmp_path, "a.csv", "question,choice0,choice1,answer,target\nq,u,v,nonsense,\n")
     (found,) = [asked for _, asked in open_questions(path, DataConfig(), checks=Checks(labelled=False)).rows]
     assert (found.question, found.choices, found.label, found.index) == ("q", ("u", "v"), None, None)
-    with pytest.raises(UsageError, match="both look like the label"):
+    with pytest.raises(UsageError, match="all look like the label"):
         read(path)
 
 

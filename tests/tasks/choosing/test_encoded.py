@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from transformers import BertTokenizerFast, TFBertForMultipleChoice
+from transformers import BertTokenizerFast
 
 from tests.support.models import VOCAB, tiny_bert
 from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import make_dataset
 from tfbert.batches.plan import BatchPlan
 from tfbert.batches.schedule import planned_steps, resolve_batching
+from tfbert.bert.models import TFBertForMultipleChoice
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import ChoosingConfig

@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 - The SavedModel's operations.
 from safetensors.numpy import load_file, save_file
-from transformers import BertTokenizerFast, TFBertForMultipleChoice
+from transformers import BertTokenizerFast
 
 import tfbert
 from tests.support.saved_models import save_with_nan
 from tests.support.task_runs import CHOICES, arguments_of, command, config_of, write_tasks
+from tests.support.transformers_4 import transformers_4
 from tfbert.errors import RunError, UsageError
 from tfbert.tasks.choosing.metrics import Choices, breakdown, choice_metrics
 from tfbert.train.run import finetune
@@ -71,7 +72,7 @@ def test_evaluation_of_the_saved_model_is_that_of_training(trained, predicted, r
 def test_predictions_are_those_of_transformers(trained, predicted, rows):
     directory, _ = trained
     tokenizer = BertTokenizerFast.from_pretrained(directory / "run")
-    model = TFBertForMultipleChoice.from_pretrained(directory / "run")
+    model = transformers_4("TFBertForMultipleChoice").from_pretrained(directory / "run")
     assert type(model).__name__ == "TF" + whole(directory / "run" / "config.json")["architectures"][0]
     for one, row in zip(predicted, rows, strict=True):
         seconds = [f"{row['question']} {choice}" for choice in row["choices"]]

@@ -10,6 +10,8 @@ import transformers
 import tfbert
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.runs import TOKENS
+from tests.support.transformers_4 import transformers_4
+from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ExportConfig, ModelConfig, OutputConfig, PredictConfig
 from tfbert.config.run import Config
@@ -22,7 +24,7 @@ from tfbert.modes.predict import predict
 from tfbert.tasks.masked.masked_texts import decode
 from tfbert.tokens.tokenizer import BertTokenizer
 
-KINDS = {"pairs": transformers.TFBertForPreTraining, "words": transformers.TFBertForMaskedLM}
+KINDS = {"pairs": TFBertForPreTraining, "words": TFBertForMaskedLM}
 PUNCTUATION = [".", ",", "!", "?", "'", "s", "##s", "##ing", "(", "-"]
 TEXTS = [
     "the [MASK] was good .",
@@ -48,7 +50,7 @@ def saved(tmp_path_factory):
 
 @functools.cache
 def pipeline(directory):
-    model = transformers.TFBertForMaskedLM.from_pretrained(directory)
+    model = transformers_4("TFBertForMaskedLM").from_pretrained(directory)
     tokenizer = transformers.BertTokenizerFast.from_pretrained(directory, split_special_tokens=False)
     return transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer, framework="tf", torch_dtype=None)
 

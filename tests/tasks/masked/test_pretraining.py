@@ -4,12 +4,11 @@ import dataclasses
 import itertools
 import json
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 from scipy.special import log_softmax
-from transformers import TFBertForMaskedLM, TFBertForPreTraining
 
 from tests.support.batches import BATCH
 from tests.support.models import VOCAB, strategy_of, tiny_bert
@@ -18,6 +17,7 @@ from tfbert.batches.masked_records import MaskedChunk, MaskedRecords
 from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.plan import exact_widths, plan_epoch
+from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining
 from tfbert.config.data import DataConfig
 from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.run import Config
@@ -30,7 +30,7 @@ from tfbert.model.forward import forward_pretraining
 from tfbert.model.predictor import Predictor
 from tfbert.report.facts import evaluation_facts
 from tfbert.report.pages import write_report
-from tfbert.step.finetuner import FineTuner
+from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.masked import masked_words
 from tfbert.tasks.masked.masked_words import MaskedPredictions
@@ -60,7 +60,7 @@ def encoded(records, task=None, training=None):
 
 
 def plain_loss(model, batch):
-    """By transformers' own pass: masked words over the masked places, pairs over the pairs."""
+    """By the model's own call: masked words over the masked places, pairs over the pairs."""
     inputs, labels, weights = batch
     outputs = model({name: inputs[name] for name in NAMES}, training=True)
     is_masked = weights["masked_lm"] > 0
@@ -68,7 +68,7 @@ def plain_loss(model, batch):
     places = np.stack([rows, inputs["masked_lm_positions"][is_masked]], axis=1)
     logits = tf.gather_nd(outputs[0], places)
     words = tf.nn.sparse_softmax_cross_entropy_with_logits(labels["masked_lm"][is_masked], logits)
-    if isinstance(model, TFBertForMaskedLM):
+    if not isinstance(model, TFBertForPreTraining):
         return tf.reduce_mean(words)
     is_pair = weights["next_sentence"] > 0
     pairs = tf.nn.sparse_softmax_cross_entropy_with_logits(

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-import transformers
 from scipy.special import expit
 from sklearn import metrics as sk
 
@@ -16,11 +15,11 @@ from tests.support.runs import write_corpus
 from tests.support.saved_models import read_json, reference_logits_of
 from tests.support.served import export_of
 from tests.support.task_runs import LABEL_WORDS, LABELS, arguments_of, command, write_label_sets
+from tests.support.transformers_4 import transformers_4
 from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.errors import UsageError
-from tfbert.model.load import load_config
-from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
-from tfbert.tasks.multi_label.training_data import rarest_labels
+from tfbert.model.configuration import load_config
+from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification, rarest_labels
 from tfbert.tasks.registry import task_of_model
 
 
@@ -127,7 +126,7 @@ def test_predictions_are_lists_of_labels_or_columns(predict, logits, thresholds)
 
 @functools.cache
 def pipeline(directory):
-    return transformers.pipeline("text-classification", model=str(directory), framework="tf", torch_dtype=None)
+    return transformers_4("pipeline")("text-classification", model=str(directory), framework="tf", torch_dtype=None)
 
 
 def test_a_loaded_model_answers_as_the_pipeline_does(data, logits, thresholds):

@@ -6,10 +6,11 @@ import re
 
 import pytest
 
+from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging import conll
 from tfbert.tasks.tagging.conll import looks_like_conll, open_conll
-from tfbert.tasks.tagging.tagged import looks_tagged, read_sentences
+from tfbert.tasks.tagging.tagged import holds_tags, read_sentences
 
 
 def read(content, **options):
@@ -169,7 +170,18 @@ def test_the_user_says_which_column_holds_the_words(before, column, message, wri
             read(content, **options)
     assert read(content, text_column=[str(column)])[0] == TAGGED
     path = pathlib.Path(write("a.tsv", content))
-    assert looks_tagged(path), "so that the message is about the words"
+    assert holds_tags(path), "so that the message is about the words"
+
+
+@pytest.mark.parametrize("between", [" ", " _ x "])
+def test_tabs_separate_all_columns_or_none(between):
+    content = with_places(lambda *_: (), has_pos=True)
+    lines = [line.replace("\t", between, 1) for line in content.split("\n")]
+    with pytest.raises(UsageError, match=f"either all columns or none.*blanks, such as 'Ann{between}NNP' in column 0"):
+        read("\n".join(lines))
+    assert read("\n".join(lines), text_column=["0"])[0][0].startswith(f"Ann{between}NNP/")
+    some = with_places(lambda *_: ()).replace("Oslo", "New York").replace("Ann", "Ann Lee")
+    assert read(some)[0][0].startswith("Ann Lee/"), "words of more than one, as names may be"
 
 
 UNSEPARATED = {
@@ -335,7 +347,7 @@ def test_the_file_comes_back_with_a_column_more():
 
 def test_bad_sentences_and_lines_of_words(write):
     path = write("a.conllu", CONLLU.replace("1\tAh\tah", "1\tAh") + "\n# x\n1\tOh\toh\tINTJ\t_\t_\t_\t_\t_\t_\n")
-    table = read_sentences(path, skip_bad_rows=True)
+    table = read_sentences(path, DataConfig(skip_bad_rows=True))
     assert (table.words, table.lines) == ([["de", "le", "pain"], ["Oh"]], [5, 13])
     assert table.where_word(0, 2) == f"{path}, line 7" and "1 of 3 sentences skipped" in table.notes[-1]
 
@@ -358,11 +370,13 @@ LIKE = {
 @pytest.mark.parametrize(("name", "content", "expected"), LIKE.values(), ids=LIKE)
 def test_what_looks_like_conll(name, content, expected, write):
     path = pathlib.Path(write(name, content))
-    assert looks_like_conll(path) is expected and looks_tagged(path) is expected
+    assert looks_like_conll(path) is expected and holds_tags(path) is expected
     if name == "a.tsv" and content.startswith("#\t"):
-        assert looks_tagged(path, text_column=["1"], label_column="2")
-        assert not looks_tagged(path, text_column=["1"], label_column="ner")
-        assert not looks_tagged(pathlib.Path(write(name, GERMEVAL.replace("B-PER\n", "O\n"))), label_column="3")
+        assert holds_tags(path, DataConfig(text_column=["1"], label_column="2"))
+        assert not holds_tags(path, DataConfig(text_column=["1"], label_column="ner"))
+        assert not holds_tags(
+            pathlib.Path(write(name, GERMEVAL.replace("B-PER\n", "O\n"))), DataConfig(label_column="3")
+        )
 
 
 def test_the_language_before_each_word_is_warned_of():

@@ -5,10 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from transformers import TFBertForTokenClassification
 
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.task_runs import command
+from tfbert.bert.models import TFBertForTokenClassification
 from tfbert.errors import UsageError
 from tfbert.model.load import save_pretrained
 from tfbert.tasks.tagging.tagged import TaggedTable

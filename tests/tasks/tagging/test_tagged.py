@@ -14,8 +14,8 @@ from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.data.given_kinds import given_table
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.source import holds_label_sets
-from tfbert.tasks.tagging.tagged import looks_tagged, open_sentences, read_sentences
+from tfbert.tasks.multi_label.label_columns import holds_label_sets
+from tfbert.tasks.tagging.tagged import holds_tags, open_sentences, read_sentences
 from tfbert.tasks.tagging.word_rows import warning_of_words
 
 NCBI = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ncbi_disease"
@@ -89,8 +89,8 @@ AS_MANY = {
 @pytest.mark.parametrize("name", ["a.tsv", "a.jsonl", "a.parquet"])
 def test_a_row_with_as_many_tags_as_words_is_tagged(table, name, tmp_path):
     path = written(name, table, tmp_path)
-    assert looks_tagged(path) and not holds_label_sets(path, DataConfig(train_file=str(path)))
-    assert looks_tagged(given_table("train", table))
+    assert holds_tags(path) and not holds_label_sets(path, DataConfig(train_file=str(path)))
+    assert holds_tags(given_table("train", table))
     (text, tags), found = table, read_sentences(path)
     assert found.words == [row.split() for row in table[text]]
     expected = SPOKEN["labels"] if text == "sentence" or "B-city" in str(table) else table[tags]
@@ -111,7 +111,7 @@ OF_TEXTS = {
 
 @pytest.mark.parametrize("table", OF_TEXTS.values(), ids=OF_TEXTS)
 def test_names_of_classes_are_no_tags(table, tmp_path):
-    assert not looks_tagged(written("a.jsonl", table, tmp_path))
+    assert not holds_tags(written("a.jsonl", table, tmp_path))
 
 
 def test_a_row_with_fewer_tags_is_named_and_classes_are_warned_of(tmp_path):
@@ -119,7 +119,7 @@ def test_a_row_with_fewer_tags_is_named_and_classes_are_warned_of(tmp_path):
     path = written("a.tsv", table, tmp_path)
     with pytest.raises(UsageError, match="needs one tag. Received: 2 words and 1 tags in .*, line 6"):
         read_sentences(path)
-    assert read_sentences(path, skip_bad_rows=True).tags == [row.split() for row in SPOKEN["labels"]]
+    assert read_sentences(path, DataConfig(skip_bad_rows=True)).tags == [row.split() for row in SPOKEN["labels"]]
     warning = warning_of_words(read_file(path))
     assert "labels hold a tag for each word of their texts" in warning and "--task=token_classification" in warning
 
@@ -137,7 +137,7 @@ def test_a_row_with_fewer_tags_is_named_and_classes_are_warned_of(tmp_path):
 def test_tags_of_texts_that_blanks_cut_otherwise_are_no_classes(labels, tmp_path):
     table = {"text": ["fly to Oslo!", "on Monday morning?", "Oslo, please"], "labels": labels}
     path = written("a.jsonl", table, tmp_path)
-    assert looks_tagged(path) and not holds_label_sets(path, DataConfig(train_file=str(path)))
+    assert holds_tags(path) and not holds_label_sets(path, DataConfig(train_file=str(path)))
     with pytest.raises(UsageError, match=r"needs one tag. Received: 3 words and \d tags in .*, line 1"):
         read_sentences(path)
 
@@ -210,7 +210,7 @@ def test_a_bad_sentence_is_an_error_or_skipped_and_counted(row, message, write):
     path = write("a.jsonl", json_lines(GOOD, row, GOOD))
     with pytest.raises(UsageError, match=rf"{message}.*, line 2.* Or pass --skip_bad_rows\.$"):
         read_sentences(path)
-    table = read_sentences(path, skip_bad_rows=True)
+    table = read_sentences(path, DataConfig(skip_bad_rows=True))
     assert (table.words, table.lines) == ([["a", "b"]] * 2, [1, 3])
     (note,) = table.notes
     assert note.startswith(f"{path}: 1 of 3 sentences skipped; the first: ") and "\n" not in note
@@ -219,7 +219,7 @@ def test_a_bad_sentence_is_an_error_or_skipped_and_counted(row, message, write):
 def test_a_file_of_bad_sentences_only(write):
     path = write("a.jsonl", json_lines({**GOOD, "tags": ["O"]}))
     with pytest.raises(UsageError, match="at least one sentence.* none that can be used; the first: .*line 1"):
-        read_sentences(path, skip_bad_rows=True)
+        read_sentences(path, DataConfig(skip_bad_rows=True))
 
 
 def test_a_bad_sentence_in_conll(write):
@@ -228,7 +228,7 @@ def test_a_bad_sentence_in_conll(write):
         UsageError, match=r"must have 2 columns.* Received: 1 in .*a.conll, line 3\. .*--skip_bad_rows\.$"
     ):
         read_sentences(path)
-    table = read_sentences(path, skip_bad_rows=True)
+    table = read_sentences(path, DataConfig(skip_bad_rows=True))
     assert (table.words, table.lines) == ([["a"], ["d"]], [1, 6])
     assert table.notes[0].startswith(f"{path}: 1 of 3 sentences skipped; the first: Every line with a word")
 
@@ -248,14 +248,14 @@ def test_a_bad_sentence_in_conll(write):
 )
 def test_columns_that_cannot_be_found(columns, options, message, write):
     with pytest.raises(UsageError, match=message):
-        read_sentences(write("a.jsonl", json_lines({column: ["a"] for column in columns})), **options)
+        read_sentences(write("a.jsonl", json_lines({column: ["a"] for column in columns})), DataConfig(**options))
 
 
 def test_columns_as_asked_for(write):
     path = write(
         "a.jsonl", rows_of(tokens=[["x"], ["y"]], mine=[["a"], ["b"]], ner_tags=[[1], [2]], chunks=[["B"], ["I"]])
     )
-    table = read_sentences(path, text_column=["mine"], label_column="chunks")
+    table = read_sentences(path, DataConfig(text_column=["mine"], label_column="chunks"))
     assert (table.words, table.tags) == ([["a"], ["b"]], [["B"], ["I"]])
 
 
@@ -276,16 +276,16 @@ def test_without_tags(write):
 
 def test_formats(write):
     stream = io.BytesIO(b"a\tO\n")
-    assert read_sentences(stream, format="tsv").words == [["a"]]
+    assert read_sentences(stream, DataConfig(input_format="tsv")).words == [["a"]]
     with pytest.raises(UsageError, match="Received: standard input without input_format"):
         read_sentences(io.BytesIO(b"a\tO\n"))
     with pytest.raises(UsageError, match="one word per row: .* Received: standard input with"):
-        read_sentences(io.BytesIO(b"a\tO\n"), format="csv")
+        read_sentences(io.BytesIO(b"a\tO\n"), DataConfig(input_format="csv"))
     with pytest.raises(UsageError, match=r"ends in \.conll, .*Received: .*a\.xml"):
         read_sentences(write("a.xml", "a,O\n"))
     with pytest.raises(UsageError, match=r"one word per row: .*Received: .*a\.csv with 'a', 'O'"):
         read_sentences(write("a.csv", "a,O\n"))
-    assert read_sentences(write("b.csv", "a O\n"), format="conll").tags == [["O"]]
+    assert read_sentences(write("b.csv", "a O\n"), DataConfig(input_format="conll")).tags == [["O"]]
 
 
 LIKE = {
@@ -313,7 +313,7 @@ LIKE = {
     "conll by index": ("a.txt", "Ann B-PER\n\nleft O\n", {"text_column": ["0"]}, True),
     "conll by its ending and by name": ("a.conll", "Ann\tO\n", {"label_column": "ner"}, True),
     "no conll by name": ("a.tsv", "Ann\tB-PER\n\nleft\tO\n", {"text_column": ["text"]}, False),
-    "conll by format": ("a.csv", "Ann\n", {"format": "conll"}, True),
+    "conll by format": ("a.csv", "Ann\n", {"input_format": "conll"}, True),
     "csv": ("a.csv", "text,label\na,1\n", {}, False),
     "broken": ("a.jsonl", "{\n", {}, False),
     "no parquet": ("a.parquet", "{\n", {}, False),
@@ -322,7 +322,7 @@ LIKE = {
 
 @pytest.mark.parametrize(("name", "content", "options", "expected"), LIKE.values(), ids=LIKE)
 def test_what_looks_tagged(name, content, options, expected, write):
-    assert looks_tagged(pathlib.Path(write(name, content)), **options) is expected
+    assert holds_tags(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
 
 
 @pytest.mark.parametrize("name", ["a.conll", "a.jsonl"])
@@ -345,7 +345,7 @@ def test_ncbi_disease(part, size):
     path = NCBI / f"{part}.txt"
     blocks = path.read_text().strip("\n").split("\n\n")
     table = read_sentences(path)
-    assert len(table) == size and looks_tagged(path)
+    assert len(table) == size and holds_tags(path)
     for column, found in ((0, table.words), (3, table.tags)):
         assert found == [[line.split("\t")[column] for line in block.split("\n")] for block in blocks]
     again = "".join(s.with_column(tags) for s, tags in zip(open_sentences(path).read(()), table.tags, strict=True))

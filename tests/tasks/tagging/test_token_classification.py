@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 
 from tests.support.saved_models import read_json
 from tests.support.task_runs import SENTENCES, arguments_of, command, config_of, write_tasks
+from tests.support.transformers_4 import transformers_4
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaggingConfig, TaskOptions
 from tfbert.config.training import TrainingConfig
@@ -81,8 +82,8 @@ def test_conll_out_is_the_input_with_a_column_more(trained, tagged):
 
 def test_lists_of_words_get_tags_and_entities(trained, tagged):
     directory, _ = trained
-    words = read_sentences(tagged, format="conll").words
-    tags = read_sentences(tagged, format="conll").tags
+    words = read_sentences(tagged, DataConfig(input_format="conll")).words
+    tags = read_sentences(tagged, DataConfig(input_format="conll")).tags
     source = directory / "words.jsonl"
     source.write_text("".join(json.dumps({"guid": f"s{i}", "tokens": own}) + "\n" for i, own in enumerate(words)))
     rows = read_json(predict(directory, source, "words-out.jsonl"))
@@ -146,7 +147,7 @@ def test_words_without_tags_are_not_taken_for_texts_in_silence(trained, caplog, 
 
 
 def test_transformers_loads_it_by_its_names_and_gives_the_same_tags(trained, tagged):
-    from transformers import BertTokenizerFast, TFBertForTokenClassification
+    from transformers import BertTokenizerFast
 
     directory, _ = trained
     config = json.loads((directory / "run" / "config.json").read_text())
@@ -154,10 +155,12 @@ def test_transformers_loads_it_by_its_names_and_gives_the_same_tags(trained, tag
     assert tuple(config["id2label"].values()) == NAMES
     names = set(load_file(directory / "run" / "model.safetensors"))
     assert {"classifier.weight", "classifier.bias"} <= names and not any("pooler" in name for name in names)
-    model, loading = TFBertForTokenClassification.from_pretrained(directory / "run", output_loading_info=True)
+    model, loading = transformers_4("TFBertForTokenClassification").from_pretrained(
+        directory / "run", output_loading_info=True
+    )
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
     tokenizer = BertTokenizerFast.from_pretrained(directory / "run")
-    table = read_sentences(tagged, format="conll")
+    table = read_sentences(tagged, DataConfig(input_format="conll"))
     compared = 0
     for words, tags in zip(table.words, table.tags, strict=True):
         inputs = tokenizer(words, is_split_into_words=True, return_tensors="tf")
@@ -172,7 +175,7 @@ def test_transformers_loads_it_by_its_names_and_gives_the_same_tags(trained, tag
 
 def test_logits_are_those_of_transformers(trained):
     import tensorflow as tf
-    from transformers import BertTokenizerFast, TFBertForTokenClassification
+    from transformers import BertTokenizerFast
 
     from tfbert.modes.saved_model import load_trained_model
     from tfbert.tasks.tagging.token_classification import SentenceExamples
@@ -183,7 +186,7 @@ def test_logits_are_those_of_transformers(trained):
     examples = SentenceExamples(name="x", words=[["films", "was", "é", "Good"], ["plot"]], labels=None)
     found = own.predict(own.predictor(tf.distribute.OneDeviceStrategy("CPU:0"), 4), examples)
     tokenizer = BertTokenizerFast.from_pretrained(directory / "run")
-    model = TFBertForTokenClassification.from_pretrained(directory / "run")
+    model = transformers_4("TFBertForTokenClassification").from_pretrained(directory / "run")
     expected = []
     for words in examples.words:
         inputs = tokenizer(words, is_split_into_words=True, return_tensors="tf")

@@ -12,7 +12,7 @@ from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
-from tfbert.tasks.tagging.tagged import holds_word_rows, looks_tagged, open_sentences, read_sentences
+from tfbert.tasks.tagging.tagged import holds_tags, holds_word_rows, open_sentences, read_sentences
 from tfbert.tasks.tagging.word_rows import look_like_words
 
 WORDS, TAGS = [["Ann", "left", "."], ["Oslo", "1,000"]], [["B-PER", "O", "O"], ["B-LOC", "O"]]
@@ -60,7 +60,7 @@ def written(directory, kind, table):
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_forms_of_one_table(kind, table, tmp_path):
     path = written(tmp_path, kind, table)
-    assert looks_tagged(path) and detect_task(config_of(f"--train_file={path}")).data.task == SENTENCES
+    assert holds_tags(path) and detect_task(config_of(f"--train_file={path}")).data.task == SENTENCES
     found = read_sentences(path)
     first = 2 if kind in ("csv", "tsv") else 1
     assert (found.words, found.tags, list(found.lines)) == (WORDS, TAGS, [first, first + 3])
@@ -72,20 +72,20 @@ def test_forms_of_one_table(kind, table, tmp_path):
 
 def test_columns_that_are_named(tmp_path):
     path = written(tmp_path, "csv", KAGGLE)
-    options = {"text_column": ["Word"], "label_column": "POS"}
-    assert looks_tagged(path, **options) and read_sentences(path, **options).tags == [["X"] * 3, ["X"] * 2]
+    options = DataConfig(text_column=("Word",), label_column="POS")
+    assert holds_tags(path, options) and read_sentences(path, options).tags == [["X"] * 3, ["X"] * 2]
     path = written(tmp_path, "csv", columns(["sent_id", "surface", "gold"], [1, 1, 1, 2, 2]))
-    assert not looks_tagged(path)
-    options = {"text_column": ["surface"], "label_column": "gold"}
-    assert looks_tagged(path, **options) and read_sentences(path, **options).tags == TAGS
+    assert not holds_tags(path)
+    options = DataConfig(text_column=("surface",), label_column="gold")
+    assert holds_tags(path, options) and read_sentences(path, options).tags == TAGS
     semicolons = tmp_path / "b.csv"
     semicolons.write_text(delimited(SIMPLE, ";"))
-    assert not looks_tagged(semicolons) and looks_tagged(semicolons, delimiter=";")
-    assert read_sentences(semicolons, delimiter=";").words == WORDS
+    assert not holds_tags(semicolons) and holds_tags(semicolons, DataConfig(delimiter=";"))
+    assert read_sentences(semicolons, DataConfig(delimiter=";")).words == WORDS
     with (tmp_path / "a.csv").open("wb") as file:
         file.write(delimited(SIMPLE, ",").encode())
     with (tmp_path / "a.csv").open("rb") as stream:
-        assert read_sentences(stream, format="csv").words == WORDS
+        assert read_sentences(stream, DataConfig(input_format="csv")).words == WORDS
 
 
 HEAD = "sentence_id,word,tag\n"
@@ -122,7 +122,7 @@ def test_a_bad_row_is_a_bad_sentence(content, message, write):
     with pytest.raises(UsageError, match=message + r".*--skip_bad_rows\.$") as caught:
         read_sentences(path)
     assert "\n" not in str(caught.value)
-    table = read_sentences(path, skip_bad_rows=True)
+    table = read_sentences(path, DataConfig(skip_bad_rows=True))
     assert table.words[0] == ["x"] and "sentences skipped" in table.notes[-1]
 
 
@@ -138,7 +138,7 @@ OTHERS = {
 @pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
 def test_other_tables_are_not_taken_for_words(content, write):
     path = pathlib.Path(write("a.csv", content))
-    assert not looks_tagged(path) and not holds_word_rows(path, format="auto")
+    assert not holds_tags(path) and not holds_word_rows(path, DataConfig())
     assert detect_task(config_of(f"--train_file={path}")).data.task == "auto"
 
 

@@ -113,9 +113,9 @@ def test_columns_are_found_by_name(write, header, texts, label):
 
 def test_columns_by_choice_and_by_index(write):
     path = write("a.csv", "text,b,label,stars\none,two,x,5\n")
-    table = read_file(path, text_column=("b", "text"), label_column="stars")
+    table = read_file(path, DataConfig(text_column=("b", "text"), label_column="stars"))
     assert (table.text, table.text_pair, table.labels) == (["two"], ["one"], ["5"])
-    table = read_file(write("b.csv", "5,one,two\n"), text_column=("2", "1"), label_column="0", header=False)
+    table = read_file(write("b.csv", "5,one,two\n"), DataConfig(text_column=("2", "1"), label_column="0", header=False))
     assert (table.text, table.text_pair, table.labels, list(table.lines)) == (["two"], ["one"], ["5"], [1])
 
 
@@ -254,7 +254,7 @@ def test_bad_files(write, name, content, arguments, message):
     if "rename" in arguments:
         path = path.rename(path.with_name(arguments.pop("rename")))
     with pytest.raises(UsageError, match=message) as caught:
-        read_file(path, **arguments)
+        read_file(path, DataConfig(**arguments))
     assert "\n" not in str(caught.value)
     assert "Received: " in str(caught.value)
 
@@ -516,6 +516,7 @@ def test_examples_of_a_subset_know_their_places(write):
         ({"text_column": ("text",)}, r"no columns to choose\. Received: text_column='text'"),
         ({"label_column": "label"}, r"no columns to choose"),
         ({"header": False, "text_column": ("0",), "label_column": "1"}, r"can lack a header"),
+        ({"header": False, "task": "token_classification"}, r"can lack a header"),
         ({"task": "regression"}, r"finite number\. Received: 'negative' in demo train, example 1"),
     ],
 )

@@ -19,8 +19,8 @@ _MAX_RANGE = 1 << 23
 class KeyedRandom:
     """Takes over all random functions of Keras in a model's forward passes, whichever layer calls them.
 
-    Each `SeedGenerator` has a part of the stream of its own, in the order of the layers that hold them; what no layer
-    holds, in the order in which it is used.
+    Each `SeedGenerator` has a part of the stream of its own: that of a layer's `noise_number`, or else in the order of
+    the layers that hold them, after these; what no layer holds, in the order in which it is used.
 
     Args:
         model: A built or unbuilt Keras model.
@@ -31,8 +31,12 @@ class KeyedRandom:
         self._noise = Noise()
         self._num_parts = num_parts
         # The generators are kept alive: another object could get the number of one that is gone.
-        self._known: list[Any] = [each for layer in layers_of(model) for each in generators_of(layer)]
-        self._numbers = {id(each): number for number, each in reversed(list(enumerate(self._known)))}
+        held = [(layer, each) for layer in layers_of(model) for each in generators_of(layer)]
+        numbers = {id(each): layer.noise_number for layer, each in held if hasattr(layer, "noise_number")}
+        self._known: list[Any] = [each for _, each in held]
+        self._numbers, self._next = numbers, 1 + max(numbers.values(), default=-1)
+        for _, each in held:
+            self._number_of(each)
 
     @contextlib.contextmanager
     def keyed(self, key: tf.Tensor, rows: Rows = ONE_ROW) -> Iterator[None]:
@@ -73,8 +77,9 @@ class KeyedRandom:
 
     def _number_of(self, generator: keras.random.SeedGenerator | None) -> int:
         if id(generator) not in self._numbers:
-            self._numbers[id(generator)] = len(self._known)
             self._known.append(generator)
+            self._numbers[id(generator)] = self._next
+            self._next += 1
         return self._numbers[id(generator)]
 
     def _drawn(self, name: str, function: Callable[..., tf.Tensor], given: dict[str, Any], number: int) -> tf.Tensor:
@@ -131,9 +136,7 @@ class KeyedRandom:
         return tf.cast(tf.cast(drawn, tf.int64) + tf.cast(low, tf.int64), dtype)
 
 
-def same_noise(layer: keras.layers.Layer) -> Callable[[], contextlib.AbstractContextManager[None]] | None:
-    """Makes contexts in which a layer draws again the noise that it draws now; None if its noise is not keyed now."""
+def same_noise() -> Callable[[], contextlib.AbstractContextManager[None]] | None:
+    """Makes contexts in which layers draw again the noise that they draw now; None if their noise is not keyed now."""
     drawer = active_drawer()
-    if drawer is None:
-        return None
-    return drawer.again()
+    return None if drawer is None else drawer.again()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -33,6 +34,7 @@ class FineTuner(Step, keras.Model):
         max_grad_norm: float = 0.0,
         jit_compile: bool = False,
         seed: int = 0,
+        forward: Callable[[keras.Model, Any, bool | None], Any] | None = None,
         name: str = "fine_tuner",
     ):
         refusals.check_model(model)
@@ -47,8 +49,15 @@ class FineTuner(Step, keras.Model):
             max_grad_norm=max_grad_norm,
             jit_compile=jit_compile,
             seed=seed,
+            autograph=forward is None,
         )
+        self._forward = forward
         self.built = model.built
+
+    @property
+    def _labelled(self) -> Labelled:
+        """What knows the labels: those of a model's own outputs are not those of `forward`'s."""
+        return labelled(self.model) if self._forward is None else Labelled()
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the wrapped model's own configuration."""
@@ -56,7 +65,8 @@ class FineTuner(Step, keras.Model):
         if kind.compile is not keras.Model.compile and kind.compile_from_config is keras.Model.compile_from_config:
             # Of such a model, as KerasHub's tasks are, Keras does not use it, and warns.
             model.pop("compile_config", None)
-        return {
+        forward = {"forward": keras.saving.serialize_keras_object(self._forward)} if self._forward else {}
+        return forward | {
             "model": model,
             **self._arguments(),
             "name": self.name,
@@ -65,8 +75,12 @@ class FineTuner(Step, keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> FineTuner:
         """The inverse of `get_config`."""
-        model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
-        return cls(**config | {"model": model})
+        parts = {name: config[name] for name in ("model", "forward") if name in config}
+        made = {
+            name: keras.saving.deserialize_keras_object(each, custom_objects=custom_objects)
+            for name, each in parts.items()
+        }
+        return cls(**config | made)
 
     def get_build_config(self) -> None:
         """Nothing: the wrapped model says how it is built."""
@@ -103,13 +117,13 @@ class FineTuner(Step, keras.Model):
         given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "weighted_metrics": weighted_metrics}
         refusals.check_overrides(self.model)  # Again: a method may have been assigned since.
         has_own = refusals.has_own_loss(self.model)
-        labels = labelled(self.model)
+        labels = self._labelled
         if labels.is_own_loss(loss) and not has_own and labels.own_losses():
             loss, loss_weights = labels.compiled_losses()
             given["loss"] = loss
         metrics = labels.named_metrics(metrics)
         refusals.check_compile(given | {"jit_compile": jit_compile}, self.distribute_strategy, needs_loss=not has_own)
-        names = output_names(self.model)
+        names = output_names(self.model) if self._forward is None else None
         if names and len(names) > 1:
             object.__setattr__(self, "output_names", names)  # Keras names metrics by them; not saved.
         with self.distribute_strategy.scope():
@@ -141,9 +155,11 @@ class FineTuner(Step, keras.Model):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """The wrapped model's outputs: float32 where they are floating."""
-        options = {"training": training} if private.takes_training(self.model) else {}
-        outputs = self.model(inputs, **options)
-        outputs = labelled(self.model).for_loss(outputs)
+        if self._forward is not None:
+            outputs = self._forward(self.model, inputs, training)
+        else:
+            options = {"training": training} if private.takes_training(self.model) else {}
+            outputs = self._labelled.for_loss(self.model(inputs, **options))
 
         def as_float32(output: tf.Tensor) -> tf.Tensor:
             if not keras.backend.is_float_dtype(output.dtype):
@@ -159,12 +175,12 @@ class FineTuner(Step, keras.Model):
         Its own reads a batch, which it takes a mean of over replicas.
         """
         compiled = private.compiled_metrics_of(self)
-        if self.model.built and (compiled is None or compiled.built):
+        if all(layer.built for layer in private.layers_of(self.model)) and (compiled is None or compiled.built):
             self.built = True
             return
         spec = private.spec_of(iterator) if iterator is not None else data_batch
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(spec)
-        inputs, labels = labelled(self.model).separated(inputs, labels)
+        inputs, labels = self._labelled.separated(inputs, labels)
         with self.distribute_strategy.scope():
             outputs = private.shapes_through(lambda x: self(x, training=False), inputs)
             self.built = True
@@ -216,8 +232,8 @@ class FineTuner(Step, keras.Model):
     def _unpacked(self, given: Any) -> tuple[Any, Any, Any]:
         batch.check_data(given, xla=self._xla)
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(given)
-        inputs, labels = labelled(self.model).separated(inputs, labels)
-        sample_weight = labelled(self.model).weighted(labels, sample_weight)
+        inputs, labels = self._labelled.separated(inputs, labels)
+        sample_weight = self._labelled.weighted(labels, sample_weight)
         if labels is None and not self._terms.takes_all:
             raise batch.no_labels(inputs)
         return inputs, labels, sample_weight
@@ -250,7 +266,7 @@ class FineTuner(Step, keras.Model):
 
     def _update_metrics(self, labels: Any, predictions: Any, sample_weight: Any) -> None:
         if self._has_metrics:
-            labels, predictions = labelled(self.model).counted(labels, predictions)
+            labels, predictions = self._labelled.counted(labels, predictions)
             private.compiled_metrics_of(self).update_state(labels, predictions, sample_weight)
 
     def _metric_states(self, labels: Any, predictions: Any) -> list[tuple[str, list[tf.Variable]]]:
@@ -277,7 +293,7 @@ class FineTuner(Step, keras.Model):
             num_workers = workers.num_workers_of(self.distribute_strategy)
             given = data.for_fit(given, self.model, seed=self.seed, num_workers=num_workers)
             if num_workers > 1:
-                strategy, check = self.distribute_strategy, self._check_same_start
+                strategy, check = self.distribute_strategy, self.check_same_start
                 given["callbacks"] = workers.callbacks_of(given.get("callbacks"), strategy, check)
             return super().fit(**given)
 

@@ -56,10 +56,21 @@ def resize_variable(layer: keras.layers.Layer, attribute: str, shape: list[int])
     layer._tracker.lock()
 
 
+def store_as_float16(variable: keras.Variable) -> None:
+    """Keeps a variable's values in float16. Keras has a policy only for the reverse: float32 computed in float16."""
+    variable._value = tf.Variable(tf.cast(variable.value, tf.float16), trainable=False, name=variable.name)
+    variable._dtype = "float16"
+
+
 def take_as_they_are(model: keras.Model) -> None:
     """Lets a model that only calls another get its inputs as they are, as a functional one does."""
     model._convert_input_args = False
     model._allow_non_tensor_positional_args = True
+
+
+def accept_layers(model: keras.Model) -> None:
+    """Lets a class that derives from a model's add layers to it after the model's constructor, which builds it."""
+    model._tracker.unlock()
 
 
 def loss_of(identifier: Any, labels: tf.Tensor, predictions: tf.Tensor) -> keras.losses.Loss:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tfbert.config.data import STANDARD_STREAM
 from tfbert.config.run import Config
 from tfbert.config.tasks import most_room
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import PREDICTED_ANSWERS
-from tfbert.data.open_file import OpenFile
-from tfbert.data.rows import file_format
-from tfbert.data.streams import input_source
+from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.answer_lists import Asked, check_new, open_answers
 from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
@@ -88,27 +84,16 @@ def open_question_files(config: Config) -> list[QuestionJob]:
             f"A question is answered from a context. Received: text={asked.text[0]!r:.60} alone. "
             "Pass --text=QUESTION --text_pair=CONTEXT."
         )
-    file = without_blanks(typed_texts(asked, QUESTION_COLUMNS)) if asked.text else _open_file(config)
+    if asked.text:
+        file = without_blanks(typed_texts(asked, QUESTION_COLUMNS))
+    else:
+        file = open_questions(input_source(asked.input_file), data)
     columns = question_columns(file, data.text_column)
     id_column = asked.id_column or usual_id_column([column for column in file.columns if column not in columns])
     check_id_column(id_column, file.name, file.columns)
     format = chosen_format(asked, PREDICTED_ANSWERS, default="jsonl")
     job = TextJob(file=file, texts=columns, id_column=id_column, path=output_path(asked), format=format)
     return [QuestionJob(texts=job)]
-
-
-def _open_file(config: Config) -> OpenFile:
-    asked, data = config.predict, config.data
-    format = "jsonl" if data.input_format == "squad" else data.input_format
-    if format == "auto" and asked.input_file != STANDARD_STREAM:
-        format = file_format(pathlib.Path(asked.input_file))
-    return open_questions(
-        input_source(asked.input_file),
-        format,
-        header=data.header,
-        delimiter=data.separator,
-        text_column=data.text_column,
-    )
 
 
 def room_check(model: TrainedModel) -> Callable[[str, str], None]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfbert.config.data import DataConfig
 from tfbert.config.tasks import (
     MAX_ANSWER_LENGTH,
     N_BEST_SIZE,
@@ -17,28 +18,29 @@ from tfbert.config.tasks import (
     most_room,
     window_sizes,
 )
+from tfbert.data.rows import Source
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.head import Head, span_head
-from tfbert.output.output_dir import EVAL_RESULTS
+from tfbert.output.output_dir import EVAL_RESULTS, FACTS
 from tfbert.tasks.answering.answer_breakdown import as_groups, breakdown
 from tfbert.tasks.answering.answer_files import Answers, select_answers, write_answers
 from tfbert.tasks.answering.answers import Candidates, decode
 from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
-from tfbert.tasks.answering.questions import QuestionTable, note_misaligned
-from tfbert.tasks.answering.source import question_source
+from tfbert.tasks.answering.questions import QuestionTable, note_misaligned, training_questions
+from tfbert.tasks.answering.squad import read_questions
 from tfbert.tasks.answering.squad_metrics import Scores, score_predictions, squad_metrics
 from tfbert.tasks.answering.windows import make_windows, window_labels
-from tfbert.tasks.base import ErrorAnalysis, Task
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
+from tfbert.tasks.held_out import equal, hold_out
 from tfbert.tasks.losses import SpanCrossEntropy
-from tfbert.tasks.tables import read_labelled_tables
+from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.config.data import DataConfig
     from tfbert.config.run import Config
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.tokens.tokenizer import BertTokenizer
 
 _SHOWN_CONTEXT = 400
@@ -152,11 +154,14 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
         stride, longest = window_sizes(max_seq_length, stride, self.max_query_length)
         return dataclasses.replace(self, doc_stride=stride, max_query_length=longest)
 
+    def read(self, source: Source, config: DataConfig) -> QuestionTable:
+        """The questions that an option names."""
+        return read_questions(source, config, version_2_with_negative=self.version_2_with_negative)
+
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, QuestionExamples]:
-        source = question_source(config, version_2_with_negative=self.version_2_with_negative)
-        tables = read_labelled_tables(config, source)
+        tables = read_labelled_tables(config, self.name, lambda source: self.read(source, config))
         tables = {prefix: note_misaligned(table, EVAL_RESULTS) for prefix, table in tables.items()}
         for table in tables.values():
             notes += table.notes
@@ -334,3 +339,25 @@ def _marked(context: str, right: tuple[int, int], given: tuple[int, int]) -> lis
         marks = {"answer": right[0] <= start < right[1], "wrong": given[0] <= start < given[1]}
         parts.append({"text": context[start:end], "mark": " ".join(name for name, holds in marks.items() if holds)})
     return parts + ([{"text": " …", "mark": ""}] if last < len(context) else [])
+
+
+def load_questions(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Reads questions about contexts, with their answers."""
+    own_notes: list[str] = []
+    task = QuestionAnswering.of_options(options.answering)
+    task = task.at_length(config.max_seq_length or task.default_max_seq_length, options, own_notes)
+    tables, notes = read_training_tables(config, task.name, lambda source: task.read(source, config))
+    if config.validation_split is not None:
+        train = tables["train"]
+        groups = equal(train.context(row).strip() for row in range(len(train)))
+        tables = hold_out(tables, config, own_notes, groups=groups)
+        tables["validation"] = dataclasses.replace(tables["validation"], notes=())
+    notes = (*notes, *own_notes)
+    tables = {name: note_misaligned(table, FACTS) for name, table in tables.items()}
+    misaligned = {name: list(table.misaligned_ids) for name, table in tables.items() if table.misaligned_ids}
+    keep = options.answering.keep_misaligned_answers
+    tables["train"] = training_questions(tables["train"], keep_misaligned_answers=keep)
+    sets = {name: QuestionExamples(table=table) for name, table in tables.items()}
+    notes = (*notes, *(line for table in tables.values() for line in table.notes))
+    data = data_of(task, sets, notes, config, tables["train"].columns)
+    return dataclasses.replace(data, facts={"misaligned_answers": misaligned}) if misaligned else data

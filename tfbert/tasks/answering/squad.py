@@ -10,60 +10,60 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from tfbert.config.data import DataConfig
 from tfbert.data.columns import find_columns, in_data, named_by_user
 from tfbert.data.given_table import GivenTable
 from tfbert.data.lines import source_name
 from tfbert.data.open_file import OpenFile, Row
-from tfbert.data.rows import file_format, open_rows
+from tfbert.data.rows import Source, open_rows, source_format
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.question_rows import blank_error, question_table
 from tfbert.tasks.answering.questions import Place, QuestionTable
 from tfbert.tasks.answering.squad_json import QUESTION_COLUMNS, NestedQuestions, open_question_json
 
+_BY_NAME = DataConfig()
+
 
 def read_questions(
-    source: str | pathlib.Path | BinaryIO | GivenTable,
+    source: Source,
+    config: DataConfig = _BY_NAME,
     *,
-    format: str = "auto",
-    text_column: Sequence[str] = (),
-    label_column: str = "",
     require_answers: bool = True,
     version_2_with_negative: bool = False,
-    skip_bad_rows: bool = False,
 ) -> QuestionTable:
     """Reads a file of questions with their answers. No question is dropped because of where its answers are.
 
     Args:
-        source: A path, also of a .gz file; an open binary stream such as standard input, which holds JSON; or a table
-            in memory.
-        format: `jsonl` for JSON of either kind, or `parquet`; `auto`: by the ending.
-        text_column: The columns of questions and contexts in a table; empty: `question` and `context`.
-        label_column: The column of answers in a table; empty: `answers`.
+        source: As for `open_rows`: JSON of any kind, Parquet, or a table in memory.
+        config: Says its format and columns, and whether questions that cannot be used are left out. Columns of a table:
+            those of questions and contexts, empty for `question` and `context`, and of answers, empty for `answers`.
         require_answers: As for `question_table`.
         version_2_with_negative: As for `question_table`.
-        skip_bad_rows: As for `question_table`.
 
     Raises:
         UsageError: for a file that cannot be read, or a bad question.
     """
-    source = pathlib.Path(source) if isinstance(source, str) else source
-    format = _format(source, format)
+    if not config.header or config.delimiter:
+        raise UsageError(
+            "Questions with answers come as JSON or .parquet, which have no delimiter and no header. "
+            f"Received: header={config.header}, delimiter={config.delimiter!r}. Drop --noheader and --delimiter."
+        )
+    format = _format(source, config)
     if format not in ("jsonl", "parquet"):
         raise UsageError(
             "Questions with answers come as JSON (SQuAD's own, or one question per line) or .parquet. "
             f"Received: {source_name(source)!r} as {format}. Convert it."
         )
-    file = _open(source, format)
+    file = open_rows(source, format, open_json=open_question_json)
     if isinstance(file, NestedQuestions):
-        _refuse_columns(file, text_column, label_column)
+        _refuse_columns(file, config)
         rows, place_names, columns = file.rows, file.place_names, {}
     else:
         file = file.without_rejected()
-        answers = "".join(in_data([label_column], file.columns)) or "answers"
-        columns = {"text_column": question_columns(file, text_column), "label_column": (answers,)}
+        answers = "".join(in_data([config.label_column], file.columns)) or "answers"
+        columns = {"text_column": question_columns(file, config.text_column), "label_column": (answers,)}
         rows, place_names = _table_rows(file, format, *columns["text_column"], answers), (file.unit,)
     table = question_table(
         file.name,
@@ -71,29 +71,19 @@ def read_questions(
         place_names=place_names,
         require_answers=require_answers,
         version_2_with_negative=version_2_with_negative,
-        skip_bad_rows=skip_bad_rows,
+        skip_bad_rows=config.skip_bad_rows,
     )
     return dataclasses.replace(table, columns=columns)
 
 
-def open_questions(
-    source: pathlib.Path | BinaryIO,
-    format: str = "auto",
-    *,
-    header: bool = True,
-    delimiter: str = "",
-    text_column: Sequence[str] = (),
-) -> OpenFile:
+def open_questions(source: Source, config: DataConfig = _BY_NAME) -> OpenFile:
     """Opens questions to be answered, as rows of a table: read row by row, nested JSON article by article.
 
     A row whose question or context holds only spaces counts as one that cannot be read.
 
     Args:
         source: As for `read_questions`.
-        format: As `rows.file_format` returns it; `jsonl` for JSON of either kind; `auto`: by the ending.
-        header: Whether a .tsv or .csv file starts with its columns' names.
-        delimiter: What separates the columns of a .tsv or .csv file; empty: a tab or a comma.
-        text_column: The columns of questions and contexts; empty: `question` and `context`.
+        config: As for `read_questions`.
 
     Returns:
         The file. Nested JSON has the columns `id`, `title`, `question` and `context`; answers are left out.
@@ -101,11 +91,12 @@ def open_questions(
     Raises:
         UsageError: for a file that cannot be read or lacks one of the columns.
     """
-    file = _open(source, _format(source, format), header=header, delimiter=delimiter)
+    options = {"header": config.header, "delimiter": config.separator, "open_json": open_question_json}
+    file = open_rows(source, _format(source, config), **options)
     if isinstance(file, NestedQuestions):
-        _refuse_columns(file, text_column, "")
+        _refuse_columns(file, dataclasses.replace(config, label_column=""))
         file = file.as_table()
-    return without_blanks(file, text_column)
+    return without_blanks(file, config.text_column)
 
 
 def without_blanks(opened: OpenFile, text_column: Sequence[str] = ()) -> OpenFile:
@@ -166,18 +157,14 @@ def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[s
     return question, context
 
 
-def holds_questions(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
-    """Whether a file can be for no other task, by its format or what it holds."""
-    if isinstance(path, GivenTable):
-        return looks_like_squad(path)
-    return config.input_format == "squad" or (config.input_format == "auto" and looks_like_squad(path))
-
-
-def looks_like_squad(path: pathlib.Path | GivenTable) -> bool:
-    """Whether a file holds questions with contexts and answers; False for one that cannot be read."""
+def holds_questions(source: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME) -> bool:
+    """Whether a file can be for no other task, by its format, or the questions, contexts and answers in it. False for
+    one that cannot be read."""
+    if not isinstance(source, GivenTable) and config.input_format != "auto":
+        return config.input_format == "squad"
     try:
-        format = file_format(path)
-        file = _open(path, format) if format in ("jsonl", "parquet") else None
+        format = _format(source, config)
+        file = open_rows(source, format, open_json=open_question_json) if format in ("jsonl", "parquet") else None
     except UsageError:
         return False
     if isinstance(file, NestedQuestions):
@@ -187,15 +174,8 @@ def looks_like_squad(path: pathlib.Path | GivenTable) -> bool:
     return not file.kinds or {"text", "answer_start"} <= {*file.kinds["answers"].split(",")}
 
 
-def _format(source: pathlib.Path | BinaryIO | GivenTable, asked: str) -> str:
-    if isinstance(source, GivenTable):
-        return file_format(source)
-    if asked != "auto":
-        return asked
-    return file_format(source) if isinstance(source, pathlib.Path) else "jsonl"
-
-
-def _refuse_columns(file: NestedQuestions, text_column: Sequence[str], label_column: str) -> None:
+def _refuse_columns(file: NestedQuestions, config: DataConfig) -> None:
+    text_column, label_column = config.text_column, config.label_column
     if named_by_user(*text_column, label_column):
         raise UsageError(
             "JSON with questions grouped by their contexts has no columns to choose. Received: "
@@ -203,12 +183,9 @@ def _refuse_columns(file: NestedQuestions, text_column: Sequence[str], label_col
         )
 
 
-def _open(
-    source: pathlib.Path | BinaryIO | GivenTable, format: str, *, header: bool = True, delimiter: str = ""
-) -> OpenFile | NestedQuestions:
-    if format == "jsonl" and header and not delimiter:  # `open_rows` refuses JSON with --noheader or --delimiter.
-        return open_question_json(source, source_name(source))
-    return open_rows(source, format, header=header, delimiter=delimiter)
+def _format(source: Source, config: DataConfig) -> str:
+    format = source_format(source, config)
+    return "jsonl" if format == "squad" else format
 
 
 def _table_rows(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,8 @@ from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import UNLABELLED, are_of_texts, named_by_user
 from tfbert.data.given_table import GivenTable
 from tfbert.data.json_rows import Articles, Lists, open_json
-from tfbert.data.lines import source_name
 from tfbert.data.open_file import OpenFile, Unlabelled
-from tfbert.data.rows import file_format, open_rows
+from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.choosing.answer_keys import find_indexes
 from tfbert.tasks.choosing.columns import Columns, find_columns, no_choices
@@ -49,22 +49,20 @@ class OpenQuestions:
         rows: The place of each question, and the question, or why it cannot be read.
         place_names: What the numbers of a place count.
         has_labels: Whether the file says which choices are right.
-        columns: Of a table.
-        is_data_set: Whether it is a data set.
-        read: Those that are read, by the options that name them; empty where nobody can choose them.
+        file: The table that they come from; None for lists of questions.
+        read: The columns that are read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
     rows: Iterator[AskedRow]
     place_names: tuple[str, ...]
     has_labels: bool = True
-    columns: tuple[str, ...] = ()
-    is_data_set: bool = False
+    file: OpenFile | None = None
     read: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 def open_questions(
-    source: str | pathlib.Path | BinaryIO | GivenTable,
+    source: Source,
     config: DataConfig,
     *,
     choice_columns: Sequence[str] = (),
@@ -74,7 +72,7 @@ def open_questions(
     """Opens a file of questions.
 
     Args:
-        source: A path, also of a .gz file; an open binary stream such as standard input; or a table in memory.
+        source: As for `open_rows`.
         config: Says the format, and which columns hold what.
         choice_columns: The columns of choices; empty: found by name.
         id_column: Takes the columns of a table that are nothing else; returns the one that names its questions, empty
@@ -84,17 +82,9 @@ def open_questions(
     Raises:
         UsageError: for a file that cannot be read, or that holds no questions with choices.
     """
-    if isinstance(source, GivenTable):
-        return opened_table(source, config, choice_columns=choice_columns, id_column=id_column, checks=checks)
-    source = pathlib.Path(source) if isinstance(source, str) else source
-    name, format = source_name(source), config.input_format
-    if format == "auto":
-        format = file_format(source) if isinstance(source, pathlib.Path) else "jsonl"
     has_columns = named_by_user(*config.text_column, *choice_columns, config.label_column)
-    if format == "jsonl" and config.header and not config.delimiter:
-        opened = open_json(source, name, takes_lists=True)
-    else:
-        opened = open_rows(source, format, header=config.header, delimiter=config.separator)
+    opened = open_source(source, config, functools.partial(open_json, takes_lists=True))
+    name = opened.name
     if isinstance(opened, Articles):
         raise UsageError(
             "Multiple choice needs questions with their choices. "
@@ -106,39 +96,13 @@ def open_questions(
         read = dream_rows(checks)
         rows = _rows(enumerate(opened.entries, 1), read, name, "dialogue", levels=2)
         return OpenQuestions(name=name, rows=rows, place_names=("dialogue", "question"))
-    return opened_table(opened, config, choice_columns=choice_columns, id_column=id_column, checks=checks)
-
-
-def opened_table(
-    file: OpenFile,
-    config: DataConfig,
-    *,
-    choice_columns: Sequence[str] = (),
-    id_column: IdColumn | None = None,
-    checks: Checks = CHECKS,
-) -> OpenQuestions:
-    """Rows as questions; arguments as for `open_questions`.
-
-    Raises:
-        UsageError: for columns that are not there, or of which none, or several, could be meant.
-    """
-    file = file.without_rejected() if checks.labelled else file
-    name, columns_of = file.name, {*file.columns}
-    is_plain = not named_by_user(*config.text_column, *choice_columns, config.label_column)
-    if is_plain and {*RACE[:3]} <= columns_of:
+    file: OpenFile = opened.without_rejected() if checks.labelled else opened
+    if not has_columns and {*RACE[:3]} <= {*file.columns}:
         rows = _rows(_as_dicts(file, [*RACE, "id"]), race_rows(checks), name, file.unit, levels=2)
-        has_labels = RACE[3] in columns_of
-        names = (file.unit, "question")
-        return OpenQuestions(
-            name=name,
-            rows=rows,
-            place_names=names,
-            has_labels=has_labels,
-            columns=(*file.columns,),
-            is_data_set=bool(file.kinds),
-        )
-    if is_plain and {*COPA} <= columns_of:
-        label = "label" * ("label" in columns_of)
+        has_labels, names = RACE[3] in file.columns, (file.unit, "question")
+        return OpenQuestions(name=name, rows=rows, place_names=names, has_labels=has_labels, file=file)
+    if not has_columns and {*COPA} <= {*file.columns}:
+        label = "label" if "label" in file.columns else ""
         columns, named = Columns(context="premise", question="question", choices=COPA[1:3], label=label), {}
         read: Read = copa_rows(checks)
     else:
@@ -158,15 +122,8 @@ def opened_table(
         if not isinstance(first, UsageError) and not isinstance(first.get(columns.question), Mapping):
             raise no_choices(name, file.columns)
     rows = _rows(found, read, name, file.unit, levels=1, named_by=named_by)
-    return OpenQuestions(
-        name=name,
-        rows=rows,
-        place_names=(file.unit,),
-        has_labels=bool(columns.label),
-        columns=(*file.columns,),
-        is_data_set=bool(file.kinds),
-        read=named,
-    )
+    names, has_labels = (file.unit,), bool(columns.label)
+    return OpenQuestions(name=name, rows=rows, place_names=names, has_labels=has_labels, file=file, read=named)
 
 
 def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool = False) -> ChoiceExamples:
@@ -179,7 +136,8 @@ def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool = False) -> Cho
     Raises:
         UsageError: for a bad question, one without a label, or no question at all.
     """
-    bad_rows, name = BadRows(skip_bad_rows, is_data_set=opened.is_data_set), opened.name
+    name, is_data_set = opened.name, opened.file is not None and bool(opened.file.kinds)
+    bad_rows = BadRows(skip_bad_rows, is_data_set=is_data_set)
 
     def at(place: Place) -> str:
         return ", ".join([name, place_text(opened.place_names, place)])
@@ -214,7 +172,7 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
         return False
     try:
         opened = open_questions(path, config)
-        if opened.is_data_set:
+        if opened.file is not None and opened.file.kinds:
             return opened.has_labels
         firsts = [asked for _, asked in itertools.islice(opened.rows, _LOOKED_AT)]
     except UsageError:
@@ -224,7 +182,7 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
         return True
     # Where all are, reading them as questions says what is wrong, unless the columns are also those of texts.
     are_bad = bool(firsts) and all(isinstance(one, UsageError) for one in firsts)
-    return are_bad and bool(opened.columns) and opened.has_labels and not are_of_texts(opened.columns)
+    return are_bad and opened.file is not None and opened.has_labels and not are_of_texts(opened.file.columns)
 
 
 def _rows(

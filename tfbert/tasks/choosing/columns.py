@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Sequence
 
-from tfbert.data.columns import RENAME, in_data
+from tfbert.data.columns import Finder, check_different
 from tfbert.errors import UsageError
 
 CONTEXT_NAMES = ("context", "article", "passage", "premise", "paragraph", "dialogue", "story", "ctx", "sent1", "para")
@@ -75,55 +75,34 @@ def find_columns(
     Raises:
         UsageError: for a column that is not there, or if none, or several, could be meant.
     """
-    has = f"Received: {name} with columns {_listed(columns)}."
-    text_column, choice_columns = in_data(text_column, columns), in_data(choice_columns, columns)
-    label_column = "".join(in_data([label_column], columns))
-    asked = {"text_column": text_column, "choice_columns": choice_columns, "label_column": filter(None, [label_column])}
-    for flag, names in asked.items():
-        for column in names:
-            if column not in columns:
-                raise UsageError(f"{flag}={column!r} is not in the data. {has} Pass --{flag} with columns of the data.")
-            if columns.count(column) > 1:
-                raise UsageError(f"{flag}={column!r} is in the data twice. {has} {RENAME}.")
-    taken = {*text_column, *choice_columns, label_column}
-    usual: dict[str, list[str]] = {}
-    for column in columns:
-        if column not in taken:
-            usual.setdefault(column.strip().lower(), []).append(column)
-
-    def one_of(what: str, names: Sequence[str]) -> str:
-        found = [column for known in names for column in usual.get(known, ())]
-        if len(found) > 1:
-            way_out = RENAME if len(set(found)) < len(found) else _HINT
-            raise UsageError(f"{' and '.join(map(repr, found))} both look like the {what}. {has} {way_out}.")
-        return found[0] if found else ""
-
-    if text_column:
-        context, question = text_column if len(text_column) == 2 else ("", text_column[0])
-    else:
-        context, question = one_of("context", CONTEXT_NAMES), one_of("question", QUESTION_NAMES)
-    choices = tuple(choice_columns) or tuple(filter(None, [one_of("choices", LIST_NAMES)])) or _numbered(usual)
-    label = label_column
-    for names in LABEL_NAMES if find_label and not label else ():
-        label = label or one_of("label", [known for known in names if not {*usual.get(known, ())} & {*choices}])
-    if not choices and (label or not find_label) and "answers" in usual:
-        choices = tuple(usual["answers"])
+    asked = {"text_column": text_column, "choice_columns": choice_columns, "label_column": [label_column]}
+    given = Finder(name, columns, todo=_HINT, **asked)
+    texts = given.asked["text_column"]
+    context, question = texts if len(texts) == 2 else ("", *texts) if texts else ("", "")
+    if not texts:
+        context = given.one_of("context", "text_column", [CONTEXT_NAMES])
+        question = given.one_of("question", "text_column", [QUESTION_NAMES])
+    choices = given.asked["choice_columns"]
+    if not choices and (name_of_list := given.one_of("choices", "choice_columns", [LIST_NAMES])):
+        choices = (name_of_list,)
+    choices = choices or _numbered(given.usual)
+    label = "".join(given.asked["label_column"])
+    if find_label and not label:
+        label = given.one_of("label", "label_column", LABEL_NAMES, choices)
+    if not choices and (label or not find_label):
+        choices = tuple(given.usual.get("answers", ()))
     if not context and not question:
-        raise UsageError(f"No column looks like a context or a question. {has} {_HINT}.")
+        raise given.none("a context or a question", "text_column")
     if not choices and not question:
-        raise no_choices(name, columns)
+        raise given.none("the choices", "choice_columns")
     found = Columns(context=context, question=question, choices=choices, label=label)
-    if len(set(found.all)) != len(found.all):
-        raise UsageError(
-            f"Contexts, questions, choices and labels must be different columns. Received: {', '.join(found.all)}. "
-            "Pass different ones."
-        )
+    check_different(*found.all)
     return found
 
 
 def no_choices(name: str, columns: Sequence[str]) -> UsageError:
     """The error for a table in which nothing looks like choices."""
-    return UsageError(f"No column looks like the choices. Received: {name} with columns {_listed(columns)}. {_HINT}.")
+    return Finder(name, columns, todo=_HINT).none("the choices", "choice_columns")
 
 
 def _numbered(usual: dict[str, list[str]]) -> tuple[str, ...]:
@@ -141,8 +120,3 @@ def _numbered(usual: dict[str, list[str]]) -> tuple[str, ...]:
         if len(found) >= 2 and set(numbers) == set(found) and len(found) > len(best):
             best = tuple(found[number] for number in numbers)
     return best
-
-
-def _listed(columns: Sequence[str]) -> str:
-    shown = [f"{column[:37]}..." if len(column) > 40 else column for column in columns[:20]]
-    return ", ".join(map(repr, shown)) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")

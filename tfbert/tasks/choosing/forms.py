@@ -11,13 +11,11 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfbert.data.files import check_text
+from tfbert.data.files import check_text, literal
 from tfbert.data.given_table import plain
 from tfbert.data.labels import HELD_BACK, NAMES_OR_MISSING, is_missing
 from tfbert.errors import UsageError
@@ -216,8 +214,8 @@ def label_of(value: Any, where: str) -> int | str | None:
 
 def _choices(value: Any, where: str) -> tuple[list[Any], list[str]]:
     """The choices of a question, and the names that labels call them by; no names where the data gives none."""
-    if isinstance(value, str):
-        value = _parsed(value)
+    if isinstance(value, str) and isinstance(found := literal(value), list | dict):
+        value = found
     if isinstance(value, Mapping) and {"text", "label"} <= value.keys():
         texts, names = value["text"], value["label"]
     elif isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
@@ -231,18 +229,6 @@ def _choices(value: Any, where: str) -> tuple[list[Any], list[str]]:
             f"Received: {value!r:.80} in {where}. {_REPAIR}"
         )
     return list(texts), [str(name) for name in names]
-
-
-def _parsed(text: str) -> Any:
-    """A list in a cell of a table, as JSON or Python writes it; the text itself if it is none."""
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            found = parse(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        if isinstance(found, list | dict):
-            return found
-    return text
 
 
 def _without_missing(values: Sequence[Any], where: str) -> list[Any]:

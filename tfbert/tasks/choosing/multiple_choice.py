@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfbert.config.data import DataConfig
+from tfbert.config.tasks import TaskOptions
+from tfbert.data.rows import Source
 from tfbert.model.head import Head, choice_head
 from tfbert.output.progress import evaluating
-from tfbert.tasks.base import ErrorAnalysis, Task
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
+from tfbert.tasks.choosing.choice_files import open_questions, read_questions
 from tfbert.tasks.choosing.encoded import EncodedChoices, encode_choices
 from tfbert.tasks.choosing.metrics import Choices, breakdown, choice_metrics
 from tfbert.tasks.choosing.questions import ChoiceExamples
-from tfbert.tasks.choosing.source import choice_source
+from tfbert.tasks.held_out import equal, hold_out
 from tfbert.tasks.losses import SmoothedCrossEntropy
-from tfbert.tasks.tables import read_labelled_tables
+from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.config.data import DataConfig
     from tfbert.config.tasks import ChoosingConfig, TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -65,11 +68,16 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
     def kind(self) -> str:
         return "multiple choice"
 
+    def read(self, source: Source, config: DataConfig) -> ChoiceExamples:
+        """The questions that an option names."""
+        opened = open_questions(source, config, choice_columns=self.options.choice_columns)
+        return read_questions(opened, skip_bad_rows=config.skip_bad_rows)
+
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, ChoiceExamples]:
         columns = self.options.choice_columns
-        tables = read_labelled_tables(config, choice_source(config, self.options), columns)
+        tables = read_labelled_tables(config, self.name, lambda source: self.read(source, config), columns)
         for table in tables.values():
             notes += table.notes
         return tables
@@ -192,3 +200,27 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
             "    logits = model(**{name: part[None] for name, part in inputs.items()}).logits[0]",
             "choices[logits.argmax()], logits.softmax(-1)",
         ]
+
+
+def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Reads questions with their choices."""
+    own_notes: list[str] = []
+    task = MultipleChoice(options.choosing)
+    sets, notes = read_training_tables(config, task.name, lambda source: task.read(source, config))
+    if config.validation_split is not None:
+        # Questions about one context stay together; without contexts, equal questions.
+        train = sets["train"]
+        groups = equal(one.context.strip() or f"\0{one.question.strip()}" for one in train.asked)
+        sets = hold_out(sets, config, own_notes, groups=groups)
+        sets["validation"] = dataclasses.replace(sets["validation"], notes=())
+    counts = [sets["train"].counts.min(), sets["train"].counts.max()]
+    own_notes += [line for part in sets.values() for line in part.notes]
+    if counts[0] != counts[1]:
+        total, slots = int(sets["train"].counts.sum()), int(counts[1]) * len(sets["train"])
+        packed = "" if config.batching == "packed" else "; --batching=packed computes no missing ones"
+        own_notes.append(
+            f"questions have {counts[0]} to {counts[1]} choices: {1 - total / slots:.0%} of all places for them are "
+            f"empty{packed}"
+        )
+    notes = (*notes, *own_notes)
+    return data_of(task, sets, notes, config, sets["train"].columns)

@@ -95,9 +95,10 @@ def filled(
 
 def decode(tokens: Sequence[str]) -> str:
     """Tokens as text, exactly as Hugging Face's tokenizer of a model that `save_pretrained` wrote decodes them."""
-    from transformers import PreTrainedTokenizerBase
-
-    return PreTrainedTokenizerBase.clean_up_tokenization(_decoder().decode(list(tokens)))
+    text = _decoder().decode(list(tokens))
+    for end in (".", "?", "!", ",", "' ", "n't", "'m", "'s", "'ve", "'re"):
+        text = text.replace(f" {end}", end.rstrip())
+    return text
 
 
 @functools.cache

@@ -13,24 +13,27 @@ import numpy as np
 from tfbert.batches.inputs import INPUTS
 from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
 from tfbert.config.commands import PRETRAIN
+from tfbert.config.data import DataConfig
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
+from tfbert.config.tasks import TaskOptions
 from tfbert.corpus.masking import Masking, most_predictions
 from tfbert.corpus.records import Records, open_records
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
 from tfbert.output.progress import evaluating
-from tfbert.tasks.base import ErrorAnalysis, Task
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.masked.masked_words import LABELS, MaskedPredictions, MaskedRows, candidates, scored
+from tfbert.tasks.sets import subset
 
 if TYPE_CHECKING:
     import tensorflow as tf
-    from transformers import BertConfig
 
     from tfbert.config.data import DataConfig
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -223,3 +226,22 @@ class EncodedRecords(MaskedRecords):
     """
 
     vocab: Sequence[str]
+
+
+_SAMPLED_RECORDS = 2048
+"""The most training records that are evaluated, beside the validation records; never more than of those."""
+
+
+def load_records(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Opens records of a corpus. With validation records, a sample of the training records is evaluated as well."""
+    own, notes, sets = options.pretraining, [], {}
+    skips = {"skip_bad_records": own.skip_bad_records, "notes": notes}
+    train = subset(open_records(own.train_records, "train_records", **skips), config.max_train_examples, notes)
+    if own.validation_records:
+        sets["validation"] = open_records(own.validation_records, "validation_records", **skips)
+        sample = subset(train, min(len(sets["validation"]), _SAMPLED_RECORDS), [])
+        sets["validation_training"] = dataclasses.replace(sample, name=f"a sample of {train.name}")
+    if own.next_sentence and not train.has_pairs:
+        notes.append(f"{train.name}: no pairs, so no next-sentence prediction: only masked words are predicted")
+    task = Pretraining(next_sentence=own.next_sentence and train.has_pairs, options=own, seed=options.seed)
+    return TaskData(task=task, train=train, validation=sets, test=None, notes=tuple(notes))

@@ -6,14 +6,13 @@ of ids, or of a 0 or 1 for each label; a text in which a character separates nam
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tfbert.data.files import literal
 from tfbert.data.given_table import plain
 from tfbert.data.labels import NAMES_OR_MISSING, canonical, is_missing
 from tfbert.data.lines import not_utf8, not_utf8_error
@@ -77,7 +76,7 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
     if isinstance(value, list):
         return value
     if _is_none(value):
-        raise UsageError(
+        raise Unlabelled(
             "Every row needs its labels, if only an empty list or text. "
             f"Received: none for {column!r} in {where}. Write [] or '' where a text has no label, or drop the row."
         )
@@ -91,41 +90,22 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
         raise not_utf8_error(byte, where)
     if "\0" in text:
         raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
-    if text[:1] == "[" and text[-1:] == "]":
-        return _literal(text, column, where)
-    found = _set_or_tuple(text)
-    return text if found is None else found
+    if text == "set()":
+        return []
+    is_bracketed = text[:1] == "[" and text[-1:] == "]"
+    found = literal(text) if is_bracketed or text[:1] in ("{", "(") else None
+    if is_bracketed and not isinstance(found, list):
+        raise UsageError(
+            "A text in brackets must be a list that JSON or Python reads. "
+            f'Received: {column}={text!r:.60} in {where}. Write it as ["a", "b"] or as a|b.'
+        )
+    if isinstance(found, set):
+        return sorted(found, key=str)
+    return list(found) if isinstance(found, list | tuple) else text
 
 
 def _is_none(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _literal(text: str, column: str, where: str) -> list:
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            value = parse(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        if isinstance(value, list):
-            return value
-    raise UsageError(
-        "A text in brackets must be a list that JSON or Python reads. "
-        f'Received: {column}={text!r:.60} in {where}. Write it as ["a", "b"] or as a|b.'
-    )
-
-
-def _set_or_tuple(text: str) -> list | None:
-    """What Python writes for a set or a tuple, as a list; None for any other text."""
-    if text == "set()":
-        return []
-    if not text.startswith(("{", "(")):
-        return None
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return None
-    return sorted(value, key=str) if isinstance(value, set) else list(value) if isinstance(value, tuple) else None
 
 
 class LabelReader:
@@ -238,7 +218,7 @@ class LabelReader:
 
 def missing_error(label: str, where: str) -> UsageError:
     """The error for what stands for a missing label."""
-    return UsageError(
+    return Unlabelled(
         "It must be clear whether a row has labels. "
         f"Received: {label!r}, which stands for a missing value, in {where}. Leave the column empty where a "
         "text has no label, drop the row, or name this label with --label_names."

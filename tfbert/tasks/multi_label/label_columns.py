@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from tfbert.config.data import DataConfig
 from tfbert.data.columns import RENAME, UNLABELLED, WORDS_NAMES, find_columns, in_data
+from tfbert.data.given_table import GivenTable
 from tfbert.data.open_file import LISTS, VALUES, OpenFile
+from tfbert.data.rows import open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags
 from tfbert.tasks.multi_label.label_cells import holds_lists, is_indicator
@@ -16,6 +20,10 @@ from tfbert.tasks.prediction_texts import usual_id_column
 
 WORDS = {name for names in WORDS_NAMES for name in names}
 """Usual names of lists of words, which are nobody's labels unless the user says so."""
+
+
+_LOOKED_AT = 20
+"""Rows by which a table is recognised."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,30 +42,24 @@ class Columns:
     has_one_each: bool | None
 
 
-def find_label_columns(
-    name: str,
-    columns: Sequence[str],
-    *,
-    text_column: Sequence[str] = (),
-    label_column: str = "",
-    known: Sequence[str] = (),
-    hint: str = "",
-) -> Columns:
-    """Decides which columns hold the texts and the labels.
+def label_columns(file: OpenFile, text_column: Sequence[str], label_column: str, known: Sequence[str] = ()) -> Columns:
+    """Decides which columns hold the texts and the labels. In a data set, the only text, and the only list or truth
+    values alone beside texts, are meant whatever they are called.
 
     Args:
-        name: What messages call the data.
-        columns: All columns there are.
+        file: Just opened.
         text_column: As the user named it. Empty: found by name.
         label_column: As the user named it: a column, or several separated by commas. Empty: the labels that are known,
             where they are columns, or else a column with a usual name, or else whatever columns hold 0 and 1.
         known: The labels, where they are known.
-        hint: What else the user can try, for error messages.
 
     Raises:
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
+    columns = file.of_kinds(*VALUES, *LISTS)
     label_column = "".join(in_data([label_column], columns))
+    if file.kinds:
+        text_column, label_column = _by_kinds(file, columns, in_data(text_column, columns), label_column)
     asked = named_columns(label_column, columns)
     known = known if known and all(columns.count(label) == 1 for label in known) else ()
     if len(asked) > 1 or (known and not asked):
@@ -65,67 +67,54 @@ def find_label_columns(
         for column in labels:
             if columns.count(column) != 1 or labels.count(column) != 1:
                 problem = "is there twice" if column in columns else "is not in the data"
-                way_out = RENAME if columns.count(column) > 1 else f"Pass --label_column with the right ones{hint}"
+                way_out = RENAME if columns.count(column) > 1 else f"Pass --label_column with the right ones{file.hint}"
                 way_out += "" if {*labels} & {*columns} else UNLABELLED
                 raise UsageError(
                     f"Each label has a column of its own. Received: label_column={label_column!r}, of which {column!r} "
-                    f"{problem}, for {name} with columns {', '.join(map(repr, columns[:20]))}. {way_out}."
+                    f"{problem}, for {file.name} with columns {', '.join(map(repr, columns[:20]))}. {way_out}."
                 )
         others = [column for column in columns if column not in labels]
-        texts, _ = find_columns(name, others, text_column=text_column, find_label=False, hint=hint)
+        texts, _ = find_columns(file.name, others, text_column=text_column, find_label=False, hint=file.hint)
         return Columns(texts=texts, labels=labels, has_one_each=True)
     texts, label = find_columns(
-        name, columns, text_column=text_column, label_column=label_column, require_label=False, hint=hint
+        file.name, columns, text_column=text_column, label_column=label_column, require_label=False, hint=file.hint
     )
     if label:
         return Columns(texts=texts, labels=(label,), has_one_each=False)
     rest = [column for column in columns if column not in texts and column.strip()]  # Without a name, it is no label.
     if twice := next((column for column in rest if rest.count(column) > 1), None):
         raise UsageError(
-            f"Each label has a column of its own. Received: {name}, where {twice!r} is there twice. "
+            f"Each label has a column of its own. Received: {file.name}, where {twice!r} is there twice. "
             "Rename one, or pass --label_column with the right ones."
         )
     ids = usual_id_column(rest)
     labels = tuple(column for column in rest if column != ids)
     if not labels:
         raise UsageError(
-            f"No column looks like the labels. Received: {name} with columns {', '.join(map(repr, columns[:20]))}. "
-            f"Pass --label_column{hint}{UNLABELLED}."
+            "No column looks like the labels. "
+            f"Received: {file.name} with columns {', '.join(map(repr, columns[:20]))}. "
+            f"Pass --label_column{file.hint}{UNLABELLED}."
         )
-    return Columns(texts=texts, labels=labels, has_one_each=None)
-
-
-def label_columns(file: OpenFile, text_column: Sequence[str], label_column: str, known: Sequence[str] = ()) -> Columns:
-    """The columns of a table, as `find_label_columns` finds them. In a data set, the only text, and the only list or
-    truth values alone beside texts, are meant whatever they are called.
-
-    Raises:
-        UsageError: as `find_label_columns`; and for a data set that does not say which of its columns are labels.
-    """
-    if not file.kinds:
-        options = {"text_column": text_column, "label_column": label_column, "known": known, "hint": file.hint}
-        return find_label_columns(file.name, file.columns, **options)
-    columns, texts, lists, truths = (
-        file.of_kinds(*kinds) for kinds in ((*VALUES, *LISTS), ("text",), LISTS, ("truth",))
-    )
-    text_column, label_column = in_data(text_column, columns), "".join(in_data([label_column], columns))
-    if not label_column and len(lists) == 1:
-        (label_column,) = lists
-    elif not label_column and len(truths) > 1 and {*truths, *texts} == {*columns}:
-        label_column = ",".join(truths)
-    asked = named_columns(label_column, columns)
-    texts = [column for column in texts if column not in asked]
-    text_column = text_column or (texts if len(texts) == 1 else ())
-    found = find_label_columns(
-        file.name, columns, text_column=text_column, label_column=label_column, known=known, hint=file.hint
-    )
-    if found.has_one_each is None:
+    if file.kinds:
         raise UsageError(
             "Labels are a list, or a feature of 0 and 1 for each. "
             f"Received: {file.name} with features {', '.join(map(repr, columns[:20]))}. "
             "Pass --label_column with one feature, or several separated by commas."
         )
-    return found
+    return Columns(texts=texts, labels=labels, has_one_each=None)
+
+
+def _by_kinds(
+    file: OpenFile, columns: Sequence[str], text_column: Sequence[str], label_column: str
+) -> tuple[Sequence[str], str]:
+    """What a data set's user means, who names no columns."""
+    texts, lists, truths = (file.of_kinds(*kinds) for kinds in (("text",), LISTS, ("truth",)))
+    if not label_column and len(lists) == 1:
+        (label_column,) = lists
+    elif not label_column and len(truths) > 1 and {*truths, *texts} == {*columns}:
+        label_column = ",".join(truths)
+    texts = [column for column in texts if column not in named_columns(label_column, columns)]
+    return text_column or (texts if len(texts) == 1 else ()), label_column
 
 
 def named_columns(label_column: str, columns: Sequence[str]) -> tuple[str, ...]:
@@ -157,37 +146,34 @@ def indicator_columns(name: str, columns: Sequence[str], rows: Sequence[Sequence
     return found
 
 
-def shows_label_sets(file: OpenFile, text_column: Sequence[str], label_column: str, most_rows: int = 20) -> bool:
-    """Whether a table certainly holds several labels a text: the user names several columns that are there, or its
-    first rows have lists of labels beside texts, and no other lists.
-
-    Args:
-        file: Just opened.
-        text_column: As for `find_label_columns`.
-        label_column: As for `find_label_columns`.
-        most_rows: How many rows to look at.
-    """
-    asked = named_columns(label_column, file.columns)
-    if len(asked) > 1:
-        return {*asked} <= {*file.columns}
+def holds_label_sets(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
+    """Whether a file, or a table in memory, certainly has several labels a text: the user names several columns that
+    are there, or its first rows have lists of labels beside texts, and no other lists. False also for a file that
+    cannot be read: reading it later says why."""
     try:
-        found = label_columns(file, text_column, label_column)
-    except UsageError:
+        file = open_source(source, config)
+        asked = named_columns(config.label_column, file.columns)
+        if len(asked) > 1:
+            return {*asked} <= {*file.columns}
+        found = label_columns(file, config.text_column, config.label_column)
+        return _shows_label_sets(file, found, is_asked=bool(config.label_column))
+    except (UsageError, OSError):
         return False
+
+
+def _shows_label_sets(file: OpenFile, found: Columns, *, is_asked: bool) -> bool:
     if file.kinds and not {*found.texts} <= {*file.of_kinds("text")}:
         return False
     if found.has_one_each is not False:
         return bool(file.kinds)
     (label,) = found.labels
-    if not label_column and label.lower() in WORDS:
+    if not is_asked and label.lower() in WORDS:
         return False
     if file.kinds:
         return file.kinds[label] in LISTS
-    rows = []
     columns = [column for column in file.columns if file.columns.count(column) == 1]
-    for _, row in itertools.islice(file.read(columns), most_rows):
-        if not isinstance(row, UsageError):
-            rows.append(dict(zip(columns, row, strict=True)))
+    rows = [row for _, row in itertools.islice(file.read(columns), _LOOKED_AT)]
+    rows = [dict(zip(columns, row, strict=True)) for row in rows if not isinstance(row, UsageError)]
     lists = {column for column in columns if any(isinstance(row[column], list) for row in rows)}
     # One that is missing is a bad row, which reading the file as such names.
     texts_are_texts = all(isinstance(row[column], str | None) for row in rows for column in found.texts)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from tfbert.errors import UsageError
 

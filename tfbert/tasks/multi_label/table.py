@@ -3,56 +3,56 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
-from tfbert.data.files import check_text
-from tfbert.data.label_names import named_id, named_labels
+from tfbert.data.files import RawTable, check_text
+from tfbert.data.label_names import given_names, named_id, named_labels
 from tfbert.data.labels import stand_for_none
 from tfbert.data.open_file import OpenFile
+from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.label_cells import LabelReader, cell_of, indicated_labels, missing_error
-from tfbert.tasks.multi_label.label_columns import Columns, indicator_columns
+from tfbert.tasks.multi_label.label_columns import Columns, indicator_columns, label_columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelSets:
+class LabelSets(RawTable):
     """Texts and the labels of each.
 
     Attributes:
-        name: Where they came from, for messages.
-        text_columns: One name, or two for pairs.
-        text: The texts, or the first of each pair.
-        text_pair: The second of each pair; None for single texts.
         labels: Of each row, as text; maybe none.
-        lines: Each row's position from 1: the line it starts on, or its number.
-        unit: What `lines` counts: `line` or `row`.
-        notes: What the user should know, one line each.
-        label_names: All labels in order, as the data set itself defines them or the user gives them. None: they are
-            found from the training rows.
+        label_names: As for `RawTable`; all labels, in order.
         has_all: Whether rows say of each of `label_names` whether they have it.
-        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
-    name: str
-    text_columns: tuple[str, ...]
-    text: list[str]
-    text_pair: list[str] | None
     labels: list[tuple[str, ...]]
-    lines: Sequence[int]
-    unit: str = "line"
-    notes: tuple[str, ...] = ()
-    label_names: tuple[str, ...] | None = None
     has_all: bool = False
-    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.text)
 
-    def where(self, row: int) -> str:
-        """What messages call row `row`, counted from 0."""
-        return f"{self.name}, {self.unit} {self.lines[row]}"
+def label_reader(config: DataConfig, separator: str, model_labels: Sequence[str] = ()) -> Callable[[Source], LabelSets]:
+    """What reads texts with labels, the labels as `label_names` names them; those of all sets are known to the next.
+
+    Args:
+        config: Says the format and the columns.
+        separator: `label_separator`.
+        model_labels: Those of a saved model, to be evaluated.
+    """
+    names = given_names(config)
+    known, seen = (*names, *model_labels), set()
+
+    def read(source: Source) -> LabelSets:
+        file = open_source(source, config)
+        columns = label_columns(file, config.text_column, config.label_column, names or model_labels)
+        own = file.label_names.get(columns.labels[0], ()) if columns.has_one_each is False and not names else ()
+        options = {"separator": separator, "known": known, "names": own, "classes": seen}
+        table = read_label_sets(file, columns, **options, skip_bad_rows=config.skip_bad_rows)
+        seen.update(distinct_labels(table.labels))
+        return with_names(table, names, are_given=True)
+
+    return read
 
 
 def read_label_sets(

@@ -171,6 +171,12 @@ def find_text_column(
             f"Received: {name} with {shown[text]} in column {text} and {shown[other]} in column {other}. "
             f"Pass --text_column={other} or --text_column={text}."
         )
+    if mostly(text, lambda cell: " " in cell.strip()):
+        doubts.append(
+            "Tabs separate either all columns or none. "
+            f"Received: {name}, where nearly all words hold blanks, such as {rows[0][text]!r:.60} in column {text}. "
+            f"Write tabs in their place, or pass --text_column={text} if these are the words."
+        )
     return text
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tfbert.config.data import DataConfig
 from tfbert.data.columns import find_columns, find_tag_columns
 from tfbert.data.files import check_text
 from tfbert.data.given_table import GivenTable
@@ -24,12 +25,7 @@ _LOOKED_AT = 20
 
 
 def open_tagged_texts(
-    source: pathlib.Path | GivenTable,
-    format: str,
-    delimiter: str,
-    *,
-    text_column: Sequence[str] = (),
-    label_column: str = "",
+    source: pathlib.Path | GivenTable, format: str, config: DataConfig
 ) -> tuple[OpenFile, str, str] | None:
     """Opens a table whose labels hold as many tags as their texts have words; None for any other, and for a file that
     cannot be read: reading it in another form says why.
@@ -37,32 +33,30 @@ def open_tagged_texts(
     Args:
         source: A path, or a table in memory.
         format: As for `open_rows`; empty for what is no table.
-        delimiter: As for `open_rows`.
-        text_column: As for `find_tag_columns`.
-        label_column: As for `find_tag_columns`.
+        config: As for `open_sentences`.
 
     Returns:
         The table, just opened, the column of the texts and that of their labels.
     """
     if not format:
         return None
-    columns = {"text_column": text_column, "label_column": label_column}
+    columns = {"text_column": config.text_column, "label_column": config.label_column}
     try:
-        file = open_rows(source, format, delimiter=delimiter)
+        file = open_rows(source, format, delimiter=config.separator)
         texts, label = (), ""
         with contextlib.suppress(UsageError):  # As the task of texts and their labels calls them.
             texts, label = find_columns(file.name, file.columns, **columns)
         if len(texts) > 1:
             return None
         with contextlib.suppress(UsageError):
-            text, label = find_tag_columns(file.name, file.columns, **columns)
+            text, label = find_tag_columns(file, **columns)
             texts = (text,)
         if not label:
             return None
         rows = [row for _, row in itertools.islice(file.read([*texts, label]), _LOOKED_AT)]
         rows = [row for row in rows if not isinstance(row, UsageError)]
         if hold_tags((row[0] for row in rows), (row[1] for row in rows)):
-            return open_rows(source, format, delimiter=delimiter), *texts, label
+            return open_rows(source, format, delimiter=config.separator), *texts, label
     except UsageError:
         pass
     return None
@@ -135,20 +129,28 @@ def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str
         )
     tags = []
     for tag in value:
-        if type(tag) is int and tag >= 0:
-            if names is not None and tag >= len(names):
-                raise UsageError(
-                    f"A tag's id must be one of the {len(names)} that the file names. "
-                    f"Received: {tag} for {column!r} in {where}. Repair or drop the row."
-                )
-            tags.append(names[tag] if names is not None else sys.intern(str(tag)))
-        elif isinstance(tag, str) and tag.strip():
-            tags.append(sys.intern(tag.strip()))
-        else:
-            kind = Unlabelled if tag is None or type(tag) is int else UsageError
-            raise kind(
-                "Every word needs a tag: a name, or an id from 0. "
-                f"Received: {tag!r:.60} for {column!r} in {where}. Repair or drop the row."
+        is_id = names is not None and type(tag) is int and tag >= 0
+        if is_id and tag >= len(names):
+            raise UsageError(
+                f"A tag's id must be one of the {len(names)} that the file names. "
+                f"Received: {tag} for {column!r} in {where}. Repair or drop the row."
             )
-    check_text(" ".join(tags), column, where)
+        tags.append(names[tag] if is_id else tag_of(tag, column, where))
     return tags
+
+
+def tag_of(value: Any, column: str, where: str) -> str:
+    """A word's tag as text.
+
+    Raises:
+        UsageError: for what cannot be one.
+    """
+    if type(value) is int and value >= 0:
+        return sys.intern(str(value))
+    if isinstance(value, str) and value.strip():
+        return sys.intern(check_text(value, column, where).strip())
+    kind = Unlabelled if value is None or type(value) is int else UsageError
+    raise kind(
+        "Every word needs a tag: a name, or an id from 0. "
+        f"Received: {value!r:.60} for {column!r} in {where}. Repair or drop the row."
+    )

@@ -12,8 +12,7 @@ from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
-from tfbert.data.rows import file_format
-from tfbert.data.streams import input_source
+from tfbert.data.rows import file_format, input_source
 from tfbert.devices.start import tell
 from tfbert.errors import UsageError
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format
@@ -156,11 +155,9 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
         by_default = is_text and data.input_format == "auto" and not asked.text
         job = text_job(config, open_text_file(config), format=format)
         return [TaggedTextJob(texts=job, may_be_words=by_default)]
-    format = data.input_format
-    if format == "auto" and is_pipe(asked.input_file):
-        format = sentence_format(pathlib.Path(asked.input_file))
-    options = {"text_column": data.text_column, "delimiter": data.separator}
-    file = open_sentences(input_source(asked.input_file), format=format, tags="none", **options)
+    if data.input_format == "auto" and is_pipe(asked.input_file):
+        data = dataclasses.replace(data, input_format=sentence_format(pathlib.Path(asked.input_file)))
+    file = open_sentences(input_source(asked.input_file), data)
     format = chosen_format(asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl")
     if format == "conll" and file.format != "conll":
         form = "a table with one word per row" if file.id_column else file.format
@@ -209,13 +206,13 @@ def _holds_words(config: Config) -> bool:
     path = pathlib.Path(name)
     try:
         format = sentence_format(path) if data.input_format == "auto" else data.input_format
-        if data.header and holds_word_rows(path, format=format, text_column=data.text_column, delimiter=data.separator):
+        if data.header and holds_word_rows(path, data):
             return True
         if format == "csv":
             return False
         if format in ("conll", "tsv", "text"):
             return looks_like_conll(path, text_column=data.text_column)
-        first = next(open_sentences(path, format=format, text_column=data.text_column).read(()), None)
+        first = next(open_sentences(path, dataclasses.replace(data, delimiter="")).read(()), None)
     except UsageError:
         return False
     return first is not None and not isinstance(first, UsageError)

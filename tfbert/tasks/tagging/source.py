@@ -10,36 +10,22 @@ from collections.abc import Container
 from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
 from tfbert.data.label_names import given_names, named_labels
-from tfbert.data.streams import labelled_source
+from tfbert.data.rows import Source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import quoted
-from tfbert.tasks.tables import Source
 from tfbert.tasks.tagging.tag_forms import look_like_entities, read_forms
 from tfbert.tasks.tagging.tagged import TaggedTable, read_sentences
 from tfbert.tasks.tagging.tags import invalid_transitions, scheme_of, to_scheme
 
 
-def sentence_source(config: DataConfig) -> Source[TaggedTable]:
-    """The source of tagged sentences that the configuration names, their tags as its `label_names` name them."""
-    names = given_names(config)
-
-    def read_file(path: str) -> TaggedTable:
-        if not config.header:
-            raise UsageError(
-                "Files of tagged words have no header, or must have one where each row holds a word. "
-                f"Received: header={config.header}. Drop --noheader."
-            )
-        table = read_sentences(
-            labelled_source(path),
-            format=config.input_format,
-            text_column=config.text_column,
-            label_column=config.label_column,
-            delimiter=config.separator,
-            skip_bad_rows=config.skip_bad_rows,
+def read_named(source: Source, config: DataConfig) -> TaggedTable:
+    """The sentences that an option names, their tags as its `label_names` name them."""
+    if not config.header:
+        raise UsageError(
+            "Files of tagged words have no header, or must have one where each row holds a word. "
+            f"Received: header={config.header}. Drop --noheader."
         )
-        return _named(table, names)
-
-    return Source(read_file=read_file, demo="token_classification")
+    return _named(read_sentences(source, config), given_names(config))
 
 
 def _named(table: TaggedTable, names: tuple[str, ...]) -> TaggedTable:

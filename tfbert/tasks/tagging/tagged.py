@@ -12,7 +12,7 @@ import itertools
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
@@ -20,7 +20,7 @@ from tfbert.data.columns import find_tag_columns, in_data
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of, how_to_convert
 from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.open_file import OpenFile, Row
-from tfbert.data.rows import open_rows
+from tfbert.data.rows import Source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.conll import Sentence, looks_like_conll, open_conll
 from tfbert.tasks.tagging.conll_layout import Tags
@@ -29,6 +29,7 @@ from tfbert.tasks.tagging.word_rows import WordColumns, find_word_columns, open_
 
 _LOOKED_AT = 20
 """Rows by which a table is recognised."""
+_BY_NAME = DataConfig()
 _LONG_SENTENCE = 300  # Words of the only sentence of a file: the file may lack what ends one.
 
 
@@ -117,47 +118,36 @@ def sentence_format(path: pathlib.Path | GivenTable) -> str:
     )
 
 
-def open_sentences(
-    source: str | pathlib.Path | BinaryIO | GivenTable,
-    *,
-    format: str = "auto",
-    text_column: Sequence[str] = (),
-    label_column: str = "",
-    delimiter: str = "",
-    tags: Tags = "none",
-) -> SentenceFile:
+def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: Tags = "none") -> SentenceFile:
     """Opens a file of sentences, to be read one by one in constant memory.
 
     A table with one word per row is found by its columns' names and its first rows.
 
     Args:
         source: A path, an open binary stream such as standard input, or a table in memory.
-        format: As `sentence_format` names it; `tsv` and `text` are CoNLL as well, but where a table has one word per
-            row. `auto`: by the ending.
-        text_column: The column of the words: a name, or an index from 0 in CoNLL. Empty: found by name; in CoNLL, the
-            first.
-        label_column: The column of the tags, in the same form. Empty: found by name; in CoNLL, the last.
-        delimiter: What separates the columns of a table in CSV or TSV; empty: a comma or a tab.
+        config: Its format, as `sentence_format` names it; `tsv` and `text` are CoNLL as well, but where a table has one
+            word per row. Its columns of words and tags: names, or indexes from 0 in CoNLL, where the first and the last
+            are the usual ones. Its delimiter is of a table in CSV or TSV.
         tags: Whether tags are required, may be absent, or are ignored.
 
     Raises:
         UsageError: for a file that cannot be read, or a column that does not exist or cannot be found.
     """
     source = pathlib.Path(source) if isinstance(source, str) else source
-    options = {"text_column": text_column, "label_column": label_column if tags != "none" else ""}
+    if tags == "none":
+        config = dataclasses.replace(config, label_column="")
     if isinstance(source, GivenTable):
-        format, delimiter = sentence_format(source), ""
-    elif format == "auto":
-        format = sentence_format(source) if isinstance(source, pathlib.Path) else ""
-    if table := _word_rows(source, format, delimiter, **options):
+        config = dataclasses.replace(config, input_format="auto", delimiter="")
+    format = _format(source, config)
+    if table := _word_rows(source, format, config):
         return _of_word_rows(*table, tags)
     table_format = _table_format(source, format)
-    if tags != "none" and (texts := open_tagged_texts(source, table_format, delimiter, **options)):
+    if tags != "none" and (texts := open_tagged_texts(source, table_format, config)):
         return _of_lists(table_format, *texts, are_texts=True)
-    if delimiter:
+    if config.delimiter:
         raise UsageError(
             "Only tables with one word per row have a delimiter; CoNLL has tabs or spaces between its columns. "
-            f"Received: delimiter={delimiter!r}. Drop --delimiter."
+            f"Received: delimiter={config.separator!r}. Drop --delimiter."
         )
     format = {"tsv": "conll", "text": "conll"}.get(format, format)
     if format not in WORDS:
@@ -165,6 +155,7 @@ def open_sentences(
         raise UsageError(
             f"Tagged words are read from {', '.join(WORDS)}. Received: {what}. Pass --input_format with one of them."
         )
+    text_column, label_column = config.text_column, config.label_column
     if format == "conll":
         file = open_conll(source, text_column=text_column, label_column=label_column, tags=tags)
         indexes = [str(index) for index in range(file.num_columns)]
@@ -182,11 +173,9 @@ def open_sentences(
             },
         )
     if format == "csv":
-        return _of_word_rows(*_named_word_rows(source, **options), tags)
+        return _of_word_rows(*_named_word_rows(source, config), tags)
     rows = open_rows(source, format)
-    words, label = list_columns(
-        rows, text_column, label_column if tags != "none" else "", require_label=tags == "required"
-    )
+    words, label = find_tag_columns(rows, text_column, label_column, require_label=tags == "required")
     return _of_lists(format, rows, words, label if tags != "none" else "")
 
 
@@ -206,59 +195,20 @@ def _of_lists(format: str, rows: OpenFile, words: str, label: str, *, are_texts:
     )
 
 
-def list_columns(
-    file: OpenFile, text_column: Sequence[str], label_column: str, *, require_label: bool = True
-) -> tuple[str, str]:
-    """The columns of lists of words and of tags, as `find_tag_columns` finds them. Of a data set, they are such lists,
-    and the only one of texts and the only one of classes, whatever they are called.
-
-    Raises:
-        UsageError: as `find_tag_columns`.
-    """
-    columns = file.of_kinds("texts", "classes", "wholes")
-    return find_tag_columns(
-        file.name,
-        columns,
-        text_column=in_data(text_column, columns) or file.only("texts"),
-        label_column="".join(in_data([label_column], columns) or file.only("classes")),
-        require_label=require_label,
-    )
-
-
-def read_sentences(
-    source: str | pathlib.Path | BinaryIO | GivenTable,
-    *,
-    format: str = "auto",
-    text_column: Sequence[str] = (),
-    label_column: str = "",
-    delimiter: str = "",
-    require_label: bool = True,
-    skip_bad_rows: bool = False,
-) -> TaggedTable:
+def read_sentences(source: Source, config: DataConfig = _BY_NAME, *, require_label: bool = True) -> TaggedTable:
     """Reads a file of sentences whose words have tags.
 
     Args:
         source: As for `open_sentences`.
-        format: As for `open_sentences`.
-        text_column: As for `open_sentences`.
-        label_column: As for `open_sentences`.
-        delimiter: As for `open_sentences`.
+        config: As for `open_sentences`; and whether sentences that cannot be used are left out, and counted.
         require_label: Whether a file without tags is an error.
-        skip_bad_rows: Leave out sentences that cannot be used, rather than stop at the first; a note counts them.
 
     Raises:
         UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad sentence.
     """
-    file = open_sentences(
-        source,
-        format=format,
-        text_column=text_column,
-        label_column=label_column,
-        delimiter=delimiter,
-        tags="required" if require_label else "optional",
-    )
+    file = open_sentences(source, config, "required" if require_label else "optional")
     words, tags, lines, places = [], [], [], []
-    bad_rows = BadRows(skip_bad_rows, is_data_set=isinstance(source, GivenTable) and bool(source.kinds))
+    bad_rows = BadRows(config.skip_bad_rows, is_data_set=isinstance(source, GivenTable) and bool(source.kinds))
     for sentence in bad_rows.usable(enumerate(file.read(())), lambda number, sentence: sentence):
         words.append([sys.intern(word) for word in sentence.words])  # A file has few distinct words.
         tags.append(sentence.tags)
@@ -283,50 +233,34 @@ def read_sentences(
     )
 
 
-def holds_tags(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
-    """Whether a file can be for no other task than tagging."""
-    columns = {"text_column": config.text_column, "label_column": config.label_column}
-    return looks_tagged(path, format=config.input_format, delimiter=config.separator, **columns)
-
-
-def looks_tagged(
-    path: pathlib.Path | GivenTable,
-    *,
-    format: str = "auto",
-    text_column: Sequence[str] = (),
-    label_column: str = "",
-    delimiter: str = "",
-) -> bool:
-    """Whether a file certainly holds words with tags: `looks_like_conll` says so; it is a table with one word per row,
-    or with as many tags in each label as its text has words; or one of the first rows of JSON lines or Parquet has a
-    list of strings in the column of words and another list in the column of tags.
+def holds_tags(path: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME) -> bool:
+    """Whether a file can be for no other task than tagging: `looks_like_conll` says so; it is a table with one word per
+    row, or with as many tags in each label as its text has words; or one of the first rows of JSON lines or Parquet has
+    a list of strings in the column of words and another list in the column of tags.
 
     Args:
         path: The file, or a table in memory.
-        format: As the user named it; `auto`: by the ending.
-        text_column: As for `open_sentences`.
-        label_column: As for `open_sentences`.
-        delimiter: As for `open_sentences`.
+        config: As for `open_sentences`.
 
     Returns:
         False also for a file that cannot be read: reading it later says why.
     """
-    format = "auto" if isinstance(path, GivenTable) else format
-    if format == "conll":
+    if isinstance(path, GivenTable):
+        config = dataclasses.replace(config, input_format="auto")
+    elif config.input_format == "conll":
         return True
     try:
-        format = sentence_format(path) if format == "auto" else format
-        table = _word_rows(path, format, delimiter, text_column=text_column, label_column=label_column)
+        format = _format(path, config)
+        table = _word_rows(path, format, config)
         if table is not None:
             return bool(table[1].tag)
-        columns = {"text_column": text_column, "label_column": label_column}
-        texts = open_tagged_texts(path, _table_format(path, format), delimiter, **columns)
+        texts = open_tagged_texts(path, _table_format(path, format), config)
         if texts is not None or format == "csv":
             return texts is not None
         if format in ("conll", "tsv", "text"):
-            return looks_like_conll(path, text_column=text_column, label_column=label_column)
+            return looks_like_conll(path, text_column=config.text_column, label_column=config.label_column)
         rows = open_rows(path, format)
-        columns = list_columns(rows, text_column, label_column)
+        columns = find_tag_columns(rows, config.text_column, config.label_column)
         return bool(rows.kinds) or any(map(_is_tagged, itertools.islice(rows.read(columns), _LOOKED_AT)))
     except UsageError:
         return False
@@ -341,33 +275,31 @@ def _is_tagged(place_and_row: Row) -> bool:
     return isinstance(tags, list) and isinstance(words, list) and all(isinstance(word, str) for word in words)
 
 
-def holds_word_rows(path: pathlib.Path, *, format: str, text_column: Sequence[str] = (), delimiter: str = "") -> bool:
+def holds_word_rows(path: pathlib.Path, config: DataConfig) -> bool:
     """Whether a file certainly is a table with one word per row, with or without tags.
-
-    Args:
-        path: The file.
-        format: As for `open_sentences`.
-        text_column: As for `open_sentences`.
-        delimiter: As for `open_sentences`.
 
     Raises:
         UsageError: for a file that cannot be read.
     """
-    format = sentence_format(path) if format == "auto" else format
-    return _word_rows(path, format, delimiter, text_column=text_column) is not None
+    return _word_rows(path, _format(path, config), dataclasses.replace(config, label_column="")) is not None
 
 
-def _word_rows(
-    source: pathlib.Path | BinaryIO | GivenTable, format: str, delimiter: str, **columns: Any
-) -> tuple[OpenFile, WordColumns] | None:
+def _format(source: Source, config: DataConfig) -> str:
+    """As `sentence_format` has it; empty for a stream of which nobody says it."""
+    if config.input_format != "auto":
+        return config.input_format
+    return sentence_format(source) if isinstance(source, pathlib.Path | GivenTable) else ""
+
+
+def _word_rows(source: Source, format: str, config: DataConfig) -> tuple[OpenFile, WordColumns] | None:
     """A table with one word per row, just opened; None for another file."""
     with contextlib.suppress(UsageError):  # Reading it in another form says what is wrong.
         if format := _table_format(source, format):
-            return open_word_rows(source, format, delimiter=delimiter, **columns)
+            return open_word_rows(source, format, config)
     return None
 
 
-def _table_format(source: pathlib.Path | BinaryIO | GivenTable, format: str) -> str:
+def _table_format(source: Source, format: str) -> str:
     """The format of what may be a table; empty for another file. A pipe can be read only once: it is none."""
     if isinstance(source, pathlib.Path):
         if not source.exists() or source.is_fifo():
@@ -379,10 +311,10 @@ def _table_format(source: pathlib.Path | BinaryIO | GivenTable, format: str) -> 
     return format if format in ("csv", "tsv", "jsonl", "parquet") else ""
 
 
-def _named_word_rows(source: pathlib.Path | BinaryIO, **columns: Any) -> tuple[OpenFile, WordColumns]:
+def _named_word_rows(source: pathlib.Path | BinaryIO, config: DataConfig) -> tuple[OpenFile, WordColumns]:
     """A CSV file that holds one word per row, by its columns' names alone."""
     file = open_rows(source, "csv")
-    found = find_word_columns(file.columns, **columns)
+    found = find_word_columns(file.columns, config.text_column, config.label_column)
     if found is None:
         raise UsageError(
             "A CSV file of tagged words has one word per row: a column that names the sentence, such as sentence_id, "

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfbert.batches.pipeline import EncodedExamples
+from tfbert.config.data import DataConfig
+from tfbert.config.tasks import TaskOptions
+from tfbert.data.label_names import given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
-from tfbert.tasks.base import ErrorAnalysis, Task
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import names_of_model, or_name_ids, quoted, shortened
+from tfbert.tasks.held_out import equal, hold_out
 from tfbert.tasks.in_memory import InMemory
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import cross_entropy
 from tfbert.tasks.sets import place_of
-from tfbert.tasks.tables import read_labelled_tables
+from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
 from tfbert.tasks.tagging.entities import (
     Entities,
     entities_at,
@@ -32,17 +36,16 @@ from tfbert.tasks.tagging.entities import (
     type_table,
     word_accuracy,
 )
-from tfbert.tasks.tagging.source import in_scheme, in_usual_form, sentence_source
+from tfbert.tasks.tagging.source import in_scheme, in_usual_form, read_named
 from tfbert.tasks.tagging.tagged import TaggedTable
-from tfbert.tasks.tagging.tags import PLAIN, TagMeanings, scheme_of_model, starts_of
+from tfbert.tasks.tagging.tags import PLAIN, TagMeanings, class_names, scheme_of_model, starts_of
 from tfbert.tasks.tagging.words import encode_text_words, encode_words
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.config.data import DataConfig
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
     from tfbert.tokens.tokenizer import BertTokenizer
 
 _OF_TAGS = ("accuracy", "loss")
@@ -234,7 +237,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, SentenceExamples]:
-        tables = read_labelled_tables(config, sentence_source(config))
+        tables = read_labelled_tables(config, self.name, lambda source: read_named(source, config))
         for table in tables.values():
             notes += table.notes
         return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
@@ -393,3 +396,28 @@ def encode_texts(
         first_pieces=found.rows.first_piece,
     )
     return encoded, [spans[a:b] for a, b in itertools.pairwise(found.splits.tolist())]
+
+
+def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Reads sentences with a tag for each word."""
+    tables, notes = read_training_tables(config, TokenClassification.name, lambda source: read_named(source, config))
+    notes = list(notes)
+    for table in tables.values():
+        notes += table.notes
+    task = TokenClassification(
+        _tags_in_order(in_scheme("IOB2", in_usual_form(tables["train"], []), []), given_names(config)),
+        label_all_tokens=options.tagging.label_all_tokens,
+        strict_entities=options.tagging.strict_entities,
+    )
+    sets = {name: task.examples(table, notes) for name, table in tables.items()}
+    if config.validation_split is not None:
+        train = sets["train"]
+        groups, strata = equal(train.contents()), train.rarest_tags(len(task.label_names))
+        sets = hold_out(sets, config, notes, groups=groups, strata=strata)
+    return data_of(task, sets, notes, config, tables["train"].columns)
+
+
+def _tags_in_order(sequences: Sequence[Sequence[str]], given: Sequence[str]) -> tuple[str, ...]:
+    """The tags of a model: those that the user gives, in their order, unless another scheme has made others of them."""
+    found = class_names(sequences)
+    return tuple(given) if set(found) <= set(given) else found

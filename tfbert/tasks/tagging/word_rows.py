@@ -9,10 +9,10 @@ import itertools
 import math
 import pathlib
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tfbert.config.data import DataConfig
 from tfbert.data.columns import in_data
 from tfbert.data.files import RawTable, check_text
 from tfbert.data.given_table import GivenTable
@@ -21,6 +21,7 @@ from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags
 from tfbert.tasks.tagging.conll import MOST_WORDS, Sentence, places_of
+from tfbert.tasks.tagging.list_rows import tag_of
 from tfbert.tasks.tagging.tag_forms import read_forms
 
 _SENTENCES = (
@@ -56,7 +57,7 @@ class WordColumns:
 
 
 def find_word_columns(
-    columns: Sequence[str], *, text_column: Sequence[str] = (), label_column: str = ""
+    columns: Sequence[str], text_column: Sequence[str] = (), label_column: str = ""
 ) -> WordColumns | None:
     """The columns of a table that may have one word per row, by their names; None for another table.
 
@@ -76,12 +77,7 @@ def find_word_columns(
 
 
 def open_word_rows(
-    source: pathlib.Path | GivenTable,
-    format: str,
-    *,
-    delimiter: str = "",
-    text_column: Sequence[str] = (),
-    label_column: str = "",
+    source: pathlib.Path | GivenTable, format: str, config: DataConfig
 ) -> tuple[OpenFile, WordColumns] | None:
     """Opens a table that certainly has one word per row; None for any other.
 
@@ -90,15 +86,13 @@ def open_word_rows(
     Args:
         source: A path, or a table in memory.
         format: `csv`, `tsv`, `jsonl` or `parquet`.
-        delimiter: As for `open_rows`.
-        text_column: As for `find_word_columns`.
-        label_column: As for `find_word_columns`.
+        config: As for `open_sentences`.
 
     Raises:
         UsageError: for a file that cannot be read.
     """
-    file = open_rows(source, format, delimiter=delimiter)
-    found = find_word_columns(file.columns, text_column=text_column, label_column=label_column)
+    file = open_rows(source, format, delimiter=config.separator)
+    found = find_word_columns(file.columns, config.text_column, config.label_column)
     if found is None:
         return None
     rows = [row for _, row in itertools.islice(file.read([found.sentence, found.word]), _SAMPLE)]
@@ -109,7 +103,7 @@ def open_word_rows(
     names = [_name(name) for name, _ in rows]
     if not any(not b or a == b for a, b in itertools.pairwise(names)):
         return None
-    return open_rows(source, format, delimiter=delimiter), found
+    return open_rows(source, format, delimiter=config.separator), found
 
 
 def sentences_of_words(file: OpenFile, columns: WordColumns, others: Sequence[str]) -> Iterator[Sentence | UsageError]:
@@ -228,7 +222,7 @@ def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]])
                 )
             words.append(word)
             if columns.tag:
-                tags.append(_tag(row[2], columns.tag, where))
+                tags.append(tag_of(row[2], columns.tag, where))
         except UsageError as error:
             return error
     return Sentence(
@@ -237,17 +231,6 @@ def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]])
         tags=tags if columns.tag else None,
         others=rows[0][1][2 + bool(columns.tag) :],
         places=places_of([line for line, _ in rows]),
-    )
-
-
-def _tag(value: Any, column: str, where: str) -> str:
-    if type(value) is int and value >= 0:
-        return sys.intern(str(value))
-    if isinstance(value, str) and value.strip():
-        return sys.intern(check_text(value, column, where).strip())
-    raise UsageError(
-        f"Every word needs a tag: a name, or an id from 0. Received: {value!r:.60} for {column!r} in {where}. "
-        "Repair or drop the sentence."
     )
 
 

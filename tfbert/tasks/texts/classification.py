@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tfbert.config.data import DataConfig
+from tfbert.config.tasks import TaskOptions
 from tfbert.data.files import RawTable
-from tfbert.data.labels import canonical
+from tfbert.data.label_names import given_names
+from tfbert.data.labels import NAMES_OR_MISSING, canonical
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
-from tfbert.tasks.base import ErrorAnalysis, rounded
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
 from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import (
+    have_fractions,
     is_number,
     look_alikes,
+    maybe_thousands,
     names_of_model,
     nearly_numbers,
     or_name_ids,
@@ -27,18 +32,22 @@ from tfbert.tasks.classes import (
     several_in_one,
     shortened,
 )
+from tfbert.tasks.held_out import hold_out, that_share_texts
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
 from tfbert.tasks.model_labels import as_in_model
-from tfbert.tasks.text_task import TextExamples, error_analysis_of_texts, takes
+from tfbert.tasks.registry import warnings_of_others
+from tfbert.tasks.tables import data_of, read_training_tables
+from tfbert.tasks.text_task import TextExamples, about_empty, check_same_columns, error_analysis_of_texts, takes
 from tfbert.tasks.texts.one_label import OneLabelTask
+from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.texts.source import TEXTS, text_reader
 
 if TYPE_CHECKING:
-    from transformers import BertConfig
-
     from tfbert.batches.pipeline import EncodedExamples
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
 
 MAX_CLASSES = 1000
 """More distinct labels than this are taken for a mistake unless the task is given."""
@@ -272,3 +281,45 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     from scipy.special import softmax
 
     return softmax(logits, axis=1)
+
+
+def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Reads texts with one label each."""
+    notes: list[str] = []
+    words = NAMES_OR_MISSING if config.task == Classification.name else ()  # Classes, if the user says so.
+    class_words = {*words, *given_names(config)}
+    is_regression = config.task == Regression.name
+    read = text_reader(config, class_words, is_regression=is_regression, names_ids=not is_regression)
+    tables, more = read_training_tables(config, TEXTS, read, lambda source: read(source, False))
+    check_same_columns(tables["train"], tables.values())
+    notes += [*more, *warnings_of_others(Classification.name, tables["train"])]
+    task = choose_task(tables["train"], config.task, notes)
+    for table in tables.values():
+        notes += [*table.notes, *about_empty(table)]
+    sets = {name: task.examples(table) for name, table in tables.items()}
+    if config.validation_split is not None:
+        groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
+        strata = sets["train"].labels if task.label_names else None
+        sets = hold_out(sets, config, notes, groups=groups, strata=strata)
+    return data_of(task, sets, notes, config, tables["train"].columns)
+
+
+def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
+    """The task of training data.
+
+    Args:
+        train: As it was written.
+        asked: `--task`.
+        notes: Receives a line if the labels lead to a task that the user may not expect, or are numbers that may be
+            meant otherwise.
+
+    Raises:
+        UsageError: for labels that do not fit the task.
+    """
+    is_scores = train.is_regression or (train.label_names is None and have_fractions(train.labels))
+    if asked == "auto" and is_scores:
+        notes.append("the labels have fractions, so this is regression; --task=classification takes them as classes")
+    if asked == Regression.name or (asked == "auto" and is_scores):
+        notes += maybe_thousands(train.labels)
+        return Regression()
+    return Classification.of_rows(train, train.label_names, is_asked_for=asked == Classification.name)

@@ -7,8 +7,8 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
-import tf_keras as keras
 
 from tfbert.data.files import RawTable
 from tfbert.errors import UsageError
@@ -22,11 +22,11 @@ from tfbert.tasks.texts.one_label import OneLabelTask
 
 if TYPE_CHECKING:
     import tensorflow as tf
-    from transformers import BertConfig
 
     from tfbert.batches.pipeline import EncodedExamples
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.model.configuration import BertConfig
 
 _LABEL = "LABEL_0"
 

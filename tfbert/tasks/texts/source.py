@@ -7,7 +7,8 @@ mean.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Container, Sequence
+import pathlib
+from collections.abc import Callable, Collection, Container, Sequence
 
 from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
@@ -17,27 +18,29 @@ from tfbert.data.given_table import GivenTable
 from tfbert.data.label_names import given_names, named_labels
 from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, stand_for_none
 from tfbert.data.open_file import Unlabelled
-from tfbert.data.streams import labelled_source
+from tfbert.data.rows import Source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import have_fractions, quoted, shortened
 from tfbert.tasks.model_labels import are_numbered
-from tfbert.tasks.tables import Source, read_labelled_tables
+from tfbert.tasks.tables import read_labelled_tables
+
+TEXTS = "classification"
+"""Whose built-in data are those of all tasks of texts with a label."""
 
 
-def text_source(
+def text_reader(
     config: DataConfig,
     class_words: Container[str],
     *,
     classes: Collection[str] | None = None,
     is_regression: bool = False,
     names_ids: bool = True,
-) -> Source[RawTable]:
-    """The source of texts that the configuration names, their labels as its `label_names` name them.
-
-    Reading from TensorFlow Datasets starts TensorFlow's devices: set them up first.
+) -> Callable[..., RawTable]:
+    """What reads texts, their labels as the `label_names` of the options name them: takes what an option names, and
+    whether it needs labels, in any case to be scored.
 
     Args:
-        config: Names a data set, or files.
+        config: Says the format and the columns.
         class_words: Words that usually stand for a missing label in files, but are classes here.
         classes: Those of a saved model; None: those of the first table that is read, the training data.
         is_regression: Whether labels are certainly measurements.
@@ -46,16 +49,11 @@ def text_source(
     names = given_names(config)
     labelled = _Labels(names, classes, is_regression=is_regression, config=config)
 
-    def read(path: str, require_label: bool = True) -> RawTable:
+    def read(source: Source, require_label: bool = True) -> RawTable:
         table = read_file(
-            labelled_source(path),
-            format=config.input_format,
-            text_column=config.text_column,
-            label_column=config.label_column,
-            header=config.header,
-            delimiter=config.separator,
+            source,
+            config,
             require_label=require_label,
-            skip_bad_rows=config.skip_bad_rows,
             class_words=NAMES_OR_MISSING if config.dataset else class_words,
             names_ids=names_ids and not names,
         )
@@ -66,7 +64,7 @@ def text_source(
             )
         return labelled(table)
 
-    return Source(read_file=read, demo="classification", read_test=lambda path: read(path, False))
+    return read
 
 
 def read_labelled(config: DataConfig, label_names: Sequence[str]) -> dict[str, RawTable]:
@@ -84,23 +82,25 @@ def read_labelled(config: DataConfig, label_names: Sequence[str]) -> dict[str, R
     """
     known = {name.casefold() for name in (*label_names, *given_names(config))}
     class_words = {word for word in (*MISSING, "NaN", "nan") if word.casefold() in known}
-    source = text_source(
+    read = text_reader(
         config,
         class_words,
         classes=label_names,
         is_regression=not label_names,
         names_ids=bool(label_names) and not are_numbered(label_names),
     )
-    return read_labelled_tables(config, source)
+    return read_labelled_tables(config, TEXTS, read)
 
 
-def holds_texts(table: GivenTable, config: DataConfig) -> bool:
-    """Whether a data set has texts and a label, by names given or usual."""
+def holds_texts(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
+    """Whether a data set has texts and a label, by names given or usual; never of files, which others may claim."""
+    if not isinstance(source, GivenTable) or not source.kinds:
+        return False
     try:
-        texts, _ = text_columns(table, config.text_column, config.label_column)
+        texts, _ = text_columns(source, config.text_column, config.label_column)
     except UsageError:
         return False
-    return {*texts} <= {*table.of_kinds("text")}
+    return {*texts} <= {*source.of_kinds("text")}
 
 
 class _Labels:

@@ -1,0 +1,346 @@
+"""Schedules as lists of rates; AdamW and LAMB, decay groups and skipped updates against NumPy; one replica and two."""
+
+import copy
+import math
+from typing import get_args
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.models import NumpyAdamW, NumpyLAMB, strategy_of, tiny_bert
+from tfbert.batches.schedule import warmup_steps
+from tfbert.config import training as training_config
+from tfbert.config.training import LrSchedule, Optimizer, TrainingConfig
+from tfbert.step import updates as updates_module
+from tfbert.step.gradients import all_reduce_sum
+from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule
+from tfbert.step.keras3.optimizer import apply_if_finite, inner_of, unscaled
+from tfbert.step.schedule import _AFTER_WARM_UP, share_at_end
+from tfbert.step.updates import norm
+from tfbert.train.build import _OPTIMIZERS, optimizer_of
+
+SLOW = pytest.mark.slow
+
+
+def rates(schedule, warmup, total, beyond=0):
+    rate = WarmupSchedule(peak=2.0, schedule=schedule, warmup_steps=warmup, total_steps=total, power=0.5)
+    return [float(rate(tf.constant(step, tf.int64))) for step in range(total + beyond)]
+
+
+@pytest.mark.parametrize(
+    "schedule, warmup, total, expected",
+    [
+        ("linear", 3, 8, [0.5, 1.0, 1.5, 2.0, 1.6, 1.2, 0.8, 0.4]),
+        ("linear", 0, 4, [2.0, 1.5, 1.0, 0.5]),
+        ("constant", 1, 4, [1.0, 2.0, 2.0, 2.0]),
+        ("constant", 0, 2, [2.0, 2.0]),
+        ("cosine", 1, 5, [1.0, 2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5)]),
+        ("linear", 0, 1, [2.0]),
+        ("linear", 5, 3, [2 / 6, 4 / 6, 1.0]),
+        ("cosine", 3, 3, [0.5, 1.0, 1.5]),
+        ("polynomial", 1, 5, [1.0, 2.0, 2 * math.sqrt(0.75), 2 * math.sqrt(0.5), 1.0]),
+    ],
+)
+def test_rates_step_by_step(schedule, warmup, total, expected):
+    np.testing.assert_allclose(rates(schedule, warmup, total), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "polynomial"])
+def test_no_update_is_wasted_and_past_the_end_the_rate_is_0(schedule):
+    found = rates(schedule, 2, 9, beyond=3)
+    assert min(found[:9]) > 0
+    np.testing.assert_allclose(found[9:], 0.0, atol=1e-7)
+
+
+def test_every_schedule_and_optimizer_has_its_rows():
+    assert get_args(LrSchedule) == tuple(_AFTER_WARM_UP)
+    assert get_args(Optimizer) == tuple(training_config.OPTIMIZERS) == tuple(_OPTIMIZERS)
+    assert {name: share_at_end(name, 0.5) for name in _AFTER_WARM_UP} == dict.fromkeys(_AFTER_WARM_UP, 0) | {
+        "constant": 1
+    }
+
+
+def test_a_schedule_survives_its_configuration():
+    first = WarmupSchedule(peak=0.1, schedule="polynomial", warmup_steps=2, total_steps=7, power=2.0)
+    again = WarmupSchedule.from_config(first.get_config())
+    assert [float(again(step)) for step in range(8)] == [float(first(step)) for step in range(8)]
+    # Schedules were saved without a power before there was one.
+    before = WarmupSchedule.from_config({name: v for name, v in first.get_config().items() if name != "power"})
+    assert before.power == 1.0
+
+
+def test_a_polynomial_of_power_1_is_the_line():
+    options = {"peak": 2.0, "warmup_steps": 2, "total_steps": 9}
+    line, polynomial = (WarmupSchedule(schedule=name, **options) for name in ("linear", "polynomial"))
+    steps = tf.range(12)
+    np.testing.assert_allclose(polynomial(steps), line(steps), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "ratio, steps, total, expected", [(0.1, 0, 100, 10), (0.1, 0, 25, 3), (0.0, 0, 9, 0), (0.5, 7, 9, 7)]
+)
+def test_warmup_in_updates(ratio, steps, total, expected):
+    assert warmup_steps(TrainingConfig(warmup_ratio=ratio, warmup_steps=steps), total) == expected
+
+
+def test_the_runs_optimizer_is_what_the_configuration_says():
+    config = TrainingConfig(learning_rate=0.5, lr_schedule="constant", warmup_ratio=0.25, weight_decay=0.03)
+    optimizer = optimizer_of(config, 12, 3)
+    assert isinstance(optimizer, AdamW)
+    assert float(optimizer.weight_decay) == pytest.approx(0.03)
+    np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in (0, 3, 11)], [0.125, 0.5, 0.5])
+    assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.999, 1e-8)
+    assert not any((optimizer.clipnorm, optimizer.global_clipnorm, optimizer.clipvalue))
+
+
+def test_lamb_is_what_the_configuration_says():
+    config = TrainingConfig(
+        optimizer="lamb",
+        learning_rate=0.5,
+        lr_schedule="polynomial",
+        lr_power=2.0,
+        warmup_ratio=0.0,
+        weight_decay=0.03,
+    )
+    optimizer = optimizer_of(config, 4, 0)
+    assert isinstance(optimizer, LAMB)
+    np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in (0, 1, 2)], [0.5, 0.28125, 0.125])
+    assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.999, 1e-6)
+    assert float(optimizer.weight_decay) == pytest.approx(0.03)
+
+
+def test_biases_and_layer_norms_do_not_decay():
+    model = tiny_bert()
+    optimizer = optimizer_of(TrainingConfig(learning_rate=0.1, weight_decay=0.5), 10, 0)
+    optimizer.build(model.trainable_variables)
+    before = [variable.numpy() for variable in model.trainable_variables]
+    optimizer.apply([tf.zeros(variable.shape) for variable in model.trainable_variables])
+    for variable, value in zip(model.trainable_variables, before, strict=True):
+        decays = variable.path.endswith(("/kernel", "/embeddings"))
+        np.testing.assert_allclose(
+            variable.numpy(), value * (0.95 if decays else 1.0), rtol=1e-6, err_msg=variable.path
+        )
+
+
+def train(make_optimizer, gradients, *, replicas, factor=1.0):
+    """Applies equal gradients on all replicas: the variables' values everywhere, and the optimizer."""
+    strategy = strategy_of(replicas)
+    with strategy.scope():
+        values = {"kernel": [[1.0, -2.0], [3.0, 0.5]], "bias": [1.0, 2.0]}
+        variables = [keras.Variable(np.float32(value), name=name) for name, value in values.items()]
+        optimizer = make_optimizer()
+        optimizer.build(variables)
+
+    @tf.function
+    def step(grads):
+        def each(grads):
+            grads = all_reduce_sum([g / replicas for g in grads])
+            is_finite = tf.math.is_finite(tf.linalg.global_norm(grads))
+            apply_if_finite(optimizer, grads, variables, tf.constant(factor), is_finite)
+
+        strategy.run(each, args=(grads,))
+
+    for grads in gradients:
+        step([tf.constant(g, tf.float32) for g in grads])
+    values = [[local.numpy() for local in strategy.experimental_local_results(v.value)] for v in variables]
+    for local in values:
+        for value in local[1:]:
+            np.testing.assert_array_equal(value, local[0])
+    return [local[0] for local in values], optimizer
+
+
+def some_gradients(steps=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return [(rng.normal(size=(2, 2)), rng.normal(size=2)) for _ in range(steps)]
+
+
+def lamb(**options):
+    optimizer = LAMB(**{"learning_rate": 0.05, "weight_decay": 0.1} | options)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return optimizer
+
+
+def fused(**options):
+    options = {"learning_rate": 0.05, "weight_decay": 0.1, "epsilon": 1e-8} | options
+    optimizer = AdamW(**options)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    "make_optimizer, reference",
+    [(fused, NumpyAdamW(0.05, 0.1)), (lamb, NumpyLAMB(0.05, 0.1))],
+    ids=["adamw", "lamb"],
+)
+@pytest.mark.parametrize(
+    "replicas, factor", [(2, 0.25), *(pytest.param(*case, marks=SLOW) for case in [(1, 1.0), (1, 0.25), (2, 1.0)])]
+)
+def test_the_fused_update_equals_numpy(replicas, factor, make_optimizer, reference):
+    found, optimizer = train(make_optimizer, some_gradients(), replicas=replicas, factor=factor)
+    reference = copy.deepcopy(reference)
+    kernel, bias = np.array([[1.0, -2.0], [3.0, 0.5]]), np.array([1.0, 2.0])
+    for g_kernel, g_bias in some_gradients():
+        kernel = reference("kernel", kernel, factor * g_kernel, True)
+        bias = reference("bias", bias, factor * g_bias, False)
+        reference.step += 1
+    np.testing.assert_allclose(found[0], kernel, rtol=2e-5)
+    np.testing.assert_allclose(found[1], bias, rtol=2e-5)
+    assert int(inner_of(optimizer).iterations.numpy()) == 5
+
+
+def test_lamb_where_a_norm_is_0():
+    """A variable of zeros moves as Adam's; one whose direction is 0 stays, but for its decay."""
+    zeros, still = (
+        keras.Variable(np.zeros(2, np.float32), name="zeros"),
+        keras.Variable(np.float32([3.0, 4.0]), name="bias"),
+    )
+    optimizer = lamb(learning_rate=0.1)
+    optimizer.build([zeros, still])
+    gradients = [tf.constant([2.0, -5.0]), tf.zeros(2)]
+    optimizer.apply_gradients(zip(gradients, [zeros, still], strict=True))
+    np.testing.assert_allclose(zeros.numpy(), [-0.1, 0.1], rtol=1e-5)
+    np.testing.assert_array_equal(still.numpy(), [3.0, 4.0])
+
+
+def test_lamb_moves_a_variable_by_a_share_of_its_size():
+    rng = np.random.default_rng(3)
+    value = rng.normal(size=(7, 5)).astype(np.float32)
+    for scale in (1e-4, 1.0, 1e4):
+        variable = keras.Variable(np.float32(scale * value), name="kernel")
+        optimizer = lamb(learning_rate=0.02, weight_decay=0.0)
+        optimizer.apply_gradients([(tf.constant(rng.normal(size=(7, 5)), tf.float32), variable)])
+        moved = np.linalg.norm(variable.numpy() - scale * value)
+        np.testing.assert_allclose(moved, 0.02 * np.linalg.norm(scale * value), rtol=1e-4)
+
+
+def test_the_norm_of_tens_of_millions_of_elements_does_not_stop_growing():
+    """2^25 squares of 1, added one after the other in float32, come to 2^24."""
+    found = tf.function(norm, jit_compile=True)(tf.ones([2**17, 2**8]))
+    np.testing.assert_allclose(found, 2**12.5, rtol=1e-6)
+
+
+def tracings(make):
+    """How often an update of one more model is traced."""
+    shapes = [[3, 19], [3, 19], [19], [19], [19]]
+    variables = [keras.Variable(np.ones(s, np.float32), name="kernel" if s[1:] else "bias") for s in shapes]
+    optimizer = make()
+    optimizer.build(variables)
+    before = type(optimizer)._update.experimental_get_tracing_count()
+    tf.function(lambda: optimizer.apply([tf.fill(shape, 0.5) for shape in shapes], variables))()
+    return type(optimizer)._update.experimental_get_tracing_count() - before
+
+
+@pytest.mark.parametrize("make", [fused, lamb])
+def test_variables_of_one_shape_and_decay_share_what_is_compiled_those_of_another_model_too(make):
+    assert [tracings(make) for _ in range(2)] == [2, 0]
+
+
+@pytest.mark.parametrize("make", [fused, lamb])
+def test_all_variables_in_one_function_as_on_a_gpu_give_the_same_bits(make, monkeypatch):
+    one = train(make, some_gradients(), replicas=1)[0]
+    asked = []
+    monkeypatch.setattr(updates_module, "_takes_all_at_once", lambda device: asked.append(device) or True)
+    for a, b in zip(one, train(make, some_gradients(), replicas=1)[0], strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert asked
+
+
+def test_fused_adamw_equals_keras_adamw():
+    def plain():
+        optimizer = keras.optimizers.AdamW(learning_rate=0.05, weight_decay=0.1, epsilon=1e-8)
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+        return optimizer
+
+    one, other = (train(kind, some_gradients(), replicas=1)[0] for kind in (fused, plain))
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_fused_adamw_follows_a_schedule_and_a_changed_rate():
+    schedule = WarmupSchedule(peak=0.1, schedule="linear", warmup_steps=1, total_steps=5)
+    found, _ = train(lambda: fused(learning_rate=schedule), some_gradients(), replicas=1)
+    reference = NumpyAdamW(0.0, 0.1)
+    kernel = np.array([[1.0, -2.0], [3.0, 0.5]])
+    for rate, (g_kernel, _) in zip([0.05, 0.1, 0.075, 0.05, 0.025], some_gradients(), strict=True):
+        reference.rate = rate
+        kernel = reference("kernel", kernel, g_kernel, True)
+        reference.step += 1
+    np.testing.assert_allclose(found[0], kernel, rtol=2e-5)
+
+    variable, optimizer = keras.Variable(np.ones(1, np.float32), name="kernel"), fused(weight_decay=0.0)
+    for rate in (0.1, 0.3):
+        optimizer.learning_rate = rate
+        before = variable.numpy()
+        optimizer.apply_gradients([(tf.constant([1.0]), variable)])
+        np.testing.assert_allclose(before - variable.numpy(), rate, rtol=1e-4)
+
+
+OPTIMIZERS = {
+    "fused": fused,
+    "lamb": lamb,
+    "scaled lamb": lambda: keras.optimizers.LossScaleOptimizer(lamb(), initial_scale=8.0),
+    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "adam": lambda: keras.optimizers.Adam(0.1),
+    "scaled sgd": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.SGD(0.1, momentum=0.9), initial_scale=8.0
+    ),
+    "scaled fused": lambda: keras.optimizers.LossScaleOptimizer(fused(), initial_scale=8.0),
+}
+QUICK = {("fused", 1), ("lamb", 1), ("scaled lamb", 2), ("sgd", 1), ("scaled fused", 2)}
+
+
+@pytest.mark.parametrize(
+    "bad, replicas, name",
+    [
+        pytest.param(bad, replicas, name, marks=() if (name, replicas) in QUICK and bad == np.inf else SLOW)
+        for bad in (np.inf, np.nan)
+        for replicas in (1, 2)
+        for name in OPTIMIZERS
+    ],
+)
+def test_an_update_that_is_not_finite_changes_nothing_but_the_count(bad, replicas, name):
+    make_optimizer = OPTIMIZERS[name]
+    good = some_gradients(3)
+    broken = (np.array([[1.0, bad], [0.0, 0.0]]), np.zeros(2))
+    # The update counts although it is skipped, so what Adam corrects for the step differs: compare the first two.
+    kept, before = train(make_optimizer, [good[0]], replicas=replicas)
+    found, optimizer = train(make_optimizer, [good[0], broken], replicas=replicas)
+    for a, b in zip(found, kept, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert int(inner_of(optimizer).iterations.numpy()) == 2
+    one, other = ([v.numpy() for v in inner_of(o).variables if len(v.shape)] for o in (optimizer, before))
+    assert one
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_plain_optimizer_gets_the_clipped_gradients():
+    found, _ = train(lambda: keras.optimizers.SGD(1.0), [([[1, 2], [3, 4]], [5, 6])], replicas=1, factor=0.5)
+    np.testing.assert_allclose(found[0], [[0.5, -3.0], [1.5, -1.5]])
+    np.testing.assert_allclose(found[1], [-1.5, -1.0])
+
+
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])
+def test_the_loss_scale_halves_when_it_overflows_and_doubles_when_it_can(replicas):
+    def make():
+        return keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(0.1), initial_scale=64.0, dynamic_growth_steps=2
+        )
+
+    good = some_gradients(1)[0]
+    bad = (np.full((2, 2), np.inf), np.zeros(2))
+    for gradients, scale in [([bad], 32.0), ([bad, bad], 16.0), ([good], 64.0), ([good, good], 128.0)]:
+        _, optimizer = train(make, gradients, replicas=replicas)
+        assert float(optimizer.dynamic_scale.numpy()) == scale, len(gradients)
+
+
+def test_scaling_concerns_loss_scale_optimizers_only():
+    plain = keras.optimizers.SGD(0.1)
+    scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=16.0)
+    scaling.build([keras.Variable(np.ones(1, np.float32))])
+    assert float(plain.scale_loss(tf.constant(3.0))) == 3.0
+    assert float(scaling.scale_loss(tf.constant(3.0))) == 48.0
+    assert float(unscaled(plain, [tf.constant(3.0)])[0]) == 3.0
+    assert float(unscaled(scaling, [tf.constant(48.0)])[0]) == 3.0

@@ -1,0 +1,199 @@
+"""Models, tokenizers and `FineTuner` in other processes: forked, they say that they cannot; pickled, they compute."""
+
+import copy
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+import tfbert
+from tests.support.models import random_batch
+from tests.support.runs import TOKENS, make_config
+from tests.support.tf_keras_models import tiny_bert
+from tfbert.config.tasks import TaggingConfig
+from tfbert.errors import UsageError
+
+TEXTS = ["good film", "the plot was bad and very slow", ""]
+
+
+def in_a_fork(function):
+    """What the function raises in a forked process, as `Type: message`; what it returns otherwise."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)  # Else one that hangs would outlive the tests.
+        try:
+            said = repr(function())
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        said = file.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return said
+
+
+@pytest.fixture(scope="module")
+def loaded(runs):
+    model = tfbert.load(runs / "single")
+    model(TEXTS)
+    return model
+
+
+def fine_tuner():
+    model = tfbert.FineTuner(tiny_bert(num_hidden_layers=1, dropout=0.1), gradient_accumulation_steps=2)
+    model.compile(keras.optimizers.Adam(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def test_whatever_computes_says_at_once_that_it_was_forked(loaded, runs, corpus):
+    tokenizer, model = tfbert.BertTokenizer(TOKENS), fine_tuner()
+    inputs, labels, _ = random_batch(4)
+    calls = [
+        lambda: loaded("good film"),
+        lambda: tfbert.load(runs / "single"),
+        lambda: pickle.loads(pickle.dumps(loaded)),
+        lambda: tokenizer.encode(TEXTS, max_seq_length=8),
+        lambda: tokenizer.encode_with_offsets(TEXTS),
+        lambda: model.fit(inputs, labels, verbose=0),
+        lambda: model.evaluate(inputs, labels, verbose=0),
+        lambda: model.predict(inputs, verbose=0),
+        lambda: tfbert.finetune(make_config(corpus, "out")),
+        lambda: in_a_fork(lambda: loaded("good film")),
+    ]
+    for call in calls:
+        said = in_a_fork(call)
+        assert "UsageError: TensorFlow cannot compute in a process forked from one that has used it." in said, said
+        assert 'get_context("spawn")' in said
+    assert loaded("good film")["label"] in ("0", "1")  # Here it still can.
+
+
+FORKED_BEFORE = """
+import os, sys
+import tfbert
+from tfbert.modes.load import load  # TensorFlow is imported, and not used.
+child = os.fork()
+if not child:
+    print(load(sys.argv[1])("good film")["label"], flush=True)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_before_tensorflow_is_used_may_load(runs):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED_BEFORE, str(runs / "single")], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("0", "1")
+
+
+def test_a_pickled_model_is_loaded_again_with_its_options(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    model = tfbert.load("single", max_seq_length=9)
+    pickled = pickle.dumps(model)
+    assert len(pickled) < 4000
+    monkeypatch.chdir("/")
+    again = pickle.loads(pickled)
+    assert again.max_seq_length == 9
+    assert again(TEXTS, top_k=None) == model(TEXTS, top_k=None)
+    assert repr(again).endswith(repr(model).partition(",")[2])
+
+
+SPAWNED = """
+import multiprocessing, sys
+import tfbert
+
+def label(task):
+    model, text = task
+    return model(text)["label"]
+
+if __name__ == "__main__":
+    model = tfbert.load(sys.argv[1])
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(label, [(model, "good film")]) == [model("good film")["label"]])
+"""
+
+
+@pytest.mark.slow
+def test_a_spawned_process_gets_the_model(runs, tmp_path):
+    (tmp_path / "program.py").write_text(SPAWNED)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py"), str(runs / "single")],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    assert done.stdout == "True\n"
+
+
+def test_a_directory_that_has_changed_is_refused(runs, tmp_path):
+    directory = tmp_path / "model"
+    shutil.copytree(runs / "single", directory)
+    model = tfbert.load(directory)
+    pickled = pickle.dumps(model)
+    (directory / "predictions.jsonl").write_text("{}\n")  # Not the model's.
+    pickle.loads(pickled)
+
+    weights = directory / "model.safetensors"
+    for change, name in (
+        (lambda: os.utime(weights, (1, 1)), "model.safetensors"),
+        (lambda: (directory / "tokenizer_config.json").unlink(), "tokenizer_config.json"),
+        (lambda: shutil.rmtree(directory), "config.json"),
+    ):
+        saved, times = weights.read_bytes(), weights.stat()
+        config = (directory / "tokenizer_config.json").read_bytes()
+        about = (directory / "tokenizer_config.json").stat()
+        change()
+        for act in (lambda: pickle.loads(pickled), lambda: pickle.dumps(model)):
+            with pytest.raises(UsageError, match=f"{name} has changed or is missing. Load it again"):
+                act()
+        if directory.exists():
+            weights.write_bytes(saved)
+            os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+            (directory / "tokenizer_config.json").write_bytes(config)
+            os.utime(directory / "tokenizer_config.json", ns=(about.st_atime_ns, about.st_mtime_ns))
+            pickle.loads(pickled)
+
+
+def test_a_copy_of_a_loaded_model_is_the_model(loaded):
+    assert copy.copy(loaded) is loaded
+    assert copy.deepcopy({"a": loaded})["a"] is loaded
+
+
+def test_options_of_tasks_are_pickled(runs):
+    origin = tfbert.load(runs / "single")._origin
+    options = origin.options | {"tagging": TaggingConfig(strict_entities=True)}
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_a_tokenizer_that_was_used_is_pickled_and_copied():
+    tokenizer = tfbert.BertTokenizer(TOKENS, do_lower_case=False, strip_accents=True, tokenize_chinese_chars=False)
+    expected = tokenizer.encode(TEXTS, max_seq_length=8).flat
+    tokenizer.encode_with_offsets(TEXTS)
+    for other in (pickle.loads(pickle.dumps(tokenizer)), copy.copy(tokenizer), copy.deepcopy(tokenizer)):
+        assert other == tokenizer
+        assert other.casing == tokenizer.casing
+        np.testing.assert_array_equal(other.encode(TEXTS, max_seq_length=8).flat, expected)
+
+
+@pytest.mark.parametrize("is_fitted", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_copied_fine_tuner_trains_as_the_original(is_fitted):
+    inputs, labels, _ = random_batch(8)
+    data = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(4)
+    model = fine_tuner()
+    if is_fitted:
+        model.fit(data, verbose=0)
+    copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    losses = [each.fit(data, verbose=0).history["loss"] for each in (model, *copies)]
+    assert losses[1:] == [pytest.approx(losses[0], rel=1e-6)] * 2
+    for other in copies:
+        for value, expected in zip(other.model.get_weights(), model.model.get_weights(), strict=True):
+            np.testing.assert_allclose(value, expected, atol=1e-6)
