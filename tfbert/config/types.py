@@ -17,7 +17,7 @@ import os
 import pathlib
 import reprlib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tfbert.config.given import Given, Recorded
@@ -37,7 +37,7 @@ class Options:
         UsageError: naming each field that does not exist, or whose value is of another type.
     """
 
-    def __new__(cls, *values: Any, **given: Any):
+    def __new__(cls, /, *values: Any, **given: Any):
         if problems := [_unknown(cls, name, given[name]) for name in given if name not in field_types(cls)]:
             raise UsageError("\n".join(problems))
         return super().__new__(cls)
@@ -261,9 +261,8 @@ def _unknown(part: type, name: str, value: Any) -> str:
     return f"{part.__name__} has no option of this name. Received: {name}={shown(value)}. {advice}"
 
 
-def nearest(name: str, names: Iterable[str]) -> list[str]:
+def nearest(name: str, names: Collection[str]) -> list[str]:
     """The names, three at most, that have this one as a part, such as `epochs`; else those that are spelt alike."""
-    names = [*names]
     found = [known for known in names if f"_{name}_" in f"_{known}_"]
     return (found or difflib.get_close_matches(name, names, n=3, cutoff=0.75))[:3]
 
@@ -271,8 +270,7 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 @functools.cache
 def elsewhere() -> dict[str, Any]:
     """What other programs call things, as `elsewhere.toml` has it."""
-    text = pathlib.Path(__file__).with_name("elsewhere.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return tomllib.loads(pathlib.Path(__file__).with_name("elsewhere.toml").read_text(encoding="utf-8"))
 
 
 def called_elsewhere(table: Mapping[str, str], name: str) -> str:
