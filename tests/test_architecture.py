@@ -97,7 +97,7 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 823,
+    "batches": 828,
     "bert": 1075,
     "commandline": 591,
     "config": 1652,
@@ -113,7 +113,7 @@ MOST_LINES = {
     "python": 510,
     "report": 1118,
     "step": 3202,
-    "tasks": 9166,
+    "tasks": 9012,
     "tokens": 797,
     "train": 1826,
 }
