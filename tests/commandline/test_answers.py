@@ -95,63 +95,6 @@ def test_an_answer_names_flags_that_exist(name):
                 values[flag].parser.parse(value)
 
 
-@pytest.mark.parametrize(
-    "command, name, answer",
-    [
-        (FINETUNE, "fp16", "Here it is --mixed_precision."),
-        (FINETUNE, "lr", "Here it is --learning_rate."),
-        (FINETUNE, "do_predict", "Here it is --mode=predict."),
-        (PRETRAIN, "do_predict", "In run_finetune.py it is --mode=predict."),
-        (FINETUNE, "eval_files_dir", "In run_pretraining.py it is --validation_records."),
-        (PRETRAIN, "task.train_data.input_path", "Here it is --train_records."),
-        (PRETRAIN, "dataset_name", "Here it is --dataset of --mode=prepare."),
-        (PRETRAIN, "label_smoothing_factor", "It is not an option of pre-training."),
-        (PRETRAIN, "tagging_scheme", ""),
-        (FINETUNE, "task.train_data.seq_length", "Here it is --max_seq_length."),
-        (FINETUNE, "learning-rate", "Here it is --learning_rate."),
-        (FINETUNE, "lora_up", ""),
-    ],
-)
-def test_the_answer_is_for_the_command(command, name, answer):
-    with pytest.raises(UsageError) as caught:
-        parse(command, ["x", f"--{name}", "1"])
-    assert str(caught.value) == " ".join(filter(None, [f"Unknown command line flag '{name}'.", answer, "See --help."]))
-
-
-@pytest.mark.parametrize(
-    "given, answers",
-    [
-        (["--peft", "lora", "--xla"], ["peft.*all weights are trained"]),
-        (["--freeze_encoder"], ["freeze_encoder.*all weights are trained"]),
-        (["--num_labels=3", "--run_name=a"], ["num_labels.*--label_names names them", "run_name.*--output_dir"]),
-        (["--save_strategy=no"], ["save_strategy'. It is not needed: .*--save_steps=0"]),
-        (["--save_strategy", "epoch"], ["save_strategy'. It is not an option: --save_steps counts"]),
-        (["--eval_strategy=No"], ["eval_strategy'. Leave out --validation_file"]),
-        (["--task=ner"], ["^task must be one of auto, .*'ner'. Pass --task=token_classification.$"]),
-        (["--task=Fill-Mask"], ["'Fill-Mask'. Pass --task=pretraining.$"]),
-        (["--strategy=MirroredStrategy"], ["Pass --strategy=mirrored.$"]),
-        # All that is wrong with a line at once, and what is right not at all.
-        (["--zzq", "--seed=x", "--seed", "4", "--zzr=1", "--zzq"], ["'zzq'", "^seed must be an integer.*'x'", "'zzr'"]),
-        (["a", "--xla=8 ", "--", "b"], ["^xla must be true or false. Received: xla='8 '", "^Every argument .*: a b."]),
-        (["--noxla=true"], ["^--noxla takes no value. Received: --noxla=true. Write --noxla for off, or --xla for on"]),
-        (["--nomixed_precision="], ["^--nomixed_precision takes no value"]),
-        (["--output_dir", "--xla"], ["^output_dir takes a value. Received: --output_dir before --xla"]),
-        (["--seed"], ["^seed takes a value. Received: --seed at the end. Write --seed=VALUE."]),
-        (['--class_weights="1,2'], ["^class_weights must be a list of numbers or balanced. Received"]),
-        # Flags of absl itself, which would do nothing.
-        (["--pdb", "--only_check_args", "--v=1"], ["'pdb'", "'only_check_args'", "'v'"]),
-        (["--undefok=zzq", "--zzq=1"], ["'undefok'", "'zzq'"]),
-    ],
-)
-def test_a_line_is_answered_at_once(given, answers):
-    with pytest.raises(UsageError) as caught:
-        parse(FINETUNE, ["x", *given])
-    lines = str(caught.value).splitlines()
-    assert len(lines) == len(answers)
-    for line, answer in zip(lines, answers, strict=True):
-        assert re.search(answer, line), line
-
-
 def test_what_is_a_flag_stays_one():
     config = parse(PRETRAIN, ["x", "-seed", "-0", "--noxla", "-xla=True", "--output_dir", "-", "--"])
     assert (config.runtime.seed, config.runtime.xla, config.output.output_dir) == (0, True, "-")
@@ -165,41 +108,6 @@ def test_none_and_all_trackers(given, trackers):
     assert parse(FINETUNE, ["x", f"--report_to={given}"]).output.report_to == trackers
     with pytest.raises(UsageError, match="report_to must be one of .*'all'"):
         parse(FINETUNE, ["x", "--report_to=all,wandb"])
-
-
-@pytest.mark.parametrize(
-    "given, answer",
-    [
-        ("--eval_split=0.1", "Here it is --validation_split. See"),
-        ("--learning_rate=1e-5,3e-5", "'1e-5,3e-5'. To train once with each, pass --sweep='learning_rate=1e-5,3e-5'.$"),
-        ("--global_batch_size=8,16", "pass --sweep='global_batch_size=8,16'.$"),
-        ("--lr_schedule=linear,cosine", "To train once with each, pass --sweep='lr_schedule=linear,cosine'.$"),
-        ("--seed=1, 2", "'1, 2'. To train once with each, pass --seeds=1,2.$"),
-        (
-            "--logging_steps=5,10",
-            "logging_steps must be an integer. Received: logging_steps='5,10'. --help=logging_st",
-        ),
-        ("--strategy=mirrored,multi_worker", "strategy must be one of one_device, .* Pass one of them.$"),
-        ("--learning_rate=high", "must be a number. Received: learning_rate='high'. --help=learning_rate says what it"),
-        ("--mixed_precision=bf16", "Received: .*='bf16'. Pass --mixed_precision --mixed_precision_dtype=bfloat16.$"),
-        ("--mixed_precision=FP16", "Pass --mixed_precision --mixed_precision_dtype=float16.$"),
-        ("--mixed_precision=none", "mixed_precision must be true or false. .* Drop it: float32 is the default.$"),
-        ("--mixed_precision=int8", "Pass --mixed_precision, or --nomixed_precision.$"),
-        ("--resume=True", "resume must be one of auto, never. Received: resume='True'. Pass one of them.$"),
-        ("--mode=benchmark", "Received: mode='benchmark'. Run python benchmarks/devices.py in a clone"),
-        ("--benchmark_replicas=1,2", "'benchmark_replicas'. Grids are measured by benchmarks/devices.py, in a clone"),
-    ],
-)
-def test_what_people_type_first_gets_one_line(given, answer):
-    with pytest.raises(UsageError, match=answer) as caught:
-        parse(FINETUNE, ["x", given])
-    assert "\n" not in str(caught.value)
-
-
-def test_a_corpus_without_prepare_is_told_to_be_prepared(tmp_path):
-    (tmp_path / "own.txt").write_text("A text.")
-    with pytest.raises(UsageError, match="with --mode=prepare, and train with --train_records=DIRECTORY.$"):
-        parse(PRETRAIN, ["x", f"--input_files={tmp_path / 'own.txt'}"])
 
 
 if __name__ == "__main__":

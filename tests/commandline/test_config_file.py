@@ -9,6 +9,7 @@ import pytest
 from tfbert.commandline.command import parse
 from tfbert.config.commands import FINETUNE, PRETRAIN
 from tfbert.config.run import Config
+from tfbert.config.sweep import points_of
 from tfbert.errors import UsageError
 
 
@@ -60,11 +61,31 @@ def test_a_file_is_the_same_as_its_flags(name, text):
     assert parsed(write(name, text)) == parsed(*FLAGS)
 
 
+@pytest.mark.parametrize(
+    "name, text, value",
+    [
+        *(("xla", text, True) for text in ("true", "TRUE", "t", "yes", "on", "1")),
+        *(("xla", text, False) for text in ("false", "f", "No", "off", "0")),
+        ("global_batch_size", "010", 10),
+        ("global_batch_size", "0x10", 16),
+        ("learning_rate", "3e-5", 3e-5),
+        ("gradient_accumulation_steps", "auto", "auto"),
+        ("model_name_or_path", "1", "1"),
+    ],
+)
+def test_a_text_is_read_alike_as_a_flag_in_a_file_and_in_a_sweep(name, text, value):
+    swept = points_of(parsed(f"--sweep={name}={text}"))[0].config
+    for config in (parsed(f"--{name}={text}"), parsed(write("a.yaml", f"{name}: '{text}'")), swept):
+        found = next(getattr(part, name) for part in config.parts() if hasattr(part, name))
+        assert found == value and type(found) is type(value)
+
+
 def test_the_command_line_replaces_what_the_file_says():
     file = write("run.yaml", "seed: 7\nxla: true\nmodel_name_or_path: scratch/mini\nmode: evaluate\n")
     config = parsed("--seed=8", "--model=scratch/tiny", file, "--noxla", mode="train")
     assert config == parsed("--seed=8", "--model=scratch/tiny")
     assert parsed("--config", "run.yaml", "--mode=train").runtime.seed == 7
+    assert parsed("--config=") == Config()
 
 
 def test_a_list_may_hold_commas():
@@ -130,15 +151,6 @@ def test_json_is_as_strict():
     assert "must be JSON" in refused(write("f.json", '{"seed": 1'))
     many = "".join(f"x{number}: 1\n" for number in range(9))
     assert len(refused(write("f.yaml", many)).splitlines()) == 9, "all at once"
-
-
-def test_files_that_are_none():
-    assert "No such file" in refused("--config=none.yaml")
-    assert "ends in .yaml or .json" in refused("--config=run.toml")
-    assert "Use --flagfile" in refused("--config=glue.flags")
-    assert "at the end" in refused("--config")
-    assert "one file" in refused("--config=a.yaml", "--config=b.yaml")
-    assert parsed("--config=") == Config()
 
 
 def test_each_kind_of_file_says_which_flag_takes_it(tmp_path):

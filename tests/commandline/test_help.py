@@ -138,20 +138,3 @@ def test_help_needs_no_tensorflow_and_may_be_cut_short():
     script = f'"{sys.executable}" run_finetune.py --help | head -1; echo "${{PIPESTATUS[0]}}"'
     done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stderr == "" and done.stdout.splitlines()[-1] in ("0", "141")
-
-
-@pytest.mark.parametrize(
-    "name, answer",
-    [
-        ("lerning_rate", " Did you mean --learning_rate?"),
-        ("batch_size", " Did you mean --global_batch_size or --per_device_eval_batch_size?"),
-        ("epochs", " Did you mean --num_train_epochs?"),
-        ("train_records", " It is a flag of run_pretraining.py."),
-        ("mdel", " Did you mean --model or --mode?"),
-        ("qqqqq", ""),
-    ],
-)
-def test_a_misspelt_flag_gets_the_nearest(name, answer):
-    with pytest.raises(UsageError) as caught:
-        parse(FINETUNE, ["x", f"--{name}=1"])
-    assert str(caught.value) == f"Unknown command line flag '{name}'.{answer} See --help."

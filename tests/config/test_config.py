@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import pathlib
 
 import pytest
@@ -42,91 +41,6 @@ def test_the_defaults_are_a_run_that_breaks_no_rule():
     assert config.resolved().data.max_seq_length == 128
 
 
-@pytest.mark.parametrize(
-    "part, values, name",
-    [
-        ("model", {"model_name_or_path": "scratch/huge"}, "scratch/huge"),
-        ("model", {"vocab_file": "no/such/vocab.txt"}, "vocab_file"),
-        ("data", {"dataset": "glue/sst2", "train_file": "{file}"}, "dataset"),
-        ("data", {"validation_file": "{file}"}, "train_file"),
-        ("data", {"train_file": "no/such/train.tsv"}, "train_file"),
-        ("data", {"train_file": "{file}", "validation_file": "no/such.tsv"}, "validation_file"),
-        ("data", {"train_file": "{file}", "test_file": "no/such.tsv"}, "test_file"),
-        ("data", {"dataset": "glue/sst2", "data_dir": "no/such/directory"}, "data_dir"),
-        ("data", {"dataset": "demo", "data_dir": "{directory}"}, "data_dir"),
-        ("data", {"data_dir": "{directory}"}, "data_dir"),
-        ("data", {"train_file": "{file}", "text_column": ("a", "b", "c")}, "text_column"),
-        ("data", {"train_file": "{file}", "header": False, "label_column": "1"}, "text_column"),
-        ("data", {"train_file": "{file}", "header": False, "text_column": ("0",), "label_column": "label"}, "label"),
-        ("data", {"train_file": "{file}", "header": False, "text_column": ("0",)}, "label_column"),
-        ("data", {"max_seq_length": 7}, "max_seq_length"),
-        ("data", {"max_train_examples": -1}, "max_train_examples"),
-        ("data", {"max_eval_examples": -1}, "max_eval_examples"),
-        ("data", {"task": "ranking"}, "task"),
-        ("data", {"batching": "random"}, "batching"),
-        ("training", {"global_batch_size": 0}, "global_batch_size"),
-        ("training", {"gradient_accumulation_steps": 0}, "gradient_accumulation_steps"),
-        ("training", {"gradient_accumulation_steps": "many"}, "gradient_accumulation_steps"),
-        ("training", {"max_skipped_steps": 0}, "max_skipped_steps"),
-        ("training", {"max_steps": -1}, "max_steps"),
-        ("training", {"warmup_steps": -1}, "warmup_steps"),
-        ("training", {"early_stopping_patience": -1}, "early_stopping_patience"),
-        ("training", {"weight_decay": -0.1}, "weight_decay"),
-        ("training", {"weight_decay": math.inf}, "weight_decay"),
-        ("training", {"max_grad_norm": -1.0}, "max_grad_norm"),
-        ("training", {"max_grad_norm": math.nan}, "max_grad_norm"),
-        ("training", {"num_train_epochs": 0.0}, "num_train_epochs"),
-        ("training", {"num_train_epochs": math.inf}, "num_train_epochs"),
-        ("training", {"learning_rate": 0.0}, "learning_rate"),
-        ("training", {"learning_rate": -1e-5}, "learning_rate"),
-        ("training", {"learning_rate": math.nan}, "learning_rate"),
-        ("training", {"warmup_ratio": 1.0}, "warmup_ratio"),
-        ("training", {"warmup_ratio": -0.1}, "warmup_ratio"),
-        ("training", {"label_smoothing": 1.0}, "label_smoothing"),
-        ("training", {"dropout": 1.0}, "dropout"),
-        ("training", {"dropout": -0.1}, "dropout"),
-        ("training", {"dropout": math.nan}, "dropout"),
-        ("training", {"lr_schedule": "exponential"}, "lr_schedule"),
-        ("training", {"lr_power": 0.5}, "lr_schedule=polynomial"),
-        ("training", {"lr_power": 0.0, "lr_schedule": "polynomial"}, "lr_power"),
-        ("training", {"lr_power": math.inf, "lr_schedule": "polynomial"}, "lr_power"),
-        ("training", {"optimizer": "sgd"}, "optimizer"),
-        ("training", {"class_weights": (1.0, 0.0)}, "class_weights"),
-        ("training", {"class_weights": (1.0, math.inf)}, "class_weights"),
-        ("training", {"metric_for_best_model": "bleu"}, "metric_for_best_model"),
-        ("training", {"metric_for_best_model": "eval_bleu"}, "metric_for_best_model"),
-        ("training", {"metric_for_best_model": "eval_"}, "metric_for_best_model"),
-        ("runtime", {"num_replicas": -1}, "num_replicas"),
-        ("runtime", {"num_replicas": 2}, "num_replicas"),
-        ("runtime", {"strategy": "tpu"}, "strategy"),
-        ("runtime", {"mixed_precision_dtype": "bfloat16"}, "mixed_precision_dtype"),
-        ("runtime", {"mixed_precision": True, "mixed_precision_dtype": "float8"}, "mixed_precision_dtype"),
-        ("runtime", {"max_compiled_shapes": 0, "xla": True}, "max_compiled_shapes"),
-        ("runtime", {"max_compiled_shapes": 4}, "xla"),
-        ("runtime", {"seed": -1}, "seed"),
-        ("runtime", {"seed": 2**31}, "seed"),
-        ("output", {"eval_steps": -1}, "eval_steps"),
-        ("output", {"logging_steps": 0}, "logging_steps"),
-        ("runtime", {"per_device_eval_batch_size": 0}, "per_device_eval_batch_size"),
-        ("predict", {"id_column": "key"}, "id_column"),
-        ("export", {"export_float16": True}, "export_float16"),
-        ("hub", {"hub_model_id": "me/mine"}, "push_to_hub"),
-        ("hub", {"hub_private_repo": True}, "push_to_hub"),
-    ],
-)
-def test_each_rule_names_the_option_the_value_and_a_way_out(part, values, name, tmp_path):
-    (tmp_path / "rows.tsv").write_text("text\tlabel\n")
-    where = {"{file}": str(tmp_path / "rows.tsv"), "{directory}": str(tmp_path)}
-    values = {key: where.get(value, value) if isinstance(value, str) else value for key, value in values.items()}
-    kind = type(getattr(Config(), part))
-    with pytest.raises(UsageError) as caught:
-        Config(**{"model": SCRATCH, part: kind(**values)})
-    (line,) = str(caught.value).splitlines()
-    assert name in line
-    assert "Received: " in line
-    assert line.endswith(".") and len(line.partition("Received: ")[2].split(". ")) > 1, "no advice"
-
-
 def test_all_problems_come_in_one_error():
     with pytest.raises(UsageError) as caught:
         Config(
@@ -162,22 +76,6 @@ def test_only_the_built_in_data_has_a_model_of_its_own(what, tmp_path):
     for built_in in (DataConfig(), DataConfig(dataset="demo"), DataConfig(task="pretraining")):
         assert Config(data=built_in).model == ModelConfig()
         assert Config(data=built_in).resolved().model == SCRATCH
-
-
-def test_evaluating_every_so_often_without_examples_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="eval_steps needs examples to evaluate on.*Received: eval_steps=5"):
-        Config(data=DataConfig(train_file=str(tmp_path / "rows.tsv")), output=OutputConfig(eval_steps=5))
-
-
-@pytest.mark.parametrize("watch", [{"early_stopping_patience": 2}, {"metric_for_best_model": "accuracy"}])
-def test_what_needs_evaluation_is_refused_without_any(watch, tmp_path):
-    path = tmp_path / "rows.tsv"
-    path.write_text("text\tlabel\n")
-    with pytest.raises(UsageError, match=f"^{next(iter(watch))} needs examples to evaluate on"):
-        Config(model=SCRATCH, data=DataConfig(train_file=str(path)), training=TrainingConfig(**watch))
-    data = DataConfig(train_file=str(path), validation_file=str(path))
-    Config(model=SCRATCH, data=data, training=TrainingConfig(**watch))
-    Config(training=TrainingConfig(**watch))
 
 
 @pytest.mark.parametrize(
@@ -238,11 +136,12 @@ def test_json_round_trip_keeps_every_value(tmp_path):
     [
         ("{", "must be JSON"),
         ("", "must be JSON"),
-        ("[1, 2]", "option of this version"),
-        ("null", "option of this version"),
+        ("[1, 2]", "must be an object"),
+        ("null", "must be an object"),
         ('{"training": {"global_batch_sise": 3}}', "global_batch_sise"),
         ('{"trainings": {}}', "trainings"),
-        ('{"training": 3}', "option of this version"),
+        ('{"training": 3}', "must be an object"),
+        ('{"training": {"cls": 1}}', "cls=1"),
         ('{"training": {"global_batch_size": "32"}}', "global_batch_size"),
         ('{"training": {"global_batch_size": null}}', "global_batch_size"),
         ('{"training": {"learning_rate": "fast"}}', "learning_rate"),
@@ -326,103 +225,11 @@ def in_mode(mode, **parts):
     return Config(mode=mode, **({"model": SAVED} | base[mode] | parts))
 
 
-@pytest.mark.parametrize(
-    "mode, parts, name",
-    [
-        ("evaluate", {"training": TrainingConfig(learning_rate=1e-5)}, "learning_rate=1e-05"),
-        ("evaluate", {"data": DataConfig(dataset="glue/rte", max_train_examples=3)}, "max_train_examples=3"),
-        ("evaluate", {"predict": PredictConfig(output_file="out.tsv")}, "output_file='out.tsv'"),
-        ("evaluate", {"runtime": RuntimeConfig(xla=True)}, "xla=True"),
-        ("evaluate", {"hub": HubConfig(push_to_hub=True)}, "push_to_hub=True"),
-        ("predict", {"data": DataConfig(label_column="label")}, "label_column='label'"),
-        ("predict", {"output": OutputConfig(overwrite_output_dir=True)}, "overwrite_output_dir=True"),
-        ("export", {"runtime": RuntimeConfig(seed=3)}, "seed=3"),
-        ("export", {"training": TrainingConfig(max_steps=3)}, "max_steps=3"),
-        ("evaluate", {"output": OutputConfig(save_steps=3)}, "save_steps=3"),
-    ],
-)
-def test_an_option_without_effect_in_the_mode_is_refused_by_name(mode, parts, name):
-    in_mode(mode)
-    with pytest.raises(UsageError, match="^[^\n]*has no effect with mode=[^\n]*$") as caught:
-        in_mode(mode, **parts)
-    assert f"Received: {name}." in str(caught.value)
-    values = json.loads(in_mode(mode).to_json())
-    for part, value in parts.items():
-        values[part] = dataclasses.asdict(value)
-    with pytest.raises(UsageError, match="has no effect with mode="):
+def test_json_keeps_the_rules():
+    values = json.loads(in_mode("evaluate").to_json())
+    values["runtime"] = dataclasses.asdict(RuntimeConfig(xla=True))
+    with pytest.raises(UsageError, match="xla has no effect with mode=evaluate. Received: xla=True."):
         Config.from_json(json.dumps(values))
-
-
-def test_each_option_that_is_refused_has_its_line():
-    training = TrainingConfig(max_steps=3, weight_decay=0.5)
-    with pytest.raises(UsageError) as caught:
-        in_mode("evaluate", training=training, runtime=RuntimeConfig(seed=1))
-    assert [line.split()[0] for line in str(caught.value).splitlines()] == ["max_steps", "weight_decay", "seed"]
-
-
-@pytest.mark.parametrize(
-    "mode, parts, match",
-    [
-        ("evaluate", {"data": DataConfig()}, "needs labelled examples"),
-        ("evaluate", {"model": ModelConfig()}, "needs a trained model.*model_name_or_path=''"),
-        ("evaluate", {"data": DataConfig(dataset="x", header=False, text_column=("0",))}, "label_column must be given"),
-        ("predict", {"predict": PredictConfig()}, "one source of texts"),
-        ("predict", {"data": DataConfig(dataset="glue/rte")}, "one source of texts"),
-        ("predict", {"predict": PredictConfig(), "data": DataConfig(dataset="imdb")}, "GLUE's test sets"),
-        ("predict", {"predict": PredictConfig(input_file="no/such")}, "input_file must be a file"),
-        ("predict", {"output": OutputConfig(output_dir="out")}, "Pass --output_file"),
-        ("predict", {"predict": PredictConfig(input_file="-", glue_task="rte", output_file="x")}, "Pass --output_dir"),
-        ("predict", {"runtime": RuntimeConfig(strategy="multi_worker")}, "only one has standard input"),
-        ("predict", {"data": DataConfig(header=False)}, "text_column must be given as indexes"),
-        ("export", {"output": OutputConfig()}, "An export needs a directory"),
-        ("export", {"export": ExportConfig(export_format="torch")}, "saved_model, onnx, tflite. .*='torch'"),
-        ("export", {"export": ExportConfig(export_format="keras_hub")}, "keras_hub.models.BertBackbone.from_preset"),
-        (
-            "export",
-            {"export": ExportConfig(export_format="onnx"), "data": DataConfig(dataset="demo")},
-            "export_format=onnx writes a model of token ids, which takes no texts. .*evaluation data. Drop the data.",
-        ),
-        (
-            "export",
-            {"export": ExportConfig(export_format="tflite"), "data": DataConfig(text_column=("a", "b"))},
-            "which takes no texts. Received: text_column=a,b. Drop --text_column.",
-        ),
-        (
-            "export",
-            {"export": ExportConfig(export_format="onnx", export_float16=True)},
-            "export_float16 takes effect with export_format=saved_model only",
-        ),
-        (
-            "export",
-            {"output": OutputConfig(output_dir="x"), "data": DataConfig(dataset="demo")},
-            "measure what export_float16 loses",
-        ),
-        (
-            "export",
-            {"data": DataConfig(label_column="label")},
-            "label_column takes effect with evaluation data only.*'label' without",
-        ),
-        ("export", {"data": DataConfig(header=False)}, "header takes effect with evaluation .*Drop --noheader"),
-        ("export", {"data": DataConfig(max_eval_examples=5)}, "max_eval_examples takes effect with evaluation"),
-        (
-            "export",
-            {"runtime": RuntimeConfig(per_device_eval_batch_size=5)},
-            "eval_batch_size takes effect with evaluation data only",
-        ),
-    ],
-)
-def test_what_each_mode_needs(mode, parts, match):
-    with pytest.raises(UsageError, match=match) as caught:
-        in_mode(mode, **parts)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_glue_data_set_takes_no_option_of_input_files():
-    data = DataConfig(dataset="glue/rte")
-    assert in_mode("predict", data=data, predict=PredictConfig()).data == data
-    for name, value in (("id_column", "key"), ("glue_task", "rte")):
-        with pytest.raises(UsageError, match=f"{name} takes effect with input_file only"):
-            in_mode("predict", data=data, predict=PredictConfig(**{name: value}))
 
 
 @pytest.mark.parametrize("name, value", [("input_format", "csv"), ("delimiter", ";"), ("skip_bad_rows", True)])
@@ -458,17 +265,6 @@ def test_standard_input_can_be_evaluated():
     data = DataConfig(test_file="-", input_format="tsv")
     assert in_mode("evaluate", data=data).data.source == "standard_input"
     assert DataConfig(test_file="a-b.tsv").source == "a-b.tsv"
-    two = RuntimeConfig(strategy="multi_worker")
-    for mode, parts, match in (
-        ("evaluate", {"data": DataConfig(test_file="-")}, "Pass --input_format=tsv, csv or jsonl"),
-        ("evaluate", {"data": DataConfig(test_file="-", input_format="text")}, "Plain text has no labels"),
-        ("evaluate", {"data": data, "runtime": two}, "only one has standard input or a pipe. Received: test_file='-'"),
-        ("evaluate", {"data": DataConfig(validation_file="-")}, "validation_file must be a file"),
-        ("train", {"data": dataclasses.replace(data, train_file=__file__)}, "test_file='-' with mode=train"),
-    ):
-        with pytest.raises(UsageError, match=match) as caught:
-            Config(mode=mode, model=SAVED, **parts)
-        assert "\n" not in str(caught.value)
 
 
 LOOP, LOCKED = "loop", "locked"

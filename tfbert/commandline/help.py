@@ -78,15 +78,13 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
 
 def _topics(command: Command, mode: str) -> dict[str, tuple[str, ...]]:
     """The names of flags by topic; with a mode, those that have an effect in it."""
-    general = ("mode", "config", "run_config", "flagfile", "help")
-    if not mode:
-        return {_GENERAL: general, **command.options()}
-    parts = Config.classes()
-    found = {
-        part: tuple(f.name for f in dataclasses.fields(parts[part]) if f.name in names and mode in f.metadata["modes"])
-        for part, names in command.options().items()
+    general, topics = ("config", "run_config", "flagfile", "help"), {}
+    for part, names in command.options().items():
+        modes = {field.name: field.metadata["modes"] for field in dataclasses.fields(Config.classes()[part])}
+        topics[part] = tuple(name for name in names if not mode or mode in modes[name])
+    return {_GENERAL: general if mode else ("mode", *general)} | {
+        part: names for part, names in topics.items() if names
     }
-    return {_GENERAL: general[1:], **{part: names for part, names in found.items() if names}}
 
 
 def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from absl import flags
 
-from tfbert.commandline.config_file import YAML, is_flat
+from tfbert.commandline.config_file import YAML, kind_of_json
 from tfbert.commandline.presets import read_text
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command
 from tfbert.config.rules import Mode
@@ -134,7 +134,7 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
 
 def _run_config(path: str, command: Command) -> Config:
     text = read_text(RUN_CONFIG, path)
-    if is_flat(text) or path.lower().endswith(YAML):
+    if kind_of_json(text) == "flat" or path.lower().endswith(YAML):
         rule = "run_config is the run_config.json that a run wrote"
         raise UsageError(f"{rule}. Received: run_config={path!r}, options by their flags' names. Pass --config={path}.")
     config = Config.from_json(text)

@@ -17,7 +17,7 @@ import os
 import pathlib
 import reprlib
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tfbert.config.given import Given, Recorded
@@ -37,7 +37,7 @@ class Options:
         UsageError: naming each field that does not exist, or whose value is of another type.
     """
 
-    def __new__(cls, *values: Any, **given: Any):
+    def __new__(cls, /, *values: Any, **given: Any):
         if problems := [_unknown(cls, name, given[name]) for name in given if name not in field_types(cls)]:
             raise UsageError("\n".join(problems))
         return super().__new__(cls)
@@ -239,7 +239,9 @@ def _way_out(name: str, value: Any, kind: Any, is_joined: bool) -> str:
     if isinstance(value, str) and (answer := called_elsewhere(elsewhere()["values"].get(name, {}), value.lower())):
         return answer
     values: Sequence[Any] = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
-    is_whole = [isinstance(v, numbers.Real) and not isinstance(v, bool) and v == v // 1 for v in values]
+    is_whole = [
+        isinstance(v, numbers.Real) and not isinstance(v, bool) and abs(v) < 2**63 and v == v // 1 for v in values
+    ]
     texts = [str(int(v)) if whole else v for v, whole in zip(values, is_whole, strict=True)]
     if texts and all(isinstance(text, str) for text in texts):
         with contextlib.suppress(ValueError):
@@ -259,9 +261,8 @@ def _unknown(part: type, name: str, value: Any) -> str:
     return f"{part.__name__} has no option of this name. Received: {name}={shown(value)}. {advice}"
 
 
-def nearest(name: str, names: Iterable[str]) -> list[str]:
+def nearest(name: str, names: Collection[str]) -> list[str]:
     """The names, three at most, that have this one as a part, such as `epochs`; else those that are spelt alike."""
-    names = [*names]
     found = [known for known in names if f"_{name}_" in f"_{known}_"]
     return (found or difflib.get_close_matches(name, names, n=3, cutoff=0.75))[:3]
 
@@ -269,8 +270,7 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 @functools.cache
 def elsewhere() -> dict[str, Any]:
     """What other programs call things, as `elsewhere.toml` has it."""
-    text = pathlib.Path(__file__).with_name("elsewhere.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return tomllib.loads(pathlib.Path(__file__).with_name("elsewhere.toml").read_text(encoding="utf-8"))
 
 
 def called_elsewhere(table: Mapping[str, str], name: str) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tfbert.devices.cluster import current_cluster
-from tfbert.devices.private import fail_all_workers, has_workers
 from tfbert.devices.quiet import stderr_held_back
 from tfbert.errors import RunError, UsageError, first_line, is_command
+from tfbert.private import fail_all_workers, has_workers
 
 _PEER_ERRORS = (
     tf.errors.UnavailableError,

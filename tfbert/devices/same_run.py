@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.devices.preemption import Consensus
-from tfbert.devices.private import publish, published
 from tfbert.errors import RunError, UsageError
+from tfbert.private import publish, published
 
 _WAY_OUT = "Give all workers the same; only paths, and what is logged or written, may differ"
 _SHOWN, _BEFORE, _MOST = 60, 10, 5

@@ -9,11 +9,10 @@ import tensorflow as tf
 from tfbert.config.counted import counted
 from tfbert.config.parts import RuntimeConfig
 from tfbert.devices.cluster import Cluster, cluster_from_tf_config, current_cluster, divide_gpus, wait_for_peers
-from tfbert.devices.private import configure_coordination
 from tfbert.devices.quiet import stderr_held_back
 from tfbert.devices.termination import deaf
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.private import devices_are_initialized, number_collectives_apart
+from tfbert.private import configure_coordination, devices_are_initialized, number_collectives_apart
 
 _HEARTBEAT_TIMEOUT_SECONDS = 15.0
 _SLURM_BINDINGS = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_NTASKS_PER_GPU")
