@@ -80,7 +80,8 @@ def test_the_largest_micro_batch_that_fits_is_found_without_a_trace(monkeypatch,
     assert model.gradient_accumulation_steps == expected
     share = BATCH // replicas
     assert {shape for shape in tries} == {(share // n, longest) for n in (1, 2, 4, 8) if n <= expected}
-    assert logged() == [f"a micro-batch of {share // n} does not fit into memory" for n in (1, 2, 4) if n < expected]
+    lines = [line for line in logged() if not line.endswith(" ...")]  # What takes long on a busy machine is named.
+    assert lines == [f"a micro-batch of {share // n} does not fit into memory" for n in (1, 2, 4) if n < expected]
 
 
 @SLOW
