@@ -24,8 +24,14 @@ from tfbert.data.rows import Source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.conll import Sentence, looks_like_conll, open_conll
 from tfbert.tasks.tagging.conll_layout import Tags
-from tfbert.tasks.tagging.list_rows import open_tagged_texts, sentences_of_rows
-from tfbert.tasks.tagging.word_rows import WordColumns, find_word_columns, open_word_rows, sentences_of_words
+from tfbert.tasks.tagging.word_rows import (
+    WordColumns,
+    find_word_columns,
+    open_tagged_texts,
+    open_word_rows,
+    sentences_of_rows,
+    sentences_of_words,
+)
 
 _LOOKED_AT = 20
 """Rows by which a table is recognised."""
