@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tfbert.commandline.presets import files_named, read_text
 from tfbert.config.run import Config
@@ -56,7 +56,7 @@ def read_config(path: str) -> list[tuple[str, Any, str]]:
     text = read_text(CONFIG, path)
     if ending in YAML:
         found = _read_yaml(text, path)
-    elif is_run_config(text):
+    elif kind_of_json(text) == "run":
         todo = f"Pass --run_config={path} to repeat that run."
         raise UsageError(f"{CONFIG} is a file of options by the flags' names. {received}, which a run wrote. {todo}")
     else:
@@ -95,23 +95,16 @@ def _read_yaml(text: str, path: str) -> list[tuple[str, Any, str]]:
         raise UsageError(f"{rule}. Received: {CONFIG}={path!r} ({problem}{line}). Repair it.") from None
 
 
-def is_run_config(text: str) -> bool:
-    """Whether a text is the configuration that a run wrote: an object with an object for each part."""
-    written = ("model", "data", "training", "runtime", "output")
-    values = _json_object(text)
-    return all(isinstance(values.get(part), dict) for part in written)
-
-
-def is_flat(text: str) -> bool:
-    """Whether a text is JSON for `--config`: an object without objects."""
-    values = _json_object(text)
-    names = values.keys() - Config.classes().keys() - {"mode"}
-    return bool(names) and not any(isinstance(value, dict) for value in values.values())
-
-
-def _json_object(text: str) -> dict[str, Any]:
+def kind_of_json(text: str) -> Literal["run", "flat", ""]:
+    """What a text is: the configuration that a run wrote, an object with an object for each part; an object without
+    objects, for `--config`; or neither."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
+        return ""
+    if not isinstance(values, dict):
+        return ""
+    objects = {name for name, value in values.items() if isinstance(value, dict)}
+    if {"model", "data", "training", "runtime", "output"} <= objects:
+        return "run"
+    return "flat" if not objects and values.keys() - Config.classes().keys() - {"mode"} else ""

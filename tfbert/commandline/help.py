@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from absl import flags
 
-from tfbert.commandline.options import flags_of
+from tfbert.commandline.options import flags_of, parser_of
 from tfbert.commandline.presets import presets
 from tfbert.config.commands import Command
 from tfbert.config.run import Config
@@ -78,15 +78,13 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
 
 def _topics(command: Command, mode: str) -> dict[str, tuple[str, ...]]:
     """The names of flags by topic; with a mode, those that have an effect in it."""
-    general = ("mode", "config", "run_config", "flagfile", "help")
-    if not mode:
-        return {_GENERAL: general, **command.options()}
-    parts = Config.classes()
-    found = {
-        part: tuple(f.name for f in dataclasses.fields(parts[part]) if f.name in names and mode in f.metadata["modes"])
-        for part, names in command.options().items()
+    general, topics = ("config", "run_config", "flagfile", "help"), {}
+    for part, names in command.options().items():
+        modes = {field.name: field.metadata["modes"] for field in dataclasses.fields(Config.classes()[part])}
+        topics[part] = tuple(name for name in names if not mode or mode in modes[name])
+    return {_GENERAL: general if mode else ("mode", *general)} | {
+        part: names for part, names in topics.items() if names
     }
-    return {_GENERAL: general[1:], **{part: names for part, names in found.items() if names}}
 
 
 def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
@@ -102,7 +100,7 @@ def _flag(name: str, values: flags.FlagValues) -> str:
         return flag_text([name], *_OWN[name])
     flag = values[name]
     names = [name, *(alias for alias, own in ALIASES.items() if own == name)]
-    return flag_text(names, _takes(flag.parser.kind), flag.help, flag.default)
+    return flag_text(names, _takes(parser_of(flag).kind), flag.help, flag.default)
 
 
 def _takes(kind: Any) -> str:
@@ -110,7 +108,7 @@ def _takes(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "|".join(get_args(kind))
     members = get_args(kind)
-    if get_origin(kind) is tuple or tuple in map(get_origin, members):
+    if get_origin(kind) is tuple or tuple in [get_origin(member) for member in members]:
         return "A,B"
     if members:
         return "|".join(_takes(member) for member in members if member is not type(None))

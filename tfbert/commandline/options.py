@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from absl import flags
 
-from tfbert.commandline.config_file import YAML, is_flat
+from tfbert.commandline.config_file import YAML, kind_of_json
 from tfbert.commandline.presets import read_text
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command
 from tfbert.config.rules import Mode
@@ -54,7 +54,7 @@ class OptionParser(flags.ArgumentParser):
     @property
     def takes_several(self) -> bool:
         """Whether it takes a list."""
-        return self.is_joined or tuple in map(get_origin, (self.kind, *get_args(self.kind)))
+        return self.is_joined or tuple in [get_origin(kind) for kind in (self.kind, *get_args(self.kind))]
 
 
 def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> None:
@@ -80,6 +80,12 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command =
     text = "Repeat the run that wrote this run_config.json. Flags beside it replace its values."
     flag = flags.Flag(OptionParser(str, f"{RUN_CONFIG}_file"), None, RUN_CONFIG, "", text)
     flags.DEFINE_flag(flag, flag_values)
+
+
+def parser_of(flag: flags.Flag) -> OptionParser:
+    """What reads the text of a flag that `define_flags` declared."""
+    assert isinstance(flag.parser, OptionParser)
+    return flag.parser
 
 
 @functools.cache
@@ -128,7 +134,7 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
 
 def _run_config(path: str, command: Command) -> Config:
     text = read_text(RUN_CONFIG, path)
-    if is_flat(text) or path.lower().endswith(YAML):
+    if kind_of_json(text) == "flat" or path.lower().endswith(YAML):
         rule = "run_config is the run_config.json that a run wrote"
         raise UsageError(f"{rule}. Received: run_config={path!r}, options by their flags' names. Pass --config={path}.")
     config = Config.from_json(text)

@@ -10,25 +10,14 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import typing
 from typing import Any, Literal
 
 from tfbert.config.data import DataConfig, is_pipe
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
-from tfbert.config.rules import (
-    COMPUTE,
-    EVALUATE,
-    EVERY,
-    SEED,
-    TRAIN,
-    Mode,
-    architecture_problem,
-    one_of,
-    option,
-)
+from tfbert.config.rules import COMPUTE, EVALUATE, EVERY, SEED, TRAIN, Mode, architecture_problem, one_of, option
 from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
-from tfbert.config.types import Options
+from tfbert.config.types import Options, field_types
 
 StrategyName = Literal["one_device", "mirrored", "multi_worker"]
 Device = Literal["auto", "gpu", "cpu"]
@@ -280,8 +269,7 @@ class Parts(Options):
     @classmethod
     def classes(cls) -> dict[str, type[Any]]:
         """The class of each part, by its name, in their order."""
-        types = typing.get_type_hints(cls)
-        return {field.name: types[field.name] for field in dataclasses.fields(cls) if field.name != "mode"}
+        return {field.name: field_types(cls)[field.name] for field in dataclasses.fields(cls) if field.name != "mode"}
 
     def given(self, *names: str) -> dict[str, Any]:
         """Those of some options, or of all, that are not at their default, by name."""

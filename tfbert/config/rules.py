@@ -95,28 +95,6 @@ def is_met(needs: str, options: Mapping[str, Any]) -> bool:
     return options[name] == value if value else bool(options[name])
 
 
-def part_from_dict(part: type, values: Any) -> Any:
-    """A configuration dataclass from what JSON holds.
-
-    Raises:
-        UsageError: for an unknown name or a value of the wrong type.
-    """
-    refuse_unknown(part.__name__, values, field_types(part))
-    return part(**values)
-
-
-def refuse_unknown(where: str, values: Any, known) -> None:
-    """Checks that `values` is a mapping whose keys are all known.
-
-    Raises:
-        UsageError: naming those that are not.
-    """
-    unknown = sorted(set(values) - set(known)) if isinstance(values, dict) else [repr(values)]
-    if unknown:
-        rule = f"Every name in {where} must be an option of this version"
-        raise UsageError(f"{rule}. Received: {', '.join(unknown)}. Remove it.")
-
-
 def outside(
     name: str,
     value: float,

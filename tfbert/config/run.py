@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import reprlib
 from typing import Any, Literal
 
 from tfbert.config.modes import mode_problems
 from tfbert.config.parts import Parts
-from tfbert.config.rules import (
-    field_problems,
-    part_from_dict,
-    path_of,
-    refuse_unknown,
-)
+from tfbert.config.rules import field_problems, path_of
 from tfbert.config.sweep import sweep_problems
 from tfbert.config.task_table import facts_of
-from tfbert.config.tasks import (
-    TaskOptions,
-    window_sizes,
-)
+from tfbert.config.tasks import TaskOptions, window_sizes
 from tfbert.config.training import OPTIMIZERS
-from tfbert.config.types import field_types
 from tfbert.errors import UsageError
 
 _EPOCHS = 3.0
@@ -142,11 +134,12 @@ class Config(Parts):
             values = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
-        parts = field_types(cls)
-        if isinstance(values, dict):
-            values = {name: value for name, value in values.items() if name not in (UNTIL_STEP, CONTENTS, EARLIER)}
-        refuse_unknown("the configuration", values, parts)
-        return cls(**{n: v if n == "mode" else part_from_dict(parts[n], v) for n, v in values.items()})
+        parts = cls.classes()
+        if not isinstance(values, dict) or not all(isinstance(values[n], dict) for n in values.keys() & parts.keys()):
+            rule = "A run configuration must be an object with an object for each part"
+            raise UsageError(f"{rule}. Received: {reprlib.repr(values)}. Repair the file.")
+        known = {name: value for name, value in values.items() if name not in (UNTIL_STEP, CONTENTS, EARLIER)}
+        return cls(**{name: parts[name](**value) if name in parts else value for name, value in known.items()})
 
 
 def _path_problems(part: Any) -> list[str]:

@@ -17,7 +17,7 @@ import os
 import pathlib
 import reprlib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tfbert.config.given import Given, Recorded
@@ -27,7 +27,7 @@ ALIASES = {"model": "model_name_or_path"}
 """Other names of options."""
 _OF_PATHS = ("_file", "_dir", "_path", "_files", "_records")
 """How the names of options end that take paths."""
-_TRUTH = dict.fromkeys(("true", "t", "yes", "on", "1"), True) | dict.fromkeys(("false", "f", "no", "off", "0"), False)
+_TRUTH = dict.fromkeys(["true", "t", "yes", "on", "1"], True) | dict.fromkeys(["false", "f", "no", "off", "0"], False)
 
 
 class Options:
@@ -37,7 +37,7 @@ class Options:
         UsageError: naming each field that does not exist, or whose value is of another type.
     """
 
-    def __new__(cls, *values: Any, **given: Any):
+    def __new__(cls, /, *values: Any, **given: Any):
         if problems := [_unknown(cls, name, given[name]) for name in given if name not in field_types(cls)]:
             raise UsageError("\n".join(problems))
         return super().__new__(cls)
@@ -145,7 +145,7 @@ def fitted(value: Any, kind: Any, name: str, *, is_joined: bool = False) -> Any:
     if not (is_truth if kind is bool else isinstance(value, wanted) and not is_truth):
         raise TypeError
     try:
-        return kind(value) if kind in (bool, int, float) else value
+        return value if issubclass(kind, Options) else kind(value)
     except OverflowError:
         raise TypeError from None
 
@@ -214,7 +214,7 @@ def in_words(kind: Any, name: str, *, is_joined: bool = False) -> str:
         if item is str:
             return "a path or a list of paths" if is_path(name) and name != "label_names" else "a list of strings"
         return f"a list of {'integers' if item is int else 'numbers'}"
-    if dataclasses.is_dataclass(kind):
+    if issubclass(kind, Options):
         return f"of type {kind.__name__}"
     text = "a path" if is_path(name) else "a string"
     if is_joined:
@@ -234,11 +234,11 @@ def _way_out(name: str, value: Any, kind: Any, is_joined: bool) -> str:
         return "Leave it out for the default."
     if name in ("train_file", "validation_file", "test_file"):
         return f"Pass a path, or data in memory to tfbert.finetune as {name.removesuffix('_file')}=."
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Options):
         return f"Pass {kind.__name__}(...)."
     if isinstance(value, str) and (answer := called_elsewhere(elsewhere()["values"].get(name, {}), value.lower())):
         return answer
-    values = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
+    values: Sequence[Any] = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
     is_whole = [
         isinstance(v, numbers.Real) and not isinstance(v, bool) and abs(v) < 2**63 and v == v // 1 for v in values
     ]
@@ -261,9 +261,8 @@ def _unknown(part: type, name: str, value: Any) -> str:
     return f"{part.__name__} has no option of this name. Received: {name}={shown(value)}. {advice}"
 
 
-def nearest(name: str, names: Iterable[str]) -> list[str]:
+def nearest(name: str, names: Collection[str]) -> list[str]:
     """The names, three at most, that have this one as a part, such as `epochs`; else those that are spelt alike."""
-    names = [*names]
     found = [known for known in names if f"_{name}_" in f"_{known}_"]
     return (found or difflib.get_close_matches(name, names, n=3, cutoff=0.75))[:3]
 
@@ -271,8 +270,7 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 @functools.cache
 def elsewhere() -> dict[str, Any]:
     """What other programs call things, as `elsewhere.toml` has it."""
-    text = pathlib.Path(__file__).with_name("elsewhere.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return tomllib.loads(pathlib.Path(__file__).with_name("elsewhere.toml").read_text(encoding="utf-8"))
 
 
 def called_elsewhere(table: Mapping[str, str], name: str) -> str:

@@ -59,7 +59,12 @@ def start_devices(config: Config) -> Devices:
     strategy = build_strategy(config.runtime)
     chief = is_chief(strategy)
     if not chief:
-        log.info("%s", _other_worker())
+        cluster = current_cluster()
+        me, first = f"{cluster.job} {cluster.index}", "the chief" if "chief" in cluster.jobs else "worker 0"
+        log.info(
+            f"this is {me} of {cluster.size}: it computes with the others, but {first} alone shows progress and writes "
+            "files, such as log.jsonl in the output directory; warnings and errors are shown here too"
+        )
     inform_on_chief_alone(chief)
     check_same(lambda: config.shared() | {"precision": policy} | versions_of("keras"), strategy)
     return Devices(strategy=strategy, policy=policy, chief=chief)
@@ -105,16 +110,6 @@ def tell(lines: Iterable[str]) -> None:
     for line in lines:
         level = logging.WARNING if line.startswith(_WARNING) else logging.INFO
         log.log(level, "%s", line, extra={_OF_CHIEF: True})
-
-
-def _other_worker() -> str:
-    """Why this worker says no more."""
-    cluster = current_cluster()
-    me, chief = f"{cluster.job} {cluster.index}", "the chief" if "chief" in cluster.jobs else "worker 0"
-    return (
-        f"this is {me} of {cluster.size}: it computes with the others, but {chief} alone shows progress and writes "
-        "files, such as log.jsonl in the output directory; warnings and errors are shown here too"
-    )
 
 
 def inform_on_chief_alone(chief: bool) -> None:

@@ -42,12 +42,7 @@ class RunLog:
     """
 
     def __init__(
-        self,
-        directory: pathlib.Path | None,
-        *,
-        total_steps: int,
-        first_step: int = 0,
-        reports: Reports | None = None,
+        self, directory: pathlib.Path | None, *, total_steps: int, first_step: int = 0, reports: Reports | None = None
     ):
         self._is_silent = directory is None
         self._reports = reports or Reports(None)

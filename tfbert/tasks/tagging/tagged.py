@@ -267,7 +267,9 @@ def holds_tags(path: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME) -
             return looks_like_conll(path, text_column=config.text_column, label_column=config.label_column)
         rows = open_rows(path, format)
         columns = find_tag_columns(rows, config.text_column, config.label_column)
-        return bool(rows.kinds) or any(map(_is_tagged, itertools.islice(rows.read(columns), _LOOKED_AT)))
+        if rows.kinds:
+            return columns[0] in rows.of_kinds("texts")
+        return any(map(_is_tagged, itertools.islice(rows.read(columns), _LOOKED_AT)))
     except UsageError:
         return False
 
