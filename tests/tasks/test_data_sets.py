@@ -331,6 +331,7 @@ def test_some_questions_need_an_option(data_dir):
         ("ner", {}, TAGS),
         ("two_tags", {"label_column": "other"}, TAGS),
         ("two_tags", {}, None),  # Which of them are the tags?
+        ("two_tags", {"text_column": ("first",), "label_column": "other"}, None),  # Classes are no words.
         ("no_tags", {}, None),
         ("no_such_name", {}, None),
         *((name, {}, CHOICES) for name in CHOSEN),

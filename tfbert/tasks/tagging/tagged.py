@@ -24,8 +24,14 @@ from tfbert.data.rows import Source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.conll import Sentence, looks_like_conll, open_conll
 from tfbert.tasks.tagging.conll_layout import Tags
-from tfbert.tasks.tagging.list_rows import open_tagged_texts, sentences_of_rows
-from tfbert.tasks.tagging.word_rows import WordColumns, find_word_columns, open_word_rows, sentences_of_words
+from tfbert.tasks.tagging.word_rows import (
+    WordColumns,
+    find_word_columns,
+    open_tagged_texts,
+    open_word_rows,
+    sentences_of_rows,
+    sentences_of_words,
+)
 
 _LOOKED_AT = 20
 """Rows by which a table is recognised."""
@@ -261,7 +267,9 @@ def holds_tags(path: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME) -
             return looks_like_conll(path, text_column=config.text_column, label_column=config.label_column)
         rows = open_rows(path, format)
         columns = find_tag_columns(rows, config.text_column, config.label_column)
-        return bool(rows.kinds) or any(map(_is_tagged, itertools.islice(rows.read(columns), _LOOKED_AT)))
+        if rows.kinds:
+            return columns[0] in rows.of_kinds("texts")
+        return any(map(_is_tagged, itertools.islice(rows.read(columns), _LOOKED_AT)))
     except UsageError:
         return False
 
