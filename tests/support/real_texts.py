@@ -5,8 +5,8 @@ import os
 import pathlib
 
 import pytest
-from transformers import BertTokenizerFast
 
+from tests.support.texts import hugging_face
 from tfbert.tokens.tokenizer import BertTokenizer
 
 needs_real_data = pytest.mark.skipif(
@@ -24,7 +24,7 @@ def tokenizers(name):
     """One of `VOCABULARIES`, as ours and as Hugging Face's, which is to cut nothing."""
     file, lower = VOCABULARIES[name]
     path = pathlib.Path(os.environ["TFBERT_VOCAB_DIR"], file)
-    reference = BertTokenizerFast(vocab_file=str(path), do_lower_case=lower, model_max_length=1 << 20)
+    reference = hugging_face(path, do_lower_case=lower, model_max_length=1 << 20)
     return BertTokenizer.from_vocab_file(path, do_lower_case=lower), reference
 
 

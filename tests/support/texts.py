@@ -1,9 +1,11 @@
 """Texts that are hard to tokenize, a small vocabulary for them, and Hugging Face's tokenizer over it."""
 
 import functools
+import inspect
 import random
 import unicodedata
 
+import tokenizers
 from transformers import BertTokenizerFast
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -23,6 +25,8 @@ VOCAB = list(dict.fromkeys(SPECIAL + WORDS.split() + [""] + CHARS + ["##" + char
 # What the docstring of `normalizer` says may differ.
 NEW_LETTERS = {0x1C89, 0x2C2F, 0xA7C0, 0xA7CB, 0xA7CC, 0xA7D0, 0xA7D6, 0xA7D8, 0xA7DA, 0xA7DC}
 NEW_LETTERS |= set(range(0x10570, 0x10596)) - {0x1057B, 0x1058B, 0x10593} | set(range(0x10D50, 0x10D66))
+if tuple(map(int, tokenizers.__version__.split(".")[:2])) >= (0, 22):
+    NEW_LETTERS |= {0xA7CE, 0xA7D2, 0xA7D4, *range(0x16EA0, 0x16EB9)}
 NEW_COMPOSED = {0x105C9, 0x105E4, 0x11383, 0x11385, 0x1138E, 0x11391, 0x113C5, 0x113C7, 0x113C8, 0x11938}
 NEW_COMPOSED |= set(range(0x16121, 0x16129)) | set(range(0x16D68, 0x16D6B))
 
@@ -112,4 +116,6 @@ def write_vocab(path, vocab):
 
 
 def hugging_face(vocab_file, **casing):
-    return BertTokenizerFast(vocab_file=str(vocab_file), **casing)
+    parameters = inspect.signature(BertTokenizerFast.__init__).parameters
+    name = "vocab" if "vocab" in parameters else "vocab_file"  # In transformers 5, and in 4.
+    return BertTokenizerFast(**{name: str(vocab_file)}, **casing)

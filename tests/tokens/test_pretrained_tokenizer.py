@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from transformers import AutoTokenizer, BertTokenizerFast
+from transformers import AutoTokenizer
 
 from tests.support.bert_files import SPECIALS
 from tests.support.real_texts import VOCABULARIES, needs_real_data, tokenizers
+from tests.support.texts import hugging_face
 from tfbert.errors import UsageError
 from tfbert.tokens.pretrained import shown_by
 from tfbert.tokens.tokenizer import BertTokenizer
@@ -22,7 +23,7 @@ def write(directory, vocab, *, config=None, fast=None, names=None, model=None):
     (directory / "vocab.txt").write_text("\n".join(vocab) + "\n")
     (directory / "config.json").write_text(json.dumps({"model_type": "bert"} | (model or {})))
     if fast is not None:
-        whole = json.loads(BertTokenizerFast(vocab_file=str(directory / "vocab.txt")).backend_tokenizer.to_str())
+        whole = json.loads(hugging_face(directory / "vocab.txt").backend_tokenizer.to_str())
         fast(whole)
         (directory / "tokenizer.json").write_text(json.dumps(whole))
     for name, content in (("tokenizer_config", config), ("special_tokens_map", names)):

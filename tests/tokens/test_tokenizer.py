@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+import transformers
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizerFast
 
@@ -393,7 +394,8 @@ class TestFiles:
         path = tmp_path / "vocab.txt"
         path.write_bytes("\r\n".join(vocab).encode())
         assert BertTokenizer.from_vocab_file(path).vocab == tuple(vocab)
-        assert hugging_face(path).get_vocab() == {token: i for i, token in enumerate(vocab)}
+        if int(transformers.__version__.partition(".")[0]) < 5:  # 5 takes blanks off a token.
+            assert hugging_face(path).get_vocab() == {token: i for i, token in enumerate(vocab)}
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ The character tables are Hugging Face's, which are older than TensorFlow's: Unic
 punctuation and accents. The tests compare every code point. Two kinds of very new characters remain different:
 
 - When lower-casing, 67 letters that Unicode gained in version 14 or later keep their upper case: U+1C89, U+2C2F,
-  U+A7C0, U+A7CB to U+A7DC, U+10570 to U+10595 (Vithkuqi), U+10D50 to U+10D65 (Garay).
+  U+A7C0, U+A7CB to U+A7DC, U+10570 to U+10595 (Vithkuqi), U+10D50 to U+10D65 (Garay). Beside `tokenizers` 0.22 and
+  later 28 more of version 17: U+A7CE, U+A7D2, U+A7D4, U+16EA0 to U+16EB8 (Beria Erfe).
 - When stripping accents, 21 characters of Unicode 13 or later are decomposed (Todhri U+105C9 and 105E4, Tulu U+11383 to
   U+113C8, Dives Akuru U+11938, Gurung Khema U+16121 to U+16128, Kirat Rai U+16D68 to U+16D6A), and neighbouring
   combining marks that are not accents in Unicode 8 can change their order.

@@ -12,7 +12,7 @@ import tfbert
 from tests.support.keras3 import CLASSES, build, classifier, data, logits_loss, sgd, train
 from tests.support.models import strategy_of
 from tfbert.step.keras3.finetuner import FineTuner
-from tfbert.step.keras3.finetuner import FineTuner as TFKerasFineTuner
+from tfbert.step.tf_keras.finetuner import FineTuner as TFKerasFineTuner
 
 
 class Plain(keras.Model):

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import tfbert
 from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows, weights
-from tests.support.models import tiny_bert
+from tests.support.tf_keras_models import tiny_bert
 
 ROOT = pathlib.Path(__file__).parents[3]
 SLOW = pytest.mark.slow
