@@ -8,7 +8,7 @@ import json
 import pathlib
 import sys
 
-from tfbert.data.sets import demo_table
+from tfbert.data.rows import demo_table
 
 
 def built_in(task: str) -> list[list[dict]]:

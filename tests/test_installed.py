@@ -63,6 +63,7 @@ def test_a_wheel_has_the_package_its_templates_and_the_presets(built):
     templates = names_in(ROOT / "tfbert", "*.html")
     assert all((library / "tfbert" / name).is_file() for name in ("py.typed", "config/elsewhere.toml"))
     assert len(templates) >= 8 and names_in(library / "tfbert", "*.html") == templates
+    assert (library / "tfbert" / "report" / "templates" / "model_card.md").is_file()
     demos = names_in(ROOT / "tfbert", "*.jsonl.gz")
     assert len(demos) == 12 and names_in(library / "tfbert", "*.jsonl.gz") == demos
     assert names_in(library / "tfbert" / "presets") == names_in(PRESETS, "*.flags")

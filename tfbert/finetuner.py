@@ -7,7 +7,6 @@ Keras 3 are found once this module is imported, after Keras.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 import types
 from typing import TYPE_CHECKING, Any, overload
@@ -31,13 +30,16 @@ _MODULES = {"keras": "tfbert.step.keras3.finetuner", "tf_keras": "tfbert.step.tf
 
 
 def _class_of(root: str) -> type:
-    if root == "tf_keras" and importlib.util.find_spec("tf_keras") is None:
+    try:
+        with imports_whole():
+            return importlib.import_module(_MODULES[root]).FineTuner
+    except ModuleNotFoundError as error:
+        if error.name != "tf_keras":
+            raise
         raise UsageError(
             "Models of tf_keras need an extra. Received: one, and no tf_keras. Run pip install "
             "'tfbert-trainer[tf-keras]'; for transformers' TFBert... write `from tfbert import TFBert...`, of Keras 3."
-        )
-    with imports_whole():
-        return importlib.import_module(_MODULES[root]).FineTuner
+        ) from None
 
 
 def _default_root() -> str:

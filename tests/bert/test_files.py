@@ -103,14 +103,7 @@ REFUSED = {
     "no configuration": (lambda directory: TFBertModel("bert-base-uncased"), "Received: str"),
     "an automatic class": (lambda directory: tfbert.TFAutoModel(BertConfig(**SIZES)), "TFAutoModel.from_pretrained"),
     "TensorFlow's layout": (lambda directory: make().save_pretrained(directory, saved_model=True), "model.export"),
-    "low-rank weights": (lambda directory: with_lora().save_pretrained(directory), "with LoRA"),
 }
-
-
-def with_lora():
-    model = make()
-    model.bert.encoder.layer[0].attention.self_attention.query.enable_lora(2)
-    return model
 
 
 @pytest.mark.parametrize("what", REFUSED)

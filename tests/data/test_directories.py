@@ -9,8 +9,7 @@ import pytest
 from tests.support.task_runs import SENTENCES
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import PredictConfig
-from tfbert.data.rows import file_format, open_rows
-from tfbert.data.streams import labelled_source
+from tfbert.data.rows import file_format, labelled_source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.registry import ENTRIES

@@ -20,8 +20,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.files import read_file
-from tfbert.data.rows import file_format, open_rows
-from tfbert.data.streams import input_source
+from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.questions import misaligned_answers, note_misaligned, training_questions
 from tfbert.tasks.answering.squad import holds_questions, open_questions, read_questions

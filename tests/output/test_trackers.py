@@ -1,6 +1,6 @@
 """Trackers' own stores, read back with their own readers, hold every value of `log.jsonl` once; also over a kill.
 
-wandb and mlflow are extras: their tests are skipped without them.
+wandb and mlflow are extras: their tests are skipped without them; those of MLflow run with a stand-in too.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import textwrap
 import pytest
 import tensorflow as tf
 
+from tests.support import mlflow_stand_in
 from tests.support.runs import make_config, write_corpus
 from tests.support.splits import ROOT
 from tests.support.wandb_files import history
@@ -25,7 +26,17 @@ from tfbert.output.logs import RunLog
 from tfbert.output.reports import Reports, read_reported
 
 WANDB = pytest.param("wandb", marks=pytest.mark.skipif(not importlib.util.find_spec("wandb"), reason="needs wandb"))
-MLFLOW = pytest.param("mlflow", marks=pytest.mark.skipif(not importlib.util.find_spec("mlflow"), reason="needs mlflow"))
+HAS_MLFLOW = all(map(importlib.util.find_spec, ("mlflow", "sqlalchemy", "alembic")))
+MLFLOW = pytest.param("mlflow", marks=pytest.mark.skipif(not HAS_MLFLOW, reason="needs mlflow and its store"))
+
+
+@pytest.fixture(params=["stand-in", MLFLOW])
+def uri(request, tmp_path, monkeypatch):
+    """A store of MLflow's own, or of a stand-in for it."""
+    if request.param == "stand-in":
+        for name in ("mlflow", "mlflow.entities"):
+            monkeypatch.setitem(sys.modules, name, mlflow_stand_in)
+    return f"sqlite:///{tmp_path}/mlflow.db"
 
 
 def logged(directory):
@@ -99,18 +110,16 @@ def test_tensorboard_gets_every_value_once_at_its_time(tmp_path):
     assert times[0] == datetime.datetime.fromisoformat(json.loads(lines[0])["time"]).timestamp()
 
 
-@pytest.mark.parametrize("_", [MLFLOW])
-def test_mlflow_gets_every_value_once_and_the_results(tmp_path, _):
-    two_starts(tmp_path / "run", lambda: MlflowCallback(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db"))
+def test_mlflow_gets_every_value_once_and_the_results(tmp_path, uri):
+    two_starts(tmp_path / "run", lambda: MlflowCallback(tracking_uri=uri))
     found, run = in_mlflow(tmp_path / "run")
     assert found == logged(tmp_path / "run") and len(found) == 20
     assert run.info.status == "FINISHED" and run.info.run_name == "run"
     assert run.data.metrics["eval_accuracy"] == 0.75 and run.data.params == {"seed": "1", "dataset": ""}
 
 
-@pytest.mark.parametrize("_", [MLFLOW])
 @pytest.mark.parametrize("method", ["create_experiment", "create_run", "log_batch"])
-def test_a_kill_while_mlflow_begins_a_run_leaves_none_behind(tmp_path, monkeypatch, method, _):
+def test_a_kill_while_mlflow_begins_a_run_leaves_none_behind(tmp_path, monkeypatch, method, uri):
     """The store has done what it was asked for, and nothing of that is noted."""
     from mlflow import MlflowClient
 
@@ -122,9 +131,9 @@ def test_a_kill_while_mlflow_begins_a_run_leaves_none_behind(tmp_path, monkeypat
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         patch.setattr(MlflowClient, method, killed)
-        with a_start(directory, MlflowCallback(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")):
+        with a_start(directory, MlflowCallback(tracking_uri=uri)):
             raise AssertionError("it was killed before")
-    with a_start(directory, MlflowCallback(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db"), is_again=True) as log:
+    with a_start(directory, MlflowCallback(tracking_uri=uri), is_again=True) as log:
         log.record(1, "train", {"loss": 0.5})
     found, run = in_mlflow(directory)  # There is one run.
     assert found == logged(directory) and run.info.status == "KILLED" and run.info.run_name == "run"
@@ -133,11 +142,10 @@ def test_a_kill_while_mlflow_begins_a_run_leaves_none_behind(tmp_path, monkeypat
     assert note == {"id": run.data.tags["tfbert_id"], "run_id": run.info.run_id}
 
 
-@pytest.mark.parametrize("_", [MLFLOW])
-def test_a_kill_after_the_results_leaves_no_run_open(tmp_path, _):
+def test_a_kill_after_the_results_leaves_no_run_open(tmp_path, uri):
     """Before or after `all_results.json`; without it the run starts again, and may fail then."""
     for path, status in ((tmp_path / "run", "FINISHED"), (tmp_path / "run", "FAILED"), (tmp_path / "run", "FINISHED")):
-        callback = MlflowCallback(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+        callback = MlflowCallback(tracking_uri=uri)
         path.mkdir(exist_ok=True)
         reports = Reports(path, [callback], read_reported(path), "a")
         reports.start(RunInfo(directory=path, options={}, first_step=0, total_steps=8), {"total_steps": 8}, [])

@@ -7,7 +7,7 @@ import pytest
 
 from tfbert.config.data import DataConfig
 from tfbert.corpus.sources import BuiltInCorpus
-from tfbert.data.sets import DEMOS
+from tfbert.data.rows import DEMOS
 from tfbert.tasks.examples import load_data
 
 NAMES = {

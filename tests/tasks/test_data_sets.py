@@ -237,6 +237,7 @@ def test_features_of_every_kind(load, name, task, columns, names, train, others)
         ("words", "auto", {}, "words 'train': 2 unlabelled examples left out"),
         ("ner", TAGS, {}, "ner 'train': 1 empty sentence left out"),
         ("mixed", CHOICES, {}, "mixed 'train': 1 unlabelled question left out"),
+        ("mnli", LABELS, {}, "mnli 'train': 1 unlabelled example left out"),
         ("same_ids", QUESTIONS, {"skip_bad_rows": True}, "same_ids 'train': 1 of 2 questions skipped; the first: "),
     ],
 )

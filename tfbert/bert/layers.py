@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfbert.bert.calls import Called
@@ -57,6 +58,68 @@ class Embedding(keras.layers.Embedding):
         return tf.cast(_rows_of(table, inputs), self.compute_dtype)
 
 
+class Dense(keras.layers.Dense):
+    """Keras's, whose low-rank update is saved beside the kernel, and leaves kernel and bias frozen whatever is set.
+
+    (Keras's own saves the sum, and starts again from an update of zeros, whose gradient is 0 for ever.)
+    """
+
+    @property
+    def base_kernel(self) -> Any:
+        """The kernel without its update."""
+        return self._kernel
+
+    def merged_kernel(self) -> np.ndarray:
+        """The kernel with its update."""
+        kernel = self._kernel.numpy()
+        if not self.lora_enabled:
+            return kernel
+        return kernel + self.lora_kernel_a.numpy() @ self.lora_kernel_b.numpy() * (self.lora_alpha / self.lora_rank)
+
+    @property
+    def trainable(self) -> bool:
+        """Whether its variables are; of one with an update, those of the update."""
+        return keras.layers.Layer.trainable.fget(self)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value)
+        if getattr(self, "lora_enabled", False):
+            self._kernel.trainable = self.bias.trainable = False
+
+    def enable_lora(self, *args: Any, **options: Any) -> None:
+        """As Keras's."""
+        super().enable_lora(*args, **options)
+        self.bias.trainable = False
+
+    def save_own_variables(self, store: Any) -> None:
+        """As Keras's; of one with an update, all its variables."""
+        if not self.lora_enabled or self.quantization_mode:
+            super().save_own_variables(store)
+            return
+        for number, variable in enumerate((self._kernel, self.bias, self.lora_kernel_a, self.lora_kernel_b)):
+            store[str(number)] = variable
+        store["scale"] = np.float32(self.lora_alpha / self.lora_rank)
+
+    def load_own_variables(self, store: Any) -> None:
+        """As Keras's. An update of the same size is loaded; any other becomes a part of the kernel."""
+        if self.quantization_mode or ("scale" not in store and not self.lora_enabled):
+            super().load_own_variables(store)
+            return
+        kernel, low = np.asarray(store["0"]), [np.asarray(store[each]) for each in "23"] if "scale" in store else None
+        scale = float(np.asarray(store["scale"])) if low else 1.0
+        if self.lora_enabled:
+            is_same = (
+                low and low[0].shape[1] == self.lora_rank and scale == np.float32(self.lora_alpha / self.lora_rank)
+            )
+            if is_same:
+                self.lora_kernel_a.assign(low[0])
+            self.lora_kernel_b.assign(low[1] if is_same else np.zeros(self.lora_kernel_b.shape))
+            low = None if is_same else low
+        self._kernel.assign(kernel + scale * low[0] @ low[1] if low else kernel)
+        self.bias.assign(store["1"])
+
+
 class Part(keras.layers.Layer):
     """Layers under their names.
 
@@ -105,9 +168,9 @@ class Maker:
         """A new one each time: Keras's give the same values twice."""
         return self._initializer or keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
 
-    def dense(self, size: int, units: int, name: str = "dense") -> tuple[keras.layers.Dense, int]:
+    def dense(self, size: int, units: int, name: str = "dense") -> tuple[Dense, int]:
         """A dense layer of an input of this size."""
-        made = keras.layers.Dense(units, name=name, dtype=self.dtype, kernel_initializer=self.initializer())
+        made = Dense(units, name=name, dtype=self.dtype, kernel_initializer=self.initializer())
         return made, size
 
     def norm(self) -> tuple[keras.layers.LayerNormalization, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import pathlib
 import tempfile
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from tfbert.bert import lora
 from tfbert.bert.calls import INPUTS
 from tfbert.bert.layers import Maker, TFBertMainLayer
 from tfbert.bert.training import Trained
@@ -40,6 +42,7 @@ class PreTrainedModel(Trained, keras.Model):
         dtype: The policy, such as "mixed_bfloat16"; None for Keras's present one. LayerNorm is float32 in any.
         trainable: Whether its variables are.
         frozen: Numbers of inner layers whose variables are not, as a saved model has them.
+        lora: The arguments of its `enable_lora`, likewise.
     """
 
     HAS_POOLER: ClassVar[bool] = True
@@ -56,6 +59,7 @@ class PreTrainedModel(Trained, keras.Model):
         dtype: Any = None,
         trainable: bool = True,
         frozen: Any = (),
+        lora: dict[str, Any] | None = None,
     ):
         super().__init__(name=name, dtype=dtype)
         take_as_they_are(self)
@@ -67,10 +71,13 @@ class PreTrainedModel(Trained, keras.Model):
             self.output_names = list(self.LABELS.values())  # Keras names losses and metrics by them.
         self.build()
         accept_layers(self)
+        self.lora, self.name_or_path = None, ""
+        if lora:
+            self.enable_lora(**lora)
         self.trainable = trainable
         for number, layer in enumerate(layers_of(self)):
-            if number in frozen:
-                layer.trainable = False
+            if frozen:  # From the outside inwards: each sets what is within it.
+                layer.trainable = number not in frozen
 
     def _make_head(self, make: Maker) -> dict[str, int | None]:
         """Makes the layers of the head; returns the input's size of those that need it, by attribute."""
@@ -133,6 +140,7 @@ class PreTrainedModel(Trained, keras.Model):
         if cls.__init__ is PreTrainedModel.__init__:  # A class that derives from ours may have other arguments.
             of_keras["initializer"] = "zeros"
         model = cls(config, **of_keras)
+        model.name_or_path = name
         seed = _drawn_seed() if seed is None else seed
         for line in load.fill(model, read, head, seed=seed, scale=config.initializer_range):
             log.warning("%s", line)
@@ -178,16 +186,44 @@ class PreTrainedModel(Trained, keras.Model):
 
     def _write(self, directory: pathlib.Path) -> None:
         for layer in layers_of(self):
-            if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None):
+            if getattr(layer, "quantization_mode", None):
                 raise UsageError(
-                    "PyTorch's layout has whole weights. "
-                    f"Received: {layer.name!r} with LoRA or quantized. Save it by model.save('x.keras')."
+                    f"PyTorch's layout has whole weights. Received: {layer.name!r}, quantized. "
+                    "Save it by model.save('x.keras')."
                 )
         load.save_pretrained(self, None, directory)
+
+    def enable_lora(
+        self, rank: int, *, alpha: float | None = None, targets: Any = ("query", "value"), seed: int | None = None
+    ) -> None:
+        """Low-rank updates of kernels (Hu et al. 2021), in place of training them. The encoder is frozen but for these;
+        the head is trained. Call it before FineTuner and `compile`. Saved models are merged.
+
+        Args:
+            rank: Of each update.
+            alpha: Updates are multiplied by `alpha / rank`; None for the rank.
+            targets: Which: among "query", "key", "value", "attention.output.dense", "intermediate.dense",
+                "output.dense" (the ends of names, as for PEFT); "all" for all of them.
+            seed: Decides the factor that begins at random; None draws one.
+        """
+        lora.enable(self, lora.Lora.of(rank, alpha, targets), _drawn_seed() if seed is None else seed)
+
+    def save_adapter(self, directory: str | pathlib.Path) -> None:
+        """Writes LoRA's updates and the head as PEFT does, `adapter_config.json` and `adapter_model.safetensors`."""
+        lora.save_adapter(self, directory)
+
+    def load_adapter(self, directory: str | pathlib.Path) -> None:
+        """Takes over an adapter of PEFT's or of `save_adapter`; enables LoRA as it says.
+
+        Raises:
+            UsageError: for one of another kind, or of another model.
+        """
+        lora.load_adapter(self, directory)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
+            "lora": dataclasses.asdict(self.lora) if self.lora else None,
             "config": self.config.to_dict(),
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),

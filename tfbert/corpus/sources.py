@@ -14,7 +14,7 @@ from tfbert.config.pretraining import CorpusConfig
 from tfbert.corpus.documents import ALL, Document, Source, digest, file_digests, split_sentences, splitter
 from tfbert.corpus.text_files import FileCorpus, find_inputs
 from tfbert.data.columns import find_columns
-from tfbert.data.sets import demo_table
+from tfbert.data.rows import demo_table
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:

@@ -16,11 +16,13 @@ import json
 import logging
 import pathlib
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tfbert.config.counted import counted
-from tfbert.config.data import DataConfig
+from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
+from tfbert.config.given import Given
 from tfbert.data.directories import arrow_schema, is_tree, open_tree, saved_files
 from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of, how_to_convert
 from tfbert.data.given_table import FORMAT, GivenTable
@@ -41,6 +43,8 @@ from tfbert.errors import UsageError
 log = logging.getLogger("tfbert")
 
 Source = str | pathlib.Path | BinaryIO | GivenTable
+DEMOS = pathlib.Path(__file__).parent.parent / "demos"
+"""The built-in data, a folder for each task."""
 
 _DELIMITERS = {"tab": "\t", "';'": ";", ",": ",", "'|'": "|"}
 """Names that need no quotes in a shell. Of two equally frequent characters, the first is the more likely delimiter."""
@@ -79,6 +83,63 @@ def file_format(path: pathlib.Path | GivenTable, formats: Formats = ROWS) -> str
             f"A data file ends in {known}, all but the last also with .gz. Received: {str(path)!r}. {todo}."
         )
     return format
+
+
+def standard_input(option: str) -> BinaryIO:
+    """Standard input, to be read by `open_rows`.
+
+    Args:
+        option: Which option was `-`, for the message.
+
+    Raises:
+        UsageError: where it is closed.
+    """
+    if sys.stdin is None:
+        raise UsageError(
+            f"Standard input must be open to be read. Received: {option}='-' with standard input closed. "
+            "Pipe the rows in, or pass a file's path."
+        )
+    return sys.stdin.buffer
+
+
+def labelled_source(name: str) -> pathlib.Path | BinaryIO | GivenTable:
+    """What `train_file`, `test_file` or one of the validation files names: a file as its path, standard input as an
+    open stream, or a table in memory.
+
+    Raises:
+        UsageError: for standard input that is closed.
+    """
+    if isinstance(name, Given):
+        return name.source
+    return standard_input("test_file") if name == STANDARD_STREAM else pathlib.Path(name)
+
+
+def input_source(name: str) -> pathlib.Path | BinaryIO:
+    """What `input_file` names: standard input or a pipe as an open stream, a file as its path.
+
+    Raises:
+        UsageError: for standard input that is closed, or a pipe that cannot be opened.
+    """
+    if name == STANDARD_STREAM:
+        return standard_input("input_file")
+    path = pathlib.Path(name)
+    if not is_pipe(name):
+        return path
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UsageError(
+            f"input_file must be readable. Received: input_file={name!r} ({error.strerror}). Check the path."
+        ) from None
+
+
+def demo_table(task: str, split: str) -> GivenTable:
+    """The rows of a task's `train` or `validation`."""
+    path = DEMOS / task / f"{split}.jsonl.gz"
+    columns = open_rows(path, "jsonl").columns
+    return GivenTable(
+        name=f"demo {split}", columns=columns, read=lambda wanted: open_rows(path, "jsonl").read(wanted), unit="example"
+    )
 
 
 def source_format(source: Source, config: DataConfig, formats: Formats = ROWS, of_stream: str = "jsonl") -> str:

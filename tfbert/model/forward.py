@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import tensorflow as tf
 
-from tfbert.model.ops import add_bias, dense, gelu, inference_gelu, layer_norm
+from tfbert.model.ops import add_bias, dense_layer, gelu, inference_gelu, layer_norm
 from tfbert.model.recompute import recomputed
 
 if TYPE_CHECKING:  # The layers may be of either Keras.
@@ -68,7 +68,7 @@ def forward(
     """
     firsts = encode(model.bert, inputs, training, reads="first", recompute=recompute, seen=seen)
     pooled = model.dropout(inputs=pooler_output(model.bert.pooler, firsts), training=bool(training))
-    return dense(pooled, model.classifier.kernel, model.classifier.bias)
+    return dense_layer(pooled, model.classifier)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -194,18 +194,18 @@ def forward_pretraining(
     outputs = {"masked_lm": _vocabulary_logits(model.mlm.predictions, words)}
     if hasattr(model, "nsp"):
         head = model.nsp.seq_relationship
-        outputs["next_sentence"] = dense(pooler_output(model.bert.pooler, first), head.kernel, head.bias)
+        outputs["next_sentence"] = dense_layer(pooler_output(model.bert.pooler, first), head)
     return outputs
 
 
 def pooler_output(pooler: keras.layers.Layer, firsts: tf.Tensor) -> tf.Tensor:
     """A `TFBertPooler`: the last layer's `[CLS]`, `[examples, hidden]` -> the same."""
-    return tf.tanh(dense(firsts, pooler.dense.kernel, pooler.dense.bias))
+    return tf.tanh(dense_layer(firsts, pooler.dense))
 
 
 def _of_tokens(head: keras.layers.Layer, tokens: tf.Tensor) -> tf.Tensor:
     """A dense head of every token: `[rows, width, hidden]` -> `[rows, width, outputs]`."""
-    logits = dense(tf.reshape(tokens, [-1, tokens.shape[-1]]), head.kernel, head.bias)
+    logits = dense_layer(tf.reshape(tokens, [-1, tokens.shape[-1]]), head)
     return tf.reshape(logits, [tf.shape(tokens)[0], -1, logits.shape[-1]])
 
 
@@ -214,7 +214,7 @@ def _vocabulary_logits(head: keras.layers.Layer, read: tf.Tensor) -> tf.Tensor:
     transform, table = head.transform, tf.cast(head.input_embeddings.weight, read.dtype)
     size, vocabulary = table.shape[1], table.shape[0]
     activation = gelu if transform.config.hidden_act == "gelu" else transform.transform_act_fn
-    tokens = activation(dense(tf.reshape(read, [-1, size]), transform.dense.kernel, transform.dense.bias))
+    tokens = activation(dense_layer(tf.reshape(read, [-1, size]), transform.dense))
     norm = transform.LayerNorm
     tokens = layer_norm(tokens, norm.gamma, norm.beta, norm.epsilon)
     logits = add_bias(tf.matmul(tokens, table, transpose_b=True), head.bias)
@@ -328,7 +328,7 @@ def _encode(
 
 def _heads(part: keras.layers.Layer, tokens: tf.Tensor, rows: tf.Tensor, heads: int) -> tf.Tensor:
     """A projection for attention: `[rows x width, hidden]` -> `[rows, heads, width, hidden / heads]`."""
-    projected = dense(tokens, part.kernel, part.bias)
+    projected = dense_layer(tokens, part)
     return tf.transpose(tf.reshape(projected, [rows, -1, heads, projected.shape[-1] // heads]), [0, 2, 1, 3])
 
 
@@ -360,8 +360,8 @@ def _after_attention(layer: keras.layers.Layer, tokens: tf.Tensor, attended: tf.
     activation = own_gelu if middle.config.hidden_act == "gelu" else middle.intermediate_act_fn
 
     def add(part: keras.layers.Layer, tokens: tf.Tensor, to: tf.Tensor) -> tf.Tensor:
-        tokens = part.dropout(inputs=dense(tokens, part.dense.kernel, part.dense.bias), training=training)
+        tokens = part.dropout(inputs=dense_layer(tokens, part.dense), training=training)
         return layer_norm(tokens + to, part.LayerNorm.gamma, part.LayerNorm.beta, part.LayerNorm.epsilon)
 
     attended = add(output, attended, tokens)
-    return add(end, activation(dense(attended, middle.dense.kernel, middle.dense.bias)), attended)
+    return add(end, activation(dense_layer(attended, middle.dense)), attended)

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    import keras
 
 
 def dense(x: tf.Tensor, kernel: tf.Variable, bias: tf.Variable) -> tf.Tensor:
     """A dense layer in the precision of its input: `[rows, in]` -> `[rows, out]`."""
     return add_bias(tf.matmul(x, tf.cast(kernel, x.dtype)), bias)
+
+
+def dense_layer(x: tf.Tensor, layer: keras.layers.Dense) -> tf.Tensor:
+    """`dense` of a layer. The product of a low-rank update with a frozen kernel, or its gradient, is never made."""
+    if not layer.lora_enabled:
+        return dense(x, layer.kernel, layer.bias)
+    low = tf.matmul(x, tf.cast(layer.lora_kernel_a, x.dtype)) * tf.cast(layer.lora_alpha / layer.lora_rank, x.dtype)
+    update = tf.matmul(low, tf.cast(layer.lora_kernel_b, x.dtype))
+    return dense(x, layer.base_kernel, layer.bias) + update
 
 
 def add_bias(x: tf.Tensor, bias: tf.Variable) -> tf.Tensor:

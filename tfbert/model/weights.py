@@ -22,7 +22,7 @@ import pathlib
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -108,10 +108,11 @@ def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
     Raises:
         UsageError: for a damaged file, a missing shard, or a PyTorch file where PyTorch is not installed.
     """
-    openers = {SAFETENSORS: _open_safetensors, SAFETENSORS_INDEX: _open_shards, TORCH: _open_torch}
+    openers = {SAFETENSORS_INDEX: _open_shards, TORCH: _open_torch}
+    endings = {".h5": _open_h5, ".hdf5": _open_h5, ".safetensors": _open_safetensors}
     with contextlib.ExitStack() as files:
         try:
-            others = _open_h5 if path.suffix in (".h5", ".hdf5") else _open_tf1
+            others = endings.get(path.suffix, _open_tf1)
             others = _open_keras_hub if keras_hub_weights.is_weights(path) else others
             found = openers.get(path.name, others)(path, files)
         except UsageError:
@@ -152,10 +153,11 @@ def pytorch_name(name: str) -> tuple[str, bool]:
 
 
 def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
-    """The model's weights by PyTorch name: float32, in PyTorch's shapes, in contiguous memory."""
+    """The model's weights by PyTorch name: float32, in PyTorch's shapes, in contiguous memory; kernels with updates."""
     tensors = {}
+    merged = {id(layer.base_kernel): layer.merged_kernel for layer in low_rank_layers(model)}
     for name, variable, transposed in _named_variables(model):
-        value = variable.numpy()
+        value = merged.get(id(variable), variable.numpy)()
         tensors[name] = np.ascontiguousarray(value.T if transposed else value, dtype=np.float32)
     return tensors
 
@@ -166,7 +168,7 @@ def get_weight_shapes(model: keras.Model) -> dict[str, tuple[int, ...]]:
 
 
 def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> None:
-    """Assigns every weight of a built model, on all replicas.
+    """Assigns every weight of a built model, on all replicas; low-rank updates begin anew, at 0.
 
     Args:
         model: transformers' TensorFlow BERT with any head, under any strategy and precision policy.
@@ -186,6 +188,15 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
     for name, variable, transposed in _named_variables(model):
         value = tensors[name]
         variable.assign(np.asarray(value.T if transposed else value, np.float32))
+    for layer in low_rank_layers(model):
+        layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
+
+
+def low_rank_layers(model: keras.Model) -> list[Any]:
+    """The layers of BERT whose kernels have a low-rank update."""
+    from tfbert.step.keras3.private import layers_of  # Whoever reads a file alone does not wait for Keras.
+
+    return [layer for layer in layers_of(model) if hasattr(layer, "merged_kernel") and layer.lora_enabled]
 
 
 def write_weights(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
@@ -271,9 +282,11 @@ def group_names(names: Iterable[str]) -> str:
 
 
 def _named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
-    """(PyTorch name, variable, whether transposed) of every weight."""
-    out = []
+    """(PyTorch name, variable, whether transposed) of every weight; low-rank updates are parts of their kernels."""
+    out, low = [], {id(v) for layer in low_rank_layers(model) for v in (layer.lora_kernel_a, layer.lora_kernel_b)}
     for variable in model.weights:
+        if id(variable) in low:
+            continue
         if hasattr(variable, "path"):  # Of Keras 3, whose names are short.
             name = variable.path.removeprefix(f"{model.path}/")
         else:

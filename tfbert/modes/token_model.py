@@ -8,7 +8,7 @@ import importlib.util
 import logging
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,15 +16,19 @@ import tensorflow as tf
 from tfbert.batches.inputs import INPUTS
 from tfbert.devices.quiet import stderr_held_back
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.modes.probe import random_pairs
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.trained import TrainedModel
+from tfbert.tokens.tokenizer import BertTokenizer
+
+if TYPE_CHECKING:
+    from tfbert.model.configuration import BertConfig
 
 _OPSET = 18
 """The newest that tf2onnx 1.17 writes."""
 _WIDTHS = (32, 5)
 """Of the rows that the file's logits are checked on: one file takes them all."""
 _LARGEST_ERROR = 1e-3
+_ROWS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,3 +169,25 @@ FORMATS = {
     "tflite": _Format(file="model.tflite", packages=("ai_edge_litert",), convert=_to_tflite, run=_run_tflite),
 }
 """By their names in `--export_format`."""
+
+
+def random_pairs(config: BertConfig, tokenizer: BertTokenizer, *, width: int) -> dict[str, np.ndarray]:
+    """The inputs of random pairs of several lengths.
+
+    Args:
+        config: The model's configuration.
+        tokenizer: Its tokenizer.
+        width: The longest, in tokens; no more than the model has positions.
+
+    Returns:
+        `input_ids`, `attention_mask` and `token_type_ids`, int32 `[8, width]`, the same in each call.
+    """
+    rng, width = np.random.default_rng(0), min(width, config.max_position_embeddings)
+    lengths = rng.integers(1, width + 1, _ROWS)
+    mask = (np.arange(width) < lengths[:, None]).astype(np.int32)
+    second = (np.arange(width) >= lengths[:, None] // 2) & (config.type_vocab_size > 1)
+    return {
+        "input_ids": (rng.integers(0, tokenizer.vocab_size, mask.shape) * mask).astype(np.int32),
+        "attention_mask": mask,
+        "token_type_ids": second.astype(np.int32) * mask,
+    }

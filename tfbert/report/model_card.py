@@ -14,10 +14,12 @@ from tfbert.config.counted import counted, rate_text
 from tfbert.config.run import Config
 from tfbert.model.keras_hub_download import may_be_built_in
 from tfbert.report.facts import environment
-from tfbert.report.tables import CONTROL, Table, markdown_text, visible
+from tfbert.report.pages import render
+from tfbert.report.tables import CONTROL, Table, visible
 from tfbert.tasks.base import TaskData
 
 _WHERE_IT_GOES = ("output_dir", "overwrite_output_dir")
+_NOT_EVALUATED = "The model was not evaluated.\n"
 
 
 def model_card(
@@ -39,9 +41,7 @@ def model_card(
         directory: Where the model is.
         head_start: A sentence on where a new head started; may be empty.
     """
-    metrics = {name: value for name, value in results.items() if name.startswith(("eval_", "test_"))}
-    classes = ", ".join(map(_code, data.task.label_names))
-    sets = {"training": data.train, **data.sets}
+    metrics = {name: f"{value:.4f}" for name, value in results.items() if name.startswith(("eval_", "test_"))}
     metadata = {"library_name": "transformers", "pipeline_tag": data.task.pipeline_tag, "tags": ["bert", "tfbert"]}
     if not config.model.is_scratch and _is_hub_name(config.model.model_name_or_path):
         metadata["base_model"] = config.model.model_name_or_path
@@ -50,64 +50,29 @@ def model_card(
         # Counts and thresholds that come with some metrics are not metrics.
         known = tuple(name for name in data.task.metric_names if name != "loss")
         metadata["metrics"] = [name for name in names if name.endswith(known)]
-    place = _string(str(directory))
+    sets = [(name, part.name, f"{len(part):,}") for name, part in {"training": data.train, **data.sets}.items()]
     # TensorFlow is also installed under other names.
-    versions = {"tensorflow": tf.__version__} | environment()["versions"]
-    lines = [
-        "---",
-        ModelCardData(**metadata).to_yaml(),
-        "---",
-        "",
-        f"# {markdown_text(config.model.model_name_or_path)} {data.task.made} on {markdown_text(config.source)}",
-        "",
-        *data.task.card(data.train.num_texts),
-        *([f"Classes, in the order of the logits: {classes}."] if classes else []),
-        "",
-        "## Data",
-        "",
-        *_table(["set", "from", "examples"], [[name, part.name, f"{len(part):,}"] for name, part in sets.items()]),
-        "",
-        f"{data.task.length_rule} {config.data.max_seq_length} tokens, `[CLS]` and `[SEP]` included.",
-        "",
-        "## Metrics",
-        "",
-        *(
-            _table(["metric", "value"], [[name, f"{value:.4f}"] for name, value in metrics.items()])
-            if metrics
-            else ["The model was not evaluated."]
-        ),
-        "",
-        "## Training",
-        "",
-        f"    {command_line(config)}",
-        "",
-        f"{counted(round(results['global_step']), 'update')} ({results['epoch']:.4g} epochs) of "
-        f"{counted(config.training.global_batch_size, 'example')} in {results['train_runtime']:.0f} s, "
-        f"{rate_text(results['train_samples_per_second'])} examples a second.",
-        *([f"{markdown_text(head_start.replace(' starts ', ' started '))}."] if head_start else []),
-        "",
-        "## Versions",
-        "",
-        *_table(["package", "version"], [["tfbert", version], *map(list, versions.items())]),
-        "",
-        "## Use",
-        "",
-        "With tfbert, as it was made:",
-        "",
-        "```python",
-        "import tfbert",
-        "",
-        f"model = tfbert.load({place})  # This directory, or the model's name on the hub.",
-        f"model({data.task.example(data.train.num_texts)})",
-        "```",
-        "",
-        "With transformers and PyTorch (`pip install transformers torch`), and neither tfbert nor TensorFlow:",
-        "",
-        "```python",
-        *(line.replace('"THIS_DIRECTORY"', place) for line in data.task.usage(data.train.num_texts)),
-        "```",
-    ]
-    return "\n".join(lines) + "\n"
+    versions = {"tfbert": version, "tensorflow": tf.__version__} | environment()["versions"]
+    return render(
+        "model_card.md",
+        metadata=ModelCardData(**metadata).to_yaml(),
+        name=config.model.model_name_or_path,
+        source=config.source,
+        task=data.task,
+        num_texts=data.train.num_texts,
+        classes=", ".join(map(_code, data.task.label_names)),
+        sets=Table(names=("set", "from", "examples"), body=sets).markdown(),
+        max_seq_length=config.data.max_seq_length,
+        metrics=Table(names=("metric", "value"), body=[*metrics.items()]).markdown() if metrics else _NOT_EVALUATED,
+        command=command_line(config),
+        updates=counted(round(results["global_step"]), "update"),
+        results=results,
+        batch=counted(config.training.global_batch_size, "example"),
+        rate=rate_text(results["train_samples_per_second"]),
+        head_start=head_start,
+        versions=Table(names=("package", "version"), body=[*versions.items()]).markdown(),
+        place=_string(str(directory)),
+    )
 
 
 def command_line(config: Config) -> str:
@@ -121,10 +86,6 @@ def _is_hub_name(name: str) -> bool:
     read, or a name of KerasHub's."""
     is_local = name.startswith((".", "/", "~")) or pathlib.Path(name).exists()
     return name.count("/") <= 1 and not is_local and not may_be_built_in(name)
-
-
-def _table(names: list[str], body: list[list[str]]) -> list[str]:
-    return Table(names=names, body=body).markdown().splitlines()
 
 
 def _code(text: str) -> str:

@@ -17,7 +17,7 @@ from tfbert.report import plots
 from tfbert.report.facts import environment, evaluation_facts, write_facts
 from tfbert.report.run_files import RunFiles, read_run
 from tfbert.report.settings import loss_extras, used
-from tfbert.report.tables import Table, duration, memory, sentence, share, show, table_of
+from tfbert.report.tables import Table, duration, markdown_text, memory, sentence, share, show, table_of
 from tfbert.tasks.metrics import per_class
 from tfbert.tasks.registry import entry_of
 
@@ -115,7 +115,7 @@ def run_page(run: RunFiles) -> str:
 
 
 def render(template: str, **values: Any) -> str:
-    """Fills a template of this package, or of a task's folder; every value is escaped but the plots."""
+    """Fills a template of this package, or of a task's folder; in HTML, every value is escaped but the plots."""
     return _environment().get_template(template).render(**values)
 
 
@@ -126,13 +126,14 @@ def _environment():
 
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader("tfbert.report"), jinja2.PackageLoader("tfbert.tasks", "")]),
-        autoescape=True,
+        autoescape=lambda name: str(name).endswith(".html"),
+        keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     # Only `plots` makes what passes here unescaped, and matplotlib escapes the texts in it.
-    environment.filters |= {"svg": markupsafe.Markup, "shown": show, "share": share}
+    environment.filters |= {"svg": markupsafe.Markup, "shown": show, "md": markdown_text}
     environment.globals["lines_against"] = plots.lines_against
     # A long name may continue on another line after an underscore.
     environment.filters["broken"] = lambda name: markupsafe.escape(name).replace("_", markupsafe.Markup("_<wbr>"))

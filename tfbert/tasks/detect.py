@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfbert.config.data import DataConfig, is_pipe
 from tfbert.data.columns import named_by_user
-from tfbert.data.streams import labelled_source
+from tfbert.data.rows import labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.registry import ENTRIES, entry_of
 

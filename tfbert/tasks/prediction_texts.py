@@ -18,8 +18,7 @@ from tfbert.data.columns import find_columns
 from tfbert.data.endings import TEXTS
 from tfbert.data.files import check_text
 from tfbert.data.open_file import OpenFile, Row
-from tfbert.data.rows import open_rows, source_format
-from tfbert.data.streams import input_source
+from tfbert.data.rows import input_source, open_rows, source_format
 from tfbert.errors import UsageError
 from tfbert.tasks.prediction_files import PredictionFile, open_predictions, output_format, standard_output
 from tfbert.tasks.trained import TrainedModel

@@ -10,9 +10,7 @@ from typing import Any, TypeVar
 from tfbert.config.data import DataConfig
 from tfbert.config.given import Given
 from tfbert.data.columns import about_columns
-from tfbert.data.rows import Source
-from tfbert.data.sets import demo_table
-from tfbert.data.streams import labelled_source
+from tfbert.data.rows import Source, demo_table, labelled_source
 from tfbert.errors import UsageError
 from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.sets import Examples, eval_prefix

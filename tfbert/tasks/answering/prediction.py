@@ -12,7 +12,7 @@ from tfbert.config.run import Config
 from tfbert.config.tasks import most_room
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import PREDICTED_ANSWERS
-from tfbert.data.streams import input_source
+from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.answer_lists import Asked, check_new, open_answers
 from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples

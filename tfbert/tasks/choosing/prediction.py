@@ -12,7 +12,7 @@ from typing import Any
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import PREDICTED_TEXTS, TABLES
-from tfbert.data.streams import input_source
+from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.base import rounded
 from tfbert.tasks.choosing.choice_files import OpenQuestions, open_questions

@@ -76,7 +76,7 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
     if isinstance(value, list):
         return value
     if _is_none(value):
-        raise UsageError(
+        raise Unlabelled(
             "Every row needs its labels, if only an empty list or text. "
             f"Received: none for {column!r} in {where}. Write [] or '' where a text has no label, or drop the row."
         )
@@ -218,7 +218,7 @@ class LabelReader:
 
 def missing_error(label: str, where: str) -> UsageError:
     """The error for what stands for a missing label."""
-    return UsageError(
+    return Unlabelled(
         "It must be clear whether a row has labels. "
         f"Received: {label!r}, which stands for a missing value, in {where}. Leave the column empty where a "
         "text has no label, drop the row, or name this label with --label_names."

@@ -1,0 +1,234 @@
+"""LoRA: what is trained, exact on any split, merged where it is saved; files of updates, ours and PEFT's."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+import tfbert
+from tests.support.bert import CLASSES, IDS, KINDS, MASK, TEXTS, WITH_LABELS, make, worst
+from tests.support.models import strategy_of
+from tfbert.model.forward import forward
+
+SLOW = pytest.mark.slow
+ALL = ("query", "key", "value", "intermediate.dense", "output.dense")
+
+
+def with_lora(kind="TFBertForSequenceClassification", rank=4, targets="all", dropout=0.0, started=True, **options):
+    """A model with updates, which are not 0."""
+    model = make(kind, dropout)
+    model.enable_lora(rank, targets=targets, seed=1, **options)
+    rng = np.random.default_rng(0)
+    for variable in model.trainable_variables:
+        if started and variable.name == "lora_kernel_b":
+            variable.assign(rng.normal(0, 0.1, variable.shape))
+    return model
+
+
+def merged(model):
+    """A model without updates whose kernels hold them, computed here."""
+    other = make(type(model).__name__)
+    values = {v.path.partition("/")[2]: v.numpy() for v in model.weights}
+    for v in other.weights:
+        path = v.path.partition("/")[2]
+        value, low = values[path], path.removesuffix("kernel") + "lora_kernel_"
+        if f"{low}a" in values:
+            value = value + model.lora.alpha / model.lora.rank * values[f"{low}a"] @ values[f"{low}b"]
+        v.assign(value)
+    return other
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "TFBertForMultipleChoice" else pytest.param(kind, marks=SLOW) for kind in KINDS]
+)
+def test_updates_are_parts_of_their_kernels_wherever_the_model_is_saved(kind, tmp_path):
+    model, inputs = with_lora(kind, alpha=8), KINDS[kind][1]
+    expected = tuple(merged(model)(inputs))
+    assert worst(tuple(model(inputs)), expected) < 2e-6 < 1e-3 < worst(expected, tuple(make(kind)(inputs)))
+    model.save_pretrained(tmp_path)
+    assert worst(tuple(type(model).from_pretrained(tmp_path)(inputs)), expected) < 2e-6
+    model.resize_token_embeddings(70)
+    assert worst(tuple(model(inputs))[-1][:, :2], expected[-1][:, :2]) < 2e-6
+
+
+def test_only_updates_and_the_head_are_trained_whatever_is_set():
+    model = with_lora(targets=("query", "value"), started=False)
+    assert worst(model(TEXTS).logits, make()(TEXTS).logits) == 0
+    names = {v.path.partition("/")[2] for v in model.trainable_variables}
+    parts = [
+        f"bert/encoder/layer_._{i}/attention/self/{name}/lora_kernel_{x}"
+        for i in (0, 1)
+        for name in ("query", "value")
+        for x in "ab"
+    ]
+    assert names == {*parts, "classifier/kernel", "classifier/bias"}
+    assert model.num_parameters(only_trainable=True) == 2 * 2 * 2 * 32 * 4 + 33 * 3
+    model.bert.encoder.trainable = True
+    own = model.bert.encoder.layer[0].attention.self_attention
+    assert not own.query.base_kernel.trainable and not own.query.bias.trainable and own.key.kernel.trainable
+
+
+def test_no_product_of_a_kernels_size_is_computed():
+    """That would be a kernel with its update, or the gradient of a frozen one."""
+    model = with_lora()
+    variables = [v.value for v in model.trainable_variables]
+
+    @tf.function
+    def gradients():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(forward(model, {"input_ids": IDS, "attention_mask": MASK}, True) ** 2)
+        return tape.gradient(loss, variables)
+
+    graph = gradients.get_concrete_function().graph
+    needed, waiting = set(), [each.op for each in graph.outputs]
+    while waiting:  # The rest of a graph is not computed.
+        op = waiting.pop()
+        if op not in needed:
+            needed.add(op)
+            waiting += [*(each.op for each in op.inputs), *op.control_inputs]
+    products = {tuple(op.outputs[0].shape) for op in needed if op.type == "MatMul"}
+    assert products >= {(32, 4), (4, 32), (4, 64), (64, 4)} and not products & {(32, 32), (32, 64), (64, 32)}
+
+
+def train(kind, replicas=1, micro_batches=1, **options):
+    inputs, labels = KINDS[kind][1:]
+    with strategy_of(replicas).scope():
+        model = with_lora(kind, dropout=0.1, started=False)
+        tuner = tfbert.FineTuner(model, gradient_accumulation_steps=micro_batches, **options)
+        tuner.compile(tfbert.AdamW(1e-2, epsilon=1e-3))
+    tuner.fit(inputs | labels, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    return model
+
+
+@SLOW
+@pytest.mark.parametrize("kind", WITH_LABELS)
+def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
+    one = train(kind)
+    assert worst(one.get_weights(), train(kind, 2, 4).get_weights()) < 1e-6
+    before = {v.path.partition("/")[2]: v.numpy() for v in with_lora(kind, dropout=0.1, started=False).weights}
+    trained = {v.path for v in one.trainable_variables}
+    for v in one.weights:
+        change = worst(v, before[v.path.partition("/")[2]])
+        assert (change > 1e-4) if v.path in trained else change == 0, v.path
+
+
+def test_keras_saves_updates_as_they_are(tmp_path):
+    model = with_lora(alpha=8)
+    model.compile(tfbert.AdamW(1e-2), metrics=["accuracy"])
+    model.fit(TEXTS, CLASSES, verbose=0)
+    model.save(tmp_path / "m.keras")
+    model.save_weights(tmp_path / "m.weights.h5")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert worst(loaded.get_weights(), model.get_weights()) == 0 and loaded.lora == model.lora
+    assert [v.path for v in loaded.trainable_variables] == [v.path for v in model.trainable_variables]
+    histories = [each.fit(TEXTS, CLASSES, verbose=0, shuffle=False).history["loss"] for each in (model, loaded)]
+    assert worst(*histories) < 1e-6
+    expected = keras.models.load_model(tmp_path / "m.keras")(TEXTS).logits
+    for other in (make(seed=1), with_lora(alpha=8), with_lora(alpha=4), with_lora(rank=2)):
+        other.load_weights(tmp_path / "m.weights.h5")
+        assert worst(other(TEXTS).logits, expected) < 1e-6
+    make(seed=1).save_weights(tmp_path / "plain.weights.h5")
+    model.load_weights(tmp_path / "plain.weights.h5")
+    assert worst(model(TEXTS).logits, make(seed=1)(TEXTS).logits) < 1e-6
+    assert np.ptp(model.bert.encoder.layer[0].attention.self_attention.query.lora_kernel_a.numpy()) > 0.1
+
+
+def test_what_was_traced_before_is_forgotten():
+    model = make()
+    before = model.predict(TEXTS, verbose=0).logits
+    model.enable_lora(2)
+    model.bert.encoder.layer[0].attention.self_attention.query.lora_kernel_b.assign_add(np.ones([2, 32]))
+    assert worst(model.predict(TEXTS, verbose=0).logits, before) > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["TFBertModel", "TFBertForQuestionAnswering"])
+def test_an_adapter_is_written_with_pefts_names_and_read_back(kind, tmp_path):
+    model = with_lora(kind, alpha=8, targets=("query", "output.dense"))
+    model.save_adapter(tmp_path)
+    tensors, values = (
+        load_file(tmp_path / "adapter_model.safetensors"),
+        json.loads((tmp_path / "adapter_config.json").read_text()),
+    )
+    prefix = "base_model.model." + ("" if kind == "TFBertModel" else "bert.")
+    names = [
+        f"{prefix}encoder.layer.{i}.{name}"
+        for i in (0, 1)
+        for name in ("attention.self.query", "attention.output.dense", "output.dense")
+    ]
+    head = [] if kind == "TFBertModel" else ["base_model.model.qa_outputs.bias", "base_model.model.qa_outputs.weight"]
+    assert tensors.keys() == {*head, *(f"{name}.lora_{part}.weight" for name in names for part in "AB")}
+    assert tensors[f"{names[2]}.lora_A.weight"].shape == (4, 64) and tensors[f"{names[2]}.lora_B.weight"].shape == (
+        32,
+        4,
+    )
+    assert (
+        values.items()
+        >= {
+            "r": 4,
+            "lora_alpha": 8,
+            "target_modules": ["query", "output.dense"],
+            "modules_to_save": ["qa_outputs"] if head else None,
+        }.items()
+    )
+    other = make(kind)
+    other.load_adapter(tmp_path)
+    assert worst(other.get_weights(), model.get_weights()) == 0 and other.lora == model.lora
+
+
+REFUSED = {
+    "a rank of 0": (lambda path: make().enable_lora(0), "lora_rank=0"),
+    "no number": (lambda path: make().enable_lora(4, alpha=float("nan")), "lora_alpha=nan"),
+    "an unknown layer": (lambda path: make().enable_lora(4, targets="query,pooler"), "Received: 'query,pooler'"),
+    "a second time": (lambda path: with_lora().enable_lora(4), "a model with LoRA"),
+    "no updates": (lambda path: make().save_adapter(path), "no enable_lora"),
+    "a head of words": (lambda path: with_lora("TFBertForMaskedLM").save_adapter(path), "a head of words"),
+    "another rank": (lambda path: with_lora(rank=2).load_adapter(path), "rank=4.*rank=2"),
+    "another model": (lambda path: make("TFBertModel").load_adapter(path), "The same layers|the same layers"),
+    "other updates": (lambda path: make().load_adapter(changed(path, use_dora=True)), "use_dora=True"),
+    "biases": (lambda path: make().load_adapter(changed(path, bias="all")), "bias='all'"),
+}
+
+
+def changed(path, **values):
+    file = path / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+    return path
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_fit_is_refused_in_a_line(what, tmp_path):
+    call, line = REFUSED[what]
+    with_lora().save_adapter(tmp_path)
+    with pytest.raises(ValueError, match=line) as caught:
+        call(tmp_path)
+    assert "\n" not in str(caught.value) and "Received: " in str(caught.value)
+
+
+@SLOW
+@pytest.mark.parametrize(
+    "kind",
+    ["TFBertModel", "TFBertForSequenceClassification", "TFBertForTokenClassification", "TFBertForQuestionAnswering"],
+)
+def test_peft_loads_an_adapter_and_writes_one(kind, tmp_path):
+    torch, peft, transformers = (pytest.importorskip(name) for name in ("torch", "peft", "transformers"))
+    base, model = make(kind), with_lora(kind, alpha=8, targets=("query", "value", "intermediate.dense"))
+    base.save_pretrained(tmp_path / "base")
+    model.save_adapter(tmp_path / "adapter")
+    inputs = {name: torch.tensor(value).long() for name, value in TEXTS.items()}
+
+    def theirs(directory):
+        plain = getattr(transformers, kind.removeprefix("TF")).from_pretrained(tmp_path / "base")
+        return peft.PeftModel.from_pretrained(plain, directory).eval()
+
+    def logits(other):
+        with torch.no_grad():
+            return [each.numpy() for each in other(**inputs).to_tuple()]
+
+    assert worst(logits(theirs(tmp_path / "adapter")), tuple(model(TEXTS))) < 5e-6
+    theirs(tmp_path / "adapter").save_pretrained(tmp_path / "again")
+    other = make(kind)
+    other.load_adapter(tmp_path / "again")
+    assert worst(tuple(other(TEXTS)), tuple(model(TEXTS))) < 1e-6

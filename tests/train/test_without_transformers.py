@@ -1,0 +1,54 @@
+"""Nothing on the way of training, loading, predicting and exporting imports transformers or tf_keras."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.splits import ROOT
+
+PROGRAM = """
+import importlib, importlib.abc, sys
+
+
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("transformers", "tf_keras"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Blocked())
+
+import tfbert
+from tfbert.commandline.command import run_command
+from tfbert.config.commands import FINETUNE
+
+DEMO = {"dataset": "demo", "max_steps": 2, "max_train_examples": 64, "max_eval_examples": 16, "max_seq_length": 32}
+run = tfbert.finetune(model="scratch/tiny", output_dir="run", quiet=True, **DEMO)
+assert set(run.load()("good film")) == {"label", "score"}
+flags = ["x", "--model=run", "--device=cpu"]
+assert not run_command(FINETUNE, [*flags, "--mode=predict", "--text=good film", "--output_file=out.jsonl"])
+assert not run_command(FINETUNE, [*flags, "--mode=evaluate", "--dataset=demo", "--max_eval_examples=16"])
+assert not run_command(FINETUNE, [*flags, "--mode=export", "--output_dir=exported"])
+model = tfbert.TFBertForSequenceClassification.from_pretrained("run")
+model.save_pretrained("again")
+try:
+    importlib.import_module("tfbert.finetuner").FineTuner.from_config({})  # As tf_keras loads what it saved.
+except tfbert.UsageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_the_command_needs_neither(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "'tfbert-trainer[tf-keras]'" in done.stdout and "from tfbert import TFBert" in done.stdout
