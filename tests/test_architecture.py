@@ -97,9 +97,9 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 823,
+    "batches": 828,
     "bert": 1075,
-    "commandline": 587,
+    "commandline": 591,
     "config": 1652,
     "corpus": 2334,
     "data": 1952,
@@ -107,13 +107,13 @@ MOST_LINES = {
     "doors": 496,
     "launch": 376,
     "measure": 207,
-    "model": 1791,
+    "model": 1794,
     "modes": 1490,
     "output": 859,
-    "python": 507,
-    "report": 1116,
+    "python": 510,
+    "report": 1118,
     "step": 3202,
-    "tasks": 9166,
+    "tasks": 9012,
     "tokens": 797,
     "train": 1826,
 }

@@ -2,9 +2,8 @@
 of transformers 4; ours compute it when they are called."""
 
 import functools
+import importlib
 from types import ModuleType
-
-import keras
 
 from tfbert.model import forward as _forwards
 from tfbert.model.forward import forward
@@ -19,4 +18,4 @@ def register(keras: ModuleType) -> None:
         keras.saving.register_keras_serializable("tfbert")(getattr(_forwards, name))
 
 
-register(keras)
+register(importlib.import_module("keras"))

@@ -22,10 +22,11 @@ from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
 from tfbert.tasks.answering.answer_files import Answers, select_answers  # noqa: E402
-from tfbert.tasks.answering.answers import WindowLogits, decode  # noqa: E402
+from tfbert.tasks.answering.answers import decode  # noqa: E402
 from tfbert.tasks.answering.questions import training_questions  # noqa: E402
 from tfbert.tasks.answering.squad import read_questions  # noqa: E402
 from tfbert.tasks.answering.squad_metrics import squad_metrics  # noqa: E402
+from tfbert.tasks.answering.windows import Windows  # noqa: E402
 
 
 def main() -> None:
@@ -90,11 +91,11 @@ def answer(model, tokenizer, questions: list[str], contexts: list[str], args: ar
     windows = make_windows(tokenizer, questions, contexts, args)
     logits = token_logits(model, windows, args, tokenizer)
     flat, lengths = np.concatenate(logits), list(map(len, logits))
-    offsets = np.concatenate([window["offsets"] for window in windows])
+    offsets = np.concatenate([window["offsets"] for window in windows]).astype(np.int32)
     decoded = decode(
-        WindowLogits(
-            start_logits=flat[:, 0],
-            end_logits=flat[:, 1],
+        Windows(
+            tokens=None,
+            first_token=None,
             row_splits=np.cumsum([0, *lengths]),
             example=np.array([window["example"] for window in windows], np.int32),
             context_start=np.array([window["context_start"] for window in windows], np.int32),
@@ -103,6 +104,7 @@ def answer(model, tokenizer, questions: list[str], contexts: list[str], args: ar
             char_start=offsets[:, 0],
             char_end=offsets[:, 1],
         ),
+        flat,
         len(questions),
     )
     return select_answers(decoded, version_2_with_negative=args.version_2_with_negative)

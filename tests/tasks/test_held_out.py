@@ -166,7 +166,8 @@ def test_groups_that_are_too_large_are_said_or_refused(tmp_path):
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 10, float("nan")])
 def test_a_share_is_between_0_and_1(tmp_path, share):
-    with pytest.raises(UsageError, match="above 0 and below 1. Received: validation_split"):
+    rule = "above 0 and below 1" if share == share else "must be finite"
+    with pytest.raises(UsageError, match=f"{rule}. Received: validation_split"):
         Config(model=SCRATCH, data=DataConfig(train_file=_write(tmp_path, [("a", 1)]), validation_split=share))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.plan import FILL
+from tfbert.tokens.ragged import splits_of
 from tfbert.tokens.tokenizer import TokenIds
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -40,6 +41,12 @@ class TokenTensors(NamedTuple):
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         second_start = lengths if second_start is None else tf.cast(second_start, tf.int32)
         return cls(ids.values, ids.row_starts(), lengths, second_start, pad_id)
+
+    def in_memory(self) -> TokenIds:
+        """The same as arrays, of tensors that are computed."""
+        splits = splits_of(self.lengths.numpy())
+        second_start = self.second_start.numpy()
+        return TokenIds(flat=self.flat.numpy(), row_splits=splits, second_start=second_start, pad_id=self.pad_id)
 
 
 class PaddedRows(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
 from absl import flags
 
-from tfbert.commandline.options import flag_names, flags_of
+from tfbert.commandline.options import flag_names, flags_of, parser_of
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command
 from tfbert.config.rules import one_of
 from tfbert.config.sweep import way_to_vary
@@ -60,7 +61,8 @@ def _takes(command: Command, answer: str) -> bool:
     """Whether a command has all flags that an answer names, and these have the values."""
     known = flags_of(command)
     for name, value in re.findall(r"--(\w+)(?:=([\w./]+))?", answer):
-        if name not in known or (value and known[name].parser.choices and value not in known[name].parser.choices):
+        choices = parser_of(known[name]).choices if name in known else ()
+        if name not in known or (value and choices and value not in choices):
             return False
     return True
 
@@ -68,18 +70,17 @@ def _takes(command: Command, answer: str) -> bool:
 def wrong_value(flag: flags.Flag, text: str, where: str = "") -> str:
     """The line about a text that a flag does not take, empty where it does; `where` is its place, if it is not on the
     command line."""
-    try:
-        flag.parser.parse(text)
+    parser, name = parser_of(flag), flag.name
+    with contextlib.suppress(ValueError):
+        parser.parse(text)
         return ""
-    except ValueError:
-        name = flag.name
     if way := way_to_vary(name, text) if "," in text else "":
         todo = f"To train once with each, pass {way}."
-    elif flag.parser.choices:
-        return one_of(name, text, flag.parser.choices, where)
+    elif parser.choices:
+        return one_of(name, text, parser.choices, where)
     elif flag.boolean:
         answer = called_elsewhere(elsewhere()["values"].get(name, {}), text.strip().lower())
         todo = answer or f"Pass --{name}, or --no{name}."
     else:
         todo = f"--help={name} says what it takes."
-    return f"{name} must be {flag.parser.in_words}. Received: {name}={text!r}{where}. {todo}"
+    return f"{name} must be {parser.in_words}. Received: {name}={text!r}{where}. {todo}"

@@ -13,7 +13,7 @@ from absl import flags
 from tfbert.commandline.answers import unknown_flag, wrong_value
 from tfbert.commandline.config_file import CONFIG, Pairs, read_config, take_config
 from tfbert.commandline.help import help_text, help_topic
-from tfbert.commandline.options import OptionParser, config_from_flags, define_flags, flags_of
+from tfbert.commandline.options import OptionParser, config_from_flags, define_flags, flags_of, parser_of
 from tfbert.commandline.presets import FLAGFILE, expand_flagfiles
 from tfbert.config.commands import Command, verb_commands
 from tfbert.config.rules import Mode
@@ -164,7 +164,7 @@ def _of_file(command: Command, path: str) -> tuple[list[str], list[str]]:
 
 def _of_value(flag: flags.Flag, value: Any, where: str) -> tuple[list[str], list[str]]:
     """The arguments that a value in a file stands for, and what is wrong with it."""
-    name, parser, rule = flag.name, flag.parser, ""
+    name, parser, rule = flag.name, parser_of(flag), ""
     values, todo = value if isinstance(value, list) else [value], f"--help={name} says what it takes."
     if any(isinstance(item, list) or item is None for item in values):
         rule = "takes a list of plain values"

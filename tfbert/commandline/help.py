@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from absl import flags
 
-from tfbert.commandline.options import flags_of
+from tfbert.commandline.options import flags_of, parser_of
 from tfbert.commandline.presets import presets
 from tfbert.config.commands import Command
 from tfbert.config.run import Config
@@ -100,7 +100,7 @@ def _flag(name: str, values: flags.FlagValues) -> str:
         return flag_text([name], *_OWN[name])
     flag = values[name]
     names = [name, *(alias for alias, own in ALIASES.items() if own == name)]
-    return flag_text(names, _takes(flag.parser.kind), flag.help, flag.default)
+    return flag_text(names, _takes(parser_of(flag).kind), flag.help, flag.default)
 
 
 def _takes(kind: Any) -> str:
@@ -108,7 +108,7 @@ def _takes(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "|".join(get_args(kind))
     members = get_args(kind)
-    if get_origin(kind) is tuple or tuple in map(get_origin, members):
+    if get_origin(kind) is tuple or tuple in [get_origin(member) for member in members]:
         return "A,B"
     if members:
         return "|".join(_takes(member) for member in members if member is not type(None))

@@ -54,7 +54,7 @@ class OptionParser(flags.ArgumentParser):
     @property
     def takes_several(self) -> bool:
         """Whether it takes a list."""
-        return self.is_joined or tuple in map(get_origin, (self.kind, *get_args(self.kind)))
+        return self.is_joined or tuple in [get_origin(kind) for kind in (self.kind, *get_args(self.kind))]
 
 
 def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> None:
@@ -80,6 +80,12 @@ def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command =
     text = "Repeat the run that wrote this run_config.json. Flags beside it replace its values."
     flag = flags.Flag(OptionParser(str, f"{RUN_CONFIG}_file"), None, RUN_CONFIG, "", text)
     flags.DEFINE_flag(flag, flag_values)
+
+
+def parser_of(flag: flags.Flag) -> OptionParser:
+    """What reads the text of a flag that `define_flags` declared."""
+    assert isinstance(flag.parser, OptionParser)
+    return flag.parser
 
 
 @functools.cache

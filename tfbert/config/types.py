@@ -17,7 +17,7 @@ import os
 import pathlib
 import reprlib
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tfbert.config.given import Given, Recorded
@@ -27,7 +27,7 @@ ALIASES = {"model": "model_name_or_path"}
 """Other names of options."""
 _OF_PATHS = ("_file", "_dir", "_path", "_files", "_records")
 """How the names of options end that take paths."""
-_TRUTH = dict.fromkeys(("true", "t", "yes", "on", "1"), True) | dict.fromkeys(("false", "f", "no", "off", "0"), False)
+_TRUTH = dict.fromkeys(["true", "t", "yes", "on", "1"], True) | dict.fromkeys(["false", "f", "no", "off", "0"], False)
 
 
 class Options:
@@ -145,7 +145,7 @@ def fitted(value: Any, kind: Any, name: str, *, is_joined: bool = False) -> Any:
     if not (is_truth if kind is bool else isinstance(value, wanted) and not is_truth):
         raise TypeError
     try:
-        return kind(value) if kind in (bool, int, float) else value
+        return value if issubclass(kind, Options) else kind(value)
     except OverflowError:
         raise TypeError from None
 
@@ -214,7 +214,7 @@ def in_words(kind: Any, name: str, *, is_joined: bool = False) -> str:
         if item is str:
             return "a path or a list of paths" if is_path(name) and name != "label_names" else "a list of strings"
         return f"a list of {'integers' if item is int else 'numbers'}"
-    if dataclasses.is_dataclass(kind):
+    if issubclass(kind, Options):
         return f"of type {kind.__name__}"
     text = "a path" if is_path(name) else "a string"
     if is_joined:
@@ -234,11 +234,11 @@ def _way_out(name: str, value: Any, kind: Any, is_joined: bool) -> str:
         return "Leave it out for the default."
     if name in ("train_file", "validation_file", "test_file"):
         return f"Pass a path, or data in memory to tfbert.finetune as {name.removesuffix('_file')}=."
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Options):
         return f"Pass {kind.__name__}(...)."
     if isinstance(value, str) and (answer := called_elsewhere(elsewhere()["values"].get(name, {}), value.lower())):
         return answer
-    values = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
+    values: Sequence[Any] = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
     is_whole = [
         isinstance(v, numbers.Real) and not isinstance(v, bool) and abs(v) < 2**63 and v == v // 1 for v in values
     ]

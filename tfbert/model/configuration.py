@@ -49,6 +49,9 @@ class BertConfig:
     """
 
     model_type = "bert"
+    architectures: list[str] | None
+    problem_type: str | None
+    id2label: dict[int, str]
 
     def __init__(self, **values: Any):
         values = _with_labels(values)

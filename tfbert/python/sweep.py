@@ -107,6 +107,7 @@ def sweep(
     with shown(quiet):
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
             from tfbert.modes.many import DATA, SWEEP, check_directory, has_trained, train_many
+            from tfbert.report.many import Swept
         check_directory(directory, SWEEP)
         if command is PRETRAIN:
             from tfbert.modes.pretrain import with_named_records
@@ -115,7 +116,9 @@ def sweep(
         runs = [] if config.output.overwrite_output_dir else filter(has_trained, sorted(directory.glob("*")))
         config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA, [*runs]))
         found = train_many(config, _Starter(quiet))
-    return SweepResults(found.rows() if found else (), directory, found.ranking.decisive if found else "")
+    if not isinstance(found, Swept):  # On a worker that is not the chief.
+        return SweepResults((), directory, "")
+    return SweepResults(found.rows(), directory, found.ranking.decisive)
 
 
 def _text(values: Any) -> str:

@@ -58,11 +58,12 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
         speed, timed = run.examples_per_second, [other for other in runs if other.examples_per_second]
         same = [other for other in timed if _work(other) == _work(run) and _batch(other) == _batch(run)]
         speed_up = efficiency = None
-        if speed and len(same) > 1:
-            speed_up = speed / min(same, key=_size).examples_per_second
+        base = min(same, key=_size, default=run)
+        if speed and base.examples_per_second and len(same) > 1:
+            speed_up = speed / base.examples_per_second
         alike = [other for other in timed if _work(other) == _work(run) and _xla(other) == _xla(run)]
         base = min((other for other in alike if _scales(other, run)), key=_size, default=run)
-        if speed and (base is run or base.num_replicas < run.num_replicas):
+        if speed and base.examples_per_second and (base is run or base.num_replicas < run.num_replicas):
             efficiency = speed / run.num_replicas * base.num_replicas / base.examples_per_second
         rows.append(ComparedRun(run=run, speed_up=speed_up, efficiency=efficiency))
     return rows

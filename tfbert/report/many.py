@@ -20,7 +20,7 @@ from tfbert.report import plots
 from tfbert.report.pages import render
 from tfbert.report.run_files import RunFiles
 from tfbert.report.settings import differing
-from tfbert.report.tables import Table, duration, markdown_text, sentence, table_of
+from tfbert.report.tables import Shown, Table, duration, markdown_text, sentence, table_of
 from tfbert.tasks.metrics import decided_by, tie_breakers
 
 SEED_FILES = ("seeds.json", "seeds.md", "comparison.html", "comparison.md")
@@ -264,6 +264,7 @@ class Swept:
         names.sort(key=lambda name: (name != self.ranking.decisive, not name.endswith("loss")))
         planned = [len(point.runs) + len(point.failed) for point in self.points]
         counts = [f"{len(point.runs)} of {n}" for point, n in zip(self.points, planned, strict=True)]
+        columns: list[tuple[str, list[Any], Shown]]
         columns = [(name, [point.values[name] for point in self.points], shown) for name in done[0].values]
         columns += [("runs", counts, "{}")] if max(planned) > 1 else []
         columns += [(name, [_measured(point, name) for point in self.points], "{}") for name in names[:_MOST_METRICS]]

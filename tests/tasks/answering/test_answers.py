@@ -2,7 +2,7 @@
 
 import json
 import math
-import tracemalloc
+import resource
 
 import numpy as np
 import pytest
@@ -10,7 +10,17 @@ import pytest
 from tfbert.errors import RunError
 from tfbert.tasks.answering import answers as answers_module
 from tfbert.tasks.answering.answer_files import n_best, probabilities, select_answers, write_answers
-from tfbert.tasks.answering.answers import Candidates, WindowLogits, decode, join
+from tfbert.tasks.answering.answers import Candidates, decode, join
+from tfbert.tasks.answering.windows import Windows
+
+OF_TOKENS = ("char_start", "char_end", "max_context")
+
+
+def scored(start_logits, end_logits, **parts):
+    """Windows, and the logits of their tokens."""
+    windows = Windows(tokens=None, first_token=None, **parts)
+    return windows, np.stack([start_logits, end_logits], axis=1).astype(np.float32)
+
 
 FIELDS = [name for name in Candidates.__dataclass_fields__]
 
@@ -48,9 +58,9 @@ def random_windows(rng, num_questions, *, coarse=False, most_tokens=40, spread=1
             is_max[before : before + b - a] = [best[t] == number for t in range(a, b)]
             rows.append((question, before, before + b - a, logits, chars, is_max))
     rows = [rows[i] for i in rng.permutation(len(rows))]
-    return WindowLogits(
-        start_logits=np.concatenate([row[3][0] for row in rows]),
-        end_logits=np.concatenate([row[3][1] for row in rows]),
+    return scored(
+        np.concatenate([row[3][0] for row in rows]),
+        np.concatenate([row[3][1] for row in rows]),
         row_splits=np.concatenate([[0], np.cumsum([row[3].shape[1] for row in rows])]).astype(np.int64),
         example=np.array([row[0] for row in rows], np.int32),
         context_start=np.array([row[1] for row in rows], np.int32),
@@ -61,13 +71,14 @@ def random_windows(rng, num_questions, *, coarse=False, most_tokens=40, spread=1
     )
 
 
-def slow_decode(windows, question, n_best_size, max_answer_length):
+def slow_decode(windows, logits_of, question, n_best_size, max_answer_length):
     """(score, first, last character, start logit, end logit) of each candidate, and the score of none: one by one."""
     found, null = {}, math.inf
+    start_logits, end_logits = logits_of.T
 
     def add(row, start, end):
         begin = windows.row_splits[row]
-        logits = float(windows.start_logits[begin + start]), float(windows.end_logits[begin + end])
+        logits = float(start_logits[begin + start]), float(end_logits[begin + end])
         span = int(windows.char_start[begin + start]), int(windows.char_end[begin + end])
         if span not in found or sum(logits) > sum(found[span]):
             found[span] = logits
@@ -76,7 +87,7 @@ def slow_decode(windows, question, n_best_size, max_answer_length):
     for exhaustive in (False, True):
         for row in own:
             begin, stop = windows.row_splits[row], windows.row_splits[row + 1]
-            starts, ends = windows.start_logits[begin:stop].tolist(), windows.end_logits[begin:stop].tolist()
+            starts, ends = start_logits[begin:stop].tolist(), end_logits[begin:stop].tolist()
             null = min(null, starts[0] + ends[0])
             most = len(starts) if exhaustive else n_best_size
             pairs = []
@@ -103,19 +114,26 @@ def listed(candidates, question):
     return list(zip(*(getattr(candidates, name)[a:b].tolist() for name in names), strict=True))
 
 
+@pytest.fixture
+def traced_anew(monkeypatch):
+    """For what is compiled: with limits of its own."""
+    answers_module._compiled.cache_clear()
+    yield monkeypatch
+    answers_module._compiled.cache_clear()
+
+
 @pytest.mark.parametrize("coarse", [False, True])
 @pytest.mark.parametrize(("n_best_size", "max_answer_length"), [(20, 30), (3, 5), (1, 1), (5, 1000), (10**20, 10**20)])
-@pytest.mark.parametrize("limit", [{"_ROWS_AT_ONCE": 7}, {"PAIRS_AT_ONCE": 900}])
-def test_the_same_as_pair_by_pair(monkeypatch, coarse, n_best_size, max_answer_length, limit):
-    for name, value in limit.items():
-        monkeypatch.setattr(answers_module, name, value)
+@pytest.mark.parametrize("at_once", [900, 1 << 20])
+def test_the_same_as_pair_by_pair(traced_anew, coarse, n_best_size, max_answer_length, at_once):
+    traced_anew.setattr(answers_module, "PAIRS_AT_ONCE", at_once)
     rng = np.random.default_rng(n_best_size)
-    windows = random_windows(rng, 60, coarse=coarse)
+    windows, logits = random_windows(rng, 60, coarse=coarse)
     options = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
-    candidates = decode(windows, 60, **options)
+    candidates = decode(windows, logits, 60, **options)
     assert len(candidates) == 60
     for question in range(60):
-        expected, null = slow_decode(windows, question, n_best_size, max_answer_length)
+        expected, null = slow_decode(windows, logits, question, n_best_size, max_answer_length)
         found = listed(candidates, question)
         if coarse:  # Windows may give one span the same score from other logits.
             expected, found = [row[:3] for row in expected], [row[:3] for row in found]
@@ -128,8 +146,7 @@ def test_the_same_as_pair_by_pair(monkeypatch, coarse, n_best_size, max_answer_l
 
 def test_every_question_has_a_candidate():
     """With one start and one end of each window, most pairs do not count."""
-    windows = random_windows(np.random.default_rng(5), 200)
-    wide = decode(windows, 200, n_best_size=1)
+    wide = decode(*random_windows(np.random.default_rng(5), 200), 200, n_best_size=1)
     assert np.diff(wide.row_splits).tolist() == [1] * 200
 
 
@@ -137,9 +154,9 @@ def one_window(start, end, *, context=(3, 7), max_context=None):
     """A window of 8 tokens, whose context is a character each."""
     chars = np.zeros(8, np.int32)
     chars[slice(*context)] = np.arange(context[1] - context[0])
-    return WindowLogits(
-        start_logits=np.array(start, np.float32),
-        end_logits=np.array(end, np.float32),
+    return scored(
+        start,
+        end,
         row_splits=np.array([0, 8]),
         example=np.zeros(1, np.int32),
         context_start=np.array([context[0]], np.int32),
@@ -153,16 +170,16 @@ def one_window(start, end, *, context=(3, 7), max_context=None):
 def test_one_window_by_hand():
     #                     CLS q  SEP a  b  c  d  SEP
     windows = one_window([2, 9, 0, 0, 5, 1, 4, 9], [1, 9, 0, 3, 2, 6, 0, 9])
-    candidates = decode(windows, 1, n_best_size=5)
+    candidates = decode(*windows, 1, n_best_size=5)
     # The five best starts are q, SEP, b, d, CLS; the five best ends q, SEP, c, a, b.
     assert listed(candidates, 0) == [(11, 1, 3, 5, 6), (7, 1, 2, 5, 2)]
     assert (candidates.null_score.tolist(), candidates.null_odds.tolist()) == ([3], [-8])
-    assert listed(decode(windows, 1, n_best_size=5, max_answer_length=1), 0) == [(7, 1, 2, 5, 2)]
+    assert listed(decode(*windows, 1, n_best_size=5, max_answer_length=1), 0) == [(7, 1, 2, 5, 2)]
     # Scored where they have most context: elsewhere for b.
-    elsewhere = one_window(windows.start_logits, windows.end_logits, max_context=[True] * 4 + [False] + [True] * 3)
+    elsewhere = one_window(*windows[1].T, max_context=[True] * 4 + [False] + [True] * 3)
     # No start is left: of all starts and ends, c to c is the best, before a to c.
-    assert listed(decode(elsewhere, 1, n_best_size=5), 0) == [(7, 2, 3, 1, 6)]
-    assert listed(decode(elsewhere, 1, n_best_size=8), 0)[:3] == [(7, 2, 3, 1, 6), (6, 0, 3, 0, 6), (4, 3, 4, 4, 0)]
+    assert listed(decode(*elsewhere, 1, n_best_size=5), 0) == [(7, 2, 3, 1, 6)]
+    assert listed(decode(*elsewhere, 1, n_best_size=8), 0)[:3] == [(7, 2, 3, 1, 6), (6, 0, 3, 0, 6), (4, 3, 4, 4, 0)]
 
 
 @pytest.mark.parametrize("ends_first", [False, True])
@@ -173,9 +190,9 @@ def test_large_options_take_no_more_memory_than_a_row_needs(ends_first):
     start[:, 200:] += 100 * ends_first
     end[:, :200] += 100 * ends_first
     places = np.tile(np.arange(width, dtype=np.int32), count)
-    windows = WindowLogits(
-        start_logits=start.ravel(),
-        end_logits=end.ravel(),
+    windows = scored(
+        start.ravel(),
+        end.ravel(),
         row_splits=np.arange(count + 1) * width,
         example=np.arange(count, dtype=np.int32),
         context_start=np.full(count, 10, np.int32),
@@ -184,18 +201,17 @@ def test_large_options_take_no_more_memory_than_a_row_needs(ends_first):
         char_start=places,
         char_end=places + 1,
     )
-    tracemalloc.start()
-    found = decode(windows, count, n_best_size=100 if ends_first else width, max_answer_length=10**9)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = decode(*windows, count, n_best_size=100 if ends_first else width, max_answer_length=10**9)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert np.diff(found.row_splits).tolist() == [1 if ends_first else width] * count
-    assert peak < 150e6
-    shown = listed(decode(windows, count, max_answer_length=width), 7)
+    assert peak < 400e3, "kilobytes"
+    shown = listed(decode(*windows, count, max_answer_length=width), 7)
     assert listed(found, 7)[: len(shown)] == shown[: len(listed(found, 7))]
 
 
 def test_a_context_without_a_token_has_no_answer():
-    candidates = decode(one_window([2] * 8, [1] * 8, context=(3, 3)), 1)
+    candidates = decode(*one_window([2] * 8, [1] * 8, context=(3, 3)), 1)
     assert listed(candidates, 0) == [] and candidates.null_odds.tolist() == [3]
     for version_2 in (False, True):
         answers = select_answers(candidates, version_2_with_negative=version_2)
@@ -206,22 +222,21 @@ def test_a_context_without_a_token_has_no_answer():
 
 
 def test_questions_may_be_decoded_apart():
-    windows = random_windows(np.random.default_rng(1), 30)
-    whole = decode(windows, 30)
+    windows, logits = random_windows(np.random.default_rng(1), 30)
+    whole = decode(windows, logits, 30)
     parts = []
     for first, last in [(0, 1), (1, 12), (12, 30)]:
         rows = np.flatnonzero((windows.example >= first) & (windows.example < last))
         lengths = np.diff(windows.row_splits)[rows]
         tokens = np.concatenate([np.arange(*windows.row_splits[row : row + 2]) for row in rows])
-        of_tokens = ("start_logits", "end_logits", "max_context", "char_start", "char_end")
-        part = WindowLogits(
+        part = windows._replace(
             row_splits=np.concatenate([[0], np.cumsum(lengths)]),
             example=windows.example[rows] - first,
             context_start=windows.context_start[rows],
             context_end=windows.context_end[rows],
-            **{name: getattr(windows, name)[tokens] for name in of_tokens},
+            **{name: getattr(windows, name)[tokens] for name in OF_TOKENS},
         )
-        parts.append(decode(part, last - first))
+        parts.append(decode(part, logits[tokens], last - first))
     joined = join(parts)
     for name in FIELDS:
         np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name), err_msg=name)

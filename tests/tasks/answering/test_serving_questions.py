@@ -1,4 +1,4 @@
-"""Question answering in the graph: windows and answers against those of NumPy, an exported one against
+"""Question answering in the graph: its answers against those chosen in NumPy, an exported one against
 `--mode=predict`."""
 
 import itertools
@@ -9,26 +9,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.real_texts import VOCABULARIES, needs_real_data, squad, tokenizers
 from tests.support.saved_models import HOSTILE, predict_with, read_json, save_with_nan
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tests.support.transformers_4 import transformers_4
 from tfbert.batches.inputs import TokenTensors
 from tfbert.config.data import DataConfig
-from tfbert.errors import UsageError
-from tfbert.tasks.answering import answers_in_graph as graph_module
 from tfbert.tasks.answering.answer_files import select_answers
 from tfbert.tasks.answering.answer_lists import Asked
-from tfbert.tasks.answering.answers import WindowLogits, decode
-from tfbert.tasks.answering.answers_in_graph import answers_in_graph
+from tfbert.tasks.answering.answers import answers_in_graph, decode
 from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.prediction import unanswered
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.answering.serving import QuestionAnswerer
 from tfbert.tasks.answering.squad_metrics import squad_metrics
-from tfbert.tasks.answering.windows import make_windows, window_labels
-from tfbert.tasks.answering.windows_in_graph import windows_in_graph
+from tfbert.tasks.answering.windows import make_windows, window_labels, windows_in_graph
 from tfbert.tokens.tokenizer import BertTokenizer
 
 LENGTH = 32
@@ -42,68 +37,28 @@ def asked(contexts):
     return [QUESTIONS[i % len(QUESTIONS)] for i in range(len(contexts))]
 
 
-def both_windows(tokenizer, questions, contexts, **options):
-    """Those of NumPy and those of the graph, which are the same."""
-    want = make_windows(tokenizer, questions, contexts, np.arange(len(contexts)), **options)
-    questions, contexts = (tf.constant(texts, tf.string) for texts in (questions, contexts))
-    pieces = tokenizer.tokenize_with_offsets(contexts)
-    found = windows_in_graph(tokenizer, tokenizer.tokenize(questions), pieces, **options)
-    position = np.arange(len(want.tokens.flat)) - np.repeat(want.tokens.row_splits[:-1], want.tokens.lengths)
-    start, end = (np.repeat(edge, want.tokens.lengths) for edge in (want.context_start, want.context_end))
-    same = {
-        "flat": (found.tokens.flat, want.tokens.flat),
-        "starts": (found.tokens.starts, want.tokens.row_splits[:-1]),
-        "lengths": (found.tokens.lengths, want.tokens.lengths),
-        "second_start": (found.tokens.second_start, want.tokens.second_start),
-        "row_splits": (found.row_splits, want.tokens.row_splits),
-        "in_context": (found.in_context, (position >= start) & (position < end)),
-    }
-    names = ("example", "max_context", "char_start", "char_end")
-    same |= {name: (getattr(found, name), getattr(want, name)) for name in names}
-    for name, (mine, theirs) in same.items():
-        np.testing.assert_array_equal(mine, theirs, name)
-    return want, found
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        SMALL,
-        {"max_seq_length": 12, "doc_stride": 1, "max_query_length": 8},
-        {"max_seq_length": 24, "doc_stride": 20, "max_query_length": 20},
-        {"max_seq_length": 384, "doc_stride": 128, "max_query_length": 64},
-    ],
-)
-def test_windows_of_hostile_texts(options):
-    contexts = ["", *TEXTS, *long_words()[:40], *random_texts(60), LONG, " "]
-    want, _ = both_windows(BertTokenizer(VOCAB), asked(contexts), contexts, **options)
-    assert len(want) > 2 * len(contexts) or options["max_seq_length"] == 384
-
-
-@needs_real_data
-@pytest.mark.slow
-@pytest.mark.parametrize("name", VOCABULARIES)
-def test_windows_of_real_texts(name):
-    questions, contexts, context_of, _ = squad("xquad_en")
-    options = {"max_seq_length": 128, "doc_stride": 48, "max_query_length": 24}
-    both_windows(tokenizers(name)[0], questions, [contexts[i] for i in context_of], **options)
-
-
 def test_windows_that_cannot_be_are_told_the_rule():
-    rule = "A row must hold a question, 3 special tokens and some of the context. Received: max_seq"
-    with pytest.raises(UsageError, match=rule):
-        both_windows(BertTokenizer(VOCAB), [QUESTIONS[2]], [LONG], **SMALL | {"max_seq_length": 8})
     tokenizer = BertTokenizer(VOCAB)
     question, pieces = tokenizer.tokenize([QUESTIONS[2]]), tokenizer.tokenize_with_offsets([LONG])
+    rule = "A row must hold a question, 3 special tokens and some of the context. Received: max_seq"
     with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
-        windows_in_graph(tokenizer, question, pieces, **SMALL | {"max_seq_length": 8})
+        windows_in_graph(tokenizer, question, pieces, [0], **SMALL | {"max_seq_length": 8})
+
+
+def in_graph(task, windows, logits, count):
+    """Its answers, called eagerly."""
+    names = ("n_best_size", "max_answer_length", "version_2_with_negative", "null_score_diff_threshold")
+    options = {name: getattr(task, name) for name in names}
+    windows = windows._replace(tokens=None, first_token=None)
+    windows = tf.nest.map_structure(lambda part: None if part is None else tf.constant(part), windows)
+    return answers_in_graph(windows, tf.constant(logits), count, **options)
 
 
 @pytest.fixture(scope="module")
 def windows():
     """Of contexts without a token, of one window, of many, and with several tokens of one character."""
     contexts = ["", "fox", *TEXTS, "각한글" * 40, LONG, LONG[5:]]
-    return both_windows(BertTokenizer(VOCAB), asked(contexts), contexts, **SMALL), len(contexts)
+    return make_windows(BertTokenizer(VOCAB), asked(contexts), contexts, range(len(contexts)), **SMALL), len(contexts)
 
 
 SIZES = [(20, 30), (3, 5), (1, 1), (1, 40), (5, 1000), (10**20, 10**20)]
@@ -123,31 +78,16 @@ CASES = [
 
 
 @pytest.mark.parametrize("threshold, n_best_size, max_answer_length, coarse", CASES)
-def test_answers_are_those_of_numpy(windows, monkeypatch, coarse, n_best_size, max_answer_length, threshold):
-    (numpy_windows, graph_windows), count = windows
+def test_answers_are_those_that_numpy_chooses(windows, coarse, n_best_size, max_answer_length, threshold):
+    windows, count = windows
     rng = np.random.default_rng(n_best_size)
-    logits = rng.normal(0, 3, [len(numpy_windows.tokens.flat), 2]).astype(np.float32)
+    logits = rng.normal(0, 3, [len(windows.tokens.flat), 2]).astype(np.float32)
     if coarse:  # Many equal scores.
         logits = np.round(logits)
-    names = ("example", "context_start", "context_end", "max_context", "char_start", "char_end")
-    candidates = decode(
-        WindowLogits(
-            start_logits=logits[:, 0],
-            end_logits=logits[:, 1],
-            row_splits=numpy_windows.tokens.row_splits,
-            **{name: getattr(numpy_windows, name) for name in names},
-        ),
-        count,
-        n_best_size=n_best_size,
-        max_answer_length=max_answer_length,
-    )
+    sizes = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
     none = {"version_2_with_negative": threshold is not None, "null_score_diff_threshold": threshold or 0.0}
-    want = select_answers(candidates, **none)
-    task = QuestionAnswering(n_best_size=n_best_size, max_answer_length=max_answer_length, **none)
-    found = answers_in_graph(graph_windows, tf.constant(logits), count, task)
-    monkeypatch.setattr(graph_module, "PAIRS_AT_ONCE", 1000)  # Few windows at once.
-    for one, other in zip(found, answers_in_graph(graph_windows, tf.constant(logits), count, task), strict=True):
-        np.testing.assert_array_equal(one, other)
+    want = select_answers(decode(windows, logits, count, **sizes), **none)
+    found = in_graph(QuestionAnswering(**sizes, **none), windows, logits, count)
     np.testing.assert_array_equal(found.char_start, want.char_start)
     np.testing.assert_array_equal(found.char_end, want.char_end)
     np.testing.assert_allclose(found.probability, want.probability, rtol=1e-12)
@@ -180,8 +120,8 @@ def test_what_training_marks_is_what_is_answered(vocab_file, casing):
             contexts.append(text)
             spans.append((offsets[first][0], after_marks(reference, text, offsets[last][1])))
     options = {"max_seq_length": 512, "doc_stride": 128, "max_query_length": 9}
-    windows, in_graph = both_windows(tokenizer, ["fox?"] * len(contexts), contexts, **options)
-    assert len(windows) == len(contexts)
+    windows = make_windows(tokenizer, ["fox?"] * len(contexts), contexts, range(len(contexts)), **options)
+    assert len(windows.example) == len(contexts)
     labels = window_labels(windows, np.array(spans))
     logits = np.zeros([len(windows.tokens.flat), 2], np.float32)
     for i in (0, 1):
@@ -194,7 +134,7 @@ def test_what_training_marks_is_what_is_answered(vocab_file, casing):
     assert len({gold[-1] for gold in golds if unicodedata.category(gold[-1]) in ("Mn", "Cf")}) > 5
     for found in (
         task.answers(task.predictions(logits, encoded)),
-        answers_in_graph(in_graph, tf.constant(logits), len(contexts), task),
+        in_graph(task, windows, logits, len(contexts)),
     ):
         places = zip(contexts, np.array(found.char_start), np.array(found.char_end), strict=True)
         answers = [context[start:end] for context, start, end in places]

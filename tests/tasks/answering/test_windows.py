@@ -68,7 +68,7 @@ def test_rows_equal_hugging_face(vocab_file, tokenizer, max_seq_length, doc_stri
     context_of = rng.integers(len(contexts), size=150)
     sizes = {"max_seq_length": max_seq_length, "doc_stride": doc_stride, "max_query_length": 4}
     windows = assert_equals_hugging_face(tokenizer, reference, questions, contexts, context_of, **sizes)
-    assert len(windows) > 150
+    assert len(windows.example) > 150
 
 
 def is_max_context(spans, current, position):
@@ -125,8 +125,7 @@ def test_by_hand(tokenizer):
     assert window_labels(windows, [(0, 8)]).tolist() == [[0, 0]] * 3  # "a b cd e": in no window as a whole
     assert window_labels(windows, [(3, 4)]).tolist() == [[0, 0]] * 3  # a space
     assert window_labels(windows, [(0, 0)]).tolist() == [[0, 0]] * 3  # no answer
-    dtypes = [array.dtype.name for name, array in vars(windows).items() if name not in ("tokens", "max_context")]
-    assert dtypes == ["int32"] * 6
+    assert [array.dtype.name for array in windows[3:]] == ["int32"] * 5 + ["bool"]
     assert window_labels(windows, [(0, 1)]).dtype == np.int32
 
 
@@ -151,7 +150,7 @@ def test_labels_are_the_tokens_that_have_a_character_of_the_answer(tokenizer):
         inside = covered and windows.context_start[i] <= wanted[0] and wanted[1] < windows.context_end[i]
         assert labels[i].tolist() == (wanted if inside else [0, 0])
         whole += bool(inside)
-    assert 200 < whole < len(windows) - 200
+    assert 200 < whole < len(windows.example) - 200
 
 
 def test_an_empty_context_has_a_window_and_no_questions_have_none(tokenizer):
@@ -162,7 +161,7 @@ def test_an_empty_context_has_a_window_and_no_questions_have_none(tokenizer):
     assert window_labels(windows, [(0, 1), (0, 1)]).tolist() == [[0, 0], [3, 3]]
     for contexts in ([], ["a"]):
         windows = make_windows(tokenizer, [], contexts, [])
-        assert (len(windows), len(windows.tokens), len(windows.char_start)) == (0, 0, 0)
+        assert (len(windows.example), len(windows.tokens), len(windows.char_start)) == (0, 0, 0)
         assert window_labels(windows, []).shape == (0, 2)
 
 

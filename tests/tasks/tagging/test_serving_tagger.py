@@ -1,4 +1,4 @@
-"""Taggers in the graph: rows and entities against those of NumPy, an exported one against `--mode=predict`."""
+"""Taggers in the graph: an exported one against `--mode=predict`."""
 
 import json
 
@@ -6,84 +6,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.real_texts import VOCABULARIES, ncbi_sentences, needs_real_data, tokenizers
 from tests.support.saved_models import HOSTILE, predict_with, read_json
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, long_words, random_texts
 from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
-from tfbert.tasks.tagging.entities import find_entities
-from tfbert.tasks.tagging.entities_in_graph import find_entities_in_graph
 from tfbert.tasks.tagging.serving import Tagger
-from tfbert.tasks.tagging.tags import TagMeanings
 from tfbert.tasks.tagging.token_classification import TokenClassification
-from tfbert.tasks.tagging.words import encode_text_words
-from tfbert.tasks.tagging.words_in_graph import word_rows_in_graph
-from tfbert.tokens.tokenizer import BertTokenizer
 
 IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
-IO = ("O", "I-X", "I-Y")
-BIOES = ("O", "B-X", "I-X", "E-X", "S-X", "B-Y", "I-Y", "E-Y", "S-Y")
 LENGTH = 16
 LONG = "The quick brown fox, jumping over İstanbul; 中文字 e\u0301te\u0301 😀 " * 30
-
-
-def assert_rows_are_those_of_numpy(tokenizer, texts, max_seq_length):
-    want = encode_text_words(tokenizer, texts, max_seq_length=max_seq_length).rows
-    pieces = tokenizer.tokenize_with_offsets(tf.constant(texts, tf.string))
-    tokens, first_piece, text = word_rows_in_graph(tokenizer, pieces, max_seq_length)
-    np.testing.assert_array_equal(tokens.flat, want.tokens.flat)
-    np.testing.assert_array_equal(tokens.starts, want.tokens.row_splits[:-1])
-    np.testing.assert_array_equal(tokens.lengths, want.tokens.lengths)
-    np.testing.assert_array_equal(tokens.second_start, want.tokens.second_start)
-    np.testing.assert_array_equal(first_piece, want.first_piece)
-    np.testing.assert_array_equal(text, want.sentence)
-    return len(tokens.lengths)
-
-
-@pytest.mark.parametrize("max_seq_length", [3, 12, 512, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 7, 33))])
-def test_rows_of_hostile_texts(max_seq_length):
-    texts = ["", *TEXTS, *long_words(), *random_texts(100), LONG, ""]
-    rows = assert_rows_are_those_of_numpy(BertTokenizer(VOCAB), texts, max_seq_length)
-    assert rows > len(texts) or max_seq_length == 512
-
-
-def test_rows_of_words_of_all_sizes():
-    """Parts that do not fit at first, so that more are tried."""
-    rng = np.random.default_rng(0)
-    texts = [" ".join("abcdefghij"[: rng.integers(1, 11)] for _ in range(rng.integers(0, 90))) for _ in range(60)]
-    for max_seq_length in (8, 12):
-        assert_rows_are_those_of_numpy(BertTokenizer(VOCAB), texts, max_seq_length)
-
-
-def test_no_rows():
-    assert assert_rows_are_those_of_numpy(BertTokenizer(VOCAB), ["", " \n"], 8) == 0
-    pieces = BertTokenizer(VOCAB).tokenize_with_offsets(tf.constant([], tf.string))
-    rows = word_rows_in_graph(BertTokenizer(VOCAB), pieces, 8)
-    assert rows.tokens.flat.shape == rows.tokens.lengths.shape == rows.first_piece.shape == [0]
-
-
-@needs_real_data
-@pytest.mark.slow
-@pytest.mark.parametrize("name", VOCABULARIES)
-def test_rows_of_real_texts(name):
-    sentences = [" ".join(words) for words in ncbi_sentences()]
-    texts = [" ".join(sentences[i : i + 10]) for i in range(0, len(sentences), 10)]
-    assert assert_rows_are_those_of_numpy(tokenizers(name)[0], texts, 64) > 2 * len(texts)
-
-
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("names", [IOB2, BIOES, IO], ids=["IOB2", "BIOES", "IO"])
-def test_entities_are_those_of_numpy(names, strict):
-    rng, meanings = np.random.default_rng(0), TagMeanings.of(names)
-    for words in (0, 1, 2, 5000):
-        tags = rng.integers(0, len(names), words)
-        texts = np.sort(rng.integers(0, words // 4 + 1, words))
-        want = find_entities(tags, texts, meanings, strict=strict)
-        found = find_entities_in_graph(tf.constant(tags), tf.constant(texts), meanings, strict=strict)
-        for name in ("start", "end", "type"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(want, name))
-    assert len(want) > 100
 
 
 @pytest.fixture(scope="module")

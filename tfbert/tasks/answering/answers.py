@@ -3,50 +3,28 @@
 The rules are those of google-research/bert's run_squad. In each window, the best starts are paired with the best ends.
 A pair counts if it lies in the context, does not end before it starts, is not too long, and starts at a token that has
 its most context in this window. The pairs from all windows of a question then form one list.
+
+All of it is TensorFlow: an exported model has it in its graph, and `decode` calls it eagerly.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from tfbert.config.tasks import MAX_ANSWER_LENGTH, N_BEST_SIZE
+from tfbert.measure.tracing import counted_alone
+from tfbert.tasks.answering.windows import Windows
 from tfbert.tokens.ragged import splits_of
 
-_ROWS_AT_ONCE = 512
-"""Windows sorted at a time: as many as stay in a processor's cache."""
 PAIRS_AT_ONCE = 1 << 20
 """The most pairs of starts and ends that are scored at a time, or those of one window: some 50 MB."""
-_NO_LOGIT = np.float32(-np.inf)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class WindowLogits:
-    """A model's outputs for windows, and where the windows lie. `[tokens]` are the tokens of all windows in order.
-
-    Attributes:
-        start_logits: float32 `[tokens]`: of an answer that starts there. In each row, the first is that of no answer.
-        end_logits: float32 `[tokens]`: of an answer whose last token is there.
-        row_splits: int64 `[windows + 1]`: window i has the tokens from `row_splits[i]` up to `row_splits[i + 1]`.
-        example: int32 `[windows]`: the question it belongs to, from 0.
-        context_start: int32 `[windows]`: the position in the row at which the context starts.
-        context_end: int32 `[windows]`: the position after the context's last token.
-        max_context: bool `[tokens]`: whether a token has more context here than in any other window.
-        char_start: int32 `[tokens]`: the token's first character in the whole context.
-        char_end: int32 `[tokens]`: one past its last character.
-    """
-
-    start_logits: np.ndarray
-    end_logits: np.ndarray
-    row_splits: np.ndarray
-    example: np.ndarray
-    context_start: np.ndarray
-    context_end: np.ndarray
-    max_context: np.ndarray
-    char_start: np.ndarray
-    char_end: np.ndarray
+_NONE = float("-inf")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,8 +65,23 @@ class Candidates:
         return self.null_score - best
 
 
+class Answers(NamedTuple):
+    """The answer to each question in the graph; characters 0 to 0 where there is none. See `answer_files.Answers`.
+
+    Attributes:
+        char_start: int32 `[n]`, its first character in the context.
+        char_end: int32 `[n]`, the character after its last.
+        probability: float64 `[n]`, of the given answer, or of no answer, among all candidates.
+    """
+
+    char_start: tf.Tensor
+    char_end: tf.Tensor
+    probability: tf.Tensor
+
+
 def decode(
-    windows: WindowLogits,
+    windows: Windows,
+    logits: np.ndarray,
     num_questions: int,
     *,
     n_best_size: int = N_BEST_SIZE,
@@ -101,24 +94,34 @@ def decode(
 
     Args:
         windows: All windows of these questions, at least one per question, in any order.
+        logits: float32 `[tokens, 2]`: of an answer that starts at each token, and of one whose last token it is. In
+            each row, the first is that of no answer.
         num_questions: The number of questions.
         n_best_size: The most starts and ends taken from each window, and the most candidates kept per question.
         max_answer_length: Longest answer, in tokens.
     """
-    width = int(np.diff(windows.row_splits).max(initial=1))
-    max_answer_length = min(max_answer_length, width)  # None is longer than a row.
-    rows_at_once = max(min(_ROWS_AT_ONCE, PAIRS_AT_ONCE // min(n_best_size, width) ** 2), 1)
-    found: list[np.ndarray] = [np.empty((0, 3), np.int64)]
-    for first in range(0, len(windows.example), rows_at_once):
-        rows = np.arange(first, min(first + rows_at_once, len(windows.example)))
-        found.append(_pairs(windows, rows, n_best_size, max_answer_length))
-    pairs = np.concatenate(found)
-    without = np.ones(num_questions, bool)
-    without[windows.example[pairs[:, 0]]] = False
-    if without.any():
-        rest = [_best_pair(windows, row, max_answer_length) for row in np.flatnonzero(without[windows.example])]
-        pairs = np.concatenate([pairs, *rest])
-    return _candidates(windows, num_questions, pairs, min(n_best_size, len(pairs)))
+    most, longest = (min(value, np.iinfo(np.int32).max) for value in (n_best_size, max_answer_length))
+    with tf.device("CPU:0"):
+        counts, *found = _compiled()(*windows[2:], logits, num_questions, most, longest)
+    names = [field.name for field in dataclasses.fields(Candidates)][1:]
+    found = {name: values.numpy() for name, values in zip(names, found, strict=True)}
+    return Candidates(row_splits=splits_of(counts.numpy()), **found)
+
+
+@functools.cache
+def _compiled() -> tf.types.experimental.PolymorphicFunction:
+    """`_candidates` as one function: called op by op, it would take twice as long, and 50 ms for a single question."""
+    rows, number = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
+    signature = [tf.TensorSpec([None], tf.int64), *[rows] * 5, tf.TensorSpec([None], tf.bool)]
+
+    @counted_alone(autograph=False, input_signature=[*signature, tf.TensorSpec([None, 2]), *[number] * 3])
+    def candidates(*values):
+        *of_windows, logits, num_questions, n_best_size, max_answer_length = values
+        found = _candidates(Windows(None, None, *of_windows), logits, num_questions, n_best_size, max_answer_length)
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(found.example), found.example, num_questions)
+        return counts, *(part for name, part in found._asdict().items() if name not in ("example", "rank"))
+
+    return candidates
 
 
 def join(parts: Sequence[Candidates]) -> Candidates:
@@ -129,100 +132,184 @@ def join(parts: Sequence[Candidates]) -> Candidates:
     return Candidates(row_splits=splits_of(counts), **joined)
 
 
-def _pairs(windows: WindowLogits, rows: np.ndarray, n_best_size: int, max_answer_length: int) -> np.ndarray:
+def answers_in_graph(
+    windows: Windows,
+    logits: tf.Tensor,
+    num_questions: tf.Tensor,
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+    version_2_with_negative: bool,
+    null_score_diff_threshold: float,
+) -> Answers:
+    """The answers to questions, as `answer_files.select_answers` chooses them from `decode`'s; arguments as for both.
+
+    Args:
+        windows: Those of all questions.
+        logits: float32 `[tokens, 2]`.
+        num_questions: int32 `[]`.
+    """
+    most, longest = (min(value, tf.int32.max) for value in (n_best_size, max_answer_length))
+    found = _candidates(windows, logits, num_questions, most, longest)
+    is_best = found.rank == 0
+    owner = tf.boolean_mask(found.example, is_best)[:, tf.newaxis]
+
+    def of_best(values: tf.Tensor) -> tf.Tensor:  # 0 for a question without candidates.
+        return tf.scatter_nd(owner, tf.boolean_mask(values, is_best), tf.cast([num_questions], tf.int64))
+
+    answered = of_best(tf.ones_like(found.rank)) > 0
+    best, null = of_best(found.score), found.null_score
+    # A softmax over the candidates, and over no answer where that is one of them.
+    has_null = tf.ones_like(answered) if version_2_with_negative else ~answered
+    largest = tf.maximum(tf.where(has_null, null, _NONE), tf.where(answered, best, _NONE))
+    own = tf.exp(found.score - tf.gather(largest, found.example))
+    null_share = tf.where(has_null, tf.exp(null - largest), 0.0)
+    total = null_share + tf.math.unsorted_segment_sum(own, found.example, num_questions)
+    if version_2_with_negative:
+        answered &= null - best <= null_score_diff_threshold
+    return Answers(
+        tf.where(answered, of_best(found.char_start), 0),
+        tf.where(answered, of_best(found.char_end), 0),
+        tf.where(answered, tf.exp(best - largest), null_share) / total,
+    )
+
+
+class _Candidates(NamedTuple):
+    """`Candidates` as tensors: question after question, best first."""
+
+    example: tf.Tensor  # int64 [m]
+    char_start: tf.Tensor
+    char_end: tf.Tensor
+    start_logit: tf.Tensor
+    end_logit: tf.Tensor
+    score: tf.Tensor
+    rank: tf.Tensor  # int64 [m]: 0 for the best of its question.
+    null_start_logit: tf.Tensor
+    null_end_logit: tf.Tensor
+    null_score: tf.Tensor
+
+
+def _pairs(
+    windows: Windows, logits: tf.Tensor, num_questions: tf.Tensor, n_best_size: int, max_answer_length: int
+) -> tf.Tensor:
     """Pairs that count: int64 `[pairs, 3]` of window, start and end, both as positions in the row."""
-    begin = windows.row_splits[rows]
-    lengths = windows.row_splits[rows + 1] - begin
-    columns = np.arange(lengths.max(initial=1))
-    inside = columns < lengths[:, None]
-    tokens = np.where(inside, begin[:, None] + columns, 0)
-    starts, ends = (
-        _best(np.where(inside, logits[tokens], _NO_LOGIT), n_best_size)
-        for logits in (windows.start_logits, windows.end_logits)
+
+    def rows(values: tf.Tensor, fill: float | bool) -> tf.Tensor:
+        ragged = tf.RaggedTensor.from_row_splits(values, windows.row_splits, validate=False)
+        return ragged.to_tensor(fill)  # [windows, width]
+
+    start_logits, end_logits = rows(logits[:, 0], _NONE), rows(logits[:, 1], _NONE)
+    count, width = tf.unstack(tf.shape(start_logits))
+    place = tf.range(width)
+    can_end = (place >= windows.context_start[:, tf.newaxis]) & (place < windows.context_end[:, tf.newaxis])
+    can_start = can_end & rows(windows.max_context, False)
+    copies = _copies(rows(windows.char_start, 0), can_end) * _copies(rows(windows.char_end, 0), can_end)
+    most, max_answer_length = tf.minimum(n_best_size, width), tf.minimum(max_answer_length, width)
+    all_of_them = tf.cast(most * most, tf.int64)
+    # As many as can be among the best of the question: to sort the rest would be a waste.
+    kept = tf.minimum(tf.minimum(tf.cast(n_best_size, tf.int64), all_of_them) * copies, all_of_them)
+
+    def pairs_of(row: tf.Tensor) -> tf.Tensor:
+        own = slice(row[0], row[-1] + 1)
+        # Of equal logits the first.
+        (first, starts), (last, ends) = (tf.math.top_k(values[own], most) for values in (start_logits, end_logits))
+        length = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis] + 1
+        valid = (length >= 1) & (length <= max_answer_length)
+        valid &= tf.gather(can_start[own], starts, batch_dims=1)[:, :, tf.newaxis]
+        valid &= tf.gather(can_end[own], ends, batch_dims=1)[:, tf.newaxis, :]
+        scores = tf.cast(first, tf.float64)[:, :, tf.newaxis] + tf.cast(last, tf.float64)[:, tf.newaxis, :]
+        scores = tf.where(valid, scores, _NONE)
+        num_ranked = tf.cast(tf.reduce_max(kept[own]), tf.int32)
+        ranked = tf.math.top_k(tf.reshape(scores, [-1, most * most]), num_ranked).values
+        valid &= scores >= tf.gather(ranked, kept[own] - 1, batch_dims=1)[:, tf.newaxis, tf.newaxis]
+        which, start, end = tf.unstack(tf.where(valid), axis=1)
+        start, end = (
+            tf.cast(tf.gather_nd(positions, tf.stack([which, rank], axis=1)), tf.int64)
+            for positions, rank in ((starts, start), (ends, end))
+        )
+        return tf.stack([tf.gather(row, which), start, end], axis=1)
+
+    last = place[:, tf.newaxis] + tf.range(max_answer_length)
+    beyond = [[0, 0], [0, max_answer_length - 1]]
+
+    def best_pairs(row: tf.Tensor) -> tf.Tensor:
+        """The best pair of each window, of all starts and ends."""
+        ends, can = (tf.pad(tf.gather(values, row), beyond) for values in (end_logits, can_end))
+        scores = tf.cast(tf.gather(start_logits, row), tf.float64)[:, :, tf.newaxis]
+        scores += tf.cast(tf.gather(ends, last, axis=1), tf.float64)
+        inside = tf.gather(can_start, row)[:, :, tf.newaxis] & tf.gather(can, last, axis=1)
+        scores = tf.reshape(tf.where(inside, scores, _NONE), [-1, tf.size(last)])
+        best = tf.math.top_k(scores, 1).indices[:, 0]  # Of equal ones the first.
+        start, more = (tf.cast(part, tf.int64) for part in (best // max_answer_length, best % max_answer_length))
+        return tf.stack([row, start, start + more], axis=1)
+
+    every = tf.range(tf.cast(count, tf.int64))
+    pairs = _in_parts(pairs_of, every, PAIRS_AT_ONCE // tf.maximum(most * most, 1))
+    # If no pair of a question counts, each of its windows gives its best.
+    owner = tf.gather(windows.example, pairs[:, 0])
+    without = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, num_questions) == 0
+    without = tf.gather(without, windows.example) & tf.reduce_any(can_start, axis=1)
+    rest = _in_parts(best_pairs, tf.boolean_mask(every, without), PAIRS_AT_ONCE // tf.maximum(tf.size(last), 1))
+    return tf.concat([pairs, rest], 0)
+
+
+def _in_parts(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.Tensor, at_once: tf.Tensor) -> tf.Tensor:
+    """What a function makes of rows, int64 `[any, 3]`; it is given as many at a time as memory and caches are for."""
+    at_once = tf.maximum(at_once, 1)
+    none = tf.TensorArray(tf.int64, size=1, dynamic_size=True, infer_shape=False, element_shape=[None, 3])
+
+    def add(number: tf.Tensor, found: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        own = rows[number * at_once : (number + 1) * at_once]
+        return number + 1, found.write(number + 1, function(own))
+
+    _, found = tf.while_loop(
+        lambda number, _: number * at_once < tf.size(rows),
+        add,
+        (0, none.write(0, tf.zeros([0, 3], tf.int64))),
+        parallel_iterations=1,  # Else several are in memory at a time.
     )
-    can_start, can_end = (_within(positions, windows, rows) for positions in (starts, ends))
-    first, last = (np.take_along_axis(tokens, positions, axis=1) for positions in (starts, ends))
-    can_start &= windows.max_context[first]
-    length = ends[:, None, :] - starts[:, :, None] + 1
-    valid = (length >= 1) & (length <= max_answer_length) & can_start[:, :, None] & can_end[:, None, :]
-
-    # Keep only as many as can be among the best of the question: sorting the rest would be a waste.
-    scores = windows.start_logits[first].astype(np.float64)[:, :, None] + windows.end_logits[last][:, None, :]
-    scores = np.where(valid, scores, -np.inf)
-    ranked = np.sort(scores.reshape(len(rows), -1), axis=1)[:, ::-1]
-    in_context = _within(np.broadcast_to(columns, tokens.shape), windows, rows)
-    copies = _copies(windows.char_start[tokens], in_context) * _copies(windows.char_end[tokens], in_context)
-    most = np.minimum(min(n_best_size, ranked.shape[1]) * copies, ranked.shape[1])
-    worst = np.take_along_axis(ranked, most[:, None] - 1, axis=1)
-    valid &= scores >= worst[:, :, None]
-    row, start, end = np.nonzero(valid)
-    return np.stack([rows[row], starts[row, start], ends[row, end]], axis=1)
+    return found.concat()
 
 
-def _copies(characters: np.ndarray, in_context: np.ndarray) -> np.ndarray:
-    """An upper bound on how many tokens of a row begin (or end) at the same character: int64 `[rows]`."""
+def _copies(characters: tf.Tensor, in_context: tf.Tensor) -> tf.Tensor:
+    """An upper bound on how many tokens of a row begin (or end) at the same character: int64 `[windows]`."""
     same = (characters[:, 1:] == characters[:, :-1]) & in_context[:, 1:] & in_context[:, :-1]
-    return 1 + same.sum(axis=1)
+    return 1 + tf.math.count_nonzero(same, axis=1)
 
 
-def _best(logits: np.ndarray, most: int) -> np.ndarray:
-    """The positions of each row's largest values, best first, of equals the leftmost first: int64 `[rows, most]`."""
-    return np.argsort(-logits, axis=1, kind="stable")[:, :most]
+def _candidates(
+    windows: Windows, logits: tf.Tensor, num_questions: tf.Tensor, n_best_size: int, max_answer_length: int
+) -> _Candidates:
+    """The best pairs of each question; of pairs with the same characters the best."""
+    windows = windows._replace(example=tf.cast(windows.example, tf.int64))
+    row, start, end = tf.unstack(_pairs(windows, logits, num_questions, n_best_size, max_answer_length), axis=1)
+    origin = tf.gather(windows.row_splits, row)
+    first, last = origin + start, origin + end
+    example = tf.gather(windows.example, row)
+    start_logit, end_logit = tf.gather(logits[:, 0], first), tf.gather(logits[:, 1], last)
+    score = tf.cast(start_logit, tf.float64) + tf.cast(end_logit, tf.float64)
+    char_start, char_end = tf.gather(windows.char_start, first), tf.gather(windows.char_end, last)
 
+    # By score; in the order of the text where scores are equal. Sorting is stable.
+    size = tf.cast(tf.reduce_max(windows.char_end), tf.int64) + 1
+    key = (example * size + tf.cast(char_start, tf.int64)) * size + tf.cast(char_end, tf.int64)
+    order = tf.argsort(key, stable=True)
+    order = tf.gather(order, tf.argsort(tf.gather(score, order), direction="DESCENDING", stable=True))
+    distinct, which = tf.unique(tf.gather(key, order))  # In order of appearance: the best is first.
+    order = tf.gather(order, tf.math.unsorted_segment_min(tf.range(tf.size(order)), which, tf.size(distinct)))
+    order = tf.gather(order, tf.argsort(tf.gather(example, order), stable=True))
+    owner = tf.gather(example, order)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, num_questions)
+    rank = tf.range(tf.size(owner, tf.int64)) - tf.gather(tf.cumsum(counts, exclusive=True), owner)
+    order, rank = (tf.boolean_mask(values, rank < tf.cast(n_best_size, tf.int64)) for values in (order, rank))
+    found = (tf.gather(part, order) for part in (example, char_start, char_end, start_logit, end_logit, score))
 
-def _within(positions: np.ndarray, windows: WindowLogits, rows: np.ndarray) -> np.ndarray:
-    return (positions >= windows.context_start[rows, None]) & (positions < windows.context_end[rows, None])
-
-
-def _best_pair(windows: WindowLogits, row: int, max_answer_length: int) -> np.ndarray:
-    """The best pair of one window, of all starts and ends: int64 `[1, 3]`, or `[0, 3]` where there is none."""
-    begin = windows.row_splits[row]
-    context = np.arange(windows.context_start[row], windows.context_end[row])
-    starts = context[windows.max_context[begin + context]]
-    ends = starts[:, None] + np.arange(max_answer_length)
-    inside = ends < windows.context_end[row]
-    ends = np.minimum(ends, max(windows.context_end[row] - 1, 0))
-    scores = windows.start_logits[begin + starts, None].astype(np.float64) + windows.end_logits[begin + ends]
-    if not scores.size:
-        return np.empty((0, 3), np.int64)
-    start, length = np.unravel_index(np.argmax(np.where(inside, scores, -np.inf)), scores.shape)
-    return np.array([[row, starts[start], ends[start, length]]], np.int64)
-
-
-def _candidates(windows: WindowLogits, num_questions: int, pairs: np.ndarray, n_best_size: int) -> Candidates:
-    begin = windows.row_splits[pairs[:, 0]]
-    first, last = begin + pairs[:, 1], begin + pairs[:, 2]
-    example = windows.example[pairs[:, 0]]
-    start_logit, end_logit = windows.start_logits[first], windows.end_logits[last]
-    score = start_logit.astype(np.float64) + end_logit
-    char_start, char_end = windows.char_start[first], windows.char_end[last]
-
-    # Of pairs with the same characters, the best, whichever window it is from.
-    order = np.lexsort((-score, char_end, char_start, example))
-    is_new = np.ones(len(order), bool)
-    same = [values[order][1:] == values[order][:-1] for values in (example, char_start, char_end)]
-    is_new[1:] = ~(same[0] & same[1] & same[2])
-    order = order[is_new]
-    # They are in the order of the text: a stable sort keeps this order for equal scores.
-    order = order[np.lexsort((-score[order], example[order]))]
-    counts = np.bincount(example[order], minlength=num_questions)
-    rank = np.arange(len(order)) - np.repeat(splits_of(counts)[:-1], counts)
-    order = order[rank < n_best_size]
-
-    at = windows.row_splits[:-1]
-    null_score = windows.start_logits[at].astype(np.float64) + windows.end_logits[at]
-    by_null = np.lexsort((null_score, windows.example))
-    _, least = np.unique(windows.example[by_null], return_index=True)
-    assert len(least) == num_questions, "every question has a window"
-    least = by_null[least]
-    return Candidates(
-        row_splits=splits_of(np.minimum(counts, n_best_size)),
-        char_start=char_start[order].astype(np.int32),
-        char_end=char_end[order].astype(np.int32),
-        start_logit=start_logit[order],
-        end_logit=end_logit[order],
-        score=score[order],
-        null_start_logit=windows.start_logits[at[least]],
-        null_end_logit=windows.end_logits[at[least]],
-        null_score=null_score[least],
-    )
+    # No answer, in the first window in which it scores lowest; first of all in one whose score is no number.
+    null_logits = tf.gather(logits, windows.row_splits[:-1])
+    null = tf.cast(null_logits[:, 0], tf.float64) + tf.cast(null_logits[:, 1], tf.float64)
+    known = tf.where(tf.math.is_nan(null), tf.constant(_NONE, tf.float64), null)
+    lowest = tf.gather(tf.math.unsorted_segment_min(known, windows.example, num_questions), windows.example)
+    at = tf.where(known == lowest, tf.range(tf.size(null)), tf.int32.max)
+    at = tf.math.unsorted_segment_min(at, windows.example, num_questions)
+    of_none = tf.gather(null_logits, at)
+    return _Candidates(*found, rank, of_none[:, 0], of_none[:, 1], tf.gather(null, at))

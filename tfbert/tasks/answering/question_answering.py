@@ -25,7 +25,7 @@ from tfbert.model.head import Head, span_head
 from tfbert.output.output_dir import EVAL_RESULTS, FACTS
 from tfbert.tasks.answering.answer_breakdown import as_groups, breakdown
 from tfbert.tasks.answering.answer_files import Answers, select_answers, write_answers
-from tfbert.tasks.answering.answers import Candidates, WindowLogits, decode
+from tfbert.tasks.answering.answers import Candidates, decode
 from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.questions import QuestionTable, note_misaligned, training_questions
 from tfbert.tasks.answering.squad import read_questions
@@ -209,20 +209,8 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
         return SpanCrossEntropy()
 
     def predictions(self, outputs: np.ndarray, encoded: EncodedQuestions) -> Candidates:
-        windows = encoded.windows
-        logits = WindowLogits(
-            start_logits=outputs[:, 0],
-            end_logits=outputs[:, 1],
-            row_splits=windows.tokens.row_splits,
-            example=windows.example,
-            context_start=windows.context_start,
-            context_end=windows.context_end,
-            max_context=windows.max_context,
-            char_start=windows.char_start,
-            char_end=windows.char_end,
-        )
         best = {"n_best_size": self.n_best_size, "max_answer_length": self.max_answer_length}
-        return decode(logits, encoded.num_questions, **best)
+        return decode(encoded.windows, outputs, encoded.num_questions, **best)
 
     def scores(self, predictions: Candidates) -> np.ndarray:
         return predictions.null_score

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from tfbert.config.tasks import most_room
-from tfbert.tasks.answering.answers_in_graph import answers_in_graph
-from tfbert.tasks.answering.windows_in_graph import windows_in_graph
+from tfbert.tasks.answering.answers import answers_in_graph
+from tfbert.tasks.answering.windows import windows_in_graph
 from tfbert.tasks.base import Task
 from tfbert.tasks.served_model import ServedModel, substrings, without_endless
 from tfbert.tasks.trained import TrainedModel
@@ -48,6 +48,7 @@ class QuestionAnswerer(ServedModel):
                 tokenizer,
                 tokenizer.tokenize(question),
                 tokenizer.tokenize_with_offsets(context),
+                tf.range(tf.size(context, tf.int64)),
                 max_seq_length=self._model.max_seq_length,
                 doc_stride=task.doc_stride,
                 max_query_length=task.max_query_length,
@@ -55,7 +56,15 @@ class QuestionAnswerer(ServedModel):
         logits = self.token_logits(windows.tokens)
         with tf.device("CPU:0"):
             error, logits = without_endless(error, logits, windows.tokens, windows.example)
-            found = answers_in_graph(windows, logits, tf.size(question), task)
+            found = answers_in_graph(
+                windows,
+                logits,
+                tf.size(question),
+                n_best_size=task.n_best_size,
+                max_answer_length=task.max_answer_length,
+                version_2_with_negative=task.version_2_with_negative,
+                null_score_diff_threshold=task.null_score_diff_threshold,
+            )
             rows, is_answered = tf.range(tf.size(context, tf.int64)), error == ""
             start, end = (tf.where(is_answered, place, 0) for place in (found.char_start, found.char_end))
             return {

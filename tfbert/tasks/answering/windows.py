@@ -4,44 +4,49 @@ A context that is too long for a row is read through several windows, each `doc_
 or where that one ends, if its question leaves it less: `doc_stride` is a step, as in google-research/bert's
 `run_squad.py` (Devlin et al. 2018). In Hugging Face's `run_qa.py`, `doc_stride` is the number of tokens that two
 windows share. That overlap is the window's room for context, which depends on the question's length, minus our step.
+
+They are made in TensorFlow: in the graph of an exported model, and eagerly by `make_windows`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import reprlib
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
+from tfbert.batches.inputs import TokenTensors
 from tfbert.errors import UsageError
-from tfbert.tokens.ragged import ranges, splits_of
-from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
+from tfbert.tokens.offsets import Pieces
+from tfbert.tokens.tokenizer import BertTokenizer
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Windows:
-    """The windows of questions, in the order of the questions. Each question is one example and has at least one."""
+class Windows(NamedTuple):
+    """The windows of questions, in the order of the questions: tensors, or arrays. Each question has at least one.
 
-    tokens: TokenIds
-    """The rows; segment B is the context."""
-    example: np.ndarray
-    """int32 [windows]: the question that each window belongs to."""
-    context_start: np.ndarray
-    """int32 [windows]: the position in its row of the first token of context."""
-    context_end: np.ndarray
-    """int32 [windows]: one past the position of the last token of context."""
-    first_token: np.ndarray
-    """int32 [windows]: the token of the whole context at which the window starts."""
-    char_start: np.ndarray
-    """int32 [tokens]: the character of the whole context at which a token of `tokens.flat` starts; 0 outside it."""
-    char_end: np.ndarray
-    """int32 [tokens]: one past its last character, including dropped marks that follow it; 0 outside the context."""
-    max_context: np.ndarray
-    """bool [tokens]: whether a token of context has most context in this window; False outside the context."""
+    Attributes:
+        tokens: The rows, as `TokenTensors` or `TokenIds`; segment B is the context.
+        first_token: int32 `[windows]`: the token of the whole context at which the window starts.
+        row_splits: int64 `[windows + 1]`: where each window begins and ends in `tokens.flat`.
+        example: int32 `[windows]`: the question that each window belongs to.
+        context_start: int32 `[windows]`: the position in its row of the first token of context.
+        context_end: int32 `[windows]`: one past the position of the last token of context.
+        char_start: int32 `[tokens]`: the character of the whole context at which a token starts; 0 outside it.
+        char_end: int32 `[tokens]`: one past its last character, including dropped marks that follow it; 0 outside it.
+        max_context: bool `[tokens]`: whether a token of context has more context here than in any other window.
+    """
 
-    def __len__(self) -> int:
-        return len(self.example)
+    tokens: Any
+    first_token: Any
+    row_splits: Any
+    example: Any
+    context_start: Any
+    context_end: Any
+    char_start: Any
+    char_end: Any
+    max_context: Any
 
 
 def make_windows(
@@ -66,7 +71,7 @@ def make_windows(
         max_query_length: Most tokens of a question; the rest is left out.
 
     Returns:
-        The windows.
+        The windows, as arrays.
 
     Raises:
         UsageError: if a question leaves no room for its context, or `doc_stride` never moves.
@@ -74,49 +79,83 @@ def make_windows(
     for name, value in (("doc_stride", doc_stride), ("max_query_length", max_query_length)):
         if value < 1:
             raise UsageError(f"{name} must be at least 1. Received: {name}={value}. Pass a larger one.")
-    context_of = np.asarray(context_of, np.int64)
     index: dict[str, int] = {}
     question_of = np.array([index.setdefault(question, len(index)) for question in questions], np.int64)
     asked = tokenizer.encode_with_offsets(list(index))
     read = tokenizer.encode_with_offsets(contexts, batch_size=128)
+    lengths = np.minimum(np.diff(asked.row_splits), max_query_length)[question_of]
+    for i in np.flatnonzero(lengths > max_seq_length - 4)[:1]:
+        raise no_room_error(max_seq_length, lengths[i], reprlib.repr(questions[i]))
+    with tf.device("CPU:0"):
+        ids, starts, ends = (_ragged(values, read.row_splits) for values in (read.ids, read.starts, read.ends))
+        found = windows_in_graph(
+            tokenizer,
+            tf.gather(_ragged(asked.ids, asked.row_splits), question_of),
+            Pieces(ids, starts, ends, words=None, word_starts=None, word_ends=None),
+            np.asarray(context_of, np.int64),
+            max_seq_length=max_seq_length,
+            doc_stride=doc_stride,
+            max_query_length=max_query_length,
+        )
+    return Windows(found.tokens.in_memory(), *(part.numpy() for part in found[1:]))
 
-    query = np.minimum(np.diff(asked.row_splits), max_query_length)[question_of]
-    total = np.diff(read.row_splits)[context_of]
+
+def windows_in_graph(
+    tokenizer: BertTokenizer,
+    questions: tf.RaggedTensor,
+    contexts: Pieces,
+    context_of: tf.Tensor,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+) -> Windows:
+    """The windows as tensors. Where `make_windows` raises a UsageError, this ends in an InvalidArgumentError.
+
+    Args:
+        tokenizer: The tokenizer.
+        questions: int32 `[n, None]`, the token ids of the questions.
+        contexts: The contexts, as the tokenizer splits them.
+        context_of: int64 `[n]`, the context of each question.
+        max_seq_length: Longest row, special tokens counted.
+        doc_stride: Most tokens from the start of a window to the start of the next one, at least 1.
+        max_query_length: Most tokens of a question, at least 1.
+    """
+    query = tf.minimum(questions.row_lengths(), max_query_length)
+    total = tf.gather(contexts.ids.row_lengths(), context_of)
     room = max_seq_length - 3 - query
-    for i in np.flatnonzero(room < 1)[:1]:
-        raise no_room_error(max_seq_length, query[i], reprlib.repr(questions[i]))
-    step = np.minimum(doc_stride, room)
-    count = 1 + np.maximum(-(-(total - room) // step), 0)
+    with tf.control_dependencies([_check_room(query, room, max_seq_length)]):
+        room = tf.identity(room)
+    step = tf.minimum(tf.cast(min(doc_stride, tf.int64.max), tf.int64), room)
+    numbers = tf.ragged.range(1 + tf.maximum(-(-(total - room) // step), 0))  # The windows of each question.
+    example = numbers.value_rowids()
+    first_token = tf.gather(step, example) * numbers.values
+    length = tf.minimum(tf.gather(room, example), tf.gather(total, example) - first_token)
+    first = tf.gather(tf.gather(contexts.ids.row_starts(), context_of), example) + first_token  # Of all contexts.
 
-    example = np.repeat(np.arange(len(questions)), count)
-    first_token = step[example] * ranges(np.zeros(len(count), np.int64), count)
-    query, total = query[example], total[example]
-    length = np.minimum(room[example], total - first_token)
-    row_splits = splits_of(query + length + 3)
-    context_start = query + 2
+    cls, sep = (tf.fill([tf.size(example), 1], id) for id in (tokenizer.cls_id, tokenizer.sep_id))
+    context = tf.gather(contexts.ids.values, tf.ragged.range(first, first + length))
+    ids = tf.concat([cls, tf.gather(questions[:, :max_query_length], example), sep, context, sep], axis=1)
+    context_start = tf.gather(query, example) + 2
+    tokens = TokenTensors.of_rows(ids, context_start, tokenizer.pad_id)
 
-    flat = np.full(row_splits[-1], tokenizer.sep_id, np.int32)
-    flat[row_splits[:-1]] = tokenizer.cls_id
-    flat[ranges(row_splits[:-1] + 1, query)] = asked.ids[ranges(asked.row_splits[question_of][example], query)]
-    places = ranges(row_splits[:-1] + context_start, length)
-    sources = ranges(read.row_splits[context_of][example] + first_token, length)
-    flat[places] = read.ids[sources]
-    char_start, char_end = np.zeros((2, len(flat)), np.int32)
-    char_start[places], char_end[places] = read.starts[sources], read.ends[sources]
-    max_context = np.zeros(len(flat), bool)
-    max_context[places] = _has_most_context(example, first_token, length)
+    row, token = ids.value_rowids(), tf.range(tf.size(ids.values, tf.int64))
+    left = token - tf.gather(ids.row_starts() + context_start, row)  # Tokens of context before it in the window.
+    in_context = (left >= 0) & (left < tf.gather(length, row))
+    # The place of a token among those of all contexts; the place after them all for other tokens.
+    source = tf.where(in_context, tf.gather(first, row) + left, tf.size(contexts.ids.values, tf.int64))
+    characters = (tf.gather(tf.concat([part.values, [0]], 0), source) for part in (contexts.starts, contexts.ends))
+    # The same for each question by itself: others may have the same context.
+    origin = tf.gather(tf.cumsum(total, exclusive=True), example) + first_token
+    own = tf.where(in_context, tf.gather(origin, row) + left, tf.reduce_sum(total))
+    most = in_context & _has_most_context(left, tf.gather(length, row), own, tf.reduce_sum(total) + 1)
+    of_windows = (first_token, example, context_start, context_start + length)
+    first_token, *of_windows = (tf.cast(part, tf.int32) for part in of_windows)
+    return Windows(tokens, first_token, ids.row_splits, *of_windows, *characters, most)
 
-    as_int32 = {"example": example, "context_start": context_start, "context_end": context_start + length}
-    as_int32["first_token"] = first_token
-    return Windows(
-        tokens=TokenIds(
-            flat=flat, row_splits=row_splits, second_start=context_start.astype(np.int32), pad_id=tokenizer.pad_id
-        ),
-        char_start=char_start,
-        char_end=char_end,
-        max_context=max_context,
-        **{name: values.astype(np.int32) for name, values in as_int32.items()},
-    )
+
+def _ragged(values: np.ndarray, row_splits: np.ndarray) -> tf.RaggedTensor:
+    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
 
 
 def window_labels(windows: Windows, answers: np.ndarray) -> np.ndarray:
@@ -151,7 +190,7 @@ def window_labels(windows: Windows, answers: np.ndarray) -> np.ndarray:
     np.minimum.at(earliest, example, first + shift)
     np.maximum.at(latest, example, last + shift)
     whole = (first + shift == earliest[example]) & (last + shift == latest[example])
-    labels = np.zeros((len(windows), 2), np.int32)
+    labels = np.zeros((len(windows.example), 2), np.int32)
     labels[window[whole], 0] = first[whole]
     labels[window[whole], 1] = last[whole]
     return labels
@@ -166,26 +205,27 @@ def no_room_error(max_seq_length: int, tokens: int, where: str) -> UsageError:
     )
 
 
-def _has_most_context(example: np.ndarray, first_token: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """bool [tokens of context]: as `_check_is_max_context` of google-research/bert decides; the first window wins ties.
+def _check_room(query: tf.Tensor, room: tf.Tensor, max_seq_length: int) -> tf.Operation:
+    """Refuses windows without context."""
+    rule = (
+        "A row must hold a question, 3 special tokens and some of the context. Received: "
+        f"max_seq_length={max_seq_length} for a question with this many tokens: "
+    )
+    return tf.debugging.Assert(tf.reduce_all(room >= 1), [rule, tf.boolean_mask(query, room < 1)])
+
+
+def _has_most_context(left: tf.Tensor, length: tf.Tensor, source: tf.Tensor, num_sources: tf.Tensor) -> tf.Tensor:
+    """bool `[tokens]`: whether this window gives a token of context the most context; of equal windows the first does.
 
     Args:
-        example: int64 [windows].
-        first_token: int64 [windows]: the window's first token, counted in the whole context.
-        length: int64 [windows]: the window's number of context tokens.
+        left: int64 `[tokens]`, the tokens of context before the token in its window.
+        length: int64 `[tokens]`, the window's tokens of context.
+        source: int64 `[tokens]`, a number that is the same for the same token of a context.
+        num_sources: All numbers of `source` are below this.
     """
-    left = ranges(np.zeros(len(length), np.int64), length)
-    right = np.repeat(length, length) - 1 - left
-    score = np.minimum(left, right) + 0.01 * np.repeat(length, length)
-    # One place for each token of each example's context, in whichever windows it is.
-    wanted = np.zeros(example[-1] + 1 if len(example) else 0, np.int64)
-    np.maximum.at(wanted, example, first_token + length)
-    token = ranges((splits_of(wanted)[:-1])[example] + first_token, length)
-    best = np.full(wanted.sum(), -1.0)
-    np.maximum.at(best, token, score)
-    candidates = np.flatnonzero(score == best[token])
-    winner = np.empty(len(best), np.int64)
-    winner[token[candidates][::-1]] = candidates[::-1]  # Of several assignments, the last one wins.
-    most = np.zeros(len(token), bool)
-    most[winner] = True
-    return most
+    nearer = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
+    score = nearer + 0.01 * tf.cast(length, tf.float64)
+    token, last = tf.range(tf.size(left)), tf.size(left)
+    is_best = score == tf.gather(tf.math.unsorted_segment_max(score, source, num_sources), source)
+    winner = tf.math.unsorted_segment_min(tf.where(is_best, token, last), source, num_sources)
+    return token == tf.gather(winner, source)

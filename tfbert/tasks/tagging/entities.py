@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
-from tfbert.tasks.tagging.tags import BEGIN, END, OUT, SINGLE, TagMeanings, entity_starts
+from tfbert.tasks.tagging.tags import BEGIN, END, OUT, SINGLE, TagMeanings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,14 +72,32 @@ def find_entities(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings,
         meanings: The meanings of the tags.
         strict: Leave out entities that the scheme does not allow.
     """
-    found = entities_at(entity_starts(ids, sentences, meanings), ids, meanings)
-    if not strict:
-        return found
-    first, last = meanings.prefixes[ids[found.start]], meanings.prefixes[ids[found.end - 1]]
-    kept = (first == BEGIN) | (BEGIN not in meanings.prefixes)
-    if (meanings.prefixes >= END).any():
-        kept = (kept & (last == END)) | (first == SINGLE)
-    return Entities(start=found.start[kept], end=found.end[kept], type=found.type[kept])
+    with tf.device("CPU:0"):
+        tags, sentences = tf.constant(ids, tf.int64), tf.constant(sentences, tf.int64)
+        found = entities_in_graph(tags, sentences, meanings, strict=strict)
+    return Entities(start=found.start.numpy(), end=found.end.numpy(), type=found.type.numpy())
+
+
+def entities_in_graph(tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeanings, *, strict: bool) -> Entities:
+    """The entities that `find_entities` finds, as tensors; arguments as there, int64."""
+    prefix = tf.gather(tf.constant(meanings.prefixes.astype(np.int32)), tags)
+    kind = tf.gather(tf.constant(meanings.types), tags)
+    follows = texts[1:] == texts[:-1]
+    before = tf.concat([tf.fill([1], OUT), tf.where(follows, prefix[:-1], OUT)], 0)[: tf.size(tags)]
+    kind_before = tf.concat([[-1], tf.where(follows, kind[:-1], -1)], 0)[: tf.size(tags)]
+    is_start = (prefix == BEGIN) | (prefix == SINGLE) | (before <= OUT) | (before >= END) | (kind != kind_before)
+    is_start &= prefix > OUT
+
+    start = tf.where(is_start)[:, 0]
+    stops = tf.concat([tf.where(is_start | (prefix <= OUT))[:, 0], [tf.size(tags, tf.int64)]], 0)
+    end = tf.gather(stops, tf.searchsorted(stops, start, side="right"))
+    if strict:
+        first, last = tf.gather(prefix, start), tf.gather(prefix, end - 1)
+        kept = (first == BEGIN) | (BEGIN not in meanings.prefixes)
+        if (meanings.prefixes >= END).any():
+            kept = (kept & (last == END)) | (first == SINGLE)
+        start, end = tf.boolean_mask(start, kept), tf.boolean_mask(end, kept)
+    return Entities(start=start, end=end, type=tf.gather(kind, start))
 
 
 def entities_at(is_start: np.ndarray, ids: np.ndarray, meanings: TagMeanings) -> Entities:

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tfbert.errors import UsageError
 from tfbert.tasks.base import Task
 from tfbert.tasks.served_model import ServedModel, substrings, without_endless
-from tfbert.tasks.tagging.entities_in_graph import find_entities_in_graph
-from tfbert.tasks.tagging.words_in_graph import word_rows_in_graph
+from tfbert.tasks.tagging.entities import entities_in_graph
+from tfbert.tasks.tagging.words import text_rows_in_graph
 from tfbert.tasks.trained import TrainedModel
 from tfbert.tokens.offsets import Pieces
 
@@ -49,10 +49,10 @@ class Tagger(ServedModel):
         tokenizer = self._model.tokenizer
         with tf.device("CPU:0"):
             pieces = tokenizer.tokenize_with_offsets(text)
-            rows = word_rows_in_graph(tokenizer, pieces, self._model.max_seq_length)
+            rows = text_rows_in_graph(tokenizer, pieces, self._model.max_seq_length)
         logits = self.token_logits(rows.tokens)
         with tf.device("CPU:0"):
-            error, logits = without_endless(tf.fill(tf.shape(text), ""), logits, rows.tokens, rows.text)
+            error, logits = without_endless(tf.fill(tf.shape(text), ""), logits, rows.tokens, rows.sentence)
             return self._found(text, pieces, tf.gather(logits, rows.first_piece), error) | {"error": error}
 
     def _found(self, text: tf.Tensor, pieces: Pieces, logits: tf.Tensor, error: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -63,7 +63,7 @@ class Tagger(ServedModel):
         score = tf.reduce_max(tf.nn.softmax(tf.cast(logits, tf.float64)), axis=1)
         what, kind, names = "word", "tag", tf.gather(tf.constant(task.label_names), tags)
         if task.has_entities:
-            found = find_entities_in_graph(tags, texts, task.meanings, strict=task.strict_entities)
+            found = entities_in_graph(tags, texts, task.meanings, strict=task.strict_entities)
             first, last = found.start, found.end - 1
             sums = tf.concat([tf.zeros([1], tf.float64), tf.cumsum(score)], 0)
             score = tf.gather(sums, found.end) - tf.gather(sums, found.start)

@@ -4,32 +4,42 @@ A sentence that is longer than a row becomes several rows, so that every word ke
 words into equal parts: a word goes to part `start x parts // pieces`, where `start` counts the pieces before it. The
 number of parts is the smallest that works, so none is very short, except next to words nearly as long as a row. Only a
 word of more pieces than a row holds loses its last pieces.
+
+Rows are made in TensorFlow: in the graph of an exported model, and eagerly for what is in memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
+from tfbert.batches.inputs import TokenTensors
 from tfbert.errors import UsageError
-from tfbert.tokens.ragged import ranges, splits_of
-from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
+from tfbert.tokens.offsets import Pieces
+from tfbert.tokens.ragged import splits_of
+from tfbert.tokens.tokenizer import BertTokenizer
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class WordRows:
-    """Model inputs of sentences, and the words in them. Words are numbered through all sentences; rows are in order."""
+class WordRows(NamedTuple):
+    """Model inputs of sentences, and the words in them, as tensors or arrays. Words are numbered through all sentences;
+    rows are in order.
 
-    tokens: TokenIds
-    """The rows, `[CLS] words [SEP]` each."""
-    first_piece: np.ndarray
-    """int64 [words]: where in `tokens.flat` each word's first piece is."""
-    word: np.ndarray
-    """int32 [tokens]: the word that each token of `tokens.flat` belongs to; -1 for special tokens."""
-    sentence: np.ndarray
-    """int32 [rows]: the sentence that each row holds, or holds a part of. A sentence without words has no row."""
+    Attributes:
+        tokens: The rows, `[CLS] words [SEP]` each, as `TokenTensors` or `TokenIds`.
+        first_piece: int64 `[words]`: where in `tokens.flat` each word's first piece is.
+        word: int32 `[tokens]`: the word that each token of `tokens.flat` belongs to; -1 for special tokens.
+        sentence: int32 `[rows]`: the sentence that each row holds, or holds a part of. A sentence without words has no
+            row.
+    """
+
+    tokens: Any
+    first_piece: Any
+    word: Any
+    sentence: Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +78,7 @@ def encode_words(tokenizer: BertTokenizer, sentences: Sequence[Sequence[str]], *
     pieces = tokenizer.encode_with_offsets(list(index), batch_size=8192)
     first, last = pieces.row_splits[which], pieces.row_splits[np.array(which, np.int64) + 1]
     sentence_splits = splits_of(np.array([len(words) for words in sentences], np.int64))
-    return _make_rows(tokenizer, pieces.ids, first, last - first, sentence_splits, max_seq_length)
+    return _in_memory(tokenizer, pieces.ids, first, last - first, sentence_splits, max_seq_length)
 
 
 def encode_text_words(tokenizer: BertTokenizer, texts: Sequence[str], *, max_seq_length: int) -> TextWords:
@@ -89,11 +99,26 @@ def encode_text_words(tokenizer: BertTokenizer, texts: Sequence[str], *, max_seq
     word = pieces.words + np.repeat(pieces.word_splits[:-1], np.diff(pieces.row_splits))  # Counted through all texts.
     first_of_word = np.flatnonzero(np.diff(word, prepend=-1))
     sizes = np.diff(first_of_word, append=len(pieces.ids))
-    rows = _make_rows(tokenizer, pieces.ids, first_of_word, sizes, pieces.word_splits, max_seq_length)
+    rows = _in_memory(tokenizer, pieces.ids, first_of_word, sizes, pieces.word_splits, max_seq_length)
     return TextWords(rows=rows, starts=pieces.word_starts, ends=pieces.word_ends, splits=pieces.word_splits)
 
 
-def _make_rows(
+def text_rows_in_graph(tokenizer: BertTokenizer, pieces: Pieces, max_seq_length: int) -> WordRows:
+    """The rows that `encode_text_words` makes, as tensors.
+
+    Args:
+        tokenizer: The tokenizer.
+        pieces: The texts, as the tokenizer splits them.
+        max_seq_length: Longest row, special tokens counted: 3 or more.
+    """
+    word_splits = pieces.word_starts.row_splits
+    word = tf.cast(pieces.words.values, tf.int64) + tf.gather(word_splits, pieces.words.value_rowids())
+    sizes = tf.math.unsorted_segment_sum(tf.ones_like(word), word, tf.size(pieces.word_starts.values))
+    first = tf.cumsum(sizes, exclusive=True)
+    return _word_rows(tokenizer, pieces.ids.values, first, sizes, word_splits, max_seq_length)
+
+
+def _in_memory(
     tokenizer: BertTokenizer,
     ids: np.ndarray,
     first: np.ndarray,
@@ -101,61 +126,84 @@ def _make_rows(
     sentence_splits: np.ndarray,
     max_seq_length: int,
 ) -> WordRows:
-    """Rows of words. Each word is `sizes` ids from `ids[first]` on, int64 [words] both; a word of 0 ids is `[UNK]`."""
-    room = max_seq_length - 2
-    if room < 1:
+    """`_word_rows` as arrays."""
+    if max_seq_length < 3:
         raise UsageError(
             "max_seq_length must hold 2 special tokens and a word. "
             f"Received: max_seq_length={max_seq_length}. Pass a larger one."
         )
-    ids = np.append(ids, np.int32(tokenizer.unk_id))
-    first = np.where(sizes == 0, len(ids) - 1, first)
-    sizes = np.clip(sizes, 1, room)
-    sentence = np.repeat(np.arange(len(sentence_splits) - 1), np.diff(sentence_splits))
-    row_first_word = _first_words(sizes, sentence, sentence_splits, room)
+    with tf.device("CPU:0"):
+        arrays = (tf.constant(part, tf.int64) for part in (first, sizes, sentence_splits))
+        tokens, *parts = _word_rows(tokenizer, tf.constant(ids), *arrays, max_seq_length)
+    return WordRows(tokens.in_memory(), *(part.numpy() for part in parts))
 
-    words_in_row = np.diff(row_first_word, append=len(sizes))
-    ends = splits_of(sizes)
-    row_splits = np.append(ends[row_first_word], ends[-1]) + 2 * np.arange(len(row_first_word) + 1)
-    first_piece = ends[:-1] + 2 * np.repeat(np.arange(len(row_first_word)), words_in_row) + 1
-    flat = np.full(row_splits[-1], tokenizer.sep_id, np.int32)
-    flat[row_splits[:-1]] = tokenizer.cls_id
-    word = np.full(row_splits[-1], -1, np.int32)
-    places = ranges(first_piece, sizes)
-    flat[places] = ids[ranges(first, sizes)]
-    word[places] = np.repeat(np.arange(len(sizes)), sizes)
-    tokens = TokenIds(
-        flat=flat, row_splits=row_splits, second_start=np.diff(row_splits).astype(np.int32), pad_id=tokenizer.pad_id
-    )
+
+def _word_rows(
+    tokenizer: BertTokenizer,
+    ids: tf.Tensor,
+    first: tf.Tensor,
+    sizes: tf.Tensor,
+    sentence_splits: tf.Tensor,
+    max_seq_length: int,
+) -> WordRows:
+    """Rows of words. Each word is `sizes` ids from `ids[first]` on, int64 [words] both; a word of 0 ids is `[UNK]`."""
+    room = max_seq_length - 2
+    first = tf.where(sizes == 0, tf.size(ids, tf.int64), first)
+    ids = tf.concat([ids, [tokenizer.unk_id]], 0)
+    sizes = tf.clip_by_value(sizes, 1, room)  # If a word has more pieces than a row holds, its last ones are lost.
+    sentence = tf.ragged.row_splits_to_segment_ids(sentence_splits)
+    row = _rows_of_words(sizes, sentence, sentence_splits, room)
+
+    lengths = tf.math.segment_sum(sizes, row)
+
+    def rows(values: tf.Tensor, first: int, last: int) -> tf.RaggedTensor:
+        ragged = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+        return tf.concat([tf.fill([ragged.nrows(), 1], first), ragged, tf.fill([ragged.nrows(), 1], last)], axis=1)
+
+    pieces = tf.gather(ids, tf.ragged.range(first, first + sizes)).values
+    words = tf.repeat(tf.range(tf.size(sizes)), sizes)
     return WordRows(
-        tokens=tokens, first_piece=first_piece, word=word, sentence=sentence[row_first_word].astype(np.int32)
+        tokens=TokenTensors.of_rows(rows(pieces, tokenizer.cls_id, tokenizer.sep_id), None, tokenizer.pad_id),
+        first_piece=tf.cumsum(sizes, exclusive=True) + 2 * row + 1,
+        word=rows(words, -1, -1).values,
+        sentence=tf.cast(tf.math.segment_max(sentence, row), tf.int32),
     )
 
 
-def _first_words(sizes: np.ndarray, sentence: np.ndarray, sentence_splits: np.ndarray, room: int) -> np.ndarray:
-    """int64 [rows]: the first word of each row.
+def _rows_of_words(sizes: tf.Tensor, text: tf.Tensor, word_splits: tf.Tensor, room: int) -> tf.Tensor:
+    """int64 `[words]`: the row of each word.
 
     Args:
-        sizes: int64 [words], 1 to `room` pieces each.
-        sentence: int64 [words]: the sentence of each.
-        sentence_splits: int64 [sentences + 1], in words.
+        sizes: int64 `[words]`, 1 to `room` pieces each.
+        text: int64 `[words]`, the text of each word.
+        word_splits: int64 `[n + 1]`, where each text begins and ends, in words.
         room: Most pieces in a row.
     """
-    if not len(sizes):
-        return np.zeros(0, np.int64)
-    before = splits_of(sizes)
-    totals = np.diff(before[sentence_splits])
-    start = before[:-1] - before[sentence_splits[:-1]][sentence]
-    longest = np.zeros(len(totals), np.int64)
-    np.maximum.at(longest, sentence, sizes)
-    # A part of `total / parts` pieces may end almost a word later; with this many parts it fits in any case.
-    most_parts = -(-totals // (room - np.maximum(longest, 1) + 1))
-    parts = -(-totals // room)
-    while True:
-        part = start * parts[sentence] // totals[sentence]
-        first = np.flatnonzero((np.diff(sentence, prepend=-1) != 0) | (np.diff(part, prepend=-1) != 0))
-        too_long = sentence[first[np.add.reduceat(sizes, first) > room]]
-        if not len(too_long):
-            return first
-        too_long = np.unique(too_long)
-        parts[too_long] = np.minimum(parts[too_long] + 1 + parts[too_long] // 8, most_parts[too_long])
+    before = tf.concat([[0], tf.cumsum(sizes)], 0)
+    of_texts = tf.gather(before, word_splits)
+    totals = of_texts[1:] - of_texts[:-1]
+    start = before[:-1] - tf.gather(of_texts, text)
+    longest = tf.maximum(tf.math.unsorted_segment_max(sizes, text, tf.size(totals)), 1)  # A text may have no words.
+    most_parts = _ceil(totals, room - longest + 1)
+
+    def rows(parts: tf.Tensor) -> tf.Tensor:
+        part = start * tf.gather(parts, text) // tf.gather(totals, text)
+        is_first = (text[1:] != text[:-1]) | (part[1:] != part[:-1])
+        return tf.concat([tf.zeros_like(text[:1]), tf.cumsum(tf.cast(is_first, tf.int64))], 0)
+
+    def too_long(parts: tf.Tensor) -> tf.Tensor:
+        row = rows(parts)
+        is_long = tf.gather(tf.math.segment_sum(sizes, row) > room, row)
+        return tf.math.unsorted_segment_max(tf.cast(is_long, tf.int32), text, tf.size(totals)) > 0
+
+    def split_more(parts: tf.Tensor, long: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parts = tf.where(long, tf.minimum(parts + 1 + parts // 8, most_parts), parts)
+        return parts, too_long(parts)
+
+    parts = _ceil(totals, tf.constant(room, tf.int64))
+    parts, _ = tf.while_loop(lambda _, long: tf.reduce_any(long), split_more, (parts, too_long(parts)))
+    return rows(parts)
+
+
+def _ceil(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    return -(-a // b)
