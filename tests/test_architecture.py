@@ -100,7 +100,7 @@ MOST_LINES = {
     "batches": 828,
     "bert": 1073,
     "commandline": 591,
-    "config": 1652,
+    "config": 1651,
     "corpus": 2334,
     "data": 1952,
     "devices": 1115,

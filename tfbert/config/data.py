@@ -31,10 +31,6 @@ def is_pipe(name: str) -> bool:
     return name == STANDARD_STREAM or (os.path.exists(name) and pathlib.Path(name).is_fifo())  # noqa: PTH110 (as below)
 
 
-_TAB = ("tab", "\\t")
-"""Two ways to write a tab in a shell."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig(Options):
     """Which examples to train and evaluate on, and how they become batches."""
@@ -131,7 +127,7 @@ class DataConfig(Options):
     @property
     def separator(self) -> str:
         """`delimiter` as a character; empty where the format decides."""
-        return "\t" if self.delimiter in _TAB else self.delimiter
+        return "\t" if self.delimiter in ("tab", "\\t") else self.delimiter
 
     @property
     def label_names_file(self) -> str:

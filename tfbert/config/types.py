@@ -240,7 +240,8 @@ def _way_out(name: str, value: Any, kind: Any, is_joined: bool) -> str:
         return answer
     values: Sequence[Any] = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
     is_whole = [
-        isinstance(v, numbers.Real) and not isinstance(v, bool) and abs(float(v)) < 2**63 and v == v // 1 for v in values
+        isinstance(v, numbers.Real) and not isinstance(v, bool) and v == v // 1 and v // 2**63 in (0, -1)
+        for v in values
     ]
     texts = [str(int(v)) if whole else v for v, whole in zip(values, is_whole, strict=True)]
     if texts and all(isinstance(text, str) for text in texts):
