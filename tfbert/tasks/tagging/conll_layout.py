@@ -64,6 +64,7 @@ class Layout:
         form: The form of the entity tags in the last column, or that of the tags; None for other tags.
         tags: The tags of words that do not start with `#`; empty in files of one column.
         has_hashes: Whether words start with `#`.
+        asked: The columns that a user or a model's training named, by the options that name them.
         notes: What was found rather than told, one line each.
         doubt: Why the file cannot be read unless the user says more; empty: it can be.
     """
@@ -77,6 +78,7 @@ class Layout:
     form: TagForm | None
     tags: frozenset[str]
     has_hashes: bool
+    asked: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
     doubt: str
 
@@ -160,7 +162,8 @@ def find_layout(
     notes: list[str] = []
     doubts: list[str] = []
     indexes = list(map(str, range(size)))
-    text_column, label_column = in_data(text_column, indexes), "".join(in_data([label_column], indexes))
+    asked = in_data((*text_column, *filter(None, [label_column])), indexes)  # Of training, all or none.
+    text_column, label_column = asked[: len(text_column)], "".join(asked[len(text_column) :])
     tag_column = column_index("label_column", label_column, size, name) if label_column else size - 1
     tag_column = -1 if size == 2 or tags == "none" else tag_column
     text = find_text_column(blocks, size, name, text_column, tag_column, notes, doubts)
@@ -209,6 +212,7 @@ def find_layout(
         form=reading.form if is_entities else None,
         tags=frozenset(counts) if size > 1 else frozenset(),
         has_hashes=size == 1,
+        asked={"text_column": text_column, "label_column": asked[len(text_column) :]},
         notes=tuple(notes),
         doubt=next(iter(doubts), ""),
     )
