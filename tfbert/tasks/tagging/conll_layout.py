@@ -178,6 +178,15 @@ def find_layout(
             f"Received: {name} with one column, {line!r:.60} in line {number}. "
             "Separate columns by tabs or spaces, or pass --mode=predict for words without tags."
         )
+    if label == size - 1 not in (text, text + 1) and not label_column:
+        tags_of = [{row[column].strip(" ") for row in rows} - {"O"} for column in (label, label - 1)]
+        shared = sorted(tag for tag in tags_of[0] & tags_of[1] if any(map(str.isalpha, tag)))
+        if shared and 2 * len(shared) >= min(map(len, tags_of)):
+            notes.append(
+                f"warning: {name}: the tags are in column {label}, the last, but column {label - 1} holds such too, "
+                f"such as {shared[0]!r:.60}: if these are the right ones and the last are predicted, pass "
+                f"--label_column={label - 1}"
+            )
     if label == text:
         behind = "".join(f", and {place_of_words(blocks, column)} in column {column}" for column in places[:1])
         raise UsageError(
