@@ -87,6 +87,12 @@ def test_answers_that_prodigy_does_not_write():
         load("classification", rows_of("classification", ["reject", "ignore"]))
 
 
+def test_one_class_that_is_left_says_what_was_left_out():
+    rows = rows_of("classification", ["accept", "reject", "accept", "ignore"])
+    with pytest.raises(UsageError, match="only 'a' in .*: 2 rows left out; the first: answer='reject'.*Check"):
+        load("classification", rows)
+
+
 def test_prediction_answers_all_rows(tmp_path):
     path = tmp_path / "new.csv"
     path.write_text("text,answer\na,accept\nb,reject\n")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -209,7 +210,51 @@ def test_conll_files_have_the_columns_that_training_was_told(tmp_path, write):
     # What was found depends on how many columns there are.
     assert dict(read_sentences(path).columns) == {"text_column": (), "label_column": ()}
     (line,) = predicted(directory, write("d.conll", "Ella\n\nsang\n"))[1]
-    assert line.endswith("reading the usual columns; the model was trained on '1', which is not there")
+    assert line.endswith("the usual columns; the model was trained on '1', which is not there, or holds something else")
+
+
+@pytest.mark.parametrize(
+    "told, row",
+    [
+        ({"text_column": ("1",)}, "Ella B-X\nsang O\n\n"),
+        ({"text_column": ("1",), "label_column": "3"}, "Ella B-X\nsang O\n\n"),
+        ({"text_column": ("1",), "label_column": "3"}, "Ella x B-X\nsang y O\n\n"),
+        ({"text_column": ("1",), "label_column": "2"}, "Ella 1 NNP\nsang 2 VBD\n\n"),
+    ],
+)
+def test_conll_files_of_another_layout_are_read_by_themselves(tmp_path, write, told, row):
+    directory = tmp_path / "model"
+    trained(directory, write("train.conll", "1 Ella NNP B-X\n2 sang VBD O\n\n" * 3), "token_classification", told)
+    found, (line,) = evaluated(directory, write("a.conll", 3 * row))
+    assert found.words[0] == ["Ella", "sang"]
+    assert line.startswith("warning: ") and "reading the usual columns; the model was trained on '1'" in line
+    # What a user names is never left aside.
+    with pytest.raises(UsageError, match="Received: text_column='9'"):
+        evaluated(directory, write("b.conll", 3 * row), text_column=("9",))
+
+
+def test_words_to_predict_in_another_layout_are_read_by_themselves(tmp_path, write):
+    directory = tmp_path / "model"
+    rows = 3 * "1 Ella NNP B-X\n2 sang VBD O\n\n"
+    trained(directory, write("train.conll", rows), "token_classification", {"text_column": ("1",)})
+    for row in ("Ella B-X\nsang O\n\n", "Ella 1\nsang 2\n\n"):
+        columns, (line,) = predicted(directory, write(f"{row[5]}.conll", 3 * row))
+        assert not any(columns.values()) and "was trained on '1', which is not there, or holds something else" in line
+    with pytest.raises(UsageError, match="A column of entity tags does not hold the words. Received: text_column=1"):
+        predicted(directory, write("d.conll", 3 * "Ella B-X\nsang O\n\n"), text_column=("1",))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "several labels"])
+def test_a_file_without_any_of_the_columns_says_what_the_model_was_trained_on(case, tmp_path, write):
+    task, rows, columns = CASES[case]
+    directory = tmp_path / "model"
+    trained(directory, write("train.jsonl", lines(rows)), task, columns)
+    path = write("a.jsonl", lines([{"one": "x", "two": "y"}] * 3))
+    names = " and ".join(repr(name) for name in columns["text_column"])
+    for read in (evaluated, predicted):
+        with pytest.raises(UsageError, match=f"Received: .*'one', 'two'. The model was trained on {names}") as error:
+            read(directory, path)
+        assert not re.search(r"Received: \w+_column=", str(error.value))
 
 
 def test_names_of_columns_by_users_and_by_models():
@@ -220,7 +265,7 @@ def test_names_of_columns_by_users_and_by_models():
     assert in_data((Recorded("a"),), ["A", "a"]) == ("a",), "the same name comes first"
     with pytest.raises(UsageError, match="text_column='x' is not in the data"):
         find_columns("f", columns, text_column=("x",), require_label=False)
-    with pytest.raises(UsageError, match="'a' is in the data twice"):
+    with pytest.raises(UsageError, match="'a' is in the data twice.*The model was trained on 'a'. Columns of one name"):
         find_columns("f", ["a", "a", "text"], text_column=(Recorded("a"),), require_label=False)
     data = dataclasses.replace(DataConfig(text_column=model, label_column=Recorded("l")), max_seq_length=9)
     assert all(isinstance(name, Recorded) for name in (*data.text_column, data.label_column))

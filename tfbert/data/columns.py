@@ -81,6 +81,7 @@ def about_columns(name: str, found: Mapping[str, Sequence[str]], asked: Mapping[
     read = f"{name}: reading {' and '.join(map(repr, columns)) or 'the usual columns'}"
     if lacking:
         there = "which is not there" if len(lacking) == 1 else "which are not there"
+        there = there if columns else "which is not there, or holds something else"  # Of CoNLL, by its index.
         return [f"warning: {read}; the model was trained on {' and '.join(map(repr, lacking))}, {there}"]
     return [f"{read}, as in training" if trained else f"{read}, found by name"]
 
@@ -104,7 +105,9 @@ class Finder:
     """
 
     def __init__(self, name: str, columns: Sequence[str], *, hint: str = "", todo: str = "", **asked: Sequence[str]):
-        self._has, self._hint, self._todo = f"Received: {name} with columns {_listed(columns)}.", hint, todo
+        trained = [repr(str(one)) for wanted in asked.values() for one in wanted if isinstance(one, Recorded)]
+        about = f" The model was trained on {' and '.join(trained)}." if trained else ""
+        self._has, self._hint, self._todo = f"Received: {name} with columns {_listed(columns)}.{about}", hint, todo
         self.asked = {option: in_data(wanted, columns) for option, wanted in asked.items()}
         for option, wanted in self.asked.items():
             for column in wanted:
@@ -250,9 +253,10 @@ def find_tag_columns(
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
     columns = file.of_kinds("texts", "classes", "wholes")
-    texts = in_data(text_column, columns) or file.only("texts")
-    label = in_data([label_column], columns) or file.only("classes")
+    texts = in_data(text_column, columns) or file.only("texts") or text_column
+    label = in_data([label_column], columns) or file.only("classes") or [label_column]
     found = Finder(file.name, columns, text_column=texts, label_column=label)
+    texts, label = found.asked.values()
     if len(texts) > 1:
         received = f"text_column={','.join(texts)!r}"
         raise UsageError(f"Words with tags must be in one column. Received: {received}. Pass one --text_column.")

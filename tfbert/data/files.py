@@ -136,8 +136,8 @@ def text_columns(
     return find_columns(
         file.name,
         columns,
-        text_column=in_data(text_column, columns) or file.only("text"),
-        label_column="".join(in_data([label_column], columns) or file.only("class")),
+        text_column=in_data(text_column, columns) or file.only("text") or text_column,
+        label_column=next(iter(in_data([label_column], columns) or file.only("class")), label_column),
         require_label=require_label,
         hint=file.hint,
     )

@@ -125,7 +125,7 @@ def test_other_columns_and_numbers_as_ids(write):
     rows = [{"id": i, "Q": row["question"], "C": row["context"], "gold": row["answers"]} for i, row in enumerate(FLAT)]
     table = read_questions(write("a.jsonl", lines(rows)), DataConfig(text_column=("Q", "C"), label_column="gold"))
     assert table.ids == ["0", "1", "2"] and table.contexts == [CONTEXT, "Other words."]
-    with pytest.raises(UsageError, match="text_column='question' is not in the data.*'Q', 'C'"):
+    with pytest.raises(UsageError, match="No column looks like the question.*'Q', 'C'"):
         read_questions(write("a.jsonl", lines(rows)))
     with pytest.raises(UsageError, match="two text columns.*Received: text_column='Q'"):
         read_questions(write("a.jsonl", lines(rows)), DataConfig(text_column=("Q",)))
@@ -393,7 +393,7 @@ def test_questions_that_cannot_be_answered(write):
 
 def test_questions_need_their_columns(write):
     path = pathlib.Path(write("a.csv", "id,text\n1,a\n"))
-    with pytest.raises(UsageError, match="text_column='question' is not in the data.*Pass --text_column"):
+    with pytest.raises(UsageError, match="No column looks like the question.*Pass --text_column"):
         open_questions(path, DataConfig())
     with pytest.raises(UsageError, match="no columns to choose"):
         open_questions(

@@ -391,3 +391,24 @@ def test_a_file_without_blank_lines_is_warned_of(write):
     assert note.startswith("warning") and "one sentence of 400 words; a blank line" in note
     for content in (lines[:170], lines + "\n" + lines):
         assert read_sentences(pathlib.Path(write("a.conll", content))).notes == ()
+
+
+@pytest.mark.parametrize(
+    "row, is_said",
+    [
+        ("Ella NNP B-X B-X\nsang VBD O O\n\n", True),
+        ("Ella B-X B-Y\nsang O B-X\n\n", True),
+        ("Ella NOUN NOUN\nsang VERB NOUN\n\n", True),
+        ("Ella NNP B-NP B-PER\nsang VBD B-VP O\n\n", False),
+        ("Ella NOUN NNP\nsang VERB VBD\n\n", False),
+        ("Ella _ B-X\nsang _ O\n\n", False),
+    ],
+)
+def test_right_and_predicted_tags_side_by_side(tmp_path, row, is_said):
+    """As conlleval reads them."""
+    path = tmp_path / "a.conll"
+    path.write_text(5 * row)
+    said = [note for note in read_sentences(path).notes if "are predicted" in note]
+    assert len(said) == is_said and all(note.startswith("warning: ") for note in said)
+    last = len(row.splitlines()[0].split()) - 1
+    assert all(f"column {last}, the last, but column {last - 1} holds such too" in note for note in said)

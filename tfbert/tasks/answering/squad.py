@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import find_columns, in_data, named_by_user
+from tfbert.data.columns import Finder, check_different, in_data, named_by_user
 from tfbert.data.given_table import GivenTable
 from tfbert.data.lines import source_name
 from tfbert.data.open_file import OpenFile, Row
@@ -139,22 +139,18 @@ def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[s
     Raises:
         UsageError: for columns that do not exist, or if there are not exactly two.
     """
-    text_column = in_data(text_column, file.columns)
-    if text_column and len(text_column) != 2:
+    hint = f"; name one of questions and one of contexts{file.hint}"
+    found = Finder(file.name, file.columns, hint=hint, text_column=text_column)
+    columns = found.asked["text_column"] or tuple(
+        found.the_one(what, "text_column", [(what,)] if what in found.usual else [])[0] for what in QUESTION_COLUMNS
+    )
+    if len(columns) != 2:
         raise UsageError(
             "Question answering needs two text columns: one of questions, one of contexts. "
-            f"Received: text_column={','.join(text_column)!r}. Pass --text_column=QUESTION,CONTEXT."
+            f"Received: text_column={','.join(columns)!r}. Pass --text_column=QUESTION,CONTEXT."
         )
-    usual = {column.strip().lower(): column for column in reversed(file.columns)}
-    wanted = tuple(text_column) or tuple(usual.get(column, column) for column in QUESTION_COLUMNS)
-    (question, context), _ = find_columns(
-        file.name,
-        file.columns,
-        text_column=wanted,
-        find_label=False,
-        hint=f"; name one of questions and one of contexts{file.hint}",
-    )
-    return question, context
+    check_different(*columns)
+    return columns
 
 
 def holds_questions(source: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from tfbert.config.counted import counted
+from tfbert.data.columns import named_by_user
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of
 from tfbert.data.lines import lines_of, not_utf8, not_utf8_error, source_name, without_end
 from tfbert.errors import UsageError
@@ -147,6 +148,7 @@ class ConllFile:
         name: What messages call it.
         num_columns: Columns per line.
         has_tags: Whether its sentences have tags.
+        asked: As in `Layout`.
         sentences: Each sentence, or the error that says why it cannot be read.
         notes: What the user should know of the lines read so far, one line each.
     """
@@ -154,6 +156,7 @@ class ConllFile:
     name: str
     num_columns: int
     has_tags: bool
+    asked: dict[str, tuple[str, ...]]
     sentences: Iterator[ConllSentence | UsageError]
     notes: Callable[[], tuple[str, ...]]
 
@@ -180,7 +183,11 @@ def open_conll(
 
     def layout_of(head: list[tuple[int, str]]) -> Layout | None:
         plain = [(number, without_end(line)) for number, line in head]
-        return find_layout(plain, name, text_column=text_column, label_column=label_column, tags=tags)
+        try:
+            return find_layout(plain, name, text_column=text_column, label_column=label_column, tags=tags)
+        except UsageError:  # The columns of a model's training need not be those of this file.
+            own, label = named_by_user(*text_column), "".join(named_by_user(label_column))
+            return find_layout(plain, name, text_column=own, label_column=label, tags=tags)
 
     layout, size = layout_of(head), len(head)
     while layout is None and (more := list(itertools.islice(lines, _HEAD_LINES))):  # More comments than that.
@@ -202,6 +209,7 @@ def open_conll(
         name=name,
         num_columns=layout.num_columns,
         has_tags=layout.label is not None,
+        asked=layout.asked,
         sentences=_sentences(_blocks(itertools.chain(head, lines), layout, without_words), parse),
         notes=lambda: (*layout.notes, *without_words.notes()),
     )

@@ -64,6 +64,7 @@ class Layout:
         form: The form of the entity tags in the last column, or that of the tags; None for other tags.
         tags: The tags of words that do not start with `#`; empty in files of one column.
         has_hashes: Whether words start with `#`.
+        asked: The columns that a user or a model's training named, by the options that name them.
         notes: What was found rather than told, one line each.
         doubt: Why the file cannot be read unless the user says more; empty: it can be.
     """
@@ -77,6 +78,7 @@ class Layout:
     form: TagForm | None
     tags: frozenset[str]
     has_hashes: bool
+    asked: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
     doubt: str
 
@@ -160,7 +162,8 @@ def find_layout(
     notes: list[str] = []
     doubts: list[str] = []
     indexes = list(map(str, range(size)))
-    text_column, label_column = in_data(text_column, indexes), "".join(in_data([label_column], indexes))
+    asked = in_data((*text_column, *filter(None, [label_column])), indexes)  # Of training, all or none.
+    text_column, label_column = asked[: len(text_column)], "".join(asked[len(text_column) :])
     tag_column = column_index("label_column", label_column, size, name) if label_column else size - 1
     tag_column = -1 if size == 2 or tags == "none" else tag_column
     text = find_text_column(blocks, size, name, text_column, tag_column, notes, doubts)
@@ -175,6 +178,15 @@ def find_layout(
             f"Received: {name} with one column, {line!r:.60} in line {number}. "
             "Separate columns by tabs or spaces, or pass --mode=predict for words without tags."
         )
+    if label == size - 1 not in (text, text + 1) and not label_column:
+        tags_of = [{row[column].strip(" ") for row in rows} - {"O"} for column in (label, label - 1)]
+        shared = sorted(tag for tag in tags_of[0] & tags_of[1] if any(map(str.isalpha, tag)))
+        if shared and 2 * len(shared) >= min(map(len, tags_of)):
+            notes.append(
+                f"warning: {name}: the tags are in column {label}, the last, but column {label - 1} holds such too, "
+                f"such as {shared[0]!r:.60}: if these are the right ones and the last are predicted, pass "
+                f"--label_column={label - 1}"
+            )
     if label == text:
         behind = "".join(f", and {place_of_words(blocks, column)} in column {column}" for column in places[:1])
         raise UsageError(
@@ -209,6 +221,7 @@ def find_layout(
         form=reading.form if is_entities else None,
         tags=frozenset(counts) if size > 1 else frozenset(),
         has_hashes=size == 1,
+        asked={"text_column": text_column, "label_column": asked[len(text_column) :]},
         notes=tuple(notes),
         doubt=next(iter(doubts), ""),
     )

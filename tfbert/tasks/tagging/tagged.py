@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from tfbert.config.data import DataConfig
 from tfbert.data.bad_rows import BadRows
-from tfbert.data.columns import find_tag_columns, in_data
+from tfbert.data.columns import find_tag_columns
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of, how_to_convert
 from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.open_file import OpenFile, Row
@@ -164,19 +164,15 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: Tags = "
     text_column, label_column = config.text_column, config.label_column
     if format == "conll":
         file = open_conll(source, text_column=text_column, label_column=label_column, tags=tags)
-        indexes = [str(index) for index in range(file.num_columns)]
         return SentenceFile(
             name=file.name,
             format=format,
-            columns=indexes,
+            columns=[str(index) for index in range(file.num_columns)],
             has_tags=file.has_tags,
             unit="line",
             read=lambda others: file.sentences,
             notes=file.notes,
-            chosen={
-                "text_column": in_data(text_column, indexes),
-                "label_column": in_data([label_column] if label_column else [], indexes),
-            },
+            chosen=file.asked,
         )
     if format == "csv":
         return _of_word_rows(*_named_word_rows(source, config), tags)

@@ -98,9 +98,11 @@ class Classification(OneLabelTask):
         names = tuple(defined or _class_names(train, is_asked_for=is_asked_for))
         present = set(train.labels)
         if min(len(names), len(present)) < 2:
+            left_out = "".join(f" ({note})" for note in train.notes if "left out" in note or "skipped" in note)
             raise UsageError(
                 "Classification needs at least two classes. "
-                f"Received: only {shortened(sorted(present))} in {train.name}. Check the file and --label_column."
+                f"Received: only {shortened(sorted(present))} in {train.name}{left_out}. "
+                "Check the file and --label_column."
             )
         return cls(names)
 
