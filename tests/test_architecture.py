@@ -203,22 +203,29 @@ def test_imports_point_down():
     assert not upwards
 
 
-def test_the_architecture_page_names_every_room():
-    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    floors = dict(re.findall(r"^### `tfbert/(\w+)(?:/|\.py)`\n\n(.*?)(?=^##)", page, re.M | re.S))
-    assert list(floors) == list(reversed(FLOORS)), "from the top down"
-    folders = {
-        name: dict(re.findall(r"^`(\w+)/`(.*?)\n\n", f"{text}\n\n", re.M | re.S)) for name, text in floors.items()
-    }
-    for path in MODULES:
-        top, *rooms = path.with_suffix("").parts
-        if top != "tfbert" or len(rooms) < 2 or rooms[-1].startswith("__"):
-            continue
-        about, (floor, *inside) = floors[rooms[0]], rooms
-        if len(inside) > 1 and (own := folders[floor].get(inside[0])):
-            about = own + about.partition("\n\n`")[0]  # What all folders of the floor have is said once.
-        named = f"`{inside[-1]}`" if len(inside) == 1 or own else f"`{inside[0]}/`"
-        assert named in about, path
+PAGE = ROOT / "docs" / "ARCHITECTURE.md"
+
+
+def picture():
+    """The rooms from the top down, each with the first sentence of what it says of itself."""
+    lines = []
+    for room in reversed(FLOORS):
+        path = pathlib.Path("tfbert", room, "__init__.py")
+        path = path if (ROOT / path).exists() else pathlib.Path("tfbert", f"{room}.py")
+        about = ast.get_docstring(tree_of(path)).partition("\n\n")[0].replace("\n", " ")
+        lines.append(f"{room:<12} {about}")
+    return "\n".join(["```text", *lines, "```"])
+
+
+def test_the_architecture_page_has_the_rooms_and_names_what_exists():
+    page = PAGE.read_text(encoding="utf-8")
+    assert picture() in page, "python -m tests.test_architecture writes it"
+    named = re.findall(r"`(\w+(?:/\w+)+)/?`", page)
+    assert len(named) > 20
+    roots = [ROOT / top for top in ("tfbert", ".")]
+    assert not [
+        name for name in named if not any((root / name).is_dir() or (root / f"{name}.py").is_file() for root in roots)
+    ]
 
 
 def test_no_module_imports_itself_through_others():
@@ -372,3 +379,15 @@ def test_benchmarks_and_examples_use_what_is_there():
                 where = importlib.import_module(module)
                 found = hasattr(where, name) or importlib.util.find_spec(f"{module}.{name}")
                 assert found, f"{path.relative_to(ROOT)}: {module} has no {name}"
+
+
+if __name__ == "__main__":  # Writes the picture of the rooms into the page.
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(
+        re.sub(
+            r"(?<=first\nline of a module says what it does\.\n\n).*?(?=\n\nThis list)",
+            lambda _: picture(),
+            text,
+            flags=re.S,
+        )
+    )

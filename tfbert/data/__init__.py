@@ -1,1 +1,1 @@
-"""From text to batches: sources, tokenizer, plan, pipeline."""
+"""Files, tables in memory and data sets by name -> rows."""

@@ -1,1 +1,1 @@
-"""Tasks: how each one treats rows, outputs and predictions."""
+"""What each task reads, computes and answers: a folder each, from its files to its predictions."""
