@@ -98,7 +98,7 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 862,
-    "bert": 1075,
+    "bert": 1072,
     "commandline": 1031,
     "config": 2048,
     "corpus": 2700,

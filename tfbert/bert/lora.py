@@ -7,7 +7,6 @@ import json
 import logging
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import keras
 
@@ -16,9 +15,6 @@ from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.step.keras3.private import layers_of
-
-if TYPE_CHECKING:
-    from tfbert.bert.pretrained import PreTrainedModel
 
 log = logging.getLogger("tfbert")
 
@@ -73,7 +69,7 @@ class Lora:
         )
 
 
-def enable(model: PreTrainedModel, lora: Lora, seed: int) -> None:
+def enable(model: keras.Model, lora: Lora, seed: int) -> None:
     """Freezes an encoder, and gives kernels in it an update, which is 0 at first: see `PreTrainedModel.enable_lora`."""
     if weights.low_rank_layers(model):
         raise UsageError("A kernel has one update. Received: a model with LoRA. Load it again for another.")
@@ -87,7 +83,7 @@ def enable(model: PreTrainedModel, lora: Lora, seed: int) -> None:
     model.train_function = model.test_function = model.predict_function = None  # Traced without.
 
 
-def _targeted(model: PreTrainedModel, targets: Sequence[str]) -> dict[str, Dense]:
+def _targeted(model: keras.Model, targets: Sequence[str]) -> dict[str, Dense]:
     """Dense layers of the encoder by their names in PyTorch, chosen by the ends of these."""
     found = {}
     for layer in layers_of(model.bert.encoder):
@@ -97,12 +93,12 @@ def _targeted(model: PreTrainedModel, targets: Sequence[str]) -> dict[str, Dense
     return {name: layer for name, layer in found.items() if name.endswith(tuple(f".{each}" for each in targets))}
 
 
-def _peft_name(model: PreTrainedModel, name: str) -> str:
+def _peft_name(model: keras.Model, name: str) -> str:
     """PEFT's name for what PyTorch's whole model calls so: without a head, PyTorch's has no `bert.`."""
     return _PREFIX + (name if model.LABELS else name.removeprefix("bert."))
 
 
-def save_adapter(model: PreTrainedModel, directory: str | pathlib.Path) -> None:
+def save_adapter(model: keras.Model, directory: str | pathlib.Path) -> None:
     """See `PreTrainedModel.save_adapter`."""
     if model.lora is None or hasattr(model, "mlm"):
         what = "a head of words, which PEFT ties otherwise" if model.lora else "no enable_lora"
@@ -130,7 +126,7 @@ def save_adapter(model: PreTrainedModel, directory: str | pathlib.Path) -> None:
     (path / _CONFIG).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
-def load_adapter(model: PreTrainedModel, directory: str | pathlib.Path) -> None:
+def load_adapter(model: keras.Model, directory: str | pathlib.Path) -> None:
     """See `PreTrainedModel.load_adapter`."""
     path = pathlib.Path(directory)
     values = read_json_object(path / _CONFIG, "An adapter has a configuration")
