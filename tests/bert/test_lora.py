@@ -47,11 +47,12 @@ def merged(model):
 def test_updates_are_parts_of_their_kernels_wherever_the_model_is_saved(kind, tmp_path):
     model, inputs = with_lora(kind, alpha=8), KINDS[kind][1]
     expected = tuple(merged(model)(inputs))
-    assert worst(tuple(model(inputs)), expected) < 2e-6 < 1e-3 < worst(expected, tuple(make(kind)(inputs)))
+    assert worst(tuple(model(inputs)), expected) < 5e-6 < 1e-3 < worst(expected, tuple(make(kind)(inputs)))
     model.save_pretrained(tmp_path)
-    assert worst(tuple(type(model).from_pretrained(tmp_path)(inputs)), expected) < 2e-6
+    assert worst(tuple(type(model).from_pretrained(tmp_path)(inputs)), expected) < 5e-6  # Logits of words are about 5.
     model.resize_token_embeddings(70)
-    assert worst(tuple(model(inputs))[-1][:, :2], expected[-1][:, :2]) < 2e-6
+    resized = [part[..., :60] for part in model(inputs)]
+    assert worst(resized, expected) < 5e-6
 
 
 def test_only_updates_and_the_head_are_trained_whatever_is_set():
@@ -93,6 +94,10 @@ def test_no_product_of_a_kernels_size_is_computed():
     assert products >= {(32, 4), (4, 32), (4, 64), (64, 4)} and not products & {(32, 32), (32, 64), (64, 32)}
 
 
+SHIFTED = ("TFBertForQuestionAnswering", "TFBertForMultipleChoice")
+"""Whose softmax is over places or choices, which a bias moves alike."""
+
+
 def train(kind, replicas=1, micro_batches=1, **options):
     inputs, labels = KINDS[kind][1:]
     with strategy_of(replicas).scope():
@@ -112,7 +117,8 @@ def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
     trained = {v.path for v in one.trainable_variables}
     for v in one.weights:
         change = worst(v, before[v.path.partition("/")[2]])
-        assert (change > 1e-4) if v.path in trained else change == 0, v.path
+        is_same = v.path not in trained or (kind in SHIFTED and v.name == "bias")
+        assert (change < 1e-6) if is_same else (change > 1e-4), v.path
 
 
 def test_keras_saves_updates_as_they_are(tmp_path):
@@ -225,7 +231,7 @@ def test_peft_loads_an_adapter_and_writes_one(kind, tmp_path):
 
     def logits(other):
         with torch.no_grad():
-            return [each.numpy() for each in other(**inputs).to_tuple()]
+            return [each.numpy() for each in other.base_model(**inputs).to_tuple()]  # The wrapper forgets token types.
 
     assert worst(logits(theirs(tmp_path / "adapter")), tuple(model(TEXTS))) < 5e-6
     theirs(tmp_path / "adapter").save_pretrained(tmp_path / "again")
