@@ -102,7 +102,7 @@ MOST_LINES = {
     "commandline": 592,
     "config": 1679,
     "corpus": 2334,
-    "data": 1961,
+    "data": 1965,
     "devices": 1139,
     "doors": 480,
     "launch": 376,
@@ -113,7 +113,7 @@ MOST_LINES = {
     "python": 507,
     "report": 1152,
     "step": 3202,
-    "tasks": 9170,
+    "tasks": 9183,
     "tokens": 797,
     "train": 1826,
 }
