@@ -193,6 +193,23 @@ def test_an_exported_model_gives_the_same(kind, tmp_path):
     assert served.keys() == {"logits"} and worst(served["logits"], model(inputs).logits) < 1e-6
 
 
+@pytest.mark.slow
+def test_tflite_converts_with_its_own_operations_alone():
+    """As the command's export does: the module holds TensorFlow's variables."""
+    model, module = make(), tf.Module()
+    module.weights = [v.value for v in model.weights]
+    names = [*TEXTS]
+    function = tf.function(
+        lambda *given: {"logits": model(dict(zip(names, given, strict=True))).logits},
+        input_signature=[tf.TensorSpec(TEXTS[name].shape, tf.int32, name=name) for name in names],
+        autograph=False,
+    )
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], module)
+    runner = tf.lite.Interpreter(model_content=converter.convert()).get_signature_runner()
+    found = runner(**{name: value.astype(np.int32) for name, value in TEXTS.items()})["logits"]
+    assert worst(found, model(TEXTS).logits) < 2e-6
+
+
 def test_words_are_added_and_taken_away(tmp_path):
     model = make("TFBertForMaskedLM")
     before = model(TEXTS).logits

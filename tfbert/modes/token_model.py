@@ -81,7 +81,7 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
     """
     form = FORMATS[export_format]
     module = tf.Module()
-    module.weights = model.classifier.weights  # A converter reads what the module holds.
+    module.weights = [v.value for v in model.classifier.weights]  # A converter reads what the module holds.
 
     def logits(input_ids: tf.Tensor, attention_mask: tf.Tensor, token_type_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         values = (input_ids, attention_mask, token_type_ids)
