@@ -31,16 +31,18 @@ def foreign_private_parts(path):
         if isinstance(node, ast.ImportFrom) and not is_own_module and {"python", "src"} & set(node.module.split(".")):
             yield ast.unparse(node)
         if isinstance(node, ast.Attribute) and (node.attr.startswith("_") and not node.attr.endswith("__")):
-            if not is_own(node) and node.attr not in defined:
+            if not is_own(node) and node.attr not in defined and node.attr not in PUBLIC:
                 yield ast.unparse(node)
         if isinstance(node, ast.Attribute) and node.attr == "__internal__":
             yield ast.unparse(node)
 
 
 OF_BOTH = {
-    "output/reports.py": ("_asks_to_stop", "_memory", "_missing", "_needs_note", "_receive"),
+    "output/reports.py": ("_asks_to_stop", "_finish", "_memory", "_missing", "_needs_note", "_receive"),
 }
 """What `output/callback.py` keeps from users, who derive from its class, for the one module that calls it."""
+PUBLIC = ("_asdict", "_replace")
+"""Methods of any named tuple, which Python documents: its fields could have names without the underscore."""
 
 
 def is_own(node):
