@@ -301,7 +301,12 @@ def test_test_splits_row_by_row(data_dir):
             r"Words must be a list of strings .*first=\[",
         ),
         ("uneven", TAGS, {}, r"one tag\. Received: 2 words and 1 tags in uneven 'train', example 1\."),
-        ("mnli", QUESTIONS, {}, r"'question' is not in .*: mnli 'train' with columns 'hypothesis'.*questions"),
+        (
+            "mnli",
+            QUESTIONS,
+            {},
+            r"No column looks like the question\. Received: mnli 'train' with columns 'hypothesis'.*questions",
+        ),
         ("same_ids", QUESTIONS, {}, r"a unique id\. Received: .* in same_ids 'train', example 2 \(id 'q1'\)\. "),
         ("soft", LABELS, {"label_column": "toxicity,threat"}, r"holds 0 or 1 in each row, .* 0.4 for 'toxicity'"),
         ("numbers", LABELS, {}, r"a feature of 0 and 1 for each. Received: numbers 'train' with"),

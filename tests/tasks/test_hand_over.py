@@ -282,7 +282,8 @@ def test_an_upload_holds_the_model_and_nothing_else(server, tmp_path):
     assert done.stdout.strip() == f"http://127.0.0.1:{server.server_port}/me/mine/commit/1"
     ((_, _, body),) = [r for r in FakeHub.requests if r[1].endswith("/repos/create")]
     created = json.loads(body)
-    assert created["name"] == "mine" and created["private"] is True
+    assert created["name"] == "mine"
+    assert created.get("private") is True or created.get("visibility") == "private"  # huggingface_hub 1, and 2.
     ((_, path, body),) = [r for r in FakeHub.requests if "/commit/" in r[1]]
     assert path.startswith("/api/models/me/mine/commit/main")
     lines = [json.loads(line) for line in body.decode().splitlines()]
@@ -293,7 +294,8 @@ def test_an_upload_holds_the_model_and_nothing_else(server, tmp_path):
 def test_a_token_that_is_not_valid_is_a_usage_error(server, tmp_path):
     done = push_in_a_process(server, tmp_path, "bad", HubConfig(push_to_hub=True))
     assert "UsageError: push_to_hub needs a login on the Hugging Face hub." in done.stderr
-    assert [r[1] for r in FakeHub.requests] == ["/api/whoami-v2"]
+    asked = [r[1] for r in FakeHub.requests if r[1] != "/api/agent-harnesses"]  # huggingface_hub 2 asks for that first.
+    assert asked == ["/api/whoami-v2"]
 
 
 class BrokenApi:
