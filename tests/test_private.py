@@ -1,6 +1,7 @@
 """Private parts of TensorFlow and Keras: they are there, do what is relied on, and all in one room."""
 
 import ast
+import gc
 import inspect
 import os
 import pathlib
@@ -148,3 +149,27 @@ def test_the_rate_is_what_the_optimizer_was_given():
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
     assert private.rate_of(keras.optimizers.Adam(schedule)) is schedule
     assert float(private.rate_of(keras.optimizers.Adam(0.25))) == 0.25
+
+
+def test_gradients_that_are_freed_meanwhile_do_not_end_the_walk(monkeypatch):
+    """A collection of garbage in mid-walk takes entries out of the registry."""
+    registered = {f"{i}": {"type": None} for i in range(5_000)}
+
+    class Freed:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            registered.pop("7", None)
+
+    monkeypatch.setattr(private.ops.gradient_registry, "_registry", registered)
+    was = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(200, 1, 1)
+    try:
+        Freed()
+        private.let_go_of_traced_gradients()
+    finally:
+        gc.set_threshold(*was)
+    gc.collect()
+    assert "7" not in registered

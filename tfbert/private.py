@@ -147,7 +147,7 @@ def let_go_of_traced_gradients() -> None:
     freed. Call it where a graph with such operations is traced, or after it was.
     """
     registered = ops.gradient_registry._registry
-    for name, entry in list(registered.items()):
+    for name, entry in registered.copy().items():  # In one go: a collection of garbage in between takes entries out.
         gradient = entry["type"]
         # Those of a SavedModel that was loaded have another function, which holds no graph of its own.
         if getattr(gradient, "__qualname__", "") != "_graph_mode_decorator.<locals>.internal_grad_fn":
