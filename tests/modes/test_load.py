@@ -226,7 +226,7 @@ def test_entities_of_texts_are_those_of_predict_and_of_the_pipeline(saved, model
     items = [TaggedItem(name=i, words=[], text=text) for i, text in enumerate(TEXTS)]
     model, logits = predicted(saved / "entities", lambda model: encode_tagged_texts(model, items))
     expected = [as_pipeline(entities, "entity_group") for _, _, entities in tagged(model.task, items, logits)]
-    assert sum(map(len, expected)) >= 5
+    assert sum(map(len, expected)) > 5
     found = models["entities"](TEXTS, batch_size=3)
     assert_alike(found, expected)
     assert found[2] == found[5] == models["entities"]("") == models["entities"](["", " "])[1] == []
