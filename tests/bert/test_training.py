@@ -9,8 +9,10 @@ import tensorflow as tf
 import tf_keras
 
 import tfbert
-from tests.support.bert import CLASSES, IDS, KINDS, MASK, PLACES, TAGS, TEXTS, WITH_LABELS, make, worst
+from tests.support.bert import CLASSES, IDS, KINDS, MASK, PLACES, SIZES, TAGS, TEXTS, WIDTH, WITH_LABELS, make, worst
 from tests.support.models import strategy_of
+from tfbert.step.keras3.dropout import KeyedRandom
+from tfbert.step.noise import Rows, noise_key
 
 SLOW = pytest.mark.slow
 EPSILON = 1e-3  # With the usual one, Adam blows up the rounding of gradients that are 0 in exact arithmetic.
@@ -190,8 +192,6 @@ def test_an_own_train_step_shows_its_own_loss():
 
 def test_recomputed_layers_have_the_gradients_of_the_plain_pass():
     from tfbert.model.forward import forward
-    from tfbert.step.keras3.dropout import KeyedRandom
-    from tfbert.step.noise import Rows, noise_key
 
     model = make(dropout=0.2, num_hidden_layers=3)
     noise = KeyedRandom(model, 1)
@@ -205,3 +205,15 @@ def test_recomputed_layers_have_the_gradients_of_the_plain_pass():
         return tape.gradient(loss, [v.value for v in model.trainable_variables])
 
     assert worst(gradients(True), gradients(False)) < 1e-6
+
+
+def test_two_encoders_of_one_model_have_noise_of_their_own():
+    ids = keras.Input([WIDTH], dtype="int32")
+    encoders = [tfbert.TFBertModel(tfbert.BertConfig(**SIZES, hidden_dropout_prob=0.5)) for _ in range(2)]
+    model = keras.Model(ids, [encoder(ids)[1] for encoder in encoders])
+    encoders[1].set_weights(encoders[0].get_weights())
+    noise = KeyedRandom(model, 1)
+    for training in (False, True):
+        with noise.keyed(noise_key(0, tf.constant(1)), Rows(tf.constant(0, tf.int64), 12)):
+            first, second = model(tf.constant(IDS), training=training)
+        assert np.array_equal(first, second) != training

@@ -100,9 +100,7 @@ class AdamW(keras.optimizers.AdamW):
         self, distribution: tf.distribute.Strategy, grads_and_vars: list, learning_rate: Any
     ) -> None:
         factor, is_finite = self._given or (tf.ones([]), tf.constant(True))
-        learning_rate = distribution.experimental_local_results(learning_rate)[
-            0
-        ]  # Of a schedule, each replica has one.
+        learning_rate, *_ = distribution.experimental_local_results(learning_rate)  # Of a schedule, one each replica.
         grads, variables = zip(*grads_and_vars, strict=True)
         index = [self._get_variable_index(variable) for variable in variables]
         moments = [[kept[i].value for i in index] for kept in (self._momentums, self._velocities)]
