@@ -108,7 +108,8 @@ def read_state(path: pathlib.Path) -> SavedState:
     if _is_count(version) and 0 < version < FORMAT:
         raise UsageError(
             "A run is finished by the version that began it, whose numbers and optimizer are its own. "
-            f"Received: {path} of format {version}. Finish it with 1.0.0 as released (8446d3e or earlier), or pass --overwrite_output_dir."
+            f"Received: {path} of format {version}. Finish it with tfbert 1.0.0 as released (up to commit 8446d3e), "
+            "or pass --overwrite_output_dir."
         )
     if version != FORMAT:
         raise ValueError(f"{STATE} of format {version!r}")
