@@ -23,7 +23,7 @@ from tfbert.config.types import ALIASES, joined
 from tfbert.devices import termination
 from tfbert.devices.allocator import keep_freed_memory
 from tfbert.devices.help_text import show
-from tfbert.devices.imports import without_collections
+from tfbert.devices.imports import without_collections, without_module
 from tfbert.devices.onednn import use_onednn
 from tfbert.devices.quiet import silence_libraries, stderr_held_back
 from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
@@ -51,7 +51,8 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
         if config.runtime.keep_freed_memory:
             keep_freed_memory()
         with without_collections(), stderr_held_back("importing TensorFlow"):
-            import tensorflow as tf  # Takes seconds; a wrong flag is reported before.
+            with without_module("sklearn"):
+                import tensorflow as tf  # With Keras. Takes seconds; a wrong flag is reported before.
 
             run = verb_of(command, config.mode)
             tf.config.list_physical_devices("GPU")

@@ -1,9 +1,10 @@
-"""Imports of large libraries, without the garbage collector."""
+"""Imports of large libraries, without what they can do without."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from collections.abc import Iterator
 
 
@@ -19,3 +20,22 @@ def without_collections() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+@contextlib.contextmanager
+def without_module(name: str) -> Iterator[None]:
+    """For a block of imports that try this module and do without it: there it is not found, unless it is imported
+    already. Keras imports all of scikit-learn, for the base classes of wrappers that no command has: 0.5 of the 3.3 s
+    of these imports, and 59 MB.
+
+    Args:
+        name: The module.
+    """
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # pyright: ignore[reportArgumentType]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
