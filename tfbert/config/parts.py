@@ -15,6 +15,7 @@ from typing import Any, Literal
 from tfbert.config.data import DataConfig, is_pipe
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.rules import COMPUTE, EVALUATE, EVERY, SEED, TRAIN, Mode, architecture_problem, one_of, option
+from tfbert.config.task_table import OF_ROWS
 from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.config.types import Options, field_types
@@ -153,6 +154,8 @@ class OutputConfig(Options):
     keep_optimizer: bool = option(False, resume="free", modes=("train",))
     """Keep the state of training when the run is done, about three times the model: with it, the same command with more
     `num_train_epochs` or `max_steps` trains on."""
+    keep_adapter: bool = option(False, resume="free", modes=("train",), tasks=OF_ROWS)
+    """With `lora_rank`: also write the updates and the head as PEFT does, to `output_dir/adapter`."""
     eval_steps: int = option(0, resume="same", modes=("train",), least=0)
     """Evaluate every this many updates. 0: after each epoch."""
     logging_steps: int = option(10, resume="free", modes=("train",), least=1)

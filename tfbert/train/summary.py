@@ -46,12 +46,14 @@ def banner(run: Run) -> list[str]:
         sets["test"] = len(data.test)
     names = data.task.label_names
     weights = " with random weights" if config.model.is_scratch else ""
+    trained = f", {run.classifier.num_parameters(only_trainable=True):,} of them trained: LoRA of rank"
+    trained = f"{trained} {training.lora_rank} on {training.lora_targets}, and the head" if training.lora_rank else ""
     kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
     return [
         *data.notes,
         *([run.head_start] if run.head_start and not run.resumed else []),
-        f"model      {config.model.name}{weights}, {run.classifier.num_parameters():,} parameters",
+        f"model      {config.model.name}{weights}, {run.classifier.num_parameters():,} parameters{trained}",
         f"data       {config.source}: train {len(data.train):,}{others}; {kind}",
         f"tokens     median {_median(counts)}, longest {len(counts) - 1}{about}",
         f"batch      {training.global_batch_size} = {counted(replicas, 'replica')} x "
@@ -103,7 +105,7 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
     finite = int(counters.finite_steps.numpy())
     steady = steps.steady
     read = {"reads_tokens": run.data.task.reads_tokens, "masked_share": run.data.task.masked_share}
-    flops = training_flops(run.classifier.config, steady.work, **read)
+    flops = training_flops(run.classifier.config, steady.work, is_frozen=run.classifier.lora is not None, **read)
     numbers = {
         "train_loss": float(counters.loss_sum.numpy()) / finite if finite else math.nan,
         "train_runtime": round(seconds, 2),
@@ -121,6 +123,8 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
         "num_replicas": run.strategy.num_replicas_in_sync,
         "gradient_bytes": 4  # They are summed in float32 in every precision.
         * sum(math.prod(variable.shape) for variable in run.model.trainable_variables),
+        "parameters": run.classifier.num_parameters(),
+        "trained_parameters": run.classifier.num_parameters(only_trainable=True),
         "skipped_steps": int(counters.skipped_steps.numpy()),
     }
     known = {name: value for name, value in numbers.items() if math.isfinite(value)}
