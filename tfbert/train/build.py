@@ -246,8 +246,8 @@ def _start_head(
     training: TrainingConfig,
 ) -> str:
     """Gives a new head the bias of the training labels' frequencies, and says so; empty if there is nothing to do."""
-    head = task.head()
-    if training.head_bias == "zero" or not isinstance(head, LabelHead) or head.weight_names[1] not in classifier.new_weights:
+    head, new = task.head(), classifier.new_weights
+    if training.head_bias == "zero" or not isinstance(head, LabelHead) or head.weight_names[1] not in new:
         return ""
     start = task.head_start(train, training)
     if start is None:

@@ -11,9 +11,9 @@ A checkpoint is a directory `checkpoints/step-N`:
 
 Data order and dropout are functions of the update count, so nothing of theirs is saved. The weights of the best
 evaluation are kept apart in `checkpoints/best-N`, for as long as a checkpoint or the run refers to them. A finished run
-keeps none of this; where all checkpoints were to be kept, they stay as models, or adapters. With `keep_optimizer` it keeps one, of
-its last update, from which a longer run goes on: `last-N` until the results are there, then `step-N`, since no run
-resumes without an update to make.
+keeps none of this; where all checkpoints were to be kept, they stay as models, or adapters. With `keep_optimizer` it
+keeps one, of its last update, from which a longer run goes on: `last-N` until the results are there, then `step-N`,
+since no run resumes without an update to make.
 """
 
 from __future__ import annotations

@@ -122,7 +122,8 @@ def read_state(path: pathlib.Path) -> SavedState:
     files, best_file = content["files"], content["best_file"]
     if not (_is_sound(state) and isinstance(files, dict) and all(map(_is_fingerprint, files.values()))):
         raise ValueError(f"{STATE} holds values that no run has")
-    if any(pathlib.PurePath(name).name != name for name in files) or OPTIMIZER not in files or files.keys().isdisjoint({MODEL, ADAPTER}):
+    is_whole = OPTIMIZER in files and (MODEL in files or ADAPTER in files)
+    if any(pathlib.PurePath(name).name != name for name in files) or not is_whole:
         raise ValueError(f"{STATE} does not name the files of a checkpoint")
     if (best_file is not None or state.best) and not _is_fingerprint(best_file):
         raise ValueError(f"{STATE} does not describe the best weights")
