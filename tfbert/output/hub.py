@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 UPLOADED = ("README.md", "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
-UPLOADED += ("special_tokens_map.json", "all_results.json", "run_config.json")
+UPLOADED += ("special_tokens_map.json", "all_results.json", "run_config.json", "adapter/*")
 """Files of an output directory that make up the model; checkpoints and logs are not uploaded."""
 
 

@@ -135,7 +135,9 @@ def summary(results: dict[str, float], directory: pathlib.Path, task: Task, deci
     """The end of a run on the screen."""
     found = {name: value for name, value in results.items() if name.startswith(("eval_", "test_"))}
     speed = rate_text(results["train_samples_per_second"])
-    lines = ["", f"trained in {clock_text(results['train_runtime'])}, {speed} examples/s"]
+    trained, all_weights = results["trained_parameters"], results["parameters"]
+    of = f" ({trained:,} of {all_weights:,} parameters)" if trained < all_weights else ""
+    lines = ["", f"trained{of} in {clock_text(results['train_runtime'])}, {speed} examples/s"]
     if found:
         at = f" (step {results['best_step']})" if "best_step" in results else ""
         lines.append(f"kept weights{at}: {task.metrics_line(found, decisive)}")
