@@ -152,8 +152,8 @@ class OutputConfig(Options):
     """How many of the newest checkpoints to keep until the run is done; the best weights are kept separately. 0: keep
     all, and after the run as models; with `lora_rank` as adapters."""
     keep_optimizer: bool = option(False, resume="free", modes=("train",))
-    """Keep the state of training when the run is done, about three times what is trained: with it, the same command with more
-    `num_train_epochs` or `max_steps` trains on."""
+    """Keep the state of training when the run is done, about three times what is trained: with it, the same command
+    with more `num_train_epochs` or `max_steps` trains on."""
     keep_adapter: bool = option(False, resume="free", modes=("train",), tasks=OF_ROWS)
     """With `lora_rank`: also write the updates and the head as PEFT does, to `output_dir/adapter`."""
     eval_steps: int = option(0, resume="same", modes=("train",), least=0)
