@@ -115,10 +115,10 @@ def test_a_run_goes_on_bit_for_bit_over_the_same_base_alone(corpus, straight, mo
             assert_same_bits(load_file(file), load_file(other / file.name))
 
 
-EVERY = "query,key,value,intermediate.dense,output.dense"
+DEFAULT, EVERY = "query,value", "query,key,value,intermediate.dense,output.dense"
 DEFAULTS = [
-    ({}, (5e-5, None, "query,value")),
-    ({"lora_rank": 4}, (5e-4, 4.0, "query,value")),
+    ({}, (5e-5, None, DEFAULT)),
+    ({"lora_rank": 4}, (5e-4, 4.0, DEFAULT)),
     (
         {"lora_rank": 4, "lora_alpha": 16, "lora_targets": " value,query", "learning_rate": 1},
         (1.0, 16.0, "query,value"),
