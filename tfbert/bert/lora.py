@@ -55,7 +55,7 @@ class Lora:
         Raises:
             UsageError: for what is no rank, no number above 0, or no layer.
         """
-        text = targets if isinstance(targets, str) else ",".join(targets)
+        text = targets if isinstance(targets, str) else ",".join(map(str, targets))
         if text != "all" and any(name.strip() not in LORA_TARGETS for name in text.split(",")):
             raise UsageError(
                 f"lora_targets are among {', '.join(LORA_TARGETS)}, or all. Received: {targets!r}. "

@@ -10,6 +10,7 @@ import numpy as np
 
 from tfbert.batches.plan import micro_batch_size
 from tfbert.config.counted import counted, rate_text
+from tfbert.config.task_table import listed
 from tfbert.config.training import OPTIMIZERS
 from tfbert.corpus.records import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
@@ -46,8 +47,11 @@ def banner(run: Run) -> list[str]:
         sets["test"] = len(data.test)
     names = data.task.label_names
     weights = " with random weights" if config.model.is_scratch else ""
-    trained = f", {run.classifier.num_parameters(only_trainable=True):,} of them trained: LoRA of rank"
-    trained = f"{trained} {training.lora_rank} on {training.lora_targets}, and the head" if training.lora_rank else ""
+    trained = ""
+    if training.lora_rank:
+        count = run.classifier.num_parameters(only_trainable=True)
+        targets = listed(training.lora_targets.split(","))
+        trained = f", {count:,} of them trained: LoRA of rank {training.lora_rank} of {targets}, and the head"
     kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
     return [
