@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import tfbert
 from tests.support.runs import assert_same_bits, changed, make_config, run_to, undrawn, weights, write_corpus
 from tests.support.task_runs import CHOICES, KINDS, QUESTIONS, run_of
 from tfbert.bert.models import TFBertForSequenceClassification
@@ -71,6 +72,8 @@ def test_checkpoints_hold_what_is_trained_and_stay_as_adapters(corpus, straight)
     values = json.loads((straight[0] / "adapter" / CONFIG).read_text())
     told = {"r": RANK, "lora_alpha": 8, "target_modules": ["query", "output.dense"], "modules_to_save": ["classifier"]}
     assert values.items() >= (told | {"base_model_name_or_path": str(corpus / "model")}).items()
+    with pytest.raises(UsageError, match="It holds an adapter: pass the model"):
+        tfbert.load(kept[0])
     model = TFBertForSequenceClassification.from_pretrained(corpus / "model", num_labels=2)
     model.load_adapter(straight[0] / "adapter")
     ids = np.arange(5, 15).reshape(2, 5)
