@@ -98,24 +98,24 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 828,
-    "bert": 1073,
+    "bert": 1095,
     "commandline": 591,
-    "config": 1651,
+    "config": 1680,
     "corpus": 2334,
     "data": 1956,
     "devices": 1115,
     "doors": 496,
     "launch": 376,
-    "measure": 207,
-    "model": 1794,
+    "measure": 208,
+    "model": 1796,
     "modes": 1490,
-    "output": 859,
+    "output": 861,
     "python": 510,
-    "report": 1118,
+    "report": 1120,
     "step": 3200,
     "tasks": 9018,
     "tokens": 797,
-    "train": 1827,
+    "train": 1863,
 }
 
 

@@ -86,7 +86,8 @@ def test_a_callback_hears_of_the_whole_run(corpus, straight):
         "num_replicas": 1,
         "train_examples": 44,
         "eval_examples": 12,
-        "parameters": heard.calls[0][2]["parameters"],
+        "parameters": results["parameters"],
+        "trained_parameters": results["parameters"],
     }
     assert heard.calls[-2:] == [("finishing", 12, results), ("finished", 12, results)]
     assert heard.run.directory == corpus / "straight" and heard.run.options["learning_rate"] == 5e-4

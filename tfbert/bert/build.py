@@ -41,7 +41,6 @@ def build_model(
     seed: int,
     dropout: float | None = None,
     require_head: bool = False,
-    new: list[str] | None = None,
 ) -> PreTrainedModel:
     """Builds the model with all its weights; call it in the strategy's scope.
 
@@ -59,7 +58,6 @@ def build_model(
         seed: Decides the new weights.
         dropout: Takes the place of all of the model's own rates; None keeps them.
         require_head: Whether to refuse to draw new weights, as evaluation and prediction must.
-        new: Receives the names of the new weights.
 
     Returns:
         The built model, its variables float32. A head from the file keeps its meaning: its rows are put in the order of
@@ -84,8 +82,7 @@ def build_model(
     # Its variables are all 0 at first.
     model: PreTrainedModel = getattr(models, f"TF{head.architecture}")(bert_config, initializer="zeros")
     names = [name for name in weights.get_weight_shapes(model) if name not in read.tensors]
-    if new is not None:
-        new += names
+    model.new_weights, model.name_or_path = tuple(names), config.name
     if require_head and names:
         raise UsageError(
             "Evaluation and prediction need a fine-tuned model. Received: "

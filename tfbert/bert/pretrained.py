@@ -71,7 +71,7 @@ class PreTrainedModel(Trained, keras.Model):
             self.output_names = list(self.LABELS.values())  # Keras names losses and metrics by them.
         self.build()
         accept_layers(self)
-        self.lora, self.name_or_path = None, ""
+        self.lora, self.name_or_path, self.new_weights = None, "", ()
         if lora:
             self.enable_lora(**lora)
         self.trainable = trainable
@@ -141,6 +141,7 @@ class PreTrainedModel(Trained, keras.Model):
             of_keras["initializer"] = "zeros"
         model = cls(config, **of_keras)
         model.name_or_path = name
+        model.new_weights = tuple(name for name in weights.get_weight_shapes(model) if name not in read.tensors)
         seed = _drawn_seed() if seed is None else seed
         for line in load.fill(model, read, head, seed=seed, scale=config.initializer_range):
             log.warning("%s", line)
@@ -197,7 +198,8 @@ class PreTrainedModel(Trained, keras.Model):
         self, rank: int, *, alpha: float | None = None, targets: Any = ("query", "value"), seed: int | None = None
     ) -> None:
         """Low-rank updates of kernels (Hu et al. 2021), in place of training them. The encoder is frozen but for these;
-        the head is trained. Call it before FineTuner and `compile`. Saved models are merged.
+        the head is trained, with a pooler that no file gave. Call it before FineTuner and `compile`. Saved models are
+        merged.
 
         Args:
             rank: Of each update.

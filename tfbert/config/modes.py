@@ -90,6 +90,12 @@ def _train(config: Parts) -> list[str]:
         out.append(f"{rule}. Received: model_name_or_path='' with {data}. {todo}")
     if config.runtime.seeds:
         out += one_output(config, "seeds", "several seeds make several")
+    if config.output.keep_adapter and not config.training.lora_rank:
+        out += idle(config.given("keep_adapter"), "lora_rank", "with lora_rank=0")
+    elif config.output.keep_adapter and config.model.is_scratch:
+        rule = "An adapter is read beside the model that it began with, and random weights are not kept"
+        received = f"keep_adapter=True with model_name_or_path={config.model.name!r}"
+        out.append(f"{rule}. Received: {received}. Drop --keep_adapter: the trained model is whole.")
     if facts_of(config.data.task).of_records:
         return out + _pretrain(config)
     if config.data.test_file == STANDARD_STREAM:

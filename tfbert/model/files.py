@@ -79,6 +79,8 @@ def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options:
             directory = _download(name.removeprefix(_HF_SCHEME), options, files)
     if not _config_file(directory).is_file():
         todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
+        if (directory / "adapter_config.json").is_file():
+            todo = "It holds an adapter: pass the model with its updates in it, as LoRA's run directory has it"
         rule = f"A model's directory must hold config.json, or Google's {tf1_checkpoint.CONFIG}"
         raise _usage(rule, name, f" without it in {directory}", todo)
     if needs_weights and weights.find_weight_file(directory) is None:

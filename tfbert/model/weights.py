@@ -156,7 +156,7 @@ def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
     """The model's weights by PyTorch name: float32, in PyTorch's shapes, in contiguous memory; kernels with updates."""
     tensors = {}
     merged = {id(layer.base_kernel): layer.merged_kernel for layer in low_rank_layers(model)}
-    for name, variable, transposed in _named_variables(model):
+    for name, variable, transposed in named_variables(model):
         value = merged.get(id(variable), variable.numpy)()
         tensors[name] = np.ascontiguousarray(value.T if transposed else value, dtype=np.float32)
     return tensors
@@ -164,7 +164,7 @@ def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
 
 def get_weight_shapes(model: keras.Model) -> dict[str, tuple[int, ...]]:
     """The shape each weight of the model has in PyTorch, by PyTorch name."""
-    return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in _named_variables(model)}
+    return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in named_variables(model)}
 
 
 def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> None:
@@ -185,7 +185,7 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
             "The weights must be those of this model. "
             f"Received: {describe_mismatch(missing, misshapen, tensors, shapes)}. Pass the weights of the same model."
         )
-    for name, variable, transposed in _named_variables(model):
+    for name, variable, transposed in named_variables(model):
         value = tensors[name]
         variable.assign(np.asarray(value.T if transposed else value, np.float32))
     for layer in low_rank_layers(model):
@@ -281,7 +281,7 @@ def group_names(names: Iterable[str]) -> str:
     return ", ".join(group[0] if len(group) == 1 else f"{key}.* ({len(group)})" for key, group in groups.items())
 
 
-def _named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
+def named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
     """(PyTorch name, variable, whether transposed) of every weight; low-rank updates are parts of their kernels."""
     out, low = [], {id(v) for layer in low_rank_layers(model) for v in (layer.lora_kernel_a, layer.lora_kernel_b)}
     for variable in model.weights:

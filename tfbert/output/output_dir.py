@@ -18,7 +18,7 @@ from tfbert.output.lock import LOCK
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
 EVAL_RESULTS, CARD, LAUNCH = "eval_results.json", "README.md", ".launched_at"
-FACTS, REPORT, CALLBACKS = "report.json", "report.html", "callbacks.json"
+FACTS, REPORT, CALLBACKS, ADAPTER = "report.json", "report.html", "callbacks.json", "adapter"
 # In the order in which they are removed: a run that has lost checkpoints must not look as if it could resume.
 # run_config.json, by which a run is recognised, is not among them: it is replaced.
 _OWN = ("checkpoints", "profile", "tensorboard", "wandb", FACTS, REPORT, CALLBACKS)
@@ -71,9 +71,11 @@ def clear(directory: pathlib.Path, *, but: tuple[str, ...] = ()) -> None:
 
 
 def clear_results(directory: pathlib.Path) -> None:
-    """Removes what reports a finished run from its directory; its model stays until the next one takes its place."""
+    """Removes what reports a finished run from its directory, and its adapter; its model stays until the next one takes
+    its place."""
     for name in (RESULTS, FACTS, REPORT, CARD):
         (directory / name).unlink(missing_ok=True)
+    shutil.rmtree(directory / ADAPTER, ignore_errors=True)
 
 
 def read_run_config(directory: pathlib.Path) -> dict[str, Any]:

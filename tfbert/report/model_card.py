@@ -67,6 +67,8 @@ def model_card(
         command=command_line(config),
         updates=counted(round(results["global_step"]), "update"),
         results=results,
+        training=config.training,
+        has_adapter=config.output.keep_adapter,
         batch=counted(config.training.global_batch_size, "example"),
         rate=rate_text(results["train_samples_per_second"]),
         head_start=head_start,

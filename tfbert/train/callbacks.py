@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.schedule import Schedule
+from tfbert.bert.lora import get_trained
 from tfbert.config.counted import counted, rate_text
 from tfbert.devices.waiting import is_watched
 from tfbert.errors import RunError
@@ -23,7 +24,6 @@ from tfbert.measure.data_clock import DataClock
 from tfbert.measure.flops import Work, forward_flops
 from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
-from tfbert.model.weights import get_weights_dict
 from tfbert.output.logs import RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.keras3.finetuner import FineTuner
@@ -169,7 +169,7 @@ class Evaluate(StepCallback):
     Attributes:
         best: All metrics of the best evaluation.
         best_step: The step of that evaluation.
-        best_weights: The model's weights at that step, float32 by PyTorch name.
+        best_weights: What is trained of the model at that step, as `get_trained` has it.
         decisive: Name of the number that decides: `eval_accuracy`, or `eval_matched_accuracy` of MNLI's first set.
     """
 
@@ -260,7 +260,7 @@ class Evaluate(StepCallback):
         self.without_better = 0 if order > 0 else self.without_better + 1
         if is_kept:
             self.best, self.best_step = found, step
-            self.best_weights = get_weights_dict(self.model.model)
+            self.best_weights = get_trained(self.model.model)
             self._best_predictions = next(iter(predictions.values()))
             self._checkpoints.save_best(self.best_weights, step)
         if self._patience and self.without_better >= self._patience:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import keras
 
 from tfbert import __version__
+from tfbert.bert.lora import set_trained
 from tfbert.devices.strategy import describe
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
-from tfbert.model.weights import set_weights_dict
 from tfbert.output import output_dir
 from tfbert.output.reports import Reports
 from tfbert.report.model_card import model_card
@@ -49,11 +49,13 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
     if config.output.keep_optimizer:
         trained.saving.save_last()
     if evaluation is not None:
-        set_weights_dict(run.classifier, evaluation.best_weights)
+        set_trained(run.classifier, evaluation.best_weights)
         results |= evaluation.best | {"best_step": evaluation.best_step}
     if run.chief:
         # Before anything else can fail: a worker lost in the evaluation below must not cost the model.
         save_pretrained(run.classifier, run.tokenizer, run.directory)
+        if config.output.keep_adapter:
+            run.classifier.save_adapter(run.directory / output_dir.ADAPTER)
 
     kept = None
     if evaluation is not None:
@@ -76,7 +78,8 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
         facts = {
             "devices": describe(run.strategy),
             "precision": keras.config.dtype_policy().name,
-            "parameters": run.classifier.num_parameters(),
+            "parameters": results["parameters"],
+            "trained_parameters": results["trained_parameters"],
             "dropout": _dropout(run.classifier.config),
             "decisive_metric": evaluation.decisive if evaluation else None,
             "data": data_facts(run.identity),

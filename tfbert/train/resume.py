@@ -28,7 +28,7 @@ from tfbert.step.schedule import share_at_end
 from tfbert.train import launch_mark
 from tfbert.train.found import CHECKPOINTS, Found, inspect
 from tfbert.train.identity import BATCH_ORDER, EVALUATION, Identity, differences, different_in, settings
-from tfbert.train.saved_state import RunState, step_directory
+from tfbert.train.saved_state import MODEL, RunState, step_directory, weights_in
 
 _SAME_SETTINGS = "Pass the same settings"
 
@@ -327,10 +327,12 @@ def _together(consensus: Consensus) -> Iterator[None]:
 
 def _other_run(start: Start, different: list[str], rule: str, way_out: str = _SAME_SETTINGS) -> UsageError:
     """The refusal of a run that is not the one whose checkpoint is there."""
+    from_these = f": with --model={start.checkpoint} a new run starts from these weights"
+    if weights_in(start.checkpoint).name != MODEL:
+        from_these = ""
     return UsageError(
         f"{rule}. Received: output_dir={str(start.directory)!r} with {', '.join(different)}. "
-        f"{way_out}, or pass another --output_dir: with --model={start.checkpoint} a new run starts from these "
-        "weights; --overwrite_output_dir starts over."
+        f"{way_out}, or pass another --output_dir{from_these}; --overwrite_output_dir starts over."
     )
 
 

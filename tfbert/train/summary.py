@@ -10,6 +10,7 @@ import numpy as np
 
 from tfbert.batches.plan import micro_batch_size
 from tfbert.config.counted import counted, rate_text
+from tfbert.config.task_table import listed
 from tfbert.config.training import OPTIMIZERS
 from tfbert.corpus.records import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
@@ -46,12 +47,17 @@ def banner(run: Run) -> list[str]:
         sets["test"] = len(data.test)
     names = data.task.label_names
     weights = " with random weights" if config.model.is_scratch else ""
+    trained = ""
+    if training.lora_rank:
+        count = run.classifier.num_parameters(only_trainable=True)
+        targets = listed(training.lora_targets.split(","))
+        trained = f", {count:,} of them trained: LoRA of rank {training.lora_rank} of {targets}, and the head"
     kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
     return [
         *data.notes,
         *([run.head_start] if run.head_start and not run.resumed else []),
-        f"model      {config.model.name}{weights}, {run.classifier.num_parameters():,} parameters",
+        f"model      {config.model.name}{weights}, {run.classifier.num_parameters():,} parameters{trained}",
         f"data       {config.source}: train {len(data.train):,}{others}; {kind}",
         f"tokens     median {_median(counts)}, longest {len(counts) - 1}{about}",
         f"batch      {training.global_batch_size} = {counted(replicas, 'replica')} x "
@@ -103,7 +109,7 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
     finite = int(counters.finite_steps.numpy())
     steady = steps.steady
     read = {"reads_tokens": run.data.task.reads_tokens, "masked_share": run.data.task.masked_share}
-    flops = training_flops(run.classifier.config, steady.work, **read)
+    flops = training_flops(run.classifier.config, steady.work, is_frozen=run.classifier.lora is not None, **read)
     numbers = {
         "train_loss": float(counters.loss_sum.numpy()) / finite if finite else math.nan,
         "train_runtime": round(seconds, 2),
@@ -121,6 +127,8 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
         "num_replicas": run.strategy.num_replicas_in_sync,
         "gradient_bytes": 4  # They are summed in float32 in every precision.
         * sum(math.prod(variable.shape) for variable in run.model.trainable_variables),
+        "parameters": run.classifier.num_parameters(),
+        "trained_parameters": run.classifier.num_parameters(only_trainable=True),
         "skipped_steps": int(counters.skipped_steps.numpy()),
     }
     known = {name: value for name, value in numbers.items() if math.isfinite(value)}
@@ -131,7 +139,9 @@ def summary(results: dict[str, float], directory: pathlib.Path, task: Task, deci
     """The end of a run on the screen."""
     found = {name: value for name, value in results.items() if name.startswith(("eval_", "test_"))}
     speed = rate_text(results["train_samples_per_second"])
-    lines = ["", f"trained in {clock_text(results['train_runtime'])}, {speed} examples/s"]
+    trained, all_weights = results["trained_parameters"], results["parameters"]
+    of = f" ({trained:,} of {all_weights:,} parameters)" if trained < all_weights else ""
+    lines = ["", f"trained{of} in {clock_text(results['train_runtime'])}, {speed} examples/s"]
     if found:
         at = f" (step {results['best_step']})" if "best_step" in results else ""
         lines.append(f"kept weights{at}: {task.metrics_line(found, decisive)}")

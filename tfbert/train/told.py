@@ -36,6 +36,7 @@ def start_reports(run: Run, reports: Reports, logged: Sequence[Record]) -> None:
         "train_examples": len(data.train),
         "eval_examples": sum(len(part) for part in data.validation.values()),
         "parameters": run.classifier.num_parameters(),
+        "trained_parameters": run.classifier.num_parameters(only_trainable=True),
     }
     info = RunInfo(
         directory=run.directory,
