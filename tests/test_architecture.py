@@ -107,7 +107,7 @@ MOST_LINES = {
     "doors": 496,
     "launch": 376,
     "measure": 207,
-    "model": 1794,
+    "model": 1619,
     "modes": 1490,
     "output": 859,
     "python": 510,
