@@ -28,7 +28,7 @@ import numpy as np
 
 from tfbert.data.foreign_files import file_beside, read_json_object
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.model import keras_hub, keras_hub_weights, tf1_checkpoint
+from tfbert.model import keras_hub, tf1_checkpoint
 
 if TYPE_CHECKING:
     import keras
@@ -40,8 +40,7 @@ SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
     "tf_model.h5",
     "pytorch_model.bin",
 )
-"""Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1. KerasHub's have
-names of their own."""
+"""Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
 
 _READABLE = "A weight file must be readable and whole"
 _ENCODER_PARTS = ("embeddings", "encoder", "pooler")
@@ -51,13 +50,12 @@ _TF_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "be
 
 
 def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
-    """The directory's weight file (the index file of a TensorFlow 1 checkpoint, a `.keras` file itself), or None.
+    """The directory's weight file (the index file of a TensorFlow 1 checkpoint), or None.
 
     Raises:
         UsageError: for several checkpoints.
     """
-    if preset := keras_hub.read_preset(directory):
-        return keras_hub.find_weights(preset)
+    directory = keras_hub.plain(directory)
     found = next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
     return found or tf1_checkpoint.find_checkpoint(directory)
 
@@ -112,9 +110,7 @@ def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
     endings = {".h5": _open_h5, ".hdf5": _open_h5, ".safetensors": _open_safetensors}
     with contextlib.ExitStack() as files:
         try:
-            others = endings.get(path.suffix, _open_tf1)
-            others = _open_keras_hub if keras_hub_weights.is_weights(path) else others
-            found = openers.get(path.name, others)(path, files)
+            found = openers.get(path.name, endings.get(path.suffix, _open_tf1))(path, files)
         except UsageError:
             raise
         except Exception as error:  # As above.
@@ -368,16 +364,8 @@ def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, St
 
 
 def _open_tf1(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
-    return _named(path, tf1_checkpoint.open_checkpoint(path))
-
-
-def _open_keras_hub(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
-    return _named(path, keras_hub_weights.open_weights(path, files))
-
-
-def _named(path: pathlib.Path, opened: Mapping[str, tuple]) -> dict[str, Stored]:
     found = {}
-    for name, (shape, is_transposed, get) in opened.items():
+    for name, (shape, is_transposed, get) in tf1_checkpoint.open_checkpoint(path).items():
         shape = tuple(reversed(shape)) if is_transposed else tuple(shape)
         found[pytorch_name(name)[0]] = Stored(path, shape, get, is_transposed)
     return found

@@ -12,7 +12,7 @@ from huggingface_hub import ModelCardData
 from tfbert.config.commands import command_of, option_words
 from tfbert.config.counted import counted, rate_text
 from tfbert.config.run import Config
-from tfbert.model.keras_hub_download import may_be_built_in
+from tfbert.model.keras_hub import may_be_built_in
 from tfbert.report.facts import environment
 from tfbert.report.pages import render
 from tfbert.report.tables import CONTROL, Table, visible
