@@ -109,13 +109,13 @@ MOST_LINES = {
     "measure": 207,
     "model": 1794,
     "modes": 1490,
-    "output": 859,
+    "output": 766,
     "python": 510,
     "report": 1118,
     "step": 3200,
     "tasks": 9018,
     "tokens": 797,
-    "train": 1827,
+    "train": 1795,
 }
 
 

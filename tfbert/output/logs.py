@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import datetime
 import json
@@ -17,9 +16,8 @@ from tfbert.config.counted import counted
 from tfbert.devices.waiting import is_watched, terminal_width
 from tfbert.errors import RunError
 from tfbert.output.bars import bar
-from tfbert.output.callback import Record
+from tfbert.output.callback import Record, Reports
 from tfbert.output.output_dir import LOG, write_text
-from tfbert.output.reports import Reports
 
 log = logging.getLogger("tfbert")
 
@@ -33,9 +31,8 @@ class RunLog:
     Args:
         directory: The run's output directory; with None, writes and shows nothing (workers other than the chief).
         total_steps: Updates of the whole run.
-        first_step: Updates made by earlier starts of the run.
-        reports: Whom to tell of each record. Where it says that the run repeats what an earlier start logged, these
-            records stay, and are not logged again.
+        first_step: Updates made by earlier starts of the run. What was logged later happens again.
+        reports: Whom to tell of each record.
 
     Attributes:
         logged: The records of earlier starts that stay.
@@ -45,14 +42,13 @@ class RunLog:
         self, directory: pathlib.Path | None, *, total_steps: int, first_step: int = 0, reports: Reports | None = None
     ):
         self._is_silent = directory is None
-        self._reports = reports or Reports(None)
+        self._reports = reports or Reports()
         self._path = None if directory is None else directory / LOG
         self._file, self.logged = None, []
         if directory is not None:
-            lines = _read(self._path, None if self._reports.repeats else first_step)
-            self._file = _rewritten(self._path, lines)
-            self.logged = [Record.of(entry) for entry, _ in lines if Record.is_one(entry)]
-        self._last = max((record.place for record in self.logged), default=(0, 0))
+            lines = _read(self._path, first_step)
+            self._file = _rewritten(self._path, [line for _, line in lines])
+            self.logged = [record for entry, _ in lines if (record := _record_of(entry))]
         self._first_step, self._total_steps = first_step, total_steps
         self._bar = None
         self._above_bar = contextlib.ExitStack()
@@ -72,8 +68,6 @@ class RunLog:
             return 0.0
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         record = Record(step=step, kind=kind, time=now, values={name: float(v) for name, v in numbers.items()})
-        if record.place <= self._last:
-            return 0.0
         try:
             self._file.write(json.dumps({"step": step, "kind": kind, "time": now} | numbers) + "\n")
             self._file.flush()
@@ -113,49 +107,42 @@ class RunLog:
                     part.close()
 
 
-def _read(path: pathlib.Path, last_step: int | None) -> list[tuple[dict[str, Any], str]]:
-    """The whole lines of a log, up to a step if one is given: what was logged later than a checkpoint happens again."""
-    kept, damaged = [], 0
-    if last_step == 0 or not path.exists():
+def _read(path: pathlib.Path, last_step: int) -> list[tuple[dict[str, Any], str]]:
+    """The whole lines of a log up to a step, in its order."""
+    kept, damaged, before = [], 0, 0
+    if not last_step or not path.exists():
         return []
     for line in path.read_bytes().split(b"\n")[:-1]:  # A kill leaves a last line without its end.
         try:
             entry = json.loads(line)
-            if type(entry["step"]) is not int:
-                raise ValueError("not a step")
-            kept.append((entry["step"], entry, line.decode() + "\n"))
+            step = entry["step"]
+            if type(step) is not int or step < before:
+                raise ValueError("not the next step")
+            if step <= last_step:
+                kept.append((entry, line.decode() + "\n"))
+                before = step
         except (ValueError, KeyError, TypeError):
             damaged += 1
-    in_order = _longest_rising([step for step, _, _ in kept])
-    damaged += len(kept) - len(in_order)
     if damaged:
         log.warning("%s left out of %s", counted(damaged, "damaged line"), path)
-    kept = [kept[i] for i in in_order]
-    return [(entry, line) for step, entry, line in kept if last_step is None or step <= last_step]
+    return kept
 
 
-def _longest_rising(steps: list[int]) -> list[int]:
-    """The places of the most steps that never fall from one to the next: a changed digit would hide all that follow."""
-    ends: list[int] = []  # By length, the place at which the best such row of that length ends.
-    before: list[int] = []
-    for place, step in enumerate(steps):
-        length = bisect.bisect_right([steps[end] for end in ends], step)
-        before.append(ends[length - 1] if length else -1)
-        ends[length : length + 1] = [place]
-    found, place = [], ends[-1] if ends else -1
-    while place >= 0:
-        found.append(place)
-        place = before[place]
-    return found[::-1]
+def _record_of(entry: dict[str, Any]) -> Record | None:
+    """The record of a line; None for a line of another kind."""
+    if entry.get("kind") not in ("train", "eval") or not isinstance(entry.get("time"), str):
+        return None
+    values = {k: float(v) for k, v in entry.items() if isinstance(v, (int, float)) and k != "step"}
+    return Record(step=entry["step"], kind=entry["kind"], time=entry["time"], values=values)
 
 
-def _rewritten(path: pathlib.Path, lines: list[tuple[dict[str, Any], str]]) -> TextIO:
+def _rewritten(path: pathlib.Path, lines: list[str]) -> TextIO:
     """Opens a log to continue after these lines.
 
     Raises:
         RunError: if it cannot be written; its content stays.
     """
-    write_text(path, "".join(line for _, line in lines))
+    write_text(path, "".join(lines))
     try:
         return path.open("a", encoding="utf-8")
     except OSError as error:

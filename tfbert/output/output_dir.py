@@ -18,11 +18,11 @@ from tfbert.output.lock import LOCK
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
 EVAL_RESULTS, CARD, LAUNCH = "eval_results.json", "README.md", ".launched_at"
-FACTS, REPORT, CALLBACKS = "report.json", "report.html", "callbacks.json"
+FACTS, REPORT, TRACKER_ID = "report.json", "report.html", ".tracker_id"
 # In the order in which they are removed: a run that has lost checkpoints must not look as if it could resume.
 # run_config.json, by which a run is recognised, is not among them: it is replaced.
-_OWN = ("checkpoints", "profile", "tensorboard", "wandb", FACTS, REPORT, CALLBACKS)
-_OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH)
+_OWN = ("checkpoints", "profile", "tensorboard", "wandb", FACTS, REPORT, "callbacks.json")
+_OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH, TRACKER_ID)
 
 
 _started_at = ""
@@ -62,10 +62,9 @@ def contents(directory: pathlib.Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if path.name != LOCK) if directory.is_dir() else []
 
 
-def clear(directory: pathlib.Path, *, but: tuple[str, ...] = ()) -> None:
+def clear(directory: pathlib.Path, *, but: str = "") -> None:
     """Removes an earlier run's own files from a directory, except the one by which it is recognised, and `but`."""
-    for name in (name for name in _OWN if name not in but):
-        path = directory / name
+    for path in (directory / name for name in _OWN if name != but):
         is_own_directory = path.is_dir() and not path.is_symlink()
         shutil.rmtree(path) if is_own_directory else path.unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
 """Trackers of experiments as callbacks: Weights & Biases, MLflow, TensorBoard. Each gets every value of a run once.
 
-The values are called as `log.jsonl` has them, by kind: `train/loss`, `eval/accuracy`. What a tracker's own store holds
-after a kill decides what it is told when the run resumes.
+The values are called as `log.jsonl` has them, by kind: `train/loss`, `eval/accuracy`. A run that resumes goes on in the
+same run of the tracker, whose own store says what it has already.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
+import uuid
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfbert.devices.interrupts import imports_whole
 from tfbert.errors import UsageError
-from tfbert.output.callback import Callback, Record
-from tfbert.output.reports import check_callbacks
+from tfbert.output.callback import Callback, Record, check_callbacks
+from tfbert.output.output_dir import TRACKER_ID, write_text
 
 PROJECT = "tfbert"
 _PARAMS_AT_ONCE = 100
 """As many as MLflow takes in one call."""
 _TAG = "tfbert_id"
-"""Of MLflow's run: its id in `callbacks.json`, which is written before there is a run."""
+"""Of MLflow's run: its id in the output directory, which is written before there is a run."""
 
 
 def all_callbacks(report_to: Sequence[str], callbacks: Sequence[Callback] = ()) -> list[Callback]:
@@ -53,7 +56,7 @@ class WandbCallback(Callback):
         UsageError: without the package.
     """
 
-    _needs_note = False
+    _hears_all = True
 
     def __init__(self, **options: Any):
         self._wandb = _package("wandb", "WandbCallback")
@@ -61,11 +64,12 @@ class WandbCallback(Callback):
 
     def on_start(self, step: int, values: Mapping[str, float]) -> None:
         directory = self.run.directory
+        self._id = _id_of(self)
         options = {
             "project": os.environ.get("WANDB_PROJECT", PROJECT),
             "name": os.environ.get("WANDB_NAME", directory.name),
             "dir": os.environ.get("WANDB_DIR", str(directory)),
-            "id": self._memory["id"],
+            "id": self._id,
             "resume": "allow",
             "reinit": "create_new",  # A run that the user has open stays as it is.
             "settings": self._wandb.Settings(console="off"),
@@ -82,26 +86,24 @@ class WandbCallback(Callback):
         own = pathlib.Path(self._run.dir).parent
         self._run.finish(exit_code=int(self.outcome == "failed"))
         if own.name.startswith("offline-run-"):
-            for earlier in own.parent.glob(f"offline-run-*-{self._memory['id']}"):
+            for earlier in own.parent.glob(f"offline-run-*-{self._id}"):
                 if earlier != own:
                     shutil.rmtree(earlier, ignore_errors=True)
         del self._run
 
-    def _missing(self, logged: Sequence[Record], last: tuple[int, int]) -> list[Record]:
+    def _receive(self, record: Record) -> None:
         # A kill loses what wandb has not written to its file, or sent. Its server says how far it came; offline, each
         # start begins a file.
-        return [record for record in logged if record.step >= self._run.starting_step]
-
-    def _receive(self, record: Record) -> None:
-        self._run.log(_named(record), step=record.step)
+        if record.step >= self._run.starting_step:
+            self._run.log(_named(record), step=record.step)
 
 
 class MlflowCallback(Callback):
     """Reports a run to MLflow: `pip install mlflow`.
 
-    A run that resumes goes on in the same run there, whose tag `tfbert_id` is in `output_dir/callbacks.json`.
-    MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where, as anywhere with MLflow. The results of a finished run are
-    metrics under their names in `all_results.json`.
+    A run that resumes goes on in the same run there, whose tag `tfbert_id` is in `output_dir/.tracker_id`; a value that
+    it has already of an update stays. MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where, as anywhere with
+    MLflow. The results of a finished run are metrics under their names in `all_results.json`.
 
     Args:
         experiment: Its name; made if it is not there. Empty: MLFLOW_EXPERIMENT_NAME, or `tfbert`.
@@ -112,7 +114,7 @@ class MlflowCallback(Callback):
         UsageError: without the package.
     """
 
-    _needs_note = False
+    _hears_all = True
 
     def __init__(self, experiment: str = "", run_name: str = "", tracking_uri: str = ""):
         _package("mlflow", "MlflowCallback")
@@ -123,46 +125,42 @@ class MlflowCallback(Callback):
         entities = importlib.import_module("mlflow.entities")
         self._metric, self._param = entities.Metric, entities.Param
         self._client = importlib.import_module("mlflow").MlflowClient(self._uri)
-        if "run_id" in self._memory:
-            self._client.update_run(self._memory["run_id"], status="RUNNING")
-            return
         found = self._client.get_experiment_by_name(self._experiment)
         experiment = found.experiment_id if found else self._client.create_experiment(self._experiment)
-        begun = self._client.search_runs([experiment], f"tags.{_TAG} = '{self._memory['id']}'")  # Before a kill.
-        name, tags = self._run_name or self.run.directory.name, {_TAG: self._memory["id"]}
-        run = begun[0] if begun else self._client.create_run(experiment, run_name=name, tags=tags)
-        self._memory["run_id"] = run.info.run_id
+        own = _id_of(self)
+        begun = self._client.search_runs([experiment], f"tags.{_TAG} = '{own}'")
+        name = self._run_name or self.run.directory.name
+        run = begun[0] if begun else self._client.create_run(experiment, run_name=name, tags={_TAG: own})
+        self._run_id = run.info.run_id
+        self._client.update_run(self._run_id, status="RUNNING")
+        names = [name for name in run.data.metrics if "/" in name]
+        self._told = {(name, m.step) for name in names for m in self._client.get_metric_history(self._run_id, name)}
         options = self.run.options.items()
         params = [self._param(name, _text(value)) for name, value in options if name not in run.data.params]
         for first in range(0, len(params), _PARAMS_AT_ONCE):
-            self._client.log_batch(run.info.run_id, params=params[first : first + _PARAMS_AT_ONCE])
+            self._client.log_batch(self._run_id, params=params[first : first + _PARAMS_AT_ONCE])
 
     def _finish(self, step: int, values: Mapping[str, float]) -> None:
-        now, run_id = int(datetime.datetime.now().timestamp() * 1000), self._memory["run_id"]
-        self._client.log_batch(run_id, metrics=[self._metric(k, v, now, step) for k, v in values.items()])
-        self._client.set_terminated(run_id, "FINISHED")
+        now = int(datetime.datetime.now().timestamp() * 1000)
+        self._client.log_batch(self._run_id, metrics=[self._metric(k, v, now, step) for k, v in values.items()])
+        self._client.set_terminated(self._run_id, "FINISHED")
 
     def on_end(self, step: int, values: Mapping[str, float]) -> None:
-        if "run_id" in self._memory and self.outcome != "finished":
-            self._client.set_terminated(self._memory["run_id"], {"stopped": "KILLED", "failed": "FAILED"}[self.outcome])
-
-    def _missing(self, logged: Sequence[Record], last: tuple[int, int]) -> list[Record]:
-        # The store knows better than our note what it was told when a kill came.
-        names = {name for record in logged for name in _named(record)}
-        run_id = self._memory["run_id"]
-        told = {(name, m.step) for name in names for m in self._client.get_metric_history(run_id, name)}
-        return [r for r in logged if any((name, r.step) not in told for name in _named(r))]
+        if hasattr(self, "_run_id") and self.outcome != "finished":
+            self._client.set_terminated(self._run_id, {"stopped": "KILLED", "failed": "FAILED"}[self.outcome])
 
     def _receive(self, record: Record) -> None:
-        at = int(_time(record) * 1000)
-        metrics = [self._metric(name, value, at, record.step) for name, value in _named(record).items()]
-        self._client.log_batch(self._memory["run_id"], metrics=metrics)
+        at, step = int(_time(record) * 1000), record.step
+        new = {name: value for name, value in _named(record).items() if (name, step) not in self._told}
+        if new:
+            metrics = [self._metric(name, value, at, step) for name, value in new.items()]
+            self._client.log_batch(self._run_id, metrics=metrics)
 
 
 class TensorBoardCallback(Callback):
     """Writes TensorBoard event files to `output_dir/tensorboard`; each start writes them anew, from `log.jsonl`."""
 
-    _needs_note = False
+    _hears_all = True
 
     def on_start(self, step: int, values: Mapping[str, float]) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -175,9 +173,6 @@ class TensorBoardCallback(Callback):
         if hasattr(self, "_writer"):
             self._writer.close()
             del self._writer
-
-    def _missing(self, logged: Sequence[Record], last: tuple[int, int]) -> list[Record]:
-        return list(logged)
 
     def _receive(self, record: Record) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -208,6 +203,17 @@ def _package(name: str, what: str) -> Any:
         raise UsageError(f"{rule}. Received: a Python without it. Run: pip install {name}")
     with imports_whole():  # A user may make one before the run.
         return importlib.import_module(name)
+
+
+def _id_of(tracker: Callback) -> str:
+    """The id of a run at a tracker, the same for all its starts; noted before the tracker begins a run under it, so
+    that the next start finds that run, whenever a kill comes."""
+    path = tracker.run.directory / TRACKER_ID
+    known = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+    if not re.fullmatch("[0-9a-f]{12}", known):
+        known = uuid.uuid4().hex[:12]
+        write_text(path, known)
+    return f"{known}-{zlib.crc32(tracker.name.encode()):08x}" if tracker.name else known
 
 
 def _named(record: Record) -> dict[str, float]:

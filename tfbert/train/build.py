@@ -7,7 +7,7 @@ import functools
 import logging
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 import tensorflow as tf
@@ -67,7 +67,6 @@ class Run:
         checkpoints: Those in that directory.
         resumed: The state that the run resumes from, already restored; None for a run that starts at its beginning.
         identity: What makes it this run; its checkpoints record it.
-        reported: What an earlier start noted of its callbacks.
         data: The examples, as text.
         metric: Decides which weights are kept.
         head_start: A sentence on where a new head started; empty if it started at 0 or comes from a file.
@@ -87,7 +86,6 @@ class Run:
     checkpoints: Checkpoints
     resumed: RunState | None
     identity: Identity
-    reported: dict[str, Any]
     data: TaskData
     metric: str
     head_start: str
@@ -201,7 +199,6 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         checkpoints=checkpoints,
         resumed=resumed,
         identity=dataclasses.replace(resume.identify(start, config, facts, schedule, replicas), contents=contents),
-        reported=start.reported,
         data=data,
         metric=metric,
         head_start=head_start,

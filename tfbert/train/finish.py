@@ -14,7 +14,7 @@ from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.model.weights import set_weights_dict
 from tfbert.output import output_dir
-from tfbert.output.reports import Reports
+from tfbert.output.callback import Reports
 from tfbert.report.model_card import model_card
 from tfbert.report.pages import report_at_end
 from tfbert.tasks.base import TRAINING_WAY_OUT

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.schedule import Schedule, planned_steps
+from tfbert.config.run import Config
 from tfbert.devices.preemption import StopRequest
 from tfbert.devices.start import tell
 from tfbert.devices.waiting import log_if_slow
@@ -21,15 +22,14 @@ from tfbert.measure.cpu_time import CpuTime
 from tfbert.measure.data_clock import DataClock
 from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
+from tfbert.output.callback import Record, Reports, RunInfo
 from tfbert.output.logs import RunLog
-from tfbert.output.reports import Reports
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.train.build import Run
 from tfbert.train.callbacks import Evaluate, Progress, StepCallback, StopWhenDiverged
 from tfbert.train.profiling import Profile
 from tfbert.train.saving import Save
 from tfbert.train.summary import banner
-from tfbert.train.told import start_reports
 
 log = logging.getLogger("tfbert")
 
@@ -110,7 +110,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     log.info("ready after %.1f s", time.perf_counter() - started)
     began, cpu = time.perf_counter(), CpuTime.now()
     try:
-        start_reports(run, reports, run_log.logged)
+        _start_reports(run, reports, run_log.logged)
         with contextlib.ExitStack() as first_update:
             first_update.enter_context(log_if_slow("tracing and compiling the first update"))
             progress.on_first_update = first_update.close
@@ -165,3 +165,38 @@ def _updates(
             break
     for callback in callbacks:
         callback.end()
+
+
+def _start_reports(run: Run, reports: Reports, logged: Sequence[Record]) -> None:
+    """Tells callbacks that the run starts; every worker must call.
+
+    Raises:
+        RunError: on all workers, where one of them fails.
+    """
+    schedule, data = run.schedule, run.data
+    numbers = {
+        "total_steps": schedule.total_steps,
+        "steps_per_epoch": schedule.steps_per_epoch,
+        "warmup_steps": schedule.warmup_steps,
+        "global_batch_size": run.config.training.global_batch_size,
+        "num_replicas": run.strategy.num_replicas_in_sync,
+        "train_examples": len(data.train),
+        "eval_examples": sum(len(part) for part in data.validation.values()),
+        "parameters": run.classifier.num_parameters(),
+    }
+    info = RunInfo(
+        directory=run.directory,
+        options=_options(run.config),
+        first_step=schedule.first_step,
+        total_steps=schedule.total_steps,
+    )
+    reports.start(info, {name: float(value) for name, value in numbers.items()}, logged)
+    if run.consensus.any(reports.failed is not None):
+        raise reports.error("Nothing was trained. Repair it, and start again.")
+
+
+def _options(config: Config) -> dict[str, object]:
+    """The options of a training run, by name, with values as JSON has them."""
+    fields = [(part, field) for part in config.parts() for field in dataclasses.fields(part)]
+    values = {f.name: getattr(part, f.name) for part, f in fields if "train" in f.metadata["modes"]}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

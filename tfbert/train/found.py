@@ -9,7 +9,6 @@ from typing import Any
 
 from tfbert.errors import UsageError
 from tfbert.output import output_dir
-from tfbert.output.reports import read_reported
 from tfbert.report.facts import changed_file
 from tfbert.train import launch_mark
 from tfbert.train.saved_state import STATE, RunState, newest_intact
@@ -47,15 +46,6 @@ class Found:
         if self.is_finished and not any(checkpoints.glob(f"step-*/{STATE}")):
             return None
         return newest_intact(checkpoints)
-
-    @functools.cached_property
-    def reported(self) -> dict[str, Any]:
-        """What an unfinished run noted of its callbacks; see `output.reports`.
-
-        Raises:
-            UsageError: for a note that is damaged.
-        """
-        return read_reported(self.directory)
 
     @property
     def _facts(self) -> dict[str, Any]:

@@ -44,7 +44,6 @@ class Start:
         resumed: The state of the checkpoint that it resumes from; None for a run that starts at its beginning.
         earlier: The run's identity in that checkpoint; None without one.
         finished: The run's results, if an earlier start of the same launch finished it; else None.
-        reported: What an earlier start of this run noted of its callbacks.
         notes: Lines to log.
     """
 
@@ -54,7 +53,6 @@ class Start:
     resumed: RunState | None = None
     earlier: Identity | None = None
     finished: dict[str, Any] | None = None
-    reported: dict[str, Any] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -136,13 +134,13 @@ def decide(found: Found, config: Config, *, num_replicas: int = 1) -> Start:
     if config.output.resume == "never" and not launched_here:
         raise _refusal(found, "an unfinished run" if found.holds_run else repr(found.names[0]))
     if found.checkpoint:
-        return _resumed(dataclasses.replace(start, resumed=found.checkpoint, reported=found.reported), num_replicas)
+        return _resumed(dataclasses.replace(start, resumed=found.checkpoint), num_replicas)
     if not found.holds_run:
         raise _refusal(found, f"{found.names[0]!r} and no run")
     if not launched_here and (different := different_in(found.run_config, config)):
         raise _refusal(found, f"an unfinished run of another configuration, with {', '.join(different)}")
     note = f"{directory} holds an unfinished run without a checkpoint to resume from: it starts at the beginning"
-    return dataclasses.replace(start, notes=(note,), reported=found.reported)
+    return dataclasses.replace(start, notes=(note,))
 
 
 def _further(found: Found, start: Start, num_replicas: int) -> Start:
@@ -162,7 +160,7 @@ def _further(found: Found, start: Start, num_replicas: int) -> Start:
     if found.checkpoint.step < earlier.choices.get("total_steps", 0):
         what = f"a run that stopped early, at update {found.checkpoint.step}, and would stop there again"
         raise _refusal(found, what, way_out)
-    return _resumed(dataclasses.replace(start, resumed=found.checkpoint, reported=found.reported), num_replicas)
+    return _resumed(dataclasses.replace(start, resumed=found.checkpoint), num_replicas)
 
 
 def keep_warm_up(start: Start, schedule: Schedule) -> Schedule:
@@ -251,9 +249,7 @@ def identify(start: Start, config: Config, facts: dict[str, Any], schedule: Sche
     )
 
 
-def write_start(
-    directory: pathlib.Path, config: Config, identity: Identity, *, is_resumed: bool, keep: tuple[str, ...] = ()
-) -> None:
+def write_start(directory: pathlib.Path, config: Config, identity: Identity, *, is_resumed: bool) -> None:
     """Removes an earlier run's files from the directory unless this run resumes it, and writes `run_config.json`.
 
     Args:
@@ -261,7 +257,6 @@ def write_start(
         config: The run.
         identity: Its identity.
         is_resumed: Whether it resumes what is there.
-        keep: Files that stay although it does not.
 
     Raises:
         UsageError: for a directory that cannot be written.
@@ -269,7 +264,8 @@ def write_start(
     """
     try:
         if not is_resumed:
-            output_dir.clear(directory, but=keep)
+            is_new = config.output.overwrite_output_dir and not launch_mark.is_restart(directory)
+            output_dir.clear(directory, but="" if is_new else output_dir.TRACKER_ID)  # An unfinished run begins again.
         noted = {UNTIL_STEP: identity.until_step, CONTENTS: identity.contents}
         values = json.loads(config.to_json()) | {name: value for name, value in noted.items() if value}
         output_dir.write_json(directory / output_dir.RUN_CONFIG, values)

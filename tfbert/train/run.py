@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tfbert import private
 from tfbert.config.run import Config
@@ -14,9 +15,9 @@ from tfbert.devices import runtime
 from tfbert.devices.lost_peers import peer_failures_as_run_errors
 from tfbert.devices.preemption import Consensus, StopRequest
 from tfbert.devices.start import chief_ends_last, start_devices
-from tfbert.errors import UsageError
+from tfbert.errors import Preempted, UsageError
 from tfbert.output import hub, output_dir
-from tfbert.output.callback import Callback
+from tfbert.output.callback import Callback, Reports
 from tfbert.output.trackers import all_callbacks
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.detect import detect_task
@@ -25,7 +26,6 @@ from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy
 from tfbert.train.finish import finish
 from tfbert.train.fit import fit
-from tfbert.train.told import ended, reports_of
 
 log = logging.getLogger("tfbert")
 
@@ -96,13 +96,36 @@ def _finetune(config: Config, callbacks: Sequence[Callback]) -> dict[str, float]
 
 def _train(run: Run, started: float, callbacks: Sequence[Callback]) -> dict[str, float]:
     """Trains and finishes; a signal does not end the run at once here."""
-    reports = reports_of(run, callbacks)
+    reports = Reports(callbacks if run.chief else ())
     if run.chief:
-        is_resumed = run.resumed is not None
-        resume.write_start(run.directory, run.config, run.identity, is_resumed=is_resumed, keep=reports.kept_files)
+        resume.write_start(run.directory, run.config, run.identity, is_resumed=run.resumed is not None)
     stop = StopRequest()
-    with stop.listening(), ended(run, reports) as results:
+    with stop.listening(), _ended(run, reports) as results:
         trained = fit(run, stop, started, reports)
         stop.consequence = "training is done, writing what is left"
         results |= finish(run, trained, reports)
     return results
+
+
+@contextlib.contextmanager
+def _ended(run: Run, reports: Reports) -> Iterator[dict[str, float]]:
+    """Tells callbacks how the run ended that the block trains.
+
+    Yields:
+        Where the block puts the results.
+
+    Raises:
+        RunError: on the chief, for a callback that failed after the last update.
+    """
+    results: dict[str, float] = {}
+    try:
+        yield results
+    except Preempted:
+        reports.end("stopped")
+        raise
+    except BaseException:
+        reports.end("failed")
+        raise
+    reports.end("finished", int(results.get("global_step", 0)), results)
+    if reports.failed is not None:
+        raise reports.error(f"The run is done, and all its files are in {run.directory}.")

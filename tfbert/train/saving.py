@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tfbert.errors import Preempted
-from tfbert.output.reports import Reports
+from tfbert.output.callback import Reports
 from tfbert.train.callbacks import Evaluate, Progress, StepCallback
 from tfbert.train.checkpoint import RunState
 from tfbert.train.resume import how_to_resume
