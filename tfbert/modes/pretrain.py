@@ -26,7 +26,7 @@ from tfbert.modes.many import train
 from tfbert.modes.prepare import prepare_records
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback
-from tfbert.report.many import OverSeeds, Swept
+from tfbert.report.compare import OverSeeds, Swept
 from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")
@@ -34,7 +34,7 @@ log = logging.getLogger("tfbert")
 _TOKENS_OF_BUILT_IN = 1000
 
 
-def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | OverSeeds | Swept | None:
+def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | OverSeeds | Swept:
     """Pre-trains as the configuration says; without records, on the built-in corpus, prepared beside `output_dir`.
 
     Args:

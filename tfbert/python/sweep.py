@@ -106,9 +106,9 @@ def sweep(
         keep_freed_memory()
     with shown(quiet):
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            from tfbert.modes.many import DATA, SWEEP, check_directory, has_trained, train_many
-            from tfbert.report.many import Swept
-        check_directory(directory, SWEEP)
+            from tfbert.modes.many import DATA, check_directory, has_trained, train_many
+            from tfbert.report.compare import Swept
+        check_directory(directory)
         if command is PRETRAIN:
             from tfbert.modes.pretrain import with_named_records
 
@@ -116,8 +116,7 @@ def sweep(
         runs = [] if config.output.overwrite_output_dir else filter(has_trained, sorted(directory.glob("*")))
         config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA, [*runs]))
         found = train_many(config, _Starter(quiet))
-    if not isinstance(found, Swept):  # On a worker that is not the chief.
-        return SweepResults((), directory, "")
+    assert isinstance(found, Swept)
     return SweepResults(found.rows(), directory, found.ranking.decisive)
 
 
