@@ -144,8 +144,7 @@ def own_step(config):
     from tfbert.measure.cpu_time import CpuTime
     from tfbert.measure.data_clock import DataClock
     from tfbert.train.build import build_run
-    from tfbert.train.found import inspect
-    from tfbert.train.resume import decide
+    from tfbert.train.resume import decide, inspect
 
     runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime)

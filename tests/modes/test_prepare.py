@@ -21,7 +21,7 @@ from tfbert.corpus.record_format import detect_schema, restore
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import default_num_shards, prepare, prepare_records, shards_asked_for
 from tfbert.output import progress
-from tfbert.output.lock import locked
+from tfbert.output.output_dir import locked
 from tfbert.tokens.tokenizer import BertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]

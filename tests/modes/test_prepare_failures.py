@@ -11,7 +11,7 @@ from tfbert.corpus import manifest
 from tfbert.corpus.shards import build_shard
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import prepare, prepare_records
-from tfbert.output.lock import locked
+from tfbert.output.output_dir import locked
 from tfbert.tokens.tokenizer import BertTokenizer
 
 SHORT = ListedCorpus({"a": [["fan."]] * 40})

@@ -297,7 +297,7 @@ def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypat
             train_many(config_for(tmp_path, 1, **output), fake)
         assert fake.seeds == [1]
     # But a restart of the same launch takes what its first start made.
-    monkeypatch.setattr(many.launch_mark, "is_restart", lambda directory: True)
+    monkeypatch.setattr(many, "is_restart", lambda directory: True)
     fake = Fake()
     train_many(config_for(tmp_path, 1, 2, overwrite_output_dir=True), fake)
     assert fake.seeds == [2]
@@ -368,7 +368,7 @@ def test_the_function_trains_one_seed(tmp_path):
 
 RUNS_A_CHILD = """
 import sys
-from tfbert.modes.child import run_to_its_end, signals_collected
+from tfbert.launch.worker_group import run_to_its_end, signals_collected
 with signals_collected() as signals:
     status = run_to_its_end([sys.executable, "child.py"], {"A": "b"}, signals)
 print(status, [int(number) for number in signals.received])

@@ -9,7 +9,7 @@ import pytest
 
 from tfbert.devices import waiting
 from tfbert.devices.start import tell
-from tfbert.output.bars import bar
+from tfbert.output.progress import bar
 from tfbert.output.screen import shown
 
 log = logging.getLogger("tfbert")

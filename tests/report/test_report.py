@@ -19,9 +19,7 @@ from tfbert.errors import UsageError
 from tfbert.report import pages, plots
 from tfbert.report.__main__ import main
 from tfbert.report.compare import by_score, compare, comparison, tables
-from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts, write_facts
-from tfbert.report.run_files import read_run
-from tfbert.report.settings import differing, used
+from tfbert.report.run_files import MAX_TEXT, MAX_WORST, differing, evaluation_facts, read_run, used, write_facts
 from tfbert.tasks.answering.answers import Candidates
 from tfbert.tasks.answering.examples import QuestionExamples
 from tfbert.tasks.answering.question_answering import QuestionAnswering

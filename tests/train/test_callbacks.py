@@ -17,11 +17,10 @@ from tfbert.output.callback import Reports
 from tfbert.tasks.sets import eval_prefix
 from tfbert.tasks.texts.classification import Classification
 from tfbert.train import callbacks
-from tfbert.train.callbacks import Evaluate, StepCallback, StopWhenDiverged
+from tfbert.train.callbacks import Evaluate, Save, StepCallback, StopWhenDiverged
 from tfbert.train.fit import _updates
 from tfbert.train.identity import Identity
 from tfbert.train.saved_state import RunState
-from tfbert.train.saving import Save
 
 
 def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged):

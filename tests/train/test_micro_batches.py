@@ -27,9 +27,8 @@ from tfbert.model.forward import forward
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.train import build, micro_batches
 from tfbert.train.checkpoint import _training_variables
-from tfbert.train.found import inspect
 from tfbert.train.micro_batches import find_accumulation
-from tfbert.train.resume import decide
+from tfbert.train.resume import decide, inspect
 from tfbert.train.run import finetune
 
 SLOW = pytest.mark.slow

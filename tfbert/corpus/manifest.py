@@ -36,8 +36,7 @@ import numpy as np
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig, RecordNames
 from tfbert.corpus.masking import Masking, most_predictions, record_keys
 from tfbert.errors import UsageError
-from tfbert.output.output_dir import write_text
-from tfbert.output.sealed import seal, unseal
+from tfbert.output.output_dir import seal, unseal, write_text
 from tfbert.tokens.tokenizer import BertTokenizer
 
 MANIFEST, PREPARING, ENTRIES, VOCAB = "manifest.json", ".preparing.json", "entries", "vocab.txt"

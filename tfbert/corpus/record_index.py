@@ -28,7 +28,7 @@ from tfbert.corpus.manifest import crc32_of
 from tfbert.corpus.record_format import Schema, detect_schema, parse
 from tfbert.devices.autotune import without_autotune
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.output.sealed import seal, unseal
+from tfbert.output.output_dir import seal, unseal
 
 FRAME_BYTES = 16
 """Bytes around each record in a file: before it, its length and the checksum of that; after it, its own checksum."""

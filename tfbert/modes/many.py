@@ -21,8 +21,7 @@ from tfbert.config.sweep import Point, points_of
 from tfbert.corpus.records import as_records_are
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.launch.worker_group import Signals
-from tfbert.modes.child import run_to_its_end, signals_collected
+from tfbert.launch.worker_group import Signals, run_to_its_end, signals_collected
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback
 from tfbert.output.trackers import all_callbacks
@@ -39,10 +38,8 @@ from tfbert.report.compare import (
 )
 from tfbert.report.run_files import RunFiles, read_run
 from tfbert.tasks.detect import detect_task
-from tfbert.train import launch_mark
-from tfbert.train.found import CHECKPOINTS
 from tfbert.train.identity import contents_of, different_in, other_contents
-from tfbert.train.resume import how_to_resume
+from tfbert.train.resume import CHECKPOINTS, how_to_resume, is_restart
 from tfbert.train.run import finetune
 
 log = logging.getLogger("tfbert")
@@ -233,7 +230,7 @@ def has_trained(directory: pathlib.Path) -> bool:
 
 def _takes_earlier(run: Config) -> bool:
     takes_earlier = run.output.resume == "auto" and not run.output.overwrite_output_dir
-    return takes_earlier or launch_mark.is_restart(directory_of(run))
+    return takes_earlier or is_restart(directory_of(run))
 
 
 def _check_same(run: Config, contents: dict[str, int], *, is_done: bool) -> None:

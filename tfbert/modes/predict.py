@@ -22,8 +22,7 @@ from tfbert.errors import UsageError
 from tfbert.model.predictor import Predictor
 from tfbert.modes.saved_model import as_saved, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
-from tfbert.output.bars import bar
-from tfbert.output.logs import clock_text
+from tfbert.output.progress import bar, clock_text
 from tfbert.tasks.base import Task
 from tfbert.tasks.detect import check_files
 from tfbert.tasks.prediction_job import Chunk

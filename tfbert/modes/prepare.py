@@ -26,9 +26,8 @@ from tfbert.corpus.worker_pool import available_cores
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer
 from tfbert.output import output_dir
-from tfbert.output.lock import locked
-from tfbert.output.logs import clock_text
-from tfbert.output.progress import PassProgress
+from tfbert.output.output_dir import locked
+from tfbert.output.progress import PassProgress, clock_text
 from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")

@@ -15,9 +15,9 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from tfbert.config.counted import counted
 from tfbert.devices.waiting import is_watched, terminal_width
 from tfbert.errors import RunError
-from tfbert.output.bars import bar
 from tfbert.output.callback import Record, Reports
 from tfbert.output.output_dir import LOG, write_text
+from tfbert.output.progress import bar
 
 log = logging.getLogger("tfbert")
 
@@ -156,10 +156,3 @@ def _fitted(text: str, width: int) -> str:
     while len(fields) > 2 and 0 < width < len(_BAR.format(percentage=0) + "| ") + len("  ".join(fields)):
         del fields[-2]
     return "  ".join(fields)
-
-
-def clock_text(seconds: float) -> str:
-    """`1:02:03`, or `2:03` below an hour."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,18 +1,57 @@
-"""Progress of a long pass over data: its speed, and the time that is left."""
+"""Progress of a long pass over data: its speed, and the time that is left; a bar on a terminal, or in a notebook, where
+it is one output that is updated in place."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
+
+import tqdm
 
 from tfbert.config.counted import rate_text
-from tfbert.devices.waiting import is_watched
-from tfbert.output.bars import bar
-from tfbert.output.logs import clock_text
+from tfbert.devices.waiting import is_notebook, is_watched
 
 log = logging.getLogger("tfbert")
+
+
+def bar(**options: Any) -> tqdm.tqdm:
+    """A bar where somebody watches; for its options see `tqdm.tqdm`."""
+    if is_notebook():
+        return tqdm.tqdm(file=_Output(), **options)
+    return tqdm.tqdm(dynamic_ncols=True, **options)
+
+
+class _Output:
+    """A file for a bar, which writes a line again and again: an output of a notebook's cell that shows the last one.
+
+    Text with carriage returns would stay in a saved notebook, every state of it; and widgets need an extension.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self):
+        self._display: Any = None
+        self._text = self._shown = ""
+
+    def write(self, text: str) -> None:
+        """Takes a line; what moves the cursor of a terminal is left out."""
+        if text.startswith("\r"):
+            self._text = text[1:].rstrip()
+
+    def flush(self) -> None:
+        """Shows the line."""
+        if self._text == self._shown:
+            return
+        self._shown, data = self._text, {"text/plain": self._text}
+        if self._display is None:
+            self._display = sys.modules["IPython"].display.display(data, raw=True, display_id=True)
+        else:
+            self._display.update(data, raw=True)
+
 
 SECONDS_WITHOUT_NEWS = 2.0
 """A pass that takes no longer is not spoken of."""
@@ -77,3 +116,10 @@ def evaluating(num_rows: int) -> Iterator[Callable[[int], None]]:
 
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}"
+
+
+def clock_text(seconds: float) -> str:
+    """`1:02:03`, or `2:03` below an hour."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

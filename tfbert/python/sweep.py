@@ -146,7 +146,7 @@ class _Starter:
         self._quiet = quiet
 
     def __call__(self, command: Sequence[str], _: Mapping[str, str], signals: Signals) -> int:
-        from tfbert.modes.child import run_to_its_end
+        from tfbert.launch.worker_group import run_to_its_end
 
         # No variables: what this process was started as is not what its user typed. The run names itself.
         if self._quiet:

@@ -19,8 +19,7 @@ from tfbert.config.sweep import shown
 from tfbert.output.output_dir import write_json, write_text
 from tfbert.report import plots
 from tfbert.report.pages import drawn, render
-from tfbert.report.run_files import RunFiles
-from tfbert.report.settings import differing, loss_extras
+from tfbert.report.run_files import RunFiles, differing, loss_extras
 from tfbert.report.tables import Shown, Table, duration, markdown_text, memory, sentence, show, table_of
 from tfbert.tasks.metrics import decided_by, tie_breakers
 

@@ -26,9 +26,7 @@ from tfbert.output.callback import Record, Reports, RunInfo
 from tfbert.output.logs import RunLog
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.train.build import Run
-from tfbert.train.callbacks import Evaluate, Progress, StepCallback, StopWhenDiverged
-from tfbert.train.profiling import Profile
-from tfbert.train.saving import Save
+from tfbert.train.callbacks import Evaluate, Profile, Progress, Save, StepCallback, StopWhenDiverged
 from tfbert.train.summary import banner
 
 log = logging.getLogger("tfbert")

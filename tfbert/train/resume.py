@@ -1,14 +1,18 @@
 """Whether a run starts or resumes, and from where: decided once, under the lock, before anything is read or built.
 
-`--overwrite_output_dir` replaces a run, finished or not, unless an earlier start of the same launch wrote it. All that
-a resumed run takes over from the earlier start is in the checkpoint, under its checksum.
+The flag `--overwrite_output_dir` replaces a run, finished or not, unless an earlier start of the same launch wrote it:
+a restart of that launch resumes, whatever the flags say of earlier runs. A launch is one call of `tfbert.launch`, or
+one SLURM job, which starts again when it is requeued. All that a resumed run takes over from the earlier start is in
+the checkpoint, under its checksum.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -23,12 +27,141 @@ from tfbert.devices.same_run import check_same
 from tfbert.devices.strategy import is_chief
 from tfbert.errors import RunError, UsageError, is_command
 from tfbert.output import output_dir
-from tfbert.output.lock import locked
+from tfbert.output.output_dir import LAUNCH, locked, seal, unseal, write_text
+from tfbert.report.run_files import changed_file
 from tfbert.step.schedule import share_at_end
-from tfbert.train import launch_mark
-from tfbert.train.found import CHECKPOINTS, Found, inspect
 from tfbert.train.identity import BATCH_ORDER, EVALUATION, Identity, differences, different_in, settings
-from tfbert.train.saved_state import RunState, step_directory
+from tfbert.train.saved_state import STATE, RunState, newest_intact, step_directory
+
+_done: set[pathlib.Path] = set()
+"""Directories of runs that this process has finished: another run in one of them is no restart."""
+
+
+def is_restart(directory: pathlib.Path) -> bool:
+    """Whether an earlier start of this launch wrote the directory.
+
+    Raises:
+        UsageError: where this process belongs to a launch, and the directory's mark is damaged.
+    """
+    launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
+    job, restarts = _slurm_job()
+    if (not launched_at and not job) or directory.absolute() in _done:
+        return False
+    path = directory / LAUNCH
+    try:
+        launch, start = _launch_in(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            "A restart resumes where its launch stopped, so the file that names the launch must be whole. "
+            f"Received: {str(path)!r}, which is damaged ({error}). Remove it, and start with --resume=auto."
+        ) from None
+    # Two commands of one start of a SLURM job are two runs.
+    return launch == launched_at if launched_at else launch == job and start < restarts
+
+
+def _mark(directory: pathlib.Path) -> None:
+    """Records in a directory which launch, if any, writes to it."""
+    launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
+    job, restarts = _slurm_job()
+    if launched_at or job:
+        write_text(directory / LAUNCH, seal({"launch": launched_at or job, "start": 0 if launched_at else restarts}))
+
+
+def _slurm_job() -> tuple[str, int]:
+    """The SLURM job's name in the mark, and how often it was requeued; an empty name outside SLURM."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return f"slurm-{job}" if job else "", int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+
+def _launch_in(text: str) -> tuple[str, int]:
+    """The launch that a mark names, and which start of it.
+
+    Raises:
+        ValueError: for any other text.
+    """
+    values = unseal(text)
+    launch, start = values.get("launch"), values.get("start")
+    if not isinstance(launch, str) or type(start) is not int:
+        raise ValueError("not a launch")
+    return launch, start
+
+
+CHECKPOINTS = "checkpoints"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """What an output directory holds. What takes long to read, or may be damaged, is read when it is first asked for.
+
+    Attributes:
+        directory: The output directory.
+        names: The sorted names of its files and directories.
+        run_config: Its `run_config.json`; empty without a whole one.
+        is_finished: Whether it holds results.
+        is_restart: Whether an earlier start of this launch wrote it.
+    """
+
+    directory: pathlib.Path
+    names: list[str]
+    run_config: dict[str, Any]
+    is_finished: bool
+    is_restart: bool
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether it is that of a training run, by any version."""
+        return self.run_config.get("mode") == "train"
+
+    @functools.cached_property
+    def checkpoint(self) -> RunState | None:
+        """The state of the newest intact checkpoint; of a finished run, None where its checkpoints are mere models."""
+        checkpoints = self.directory / CHECKPOINTS
+        if self.is_finished and not any(checkpoints.glob(f"step-*/{STATE}")):
+            return None
+        return newest_intact(checkpoints)
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        try:
+            return output_dir.read_json(self.directory / output_dir.FACTS)
+        except (OSError, ValueError):
+            return {}  # Without its report a run is as finished.
+
+    @functools.cached_property
+    def results(self) -> dict[str, Any]:
+        """The results of a finished run.
+
+        Raises:
+            UsageError: if they are not whole.
+        """
+        path = self.directory / output_dir.RESULTS
+        try:
+            results = output_dir.read_json(path)
+            if changed_file(self.directory, self._facts, results) == output_dir.RESULTS:
+                raise ValueError("changed after the run had written it")
+            return results
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"A finished run's results must be whole. Received: {str(path)!r} ({error}). Remove the file."
+            ) from None
+
+
+def inspect(directory: pathlib.Path) -> Found:
+    """Finds out what a directory holds; changes nothing.
+
+    Raises:
+        UsageError: where this process belongs to a launch, and the directory's mark is damaged.
+    """
+    return Found(
+        directory=directory,
+        names=output_dir.contents(directory),
+        run_config=output_dir.read_run_config(directory),
+        is_finished=(directory / output_dir.RESULTS).exists(),
+        is_restart=is_restart(directory),
+    )
+
 
 _SAME_SETTINGS = "Pass the same settings"
 
@@ -104,7 +237,7 @@ def open_directory(
             error=RunError,
         )
         yield start
-        launch_mark.done(directory)
+        _done.add(directory.absolute())
 
 
 def decide(found: Found, config: Config, *, num_replicas: int = 1) -> Start:
@@ -264,13 +397,13 @@ def write_start(directory: pathlib.Path, config: Config, identity: Identity, *, 
     """
     try:
         if not is_resumed:
-            is_new = config.output.overwrite_output_dir and not launch_mark.is_restart(directory)
+            is_new = config.output.overwrite_output_dir and not is_restart(directory)
             output_dir.clear(directory, but="" if is_new else output_dir.TRACKER_ID)  # An unfinished run begins again.
         noted = {UNTIL_STEP: identity.until_step, CONTENTS: identity.contents}
         values = json.loads(config.to_json()) | {name: value for name, value in noted.items() if value}
         output_dir.write_json(directory / output_dir.RUN_CONFIG, values)
         output_dir.clear_results(directory)  # Of a run that goes further.
-        launch_mark.mark(directory)
+        _mark(directory)
     except OSError as error:
         raise UsageError(
             f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
