@@ -10,8 +10,8 @@ from absl import flags as absl_flags
 
 from tfbert.commandline.command import parse
 from tfbert.commandline.help import help_text, help_topic
+from tfbert.commandline.option_files import presets
 from tfbert.commandline.options import define_flags
-from tfbert.commandline.presets import presets
 from tfbert.config.commands import FINETUNE, PRETRAIN
 from tfbert.errors import UsageError
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfbert.devices.imports import without_collections
+from tfbert.devices.quiet import without_collections
 
 COLLECTIONS_OF_IMPORTS = """
 import gc, sys

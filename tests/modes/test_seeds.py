@@ -20,7 +20,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import HubConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.start import inform_on_chief_alone
+from tfbert.devices.runtime import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes import many
 from tfbert.modes.many import train_many

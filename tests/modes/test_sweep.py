@@ -23,7 +23,7 @@ from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.start import inform_on_chief_alone
+from tfbert.devices.runtime import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes.many import train_many
 from tfbert.report import plots

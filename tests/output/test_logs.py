@@ -12,8 +12,7 @@ import pytest
 
 from tfbert.errors import RunError
 from tfbert.output import logs
-from tfbert.output.logs import RunLog
-from tfbert.output.progress import clock_text
+from tfbert.output.logs import RunLog, clock_text
 
 
 def read(path):

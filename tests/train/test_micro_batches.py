@@ -21,7 +21,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.preemption import Consensus
+from tfbert.devices.workers import Consensus
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.forward import forward
 from tfbert.step.keras3.finetuner import FineTuner

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from absl import flags
 
+from tfbert.commandline.option_files import presets
 from tfbert.commandline.options import flags_of, parser_of
-from tfbert.commandline.presets import presets
 from tfbert.config.commands import Command
 from tfbert.config.run import Config
 from tfbert.config.types import ALIASES

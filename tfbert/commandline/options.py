@@ -11,8 +11,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 from absl import flags
 
-from tfbert.commandline.config_file import YAML, kind_of_json
-from tfbert.commandline.presets import read_text
+from tfbert.commandline.option_files import YAML, kind_of_json, read_text
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command
 from tfbert.config.rules import Mode
 from tfbert.config.run import Config

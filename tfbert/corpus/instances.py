@@ -195,10 +195,7 @@ def _cut_pair(
     # If both are equally long, B loses a token first.
     kept_a = min(length_a, max(room - length_b, -(-room // 2)))
     kept_b = room - kept_a
-    return (
-        _cut(start_a, end_a, length_a - kept_a, rng),
-        _cut(start_b, end_b, length_b - kept_b, rng),
-    )
+    return (_cut(start_a, end_a, length_a - kept_a, rng), _cut(start_b, end_b, length_b - kept_b, rng))
 
 
 def _cut(start: int, end: int, excess: int, rng: random.Random) -> tuple[int, int]:

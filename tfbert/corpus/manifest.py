@@ -113,10 +113,8 @@ class Recipe:
             UsageError: for options that do not fit each other.
         """
         if max_seq_length < _LEAST_LENGTH:
-            raise UsageError(
-                f"Records must have room for {_LEAST_LENGTH} tokens. "
-                f"Received: max_seq_length={max_seq_length}. Pass a larger one."
-            )
+            rule = f"Records must have room for {_LEAST_LENGTH} tokens"
+            raise UsageError(f"{rule}. Received: max_seq_length={max_seq_length}. Pass a larger one.")
         pretraining = pretraining.with_masking()
         prob = pretraining.masked_lm_prob
         most = most_predictions(pretraining.max_predictions_per_seq, masked_lm_prob=prob, max_seq_length=max_seq_length)
@@ -237,17 +235,14 @@ def begin(
     if _begun(directory) is None:
         others = _others(directory, vocab)
         if others and _begun(directory) is None:  # Another task may have begun just now.
-            raise UsageError(
-                "Records are written to a directory of their own. "
-                f"Received: output_dir={str(directory)!r}, which holds {min(others)}. {way_out}"
-            )
+            rule = "Records are written to a directory of their own"
+            raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}, which holds {min(others)}. {way_out}")
         _write_whole(directory / PREPARING, seal(identity))
     if differs := _differences(_read_sealed(_begun(directory)), identity):
         if shared or (_has_shards(directory) and not overwrite):
-            raise UsageError(
-                "Preparing records must continue with the options and the corpus that it began with. "
-                f"Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. {way_out}"
-            )
+            rule = "Preparing records must continue with the options and the corpus that it began with"
+            todo = f"{way_out}"
+            raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. {todo}")
         clear(directory)
         _write_whole(directory / PREPARING, seal(identity))
     _write_whole(directory / VOCAB, vocab_text(vocab))

@@ -7,6 +7,10 @@ them has which row. So a shard can be made without the others, and a corpus belo
 
 The file is written under another name and renamed, then its entry is written: an entry exists only if its file is
 whole.
+
+The wanted shards are made by processes of this machine, or by an Apache Beam pipeline on Flink, Spark or Dataflow. Both
+call `build_shard` for each shard, so the bytes are the same. All workers of a pipeline must see the corpus and the
+directory of records under the same paths.
 """
 
 from __future__ import annotations
@@ -19,20 +23,23 @@ import logging
 import os
 import pathlib
 import random
+import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfbert.corpus import vocabulary
-from tfbert.corpus.documents import Source
 from tfbert.corpus.instances import Instances, TokenizedDocuments, assemble, full_sentences, pairs
 from tfbert.corpus.manifest import Recipe, crc32_of, shard_file, write_entry
 from tfbert.corpus.masking import mask, record_keys
-from tfbert.corpus.record_format import serialize
-from tfbert.errors import RunError, UsageError, first_line
+from tfbert.corpus.records import serialize
+from tfbert.corpus.sources import Source
+from tfbert.corpus.worker_pool import done_by_processes
+from tfbert.errors import EXPECTED, RunError, UsageError, first_line
+from tfbert.output.logs import PassProgress
 from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")
@@ -155,9 +162,8 @@ def build_shard(job: Job, shard: int) -> dict[str, Any]:
         partial.replace(file)
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
-        raise RunError(
-            f"Records must be writable. Received: {str(file)!r} ({reason}). Check free space and permissions there."
-        ) from None
+        rule = "Records must be writable"
+        raise RunError(f"{rule}. Received: {str(file)!r} ({reason}). Check free space and permissions there.") from None
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -234,11 +240,9 @@ def _texts(job: Job, shard: int) -> list[bytes]:
             found.append("\n".join(document).encode("utf-8", "ignore"))
             size += len(found[-1])
             if size > MAX_SHARD_BYTES:
-                raise UsageError(
-                    f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB: a shard is made in memory. "
-                    f"Received: more in shard {shard} of {job.recipe.num_shards}. "
-                    "Pass a higher --num_shards; a single document that is larger must be cut."
-                )
+                rule = f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB: a shard is made in memory"
+                todo = "Pass a higher --num_shards; a single document that is larger must be cut."
+                raise UsageError(f"{rule}. Received: more in shard {shard} of {job.recipe.num_shards}. {todo}")
     return found
 
 
@@ -306,3 +310,65 @@ def _tokenizer(vocab: tuple[str, ...], casing: tuple[tuple[str, bool | None], ..
         return ids.values, ids.row_lengths()
 
     return tokenize_sentences
+
+
+_OURS = re.compile(r"\b(UsageError|RunError): (.+?)(?= \[while running |\\n|$)", re.MULTILINE)
+
+
+def make_shards(job: Job, shards: Sequence[int], num_processes: int) -> None:
+    """Makes shards by processes of this machine; by this one alone if there is one.
+
+    Args:
+        job: How they are made.
+        shards: Their numbers.
+        num_processes: The number of processes.
+
+    Raises:
+        UsageError: as `build_shard` does, perhaps after other shards have been made.
+        RunError: if something cannot be written, or a process ends early.
+    """
+    sizes = {shard: job.shares[shard].size for shard in shards}
+    largest_first = sorted(shards, key=lambda shard: -sizes[shard])
+    with PassProgress("making records", sum(sizes.values())) as progress:
+        for entry in done_by_processes(build_shard, job, largest_first, num_processes):
+            progress.advance(sizes[entry["shard"]], entry["sentences"])
+
+
+def make_shards_with_beam(job: Job, shards: Sequence[int], beam_args: Sequence[str]) -> None:
+    """Makes shards by a pipeline.
+
+    Args:
+        job: How they are made.
+        shards: Their numbers.
+        beam_args: Options of the pipeline, as on Beam's command lines.
+
+    Raises:
+        UsageError: if Beam is not installed, and as `build_shard` does, perhaps after other shards have been made.
+        RunError: for a pipeline that failed.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError:
+        raise UsageError(
+            "engine=beam needs Apache Beam. Received: a Python without it. Run in the clone: pip install -e '.[beam]'."
+        ) from None
+    pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
+    _ = (
+        pipeline
+        | "Shards" >> beam.Create(list(shards))
+        | "Spread" >> beam.Reshuffle()
+        | "Records" >> beam.Map(_build, job)
+    )
+    try:
+        pipeline.run().wait_until_finish()
+    except EXPECTED:
+        raise
+    except Exception as error:  # Its class depends on the runner; our own error is somewhere in its text.
+        if ours := _OURS.search(str(error)):
+            raise {"UsageError": UsageError, "RunError": RunError}[ours[1]](ours[2]) from error
+        raise RunError(f"The Beam pipeline failed: {first_line(error)}") from error
+
+
+def _build(shard: int, job: Job) -> int:
+    return build_shard(job, shard)["records"]

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfbert.devices.interrupts import imports_whole
+from tfbert.devices.quiet import imports_whole
 from tfbert.errors import UsageError
 from tfbert.output.callback import Callback, Record, check_callbacks
 from tfbert.output.output_dir import TRACKER_ID, write_text

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tfbert.commandline.command import verb_of
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
-from tfbert.devices.allocator import keep_freed_memory
-from tfbert.devices.interrupts import imports_whole
-from tfbert.devices.quiet import imported_quietly
+from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback
 from tfbert.output.screen import shown

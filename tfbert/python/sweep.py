@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tfbert.config.commands import FINETUNE, PRETRAIN, command_of
 from tfbert.config.run import Config
 from tfbert.config.sweep import sweep_text
-from tfbert.devices.allocator import keep_freed_memory
-from tfbert.devices.interrupts import imports_whole
-from tfbert.devices.quiet import imported_quietly
+from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.errors import UsageError
 from tfbert.output import output_dir
 from tfbert.output.screen import shown

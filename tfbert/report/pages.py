@@ -54,11 +54,7 @@ def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None =
 
 
 def report_at_end(
-    directory: pathlib.Path,
-    facts: dict[str, Any],
-    data: TaskData,
-    predictions: Any,
-    results: dict[str, Any],
+    directory: pathlib.Path, facts: dict[str, Any], data: TaskData, predictions: Any, results: dict[str, Any]
 ) -> pathlib.Path | None:
     """Writes `report.json` and `report.html`; a failure is a warning, since the run does not need them.
 

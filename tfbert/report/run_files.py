@@ -129,10 +129,9 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
         raise UsageError(f"A run is a directory. Received: {str(directory)!r}, which is not. Check the path.")
     for name in (RUN_CONFIG, LOG) if results else (RUN_CONFIG, RESULTS, LOG):
         if not (path / name).is_file():
-            raise UsageError(
-                f"A finished run has {RUN_CONFIG}, {RESULTS} and {LOG}. Received: {str(directory)!r} without {name}. "
-                "Pass a run's output directory, or finish the run."
-            )
+            rule = f"A finished run has {RUN_CONFIG}, {RESULTS} and {LOG}"
+            todo = "Pass a run's output directory, or finish the run."
+            raise UsageError(f"{rule}. Received: {str(directory)!r} without {name}. {todo}")
     config = read_json_object(path / RUN_CONFIG, _RULE)
     results = results or read_json_object(path / RESULTS, _RULE)
     config = {name: part for name, part in config.items() if name not in (CONTENTS, EARLIER)}
@@ -142,10 +141,9 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
         raise _unusable(path / RUN_CONFIG, "not a run's configuration")
     facts = read_json_object(path / FACTS, _RULE) if (path / FACTS).is_file() else {}
     if name := changed_file(path, facts, results):
-        raise UsageError(
-            f"A finished run's numbers must be as it wrote them. Received: {str(path / name)!r}, changed later. "
-            "Restore the file, or leave the run out."
-        )
+        rule = "A finished run's numbers must be as it wrote them"
+        todo = "Restore the file, or leave the run out."
+        raise UsageError(f"{rule}. Received: {str(path / name)!r}, changed later. {todo}")
     config = {name: part for name, part in config.items() if isinstance(part, dict)}
     return RunFiles(
         name=str(directory),

@@ -20,11 +20,10 @@ from tfbert.bert.build import build_model
 from tfbert.config.modes import evaluation_options
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.preemption import Consensus
-from tfbert.devices.runtime import reset_peak_memory
-from tfbert.devices.start import tell
+from tfbert.devices.runtime import reset_peak_memory, tell
 from tfbert.devices.strategy import is_chief
 from tfbert.devices.waiting import log_if_slow
+from tfbert.devices.workers import Consensus
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.files import load_tokenizer, resolve_model

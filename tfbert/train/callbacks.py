@@ -29,8 +29,7 @@ from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
 from tfbert.model.weights import get_weights_dict
 from tfbert.output.callback import Reports
-from tfbert.output.logs import RunLog
-from tfbert.output.progress import clock_text
+from tfbert.output.logs import RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT
@@ -328,10 +327,9 @@ class StopWhenDiverged(StepCallback):
             updates = counted(skipped, "update")
             log.warning("nothing was trained: %s went into finding a loss scale; train longer", updates)
             return
-        raise RunError(
-            f"Gradients must be finite. Received: none that are, in {counted(skipped, 'update')}. "
-            "Lower --learning_rate, or train without --mixed_precision."
-        )
+        rule = "Gradients must be finite"
+        todo = "Lower --learning_rate, or train without --mixed_precision."
+        raise RunError(f"{rule}. Received: none that are, in {counted(skipped, 'update')}. {todo}")
 
 
 def learning_rate(optimizer: keras.optimizers.Optimizer, step: int) -> tf.Tensor:

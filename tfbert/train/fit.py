@@ -14,9 +14,9 @@ import tensorflow as tf
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.schedule import Schedule, planned_steps
 from tfbert.config.run import Config
-from tfbert.devices.preemption import StopRequest
-from tfbert.devices.start import tell
+from tfbert.devices.runtime import tell
 from tfbert.devices.waiting import log_if_slow
+from tfbert.devices.workers import StopRequest
 from tfbert.errors import RunError
 from tfbert.measure.cpu_time import CpuTime
 from tfbert.measure.data_clock import DataClock

@@ -22,9 +22,8 @@ import tensorflow as tf
 from tfbert.batches.schedule import Schedule, warmup_steps
 from tfbert.config.counted import counted
 from tfbert.config.run import CONTENTS, UNTIL_STEP, Config
-from tfbert.devices.preemption import Consensus
-from tfbert.devices.same_run import check_same
 from tfbert.devices.strategy import is_chief
+from tfbert.devices.workers import Consensus, check_same
 from tfbert.errors import RunError, UsageError, is_command
 from tfbert.output import output_dir
 from tfbert.output.output_dir import LAUNCH, locked, seal, unseal, write_text
@@ -53,10 +52,9 @@ def is_restart(directory: pathlib.Path) -> bool:
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as error:
-        raise UsageError(
-            "A restart resumes where its launch stopped, so the file that names the launch must be whole. "
-            f"Received: {str(path)!r}, which is damaged ({error}). Remove it, and start with --resume=auto."
-        ) from None
+        rule = "A restart resumes where its launch stopped, so the file that names the launch must be whole"
+        todo = "Remove it, and start with --resume=auto."
+        raise UsageError(f"{rule}. Received: {str(path)!r}, which is damaged ({error}). {todo}") from None
     # Two commands of one start of a SLURM job are two runs.
     return launch == launched_at if launched_at else launch == job and start < restarts
 
@@ -143,9 +141,8 @@ class Found:
                 raise ValueError("changed after the run had written it")
             return results
         except (OSError, ValueError) as error:
-            raise UsageError(
-                f"A finished run's results must be whole. Received: {str(path)!r} ({error}). Remove the file."
-            ) from None
+            rule = "A finished run's results must be whole"
+            raise UsageError(f"{rule}. Received: {str(path)!r} ({error}). Remove the file.") from None
 
 
 def inspect(directory: pathlib.Path) -> Found:
@@ -405,9 +402,8 @@ def write_start(directory: pathlib.Path, config: Config, identity: Identity, *, 
         output_dir.clear_results(directory)  # Of a run that goes further.
         _mark(directory)
     except OSError as error:
-        raise UsageError(
-            f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
-        ) from None
+        rule = "output_dir must be writable"
+        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another.") from None
 
 
 def how_to_resume(config: Config, directory: pathlib.Path) -> str:
@@ -470,10 +466,9 @@ def _check_apart(directory: pathlib.Path, config: Config) -> None:
     if config.model.is_scratch or not model.exists():
         return
     if directory.resolve() in (model.resolve(), *model.resolve().parents):
-        raise UsageError(
-            "output_dir must not hold the model that is fine-tuned. "
-            f"Received: output_dir={str(directory)!r} with model_name_or_path={name!r}. Pass another --output_dir."
-        )
+        rule = "output_dir must not hold the model that is fine-tuned"
+        todo = "Pass another --output_dir."
+        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r} with model_name_or_path={name!r}. {todo}")
 
 
 def _check_own_directory(found: Found, config: Config) -> None:
@@ -499,7 +494,6 @@ def _check_replaceable(found: Found) -> None:
 
 def _refusal(found: Found, what: str, way_out: str = "") -> UsageError:
     replace = ", or --overwrite_output_dir to replace an earlier run" if found.holds_run else ""
-    return UsageError(
-        f"output_dir must be new or empty. Received: output_dir={str(found.directory)!r}, which holds {what}. "
-        f"Pass another{replace}{way_out}."
-    )
+    rule = "output_dir must be new or empty"
+    todo = f"Pass another{replace}{way_out}."
+    return UsageError(f"{rule}. Received: output_dir={str(found.directory)!r}, which holds {what}. {todo}")

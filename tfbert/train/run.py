@@ -16,10 +16,9 @@ import keras
 from tfbert import __version__, private
 from tfbert.config.run import Config
 from tfbert.devices import runtime
-from tfbert.devices.lost_peers import peer_failures_as_run_errors
-from tfbert.devices.preemption import Consensus, StopRequest
-from tfbert.devices.start import chief_ends_last, start_devices
+from tfbert.devices.runtime import chief_ends_last, start_devices
 from tfbert.devices.strategy import describe
+from tfbert.devices.workers import Consensus, StopRequest, peer_failures_as_run_errors
 from tfbert.errors import Preempted, UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
@@ -67,13 +66,11 @@ def finetune(config: Config, *, callbacks: Sequence[Callback] = ()) -> dict[str,
         Preempted: for a run that stopped because a signal or a callback asked it to, with a checkpoint.
     """
     if config.runtime.seeds:
-        raise UsageError(
-            f"A call trains one seed. Received: seeds={config.runtime.seeds}. Call it for each, or use the command."
-        )
+        rule = "A call trains one seed"
+        raise UsageError(f"{rule}. Received: seeds={config.runtime.seeds}. Call it for each, or use the command.")
     if config.runtime.sweep:
-        raise UsageError(
-            f"A call trains one run. Received: sweep={config.runtime.sweep!r}. Call tfbert.sweep, or use the command."
-        )
+        rule = "A call trains one run"
+        raise UsageError(f"{rule}. Received: sweep={config.runtime.sweep!r}. Call tfbert.sweep, or use the command.")
     told = all_callbacks(config.output.report_to, callbacks)
     try:
         with runtime.settings_kept():

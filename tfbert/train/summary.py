@@ -15,7 +15,7 @@ from tfbert.corpus.records import RecordLengths
 from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes
 from tfbert.devices.strategy import describe
 from tfbert.measure.flops import training_flops
-from tfbert.output.progress import clock_text
+from tfbert.output.logs import clock_text
 from tfbert.tasks.base import Task
 from tfbert.tasks.sets import eval_prefix
 from tfbert.train.build import Run
