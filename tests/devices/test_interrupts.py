@@ -147,7 +147,7 @@ def test_a_call_that_was_interrupted_in_its_first_imports_works_the_next_time(tm
 @pytest.mark.parametrize("name", ["FineTuner", "load", "build_strategy", "BertTokenizer", "callbacks"])
 def test_a_name_that_was_interrupted_in_its_imports_is_there_the_next_time(tmp_path, name):
     heavy = ("numpy._core.printoptions", "tensorflow.python.eager.context", "tensorflow.python.ops.nn")
-    modules = ("tfbert.output.trackers",) if name == "callbacks" else heavy
+    modules = ("tfbert.output.callback",) if name == "callbacks" else heavy
     interrupted_at(tmp_path, f"tfbert.{name}", "tfbert.config.run", *modules)
 
 

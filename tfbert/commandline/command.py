@@ -13,9 +13,17 @@ from typing import Any
 
 from absl import flags
 
-from tfbert.commandline.help import help_text, help_topic
 from tfbert.commandline.option_files import CONFIG, FLAGFILE, Pairs, expand_flagfiles, read_config, take_config
-from tfbert.commandline.options import OptionParser, config_from_flags, define_flags, flag_names, flags_of, parser_of
+from tfbert.commandline.options import (
+    OptionParser,
+    config_from_flags,
+    define_flags,
+    flag_names,
+    flags_of,
+    help_text,
+    help_topic,
+    parser_of,
+)
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, verb_commands
 from tfbert.config.rules import Mode, one_of
 from tfbert.config.run import Config

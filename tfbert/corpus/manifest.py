@@ -118,21 +118,11 @@ class Recipe:
         pretraining = pretraining.with_masking()
         prob = pretraining.masked_lm_prob
         most = most_predictions(pretraining.max_predictions_per_seq, masked_lm_prob=prob, max_seq_length=max_seq_length)
-        return cls(
-            max_seq_length=max_seq_length,
-            max_predictions_per_seq=most,
-            masked_lm_prob=prob,
-            whole_word_masking=pretraining.whole_word_masking,
-            dupe_factor=corpus.dupe_factor,
-            short_seq_prob=corpus.short_seq_prob,
-            random_next_sentence=corpus.random_next_sentence,
-            record_names=corpus.record_names,
-            compress_records=corpus.compress_records,
-            seed=seed,
-            num_shards=num_shards,
-            vocab=tokenizer.vocab,
-            casing=tuple(tokenizer.casing.items()),
-        )
+        known = vars(pretraining) | vars(corpus)
+        options = {field.name: known[field.name] for field in dataclasses.fields(cls) if field.name in known}
+        options |= {"max_predictions_per_seq": most, "max_seq_length": max_seq_length, "seed": seed}
+        text = {"vocab": tokenizer.vocab, "casing": tuple(tokenizer.casing.items())}
+        return cls(**options | text | {"num_shards": num_shards})
 
     def options(self) -> dict[str, Any]:
         """All options, as JSON can hold them; for the vocabulary, its size and hash."""
@@ -166,10 +156,6 @@ class Recipe:
             # Another seed than that of a shard's own draws, so that both are independent.
             keys = record_keys(~self.seed, part, np.arange(start, start + _ROWS))
             yield from (keys % np.uint64(count) == place).tolist()
-
-    def key_of_pass(self, shard: int, number: int) -> int:
-        """The key that alone decides what one pass over a shard draws."""
-        return int(record_keys(self.seed, shard, np.array([number]))[0])
 
 
 def vocab_text(vocab: tuple[str, ...]) -> str:

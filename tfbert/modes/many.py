@@ -23,8 +23,7 @@ from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.launch.worker_group import Signals, run_to_its_end, signals_collected
 from tfbert.output import output_dir
-from tfbert.output.callback import Callback
-from tfbert.output.trackers import all_callbacks
+from tfbert.output.callback import Callback, all_callbacks
 from tfbert.report.compare import (
     FILES,
     OverSeeds,

@@ -12,9 +12,8 @@ from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
 from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.output import output_dir
-from tfbert.output.callback import Callback
+from tfbert.output.callback import Callback, all_callbacks
 from tfbert.output.screen import shown
-from tfbert.output.trackers import all_callbacks
 from tfbert.python.keywords import EVALUATE, TRAIN, config_of, signature_of
 from tfbert.python.tracebacks import frees_all
 

@@ -24,8 +24,7 @@ from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.model.weights import set_weights_dict
 from tfbert.output import hub, output_dir
-from tfbert.output.callback import Callback, Reports
-from tfbert.output.trackers import all_callbacks
+from tfbert.output.callback import Callback, Reports, all_callbacks
 from tfbert.report.model_card import model_card
 from tfbert.report.pages import report_at_end
 from tfbert.step.keras3.finetuner import FineTuner
@@ -34,9 +33,8 @@ from tfbert.tasks.detect import detect_task
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy
-from tfbert.train.fit import Trained, fit
+from tfbert.train.fit import Trained, fit, summary, train_results
 from tfbert.train.identity import data_facts
-from tfbert.train.summary import summary, train_results
 
 if TYPE_CHECKING:
     from tfbert.model.configuration import BertConfig
