@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfbert.devices.imports import without_collections, without_module
+from tfbert.devices.quiet import without_collections, without_module
 
 COLLECTIONS_OF_IMPORTS = """
 import gc, sys

@@ -12,7 +12,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.tasks.texts.classification import Classification
-from tfbert.train.summary import banner, train_results
+from tfbert.train.fit import banner, train_results
 
 
 def test_speeds_with_warm_up_leave_out_evaluation():

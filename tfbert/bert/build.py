@@ -12,7 +12,7 @@ import numpy as np
 
 from tfbert.bert import models
 from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
-from tfbert.devices.same_run import check_same, checksum
+from tfbert.devices.workers import check_same, checksum
 from tfbert.errors import UsageError
 from tfbert.model import load, weights
 from tfbert.model.configuration import BertConfig, load_config

@@ -70,14 +70,14 @@ def replaced(given: Mapping[str, Any], by: str) -> list[str]:
 
 
 def one_output(config: Parts, what: str, makes: str) -> list[str]:
-    """What does not go with several runs: an upload, and workers that do not know the directory."""
+    """What does not go with several runs: an upload, and several workers."""
     out = []
     if config.hub.push_to_hub:
         rule = f"An upload is one model, but {makes}"
         out.append(f"{rule}. Received: push_to_hub with {what}. Drop --push_to_hub, and upload the best model by hand.")
-    if config.runtime.strategy == "multi_worker" and not config.output.output_dir:
-        rule = f"With {what}, all workers need the same output directory"
-        out.append(f"{rule}. Received: output_dir='' and strategy='multi_worker'. Pass --output_dir.")
+    if config.runtime.strategy == "multi_worker":
+        todo = "Start the workers once for each run, and compare the runs: tfbert report RUN_DIR RUN_DIR."
+        out.append(f"Of several runs, each is one process. Received: strategy='multi_worker' with {what}. {todo}")
     return out
 
 

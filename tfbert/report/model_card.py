@@ -13,8 +13,8 @@ from tfbert.config.commands import command_of, option_words
 from tfbert.config.counted import counted, rate_text
 from tfbert.config.run import Config
 from tfbert.model.keras_hub import may_be_built_in
-from tfbert.report.facts import environment
 from tfbert.report.pages import render
+from tfbert.report.run_files import environment
 from tfbert.report.tables import CONTROL, Table, visible
 from tfbert.tasks.base import TaskData
 

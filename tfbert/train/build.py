@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 import tensorflow as tf
@@ -20,12 +20,10 @@ from tfbert.bert.lora import write_adapter
 from tfbert.config.modes import evaluation_options
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.preemption import Consensus
-from tfbert.devices.runtime import reset_peak_memory
-from tfbert.devices.same_run import checksum
-from tfbert.devices.start import tell
+from tfbert.devices.runtime import reset_peak_memory, tell
 from tfbert.devices.strategy import is_chief
 from tfbert.devices.waiting import log_if_slow
+from tfbert.devices.workers import Consensus, checksum
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.files import load_tokenizer, resolve_model
@@ -68,7 +66,6 @@ class Run:
         checkpoints: Those in that directory.
         resumed: The state that the run resumes from, already restored; None for a run that starts at its beginning.
         identity: What makes it this run; its checkpoints record it.
-        reported: What an earlier start noted of its callbacks.
         data: The examples, as text.
         metric: Decides which weights are kept.
         head_start: A sentence on where a new head started; empty if it started at 0 or comes from a file.
@@ -88,7 +85,6 @@ class Run:
     checkpoints: Checkpoints
     resumed: RunState | None
     identity: Identity
-    reported: dict[str, Any]
     data: TaskData
     metric: str
     head_start: str
@@ -212,7 +208,6 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         checkpoints=checkpoints,
         resumed=resumed,
         identity=dataclasses.replace(resume.identify(start, config, facts, schedule, replicas), contents=contents),
-        reported=start.reported,
         data=data,
         metric=metric,
         head_start=head_start,

@@ -35,7 +35,7 @@ import numpy as np
 from tfbert.bert.lora import set_trained
 from tfbert.errors import RunError, UsageError
 from tfbert.model.weights import read_weights, write_weights
-from tfbert.output.sealed import seal
+from tfbert.output.output_dir import seal
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.train.saved_state import (
     ADAPTER,

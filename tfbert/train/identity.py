@@ -216,19 +216,6 @@ def facts_of(
     }
 
 
-def values_of(identity: Identity, config: Config) -> str:
-    """Tells runs apart whose updates give other values, up to rounding: a checksum of all that decides these."""
-    noise = ("xla", "max_compiled_shapes")
-    deciding = {
-        "settings": settings(config, "same"),
-        "facts": identity.facts,
-        "noise": {name: identity.settings[name] for name in noise},
-        "updates": {name: identity.choices[name] for name in ("total_steps", "warmup_steps")},
-        "split": identity.choices if config.data.batching == "packed" else {},
-    }
-    return f"{zlib.crc32(json.dumps(deciding, sort_keys=True).encode()):08x}"
-
-
 def data_facts(identity: Identity) -> dict[str, int]:
     """What tells the examples of a run, those to evaluate on included, from others."""
     return {name: identity.facts[name] for name in EXAMPLES}

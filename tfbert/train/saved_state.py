@@ -15,7 +15,7 @@ import zlib
 from typing import Any, NamedTuple
 
 from tfbert.errors import UsageError
-from tfbert.output.sealed import unseal
+from tfbert.output.output_dir import unseal
 
 log = logging.getLogger("tfbert")
 
