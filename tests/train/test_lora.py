@@ -137,6 +137,18 @@ def test_defaults_that_depend_on_others(given, expected):
     assert (found.learning_rate, found.lora_alpha, found.lora_targets) == expected
 
 
+@pytest.mark.slow
+def test_peft_reads_the_adapter_beside_the_base(corpus, straight):
+    torch, peft, transformers = (pytest.importorskip(name) for name in ("torch", "peft", "transformers"))
+    ids = np.arange(5, 15).reshape(2, 5)
+    theirs = transformers.BertForSequenceClassification.from_pretrained(corpus / "model", num_labels=2)
+    theirs = peft.PeftModel.from_pretrained(theirs, straight[0] / "adapter").eval()
+    with torch.no_grad():
+        logits = theirs(torch.tensor(ids)).logits.numpy()
+    expected = TFBertForSequenceClassification.from_pretrained(straight[0])(ids).logits
+    np.testing.assert_allclose(logits, expected, atol=2e-6)
+
+
 UNFELT = {QUESTIONS: {"qa_outputs.bias"}, CHOICES: {"classifier.bias"}}
 """What adds the same to all that a softmax compares."""
 
