@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import requests
 import tensorflow as tf
-import transformers
 
 import tfbert
 from tfbert.bert.build import build_model
@@ -447,10 +446,9 @@ def test_the_page_takes_a_run_to_keras_hub(tmp_path):
     """The lines of docs/after_training.md, of texts with accents: KerasHub does not read that they are dropped."""
     words = [*VOCAB[:-2], "cafe", "naive"]
     values = {"vocab_size": len(words), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = transformers.BertConfig(**values, intermediate_size=64, max_position_embeddings=64)
+    config = tfbert.BertConfig(**values, intermediate_size=64, max_position_embeddings=64)
     Classification(("bad", "fine", "good")).head().describe_in(config)
-    model = transformers.TFBertForSequenceClassification(config)
-    model.build_in_name_scope()
+    model = tfbert.TFBertForSequenceClassification(config)
     rng = np.random.default_rng(2)
     for variable in model.weights:
         variable.assign(rng.normal(0, 0.5, variable.shape))

@@ -174,11 +174,6 @@ def drawn_by(drawer: Any) -> Iterator[None]:
         _active.drawer = before
 
 
-def active_drawer() -> Any:
-    """What Keras's random functions ask in this thread; None for nothing."""
-    return getattr(_active, "drawer", None)
-
-
 def _install() -> None:
     for name in (*DRAWS, *OTHER_DRAWS):
         function = getattr(backend.random, name)
