@@ -15,7 +15,7 @@ from tfbert.bert.layers import Dense
 from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
 from tfbert.model import weights
-from tfbert.step.keras3.private import layers_of
+from tfbert.private import layers_of
 
 log = logging.getLogger("tfbert")
 
