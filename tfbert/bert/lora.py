@@ -18,7 +18,7 @@ from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.output import output_dir
-from tfbert.step.keras3.private import layers_of
+from tfbert.private import layers_of
 
 log = logging.getLogger("tfbert")
 

@@ -22,8 +22,9 @@ from tfbert.model.configuration import HUB_OPTIONS, BertConfig
 from tfbert.model.files import load_values, resolve_model
 from tfbert.model.head import Head, LabelHead
 from tfbert.output import hub
+from tfbert.private import layers_of
 from tfbert.step.keras3.labelled import plain
-from tfbert.step.keras3.private import accept_layers, layers_of, resize_variable, take_as_they_are
+from tfbert.step.keras3.private import accept_layers, resize_variable, take_as_they_are
 from tfbert.step.keras3.workers import num_workers_of
 
 log = logging.getLogger("tfbert")

@@ -190,7 +190,7 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
 
 def low_rank_layers(model: keras.Model) -> list[Any]:
     """The layers of BERT whose kernels have a low-rank update."""
-    from tfbert.step.keras3.private import layers_of  # Whoever reads a file alone does not wait for Keras.
+    from tfbert.private import layers_of  # Whoever reads a file alone does not wait for Keras.
 
     return [layer for layer in layers_of(model) if hasattr(layer, "merged_kernel") and layer.lora_enabled]
 

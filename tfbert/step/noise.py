@@ -121,6 +121,25 @@ class Noise:
         number = layer_index + (self.next_draw(layer_index) << _DRAW_BITS)
         return self.source.stream, number, _rows_in(leading, self.source.rows)
 
+    def dropout(
+        self, layer_index: int, inputs: tf.Tensor, rate: Any, leading: tf.TensorShape, noise_shape: Any
+    ) -> tf.Tensor:
+        """Dropout by this layer's next draw.
+
+        Args:
+            layer_index: The layer's.
+            inputs: Floating `[...]`.
+            rate: Share of elements dropped, between 0 and 1; a tensor or a variable takes `uniform`.
+            leading: The first dimension, if any, of what is drawn.
+            noise_shape: As of `drop`.
+        """
+        if isinstance(rate, (int, float)):
+            stream, number, rows = self.stretch(layer_index, leading)
+            return drop(inputs, float(rate), stream, number, rows=rows, noise_shape=noise_shape)
+        shape = tf.shape(inputs) if noise_shape is None else noise_shape
+        keep = self.uniform(layer_index, shape) >= tf.cast(rate, tf.float32)
+        return tf.where(keep, inputs / tf.cast(1 - rate, inputs.dtype), tf.zeros([], inputs.dtype))
+
     def uniform(self, layer_index: int, shape: Any) -> tf.Tensor:
         """float32 of a shape, between 0 and 1."""
         shape = tf.cast(shape, tf.int32)

@@ -9,8 +9,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of, layers_of
-from tfbert.step.noise import ONE_ROW, Noise, Rows, drop, known_leading, noise_key
+from tfbert.private import layers_of
+from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of
+from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading, noise_key
 
 _MAX_RANGE = 1 << 23
 """As many whole numbers as a float32 between 0 and 1 tells apart evenly."""
@@ -102,12 +103,7 @@ class KeyedRandom:
                 leading = known_leading(noise_shape[:1])
             sizes = tf.shape(inputs)
             noise_shape = tf.stack([sizes[i] if size is None else size for i, size in enumerate(noise_shape)])
-        if isinstance(rate, (int, float)):
-            stream, part, rows = self._noise.stretch(number, leading)
-            return drop(inputs, float(rate), stream, part, rows=rows, noise_shape=noise_shape)
-        shape = tf.shape(inputs) if noise_shape is None else noise_shape
-        keep = self._noise.uniform(number, shape) >= tf.cast(rate, tf.float32)
-        return tf.where(keep, inputs / tf.cast(1 - rate, inputs.dtype), tf.zeros([], inputs.dtype))
+        return self._noise.dropout(number, inputs, rate, leading, noise_shape)
 
     def _whole(self, given: dict[str, Any], number: int, dtype: Any) -> tf.Tensor:
         low, high = given["minval"], given["maxval"]
