@@ -1,5 +1,5 @@
-"""A corpus: parts, documents and sentences, how text is cut into these, and whether it is still the same; of files, and
-the built-in one.
+"""A corpus: parts, documents and sentences, how text is cut into these, and whether it is still the same; of files, of
+a data set of TensorFlow Datasets, and the built-in one.
 
 A corpus has parts, a part has documents, and a document is a list of sentences.
 
@@ -42,7 +42,7 @@ from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress
 
 if TYPE_CHECKING:
-    pass
+    import tensorflow_datasets as tfds
 
 log = logging.getLogger("tfbert")
 
@@ -685,6 +685,8 @@ def _pieces(sentences: Iterable[Document | None]) -> Iterator[Document]:
 
 
 _PARTS = 4
+_SPLIT = "train"
+_TFDS_VERSION = 1  # Of how documents are read: raise it with every change by which the same files give other documents.
 
 
 @functools.cache
@@ -725,27 +727,121 @@ class BuiltInCorpus:
         return {part: digest(*self.read(part)) for part in self.parts()}
 
 
+@dataclasses.dataclass(frozen=True)
+class TfdsCorpus:
+    """The train split of a data set as a `Source`, one document per row, read shard by shard.
+
+    Reading starts TensorFlow's devices: set them up first, in each process.
+
+    Attributes:
+        dataset: `NAME`, `NAME/CONFIG` or `NAME/CONFIG:VERSION`.
+        data_dir: Directory of prepared data. Empty: TensorFlow Datasets' default.
+        columns: The features whose texts make a document, one after the other.
+        language: Of the text, as `split_sentences` takes it.
+    """
+
+    dataset: str
+    data_dir: str
+    columns: tuple[str, ...]
+    language: str = "en"
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"dataset={self.dataset!r}"
+
+    @functools.cached_property
+    def _builder(self) -> tfds.core.DatasetBuilder:
+        from tfbert.data.tfds_builder import open_builder  # imports TensorFlow Datasets
+
+        return open_builder(self.dataset, self.data_dir)
+
+    def __getstate__(self) -> dict:
+        """The state without the opened data set, which cannot be passed to another process."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def parts(self) -> list[str]:
+        """`train-00000` and so on, one per shard."""
+        return [f"{_SPLIT}-{i:05d}" for i in range(self._builder.info.splits[_SPLIT].num_shards)]
+
+    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
+        """The documents of a shard; see `Source`."""
+        from tfbert.data.tfds_builder import decoded, rows_of
+
+        shard = self.parts().index(part)
+        rows = rows_of(self._builder, f"{_SPLIT}[{shard}shard:{shard + 1}shard]", self.columns)
+        for number, row in itertools.compress(enumerate(rows, start=1), kept):
+            where = f"{self.name}, example {number} of {part}"
+            texts = [decoded(value, where) for value in row]
+            if document := [sentence for text in texts for sentence in split_sentences(text, self.language)]:
+                yield document
+
+    def sizes(self) -> dict[str, int]:
+        """An equal share of the split's bytes."""
+        parts = self.parts()
+        return dict.fromkeys(parts, self._builder.info.splits[_SPLIT].num_bytes // len(parts))
+
+    def fingerprints(self) -> dict[str, str]:
+        """A digest of all bytes of each part's file; see `Source`."""
+        paths = [str(path) for path in self._builder.info.splits[_SPLIT].filepaths]
+        digests = file_digests(paths)
+        how = (_TFDS_VERSION, self._builder.info.full_name, *self.columns, self.language, splitter())
+        return {part: digest(digests[path], *how) for part, path in zip(self.parts(), paths, strict=True)}
+
+
+def open_tfds(dataset: str, data_dir: str = "", text_column: tuple[str, ...] = (), language: str = "en") -> TfdsCorpus:
+    """Opens a data set's train split as a corpus; downloads and prepares it first if it is not on disk.
+
+    Args:
+        dataset: As `TfdsCorpus` takes it.
+        data_dir: As `TfdsCorpus` takes it.
+        text_column: Features with text. Empty: found by name, or the only one.
+        language: Of the text.
+
+    Raises:
+        UsageError: for an unknown name, data that is not available, no train split, or no feature with text.
+    """
+    from tfbert.data.tfds_builder import open_builder, table_of
+
+    builder = open_builder(dataset, data_dir)
+    splits = list(builder.info.splits)
+    if _SPLIT not in splits:
+        rule = "A data set needs a train split"
+        todo = "Pass another --dataset."
+        raise UsageError(f"{rule}. Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. {todo}")
+    table = table_of(builder, dataset, _SPLIT)
+    columns, _ = find_columns(
+        f"dataset={dataset!r}", table.of_kinds("text"), text_column=text_column or table.only("text"), find_label=False
+    )
+    return TfdsCorpus(dataset, data_dir, columns, language)
+
+
 def open_source(corpus: CorpusConfig, data: DataConfig, output_dir: pathlib.Path | None = None) -> Source:
-    """The corpus that `--mode=prepare` reads: `input_files`, or the built-in one.
+    """The corpus that `--mode=prepare` reads: `input_files`, a `dataset`, or the built-in one.
 
     Args:
         corpus: Its `input_files`, `corpus_format` and `language`.
-        data: Its `dataset`, `text_column` and `skip_bad_rows`.
+        data: Its `dataset`, `data_dir`, `text_column` and `skip_bad_rows`.
         output_dir: Where the records go; they are no part of the corpus.
 
     Raises:
-        UsageError: for options that do not go together, and what `find_inputs` raises.
+        UsageError: for options that do not go together, and what `find_inputs` and `open_tfds` raise.
     """
-    if data.dataset not in ("", "demo") or (data.dataset and corpus.input_files):
-        todo = 'Drop --dataset, or write its texts as JSON lines, {"text": ...} on each, and pass --input_files.'
-        raise UsageError(f"A corpus is files, or the built-in one. Received: dataset={data.dataset!r}. {todo}")
-    received = f"Received: text_column={','.join(data.text_column)!r}"
     if corpus.input_files:
+        if data.dataset:
+            raise UsageError(
+                "A corpus is files or a data set. "
+                f"Received: input_files={','.join(corpus.input_files)!r} and dataset={data.dataset!r}. Drop one."
+            )
         files = find_inputs(corpus, data.text_column, output_dir)
         if data.text_column and not any(file.columns for file in files):
-            rule = "Only JSON lines and Parquet have columns"
-            raise UsageError(f"{rule}. {received}. Drop it, or pass --corpus_format.")
+            rule = "Only JSON lines, Parquet and data sets have columns"
+            todo = "Drop it, or pass --corpus_format."
+            raise UsageError(f"{rule}. Received: text_column={','.join(data.text_column)!r}. {todo}")
         return FileCorpus(tuple(files), corpus.language, data.skip_bad_rows)
+    if data.dataset not in ("", "demo"):
+        return open_tfds(data.dataset, data.data_dir, data.text_column, corpus.language)
     if data.text_column:
-        raise UsageError(f"The built-in corpus has no columns to choose. {received}. Drop it.")
+        rule = "The built-in corpus has no columns to choose"
+        raise UsageError(f"{rule}. Received: text_column={','.join(data.text_column)!r}. Drop it.")
     return BuiltInCorpus()
