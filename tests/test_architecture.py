@@ -98,24 +98,24 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 828,
-    "bert": 1073,
+    "bert": 1080,
     "commandline": 591,
-    "config": 1651,
+    "config": 1680,
     "corpus": 2334,
     "data": 1956,
     "devices": 1115,
-    "doors": 496,
+    "doors": 501,
     "launch": 376,
-    "measure": 207,
-    "model": 1794,
-    "modes": 1490,
+    "measure": 214,
+    "model": 2111,
+    "modes": 1493,
     "output": 859,
     "python": 510,
     "report": 1118,
     "step": 3200,
-    "tasks": 9018,
+    "tasks": 9020,
     "tokens": 797,
-    "train": 1827,
+    "train": 1831,
 }
 
 

@@ -15,18 +15,17 @@ from tfbert.bert.layers import Dense
 from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
 from tfbert.model import weights
+from tfbert.model.encoders.bert import WORDS, Bert
 from tfbert.step.keras3.private import layers_of
 
 log = logging.getLogger("tfbert")
 
-TARGETS = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
-"""The dense layers of an encoder layer, by the ends of their names; "output.dense" means both that end so."""
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _TASKS = {
-    "TFBertModel": "FEATURE_EXTRACTION",
-    "TFBertForSequenceClassification": "SEQ_CLS",
-    "TFBertForTokenClassification": "TOKEN_CLS",
-    "TFBertForQuestionAnswering": "QUESTION_ANS",
+    "Model": "FEATURE_EXTRACTION",
+    "SequenceClassification": "SEQ_CLS",
+    "TokenClassification": "TOKEN_CLS",
+    "QuestionAnswering": "QUESTION_ANS",
 }
 _PREFIX = "base_model.model."
 _OTHER_KINDS = ("use_dora", "use_rslora", "fan_in_fan_out", "lora_bias", "rank_pattern", "alpha_pattern")
@@ -40,7 +39,7 @@ class Lora:
     Attributes:
         rank: Of each.
         alpha: The update is multiplied by `alpha / rank`.
-        targets: Ends of names of the layers, among `TARGETS`.
+        targets: Ends of names of the layers, among the encoder's `LORA`; each means all that end so.
     """
 
     rank: int
@@ -48,25 +47,25 @@ class Lora:
     targets: tuple[str, ...]
 
     @classmethod
-    def of(cls, rank: int, alpha: float | None, targets: str | Sequence[str]) -> Lora:
-        """From what a user gives: "all", "query,value", or a sequence; without `alpha`, the rank.
+    def of(cls, rank: int, alpha: float | None, targets: str | Sequence[str] | None, encoder: Bert) -> Lora:
+        """From what a user gives: "all", "query,value", a sequence, or None for these two; without `alpha`, the rank.
 
         Raises:
             UsageError: for what is no rank, no number above 0, or no layer.
         """
-        named = TARGETS if targets == "all" else targets.split(",") if isinstance(targets, str) else targets
-        if not named or any(name not in TARGETS for name in named):
-            raise UsageError(
-                f"lora_targets are among {', '.join(TARGETS)}, or all. Received: {targets!r}. Pass ('query', 'value')."
-            )
+        known, usual = encoder.LORA, encoder.LORA_USUAL
+        targets = usual if targets is None else targets
+        named = known if targets == "all" else targets.split(",") if isinstance(targets, str) else targets
+        if not named or any(name not in known for name in named):
+            raise UsageError(f"lora_targets are among {', '.join(known)}, or all. Received: {targets!r}. Pass {usual}.")
         alpha = rank if alpha is None else alpha
         for name, value, kinds in (("lora_rank", rank, (int,)), ("lora_alpha", alpha, (int, float))):
             if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
                 kind = "whole number" if kinds == (int,) else "number"
                 raise UsageError(f"{name} is a {kind} above 0. Received: {name}={value!r}. Pass 8.")
-        left_out = TARGETS[3:4] if TARGETS[5] in named else ()
+        left_out = {name for name in named for other in named if name.endswith(f".{other}")}
         return cls(
-            rank=rank, alpha=alpha, targets=tuple(name for name in TARGETS if name in named and name not in left_out)
+            rank=rank, alpha=alpha, targets=tuple(name for name in known if name in named and name not in left_out)
         )
 
 
@@ -87,7 +86,7 @@ def enable(model: Any, lora: Lora, seed: int) -> None:
 def _targeted(model: Any, targets: Sequence[str]) -> dict[str, Dense]:
     """Dense layers of the encoder by their names in PyTorch, chosen by the ends of these."""
     found = {}
-    for layer in layers_of(model.bert.encoder):
+    for layer in [each for part in model.config.encoder.layers(model.bert) for each in layers_of(part)]:
         if isinstance(layer, Dense):
             name, _ = weights.pytorch_name(f"{layer.path.removeprefix(f'{model.path}/')}/kernel:0")
             found[name.removesuffix(".weight")] = layer
@@ -96,22 +95,27 @@ def _targeted(model: Any, targets: Sequence[str]) -> dict[str, Dense]:
 
 def _peft_name(model: Any, name: str) -> str:
     """PEFT's name for what PyTorch's whole model calls so: without a head, PyTorch's has no `bert.`."""
-    return _PREFIX + (name if model.LABELS else name.removeprefix("bert."))
+    return _PREFIX + (name if model.LABELS else name.removeprefix(_own(model)))
+
+
+def _own(model: Any) -> str:
+    """How the names of the encoder's weights begin."""
+    return f"{model.config.encoder.PREFIX}."
 
 
 def save_adapter(model: Any, directory: str | pathlib.Path) -> None:
     """See `PreTrainedModel.save_adapter`."""
-    if model.lora is None or hasattr(model, "mlm"):
+    if model.lora is None or model.KIND in WORDS:
         what = "a head of words, which PEFT ties otherwise" if model.lora else "no enable_lora"
         raise UsageError(f"An adapter is LoRA's, and a head's. Received: {what}. Call save_pretrained(directory).")
-    head = {name: value for name, value in weights.get_weights_dict(model).items() if not name.startswith("bert.")}
+    head = {name: value for name, value in weights.get_weights_dict(model).items() if not name.startswith(_own(model))}
     tensors = {_peft_name(model, name): value for name, value in head.items()}
     for name, layer in _targeted(model, model.lora.targets).items():
         for part, variable in (("lora_A", layer.lora_kernel_a), ("lora_B", layer.lora_kernel_b)):
             tensors[f"{_peft_name(model, name)}.{part}.weight"] = variable.numpy().T
     values = {
         "peft_type": "LORA",
-        "task_type": _TASKS.get(type(model).__name__),
+        "task_type": _TASKS.get(model.KIND),
         "base_model_name_or_path": model.name_or_path,
         "r": model.lora.rank,
         "lora_alpha": model.lora.alpha,
@@ -137,8 +141,9 @@ def load_adapter(model: Any, directory: str | pathlib.Path) -> None:
         raise UsageError(f"An adapter is plain LoRA, without biases. Received: {given} in {path}. Merge it in PyTorch.")
     tensors = weights.read_weights(path / _WEIGHTS)
     ends = {name.removesuffix(".lora_A.weight") for name in tensors if name.endswith(".lora_A.weight")}
-    targets = [each for each in TARGETS if any(name.endswith(f".{each}") for name in ends)]
-    lora = Lora.of(values.get("r"), values.get("lora_alpha"), targets)
+    encoder = model.config.encoder
+    targets = [each for each in encoder.LORA if any(name.endswith(f".{each}") for name in ends)]
+    lora = Lora.of(values.get("r"), values.get("lora_alpha"), targets, encoder)
     layers = {_peft_name(model, name): layer for name, layer in _targeted(model, lora.targets).items()}
     if layers.keys() != ends:
         raise UsageError(
@@ -150,7 +155,7 @@ def load_adapter(model: Any, directory: str | pathlib.Path) -> None:
     elif model.lora != lora:
         raise UsageError(f"An adapter fits its model. Received: {lora}, and {model.lora}. Load the model again.")
     whole = weights.get_weights_dict(model)
-    head = {name: tensors.get(_peft_name(model, name)) for name in whole if not name.startswith("bert.")}
+    head = {name: tensors.get(_peft_name(model, name)) for name in whole if not name.startswith(_own(model))}
     if new := [name for name, value in head.items() if value is None]:
         log.warning("The adapter has no weights for these, which stay as they are: %s.", ", ".join(new))
     weights.set_weights_dict(model, whole | {name: value for name, value in head.items() if value is not None})
