@@ -1,4 +1,4 @@
-"""The arithmetic that encoders are written in, over plain or packed rows; in the last layer, of what heads read alone."""
+"""The arithmetic that encoders are written in, over plain or packed rows; in the last layer, of what is read alone."""
 
 from __future__ import annotations
 
