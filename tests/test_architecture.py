@@ -98,24 +98,24 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 828,
-    "bert": 1097,
+    "bert": 1108,
     "commandline": 578,
-    "config": 1680,
+    "config": 1711,
     "corpus": 2221,
     "data": 1956,
     "devices": 1078,
-    "doors": 503,
+    "doors": 508,
     "launch": 454,
-    "measure": 208,
-    "model": 1620,
-    "modes": 1253,
+    "measure": 215,
+    "model": 1937,
+    "modes": 1257,
     "output": 749,
     "python": 504,
     "report": 1084,
     "step": 2941,
-    "tasks": 9018,
+    "tasks": 9020,
     "tokens": 797,
-    "train": 1765,
+    "train": 1769,
 }
 
 

@@ -25,7 +25,7 @@ from tfbert.model import keras_hub as keras_hub_files
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.configuration import load_config
 from tfbert.model.files import load_tokenizer, resolve_model
-from tfbert.model.load import encoder_shapes, save_pretrained
+from tfbert.model.load import save_pretrained
 from tfbert.model.pretraining_head import pretraining_head
 from tfbert.report.model_card import _is_hub_name
 from tfbert.step.keras3.finetuner import FineTuner
@@ -97,7 +97,8 @@ def load(source, labels=("LABEL_0", "LABEL_1", "LABEL_2"), head=None, **options)
 def encoder_of(directory):
     """The weights of a model's encoder and pooler by PyTorch name."""
     with weights.open_weights(weights.find_weight_file(directory)) as stored:
-        return {name: stored[name].read() for name in encoder_shapes(load_config(directory))}
+        config = load_config(directory)
+        return {name: stored[name].read() for name in config.encoder.shapes(config)}
 
 
 @pytest.mark.parametrize("name", ["preset", "model.keras", "tuner.keras"])

@@ -13,10 +13,10 @@ import keras
 import numpy as np
 
 from tfbert.bert.layers import Dense
-from tfbert.config.training import LORA_TARGETS, lora_targets
 from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
 from tfbert.model import weights
+from tfbert.model.encoders.bert import WORDS, Bert
 from tfbert.output import output_dir
 from tfbert.private import layers_of
 
@@ -24,12 +24,12 @@ log = logging.getLogger("tfbert")
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _TASKS = {
-    "TFBertModel": "FEATURE_EXTRACTION",
-    "TFBertForSequenceClassification": "SEQ_CLS",
-    "TFBertForTokenClassification": "TOKEN_CLS",
-    "TFBertForQuestionAnswering": "QUESTION_ANS",
+    "Model": "FEATURE_EXTRACTION",
+    "SequenceClassification": "SEQ_CLS",
+    "TokenClassification": "TOKEN_CLS",
+    "QuestionAnswering": "QUESTION_ANS",
 }
-_PREFIX, _POOLER = "base_model.model.", "bert.pooler."
+_PREFIX = "base_model.model."
 _OTHER_KINDS = ("use_dora", "use_rslora", "fan_in_fan_out", "lora_bias", "rank_pattern", "alpha_pattern")
 """What PEFT's configuration may say of updates that are computed in another way."""
 
@@ -41,7 +41,7 @@ class Lora:
     Attributes:
         rank: Of each.
         alpha: The update is multiplied by `alpha / rank`.
-        targets: Ends of names of the layers, among `LORA_TARGETS`.
+        targets: Ends of names of the layers, among the encoder's `LORA`; each means all that end so.
     """
 
     rank: int
@@ -49,24 +49,26 @@ class Lora:
     targets: tuple[str, ...]
 
     @classmethod
-    def of(cls, rank: int, alpha: float | None, targets: str | Sequence[str]) -> Lora:
-        """From what a user gives: "all", "query,value", or a sequence; without `alpha`, the rank.
+    def of(cls, rank: int, alpha: float | None, targets: str | Sequence[str] | None, encoder: Bert) -> Lora:
+        """From what a user gives: "all", "query,value", a sequence, or None for these two; without `alpha`, the rank.
 
         Raises:
             UsageError: for what is no rank, no number above 0, or no layer.
         """
-        text = targets if isinstance(targets, str) else ",".join(map(str, targets))
-        if text != "all" and any(name.strip() not in LORA_TARGETS for name in text.split(",")):
-            raise UsageError(
-                f"lora_targets are among {', '.join(LORA_TARGETS)}, or all. Received: {targets!r}. "
-                "Pass ('query', 'value')."
-            )
+        known, usual = encoder.LORA, encoder.LORA_USUAL
+        text = targets if isinstance(targets, str) else ",".join(map(str, usual if targets is None else targets))
+        named = known if text == "all" else usual if text == "query,value" else [*map(str.strip, text.split(","))]
+        if any(name not in known for name in named):
+            raise UsageError(f"lora_targets are among {', '.join(known)}, or all. Received: {targets!r}. Pass {usual}.")
         alpha = rank if alpha is None else alpha
         for name, value, kinds in (("lora_rank", rank, (int,)), ("lora_alpha", alpha, (int, float))):
             if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
                 kind = "whole number" if kinds == (int,) else "number"
                 raise UsageError(f"{name} is a {kind} above 0. Received: {name}={value!r}. Pass 8.")
-        return cls(rank=rank, alpha=alpha, targets=lora_targets(text))
+        left_out = {name for name in named for other in named if name.endswith(f".{other}")}
+        return cls(
+            rank=rank, alpha=alpha, targets=tuple(name for name in known if name in named and name not in left_out)
+        )
 
 
 def enable(model: Any, lora: Lora, seed: int) -> None:
@@ -77,7 +79,7 @@ def enable(model: Any, lora: Lora, seed: int) -> None:
     if weights.low_rank_layers(model):
         raise UsageError("A kernel has one update. Received: a model with LoRA. Load it again for another.")
     model.bert.trainable = False
-    if any(name.startswith(_POOLER) for name in model.new_weights):
+    if any(name.startswith(f"{_own(model)}pooler.") for name in model.new_weights):
         model.bert.pooler.trainable = True
     with model.distribute_strategy.scope():
         for name, layer in _targeted(model, lora.targets).items():
@@ -92,7 +94,7 @@ def enable(model: Any, lora: Lora, seed: int) -> None:
 def _targeted(model: Any, targets: Sequence[str]) -> dict[str, Dense]:
     """Dense layers of the encoder by their names in PyTorch, chosen by the ends of these."""
     found = {}
-    for layer in layers_of(model.bert.encoder):
+    for layer in [each for part in model.config.encoder.layers(model.bert) for each in layers_of(part)]:
         if isinstance(layer, Dense):
             name, _ = weights.pytorch_name(f"{layer.path.removeprefix(f'{model.path}/')}/kernel:0")
             found[name.removesuffix(".weight")] = layer
@@ -101,7 +103,12 @@ def _targeted(model: Any, targets: Sequence[str]) -> dict[str, Dense]:
 
 def _peft_name(model: Any, name: str) -> str:
     """PEFT's name for what PyTorch's whole model calls so: without a head, PyTorch's has no `bert.`."""
-    return _PREFIX + (name if model.LABELS else name.removeprefix("bert."))
+    return _PREFIX + (name if model.LABELS else name.removeprefix(_own(model)))
+
+
+def _own(model: Any) -> str:
+    """How the names of the encoder's weights begin."""
+    return f"{model.config.encoder.PREFIX}."
 
 
 def get_trained(model: Any) -> dict[str, np.ndarray]:
@@ -134,7 +141,7 @@ def set_trained(model: Any, tensors: Mapping[str, np.ndarray]) -> None:
 def _trained(model: Any) -> Iterator[tuple[str, Any, bool]]:
     """PEFT's name of what is trained, the variable, and whether it is transposed in PyTorch; of a frozen head, too."""
     for name, variable, is_transposed in weights.named_variables(model):
-        if variable.trainable or not name.startswith("bert."):
+        if variable.trainable or not name.startswith(_own(model)):
             yield _peft_name(model, name), variable, is_transposed
     for name, layer in _targeted(model, model.lora.targets).items():
         for part, variable in (("lora_A", layer.lora_kernel_a), ("lora_B", layer.lora_kernel_b)):
@@ -143,7 +150,7 @@ def _trained(model: Any) -> Iterator[tuple[str, Any, bool]]:
 
 def save_adapter(model: Any, directory: str | pathlib.Path) -> None:
     """See `PreTrainedModel.save_adapter`."""
-    if model.lora is None or hasattr(model, "mlm"):
+    if model.lora is None or model.KIND in WORDS:
         what = "a head of words, which PEFT ties otherwise" if model.lora else "no enable_lora"
         raise UsageError(f"An adapter is LoRA's, and a head's. Received: {what}. Call save_pretrained(directory).")
     write_adapter(model, pathlib.Path(directory))
@@ -152,10 +159,10 @@ def save_adapter(model: Any, directory: str | pathlib.Path) -> None:
 def write_adapter(model: Any, path: pathlib.Path) -> None:
     """Writes what is trained of a model with LoRA. A directory with the configuration is complete."""
     tensors = get_trained(model)
-    whole = {name.removeprefix(_PREFIX).removeprefix("bert.") for name in tensors if ".lora_" not in name}
+    whole = {name.removeprefix(_PREFIX).removeprefix(_own(model)) for name in tensors if ".lora_" not in name}
     values = {
         "peft_type": "LORA",
-        "task_type": _TASKS.get(type(model).__name__),
+        "task_type": _TASKS.get(model.KIND),
         "base_model_name_or_path": model.name_or_path,
         "r": model.lora.rank,
         "lora_alpha": int(model.lora.alpha) if model.lora.alpha == int(model.lora.alpha) else model.lora.alpha,
@@ -180,8 +187,9 @@ def load_adapter(model: Any, directory: str | pathlib.Path) -> None:
         raise UsageError(f"An adapter is plain LoRA, without biases. Received: {given} in {path}. Merge it in PyTorch.")
     tensors = weights.read_weights(path / _WEIGHTS)
     ends = {name.removesuffix(".lora_A.weight") for name in tensors if name.endswith(".lora_A.weight")}
-    targets = [each for each in LORA_TARGETS if any(name.endswith(f".{each}") for name in ends)]
-    lora = Lora.of(values.get("r"), values.get("lora_alpha"), targets)
+    encoder = model.config.encoder
+    targets = [each for each in encoder.LORA if any(name.endswith(f".{each}") for name in ends)]
+    lora = Lora.of(values.get("r"), values.get("lora_alpha"), targets, encoder)
     layers = {_peft_name(model, name) for name in _targeted(model, lora.targets)}
     if layers != ends:
         raise UsageError(
@@ -192,7 +200,8 @@ def load_adapter(model: Any, directory: str | pathlib.Path) -> None:
         enable(model, lora, seed=0)
     elif model.lora != lora:
         raise UsageError(f"An adapter fits its model. Received: {lora}, and {model.lora}. Load the model again.")
-    if model.HAS_POOLER and any(name.startswith(_peft_name(model, _POOLER)) for name in tensors):
+    pooler = _peft_name(model, f"{_own(model)}pooler.")
+    if hasattr(model.bert, "pooler") and any(name.startswith(pooler) for name in tensors):
         model.bert.pooler.trainable = True
     known = {name for name, *_ in _trained(model)}
     if unknown := sorted(tensors.keys() - known):

@@ -29,6 +29,7 @@ import numpy as np
 from tfbert.data.foreign_files import file_beside, read_json_object
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model import keras_hub, tf1_checkpoint
+from tfbert.model.layout import pytorch_path
 
 if TYPE_CHECKING:
     import keras
@@ -43,7 +44,6 @@ SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
 """Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
 
 _READABLE = "A weight file must be readable and whole"
-_ENCODER_PARTS = ("embeddings", "encoder", "pooler")
 # Buffers that older versions of transformers saved; they hold 0, 1, 2, ... and nothing learned.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _TF_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
@@ -93,12 +93,14 @@ class Stored:
 
 
 @contextlib.contextmanager
-def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
+def open_weights(path: pathlib.Path, prefix: str = "", parts: tuple[str, ...] = ()) -> Iterator[dict[str, Stored]]:
     """Opens a weight file of any format.
 
     Args:
         path: What `find_weight_file` found. A safetensors file may follow PyTorch's or TensorFlow's naming, with or
-            without the `bert.` prefix, and may be an index of several files.
+            without the encoder's prefix, and may be an index of several files.
+        prefix: That of the encoder, for names without it: those that begin with `parts`.
+        parts: As above.
 
     Yields:
         Weights by PyTorch name. Read them while the file is open: a few bytes of a file may describe terabytes.
@@ -115,7 +117,11 @@ def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
             raise
         except Exception as error:  # As above.
             raise _damaged(path, error) from None
-        yield {name: stored for name, stored in found.items() if not name.endswith(_BUFFERS)}
+        yield {
+            f"{prefix}.{name}" if name.startswith(parts) else name: stored
+            for name, stored in found.items()
+            if not name.endswith(_BUFFERS)
+        }
 
 
 def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -128,8 +134,8 @@ def pytorch_name(name: str) -> tuple[str, bool]:
     """PyTorch's name for a weight.
 
     Args:
-        name: From a PyTorch file (`encoder.layer.0.output.LayerNorm.gamma`, with or without `bert.`), or a TensorFlow
-            variable's name without the model's own (`bert/encoder/layer_._0/output/LayerNorm/gamma:0`).
+        name: From a PyTorch file (`encoder.layer.0.output.LayerNorm.gamma`), or a TensorFlow variable's name without
+            the model's own (`bert/encoder/layer_._0/output/LayerNorm/gamma:0`).
 
     Returns:
         The name, and whether the matrix has to be transposed.
@@ -137,15 +143,12 @@ def pytorch_name(name: str) -> tuple[str, bool]:
     transposed = False
     if "/" in name:
         # `mlm___cls/predictions` is `cls.predictions`; a list of layers is `layer_._0`.
-        name = re.sub(r"[^/]*___", "", name.removesuffix(":0")).replace("_._", "/").replace("/", ".")
+        name = pytorch_path(name.removesuffix(":0")).replace("_._", "/").replace("/", ".")
         transposed = name.endswith(".kernel")
         stem, _, leaf = name.rpartition(".")
         name = f"{stem}.{_TF_LEAVES.get(leaf, leaf)}"
     # TensorFlow 1 used these names, and the first PyTorch releases kept them.
-    name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-    if name.partition(".")[0] in _ENCODER_PARTS:
-        name = f"bert.{name}"
-    return name, transposed
+    return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)), transposed
 
 
 def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
@@ -238,27 +241,28 @@ def describe_mismatch(
     return "; ".join(parts)
 
 
-def found_instead(missing: Iterable[str], names: Iterable[str]) -> str:
+def found_instead(missing: Iterable[str], names: Iterable[str], prefix: str) -> str:
     """One phrase: under which longer names a file holds weights that are missing, such as those of PyTorch's
-    `DataParallel`; else its first names if it holds none of BERT's. Empty where neither is so.
+    `DataParallel`; else its first names if it holds none of the encoder's. Empty where neither is so.
 
     Args:
         missing: Names that were looked for.
         names: All names in the file.
+        prefix: How the encoder's begin.
     """
     names, counts = list(names), collections.Counter()
     by_end: dict[str, list[str]] = {}
     for name in names:
         by_end.setdefault(".".join(name.split(".")[-2:]), []).append(name)
     for wanted in missing:
-        inner = wanted.removeprefix("bert.")
+        inner = wanted.removeprefix(prefix)
         for name in by_end.get(".".join(wanted.split(".")[-2:]), ()):
             if name.endswith(f".{inner}"):
                 counts[name.removesuffix(inner)] += 1
     if counts:
-        shown = " or ".join(f"{prefix!r} ({count:,})" for prefix, count in counts.most_common(3))
-        return f"names that begin with {shown} in place of 'bert.'"
-    if names and not any(name.startswith("bert.") for name in names):
+        shown = " or ".join(f"{longer!r} ({count:,})" for longer, count in counts.most_common(3))
+        return f"names that begin with {shown} in place of {prefix!r}"
+    if names and not any(name.startswith(prefix) for name in names):
         return f"the names {list_names(names)}"
     return ""
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfbert.batches.inputs import INPUTS
 from tfbert.bert.build import with_float16_matrices
 from tfbert.config.run import Config
 from tfbert.devices.quiet import stderr_held_back
@@ -255,13 +254,13 @@ class _Format:
     Attributes:
         file: What the file is called.
         packages: The packages without which it is neither written nor checked.
-        convert: The model's function and its module -> the content of the file.
+        convert: The model's function, its inputs and its module -> the content of the file.
         run: A file, inputs -> logits.
     """
 
     file: str
     packages: tuple[str, ...]
-    convert: Callable[[tf.types.experimental.PolymorphicFunction, tf.Module], bytes]
+    convert: Callable[[tf.types.experimental.PolymorphicFunction, list[tf.TensorSpec], tf.Module], bytes]
     run: Callable[[pathlib.Path, Mapping[str, np.ndarray]], np.ndarray]
 
 
@@ -298,15 +297,17 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
     module = tf.Module()
     module.weights = [v.value for v in model.classifier.weights]  # A converter reads what the module holds.
 
-    def logits(input_ids: tf.Tensor, attention_mask: tf.Tensor, token_type_ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        values = (input_ids, attention_mask, token_type_ids)
-        return {"logits": model.logits(dict(zip(INPUTS, values, strict=True)))}
+    names = model.classifier.config.encoder.inputs
+
+    def logits(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"logits": model.logits(dict(zip(names, inputs, strict=True)))}
 
     directory.mkdir(parents=True, exist_ok=True)
     path, failed = directory / form.file, None
     with stderr_held_back():
         try:
-            path.write_bytes(form.convert(tf.function(logits, autograph=False), module))
+            specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
+            path.write_bytes(form.convert(tf.function(logits, autograph=False), specs, module))
         except OSError:
             raise
         except Exception as error:  # Of several libraries, each with classes of its own.
@@ -314,7 +315,7 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
     if failed is not None:
         rule = "The converter must know every operation of the model"
         raise UsageError(f"{rule}. Received: {first_line(failed)[:200]}. Export the model as a SavedModel.") from failed
-    positions = model.classifier.config.max_position_embeddings
+    positions = model.classifier.config.num_positions
     model.tokenizer.save(directory, model_max_length=positions)
     errors = []
     for width in _WIDTHS:
@@ -342,15 +343,13 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
     }
 
 
-def _specs() -> list[tf.TensorSpec]:
-    return [tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS]
-
-
-def _to_onnx(function: tf.types.experimental.PolymorphicFunction, module: tf.Module) -> bytes:
+def _to_onnx(
+    function: tf.types.experimental.PolymorphicFunction, specs: list[tf.TensorSpec], module: tf.Module
+) -> bytes:
     import tf2onnx
 
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    model, _ = tf2onnx.convert.from_function(function, input_signature=_specs(), opset=_OPSET)
+    model, _ = tf2onnx.convert.from_function(function, input_signature=specs, opset=_OPSET)
     for value in (*model.graph.input, *model.graph.output):
         for size, name in zip(value.type.tensor_type.shape.dim, ("rows", "width"), strict=False):
             if not size.dim_value:
@@ -365,8 +364,10 @@ def _run_onnx(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarra
     return session.run(["logits"], dict(inputs))[0]
 
 
-def _to_tflite(function: tf.types.experimental.PolymorphicFunction, module: tf.Module) -> bytes:
-    concrete = function.get_concrete_function(*_specs())
+def _to_tflite(
+    function: tf.types.experimental.PolymorphicFunction, specs: list[tf.TensorSpec], module: tf.Module
+) -> bytes:
+    concrete = function.get_concrete_function(*specs)
     return tf.lite.TFLiteConverter.from_concrete_functions([concrete], module).convert()
 
 
@@ -392,14 +393,16 @@ def random_pairs(config: BertConfig, tokenizer: BertTokenizer, *, width: int) ->
         width: The longest, in tokens; no more than the model has positions.
 
     Returns:
-        `input_ids`, `attention_mask` and `token_type_ids`, int32 `[8, width]`, the same in each call.
+        What the model reads of `input_ids`, `attention_mask` and `token_type_ids`, int32 `[8, width]`, the same in each
+        call.
     """
-    rng, width = np.random.default_rng(0), min(width, config.max_position_embeddings)
+    rng, width = np.random.default_rng(0), min(width, config.num_positions)
     lengths = rng.integers(1, width + 1, _ROWS)
     mask = (np.arange(width) < lengths[:, None]).astype(np.int32)
     second = (np.arange(width) >= lengths[:, None] // 2) & (config.type_vocab_size > 1)
-    return {
+    inputs = {
         "input_ids": (rng.integers(0, tokenizer.vocab_size, mask.shape) * mask).astype(np.int32),
         "attention_mask": mask,
         "token_type_ids": second.astype(np.int32) * mask,
     }
+    return {name: inputs[name] for name in config.encoder.inputs}

@@ -152,6 +152,6 @@ def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, 
     if own is not None:
         log.info("Inputs are at most %d tokens long, as in training.", own)
         return own
-    length = min(task.default_max_seq_length, saved.max_position_embeddings)
+    length = min(task.default_max_seq_length, saved.num_positions)
     log.info("Inputs are at most %d tokens long; the model does not say what it was trained with.", length)
     return length

@@ -27,6 +27,7 @@ from tfbert.devices.workers import Consensus, checksum
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.files import load_tokenizer, resolve_model
+from tfbert.model.forward import output_layer
 from tfbert.model.head import LabelHead
 from tfbert.model.load import save_pretrained
 from tfbert.output import hub
@@ -231,7 +232,7 @@ def optimizer_of(training: TrainingConfig, total_steps: int, warm_up: int) -> ke
     )
     # AdamW (Loshchilov & Hutter 2019) as BERT is fine-tuned, or LAMB (You et al. 2020) as it is pre-trained in large
     # batches. FineTuner clips.
-    return _OPTIMIZERS[training.optimizer](rate, training.weight_decay, no_decay=NO_DECAY)
+    return _OPTIMIZERS[training.optimizer](rate, training.weight_decay, no_decay=(*NO_DECAY, "norm/"))
 
 
 def _start_head(
@@ -242,12 +243,14 @@ def _start_head(
 ) -> str:
     """Gives a new head the bias of the training labels' frequencies, and says so; empty if there is nothing to do."""
     head, new = task.head(), classifier.new_weights
-    if training.head_bias == "zero" or not isinstance(head, LabelHead) or head.weight_names[1] not in new:
+    if training.head_bias == "zero" or not isinstance(head, LabelHead):
+        return ""
+    if head.weight_names(classifier.config)[1] not in new:
         return ""
     start = task.head_start(train, training)
     if start is None:
         return ""
-    layer = getattr(classifier, head.weights)
+    layer = output_layer(classifier, head.kind)
     layer.bias.assign(start.bias)
     layer.kernel.assign(layer.kernel.value * start.scale)
     return f"The new head starts at {start.words}"

@@ -206,6 +206,7 @@ def facts_of(
         "task": data.task.name,
         "label_names": list(data.task.label_names),
         **{name: getattr(bert_config, attribute) for name, attribute in _ARCHITECTURE.items()},
+        **{name: getattr(bert_config, name) for name in bert_config.encoder.own_fields(bert_config)},
         "vocabulary_crc32": zlib.crc32("\n".join(tokenizer.vocab).encode("utf-8", "surrogatepass")),
         "do_lower_case": tokenizer.do_lower_case,
         "precision": keras.config.dtype_policy().name,

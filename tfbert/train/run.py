@@ -207,5 +207,5 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
 
 def _dropout(bert_config: BertConfig) -> float:
     """The model's largest rate of dropout."""
-    rates = bert_config.hidden_dropout_prob, bert_config.attention_probs_dropout_prob, bert_config.classifier_dropout
+    rates = (getattr(bert_config, name) for name in (*bert_config.encoder.RATES, "classifier_dropout"))
     return max(rate for rate in rates if rate is not None)
