@@ -18,7 +18,7 @@ from tfbert.devices.quiet import stderr_held_back
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.trained import TrainedModel
-from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from tfbert.model.configuration import BertConfig
@@ -171,7 +171,7 @@ FORMATS = {
 """By their names in `--export_format`."""
 
 
-def random_pairs(config: BertConfig, tokenizer: BertTokenizer, *, width: int) -> dict[str, np.ndarray]:
+def random_pairs(config: BertConfig, tokenizer: Tokenizer, *, width: int) -> dict[str, np.ndarray]:
     """The inputs of random pairs of several lengths.
 
     Args:
