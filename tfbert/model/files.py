@@ -32,7 +32,14 @@ SCRATCH_LAYOUTS = {
 """Layers, hidden size, attention heads, and the size of the vocabulary that is learned. `L-4_H-256` and the like are
 Google's 24 miniatures (Turc et al. 2019), of which tiny, mini, small and medium are four by name."""
 
-_TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "tokenizer*.json", "special_tokens_map.json", "added_tokens.json")
+_TOKENIZER_FILES = (
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 _HUB_WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("tf_model.h5",),
@@ -95,9 +102,7 @@ def load_values(directory: pathlib.Path) -> dict[str, Any]:
     return bert_config.checked(bert_config.read_values(_config_file(directory)), _config_file(directory))
 
 
-def load_tokenizer(
-    config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str]
-) -> Tokenizer:
+def load_tokenizer(config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str]) -> Tokenizer:
     """The model's tokenizer: from `vocab_file`, from the model's own files, or, for `scratch/`, learned from the texts.
 
     Args:

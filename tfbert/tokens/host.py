@@ -24,7 +24,7 @@ import tensorflow as tf
 from tfbert.data.foreign_files import read_text
 from tfbert.errors import UsageError, first_line
 from tfbert.tokens.offsets import FlatPieces
-from tfbert.tokens.parallel import map_chunks, without_surrogates
+from tfbert.tokens.parallel import map_chunks
 from tfbert.tokens.pretrained import JsonObject, token_text
 from tfbert.tokens.ragged import ranges, splits_of
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds, Tokenizer, check_pairs
@@ -182,6 +182,7 @@ class HostTokenizer(Tokenizer):
         directory.mkdir(parents=True, exist_ok=True)
         flags = {token["content"]: token for token in self._whole["added_tokens"]}
         names = {f"{kind}_token": _flagged(flags.get(token, token)) for kind, token in self.names.items()}
+        objects = {name: {"__type": "AddedToken"} | token for name, token in names.items() if isinstance(token, dict)}
         # A class that transformers 4 and 5 both know, and for which both take what the file says.
         config = self._config | {
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -190,7 +191,7 @@ class HostTokenizer(Tokenizer):
             "split_special_tokens": not fills_masks,
         }
         for name, values in {
-            "tokenizer_config.json": dict(sorted((config | names).items())),
+            "tokenizer_config.json": dict(sorted((config | names | objects).items())),
             "special_tokens_map.json": names,
             TOKENIZER_JSON: self._whole,
         }.items():
@@ -309,7 +310,10 @@ def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dic
     known |= {token: True for token in (model if isinstance(model, dict) else dict(model)) if token not in known}
     named = [(token, bool(token.get("special"))) for token in config.object("added_tokens_decoder").values.values()]
     extra = config.values.get("extra_special_tokens") or ()
-    listed = [*(config.get("additional_special_tokens", list) or ()), *(extra.values() if isinstance(extra, dict) else extra)]
+    listed = [
+        *(config.get("additional_special_tokens", list) or ()),
+        *(extra.values() if isinstance(extra, dict) else extra),
+    ]
     named += [(token, True) for token in listed]
     named += [(token, None) for token in JsonObject.read(directory / "added_tokens.json").values]
     for token, is_special in named:
@@ -318,7 +322,7 @@ def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dic
             raise UsageError(
                 "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: token "
                 f"{text!r}, which tokenizer.json lacks or calls {'special' if known.get(text) else 'no special one'}, "
-                f"in {directory}. Save it anew by transformers: AutoTokenizer.from_pretrained(...).save_pretrained(...)."
+                f"in {directory}. Save it anew by transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
             )
 
 
@@ -337,7 +341,7 @@ def _of_json(whole: dict[str, Any], source: str) -> tokenizers.Tokenizer:
 
 
 def _without_control(whole: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    """The same tokenizer without template, whose special tokens have names that no text holds."""
+    """The same tokenizer, whose special tokens have names that no text holds."""
     special = names | {token["content"] for token in whole["added_tokens"] if token["special"]}
 
     def hidden(token: Any) -> Any:
@@ -355,7 +359,7 @@ def _without_control(whole: dict[str, Any], names: set[str]) -> dict[str, Any]:
         token | {"content": hidden(token["content"]), "special": token["content"] in special}
         for token in whole["added_tokens"]
     ]
-    return whole | {"model": model, "added_tokens": added, "post_processor": None}
+    return whole | {"model": model, "added_tokens": added}
 
 
 def _with_prefix_space(whole: dict[str, Any], wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -379,17 +383,17 @@ def _ends(tokenizer: tokenizers.Tokenizer, source: str) -> tuple[int, int, int, 
     fits = (first, last) == (1, len(of) - 2) and 1 <= len(between) <= 2 and {*between, ids[-1]} == {ids[-1]}
     if not fits or single.ids != [ids[0], *ids[1 : end + 1], ids[-1]]:
         raise UsageError(
-            f"{TOKENIZER_JSON} must put one special token before texts, one after, and one or two of the latter between "
-            f"two. Received: {' '.join(pair.tokens)} in {source}. Use another model."
+            f"{TOKENIZER_JSON} must put one special token before texts, one after, and one or two of these between two. "
+            f"Received: {' '.join(pair.tokens)} in {source}. Use another model."
         )
     return int(ids[0]), int(ids[-1]), len(between), pair.type_ids[second] != pair.type_ids[first]
 
 
 def _flagged(token: Any) -> Any:
-    """A token as `tokenizer_config.json` has it: with its flags where these are not the usual ones."""
+    """A token as `special_tokens_map.json` has it: with its flags where these are not the usual ones."""
     if isinstance(token, str) or not (token["lstrip"] or token["rstrip"] or token["single_word"]):
         return token if isinstance(token, str) else token["content"]
-    return {"__type": "AddedToken"} | {key: value for key, value in token.items() if key != "id"}
+    return {key: value for key, value in token.items() if key != "id"}
 
 
 @functools.cache

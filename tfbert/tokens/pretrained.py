@@ -313,7 +313,9 @@ def _refuse_unlike(directory: pathlib.Path, config: JsonObject, fast: JsonObject
 
 def token_text(file: JsonObject, token: Any) -> str | None:
     """The text of a token, which files give by itself or as an object."""
-    return token if isinstance(token, str) else JsonObject(file.path, {"token": token}).object("token").get("content", str)
+    return (
+        token if isinstance(token, str) else JsonObject(file.path, {"token": token}).object("token").get("content", str)
+    )
 
 
 def _refuse_other_ends(fast: JsonObject, tokens: list[str]) -> None:

@@ -1,10 +1,10 @@
 """What a tokenizer is to tasks; and BERT's WordPiece inside the TensorFlow graph, with the ids of `BertTokenizerFast`.
 
-`host` has the tokenizers that only Hugging Face's library knows. WordPiece serves `tf.data` and a SavedModel that takes raw text, so training and serving cannot disagree. One
-difference is intended: a special token written in a text, such as a literal `[SEP]`, is plain text (`[`, `sep`, `]`),
-because a text must not be able to inject control ids. Hugging Face does the same with `split_special_tokens=True`,
-which `save` states. (Setting it on the `backend_tokenizer` has no effect: each call resets it.) `normalizer` lists the
-other differences: rare new characters.
+`host` has the tokenizers that only Hugging Face's library knows. WordPiece serves `tf.data` and a SavedModel that takes
+raw text, so training and serving cannot disagree. One difference is intended: a special token written in a text, such
+as a literal `[SEP]`, is plain text (`[`, `sep`, `]`), because a text must not be able to inject control ids. Hugging
+Face does the same with `split_special_tokens=True`, which `save` states. (Setting it on the `backend_tokenizer` has no
+effect: each call resets it.) `normalizer` lists the other differences: rare new characters.
 """
 
 from __future__ import annotations

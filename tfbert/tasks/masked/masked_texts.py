@@ -61,9 +61,7 @@ def encode_masked_texts(
     return MaskedRows(tokens=tokens, positions=positions)
 
 
-def filled(
-    texts: MaskedRows, outputs: dict[str, np.ndarray], tokenizer: Tokenizer, top_k: int
-) -> Iterator[list[Any]]:
+def filled(texts: MaskedRows, outputs: dict[str, np.ndarray], tokenizer: Tokenizer, top_k: int) -> Iterator[list[Any]]:
     """The best words of each text, as transformers' `fill-mask` pipeline gives them.
 
     Args:
