@@ -73,6 +73,8 @@ def export(config: Config) -> dict[str, Any]:
     if export_format in FORMATS:
         with log_if_slow("converting the model"):
             return _write(functools.partial(write_token_model, model, export_format), directory)
+    if not model.tokenizer.in_graph:
+        log.info("The export takes token ids: no graph holds this model's tokenizer, whose files lie beside it.")
     sets = labelled_sets(config.data, model) if has_data else {}
     served = entry.served
     if served.num_texts is not None:
@@ -96,6 +98,8 @@ def export(config: Config) -> dict[str, Any]:
 
         def save(partial: pathlib.Path) -> dict[str, Any]:
             tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
+            if not model.tokenizer.in_graph:
+                model.tokenizer.save(partial, model_max_length=model.max_seq_length)
             return results
 
         return _write(save, directory)

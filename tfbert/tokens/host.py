@@ -322,7 +322,7 @@ def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dic
             raise UsageError(
                 "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: token "
                 f"{text!r}, which tokenizer.json lacks or calls {'special' if known.get(text) else 'no special one'}, "
-                f"in {directory}. Save it anew by transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)."
+                f"in {directory}. Save it anew in transformers: AutoTokenizer.from_pretrained(D).save_pretrained(D)."
             )
 
 
@@ -383,7 +383,7 @@ def _ends(tokenizer: tokenizers.Tokenizer, source: str) -> tuple[int, int, int, 
     fits = (first, last) == (1, len(of) - 2) and 1 <= len(between) <= 2 and {*between, ids[-1]} == {ids[-1]}
     if not fits or single.ids != [ids[0], *ids[1 : end + 1], ids[-1]]:
         raise UsageError(
-            f"{TOKENIZER_JSON} must put one special token before texts, one after, and one or two of these between two. "
+            f"{TOKENIZER_JSON} must put one special token before texts, one after, one or two of these between two. "
             f"Received: {' '.join(pair.tokens)} in {source}. Use another model."
         )
     return int(ids[0]), int(ids[-1]), len(between), pair.type_ids[second] != pair.type_ids[first]

@@ -202,7 +202,8 @@ def encode_choices(
     # Without a context, what comes first is the question, which must not be cut.
     needed = np.where(has_context, np.minimum(first, 1), first)
     for i in np.flatnonzero(room < needed)[:1]:
-        raise no_room_error(max_seq_length, asked[example[i]], i - splits[example[i]], where(int(example[i])))
+        choice = i - splits[example[i]]
+        raise no_room_error(max_seq_length, asked[example[i]], choice, where(int(example[i])), num_special)
     kept = np.minimum(first, room)
     is_cut = np.zeros(len(asked), bool)
     is_cut[example[kept < first]] = True
@@ -232,10 +233,10 @@ def parts_of(asked: Asked) -> tuple[str, str]:
     return (asked.context, asked.question) if asked.context.strip() else (asked.question, "")
 
 
-def no_room_error(max_seq_length: int, asked: Asked, choice: int, where: str) -> UsageError:
+def no_room_error(max_seq_length: int, asked: Asked, choice: int, where: str, num_special: int) -> UsageError:
     """The error for a question and a choice that are too long."""
     return UsageError(
-        f"{NO_ROOM}: only the context is cut. Received: max_seq_length={max_seq_length}, too little for question "
+        f"{NO_ROOM.replace('3', str(num_special))}: only the context is cut. Received: max_seq_length={max_seq_length}, too little for question "
         f"{reprlib.repr(asked.question)} and choice {reprlib.repr(asked.choices[choice])} in {where}. "
         "Pass a larger max_seq_length, or shorten them."
     )
