@@ -21,9 +21,7 @@ from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.config.wording import of_arguments
-from tfbert.devices.allocator import keep_freed_memory
-from tfbert.devices.interrupts import imports_whole
-from tfbert.devices.quiet import imported_quietly
+from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError, other_project, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.

@@ -12,7 +12,7 @@ import numpy as np
 
 from tfbert.bert import models
 from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
-from tfbert.devices.same_run import check_same, checksum
+from tfbert.devices.workers import check_same, checksum
 from tfbert.errors import UsageError
 from tfbert.model import load, weights
 from tfbert.model.configuration import BertConfig, load_config
@@ -41,7 +41,6 @@ def build_model(
     seed: int,
     dropout: float | None = None,
     require_head: bool = False,
-    new: list[str] | None = None,
 ) -> PreTrainedModel:
     """Builds the model with all its weights; call it in the strategy's scope.
 
@@ -59,7 +58,6 @@ def build_model(
         seed: Decides the new weights.
         dropout: Takes the place of all of the model's own rates; None keeps them.
         require_head: Whether to refuse to draw new weights, as evaluation and prediction must.
-        new: Receives the names of the new weights.
 
     Returns:
         The built model, its variables float32. A head from the file keeps its meaning: its rows are put in the order of
@@ -85,8 +83,7 @@ def build_model(
     # Its variables are all 0 at first.
     model = models.class_of(bert_config.model_type, head.kind)(bert_config, initializer="zeros")
     names = [name for name in weights.get_weight_shapes(model) if name not in read.tensors]
-    if new is not None:
-        new += names
+    model.new_weights, model.name_or_path = tuple(names), config.name
     if require_head and names:
         raise UsageError(
             "Evaluation and prediction need a fine-tuned model. Received: "

@@ -25,8 +25,9 @@ from tfbert.model.encoders.bert import WORDS
 from tfbert.model.files import load_values, resolve_model
 from tfbert.model.head import Head, LabelHead
 from tfbert.output import hub
+from tfbert.private import layers_of
 from tfbert.step.keras3.labelled import plain
-from tfbert.step.keras3.private import accept_layers, layers_of, resize_variable, take_as_they_are
+from tfbert.step.keras3.private import accept_layers, resize_variable, take_as_they_are
 from tfbert.step.keras3.workers import num_workers_of
 
 log = logging.getLogger("tfbert")
@@ -79,7 +80,7 @@ class PreTrainedModel(Trained, keras.Model):
             self.output_names = list(self.LABELS.values())  # Keras names losses and metrics by them.
         self.build()
         accept_layers(self)
-        self.lora, self.name_or_path = None, ""
+        self.lora, self.name_or_path, self.new_weights = None, "", ()
         if lora:
             self.enable_lora(**lora)
         self.trainable = trainable
@@ -167,6 +168,7 @@ class PreTrainedModel(Trained, keras.Model):
             of_keras["initializer"] = "zeros"
         model = cls(config, **of_keras)
         model.name_or_path = name
+        model.new_weights = tuple(name for name in weights.get_weight_shapes(model) if name not in read.tensors)
         seed = _drawn_seed() if seed is None else seed
         for line in load.fill(model, read, head, seed=seed, scale=config.initializer_range):
             log.warning("%s", line)
@@ -220,16 +222,18 @@ class PreTrainedModel(Trained, keras.Model):
         load.save_pretrained(self, None, directory)
 
     def enable_lora(
-        self, rank: int, *, alpha: float | None = None, targets: Any = None, seed: int | None = None
+        self, rank: int, *, alpha: float | None = None, targets: Any = ("query", "value"), seed: int | None = None
     ) -> None:
         """Low-rank updates of kernels (Hu et al. 2021), in place of training them. The encoder is frozen but for these;
-        the head is trained. Call it before FineTuner and `compile`. Saved models are merged.
+        the head is trained, with a pooler that no file gave. Call it before FineTuner and `compile`. Saved models are
+        merged.
 
         Args:
             rank: Of each update.
             alpha: Updates are multiplied by `alpha / rank`; None for the rank.
-            targets: Which: of a BERT among "query", "key", "value", "attention.output.dense", "intermediate.dense",
-                "output.dense" (the ends of names, as for PEFT); "all" for all of them. None for queries and values.
+            targets: Which: among "query", "key", "value", "attention.output.dense", "intermediate.dense",
+                "output.dense" (the ends of names, as for PEFT), whatever another encoder calls these layers, or its own
+                names; "all" for all of them.
             seed: Decides the factor that begins at random; None draws one.
         """
         chosen = lora.Lora.of(rank, alpha, targets, self.config.encoder)

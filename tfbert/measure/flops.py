@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 TRAINING_PASSES = 3
-"""A training step computes the forward pass once, and twice as much for the gradients of inputs and weights."""
+"""A training step computes the forward pass once, and twice as much for the gradients of inputs and weights; with LoRA
+the gradients of weights are next to nothing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +100,13 @@ def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False, m
     return 2.0 * (whole + last + head)
 
 
-def training_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False, masked_share: float = 0.0) -> float:
-    """Floating-point operations of forward and backward pass."""
-    return TRAINING_PASSES * forward_flops(bert_config, work, reads_tokens=reads_tokens, masked_share=masked_share)
+def training_flops(bert_config: Any, work: Work, *, is_frozen: bool = False, **read: Any) -> float:
+    """Floating-point operations of forward and backward pass.
+
+    Args:
+        bert_config: As for `forward_flops`, like all others.
+        work: The examples.
+        is_frozen: Whether the kernels are, as with LoRA.
+        **read: What the head reads.
+    """
+    return (TRAINING_PASSES - is_frozen) * forward_flops(bert_config, work, **read)

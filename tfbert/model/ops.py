@@ -21,7 +21,7 @@ def dense(x: tf.Tensor, kernel: tf.Variable, bias: tf.Variable | None) -> tf.Ten
 
 def dense_layer(x: tf.Tensor, layer: keras.layers.Dense) -> tf.Tensor:
     """`dense` of a layer. The product of a low-rank update with a frozen kernel, or its gradient, is never made."""
-    if not layer.lora_enabled:
+    if not getattr(layer, "lora_enabled", False):  # tf_keras has none.
         return dense(x, layer.kernel, layer.bias)
     low = tf.matmul(x, tf.cast(layer.lora_kernel_a, x.dtype)) * tf.cast(layer.lora_alpha / layer.lora_rank, x.dtype)
     update = tf.matmul(low, tf.cast(layer.lora_kernel_b, x.dtype))

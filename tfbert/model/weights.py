@@ -28,7 +28,7 @@ import numpy as np
 
 from tfbert.data.foreign_files import file_beside, read_json_object
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.model import keras_hub, keras_hub_weights, tf1_checkpoint
+from tfbert.model import keras_hub, tf1_checkpoint
 from tfbert.model.layout import pytorch_path
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
     "tf_model.h5",
     "pytorch_model.bin",
 )
-"""Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1. KerasHub's have
-names of their own."""
+"""Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
 
 _READABLE = "A weight file must be readable and whole"
 # Buffers that older versions of transformers saved; they hold 0, 1, 2, ... and nothing learned.
@@ -51,13 +50,12 @@ _TF_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "be
 
 
 def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
-    """The directory's weight file (the index file of a TensorFlow 1 checkpoint, a `.keras` file itself), or None.
+    """The directory's weight file (the index file of a TensorFlow 1 checkpoint), or None.
 
     Raises:
         UsageError: for several checkpoints.
     """
-    if preset := keras_hub.read_preset(directory):
-        return keras_hub.find_weights(preset)
+    directory = keras_hub.plain(directory)
     found = next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
     return found or tf1_checkpoint.find_checkpoint(directory)
 
@@ -114,9 +112,7 @@ def open_weights(path: pathlib.Path, prefix: str = "", parts: tuple[str, ...] = 
     endings = {".h5": _open_h5, ".hdf5": _open_h5, ".safetensors": _open_safetensors}
     with contextlib.ExitStack() as files:
         try:
-            others = endings.get(path.suffix, _open_tf1)
-            others = _open_keras_hub if keras_hub_weights.is_weights(path) else others
-            found = openers.get(path.name, others)(path, files)
+            found = openers.get(path.name, endings.get(path.suffix, _open_tf1))(path, files)
         except UsageError:
             raise
         except Exception as error:  # As above.
@@ -159,7 +155,7 @@ def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
     """The model's weights by PyTorch name: float32, in PyTorch's shapes, in contiguous memory; kernels with updates."""
     tensors = {}
     merged = {id(layer.base_kernel): layer.merged_kernel for layer in low_rank_layers(model)}
-    for name, variable, transposed in _named_variables(model):
+    for name, variable, transposed in named_variables(model):
         value = merged.get(id(variable), variable.numpy)()
         tensors[name] = np.ascontiguousarray(value.T if transposed else value, dtype=np.float32)
     return tensors
@@ -167,7 +163,7 @@ def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
 
 def get_weight_shapes(model: keras.Model) -> dict[str, tuple[int, ...]]:
     """The shape each weight of the model has in PyTorch, by PyTorch name."""
-    return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in _named_variables(model)}
+    return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in named_variables(model)}
 
 
 def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> None:
@@ -188,7 +184,7 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
             "The weights must be those of this model. "
             f"Received: {describe_mismatch(missing, misshapen, tensors, shapes)}. Pass the weights of the same model."
         )
-    for name, variable, transposed in _named_variables(model):
+    for name, variable, transposed in named_variables(model):
         value = tensors[name]
         variable.assign(np.asarray(value.T if transposed else value, np.float32))
     for layer in low_rank_layers(model):
@@ -197,7 +193,7 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
 
 def low_rank_layers(model: keras.Model) -> list[Any]:
     """The layers of BERT whose kernels have a low-rank update."""
-    from tfbert.step.keras3.private import layers_of  # Whoever reads a file alone does not wait for Keras.
+    from tfbert.private import layers_of  # Whoever reads a file alone does not wait for Keras.
 
     return [layer for layer in layers_of(model) if hasattr(layer, "merged_kernel") and layer.lora_enabled]
 
@@ -285,7 +281,7 @@ def group_names(names: Iterable[str]) -> str:
     return ", ".join(group[0] if len(group) == 1 else f"{key}.* ({len(group)})" for key, group in groups.items())
 
 
-def _named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
+def named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
     """(PyTorch name, variable, whether transposed) of every weight; low-rank updates are parts of their kernels."""
     out, low = [], {id(v) for layer in low_rank_layers(model) for v in (layer.lora_kernel_a, layer.lora_kernel_b)}
     for variable in model.weights:
@@ -372,16 +368,8 @@ def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, St
 
 
 def _open_tf1(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
-    return _named(path, tf1_checkpoint.open_checkpoint(path))
-
-
-def _open_keras_hub(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
-    return _named(path, keras_hub_weights.open_weights(path, files))
-
-
-def _named(path: pathlib.Path, opened: Mapping[str, tuple]) -> dict[str, Stored]:
     found = {}
-    for name, (shape, is_transposed, get) in opened.items():
+    for name, (shape, is_transposed, get) in tf1_checkpoint.open_checkpoint(path).items():
         shape = tuple(reversed(shape)) if is_transposed else tuple(shape)
         found[pytorch_name(name)[0]] = Stored(path, shape, get, is_transposed)
     return found

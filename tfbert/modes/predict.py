@@ -15,15 +15,14 @@ from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import about_columns
-from tfbert.devices.lost_peers import peer_failures_as_run_errors
-from tfbert.devices.start import start_devices
+from tfbert.devices.runtime import start_devices
 from tfbert.devices.waiting import is_terminal
+from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.errors import UsageError
 from tfbert.model.predictor import Predictor
 from tfbert.modes.saved_model import as_saved, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
-from tfbert.output.bars import bar
-from tfbert.output.logs import clock_text
+from tfbert.output.logs import bar, clock_text
 from tfbert.tasks.base import Task
 from tfbert.tasks.detect import check_files
 from tfbert.tasks.prediction_job import Chunk
@@ -109,9 +108,8 @@ def _check_typed(task: Task, entry: Entry, asked: PredictConfig) -> None:
         UsageError: saying how to give its inputs.
     """
     if asked.text and not entry.typed:
-        raise UsageError(
-            f"A model of {task.kind} takes its inputs from a file. Received: --text. Pass --input_file instead."
-        )
+        rule = f"A model of {task.kind} takes its inputs from a file"
+        raise UsageError(f"{rule}. Received: --text. Pass --input_file instead.")
     if asked.text_pair and len(entry.typed) < 2:
         raise UsageError(f"A model of {task.kind} takes single texts. Received: --text_pair. Drop it.")
 

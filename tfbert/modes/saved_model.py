@@ -14,7 +14,7 @@ from tfbert.bert.build import build_model
 from tfbert.config.given import Recorded
 from tfbert.config.run import Config
 from tfbert.data.foreign_files import read_json_object
-from tfbert.devices.start import tell
+from tfbert.devices.runtime import tell
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD, record_inputs
@@ -43,10 +43,9 @@ def check_can(task: Task, what: str, mode: str) -> None:
         UsageError: for a model that was only pre-trained.
     """
     if not what:
-        raise UsageError(
-            f"--mode={mode} is for models that were fine-tuned. Received: a model for {task.kind}. "
-            "Fine-tune it first, or fill in words with tfbert.load(DIRECTORY)."
-        )
+        rule = f"--mode={mode} is for models that were fine-tuned"
+        todo = "Fine-tune it first, or fill in words with tfbert.load(DIRECTORY)."
+        raise UsageError(f"{rule}. Received: a model for {task.kind}. {todo}")
 
 
 def saved_task(config: Config) -> Task:

@@ -14,7 +14,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.rows import Source
 from tfbert.model.head import Head, choice_head
-from tfbert.output.progress import evaluating
+from tfbert.output.logs import evaluating
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.choosing.choice_files import open_questions, read_questions
 from tfbert.tasks.choosing.encoded import EncodedChoices, encode_choices

@@ -13,7 +13,7 @@ from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
 from tfbert.data.rows import file_format, input_source
-from tfbert.devices.start import tell
+from tfbert.devices.runtime import tell
 from tfbert.errors import UsageError
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format
 from tfbert.tasks.prediction_texts import (
