@@ -33,6 +33,7 @@ class Encoder(NamedTuple):
 
 ENCODERS = {
     "bert": Encoder("Bert", "bert", without=()),
+    "distilbert": Encoder("DistilBert", "distilbert"),
 }
 """By `model_type`."""
 
