@@ -39,6 +39,7 @@ LIKE_BERT = {
         ("ffn.lin2", "output.dense"),
         ("output_layer_norm", "output.LayerNorm"),
     ),
+    "electra": (("electra.", "bert."),),
 }
 """How the names of an encoder's weights differ from BERT's."""
 
@@ -99,9 +100,12 @@ def test_packed_rows_and_parts_of_the_last_layer_give_what_whole_rows_give(model
 
 NAMES = {
     "distilbert": "distilbert.transformer.layer.1.ffn.lin1.weight pre_classifier.bias classifier.weight",
+    "electra": "electra.embeddings_project.weight electra.encoder.layer.1.attention.self.key.bias "
+    "classifier.out_proj.weight",
 }
 FIELDS = {
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "dropout": 0.0, "qa_dropout": 0.0},
+    "electra": {"embedding_size": 16, "hidden_size": 32},
 }
 
 
@@ -156,8 +160,11 @@ def test_settings_by_either_name_are_one_setting():
 
 REFUSED = {
     "token types of DistilBERT": (lambda: make("distilbert")(batch_of(make("bert"))), "Received: token_type_ids"),
+    "a BERT's for another": (lambda: tfbert.TFElectraModel(make("bert").config), "model_type='bert'"),
+    "ELECTRA's generator": (lambda: class_of("electra", "MaskedLM"), "Received: ElectraForMaskedLM"),
     "a rate": (lambda: tfbert.DistilBertConfig(qa_dropout=1.5), "qa_dropout=1.5 in DistilBertConfig"),
     "a rate by its own name": (lambda: tfbert.DistilBertConfig(attention_dropout="x"), "give attention_dropout as"),
+    "another summary": (lambda: tfbert.ElectraConfig(summary_type="last"), "summary_type='last'"),
     "LoRA of no layer": (lambda: make("distilbert").enable_lora(2, targets="queries"), "value, .*q_lin, .*or all"),
 }
 
@@ -189,7 +196,7 @@ def trained(model_type, replicas, parts, lora=False, policy="float32", recompute
 
 WAYS = ({}, {"lora": True}, {"recompute": True}, {"jit_compile": True}, {"policy": "mixed_bfloat16"})
 GRID = [(name, split, ways) for name in OTHERS for split in ((1, 4), (2, 1), (2, 4)) for ways in WAYS]
-QUICK = [("distilbert", (2, 4), {})]
+QUICK = [("electra", (2, 4), {})]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tfbert.bert.models import class_of
 
 pytestmark = pytest.mark.slow
 MORE = [
+    ("electra", {"embedding_size": 32}),
     ("distilbert", {"activation": "relu"}),
 ]
 

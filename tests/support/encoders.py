@@ -12,7 +12,9 @@ SIZES = {
     "small": {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "num_hidden_layers": 2},
     "other": {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 80, "num_hidden_layers": 4},
 }
-OWN = {}
+OWN = {
+    "electra": {"embedding_size": 16},
+}
 """Values of a configuration by `model_type`, where the encoder has some of its own."""
 ALL = [*CLASSES]
 """`model_type` and kind of all classes."""

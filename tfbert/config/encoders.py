@@ -34,6 +34,7 @@ class Encoder(NamedTuple):
 ENCODERS = {
     "bert": Encoder("Bert", "bert", without=()),
     "distilbert": Encoder("DistilBert", "distilbert"),
+    "electra": Encoder("Electra", "electra", without=("MaskedLM", "PreTraining")),
 }
 """By `model_type`."""
 
