@@ -40,6 +40,8 @@ LIKE_BERT = {
         ("output_layer_norm", "output.LayerNorm"),
     ),
     "electra": (("electra.", "bert."),),
+    "roberta": (("roberta.", "bert."),),
+    "camembert": (("roberta.", "bert."),),
 }
 """How the names of an encoder's weights differ from BERT's."""
 
@@ -102,10 +104,14 @@ NAMES = {
     "distilbert": "distilbert.transformer.layer.1.ffn.lin1.weight pre_classifier.bias classifier.weight",
     "electra": "electra.embeddings_project.weight electra.encoder.layer.1.attention.self.key.bias "
     "classifier.out_proj.weight",
+    "roberta": "roberta.encoder.layer.1.output.LayerNorm.weight classifier.dense.weight classifier.out_proj.bias",
+    "xlm-roberta": "roberta.embeddings.token_type_embeddings.weight classifier.dense.bias",
+    "camembert": "roberta.embeddings.position_embeddings.weight classifier.out_proj.weight",
 }
 FIELDS = {
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "dropout": 0.0, "qa_dropout": 0.0},
     "electra": {"embedding_size": 16, "hidden_size": 32},
+    "roberta": {"pad_token_id": 1, "max_position_embeddings": 26},
 }
 
 
@@ -159,12 +165,16 @@ def test_settings_by_either_name_are_one_setting():
 
 
 REFUSED = {
+    "token types": (lambda: make("roberta")(batch_of(make("bert"))), "roberta .*Received: token_type_ids"),
     "token types of DistilBERT": (lambda: make("distilbert")(batch_of(make("bert"))), "Received: token_type_ids"),
+    "another configuration": (lambda: tfbert.TFBertModel(make("roberta").config), "TFRobertaModel"),
     "a BERT's for another": (lambda: tfbert.TFElectraModel(make("bert").config), "model_type='bert'"),
+    "next sentences": (lambda: class_of("roberta", "PreTraining"), "Received: RobertaForPreTraining"),
     "ELECTRA's generator": (lambda: class_of("electra", "MaskedLM"), "Received: ElectraForMaskedLM"),
     "a rate": (lambda: tfbert.DistilBertConfig(qa_dropout=1.5), "qa_dropout=1.5 in DistilBertConfig"),
     "a rate by its own name": (lambda: tfbert.DistilBertConfig(attention_dropout="x"), "give attention_dropout as"),
     "another summary": (lambda: tfbert.ElectraConfig(summary_type="last"), "summary_type='last'"),
+    "no padding token": (lambda: tfbert.RobertaConfig(pad_token_id=None), "pad_token_id=None"),
     "LoRA of no layer": (lambda: make("distilbert").enable_lora(2, targets="queries"), "value, .*q_lin, .*or all"),
 }
 
@@ -196,7 +206,7 @@ def trained(model_type, replicas, parts, lora=False, policy="float32", recompute
 
 WAYS = ({}, {"lora": True}, {"recompute": True}, {"jit_compile": True}, {"policy": "mixed_bfloat16"})
 GRID = [(name, split, ways) for name in OTHERS for split in ((1, 4), (2, 1), (2, 4)) for ways in WAYS]
-QUICK = [("electra", (2, 4), {})]
+QUICK = [("camembert", (2, 4), {})]
 
 
 @pytest.mark.parametrize(

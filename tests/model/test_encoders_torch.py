@@ -10,6 +10,7 @@ from tfbert.bert.models import class_of
 pytestmark = pytest.mark.slow
 MORE = [
     ("electra", {"embedding_size": 32}),
+    ("roberta", {"type_vocab_size": 1, "pad_token_id": 0}),
     ("distilbert", {"activation": "relu"}),
 ]
 

@@ -35,6 +35,9 @@ ENCODERS = {
     "bert": Encoder("Bert", "bert", without=()),
     "distilbert": Encoder("DistilBert", "distilbert"),
     "electra": Encoder("Electra", "electra", without=("MaskedLM", "PreTraining")),
+    "roberta": Encoder("Roberta", "roberta"),
+    "xlm-roberta": Encoder("XLMRoberta", "roberta"),
+    "camembert": Encoder("Camembert", "roberta"),
 }
 """By `model_type`."""
 
