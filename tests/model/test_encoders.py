@@ -6,6 +6,7 @@
 import dataclasses
 import functools
 import json
+import math
 
 import keras
 import numpy as np
@@ -21,6 +22,7 @@ from tests.support.models import VOCAB as VOCAB_OF_EXAMPLES
 from tests.support.models import strategy_of
 from tfbert.bert.models import class_of
 from tfbert.config.encoders import ENCODERS
+from tfbert.measure.flops import Work, forward_flops
 from tfbert.model.configuration import BertConfig, load_config
 from tfbert.model.forward import encode, forward
 from tfbert.model.weights import get_weights_dict, set_weights_dict
@@ -68,6 +70,44 @@ def test_hidden_states_are_those_of_a_bert_with_the_same_weights(model_type):
     assert worst(np.asarray(found)[MASK > 0], np.asarray(expected)[MASK > 0]) < 2e-6
 
 
+def test_modernbert_is_what_its_paper_says_in_numpy():
+    """Two layers, the second of which attends to tokens at most four places away; float64."""
+    model = make("modernbert", "TokenClassification", mlp_bias=True)
+    inputs, w = batch_of(model), {name: value.astype(np.float64) for name, value in get_weights_dict(model).items()}
+    heads, size = 2, 16
+
+    def norm(x, name):
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"]
+
+    def gelu(x):
+        return x * 0.5 * (1 + np.vectorize(math.erf)(x / np.sqrt(2)))
+
+    def turned(x, theta):  # Each pair of numbers as one complex number, times e to the i angle.
+        angle = np.arange(x.shape[1])[:, None] * theta ** (-np.arange(0, size, 2) / size)
+        pairs = (x[..., : size // 2] + 1j * x[..., size // 2 :]) * np.exp(1j * angle)[None, :, None]
+        return np.concatenate([pairs.real, pairs.imag], -1)
+
+    x = norm(w["model.embeddings.tok_embeddings.weight"][inputs["input_ids"]], "model.embeddings.norm")
+    for layer, theta in enumerate((160_000.0, 10_000.0)):
+        p = f"model.layers.{layer}"
+        before = norm(x, f"{p}.attn_norm") if layer else x
+        projected = np.split(before @ w[f"{p}.attn.Wqkv.weight"].T, 3, -1)
+        q, k, v = (each.reshape(*each.shape[:2], heads, size) for each in projected)
+        scores = np.einsum("bqhd,bkhd->bhqk", turned(q, theta), turned(k, theta)) / np.sqrt(size)
+        places = np.arange(MASK.shape[1])
+        seen = (MASK > 0)[:, None, None] & ((np.abs(places[:, None] - places) <= 4) | (layer == 0))
+        shares = np.exp(np.where(seen, scores, -np.inf) - scores.max())
+        shares = np.nan_to_num(shares / np.maximum(shares.sum(-1, keepdims=True), 1e-300))
+        x = x + np.einsum("bhqk,bkhd->bqhd", shares, v).reshape(x.shape) @ w[f"{p}.attn.Wo.weight"].T
+        wide = norm(x, f"{p}.mlp_norm") @ w[f"{p}.mlp.Wi.weight"].T + w[f"{p}.mlp.Wi.bias"]
+        inner, gate = np.split(wide, 2, -1)
+        x = x + (gelu(inner) * gate) @ w[f"{p}.mlp.Wo.weight"].T + w[f"{p}.mlp.Wo.bias"]
+    x = norm(gelu(norm(x, "model.final_norm") @ w["head.dense.weight"].T), "head.norm")
+    expected = x @ w["classifier.weight"].T + w["classifier.bias"]
+    assert worst(model(inputs).logits.numpy()[MASK > 0], expected[MASK > 0]) < 1e-5
+
+
 def with_pads(examples, pad):
     """The same texts, in some of which the padding token is written."""
     flat = examples.tokens.flat.copy()
@@ -107,11 +147,14 @@ NAMES = {
     "roberta": "roberta.encoder.layer.1.output.LayerNorm.weight classifier.dense.weight classifier.out_proj.bias",
     "xlm-roberta": "roberta.embeddings.token_type_embeddings.weight classifier.dense.bias",
     "camembert": "roberta.embeddings.position_embeddings.weight classifier.out_proj.weight",
+    "modernbert": "model.embeddings.tok_embeddings.weight model.layers.1.attn_norm.weight model.layers.0.mlp.Wi.weight "
+    "model.final_norm.weight head.dense.weight head.norm.weight classifier.bias",
 }
 FIELDS = {
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "dropout": 0.0, "qa_dropout": 0.0},
     "electra": {"embedding_size": 16, "hidden_size": 32},
     "roberta": {"pad_token_id": 1, "max_position_embeddings": 26},
+    "modernbert": {"local_attention": 8, "norm_eps": 1e-5, "attention_dropout": 0.0, "classifier_pooling": "mean"},
 }
 
 
@@ -162,6 +205,10 @@ def test_settings_by_either_name_are_one_setting():
     config.dropout = 0.3
     assert config.hidden_dropout_prob == config.to_dict()["dropout"] == 0.3
     assert type(BertConfig.from_dict(config.to_dict())) is tfbert.DistilBertConfig
+    both = {"layer_norm_eps": 1e-3, "norm_eps": 1e-4, "model_type": "modernbert"}
+    sizes = dict.fromkeys(("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"), 8)
+    sizes["num_attention_heads"] = 2
+    assert BertConfig.from_dict(both | sizes).layer_norm_eps == 1e-4  # transformers reads `norm_eps`.
 
 
 REFUSED = {
@@ -175,6 +222,13 @@ REFUSED = {
     "a rate by its own name": (lambda: tfbert.DistilBertConfig(attention_dropout="x"), "give attention_dropout as"),
     "another summary": (lambda: tfbert.ElectraConfig(summary_type="last"), "summary_type='last'"),
     "no padding token": (lambda: tfbert.RobertaConfig(pad_token_id=None), "pad_token_id=None"),
+    "another pooling": (lambda: tfbert.ModernBertConfig(classifier_pooling="max"), "classifier_pooling='max'"),
+    "kinds of layers": (lambda: tfbert.ModernBertConfig(layer_types=["full_attention"]), "layer_types="),
+    "a kind of layer": (lambda: tfbert.ModernBertConfig(layer_types=["linear_attention"] * 22), "layer_types="),
+    "other positions": (
+        lambda: tfbert.ModernBertConfig(rope_parameters={"full_attention": {"rope_type": "yarn", "factor": 2}}),
+        "'yarn'",
+    ),
     "LoRA of no layer": (lambda: make("distilbert").enable_lora(2, targets="queries"), "value, .*q_lin, .*or all"),
 }
 
@@ -185,6 +239,17 @@ def test_what_does_not_apply_is_refused_in_a_line(what):
     with pytest.raises(ValueError, match=line) as caught:
         call()
     assert "\n" not in str(caught.value) and "Received: " in str(caught.value)
+
+
+def test_products_are_counted():
+    work = Work.of(np.array([20, 20]))
+    assert forward_flops(make("roberta").config, work) == forward_flops(make("bert").config, work)
+    less = forward_flops(make("modernbert", num_hidden_layers=3).config, work)
+    assert forward_flops(make("modernbert", num_hidden_layers=3, local_attention=60).config, work) - less == 2 * (
+        2 * 2 * 32 * 2 * 20 * (20 - 9)
+    )
+    longer, plain = (make("electra", embedding_size=size).config for size in (16, 32))
+    assert forward_flops(longer, work) - forward_flops(plain, work) == 2 * 16 * 32 * 40
 
 
 def trained(model_type, replicas, parts, lora=False, policy="float32", recompute=False, **options):
@@ -206,7 +271,7 @@ def trained(model_type, replicas, parts, lora=False, policy="float32", recompute
 
 WAYS = ({}, {"lora": True}, {"recompute": True}, {"jit_compile": True}, {"policy": "mixed_bfloat16"})
 GRID = [(name, split, ways) for name in OTHERS for split in ((1, 4), (2, 1), (2, 4)) for ways in WAYS]
-QUICK = [("camembert", (2, 4), {})]
+QUICK = [("modernbert", (2, 4), {})]
 
 
 @pytest.mark.parametrize(

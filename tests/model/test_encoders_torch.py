@@ -9,6 +9,9 @@ from tfbert.bert.models import class_of
 
 pytestmark = pytest.mark.slow
 MORE = [
+    ("modernbert", {"classifier_pooling": "cls", "norm_bias": True, "attention_bias": True, "mlp_bias": True}),
+    ("modernbert", {"num_hidden_layers": 5, "layer_types": ["sliding_attention"] * 3 + ["full_attention"] * 2}),
+    ("modernbert", {"hidden_activation": "silu", "classifier_activation": "relu", "classifier_bias": True}),
     ("electra", {"embedding_size": 32}),
     ("roberta", {"type_vocab_size": 1, "pad_token_id": 0}),
     ("distilbert", {"activation": "relu"}),

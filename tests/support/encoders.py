@@ -14,6 +14,7 @@ SIZES = {
 }
 OWN = {
     "electra": {"embedding_size": 16},
+    "modernbert": {"local_attention": 8, "pad_token_id": 0, "classifier_pooling": "mean"},
 }
 """Values of a configuration by `model_type`, where the encoder has some of its own."""
 ALL = [*CLASSES]

@@ -38,6 +38,7 @@ ENCODERS = {
     "roberta": Encoder("Roberta", "roberta"),
     "xlm-roberta": Encoder("XLMRoberta", "roberta"),
     "camembert": Encoder("Camembert", "roberta"),
+    "modernbert": Encoder("ModernBert", "modernbert"),
 }
 """By `model_type`."""
 
