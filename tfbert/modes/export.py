@@ -302,15 +302,18 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
     module.weights = [v.value for v in model.classifier.weights]  # A converter reads what the module holds.
 
     names = model.classifier.config.encoder.inputs
+    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
 
-    def logits(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"logits": model.logits(dict(zip(names, inputs, strict=True)))}
+    def logits(
+        input_ids: tf.Tensor, attention_mask: tf.Tensor, token_type_ids: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        values = (input_ids, attention_mask, token_type_ids)
+        return {"logits": model.logits(dict(zip(names, values, strict=False)))}
 
     directory.mkdir(parents=True, exist_ok=True)
     path, failed = directory / form.file, None
     with stderr_held_back():
         try:
-            specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
             path.write_bytes(form.convert(tf.function(logits, autograph=False), specs, module))
         except OSError:
             raise
@@ -397,8 +400,8 @@ def random_pairs(config: BertConfig, tokenizer: Tokenizer, *, width: int) -> dic
         width: The longest, in tokens; no more than the model has positions.
 
     Returns:
-        What the model reads of `input_ids`, `attention_mask` and `token_type_ids`, int32 `[8, width]`, the same in each
-        call.
+        `input_ids`, `attention_mask` and, where the model reads it, `token_type_ids`, int32 `[8, width]`, the same in
+        each call.
     """
     rng, width = np.random.default_rng(0), min(width, config.num_positions)
     lengths = rng.integers(1, width + 1, _ROWS)

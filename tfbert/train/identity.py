@@ -206,7 +206,7 @@ def facts_of(
         "task": data.task.name,
         "label_names": list(data.task.label_names),
         **{name: getattr(bert_config, attribute) for name, attribute in _ARCHITECTURE.items()},
-        **{name: getattr(bert_config, name) for name in bert_config.encoder.own_fields(bert_config)},
+        **bert_config.encoder.own_facts(bert_config),
         "vocabulary_crc32": tokenizer.crc32,
         "do_lower_case": tokenizer.casing.get("do_lower_case"),
         "precision": keras.config.dtype_policy().name,
