@@ -27,10 +27,9 @@ from tfbert.model.predictor import DirectPredictor
 from tfbert.modes.reload import Origin, files_of
 from tfbert.modes.saved_model import load_trained_model
 from tfbert.private import check_not_forked
-from tfbert.tasks.inputs import BEST, NAME, Inputs, check_whole
-from tfbert.tasks.prediction_texts import CHUNK_CHARACTERS
+from tfbert.tasks.items import BEST, NAME, Items, check_whole
 from tfbert.tasks.registry import entry_of
-from tfbert.tasks.text_inputs import TextInputs
+from tfbert.tasks.text_items import TextItems
 from tfbert.tasks.trained import TrainedModel, check_finite
 
 
@@ -228,13 +227,13 @@ class LoadedModel:
         check_whole("batch_size", batch_size)
         if errors not in ("raise", "return"):
             raise UsageError(f"errors must be 'raise' or 'return'. Received: errors={errors!r}. Pass one of them.")
-        given = entry_of(self.task).inputs(self._model, top_k)
+        given = entry_of(self.task).items(self._model, top_k)
         is_one = given.is_one(inputs)
         values = [("the input", inputs)] if is_one else ((f"{NAME}[{i}]", v) for i, v in enumerate(_many(inputs)))
 
         def entry(value: Any, where: str) -> Any:
             try:
-                return given.entry(value, where)
+                return given.item(value, where)
             except UsageError as error:
                 if errors == "raise":
                     raise
@@ -284,8 +283,8 @@ class LoadedModel:
 
     def _to_texts(self, texts: Iterable[Any], top_k: int | None | Literal["best"], batch_size: int) -> list[Any]:
         """The answers to many texts."""
-        given = entry_of(self.task).inputs(self._model, BEST)
-        if not isinstance(given, TextInputs):
+        given = entry_of(self.task).items(self._model, BEST)
+        if not isinstance(given, TextItems):
             raise UsageError(
                 "predict and predict_proba give labels or numbers of whole texts. "
                 f"Received: a model for {self._model.task.kind}. Call the model itself: model(inputs)."
@@ -294,7 +293,7 @@ class LoadedModel:
             raise UsageError(f"predict takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
         return self(texts, top_k=top_k, batch_size=batch_size)
 
-    def _answers(self, given: Inputs, entries: Iterable[Any], batch_size: int, *, returns_errors: bool) -> list[Any]:
+    def _answers(self, given: Items, entries: Iterable[Any], batch_size: int, *, returns_errors: bool) -> list[Any]:
         found: list[Any] = []
         places: list[int] = []
 
@@ -307,21 +306,21 @@ class LoadedModel:
                 found.append(None)  # Until it is computed.
                 yield entry
 
-        for chunk in _chunks(given, good()):
+        for chunk in given.chunks(good()):
             own, places[:] = places[: len(chunk)], places[len(chunk) :]
             compute = self._computed_apart if returns_errors else self._computed
             for place, answer in zip(own, compute(given, chunk, own, batch_size), strict=True):
                 found[place] = answer
         return found
 
-    def _computed(self, given: Inputs, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
+    def _computed(self, given: Items, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
         """The answers to entries that are predicted together; `places` are their numbers among all inputs."""
         encoded = given.encode(chunk)
         predictions = given.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
         check_finite(given.scores(predictions), places, NAME)
         return list(given.answers(chunk, predictions))
 
-    def _computed_apart(self, given: Inputs, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
+    def _computed_apart(self, given: Items, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
         """The same, with the reason in place of each answer that there is none to: halves are computed apart until such
         an entry is alone."""
         try:
@@ -332,19 +331,6 @@ class LoadedModel:
             half = len(chunk) // 2
             first = self._computed_apart(given, chunk[:half], places[:half], batch_size)
             return first + self._computed_apart(given, chunk[half:], places[half:], batch_size)
-
-
-def _chunks(given: Inputs, entries: Iterable[Any]) -> Iterator[list[Any]]:
-    """Consecutive entries that are predicted together, few enough to bound the memory."""
-    chunk, size = [], 0
-    for entry in entries:
-        chunk.append(entry)
-        size += given.size(entry)
-        if len(chunk) == given.most or size >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _many(inputs: Any) -> Iterator[Any]:

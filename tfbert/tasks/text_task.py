@@ -148,12 +148,12 @@ class TextTask(Task[TextExamples, np.ndarray]):
         """The names of the columns of a table of predictions, without the ids' column."""
 
     @abc.abstractmethod
-    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
-        """Each prediction as a row of that table."""
+    def cells(self, record: dict[str, Any]) -> list[Any]:
+        """One of `records` as a row of that table."""
 
     @abc.abstractmethod
-    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """Each prediction as a JSON object, without its id."""
+    def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        """Each prediction as a JSON object, without its id; float32 is not rounded yet."""
 
     @abc.abstractmethod
     def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:

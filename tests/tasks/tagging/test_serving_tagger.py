@@ -48,7 +48,14 @@ def flat(rows):
     entities = [(row["id"], entity) for row in rows for entity in row["entities"]]
     found = {"entity_row": [i for i, _ in entities]}
     return found | {
-        f"entity_{name}": [e[name] for _, e in entities] for name in ("type", "text", "start", "end", "score")
+        f"entity_{name}": [e[key] for _, e in entities]
+        for name, key in {
+            "type": "entity_group",
+            "text": "word",
+            "start": "start",
+            "end": "end",
+            "score": "score",
+        }.items()
     }
 
 

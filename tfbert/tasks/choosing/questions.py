@@ -38,6 +38,10 @@ class Asked:
     def __repr__(self) -> str:
         return repr(self.name)  # As messages show the id of an example.
 
+    @property
+    def texts(self) -> list[str]:
+        return [self.context, self.question, *self.choices]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ChoiceExamples(InMemory):

@@ -297,24 +297,18 @@ class MultiLabelClassification(TextTask):
             )
         return ["labels", "scores"]
 
-    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
+    def cells(self, record: dict[str, Any]) -> list[Any]:
         if self.column_per_label:
-            yield from (list(row) for row in probabilities(outputs))
-            return
-        for given in self._given(outputs):
-            names, scores = [entry["label"] for entry in given], [f"{entry['score']:.7g}" for entry in given]
-            yield [_SEPARATOR.join(names), _SEPARATOR.join(scores)]
+            return [*record["probabilities"].values()]
+        return [_SEPARATOR.join(record["labels"]), _SEPARATOR.join(f"{score:.7g}" for score in record["scores"])]
 
-    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        for row, given in zip(probabilities(outputs), self._given(outputs), strict=True):
+    def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        every = self.entries(outputs, self.top_k) if self.top_k else self.best(outputs)
+        for row, given in zip(probabilities(outputs), every, strict=True):
             found = {"labels": [entry["label"] for entry in given], "scores": [entry["score"] for entry in given]}
             if self.column_per_label:
-                found["probabilities"] = dict(zip(self.label_names, map(rounded, row), strict=True))
+                found["probabilities"] = dict(zip(self.label_names, row, strict=True))
             yield found
-
-    def _given(self, outputs: np.ndarray) -> Iterator[list[dict[str, Any]]]:
-        """What `--mode=predict` gives each text."""
-        return self.entries(outputs, self.top_k) if self.top_k else self.best(outputs)
 
     def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
         order = np.argsort(-outputs, axis=1, kind="stable")[:, :most]

@@ -197,16 +197,14 @@ class Classification(OneLabelTask):
     def columns(self) -> list[str]:
         return ["label", *(f"probability_{name}" for name in self.label_names)]
 
-    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
-        for label, shares in zip(outputs.argmax(axis=1), _softmax(outputs), strict=True):
-            yield [self.label_names[label], *shares]
+    def cells(self, record: dict[str, Any]) -> list[Any]:
+        return [record["label"], *record["probabilities"].values()]
 
-    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        for label, shares, logits in zip(outputs.argmax(axis=1), _softmax(outputs), outputs, strict=True):
-            yield {
-                "label": self.label_names[label],
-                "probabilities": dict(zip(self.label_names, map(rounded, shares), strict=True)),
-                "logits": list(map(rounded, logits)),
+    def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        for best, shares, logits in zip(self.best(outputs), _softmax(outputs), outputs, strict=True):
+            yield best | {
+                "probabilities": dict(zip(self.label_names, shares, strict=True)),
+                "logits": [*logits],
             }
 
     def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
