@@ -212,7 +212,7 @@ def test_answers_of_texts_are_those_of_predict(saved, models):
 
 
 def test_entities_of_texts_are_those_of_predict_and_of_the_pipeline(saved, models):
-    written = records(saved / "entities", SentenceItems, [TaggedItem(text=text) for text in TEXTS])
+    written = records(saved / "entities", SentenceItems, [TaggedItem(texts=[text]) for text in TEXTS])
     expected = [record["entities"] for record in written]
     assert sum(map(len, expected)) > 5
     found = models["entities"](TEXTS, batch_size=3)

@@ -30,9 +30,9 @@ from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts, write_fac
 from tfbert.report.run_files import read_run
 from tfbert.report.settings import differing, used
 from tfbert.tasks.answering.answers import Candidates
-from tfbert.tasks.answering.examples import QuestionExamples
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.answering.question_rows import question_table
+from tfbert.tasks.answering.questions import QuestionExamples
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression

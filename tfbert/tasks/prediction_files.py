@@ -103,8 +103,7 @@ class Job:
 def table_job(
     config: Config,
     file: OpenFile,
-    texts: Sequence[str],
-    id_column: str,
+    texts: Sequence[str] = (),
     *,
     check: Callable[[Any, str], None] = lambda name, where: None,
     **options: Any,
@@ -112,16 +111,24 @@ def table_job(
     """The job of a table of texts.
 
     Args:
-        config: Names the output.
+        config: Names the columns, and the output.
         file: Just opened.
-        texts: Its text column, or the two of pairs.
-        id_column: The column that names its rows; if empty, they are numbered from 0.
+        texts: Its text column, or the two of pairs; if empty, they are found by their names.
         check: Raises a UsageError for an id that cannot be used; takes it and its place.
         options: Fields of `Job`; `path` is by default the one asked for.
 
     Raises:
-        UsageError: if standard output is closed.
+        UsageError: for a column that does not exist, if no column or several could be meant, or if standard output is
+            closed.
     """
+    asked, id_column = config.predict, config.predict.id_column
+    check_id_column(id_column, file.name, file.columns)
+    others = [column for column in file.columns if column != id_column]
+    if not texts:  # Several columns may look like labels: predict has no --label_column.
+        texts, _ = find_columns(
+            file.name, others, text_column=config.data.text_column, find_label=False, hint=file.hint
+        )
+    id_column = id_column or usual_id_column([column for column in others if column not in texts])
 
     def rows() -> Iterator[tuple[str, Any]]:
         for line, row in file.read([*texts, *([id_column] if id_column else [])]):
@@ -134,7 +141,7 @@ def table_job(
         return item
 
     if "path" not in options:
-        options["path"] = output_path(config.predict)
+        options["path"] = output_path(asked)
     chosen = {"text_column": tuple(texts)} if len(file.columns) > len(texts) else {}
     return Job(name=file.name, columns=chosen, rows=rows(), read=read, texts=texts, **options)
 
@@ -166,29 +173,6 @@ def open_text_file(config: Config) -> OpenFile:
         return typed_texts(config.predict)
     source, data = input_source(config.predict.input_file), config.data
     return open_rows(source, source_format(source, data, TEXTS, "text"), header=data.header, delimiter=data.separator)
-
-
-def find_text_columns(file: OpenFile, text_column: Sequence[str], id_column: str) -> tuple[tuple[str, ...], str]:
-    """The column or columns of the texts, and that of the ids (`""`: none).
-
-    Args:
-        file: The file, just opened.
-        text_column: The columns asked for; if empty, they are found by name.
-        id_column: The column asked for; if empty, it is found by name.
-
-    Raises:
-        UsageError: for a column that does not exist, or if no column or several could be meant.
-    """
-    check_id_column(id_column, file.name, file.columns)
-    others = [column for column in file.columns if column != id_column]
-    texts, _ = find_columns(
-        file.name,
-        others,
-        text_column=text_column,
-        find_label=False,  # Several may look like labels: predict has no --label_column.
-        hint=file.hint,
-    )
-    return texts, id_column or usual_id_column([column for column in others if column not in texts])
 
 
 def check_id_column(id_column: str, name: str, columns: Sequence[str]) -> None:

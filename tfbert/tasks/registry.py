@@ -96,41 +96,38 @@ class Entry:
         return bool(self.test) and _named(self.test)(source, config)
 
 
+_OF_WHOLE_TEXTS: Any = {
+    "architectures": ("",),
+    "typed": ("text", "second text"),
+    "items_class": "text_items:TextItems",
+    "served_class": "text_items:TextClassifier",
+}
 ENTRIES = (
     Entry(
         name="multi_label_classification",
-        architectures=("",),
         matches=lambda saved: saved.problem_type == "multi_label_classification",
         task_class="multi_label.multi_label_classification:MultiLabelClassification",
         loader="multi_label.multi_label_classification:load_label_sets",
         job_opener="text_items:open_texts",
-        typed=("text", "second text"),
-        items_class="text_items:TextItems",
-        served_class="text_items:TextClassifier",
+        **_OF_WHOLE_TEXTS,
         test="multi_label.label_columns:holds_label_sets",
     ),
     Entry(
         name="regression",
-        architectures=("",),
         matches=lambda saved: saved.problem_type == "regression" or saved.num_labels == 1,
         task_class="texts.regression:Regression",
         loader="texts.classification:load_texts",
         job_opener="texts.glue:open_texts",
         predicts_sets=True,
-        typed=("text", "second text"),
-        items_class="text_items:TextItems",
-        served_class="text_items:TextClassifier",
+        **_OF_WHOLE_TEXTS,
     ),
     Entry(
         name="classification",
-        architectures=("",),
         task_class="texts.classification:Classification",
         loader="texts.classification:load_texts",
         job_opener="texts.glue:open_texts",
         predicts_sets=True,
-        typed=("text", "second text"),
-        items_class="text_items:TextItems",
-        served_class="text_items:TextClassifier",
+        **_OF_WHOLE_TEXTS,
         test="texts.source:holds_texts",
     ),
     Entry(

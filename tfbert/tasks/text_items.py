@@ -17,7 +17,7 @@ from tfbert.errors import UsageError
 from tfbert.model.bert_config import check_token_types
 from tfbert.tasks.base import Task
 from tfbert.tasks.items import BEST, NAME, Item, Items
-from tfbert.tasks.prediction_files import Job, chosen_format, find_text_columns, open_text_file, table_job
+from tfbert.tasks.prediction_files import Job, chosen_format, open_text_file, table_job
 from tfbert.tasks.served_model import ServedModel
 from tfbert.tasks.text_task import TextExamples, takes
 from tfbert.tasks.trained import TrainedModel
@@ -114,10 +114,8 @@ def open_texts(config: Config) -> list[Job]:
         UsageError: for input that cannot be opened, columns that do not exist, output without a known ending, or
             standard input or output that is closed.
     """
-    file = open_text_file(config)
-    texts, id_column = find_text_columns(file, config.data.text_column, config.predict.id_column)
-    format = chosen_format(config.predict, PREDICTED_TEXTS, default="tsv")
-    return [table_job(config, file, texts, id_column, format=format)]
+    file, format = open_text_file(config), chosen_format(config.predict, PREDICTED_TEXTS, default="tsv")
+    return [table_job(config, file, format=format)]
 
 
 class TextClassifier(ServedModel):

@@ -14,8 +14,8 @@ from tests.support.transformers_4 import transformers_4
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.errors import RunError, UsageError
-from tfbert.tasks.answering.examples import QuestionExamples
 from tfbert.tasks.answering.question_answering import QuestionAnswering
+from tfbert.tasks.answering.questions import QuestionExamples
 from tfbert.tasks.answering.squad_metrics import squad_metrics
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data

@@ -17,9 +17,9 @@ from tfbert.batches.inputs import TokenTensors
 from tfbert.config.data import DataConfig
 from tfbert.tasks.answering.answer_files import select_answers
 from tfbert.tasks.answering.answers import answers_in_graph, decode
-from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.prediction import unanswered
 from tfbert.tasks.answering.question_answering import QuestionAnswering
+from tfbert.tasks.answering.questions import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.serving import QuestionAnswerer
 from tfbert.tasks.answering.squad_metrics import squad_metrics
 from tfbert.tasks.answering.windows import make_windows, window_labels, windows_in_graph

@@ -14,15 +14,14 @@ from tfbert.data.files import check_text
 from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.answers import Candidates
-from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.question_rows import blank_error
-from tfbert.tasks.answering.questions import QuestionTable
+from tfbert.tasks.answering.questions import EncodedQuestions, QuestionExamples, QuestionTable
 from tfbert.tasks.answering.squad import open_questions, question_columns
 from tfbert.tasks.answering.squad_json import QUESTION_COLUMNS
 from tfbert.tasks.answering.windows import no_room_error
 from tfbert.tasks.base import rounded
 from tfbert.tasks.items import BEST, NAME, Item, Items
-from tfbert.tasks.prediction_files import Job, check_id_column, chosen_format, table_job, typed_texts, usual_id_column
+from tfbert.tasks.prediction_files import Job, chosen_format, table_job, typed_texts
 from tfbert.tasks.trained import TrainedModel
 
 
@@ -69,6 +68,9 @@ class QuestionItems(Items[Item]):
         for item, start, end, score in zip(items, *columns, strict=True):
             yield {"score": rounded(score), "start": start, "end": end, "answer": item.texts[1][start:end]}
 
+    def records(self, items: Sequence[Item], predictions: Candidates) -> Iterator[dict[str, Any]]:
+        return ({name: answer[name] for name in self.columns()} for answer in self.answers(items, predictions))
+
     def columns(self) -> Sequence[str]:
         return ("answer", "start", "end", "score")
 
@@ -90,8 +92,6 @@ def open_question_files(config: Config) -> list[Job]:
     else:
         file = open_questions(input_source(asked.input_file), data)
     columns = question_columns(file, data.text_column)
-    id_column = asked.id_column or usual_id_column([column for column in file.columns if column not in columns])
-    check_id_column(id_column, file.name, file.columns)
     format, seen = chosen_format(asked, PREDICTED_ANSWERS, default="jsonl"), set()
 
     def check(name: Any, where: str) -> None:
@@ -102,7 +102,7 @@ def open_question_files(config: Config) -> list[Job]:
             )
         seen.add(str(name))
 
-    return [table_job(config, file, columns, id_column, check=check, format=format)]
+    return [table_job(config, file, columns, check=check, format=format)]
 
 
 def unanswered(items: Sequence[Item]) -> QuestionTable:

@@ -18,7 +18,7 @@ from tfbert.tasks.choosing.columns import Columns
 from tfbert.tasks.choosing.encoded import EncodedChoices, encode_choices
 from tfbert.tasks.choosing.forms import Checks, table_rows
 from tfbert.tasks.choosing.metrics import Choices
-from tfbert.tasks.choosing.questions import Asked, place_text, unlabelled
+from tfbert.tasks.choosing.questions import NO_LABEL, Asked, place_text
 from tfbert.tasks.items import BEST, Items
 from tfbert.tasks.prediction_files import Job, check_id_column, chosen_format, output_path, row_id, usual_id_column
 
@@ -80,7 +80,7 @@ class ChoiceItems(Items[Asked]):
         return encoded
 
     def _encoded(self, items: Sequence[Asked], names: Sequence[Any]) -> EncodedChoices:
-        labels, model = unlabelled("", items).labels, self._model
+        labels, model = np.full(len(items), NO_LABEL, np.int32), self._model
         return encode_choices(
             items, model.tokenizer, model.max_seq_length, labels=labels, where=lambda row: str(names[row])
         )

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tfbert.config.data import STANDARD_STREAM, TYPED_TEXTS, is_pipe
+from tfbert.config.data import STANDARD_STREAM, is_pipe
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.endings import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
@@ -20,12 +20,11 @@ from tfbert.data.files import check_text
 from tfbert.data.rows import file_format, input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.base import rounded
-from tfbert.tasks.items import BEST, NAME, Items
+from tfbert.tasks.items import BEST, NAME, Item, Items
 from tfbert.tasks.prediction_files import (
     Job,
     check_id_column,
     chosen_format,
-    find_text_columns,
     open_text_file,
     output_path,
     row_id,
@@ -34,46 +33,37 @@ from tfbert.tasks.prediction_files import (
 )
 from tfbert.tasks.tagging.conll import ConllSentence, Sentence, looks_like_conll
 from tfbert.tasks.tagging.tagged import holds_word_rows, open_sentences, sentence_format
-from tfbert.tasks.tagging.token_classification import EncodedSentences, SentenceExamples, encode_texts
+from tfbert.tasks.tagging.token_classification import EncodedSentences, SentenceExamples
+from tfbert.tasks.tagging.words import encode_text_words
 from tfbert.tasks.trained import TrainedModel
 
 _WORD_SIZE = 32
 """What a word counts as, in characters: the scores of all tags are kept for it."""
 
 
-@dataclasses.dataclass(kw_only=True)
-class TaggedItem:
-    """A sentence that is split into words, or a text whose words are found when it is encoded.
+@dataclasses.dataclass(kw_only=True, repr=False)
+class TaggedItem(Item):
+    """A sentence that is split into words, and has no text; or a text whose words are found when it is encoded.
 
     Attributes:
-        name: What names it in the output.
         words: Its words.
-        text: The text as it was given; None for a sentence.
         spans: Each word's first character in the text, and one past its last.
         written: The lines of the CoNLL file that it came from.
     """
 
-    name: Any = None
+    texts: Sequence[str] = ()
     words: list[str] = dataclasses.field(default_factory=list)
-    text: str | None = None
     spans: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     written: ConllSentence | None = None
-
-    def __repr__(self) -> str:
-        return repr(self.name)
-
-    @property
-    def texts(self) -> list[str]:
-        return [] if self.text is None else [self.text]
 
     def marked(self, what: str, kind: str, first: int, last: int, score: float) -> dict[str, Any]:
         """The words `first:last` as transformers has an entity: `start` and `end` count characters in a text and words
         in a sentence."""
-        if self.text is None:
+        if not self.texts:
             word, start, end = " ".join(self.words[first:last]), first, last
         else:
             start, end = self.spans[first][0], self.spans[last - 1][1]
-            word = self.text[start:end]
+            word = self.texts[0][start:end]
         return {what: kind, "score": rounded(score), "word": word, "start": start, "end": end}
 
 
@@ -91,45 +81,46 @@ class SentenceItems(Items[TaggedItem]):
                 "A tagger takes texts, or lists of words, one kind per call. "
                 f"Received: {'a text' if is_text else 'words'} in {where}. Call it once for each kind."
             )
-        text = check_text(value, "text", where, strict=False) if is_text else None
-        words = [] if is_text else [check_text(word, "words", where, strict=False) for word in value]
+        values, name = ([value], "text") if is_text else (value, "words")
+        found = [check_text(text, name, where, strict=False) for text in values]
         self._are_texts = is_text  # Not before: one that cannot be read says nothing about the others.
-        return TaggedItem(words=words, text=text)
+        return TaggedItem(texts=found) if is_text else TaggedItem(words=found)
 
     def check_columns(self, texts: Sequence[str], source: str) -> None:
-        self._model.check_texts(texts, source)
+        dataclasses.replace(self._model, num_texts=1).check_texts(texts, source)  # Whatever the directory says.
 
     def row(self, texts: Mapping[str, Any], where: str) -> TaggedItem:
         ((name, text),) = texts.items()
-        return TaggedItem(text=check_text(text, name, where, strict=False))
+        return TaggedItem(texts=[check_text(text, name, where, strict=False)])
 
     def size(self, item: TaggedItem) -> int:
-        return len(item.text or "") + _WORD_SIZE * len(item.words)
+        return super().size(item) + _WORD_SIZE * len(item.words)
 
     def encode(self, items: Sequence[TaggedItem]) -> EncodedSentences:
-        if items[0].text is None:
+        if not items[0].texts:
             return self._model.encode(SentenceExamples(name=NAME, words=[item.words for item in items], labels=None))
-        texts = [item.text for item in items]
-        encoded, places = encode_texts(self._model.tokenizer, texts, self._model.max_seq_length)
-        for item, spans in zip(items, places, strict=True):
-            item.spans = spans
-            item.words = [item.text[start:end] for start, end in spans]
-        return encoded
+        tokenizer, length = self._model.tokenizer, self._model.max_seq_length
+        found = encode_text_words(tokenizer, [item.texts[0] for item in items], max_seq_length=length)
+        spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+        for item, (first, last) in zip(items, itertools.pairwise(found.splits.tolist()), strict=True):
+            item.spans = spans[first:last]
+            item.words = [item.texts[0][start:end] for start, end in item.spans]
+        # No text may have a word, but a model must be given at least one row.
+        tokens = found.rows.tokens if len(found.rows.tokens) else tokenizer.encode([""], max_seq_length=2)
+        labels, weights = np.zeros(len(tokens.flat), np.int32), np.zeros(len(tokens.flat), np.float32)
+        return EncodedSentences(
+            tokens=tokens, labels=labels, weights=weights, labels_tokens=True, first_pieces=found.rows.first_piece
+        )
 
     def _marked(
         self, items: Sequence[TaggedItem], predictions: np.ndarray
     ) -> Iterator[tuple[TaggedItem, list[str], Iterator[dict[str, Any]]]]:
         """Each item with the tags of its words, and its entities; or its words, where tags mark no entities."""
-        task, what = self.task, "entity"
-        tags, ends = task.tags(predictions), [*itertools.accumulate(len(item.words) for item in items)]
-        kinds, firsts, lasts, scores = tags, np.arange(len(tags)), np.arange(1, len(tags) + 1), None
-        if task.has_entities:
-            what = "entity_group"
-            found, scores = task.found_entities(predictions, [len(item.words) for item in items])
-            kinds, firsts, lasts = [task.meanings.type_names[kind] for kind in found.type], found.start, found.end
-        else:
-            scores = task.tag_scores(predictions)
+        what, counts = "entity_group" if self.task.has_entities else "entity", [len(item.words) for item in items]
+        tags = [self.task.label_names[tag] for tag in predictions.argmax(axis=1)]
+        kinds, firsts, lasts, scores = self.task.marked(predictions, counts)
         spans = list(zip(kinds, firsts.tolist(), lasts.tolist(), scores.tolist(), strict=True))
+        ends = [*itertools.accumulate(counts)]
         places = np.searchsorted(firsts, [0, *ends]).tolist()
         for item, end, (first, last) in zip(items, ends, itertools.pairwise(places), strict=True):
             at = end - len(item.words)
@@ -142,10 +133,10 @@ class SentenceItems(Items[TaggedItem]):
     def records(self, items: Sequence[TaggedItem], predictions: np.ndarray) -> Iterator[dict[str, Any]]:
         """`tags` of a sentence, and `entities`; `words` of a text where tags mark no entities."""
         for item, tags, marked in self._marked(items, predictions):
-            found: dict[str, Any] = {} if item.text is not None else {"tags": tags}
+            found: dict[str, Any] = {} if item.texts else {"tags": tags}
             if self.task.has_entities:
                 found["entities"] = [*marked]
-            elif item.text is not None:
+            elif item.texts:
                 found["words"] = [*marked]
             yield found
 
@@ -170,16 +161,14 @@ def open_sentence_files(config: Config) -> list[Job]:
     asked, data = config.predict, config.data
     if not _holds_words(config):
         format, is_text = chosen_format(asked, PREDICTED_TAGS, default="jsonl"), _is_plain_text(config)
-        if format == "conll":
-            words = "--input_format=conll where it holds words, one a line, or " * (is_text and not asked.text)
-            name = "standard input" if asked.input_file == STANDARD_STREAM else asked.input_file or TYPED_TEXTS
-            input_is = f"{name}, which is read as {'plain ' * is_text}texts"
-            raise _no_conll(asked, input_is, f"{words}--output_format=jsonl, tsv or csv")
         file = open_text_file(config)
-        texts, id_column = find_text_columns(file, data.text_column, asked.id_column)
+        if format == "conll":
+            words = "--input_format=conll where it holds words, one a line, or " if is_text and not asked.text else ""
+            input_is = f"{file.name}, which is read as {'plain texts' if is_text else 'texts'}"
+            raise _no_conll(asked, input_is, f"{words}--output_format=jsonl, tsv or csv")
         by_default = is_text and data.input_format == "auto" and not asked.text
         doubts = functools.partial(_about_words, file.name) if by_default else lambda items: []
-        return [table_job(config, file, texts, id_column, format=format, doubts=doubts)]
+        return [table_job(config, file, format=format, doubts=doubts)]
     if data.input_format == "auto" and is_pipe(asked.input_file):
         data = dataclasses.replace(data, input_format=sentence_format(pathlib.Path(asked.input_file)))
     file = open_sentences(input_source(asked.input_file), data)
@@ -231,7 +220,7 @@ def _is_plain_text(config: Config) -> bool:
 
 def _about_words(name: str, items: Sequence[TaggedItem]) -> list[str]:
     """A line if texts look like words with blank lines between sentences: one is blank, or most have one word."""
-    counts = [len(item.text.split()) for item in items]
+    counts = [len(item.texts[0].split()) for item in items]
     if 0 not in counts and 2 * counts.count(1) <= len(counts):
         return []
     return [f"reading {name} as plain texts, one a line; --input_format=conll reads words, one a line"]

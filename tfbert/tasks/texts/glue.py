@@ -16,7 +16,7 @@ from tfbert.data.open_file import OpenFile
 from tfbert.errors import UsageError
 from tfbert.tasks import text_items
 from tfbert.tasks.items import Items
-from tfbert.tasks.prediction_files import Answered, Job, Lines, find_text_columns, open_text_file, table_job
+from tfbert.tasks.prediction_files import Answered, Job, Lines, open_text_file, table_job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,9 +123,8 @@ def open_texts(config: Config) -> list[Job]:
 
 
 def _job(config: Config, file: OpenFile, name: str) -> Job:
-    texts, id_column = find_text_columns(file, config.data.text_column, config.predict.id_column)
     path, lines = pathlib.Path(config.output.output_dir) / TASKS[name].file, functools.partial(submission, TASKS[name])
-    return table_job(config, file, texts, id_column, path=path, format="glue", lines=lines)
+    return table_job(config, file, path=path, format="glue", lines=lines)
 
 
 def submission(task: GlueTask, items: Items) -> Lines:

@@ -18,7 +18,7 @@ from tfbert.tasks.base_rate import HeadStart, base_rate
 from tfbert.tasks.classes import is_number, quoted
 from tfbert.tasks.metrics import regression_metrics
 from tfbert.tasks.text_task import TextExamples, error_analysis_of_texts, takes
-from tfbert.tasks.texts.one_label import OneLabelTask
+from tfbert.tasks.texts.source import OneLabelTask
 
 if TYPE_CHECKING:
     import tensorflow as tf
