@@ -109,7 +109,7 @@ MOST_LINES = {
     "measure": 207,
     "model": 1793,
     "modes": 1253,
-    "output": 747,
+    "output": 745,
     "python": 504,
     "report": 1082,
     "step": 3200,
