@@ -109,7 +109,7 @@ MOST_LINES = {
     "measure": 215,
     "model": 2231,
     "modes": 1254,
-    "output": 749,
+    "output": 747,
     "python": 504,
     "report": 1084,
     "step": 2941,
