@@ -98,7 +98,7 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 828,
-    "bert": 1073,
+    "bert": 1078,
     "commandline": 591,
     "config": 1651,
     "corpus": 2334,
