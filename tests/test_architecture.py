@@ -98,24 +98,24 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 828,
-    "bert": 1073,
-    "commandline": 591,
-    "config": 1651,
-    "corpus": 2334,
+    "bert": 1108,
+    "commandline": 578,
+    "config": 1711,
+    "corpus": 2221,
     "data": 1956,
-    "devices": 1115,
-    "doors": 496,
-    "launch": 376,
-    "measure": 207,
-    "model": 1794,
-    "modes": 1472,
-    "output": 859,
-    "python": 510,
-    "report": 1118,
-    "step": 3200,
-    "tasks": 8538,
+    "devices": 1078,
+    "doors": 508,
+    "launch": 454,
+    "measure": 215,
+    "model": 1937,
+    "modes": 1245,
+    "output": 749,
+    "python": 504,
+    "report": 1084,
+    "step": 2941,
+    "tasks": 8540,
     "tokens": 797,
-    "train": 1827,
+    "train": 1769,
 }
 
 
@@ -270,7 +270,7 @@ def test_gradients_need_tensorflow_alone():
 
 def test_the_step_needs_no_configuration():
     for path in [path for path in LIBRARY if path.parts[1] == "step"]:
-        used = set(own_imports(path)) - {("devices", name) for name in ("autotune", "lost_peers", "same_run")}
+        used = set(own_imports(path)) - {("devices", "workers")}
         assert {other[0] for other in used} <= {"step", "measure", "private"}, path
 
 

@@ -151,7 +151,7 @@ NAMES = {
     "TFAutoModelWithLMHead": "TFAutoModelForMaskedLM",
     "TFBertForNextSentencePrediction": "TFBertForPreTraining",
     "TFBaseModelOutputWithPooling": "output.logits",
-    "TFXLMRobertaModel": "BERT architecture alone",
+    "TFAlbertModel": "Encoders are those of",
     "shape_list": "tf.shape",
     "AutoModelForTokenClassification": "`from transformers import AutoModelForTokenClassification`",
 }

@@ -59,7 +59,7 @@ def saved(tmp_path_factory):
         config, head = copy.deepcopy(base), task.head()
         head.describe_in(config)
         keras.utils.set_random_seed(4 + seed)  # With these the model of entities finds many, of both types.
-        model = getattr(tfbert.bert.models, f"TF{head.architecture}")(config)
+        model = tfbert.bert.models.class_of("bert", head.kind)(config)
         record_inputs(model.config, num_texts=num_texts, max_seq_length=16, **task.notes())
         tokenizer = BertTokenizer(TOKENS + [f"[unused{i}]" for i in range(VOCAB - len(TOKENS))])
         save_pretrained(model, tokenizer, directory / name)

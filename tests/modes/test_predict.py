@@ -36,6 +36,7 @@ from tfbert.data.bad_rows import BadRows
 from tfbert.errors import RunError, UsageError
 from tfbert.modes import predict as predict_module
 from tfbert.modes.predict import ahead
+from tfbert.output import logs
 from tfbert.private import number_collectives_apart
 from tfbert.tasks import items as items_module
 from tfbert.tasks.prediction_files import table_job
@@ -143,13 +144,13 @@ def test_order_and_ids_hold_over_many_chunks_and_on_two_replicas(runs, tmp_path,
 
 
 def test_progress_counts_examples_while_a_chunk_is_computed(runs, tmp_path, monkeypatch, logged):
-    monkeypatch.setattr(predict_module, "_SECONDS_BETWEEN_REPORTS", 0)
+    monkeypatch.setattr(logs, "_SECONDS_BETWEEN_LINES", 0)
     path = tmp_path / "in.txt"
     write_texts(path, ["good film", "bad"] * 5)
     runtime = RuntimeConfig(strategy="one_device", per_device_eval_batch_size=3)
     run(runs, input_file=path, output_file=tmp_path / "out.jsonl", runtime=runtime)
-    counts = [line.split(" examples")[0] for line in logged() if line.endswith(" a second") and "predicted" not in line]
-    assert counts == ["3", "6", "9", "10"]
+    counts = [line.split(", ")[0] for line in logged() if line.endswith(" examples/s")]
+    assert counts == [f"predicting: {n} examples" for n in (3, 6, 9, 10)]
 
 
 def chunks_of(file, id_column, bad_rows):

@@ -72,7 +72,7 @@ def test_what_a_start_made_is_kept_unless_its_options_cannot_be_used(words, tmp_
             raise error
         return shards.build_shard(job, shard)
 
-    monkeypatch.setattr("tfbert.corpus.engines.build_shard", build)
+    monkeypatch.setattr("tfbert.corpus.shards.build_shard", build)
     for error in errors.values():  # The second start makes one shard and fails at the other.
         with pytest.raises(type(error), match=str(error)):
             prepare_records(made_up_corpus(), words, config(engine="beam"), tmp_path)

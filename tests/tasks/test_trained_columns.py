@@ -100,7 +100,7 @@ def trained(directory, path, task, columns):
     asked = {option: value for option, value in columns.items() if option != "choice_columns"}
     data = load_data(DataConfig(train_file=path, task=task, **asked), TaskOptions(choosing=choosing))
     names = data.task.label_names or ["x"]
-    config = BertConfig(architectures=[data.task.head().architecture], id2label=dict(enumerate(names)))
+    config = BertConfig(architectures=[f"BertFor{data.task.head().kind}"], id2label=dict(enumerate(names)))
     config.problem_type = {"multi_label_classification": task, "regression": task}.get(task)
     record_inputs(config, num_texts=data.train.num_texts, max_seq_length=16, columns=data.columns, **data.task.notes())
     config.save_pretrained(directory)

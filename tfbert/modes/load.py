@@ -1,4 +1,5 @@
-"""A saved model as a function in Python: texts, sentences or questions -> answers, for a program or a notebook."""
+"""A saved model as a function in Python: texts, sentences or questions -> answers, for a program or a notebook; and
+where it came from, so that another process can load the same one: what `pickle` keeps of it."""
 
 from __future__ import annotations
 
@@ -19,9 +20,8 @@ from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import field_types, shown
-from tfbert.devices.interrupts import imports_whole
-from tfbert.devices.runtime import settings_kept
-from tfbert.devices.start import check_backend
+from tfbert.devices.quiet import imports_whole
+from tfbert.devices.runtime import check_backend, settings_kept
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import resolve_model
 from tfbert.model.predictor import DirectPredictor
@@ -40,13 +40,47 @@ _PARTS = (".safetensors", ".bin", ".h5", ".ckpt", ".keras")
 Files = tuple[tuple[str, int, int], ...]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A model's directory when it was loaded.
+
+    Attributes:
+        directory: Its absolute path.
+        options: The keywords of `load`.
+        files: Name, size and time of each file that a model is read from.
+    """
+
+    directory: str
+    options: dict[str, Any]
+    files: Files
+
+    def check(self) -> None:
+        """Refuses a directory that holds another model now.
+
+        Raises:
+            UsageError: naming a file that is not as it was.
+        """
+        changed = dict.fromkeys(name for name, *_ in set(self.files) ^ set(files_of(pathlib.Path(self.directory))))
+        if changed:
+            raise UsageError(
+                "A loaded model is pickled as its directory, which must stay as it was when it was loaded. "
+                f"Received: {self.directory!r}, in which {min(changed)} has changed or is missing. Load it again."
+            )
+
+
+def files_of(directory: pathlib.Path) -> Files:
+    """Name, size and time of the files that a model is read from, sorted; empty where there is no directory."""
+    found = []
+    paths = [*directory.iterdir(), *directory.glob("assets/*/*")] if directory.is_dir() else [directory]
+    for path in sorted(paths):
+        if path.is_file() and (path.name in _NAMES or any(part in path.name for part in _PARTS)):
+            about = path.stat()
+            found.append((path.name, about.st_size, about.st_mtime_ns))
+    return tuple(found)
+
+
 @imports_whole()
-def load(
-    directory: str | os.PathLike[str],
-    *,
-    max_seq_length: int | None = None,
-    **options: Any,
-) -> LoadedModel:
+def load(directory: str | os.PathLike[str], *, max_seq_length: int | None = None, **options: Any) -> LoadedModel:
     """Loads a fine-tuned model of any task, or a pre-trained one that fills in words, to call on texts.
 
     It computes in float32 on one device, a GPU if there is one. It changes nothing in the process: not the precision
@@ -90,10 +124,8 @@ def load(
             f"Received: a call in the scope of {type(tf.distribute.get_strategy()).__name__}. Call it outside."
         )
     if not isinstance(directory, str | os.PathLike):
-        raise UsageError(
-            "A model is the path of a directory, or a name on the hub. "
-            f"Received: directory={shown(directory)}. Pass for example 'runs/mine'."
-        )
+        rule = "A model is the path of a directory, or a name on the hub"
+        raise UsageError(f"{rule}. Received: directory={shown(directory)}. Pass for example 'runs/mine'.")
     options = {name: part for name, part in options.items() if part is not None}
     _check_options(options)
     config = Config(
@@ -118,56 +150,13 @@ def _check_options(options: dict[str, Any]) -> None:
     for name, part in options.items():
         if not isinstance(part, kinds.get(name, ())):
             known = ", ".join(f"{name}={kind.__name__}(...)" for name, kind in kinds.items())
-            raise UsageError(
-                "load takes a directory, max_seq_length and the options of the model's task. "
-                f"Received: {name}={part!r:.60}. Pass one of {known}."
-            )
+            rule = "load takes a directory, max_seq_length and the options of the model's task"
+            raise UsageError(f"{rule}. Received: {name}={part!r:.60}. Pass one of {known}.")
         for field in dataclasses.fields(part):
             of_files = field.metadata["resume"] == "content" or field.metadata["modes"] == ("predict",)
             if of_files and getattr(part, field.name) != field.default:
-                raise UsageError(
-                    f"{field.name} says how files are read or written, and a loaded model is called in Python. "
-                    f"Received: {field.name}={getattr(part, field.name)!r}. Leave it out."
-                )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Origin:
-    """A model's directory when it was loaded.
-
-    Attributes:
-        directory: Its absolute path.
-        options: The keywords of `load`.
-        files: Name, size and time of each file that a model is read from.
-    """
-
-    directory: str
-    options: dict[str, Any]
-    files: Files
-
-    def check(self) -> None:
-        """Refuses a directory that holds another model now.
-
-        Raises:
-            UsageError: naming a file that is not as it was.
-        """
-        changed = dict.fromkeys(name for name, *_ in set(self.files) ^ set(files_of(pathlib.Path(self.directory))))
-        if changed:
-            raise UsageError(
-                "A loaded model is pickled as its directory, which must stay as it was when it was loaded. "
-                f"Received: {self.directory!r}, in which {min(changed)} has changed or is missing. Load it again."
-            )
-
-
-def files_of(directory: pathlib.Path) -> Files:
-    """Name, size and time of the files that a model is read from, sorted; empty where there is no directory."""
-    found = []
-    paths = [*directory.iterdir(), *directory.glob("assets/*/*")] if directory.is_dir() else [directory]
-    for path in sorted(paths):
-        if path.is_file() and (path.name in _NAMES or any(part in path.name for part in _PARTS)):
-            about = path.stat()
-            found.append((path.name, about.st_size, about.st_mtime_ns))
-    return tuple(found)
+                rule = f"{field.name} says how files are read or written, and a loaded model is called in Python"
+                raise UsageError(f"{rule}. Received: {field.name}={getattr(part, field.name)!r}. Leave it out.")
 
 
 def _load_again(origin: Origin) -> LoadedModel:
@@ -331,9 +320,8 @@ class LoadedModel:
             UsageError, RunError: as `predict`; for a model that predicts numbers.
         """
         if not self.label_names:
-            raise UsageError(
-                f"Probabilities are of classes. Received: a model for {self._model.task.kind}. Call predict."
-            )
+            rule = "Probabilities are of classes"
+            raise UsageError(f"{rule}. Received: a model for {self._model.task.kind}. Call predict.")
         found = [{each["label"]: each["score"] for each in row} for row in self._to_texts(texts, None, batch_size)]
         return np.array([[row[name] for name in self.label_names] for row in found]).reshape(-1, len(self.label_names))
 
@@ -341,10 +329,9 @@ class LoadedModel:
         """The answers to many texts."""
         given = entry_of(self.task).items(self._model, BEST)
         if not isinstance(given, TextItems):
-            raise UsageError(
-                "predict and predict_proba give labels or numbers of whole texts. "
-                f"Received: a model for {self._model.task.kind}. Call the model itself: model(inputs)."
-            )
+            rule = "predict and predict_proba give labels or numbers of whole texts"
+            todo = "Call the model itself: model(inputs)."
+            raise UsageError(f"{rule}. Received: a model for {self._model.task.kind}. {todo}")
         if given.is_one(texts):
             raise UsageError(f"predict takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
         return self(texts, top_k=top_k, batch_size=batch_size)
@@ -372,10 +359,9 @@ class LoadedModel:
 def _many(inputs: Any) -> Iterator[Any]:
     """The inputs one after the other."""
     if isinstance(inputs, set | frozenset):
-        raise UsageError(
-            "Answers come in the order of the inputs, and a set has none. "
-            f"Received: a set of {counted(len(inputs), 'input')}. Pass a list, such as sorted(inputs)."
-        )
+        rule = "Answers come in the order of the inputs, and a set has none"
+        todo = "Pass a list, such as sorted(inputs)."
+        raise UsageError(f"{rule}. Received: a set of {counted(len(inputs), 'input')}. {todo}")
     columns = getattr(inputs, "columns", None)
     if columns is not None and getattr(inputs, "ndim", 0) == 2:  # Iterating over a table of pandas gives column names.
         names = ", ".join(repr(str(name)) for name in itertools.islice(columns, 10))
@@ -386,6 +372,5 @@ def _many(inputs: Any) -> Iterator[Any]:
     try:
         return iter(inputs)
     except TypeError:
-        raise UsageError(
-            f"A model is called on an input, or an iterable of them. Received: {inputs!r:.60}. Pass for example a text."
-        ) from None
+        rule = "A model is called on an input, or an iterable of them"
+        raise UsageError(f"{rule}. Received: {inputs!r:.60}. Pass for example a text.") from None

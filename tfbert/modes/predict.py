@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,15 +14,13 @@ from tfbert.config.counted import counted, rate_text
 from tfbert.config.run import Config
 from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import about_columns
-from tfbert.devices.lost_peers import peer_failures_as_run_errors
-from tfbert.devices.start import start_devices, tell
-from tfbert.devices.waiting import is_terminal
+from tfbert.devices.runtime import start_devices, tell
+from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.errors import UsageError
 from tfbert.model.predictor import Predictor
 from tfbert.modes.saved_model import as_saved, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
-from tfbert.output.bars import bar
-from tfbert.output.logs import clock_text
+from tfbert.output.logs import PassProgress, clock_text
 from tfbert.tasks.base import Task
 from tfbert.tasks.detect import check_files
 from tfbert.tasks.items import Items
@@ -32,8 +30,6 @@ from tfbert.tasks.trained import check_finite
 from tfbert.tokens.tokenizer import TokenIds
 
 log = logging.getLogger("tfbert")
-
-_SECONDS_BETWEEN_REPORTS = 10.0
 
 
 @peer_failures_as_run_errors()
@@ -71,7 +67,7 @@ def predict(config: Config) -> dict[str, float]:
     introduction += [line for job, _ in jobs for line in about_columns(job.name, job.columns, asked)]
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
-    progress = PredictionProgress(is_shown=chief)
+    count = 0
     # What was typed is corrected where it was typed.
     skip = config.data.skip_bad_rows or (None if config.predict.text else False)
     bad_rows = BadRows(skip, is_logged=True)
@@ -84,26 +80,27 @@ def predict(config: Config) -> dict[str, float]:
             yield chunk
         tell([*job.notes(), *items.notes(job.name)])
 
-    def answered(job: Job, items: Items) -> Iterator[tuple[Any, dict[str, Any]]]:
-        for chunk, predictions in predict_chunks(items, predictor, chunks(job, items), progress.advance):
+    def answered(job: Job, items: Items, on_examples: Callable[[float], None]) -> Iterator[tuple[Any, dict[str, Any]]]:
+        nonlocal count
+        for chunk, predictions in predict_chunks(items, predictor, chunks(job, items), on_examples):
             check_finite(items.scores(predictions), chunk, job.name)
             yield from zip(chunk, items.records(chunk, predictions), strict=True)
-            progress.count += len(chunk)
+            count += len(chunk)
 
-    try:
+    with PassProgress("predicting", 0, "examples", is_said_at_end=False, is_shown=chief) as progress:
         for (job, items), lines_of in zip(jobs, writers, strict=True):
-            write_predictions(job.path, lines_of(answered(job, items)), is_writer=chief)
-    finally:
-        progress.close()
+            answers = answered(job, items, functools.partial(progress.advance, 0))
+            write_predictions(job.path, lines_of(answers), is_writer=chief)
+    seconds = progress.seconds
     results = {
-        "predict_samples": progress.count,
+        "predict_samples": count,
         "predict_skipped_rows": bad_rows.count,
-        "predict_runtime": round(progress.seconds, 3),
-        "predict_samples_per_second": round(progress.count / progress.seconds, 2),
+        "predict_runtime": round(seconds, 3),
+        "predict_samples_per_second": round(count / seconds, 2),
     }
     skipped = f"; {counted(bad_rows.count, 'row')} skipped" if bad_rows.count else ""
-    count, speed = counted(progress.count, "example"), rate_text(progress.count, progress.seconds)
-    log.info("predicted %s in %s, %s a second%s", count, clock_text(progress.seconds), speed, skipped)
+    said = counted(count, "example"), clock_text(seconds), rate_text(count, seconds), skipped
+    log.info("predicted %s in %s, %s a second%s", *said)
     for line in bad_rows.notes():
         log.info("%s", line)
     for job, _ in jobs:
@@ -126,9 +123,8 @@ def _check_asked(task: Task, entry: Entry, config: Config) -> None:
             "Pass --input_file and --output_file."
         )
     if asked.text and not entry.typed:
-        raise UsageError(
-            f"A model of {task.kind} takes its inputs from a file. Received: --text. Pass --input_file instead."
-        )
+        rule = f"A model of {task.kind} takes its inputs from a file"
+        raise UsageError(f"{rule}. Received: --text. Pass --input_file instead.")
     if asked.text_pair and len(entry.typed) < 2:
         raise UsageError(f"A model of {task.kind} takes single texts. Received: --text_pair. Drop it.")
 
@@ -186,43 +182,3 @@ def ahead(items: Iterable[Any]) -> Iterator[Any]:
         is_over.set()
         while not made.empty():  # Lets a thread that waits to hand over an item see the end.
             made.get_nowait()
-
-
-class PredictionProgress:
-    """Examples so far and examples a second: a bar on a terminal, else a line now and then.
-
-    Args:
-        is_shown: Whether to show anything.
-
-    Attributes:
-        count: Examples whose predictions were handed over.
-    """
-
-    def __init__(self, *, is_shown: bool):
-        self.count, self._computed = 0, 0.0
-        self._start = self._reported = time.perf_counter()
-        self._is_shown = is_shown
-        self._bar = None
-        if is_shown and is_terminal():
-            self._bar = bar(unit=" examples", unit_scale=True)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self._start
-
-    def advance(self, examples: float) -> None:
-        """Counts examples that the model has computed."""
-        self._computed += examples
-        now = time.perf_counter()
-        if self._bar is not None:
-            self._bar.update(round(self._computed) - self._bar.n)
-        elif self._is_shown and now - self._reported >= _SECONDS_BETWEEN_REPORTS:
-            self._reported = now
-            count = counted(round(self._computed), "example")
-            log.info("%s, %s a second", count, rate_text(self._computed, self.seconds))
-
-    def close(self) -> None:
-        """Ends the bar."""
-        if self._bar is not None:
-            self._bar.close()

@@ -20,7 +20,7 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.task_table import facts_of, listed
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
-from tfbert.output.progress import evaluating
+from tfbert.output.logs import evaluating
 from tfbert.tasks.base_rate import HeadStart
 from tfbert.tasks.sets import Examples, ExamplesT
 

@@ -9,7 +9,7 @@ from typing import Protocol, Self, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from tfbert.devices.same_run import check_same
+from tfbert.devices.workers import check_same
 
 
 class Examples(Protocol):
