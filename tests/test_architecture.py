@@ -98,23 +98,23 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 828,
-    "bert": 1115,
+    "bert": 1121,
     "commandline": 578,
-    "config": 1715,
+    "config": 1717,
     "corpus": 2221,
     "data": 1956,
-    "devices": 1087,
-    "doors": 502,
+    "devices": 1078,
+    "doors": 508,
     "launch": 454,
     "measure": 215,
-    "model": 2226,
-    "modes": 1285,
-    "output": 739,
+    "model": 2231,
+    "modes": 1254,
+    "output": 747,
     "python": 504,
     "report": 1084,
     "step": 2941,
-    "tasks": 9020,
-    "tokens": 797,
+    "tasks": 8547,
+    "tokens": 1188,
     "train": 1769,
 }
 
@@ -270,7 +270,7 @@ def test_gradients_need_tensorflow_alone():
 
 def test_the_step_needs_no_configuration():
     for path in [path for path in LIBRARY if path.parts[1] == "step"]:
-        used = set(own_imports(path)) - {("devices", name) for name in ("autotune", "workers")}
+        used = set(own_imports(path)) - {("devices", "workers")}
         assert {other[0] for other in used} <= {"step", "measure", "private"}, path
 
 

@@ -325,3 +325,20 @@ def metrics_within(layer: Any) -> list[Any]:
     """The metrics that layers keep for themselves, from `add_metric` or as attributes: `Model.metrics` has them among
     the compiled ones in tf_keras, and leaves out those of models within models in Keras 3."""
     return [metric for each in layers_of(layer) for metric in each._metrics]
+
+
+def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same dataset with parallelism and buffers as written.
+
+    In TensorFlow 2.21 the destructor of an iterator waits for the autotuner's thread, and the wake-up that should end
+    that thread's sleep (`Model::OptimizeLoop`, up to 60 s at a time) gets lost: of fifteen small runs on a CPU, five
+    stood still for 7 to 150 s after their last update. Nothing here needs tuning.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def device_iterators_without_autotune() -> None:
+    """Turns the autotuner off for the iterators, one per device, that a distributed dataset adds after its own."""
+    change_device_datasets(without_autotune)

@@ -351,7 +351,7 @@ def test_a_second_interrupt_stops_at_once(tmp_path):
         ({"runtime": RuntimeConfig(seeds=(1,)), "hub": HubConfig(push_to_hub=True)}, "An upload is one model"),
         (
             {"runtime": RuntimeConfig(seeds=(1,), strategy="multi_worker")},
-            "each is one process. Received: strategy='multi_worker' with seeds",
+            "With seeds, each run is a single process. Received: strategy='multi_worker'",
         ),
         ({"runtime": RuntimeConfig(seeds=(1,)), "mode": "evaluate"}, "seeds has no effect with mode=evaluate"),
     ],

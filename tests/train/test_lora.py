@@ -118,7 +118,7 @@ def test_a_run_goes_on_bit_for_bit_over_the_same_base_alone(corpus, straight, mo
             assert_same_bits(load_file(file), load_file(other / file.name))
 
 
-DEFAULT, EVERY = "query,value", "query,key,value,intermediate.dense,output.dense"
+DEFAULT, EVERY = "query,value", "all"
 DEFAULTS = [
     ({}, (5e-5, None, DEFAULT)),
     ({"lora_rank": 4}, (5e-4, 4.0, DEFAULT)),

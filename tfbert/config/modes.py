@@ -77,7 +77,7 @@ def one_output(config: Parts, what: str, makes: str) -> list[str]:
         out.append(f"{rule}. Received: push_to_hub with {what}. Drop --push_to_hub, and upload the best model by hand.")
     if config.runtime.strategy == "multi_worker":
         todo = "Start the workers once for each run, and compare the runs: tfbert report RUN_DIR RUN_DIR."
-        out.append(f"Of several runs, each is one process. Received: strategy='multi_worker' with {what}. {todo}")
+        out.append(f"With {what}, each run is a single process. Received: strategy='multi_worker'. {todo}")
     return out
 
 

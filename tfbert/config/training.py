@@ -43,7 +43,9 @@ LORA_TARGETS = ("query", "key", "value", "attention.output.dense", "intermediate
 
 def lora_targets(text: str) -> tuple[str, ...]:
     """What a text of `lora_targets` names, each kernel once, in their order."""
-    names = LORA_TARGETS if text == "all" else [name.strip() for name in text.split(",")]
+    if text == "all":
+        return ("all",)
+    names = [name.strip() for name in text.split(",")]
     named_twice = "attention.output.dense" if "output.dense" in names else ""
     return tuple(name for name in LORA_TARGETS if name in names and name != named_twice)
 

@@ -40,11 +40,11 @@ from tfbert.config.rules import path_of
 from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, crc32_of, is_shard, read_manifest, vocab_text
 from tfbert.corpus.masking import Masked
 from tfbert.data.permutation import permuted
-from tfbert.devices.autotune import without_autotune
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.measure.tracing import counted_alone
 from tfbert.output.logs import PassProgress
 from tfbert.output.output_dir import seal, unseal
+from tfbert.private import without_autotune
 from tfbert.tokens.normalizer import effective_casing
 
 if TYPE_CHECKING:

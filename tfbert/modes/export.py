@@ -29,7 +29,7 @@ from tfbert.output import output_dir
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.sets import Examples
 from tfbert.tasks.trained import TrainedModel
-from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from tfbert.model.configuration import BertConfig
@@ -78,6 +78,8 @@ def export(config: Config) -> dict[str, Any]:
     if export_format in FORMATS:
         with log_if_slow("converting the model"):
             return _write(functools.partial(write_token_model, model, export_format), directory)
+    if not model.tokenizer.in_graph:
+        log.info("The export takes token ids: no graph holds this model's tokenizer, whose files lie beside it.")
     sets = labelled_sets(config.data, model) if has_data else {}
     served = entry.served
     if served.num_texts is not None:
@@ -101,6 +103,8 @@ def export(config: Config) -> dict[str, Any]:
 
         def save(partial: pathlib.Path) -> dict[str, Any]:
             tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
+            if not model.tokenizer.in_graph:
+                model.tokenizer.save(partial, model_max_length=model.max_seq_length)
             return results
 
         return _write(save, directory)
@@ -387,7 +391,7 @@ FORMATS = {
 """By their names in `--export_format`."""
 
 
-def random_pairs(config: BertConfig, tokenizer: BertTokenizer, *, width: int) -> dict[str, np.ndarray]:
+def random_pairs(config: BertConfig, tokenizer: Tokenizer, *, width: int) -> dict[str, np.ndarray]:
     """The inputs of random pairs of several lengths.
 
     Args:

@@ -73,18 +73,27 @@ class PassProgress:
 
     Args:
         what: What is being done.
-        total: The total work, in any unit.
+        total: The total work, in any unit; 0 where nobody knows.
         counted: What the speed counts, such as `MB`.
         is_said_at_end: Whether there is a line at the end; without one, the bar disappears.
+        is_shown: Whether to show anything.
     """
 
-    def __init__(self, what: str, total: int, counted: str = "sentences", *, is_said_at_end: bool = True):
-        self._what, self._total, self._counted = what, max(1, total), counted
-        self._done, self._is_said_at_end = 0, is_said_at_end
+    def __init__(
+        self, what: str, total: int, counted: str = "sentences", *, is_said_at_end: bool = True, is_shown: bool = True
+    ):
+        self._what, self._total, self._counted, self._is_shown = what, total, counted, is_shown
+        self._done, self._is_said_at_end = 0.0, is_said_at_end
         self._count = 0.0
         self._start = self._reported = time.perf_counter()
-        options = {"bar_format": _PASS_BAR, "delay": SECONDS_WITHOUT_NEWS, "leave": is_said_at_end}
-        self._bar = bar(total=self._total, desc=what, **options) if is_watched() else None
+        options = {"bar_format": _PASS_BAR if total else "{desc}: {elapsed}, {postfix}", "leave": is_said_at_end}
+        options |= {"total": total or None, "desc": what, "delay": SECONDS_WITHOUT_NEWS}
+        self._bar = bar(**options) if is_shown and is_watched() else None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._start
 
     def __enter__(self) -> PassProgress:
         return self
@@ -92,12 +101,12 @@ class PassProgress:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
-        seconds = time.perf_counter() - self._start
+        seconds = self.seconds
         if kind is None and self._is_said_at_end and seconds >= SECONDS_WITHOUT_NEWS:
             done = f"{self._count:,.0f} {self._counted}"
             log.info("%s: %s in %s, %s", self._what, done, clock_text(seconds), self._rate(seconds))
 
-    def advance(self, work: int, count: float) -> None:
+    def advance(self, work: float, count: float) -> None:
         """Adds work that is done, and how much there is in it of what the speed counts."""
         self._done += work
         self._count += count
@@ -106,13 +115,17 @@ class PassProgress:
         if self._bar is not None:
             self._bar.set_postfix_str(self._rate(seconds), refresh=False)
             self._bar.update(work)
-        elif now - self._reported >= _SECONDS_BETWEEN_LINES:
+        elif self._is_shown and now - self._reported >= _SECONDS_BETWEEN_LINES:
             self._reported = now
-            left = f", {clock_text(seconds * (self._total / self._done - 1))} left" if self._done else ""
-            log.info("%s: %.0f%%, %s%s", self._what, 100 * self._done / self._total, self._rate(seconds), left)
+            share = left = ""
+            if self._total:
+                share = f"{100 * self._done / self._total:.0f}%, "
+                left = f", {clock_text(seconds * (self._total / self._done - 1))} left" if self._done else ""
+            log.info("%s: %s%s%s", self._what, share, self._rate(seconds), left)
 
     def _rate(self, seconds: float) -> str:
-        return f"{rate_text(self._count, seconds)} {self._counted}/s"
+        rate = f"{rate_text(self._count, seconds)} {self._counted}/s"
+        return rate if self._total else f"{self._count:,.0f} {self._counted}, {rate}"
 
 
 @contextlib.contextmanager

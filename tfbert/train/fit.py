@@ -242,7 +242,7 @@ def banner(run: Run) -> list[str]:
     trained = ""
     if training.lora_rank:
         count = run.classifier.num_parameters(only_trainable=True)
-        targets = listed(training.lora_targets.split(","))
+        targets = listed(run.classifier.lora.targets)
         trained = f", {count:,} of them trained: LoRA of rank {training.lora_rank} of {targets}, and the head"
     kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
+from tfbert.private import device_iterators_without_autotune, without_autotune
 
 _BATCH_SIZE = 32
 """Keras's."""

@@ -26,8 +26,13 @@ from tfbert.output.output_dir import EVAL_RESULTS, FACTS
 from tfbert.tasks.answering.answer_breakdown import as_groups, breakdown
 from tfbert.tasks.answering.answer_files import Answers, select_answers, write_answers
 from tfbert.tasks.answering.answers import Candidates, decode
-from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
-from tfbert.tasks.answering.questions import QuestionTable, note_misaligned, training_questions
+from tfbert.tasks.answering.questions import (
+    EncodedQuestions,
+    QuestionExamples,
+    QuestionTable,
+    note_misaligned,
+    training_questions,
+)
 from tfbert.tasks.answering.squad import read_questions
 from tfbert.tasks.answering.squad_metrics import Scores, score_predictions, squad_metrics
 from tfbert.tasks.answering.windows import make_windows, window_labels
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 _SHOWN_CONTEXT = 400
 """Characters of context that a report shows on each side of what it marks."""
@@ -181,7 +186,7 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
     def encode(
         self,
         examples: QuestionExamples,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedQuestions:

@@ -14,7 +14,6 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.rows import Source
 from tfbert.model.head import Head, choice_head
-from tfbert.output.logs import evaluating
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.choosing.choice_files import open_questions, read_questions
 from tfbert.tasks.choosing.encoded import EncodedChoices, encode_choices
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from tfbert.config.tasks import ChoosingConfig, TaskOptions
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
-    from tfbert.model.predictor import Predictor
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("tfbert")
 
@@ -105,7 +103,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
     def encode(
         self,
         examples: ChoiceExamples,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedChoices:
@@ -125,11 +123,6 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
 
     def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
         return SmoothedCrossEntropy()
-
-    def predict(self, predictor: Predictor, encoded: EncodedChoices) -> Choices:
-        with evaluating(len(encoded.tokens)) as on_rows:
-            outputs = predictor.outputs(encoded, on_rows=on_rows)
-        return self.predictions(outputs, encoded)
 
     def predictions(self, outputs: np.ndarray, encoded: EncodedChoices) -> Choices:
         return Choices.of(outputs[:, 0], encoded.splits)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfbert.tasks.in_memory import InMemory
+from tfbert.tasks.sets import InMemory
 
 Place = tuple[int, ...]
 """Where a question stands: numbers from 1, one for each level; 0 for a level that it does not have."""
@@ -37,6 +37,10 @@ class Asked:
 
     def __repr__(self) -> str:
         return repr(self.name)  # As messages show the id of an example.
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.context, self.question, *self.choices]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,14 +100,3 @@ class ChoiceExamples(InMemory):
 def place_text(names: Sequence[str], place: Sequence[int]) -> str:
     """A place in a file, such as `line 3, question 2`."""
     return ", ".join(f"{what} {number}" for what, number in zip(names, place, strict=True) if number)
-
-
-def unlabelled(name: str, asked: Sequence[Asked]) -> ChoiceExamples:
-    """Questions to predict."""
-    return ChoiceExamples(
-        name=name,
-        asked=list(asked),
-        labels=np.full(len(asked), NO_LABEL, np.int32),
-        places=np.arange(1, len(asked) + 1, dtype=np.int32)[:, None],
-        place_names=("row",),
-    )

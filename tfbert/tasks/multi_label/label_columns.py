@@ -16,7 +16,7 @@ from tfbert.data.rows import open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags
 from tfbert.tasks.multi_label.label_cells import holds_lists, is_indicator
-from tfbert.tasks.prediction_texts import usual_id_column
+from tfbert.tasks.prediction_files import usual_id_column
 
 WORDS = {name for names in WORDS_NAMES for name in names}
 """Usual names of lists of words, which are nobody's labels unless the user says so."""
