@@ -107,7 +107,7 @@ MOST_LINES = {
     "doors": 508,
     "launch": 454,
     "measure": 215,
-    "model": 2231,
+    "model": 2241,
     "modes": 1232,
     "output": 747,
     "python": 504,
