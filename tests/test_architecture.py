@@ -108,7 +108,7 @@ MOST_LINES = {
     "launch": 454,
     "measure": 215,
     "model": 2241,
-    "modes": 1232,
+    "modes": 1252,
     "output": 747,
     "python": 504,
     "report": 1084,
