@@ -13,9 +13,8 @@ from tfbert.data.label_names import given_names, named_labels
 from tfbert.data.rows import Source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import quoted
-from tfbert.tasks.tagging.tag_forms import look_like_entities, read_forms
 from tfbert.tasks.tagging.tagged import TaggedTable, read_sentences
-from tfbert.tasks.tagging.tags import invalid_transitions, scheme_of, to_scheme
+from tfbert.tasks.tagging.tags import invalid_transitions, look_like_entities, read_forms, scheme_of, to_scheme
 
 
 def read_named(source: Source, config: DataConfig) -> TaggedTable:
@@ -64,7 +63,7 @@ def in_usual_form(
         kinds, words = sum(tag not in known for tag in reading.others), sum(reading.others.values())
         where = table.where_word(row, word)
         raise UsageError(
-            f"Where tags have prefixes, such as {reading.form.example}, all but O have one. "
+            f"Where tags have prefixes, such as {reading.example}, all but O have one. "
             f"Received: {quoted(foreign)} for {quoted(table.words[row][word])} in {where}; "
             f"such tags are {kinds:,}, of {words:,} words, beside {reading.num_words:,} words with a prefix. "
             "Correct the tag, or delete the line if it is no word."
@@ -72,9 +71,8 @@ def in_usual_form(
     if reading is not None and reading.is_certain and model_has_entities:
         if reading.form.is_usual:
             return table
-        usual = {tag: reading.form.usual(tag) for tag in counts}
-        example = next(tag for tag in counts if reading.form.letter(tag))
-        notes.append(f"{table.name}: tags are written as {example}, read as {usual[example]}")
+        usual = {tag: reading.form.usual(tag) or "O" for tag in counts}
+        notes.append(f"{table.name}: tags are written as {reading.example}, read as {usual[reading.example]}")
         return dataclasses.replace(table, tags=[[usual[tag] for tag in tags] for tags in table.tags])
     if (reading is not None and reading.is_certain and not reading.form.is_usual) or look_like_entities(counts):
         tags = ", ".join([quoted(tag) for tag in counts if tag != "O"][:4])

@@ -22,8 +22,7 @@ from tfbert.data.given_table import FORMAT, GivenTable
 from tfbert.data.open_file import OpenFile, Row
 from tfbert.data.rows import Source, open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.tagging.conll import Sentence, looks_like_conll, open_conll
-from tfbert.tasks.tagging.conll_layout import Tags
+from tfbert.tasks.tagging.conll import Sentence, Tags, looks_like_conll, open_conll
 from tfbert.tasks.tagging.word_rows import (
     WordColumns,
     find_word_columns,

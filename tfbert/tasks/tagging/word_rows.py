@@ -24,7 +24,7 @@ from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags, words_and_tags
 from tfbert.tasks.tagging.conll import MOST_WORDS, Sentence, places_of
-from tfbert.tasks.tagging.tag_forms import read_forms
+from tfbert.tasks.tagging.tags import read_forms
 
 _LOOKED_AT = 20
 """Rows by which a table of lists or texts is recognised."""
