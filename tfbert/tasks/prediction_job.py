@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from tfbert.data.bad_rows import BadRows
+from tfbert.data.open_file import BadRows
 from tfbert.tasks.prediction_files import PredictionFile
 from tfbert.tasks.trained import TrainedModel
 

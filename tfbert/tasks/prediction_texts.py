@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from tfbert.config.data import STANDARD_STREAM, TYPED_TEXTS
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_columns
 from tfbert.data.endings import TEXTS
 from tfbert.data.files import check_text
-from tfbert.data.open_file import OpenFile, Row
+from tfbert.data.open_file import BadRows, OpenFile, Row
 from tfbert.data.rows import input_source, open_rows, source_format
 from tfbert.errors import UsageError
 from tfbert.tasks.prediction_files import PredictionFile, open_predictions, output_format, standard_output

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.data.files import RawTable
-    from tfbert.data.given_table import GivenTable
+    from tfbert.data.open_file import GivenTable
     from tfbert.model.configuration import BertConfig
     from tfbert.tasks.base import Task, TaskData
     from tfbert.tasks.inputs import Inputs
@@ -105,7 +105,7 @@ ENTRIES = (
         typed=("text", "second text"),
         inputs_class="text_inputs:TextInputs",
         served_class="text_served:TextClassifier",
-        test="multi_label.label_columns:holds_label_sets",
+        test="multi_label.table:holds_label_sets",
     ),
     Entry(
         name="regression",
@@ -150,7 +150,7 @@ ENTRIES = (
         inputs_class="tagging.inputs:SentenceInputs",
         served_class="tagging.serving:Tagger",
         test="tagging.tagged:holds_tags",
-        warning="tagging.word_rows:warning_of_words",
+        warning="tagging.tagged:warning_of_words",
     ),
     Entry(
         name="multiple_choice",
@@ -160,7 +160,7 @@ ENTRIES = (
         job_opener="choosing.prediction:open_choice_files",
         inputs_class="choosing.inputs:ChoiceInputs",
         served_class="choosing.serving:Chooser",
-        test="choosing.choice_files:holds_choices",
+        test="choosing.questions:holds_choices",
     ),
     Entry(
         name="pretraining",

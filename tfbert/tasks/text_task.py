@@ -12,8 +12,7 @@ import numpy as np
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.errors import UsageError
 from tfbert.tasks.base import ErrorAnalysis, Task
-from tfbert.tasks.in_memory import InMemory
-from tfbert.tasks.sets import place_of
+from tfbert.tasks.sets import InMemory, place_of
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -16,7 +16,7 @@ from tfbert.tasks.tagging.tagged import holds_tags, read_sentences
 def read(content, **options):
     """The sentences as `Ann/B-PER left/O` (words alone where there are no tags), and the notes."""
     file = open_conll(io.BytesIO(content.encode()), **options)
-    sentences = list(file.sentences)
+    sentences = list(file.read(()))
     if errors := [sentence for sentence in sentences if isinstance(sentence, UsageError)]:
         raise errors[0]
     shown = [" ".join(map("/".join, zip(s.words, s.tags, strict=True)) if s.tags else s.words) for s in sentences]
@@ -333,14 +333,14 @@ def test_a_comment_beyond_the_first_lines(monkeypatch):
 
 
 def test_the_file_comes_back_with_a_column_more():
-    sentences = open_conll(io.BytesIO(CONLLU.encode()), tags="none").sentences
+    sentences = open_conll(io.BytesIO(CONLLU.encode()), tags="none").read(())
     again = "".join(s.with_column([f"<{word}>" for word in s.words]) for s in sentences)
     for line, new in zip(CONLLU.splitlines(), again.splitlines(), strict=True):
         number, _, rest = line.partition("\t")
         word = "_" if "-" in number or "." in number else f"<{rest.partition(chr(9))[0]}>"
         assert new == (f"{line}\t{word}" if rest else line)
     content = "# a\n\n# b\nAnn B-PER\n# in O\n# side O\nleft O\n# c\n\n# d\n\nOslo B-LOC\n# e\n\n# f\n"
-    sentences = open_conll(io.BytesIO(content.encode())).sentences
+    sentences = open_conll(io.BytesIO(content.encode())).read(())
     expected = content.replace("B-PER", "B-PER p").replace("left O", "left O p").replace("B-LOC", "B-LOC p")
     assert "".join(s.with_column(["p"] * len(s.words)) for s in sentences) == expected
 

@@ -10,7 +10,7 @@ import numpy as np
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.tasks.answering.questions import QuestionTable
 from tfbert.tasks.answering.windows import Windows
-from tfbert.tasks.in_memory import InMemory
+from tfbert.tasks.sets import InMemory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -11,7 +11,7 @@ from tfbert.tasks.answering.answer_lists import Asked, answered
 from tfbert.tasks.answering.answers import Candidates
 from tfbert.tasks.answering.prediction import CHUNK_QUESTIONS, room_check, unanswered
 from tfbert.tasks.answering.question_answering import EncodedQuestions, QuestionExamples
-from tfbert.tasks.answering.question_rows import blank_error
+from tfbert.tasks.answering.squad import blank_error
 from tfbert.tasks.inputs import BEST, NAME, Inputs
 from tfbert.tasks.trained import TrainedModel
 

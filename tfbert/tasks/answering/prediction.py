@@ -10,15 +10,14 @@ import numpy as np
 
 from tfbert.config.run import Config
 from tfbert.config.tasks import most_room
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import PREDICTED_ANSWERS
+from tfbert.data.open_file import BadRows
 from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.answer_lists import Asked, check_new, open_answers
 from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.questions import QuestionTable
-from tfbert.tasks.answering.squad import open_questions, question_columns, without_blanks
-from tfbert.tasks.answering.squad_json import QUESTION_COLUMNS
+from tfbert.tasks.answering.squad import QUESTION_COLUMNS, open_questions, question_columns, without_blanks
 from tfbert.tasks.answering.windows import no_room_error
 from tfbert.tasks.prediction_files import PredictionFile, chosen_format
 from tfbert.tasks.prediction_texts import (

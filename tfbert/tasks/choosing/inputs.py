@@ -10,12 +10,10 @@ import numpy as np
 
 from tfbert.errors import UsageError
 from tfbert.tasks.base import rounded
-from tfbert.tasks.choosing.columns import Columns
 from tfbert.tasks.choosing.encoded import EncodedChoices
-from tfbert.tasks.choosing.forms import Checks, table_rows
 from tfbert.tasks.choosing.metrics import Choices
 from tfbert.tasks.choosing.prediction import CHUNK_QUESTIONS, encoded_questions, room_check
-from tfbert.tasks.choosing.questions import Asked
+from tfbert.tasks.choosing.questions import Asked, Checks, Columns, table_rows
 from tfbert.tasks.inputs import BEST, NAME, Inputs
 
 

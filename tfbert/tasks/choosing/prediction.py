@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfbert.config.run import Config
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import PREDICTED_TEXTS, TABLES
+from tfbert.data.open_file import BadRows
 from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.base import rounded
-from tfbert.tasks.choosing.choice_files import OpenQuestions, open_questions
 from tfbert.tasks.choosing.encoded import EncodedChoices, encode_choices
-from tfbert.tasks.choosing.forms import Checks
 from tfbert.tasks.choosing.metrics import Choices
-from tfbert.tasks.choosing.questions import Asked, place_text, unlabelled
+from tfbert.tasks.choosing.questions import Asked, Checks, OpenQuestions, open_questions, place_text, unlabelled
 from tfbert.tasks.prediction_files import Line, PredictionFile, chosen_format, line_of
 from tfbert.tasks.prediction_texts import CHUNK_CHARACTERS, check_id_column, output_path, row_id, usual_id_column
 from tfbert.tasks.trained import TrainedModel

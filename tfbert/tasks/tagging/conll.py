@@ -19,7 +19,7 @@ import itertools
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Literal
 
 from tfbert.config.counted import counted
@@ -602,29 +602,37 @@ class _LinesWithoutWords:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConllFile:
+class SentenceFile:
     """A file whose columns are known and whose sentences have yet to be read, once.
 
     Attributes:
-        name: What messages call the file.
-        num_columns: Columns per line.
+        name: What messages call it.
+        format: `conll`, `jsonl`, `parquet`, or `csv` for all tables with one word per row.
+        columns: The columns' names; in CoNLL, indexes from 0.
         has_tags: Whether its sentences have tags.
-        asked: As in `Layout`.
-        sentences: Each sentence, or the error that says why it cannot be read.
-        notes: What the user should know of the lines read so far, one line each.
+        unit: What the sentences' positions count: `line` or `row`.
+        read: Takes further columns (none in CoNLL), whose values become `others`. Iterates over the sentences
+            (`ConllSentence` in CoNLL), with an error in place of each that cannot be read.
+        id_column: The column that names the sentences, where each word has a row; else empty.
+        notes: What the user should know of what was read so far, one line each.
+        chosen: The columns that are read, by the options that name them. In CoNLL, those that a user named: which are
+            found depends on how many there are.
     """
 
     name: str
-    num_columns: int
+    format: str
+    columns: list[str]
     has_tags: bool
-    asked: dict[str, tuple[str, ...]]
-    sentences: Iterator[ConllSentence | UsageError]
-    notes: Callable[[], tuple[str, ...]]
+    unit: str
+    read: Callable[[Sequence[str]], Iterator[Sentence | UsageError]]
+    id_column: str = ""
+    notes: Callable[[], tuple[str, ...]] = tuple
+    chosen: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 def open_conll(
     source: pathlib.Path | BinaryIO, *, text_column: Sequence[str] = (), label_column: str = "", tags: Tags = "required"
-) -> ConllFile:
+) -> SentenceFile:
     """Opens a CoNLL file and finds its columns.
 
     Where most of the first lines have a tab, only tabs separate the columns, so that a word may hold a space.
@@ -667,13 +675,15 @@ def open_conll(
     line_end = "\r\n" if head[0][1].endswith("\r\n") else "\n"
     without_words = _LinesWithoutWords(name)
     sentences = _sentences(name, _groups(itertools.chain(head, lines), layout, without_words), layout, line_end)
-    return ConllFile(
+    return SentenceFile(
         name=name,
-        num_columns=layout.num_columns,
+        format="conll",
+        columns=list(map(str, range(layout.num_columns))),
         has_tags=layout.label is not None,
-        asked=layout.asked,
-        sentences=sentences,
+        unit="line",
+        read=lambda others: sentences,
         notes=lambda: (*layout.notes, *without_words.notes()),
+        chosen=layout.asked,
     )
 
 

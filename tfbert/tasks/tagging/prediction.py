@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tfbert.config.data import STANDARD_STREAM, TYPED_TEXTS, is_pipe
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
+from tfbert.data.open_file import BadRows
 from tfbert.data.rows import file_format, input_source
 from tfbert.devices.runtime import tell
 from tfbert.errors import UsageError

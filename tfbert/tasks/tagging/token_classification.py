@@ -14,17 +14,16 @@ import numpy as np
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
-from tfbert.data.label_names import given_names
+from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.held_out import equal, hold_out
-from tfbert.tasks.in_memory import InMemory
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import cross_entropy
-from tfbert.tasks.sets import place_of
+from tfbert.tasks.sets import InMemory, place_of
 from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
 from tfbert.tasks.tagging.entities import (
     Entities,
@@ -36,8 +35,7 @@ from tfbert.tasks.tagging.entities import (
     type_table,
     word_accuracy,
 )
-from tfbert.tasks.tagging.source import in_scheme, in_usual_form, read_named
-from tfbert.tasks.tagging.tagged import TaggedTable
+from tfbert.tasks.tagging.tagged import TaggedTable, in_scheme, in_usual_form, read_named
 from tfbert.tasks.tagging.tags import PLAIN, TagMeanings, class_names, scheme_of_model, starts_of
 from tfbert.tasks.tagging.words import encode_text_words, encode_words
 
