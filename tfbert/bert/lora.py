@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from tfbert.bert.layers import Dense
+from tfbert.config.training import LORA_TARGETS
 from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
 from tfbert.model import weights
@@ -49,26 +50,31 @@ class Lora:
     targets: tuple[str, ...]
 
     @classmethod
-    def of(cls, rank: int, alpha: float | None, targets: str | Sequence[str] | None, encoder: Bert) -> Lora:
-        """From what a user gives: "all", "query,value", a sequence, or None for these two; without `alpha`, the rank.
+    def of(cls, rank: int, alpha: float | None, targets: str | Sequence[str], encoder: Bert) -> Lora:
+        """From what a user gives: "all", "query,value", or a sequence, of the encoder's names or of BERT's for the same
+        layers; without `alpha`, the rank.
 
         Raises:
             UsageError: for what is no rank, no number above 0, or no layer.
         """
-        known, usual = encoder.LORA, encoder.LORA_USUAL
-        text = targets if isinstance(targets, str) else ",".join(map(str, usual if targets is None else targets))
-        named = known if text == "all" else usual if text == "query,value" else [*map(str.strip, text.split(","))]
-        if any(name not in known for name in named):
-            raise UsageError(f"lora_targets are among {', '.join(known)}, or all. Received: {targets!r}. Pass {usual}.")
+        text = targets if isinstance(targets, str) else ",".join(map(str, targets))
+        names = encoder.LORA if text == "all" else [name.strip() for name in text.split(",")]
+        theirs = dict(zip(LORA_TARGETS, encoder.LORA, strict=True))
+        known = tuple(dict.fromkeys((*LORA_TARGETS, *encoder.LORA)))
+        if any(name not in known for name in names):
+            raise UsageError(
+                f"lora_targets are among {', '.join(known)}, or all. Received: {targets!r}. Pass ('query', 'value')."
+            )
+        if "output.dense" in names:  # Both that end so in a BERT.
+            names = [*names, "attention.output.dense"]
+        own = {name if name in encoder.LORA else theirs[name] for name in names}
+        own = {name for name in own if not any(name.endswith(f".{other}") for other in own)}
         alpha = rank if alpha is None else alpha
         for name, value, kinds in (("lora_rank", rank, (int,)), ("lora_alpha", alpha, (int, float))):
             if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
                 kind = "whole number" if kinds == (int,) else "number"
                 raise UsageError(f"{name} is a {kind} above 0. Received: {name}={value!r}. Pass 8.")
-        left_out = {name for name in named for other in named if name.endswith(f".{other}")}
-        return cls(
-            rank=rank, alpha=alpha, targets=tuple(name for name in known if name in named and name not in left_out)
-        )
+        return cls(rank=rank, alpha=alpha, targets=tuple(name for name in dict.fromkeys(encoder.LORA) if name in own))
 
 
 def enable(model: Any, lora: Lora, seed: int) -> None:
@@ -201,7 +207,7 @@ def load_adapter(model: Any, directory: str | pathlib.Path) -> None:
     elif model.lora != lora:
         raise UsageError(f"An adapter fits its model. Received: {lora}, and {model.lora}. Load the model again.")
     pooler = _peft_name(model, f"{_own(model)}pooler.")
-    if hasattr(model.bert, "pooler") and any(name.startswith(pooler) for name in tensors):
+    if model.KIND in encoder.POOLED and any(name.startswith(pooler) for name in tensors):
         model.bert.pooler.trainable = True
     known = {name for name, *_ in _trained(model)}
     if unknown := sorted(tensors.keys() - known):

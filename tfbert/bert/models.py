@@ -172,8 +172,9 @@ def class_of(model_type: str, kind: str) -> type[PreTrainedModel]:
         UsageError: for one that the encoder has not.
     """
     if (model_type, kind) not in CLASSES:
-        raise UsageError(
-            f"A {model_type} model has no head for this. Received: {class_name(model_type, kind).removeprefix('TF')}. "
-            f"Take one for {', '.join(kinds_of(model_type)[1:])}, or another model."
-        )
+        known = kinds_of(model_type)[1:]
+        words = "Train on words alone (--nonext_sentence)" if "MaskedLM" in known else "Take another model"
+        todo = words if kind == "PreTraining" else f"It has heads for {', '.join(known)}: take another model"
+        name = class_name(model_type, kind).removeprefix("TF")
+        raise UsageError(f"A {model_type} model has no head for this. Received: {name}. {todo}.")
     return CLASSES[model_type, kind]

@@ -222,7 +222,7 @@ class PreTrainedModel(Trained, keras.Model):
         load.save_pretrained(self, None, directory)
 
     def enable_lora(
-        self, rank: int, *, alpha: float | None = None, targets: Any = None, seed: int | None = None
+        self, rank: int, *, alpha: float | None = None, targets: Any = ("query", "value"), seed: int | None = None
     ) -> None:
         """Low-rank updates of kernels (Hu et al. 2021), in place of training them. The encoder is frozen but for these;
         the head is trained, with a pooler that no file gave. Call it before FineTuner and `compile`. Saved models are
@@ -231,8 +231,9 @@ class PreTrainedModel(Trained, keras.Model):
         Args:
             rank: Of each update.
             alpha: Updates are multiplied by `alpha / rank`; None for the rank.
-            targets: Which: of a BERT among "query", "key", "value", "attention.output.dense", "intermediate.dense",
-                "output.dense" (the ends of names, as for PEFT); "all" for all of them. None for queries and values.
+            targets: Which: among "query", "key", "value", "attention.output.dense", "intermediate.dense",
+                "output.dense" (the ends of names, as for PEFT), whatever another encoder calls these layers, or its own
+                names; "all" for all of them.
             seed: Decides the factor that begins at random; None draws one.
         """
         chosen = lora.Lora.of(rank, alpha, targets, self.config.encoder)

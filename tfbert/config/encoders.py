@@ -33,6 +33,12 @@ class Encoder(NamedTuple):
 
 ENCODERS = {
     "bert": Encoder("Bert", "bert", without=()),
+    "distilbert": Encoder("DistilBert", "distilbert"),
+    "electra": Encoder("Electra", "electra", without=("MaskedLM", "PreTraining")),
+    "roberta": Encoder("Roberta", "roberta"),
+    "xlm-roberta": Encoder("XLMRoberta", "roberta"),
+    "camembert": Encoder("Camembert", "roberta"),
+    "modernbert": Encoder("ModernBert", "modernbert"),
 }
 """By `model_type`."""
 

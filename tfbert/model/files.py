@@ -12,7 +12,7 @@ from tfbert.errors import UsageError, first_line
 from tfbert.model import bert_config, keras_hub, tf1_checkpoint, weights
 
 if TYPE_CHECKING:
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("tfbert")
 
@@ -32,7 +32,14 @@ SCRATCH_LAYOUTS = {
 """Layers, hidden size, attention heads, and the size of the vocabulary that is learned. `L-4_H-256` and the like are
 Google's 24 miniatures (Turc et al. 2019), of which tiny, mini, small and medium are four by name."""
 
-_TOKENIZER_FILES = ("vocab.txt", "tokenizer*.json", "special_tokens_map.json", "added_tokens.json")
+_TOKENIZER_FILES = (
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 _HUB_WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("tf_model.h5",),
@@ -93,9 +100,7 @@ def load_values(directory: pathlib.Path) -> dict[str, Any]:
     return bert_config.checked(bert_config.read_values(file), file)
 
 
-def load_tokenizer(
-    config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str]
-) -> BertTokenizer:
+def load_tokenizer(config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str]) -> Tokenizer:
     """The model's tokenizer: from `vocab_file`, from the model's own files, or, for `scratch/`, learned from the texts.
 
     Args:
@@ -106,6 +111,7 @@ def load_tokenizer(
     Raises:
         UsageError: for an unusable vocabulary.
     """
+    from tfbert.tokens.host import read_tokenizer
     from tfbert.tokens.pretrained import read_casing
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import learn_vocabulary, read_vocab_file
@@ -124,7 +130,7 @@ def load_tokenizer(
             f"Received: {directory} without one. Save it with its preprocessor, or pass --vocab_file."
         )
     if plain:
-        return BertTokenizer.from_pretrained(plain)
+        return read_tokenizer(plain)
     *_, vocab_size = SCRATCH_LAYOUTS[config.name.removeprefix(SCRATCH_PREFIX)]
     tokenizer = BertTokenizer(learn_vocabulary(training_texts, vocab_size=vocab_size))
     log.info("Learned a vocabulary of %d tokens from the training texts.", tokenizer.vocab_size)

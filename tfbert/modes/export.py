@@ -29,7 +29,7 @@ from tfbert.output import output_dir
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.sets import Examples
 from tfbert.tasks.trained import TrainedModel
-from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from tfbert.model.configuration import BertConfig
@@ -78,6 +78,8 @@ def export(config: Config) -> dict[str, Any]:
     if export_format in FORMATS:
         with log_if_slow("converting the model"):
             return _write(functools.partial(write_token_model, model, export_format), directory)
+    if not model.tokenizer.in_graph:
+        log.info("The export takes token ids: no graph holds this model's tokenizer, whose files lie beside it.")
     sets = labelled_sets(config.data, model) if has_data else {}
     served = entry.served
     if served.num_texts is not None:
@@ -101,6 +103,8 @@ def export(config: Config) -> dict[str, Any]:
 
         def save(partial: pathlib.Path) -> dict[str, Any]:
             tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
+            if not model.tokenizer.in_graph:
+                model.tokenizer.save(partial, model_max_length=model.max_seq_length)
             return results
 
         return _write(save, directory)
@@ -298,15 +302,18 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
     module.weights = [v.value for v in model.classifier.weights]  # A converter reads what the module holds.
 
     names = model.classifier.config.encoder.inputs
+    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
 
-    def logits(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"logits": model.logits(dict(zip(names, inputs, strict=True)))}
+    def logits(
+        input_ids: tf.Tensor, attention_mask: tf.Tensor, token_type_ids: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        values = (input_ids, attention_mask, token_type_ids)
+        return {"logits": model.logits(dict(zip(names, values, strict=False)))}
 
     directory.mkdir(parents=True, exist_ok=True)
     path, failed = directory / form.file, None
     with stderr_held_back():
         try:
-            specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
             path.write_bytes(form.convert(tf.function(logits, autograph=False), specs, module))
         except OSError:
             raise
@@ -384,7 +391,7 @@ FORMATS = {
 """By their names in `--export_format`."""
 
 
-def random_pairs(config: BertConfig, tokenizer: BertTokenizer, *, width: int) -> dict[str, np.ndarray]:
+def random_pairs(config: BertConfig, tokenizer: Tokenizer, *, width: int) -> dict[str, np.ndarray]:
     """The inputs of random pairs of several lengths.
 
     Args:
@@ -393,8 +400,8 @@ def random_pairs(config: BertConfig, tokenizer: BertTokenizer, *, width: int) ->
         width: The longest, in tokens; no more than the model has positions.
 
     Returns:
-        What the model reads of `input_ids`, `attention_mask` and `token_type_ids`, int32 `[8, width]`, the same in each
-        call.
+        `input_ids`, `attention_mask` and, where the model reads it, `token_type_ids`, int32 `[8, width]`, the same in
+        each call.
     """
     rng, width = np.random.default_rng(0), min(width, config.num_positions)
     lengths = rng.integers(1, width + 1, _ROWS)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 SAVED_MODEL_WAY_OUT = "Pass another model, or compute in float32"
 """What to do about a saved model whose predictions are not finite."""
@@ -139,7 +139,7 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
     def encode(
         self,
         examples: ExamplesT,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedExamples | MaskedRecords:

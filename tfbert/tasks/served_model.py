@@ -65,17 +65,19 @@ class ServedModel(tf.Module):
         Returns:
             `serving_default`, also called `text`: takes the texts, string `[n]` each. `token_ids`: takes `input_ids`,
             `attention_mask` and, where the model reads it, `token_type_ids`, int32 `[n, length]`, with a length from 1
-            to the model's positions. No rows give no rows. Inputs whose shapes do not fit end in an
-            InvalidArgumentError that says the rule; a row of ids that do not exist has an `error`, and its logits are
-            NaN.
+            to the model's positions. With a tokenizer that no graph holds, `serving_default` is `token_ids`, and there
+            is no `text`. No rows give no rows. Inputs whose shapes do not fit end in an InvalidArgumentError that says
+            the rule; a row of ids that do not exist has an `error`, and its logits are NaN.
         """
         ranks = {name: self.text_ranks.get(name, 1) for name in self.text_inputs}
         text = {name: tf.TensorSpec([None] * rank, tf.string, name=name) for name, rank in ranks.items()}
         names = self._model.classifier.config.encoder.inputs
         ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
         # AutoGraph has nothing to convert, and takes seconds to find out.
-        from_text = tf.function(self._from_text, autograph=False).get_concrete_function(**text)
         from_ids = tf.function(self._from_ids, autograph=False).get_concrete_function(**ids)
+        if not self._model.tokenizer.in_graph:
+            return {"serving_default": from_ids, "token_ids": from_ids}
+        from_text = tf.function(self._from_text, autograph=False).get_concrete_function(**text)
         return {"serving_default": from_text, "text": from_text, "token_ids": from_ids}
 
     def _from_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from tfbert.config.training import TrainingConfig
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 
 class TextTable(Protocol):
@@ -123,7 +123,7 @@ class TextTask(Task[TextExamples, np.ndarray]):
     def encode(
         self,
         examples: TextExamples,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedExamples:

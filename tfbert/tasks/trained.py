@@ -20,7 +20,7 @@ from tfbert.tasks.sets import Examples
 
 if TYPE_CHECKING:
     from tfbert.bert.pretrained import PreTrainedModel
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class TrainedModel:
 
     name: str
     classifier: PreTrainedModel
-    tokenizer: BertTokenizer
+    tokenizer: Tokenizer
     task: Task
     num_texts: int | None
     max_seq_length: int

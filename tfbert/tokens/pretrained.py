@@ -69,7 +69,7 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
         UsageError: if there is no vocabulary, the files describe another tokenizer than BERT's, or they contradict each
             other.
     """
-    config, fast = _Object.read(directory / "tokenizer_config.json"), _Object.read(directory / "tokenizer.json")
+    config, fast = JsonObject.read(directory / "tokenizer_config.json"), JsonObject.read(directory / "tokenizer.json")
     normalizer = fast.object("normalizer")
     in_json = _known({key: normalizer.get(name, bool) for key, name in _NORMALIZER_NAMES.items()})
     names = _refuse_unlike(directory, config, fast)
@@ -110,7 +110,7 @@ def read_casing(directory: pathlib.Path, tokens: Sequence[str]) -> Casing:
     Raises:
         UsageError: if the file is not JSON, or states anything but true or false.
     """
-    config = _Object.read(directory / "tokenizer_config.json")
+    config = JsonObject.read(directory / "tokenizer_config.json")
     casing = _casing_in(config)
     _warn_of_capitals(casing, tokens, config)
     return casing if "do_lower_case" in casing else shown_by(tokens, casing)[0]
@@ -143,7 +143,7 @@ def _share_of_capitals(tokens: Sequence[str]) -> float:
     return _share([word != word.lower() for word in words if word != word.lower() or word != word.upper()])
 
 
-def _warn_of_capitals(casing: Casing, tokens: Sequence[str], source: _Object) -> None:
+def _warn_of_capitals(casing: Casing, tokens: Sequence[str], source: JsonObject) -> None:
     if casing.get("do_lower_case") and (capitals := _share_of_capitals(tokens)) > _FEW_CAPITALS:
         log.warning(
             "Text is lower-cased, as %s says, but %.0f%% of the vocabulary's words have capitals and are never found "
@@ -153,7 +153,7 @@ def _warn_of_capitals(casing: Casing, tokens: Sequence[str], source: _Object) ->
         )
 
 
-def _agreed(config: _Object, fast: _Object, in_json: Casing) -> Casing:
+def _agreed(config: JsonObject, fast: JsonObject, in_json: Casing) -> Casing:
     """What is stated by a directory that has both JSON files.
 
     transformers' class for BERT takes the casing from `tokenizer_config.json`, or its own defaults, and overwrites what
@@ -168,7 +168,7 @@ def _agreed(config: _Object, fast: _Object, in_json: Casing) -> Casing:
     return stated | same
 
 
-def _refuse_other_casing(config: _Object, fast: _Object, in_json: Casing, casing: Casing) -> None:
+def _refuse_other_casing(config: JsonObject, fast: JsonObject, in_json: Casing, casing: Casing) -> None:
     """Raises UsageError where `tokenizer.json` says something else than the casing to be used, and
     `tokenizer_config.json` does not say."""
     decided, resolved, found = _decided_by(config), _effective(casing), _effective(in_json)
@@ -198,11 +198,11 @@ def _without_accents(word: str) -> str:
     return "".join(char for char in unicodedata.normalize("NFD", word) if unicodedata.category(char) != "Mn")
 
 
-def _casing_in(config: _Object) -> Casing:
+def _casing_in(config: JsonObject) -> Casing:
     return _known({key: config.get(key, bool) for key in _NORMALIZER_NAMES})
 
 
-def _decided_by(config: _Object) -> set[str]:
+def _decided_by(config: JsonObject) -> set[str]:
     """The options that `tokenizer_config.json` decides: also that accents are as lower-casing, by null."""
     return _casing_in(config).keys() | ({"strip_accents"} & config.values.keys())
 
@@ -212,7 +212,7 @@ def _known(values: dict[str, bool | None]) -> Casing:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Object:
+class JsonObject:
     """An object in a tokenizer's JSON file; each value must have the requested type, be null or be absent."""
 
     path: pathlib.Path
@@ -220,7 +220,7 @@ class _Object:
     exists: bool = True
 
     @classmethod
-    def read(cls, path: pathlib.Path) -> _Object:
+    def read(cls, path: pathlib.Path) -> JsonObject:
         """Reads a file; if it does not exist, the object is empty."""
         if not path.is_file():
             return cls(path, {}, exists=False)
@@ -236,12 +236,12 @@ class _Object:
             )
         return value
 
-    def object(self, key: str) -> _Object:
+    def object(self, key: str) -> JsonObject:
         """The object under a key; empty if it is null or absent."""
-        return _Object(self.path, self.get(key, dict) or {})
+        return JsonObject(self.path, self.get(key, dict) or {})
 
 
-def _read_tokens(directory: pathlib.Path, fast: _Object) -> list[str]:
+def _read_tokens(directory: pathlib.Path, fast: JsonObject) -> list[str]:
     """The vocabulary; of two files, both must hold the same."""
     listed = read_vocab_file(directory / "vocab.txt") if (directory / "vocab.txt").is_file() else None
     if not fast.exists:
@@ -270,7 +270,7 @@ def _read_tokens(directory: pathlib.Path, fast: _Object) -> list[str]:
     )
 
 
-def _refuse_unlike(directory: pathlib.Path, config: _Object, fast: _Object) -> set[str]:
+def _refuse_unlike(directory: pathlib.Path, config: JsonObject, fast: JsonObject) -> set[str]:
     """Raises UsageError if the files describe another algorithm, other special tokens, or tokens to find in texts.
 
     Returns:
@@ -280,26 +280,26 @@ def _refuse_unlike(directory: pathlib.Path, config: _Object, fast: _Object) -> s
     named = config.get("tokenizer_class", str)
     if named is None and (directory / "config.json").is_file():  # transformers looks there next.
         config_json = read_json_object(directory / "config.json", "config.json must be readable JSON")
-        named = _Object(directory / "config.json", config_json).get("tokenizer_class", str)
+        named = JsonObject(directory / "config.json", config_json).get("tokenizer_class", str)
     if named not in _CLASSES | _OF_TOKENIZER_JSON | {None}:
         unlike["tokenizer_class"] = named
     for (part, key), wanted in _PIPELINE.items() if fast.exists else ():
         found = (fast.object(part).values or {"type": None}).get(key, wanted)
         if found != wanted:
             unlike[f"{part}.{key}"] = found
-    more: list[tuple[_Object, Any]] = []
-    for file in (config, _Object.read(directory / "special_tokens_map.json")):
+    more: list[tuple[JsonObject, Any]] = []
+    for file in (config, JsonObject.read(directory / "special_tokens_map.json")):
         for key, wanted in _NAMED.items():
-            if _content(file, file.values.get(key)) not in (wanted, None):
-                unlike[key] = _content(file, file.values[key])
+            if token_text(file, file.values.get(key)) not in (wanted, None):
+                unlike[key] = token_text(file, file.values[key])
         more += [(file, token) for token in file.get("additional_special_tokens", list) or []]
         more += [(file, file.values.get(key)) for key in ("bos_token", "eos_token")]
         extra = file.values.get("extra_special_tokens")
         more += [(file, token) for token in (extra.values() if isinstance(extra, dict) else extra or ())]
     more += [(fast, token) for token in fast.get("added_tokens", list) or []]
     more += [(config, token) for token in config.object("added_tokens_decoder").values.values()]
-    names = {_content(file, token) for file, token in more}
-    names |= set(_Object.read(directory / "added_tokens.json").values)
+    names = {token_text(file, token) for file, token in more}
+    names |= set(JsonObject.read(directory / "added_tokens.json").values)
     if names - {None, *SPECIAL_TOKENS}:
         unlike["added_tokens"] = sorted(names - {None, *SPECIAL_TOKENS})
     if unlike:
@@ -311,12 +311,14 @@ def _refuse_unlike(directory: pathlib.Path, config: _Object, fast: _Object) -> s
     return {named} - {None}
 
 
-def _content(file: _Object, token: Any) -> str | None:
+def token_text(file: JsonObject, token: Any) -> str | None:
     """The text of a token, which files give by itself or as an object."""
-    return token if isinstance(token, str) else _Object(file.path, {"token": token}).object("token").get("content", str)
+    return (
+        token if isinstance(token, str) else JsonObject(file.path, {"token": token}).object("token").get("content", str)
+    )
 
 
-def _refuse_other_ends(fast: _Object, tokens: list[str]) -> None:
+def _refuse_other_ends(fast: JsonObject, tokens: list[str]) -> None:
     """Raises UsageError if `tokenizer.json` makes anything but `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`."""
     found = fast.object("post_processor")
     ids = {token: tokens.index(token) for token in ("[CLS]", "[SEP]") if token in tokens}

@@ -1,22 +1,24 @@
-"""BERT WordPiece inside the TensorFlow graph, with the ids of Hugging Face's `BertTokenizerFast`.
+"""What a tokenizer is to tasks; and BERT's WordPiece inside the TensorFlow graph, with the ids of `BertTokenizerFast`.
 
-The same tokenizer serves `tf.data` and a SavedModel that takes raw text, so training and serving cannot disagree. One
-difference is intended: a special token written in a text, such as a literal `[SEP]`, is plain text (`[`, `sep`, `]`),
-because a text must not be able to inject control ids. Hugging Face does the same with `split_special_tokens=True`,
-which `save` states. (Setting it on the `backend_tokenizer` has no effect: each call resets it.) `normalizer` lists the
-other differences: rare new characters.
+`host` has the tokenizers that only Hugging Face's library knows. WordPiece serves `tf.data` and a SavedModel that takes
+raw text, so training and serving cannot disagree. One difference is intended: a special token written in a text, such
+as a literal `[SEP]`, is plain text (`[`, `sep`, `]`), because a text must not be able to inject control ids. Hugging
+Face does the same with `split_special_tokens=True`, which `save` states. (Setting it on the `backend_tokenizer` has no
+effect: each call resets it.) `normalizer` lists the other differences: rare new characters.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import json
 import pathlib
 import re
 import reprlib
+import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -34,7 +36,7 @@ from tfbert.tokens.vocabulary import (
     read_vocab_file,
 )
 
-__all__ = ["BertTokenizer", "TokenIds"]
+__all__ = ["BertTokenizer", "TokenIds", "Tokenizer"]
 
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
 _MAX_TOKENS = 1_000_000  # Twice those of LaBSE, the largest known vocabulary; compiled in seconds.
@@ -64,7 +66,161 @@ class TokenIds:
         return len(self.row_splits) - 1
 
 
-class BertTokenizer:
+class Tokenizer(abc.ABC):
+    """Text -> token ids, and what stands around texts: `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, by whatever names.
+
+    A special token written in a text is plain text: a text cannot inject control ids.
+
+    Attributes:
+        pad_id: The id that pads rows.
+        unk_id: The id of what the vocabulary lacks.
+        cls_id: The id before all texts.
+        sep_id: The id after each text.
+        mask_id: The id of a masked place; None where there is none.
+        separators: How many `sep_id` stand between two texts: 1, or 2 as in RoBERTa.
+        has_token_types: Whether the model is told which of two texts a token is of.
+        in_graph: Whether it can be part of a SavedModel.
+        most_per_character: The most tokens of a character: three, those of Hangul's letters.
+    """
+
+    pad_id: int
+    unk_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int | None
+    separators: int = 1
+    has_token_types: bool = True
+    in_graph: ClassVar[bool] = True
+    most_per_character: ClassVar[float] = 3
+
+    @property
+    @abc.abstractmethod
+    def vocab(self) -> tuple[str, ...]:
+        """The tokens in the order of their ids."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+        return len(self.vocab)
+
+    @property
+    @abc.abstractmethod
+    def casing(self) -> dict[str, Any]:
+        """What besides the vocabulary decides the ids of a text, as JSON can hold it."""
+
+    @property
+    def crc32(self) -> int:
+        """A checksum of the vocabulary, and of what `casing` does not say in words."""
+        return zlib.crc32("\n".join(self.vocab).encode("utf-8", "surrogatepass"))
+
+    def num_special(self, num_texts: int) -> int:
+        """The special tokens of a row of one text, or of two."""
+        return 2 + self.separators * (num_texts - 1)
+
+    @abc.abstractmethod
+    def encode(
+        self,
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None = None,
+        *,
+        max_seq_length: int,
+        batch_size: int = 1024,
+    ) -> TokenIds:
+        """Makes model inputs from a whole data set, on all cores, in order.
+
+        Args:
+            texts: n texts.
+            text_pairs: n second texts, or None.
+            max_seq_length: Longest row, special tokens counted. In a pair, the longer text is cut first, as with
+                Hugging Face's `truncation=True`.
+            batch_size: Most texts handled at a time; fewer where texts are long.
+
+        Raises:
+            UsageError: if there are not as many second texts as texts, or `max_seq_length` is too small.
+        """
+
+    @abc.abstractmethod
+    def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
+        """The tokens of a whole data set without special ones, and the characters of each; on all cores, in order.
+
+        Args:
+            texts: n texts.
+            batch_size: As for `encode`.
+        """
+
+    def encode_words(self, words: Sequence[str], *, batch_size: int = 8192) -> FlatPieces:
+        """As `encode_with_offsets`, for single words of sentences."""
+        return self.encode_with_offsets(words, batch_size=batch_size)
+
+    def encode_text_words(self, texts: Sequence[str]) -> FlatPieces:
+        """As `encode_with_offsets`, with the words of each text, whose tokens are those of `encode_words`."""
+        return self.encode_with_offsets(texts)
+
+    @abc.abstractmethod
+    def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
+        """Writes the files from which Hugging Face's libraries load a tokenizer that gives the same ids.
+
+        Args:
+            directory: Created if it does not exist.
+            model_max_length: The most tokens the model has positions for.
+            fills_masks: Whether a mask written in a text is a place to fill in. As `transformers` finds all special
+                tokens or none, it finds the others too.
+        """
+
+    def rows(
+        self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None, *, max_seq_length: int
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Rows of texts that are tokenized, cut to a length.
+
+        Args:
+            first: int32 [n, None], ids without special tokens.
+            second: The same of second texts, or None.
+            max_seq_length: As for `encode`.
+
+        Returns:
+            int32 [n, None] ids and int32 [n] `second_start`, see `TokenIds`.
+
+        Raises:
+            UsageError: if `max_seq_length` has no room for the special tokens.
+        """
+        num_special = self.num_special(1 if second is None else 2)
+        if max_seq_length < num_special:
+            raise UsageError(
+                f"max_seq_length must hold {num_special} special tokens. "
+                f"Received: max_seq_length={max_seq_length}. Pass a larger one."
+            )
+        room = max_seq_length - num_special
+        if second is None:
+            return self.joined(first[:, :room])
+        return self.joined(*_truncate_longest_first(first, second, room))
+
+    def joined(
+        self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None
+    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """As `rows`, of texts that are not to be cut."""
+        cls, sep = (tf.fill([first.nrows(), 1], id) for id in (self.cls_id, self.sep_id))
+        parts = [cls, first, sep] if second is None else [cls, first, *[sep] * self.separators, second, sep]
+        ids = tf.concat(parts, axis=1)
+        if second is None or not self.has_token_types:
+            return ids, tf.cast(ids.row_lengths(), tf.int32)
+        return ids, tf.cast(first.row_lengths() + 1 + self.separators, tf.int32)
+
+
+def check_pairs(texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[Sequence[str]]:
+    """The columns of texts, or of pairs.
+
+    Raises:
+        UsageError: if there are not as many second texts as texts.
+    """
+    if text_pairs is not None and len(text_pairs) != len(texts):
+        raise UsageError(
+            "Every text needs its second text. "
+            f"Received: {len(texts)} texts, {len(text_pairs)} second texts. Check the data."
+        )
+    return [texts] if text_pairs is None else [texts, text_pairs]
+
+
+class BertTokenizer(Tokenizer):
     """WordPiece (Devlin et al. 2018; algorithm of Song et al. 2020) over a fixed vocabulary.
 
     Tokenizers of the same vocabulary and casing are equal, and share what is traced.
@@ -147,11 +303,6 @@ class BertTokenizer:
     def vocab(self) -> tuple[str, ...]:
         """The tokens in the order of their ids."""
         return self._vocab
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of tokens."""
-        return len(self._vocab)
 
     @property
     def do_lower_case(self) -> bool:
@@ -240,21 +391,8 @@ class BertTokenizer:
             UsageError: if `max_seq_length` has no room for the special tokens.
         """
         _check_own(options)
-        num_special = 2 if text_pair is None else 3
-        if max_seq_length < num_special:
-            raise UsageError(
-                f"max_seq_length must hold {num_special} special tokens. "
-                f"Received: max_seq_length={max_seq_length}. Pass a larger one."
-            )
-        room = max_seq_length - num_special
-        first = self.tokenize(text)
-        cls, sep = (tf.fill([first.nrows(), 1], id) for id in (self.cls_id, self.sep_id))
-        if text_pair is None:
-            ids = tf.concat([cls, first[:, :room], sep], axis=1)
-            return ids, tf.cast(ids.row_lengths(), tf.int32)
-        second = self.tokenize(text_pair)
-        first, second = _truncate_longest_first(first, second, room)
-        return tf.concat([cls, first, sep, second, sep], axis=1), tf.cast(first.row_lengths() + 2, tf.int32)
+        second = None if text_pair is None else self.tokenize(text_pair)
+        return self.rows(self.tokenize(text), second, max_seq_length=max_seq_length)
 
     def encode(
         self,
@@ -264,36 +402,13 @@ class BertTokenizer:
         max_seq_length: int,
         batch_size: int = 1024,
     ) -> TokenIds:
-        """Makes model inputs from a whole data set, on all cores, in order.
-
-        Args:
-            texts: n texts.
-            text_pairs: n second texts, or None.
-            max_seq_length: As for `__call__`.
-            batch_size: Most texts handled by one graph call; fewer where texts are long.
-
-        Raises:
-            UsageError: if there are not as many second texts as texts, or `max_seq_length` is too small.
-        """
-        columns = [texts] if text_pairs is None else [texts, text_pairs]
-        if len(columns[-1]) != len(texts):
-            raise UsageError(
-                "Every text needs its second text. "
-                f"Received: {len(texts)} texts, {len(columns[-1])} second texts. Check the data."
-            )
-
+        columns = check_pairs(texts, text_pairs)
         encode_chunk = self._chunk_encoder(len(columns), max_seq_length)
         flat, lengths, second_start = map_texts(encode_chunk, *columns, batch_size=batch_size)
         row_splits = np.concatenate([[0], np.cumsum(lengths)])
         return TokenIds(flat=flat, row_splits=row_splits, second_start=second_start, pad_id=self.pad_id)
 
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
-        """Applies `tokenize_with_offsets` to a whole data set, on all cores, in order.
-
-        Args:
-            texts: n texts.
-            batch_size: As for `encode`.
-        """
         arrays = map_texts(self._flat_pieces, texts, batch_size=batch_size)
         splits = [np.concatenate([[0], np.cumsum(lengths)]) for lengths in arrays[-2:]]
         return FlatPieces(*arrays[:-2], *splits)
@@ -309,16 +424,10 @@ class BertTokenizer:
         return _flat_pieces(self)
 
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
-        """Writes `vocab.txt` and the JSON files from which Hugging Face loads a tokenizer that gives the same ids.
+        """Writes `vocab.txt` and the JSON files of Hugging Face's tokenizers.
 
         A special token written in a text stays text: for transformers by `split_special_tokens`; for `tokenizers`,
         whose files cannot say that, because `tokenizer.json` names no tokens to find in texts.
-
-        Args:
-            directory: Created if it does not exist.
-            model_max_length: The most tokens the model has positions for.
-            fills_masks: Whether a text's `[MASK]` is a place to fill in. As `transformers` finds all special tokens or
-                none, it finds the others too.
         """
         directory = pathlib.Path(directory)
         directory.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ from tfbert.tasks.base import Task, TaskData
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.sets import Examples, check_same_examples
 from tfbert.tasks.texts.glue import decisive_metric
-from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.tokenizer import Tokenizer
 from tfbert.train import resume
 from tfbert.train.checkpoint import Checkpoints
 from tfbert.train.identity import Identity, contents_of, facts_of
@@ -89,7 +89,7 @@ class Run:
     data: TaskData
     metric: str
     head_start: str
-    tokenizer: BertTokenizer
+    tokenizer: Tokenizer
     train: EncodedExamples | MaskedRecords
     schedule: Schedule
     batches: TrainingBatches

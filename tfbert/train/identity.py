@@ -29,7 +29,7 @@ from tfbert.train.saved_state import RunState
 
 if TYPE_CHECKING:
     from tfbert.model.configuration import BertConfig
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 EVALUATION = "evaluation_crc32"
 """The fact that tells evaluation sets apart."""
@@ -53,7 +53,7 @@ _ARCHITECTURE = {
 }
 
 _MODEL_FILES = re.compile(
-    r"(bert_)?config\.json|task\.json|vocab(ulary)?\.txt|(tokenizer.*|special_tokens_map|added_tokens)\.json"
+    r"(bert_)?config\.json|task\.json|(vocab(ulary)?|merges)\.txt|(vocab|tokenizer.*|special_tokens_map|added_tokens)\.json"
     r"|.+\.(safetensors|h5|bin|keras)|.+\.ckpt.*"
 )
 """Those of a model's directory that decide what is trained; others are reports, and what a run writes beside them."""
@@ -197,7 +197,7 @@ def facts_of(
     config: Config,
     data: TaskData,
     train: EncodedExamples | MaskedRecords,
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     bert_config: BertConfig,
 ) -> dict[str, Any]:
     """The facts by which a resumed run checks that model, data and precision are the same."""
@@ -206,9 +206,9 @@ def facts_of(
         "task": data.task.name,
         "label_names": list(data.task.label_names),
         **{name: getattr(bert_config, attribute) for name, attribute in _ARCHITECTURE.items()},
-        **{name: getattr(bert_config, name) for name in bert_config.encoder.own_fields(bert_config)},
-        "vocabulary_crc32": zlib.crc32("\n".join(tokenizer.vocab).encode("utf-8", "surrogatepass")),
-        "do_lower_case": tokenizer.do_lower_case,
+        **bert_config.encoder.own_facts(bert_config),
+        "vocabulary_crc32": tokenizer.crc32,
+        "do_lower_case": tokenizer.casing.get("do_lower_case"),
         "precision": keras.config.dtype_policy().name,
         "train_examples": len(train),
         "train_crc32": train.crc32,

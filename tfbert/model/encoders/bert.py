@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tfbert.config.training import LORA_TARGETS
 from tfbert.model.layout import Dense, Dropout, Norm, Shapes, Table, Tree, Words, shapes_of
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ class Bert:
         CHOICES: Fields with few values: these.
         TOKEN_TYPES: Whether it is told which tokens are of a second text.
         COUNTS_FROM_PAD: Whether the first position is that after the padding token's number.
-        LORA: The dense layers of an encoder layer, by the ends of their names; LORA_USUAL are those of queries and
-            values.
+        LORA: The dense layers of an encoder layer, by the ends of their names, in the order of BERT's.
     """
 
     PREFIX = "bert"
@@ -59,15 +59,7 @@ class Bert:
     CHOICES: ClassVar[dict[str, tuple]] = {}
     TOKEN_TYPES = True
     COUNTS_FROM_PAD = False
-    LORA: ClassVar[tuple[str, ...]] = (
-        "query",
-        "key",
-        "value",
-        "attention.output.dense",
-        "intermediate.dense",
-        "output.dense",
-    )
-    LORA_USUAL: ClassVar[tuple[str, ...]] = ("query", "value")
+    LORA: ClassVar[tuple[str, ...]] = LORA_TARGETS
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -79,10 +71,11 @@ class Bert:
         given = {name: values[theirs] for name, theirs in self.FIELDS.items() if theirs in values}
         return {name: value for name, value in values.items() if name not in self.FIELDS.values()} | given
 
-    def own_fields(self, config: Config) -> tuple[str, ...]:
-        """The fields of a configuration that other encoders have not."""
+    def own_facts(self, config: Config) -> dict[str, Any]:
+        """What tells two models of an encoder apart beside BERT's sizes and rates; of a BERT, nothing."""
         names = dict.fromkeys([*self.DEFAULTS, *self.SIZES, *self.RATES, *self.CHOICES])
-        return tuple(name for name in names if name not in Bert.RATES and name in vars(config))
+        own = {name: getattr(config, name) for name in names if name in vars(config) and name not in Bert.RATES}
+        return own and own | {"model_type": config.model_type}
 
     def problem(self, config: dict[str, Any]) -> str:
         """What of a configuration is not here, in words; empty for nothing."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tfbert.config.run import Config
-from tfbert.config.tasks import most_room
 from tfbert.data.endings import PREDICTED_ANSWERS
 from tfbert.data.open_file import BadRows
 from tfbert.data.rows import input_source
@@ -98,15 +97,17 @@ def open_question_files(config: Config) -> list[QuestionJob]:
 def room_check(model: TrainedModel) -> Callable[[str, str], None]:
     """A function that refuses a question too long to leave room for its context; it takes the question and its place.
 
-    It tokenises only questions that may be that long: a character has at most three tokens, those of Hangul.
+    It tokenises only questions that may be that long.
     """
-    task, most = model.task.resolved(model.max_seq_length), most_room(model.max_seq_length)
+    task, num_special = model.task.resolved(model.max_seq_length), model.tokenizer.num_special(2)
+    most = model.max_seq_length - num_special - 1
 
     def check(question: str, where: str) -> None:
-        if 3 * len(question) > most:
+        if model.tokenizer.most_per_character * len(question) > most:
             (tokens,) = np.diff(model.tokenizer.encode_with_offsets([question]).row_splits)
             if tokens > most:
-                raise no_room_error(model.max_seq_length, min(tokens, task.max_query_length), f"in {where}")
+                longest = min(tokens, task.max_query_length)
+                raise no_room_error(model.max_seq_length, longest, f"in {where}", num_special)
 
     return check if task.max_query_length > most else lambda question, where: None
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 _SHOWN_CONTEXT = 400
 """Characters of context that a report shows on each side of what it marks."""
@@ -180,7 +180,7 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
     def encode(
         self,
         examples: QuestionExamples,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedQuestions:

@@ -1,4 +1,4 @@
-"""Windows for question answering: rows `[CLS] question [SEP] part of the context [SEP]`.
+"""Windows for question answering: rows `[CLS] question [SEP] part of the context [SEP]`, or as the tokenizer has them.
 
 A context that is too long for a row is read through several windows, each `doc_stride` tokens after the previous one,
 or where that one ends, if its question leaves it less: `doc_stride` is a step, as in google-research/bert's
@@ -20,7 +20,7 @@ import tensorflow as tf
 from tfbert.batches.inputs import TokenTensors
 from tfbert.errors import UsageError
 from tfbert.tokens.offsets import Pieces
-from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.tokenizer import Tokenizer
 
 
 class Windows(NamedTuple):
@@ -50,7 +50,7 @@ class Windows(NamedTuple):
 
 
 def make_windows(
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     questions: Sequence[str],
     contexts: Sequence[str],
     context_of: np.ndarray,
@@ -84,8 +84,9 @@ def make_windows(
     asked = tokenizer.encode_with_offsets(list(index))
     read = tokenizer.encode_with_offsets(contexts, batch_size=128)
     lengths = np.minimum(np.diff(asked.row_splits), max_query_length)[question_of]
-    for i in np.flatnonzero(lengths > max_seq_length - 4)[:1]:
-        raise no_room_error(max_seq_length, lengths[i], reprlib.repr(questions[i]))
+    num_special = tokenizer.num_special(2)
+    for i in np.flatnonzero(lengths > max_seq_length - num_special - 1)[:1]:
+        raise no_room_error(max_seq_length, lengths[i], reprlib.repr(questions[i]), num_special)
     with tf.device("CPU:0"):
         ids, starts, ends = (_ragged(values, read.row_splits) for values in (read.ids, read.starts, read.ends))
         found = windows_in_graph(
@@ -101,7 +102,7 @@ def make_windows(
 
 
 def windows_in_graph(
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     questions: tf.RaggedTensor,
     contexts: Pieces,
     context_of: tf.Tensor,
@@ -123,8 +124,9 @@ def windows_in_graph(
     """
     query = tf.minimum(questions.row_lengths(), max_query_length)
     total = tf.gather(contexts.ids.row_lengths(), context_of)
-    room = max_seq_length - 3 - query
-    with tf.control_dependencies([_check_room(query, room, max_seq_length)]):
+    num_special = tokenizer.num_special(2)
+    room = max_seq_length - num_special - query
+    with tf.control_dependencies([_check_room(query, room, max_seq_length, num_special)]):
         room = tf.identity(room)
     step = tf.minimum(tf.cast(min(doc_stride, tf.int64.max), tf.int64), room)
     numbers = tf.ragged.range(1 + tf.maximum(-(-(total - room) // step), 0))  # The windows of each question.
@@ -133,11 +135,10 @@ def windows_in_graph(
     length = tf.minimum(tf.gather(room, example), tf.gather(total, example) - first_token)
     first = tf.gather(tf.gather(contexts.ids.row_starts(), context_of), example) + first_token  # Of all contexts.
 
-    cls, sep = (tf.fill([tf.size(example), 1], id) for id in (tokenizer.cls_id, tokenizer.sep_id))
     context = tf.gather(contexts.ids.values, tf.ragged.range(first, first + length))
-    ids = tf.concat([cls, tf.gather(questions[:, :max_query_length], example), sep, context, sep], axis=1)
-    context_start = tf.gather(query, example) + 2
-    tokens = TokenTensors.of_rows(ids, context_start, tokenizer.pad_id)
+    ids, second_start = tokenizer.joined(tf.gather(questions[:, :max_query_length], example), context)
+    context_start = tf.gather(query, example) + 1 + tokenizer.separators
+    tokens = TokenTensors.of_rows(ids, second_start, tokenizer.pad_id)
 
     row, token = ids.value_rowids(), tf.range(tf.size(ids.values, tf.int64))
     left = token - tf.gather(ids.row_starts() + context_start, row)  # Tokens of context before it in the window.
@@ -196,19 +197,19 @@ def window_labels(windows: Windows, answers: np.ndarray) -> np.ndarray:
     return labels
 
 
-def no_room_error(max_seq_length: int, tokens: int, where: str) -> UsageError:
+def no_room_error(max_seq_length: int, tokens: int, where: str, num_special: int = 3) -> UsageError:
     """The error for a question of so many tokens that a row of that length has none left for its context."""
     return UsageError(
-        "A row must hold a question, 3 special tokens and some of the context. "
+        f"A row must hold a question, {num_special} special tokens and some of the context. "
         f"Received: max_seq_length={max_seq_length} for a question of {tokens} tokens, {where}. "
         "Pass a larger max_seq_length or a smaller max_query_length."
     )
 
 
-def _check_room(query: tf.Tensor, room: tf.Tensor, max_seq_length: int) -> tf.Operation:
+def _check_room(query: tf.Tensor, room: tf.Tensor, max_seq_length: int, num_special: int) -> tf.Operation:
     """Refuses windows without context."""
     rule = (
-        "A row must hold a question, 3 special tokens and some of the context. Received: "
+        f"A row must hold a question, {num_special} special tokens and some of the context. Received: "
         f"max_seq_length={max_seq_length} for a question with this many tokens: "
     )
     return tf.debugging.Assert(tf.reduce_all(room >= 1), [rule, tf.boolean_mask(query, room < 1)])

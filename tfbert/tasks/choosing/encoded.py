@@ -19,9 +19,8 @@ from tfbert.batches.plan import FILL
 from tfbert.errors import UsageError
 from tfbert.tasks.choosing.questions import Asked
 from tfbert.tokens.ragged import ranges, splits_of
-from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
+from tfbert.tokens.tokenizer import TokenIds, Tokenizer
 
-_SPECIAL = 3
 NO_ROOM = "A row must hold a question, a choice, 3 special tokens and some of the context"
 
 
@@ -157,14 +156,15 @@ def _gather_packed(examples: EncodedChoices, shape: PackedShape) -> Callable[[tf
 
 def encode_choices(
     asked: Sequence[Asked],
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     max_seq_length: int,
     *,
     labels: np.ndarray,
     where: Callable[[int], str],
 ) -> EncodedChoices:
     """Makes a sequence `[CLS] context [SEP] question choice [SEP]` for each choice; without a context, or without a
-    question, `[CLS] question [SEP] choice [SEP]` or `[CLS] context [SEP] choice [SEP]`.
+    question, `[CLS] question [SEP] choice [SEP]` or `[CLS] context [SEP] choice [SEP]`. A blank is between question and
+    choice.
 
     Where it is too long, the end of the context is left out; never any of the question or the choice. Each distinct
     text is tokenized once, on all cores.
@@ -186,37 +186,40 @@ def encode_choices(
 
     counts = np.array([len(one.choices) for one in asked], np.int64)
     splits, example = splits_of(counts), np.repeat(np.arange(len(asked)), counts)
-    nothing = known("")
-    first_of, second_of = np.full((2, len(asked)), nothing, np.int64)
+    first_of, second_of = np.zeros(len(asked), np.int64), np.zeros(len(example), np.int64)
     for row, one in enumerate(asked):
         first, second = parts_of(one)
-        first_of[row], second_of[row] = known(first), known(second)
-    choice_of = np.array([known(choice) for one in asked for choice in one.choices], np.int64)
+        first_of[row] = known(first)
+        seconds = [f"{second} {choice}" if second.strip() else choice for choice in one.choices]
+        second_of[splits[row] : splits[row + 1]] = [known(text) for text in seconds]
     read = tokenizer.encode_with_offsets(list(index))
     sizes = np.diff(read.row_splits)
 
-    first, second, choice = sizes[first_of][example], sizes[second_of][example], sizes[choice_of]
+    first, second = sizes[first_of][example], sizes[second_of]
     has_context = np.array([bool(one.context.strip()) for one in asked], bool)[example]
-    room = max_seq_length - _SPECIAL - second - choice
+    num_special = tokenizer.num_special(2)
+    room = max_seq_length - num_special - second
     # Without a context, what comes first is the question, which must not be cut.
     needed = np.where(has_context, np.minimum(first, 1), first)
     for i in np.flatnonzero(room < needed)[:1]:
-        raise no_room_error(max_seq_length, asked[example[i]], i - splits[example[i]], where(int(example[i])))
+        choice = i - splits[example[i]]
+        raise no_room_error(max_seq_length, asked[example[i]], choice, where(int(example[i])), num_special)
     kept = np.minimum(first, room)
     is_cut = np.zeros(len(asked), bool)
     is_cut[example[kept < first]] = True
 
-    row_splits = splits_of(kept + second + choice + _SPECIAL)
+    row_splits = splits_of(kept + second + num_special)
     flat = np.full(row_splits[-1], tokenizer.sep_id, np.int32)
     flat[row_splits[:-1]] = tokenizer.cls_id
-    at = row_splits[:-1] + 1
-    parts = ((first_of[example], kept, 1), (second_of[example], second, 0), (choice_of, choice, 1))
-    for text, length, special in parts:
+    second_start = kept + 1 + tokenizer.separators
+    parts = ((first_of[example], row_splits[:-1] + 1, kept), (second_of, row_splits[:-1] + second_start, second))
+    for text, at, length in parts:
         flat[ranges(at, length)] = read.ids[ranges(read.row_splits[text], length)]
-        at = at + length + special
+    if not tokenizer.has_token_types:
+        second_start = np.diff(row_splits)
     return EncodedChoices(
         tokens=TokenIds(
-            flat=flat, row_splits=row_splits, second_start=(kept + 2).astype(np.int32), pad_id=tokenizer.pad_id
+            flat=flat, row_splits=row_splits, second_start=second_start.astype(np.int32), pad_id=tokenizer.pad_id
         ),
         labels=np.asarray(labels, np.int32),
         weights=np.ones(len(asked), np.float32),
@@ -230,10 +233,11 @@ def parts_of(asked: Asked) -> tuple[str, str]:
     return (asked.context, asked.question) if asked.context.strip() else (asked.question, "")
 
 
-def no_room_error(max_seq_length: int, asked: Asked, choice: int, where: str) -> UsageError:
+def no_room_error(max_seq_length: int, asked: Asked, choice: int, where: str, num_special: int) -> UsageError:
     """The error for a question and a choice that are too long."""
+    rule = NO_ROOM.replace("3", str(num_special))
     return UsageError(
-        f"{NO_ROOM}: only the context is cut. Received: max_seq_length={max_seq_length}, too little for question "
+        f"{rule}: only the context is cut. Received: max_seq_length={max_seq_length}, too little for question "
         f"{reprlib.repr(asked.question)} and choice {reprlib.repr(asked.choices[choice])} in {where}. "
         "Pass a larger max_seq_length, or shorten them."
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("tfbert")
 
@@ -104,7 +104,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
     def encode(
         self,
         examples: ChoiceExamples,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedChoices:

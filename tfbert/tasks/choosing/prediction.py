@@ -153,15 +153,16 @@ def encoded_questions(model: TrainedModel, asked: Sequence[Asked], name: str) ->
 def room_check(model: TrainedModel) -> Callable[[Asked, str], None]:
     """A function that refuses a question that is too long; it takes the question and its place.
 
-    It tokenises only those that may be: a character has at most three tokens, those of Hangul.
+    It tokenises only those that may be.
     """
-    length = model.max_seq_length
+    length, tokenizer = model.max_seq_length, model.tokenizer
 
     def check(asked: Asked, where: str) -> None:
         longest = max(map(len, asked.choices))
-        if 3 * (len(asked.question) + longest) > length - 4:
+        room = length - tokenizer.num_special(2) - 1
+        if tokenizer.most_per_character * (len(asked.question) + longest) > room:
             none = unlabelled("", [asked])
-            encode_choices([asked], model.tokenizer, length, labels=none.labels, where=lambda row: where)
+            encode_choices([asked], tokenizer, length, labels=none.labels, where=lambda row: where)
 
     return check
 

@@ -15,14 +15,14 @@ from tfbert.tokens.tokenizer import TokenIds
 from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 MASK = "[MASK]"
 _UNCUT = 1 << 24
 
 
 def encode_masked_texts(
-    tokenizer: BertTokenizer, texts: Sequence[str], names: Sequence[str], max_seq_length: int
+    tokenizer: Tokenizer, texts: Sequence[str], names: Sequence[str], max_seq_length: int
 ) -> MaskedRows:
     """Texts as rows. A literal `[MASK]` is a masked place; every other special token is plain text.
 
@@ -61,9 +61,7 @@ def encode_masked_texts(
     return MaskedRows(tokens=tokens, positions=positions)
 
 
-def filled(
-    texts: MaskedRows, outputs: dict[str, np.ndarray], tokenizer: BertTokenizer, top_k: int
-) -> Iterator[list[Any]]:
+def filled(texts: MaskedRows, outputs: dict[str, np.ndarray], tokenizer: Tokenizer, top_k: int) -> Iterator[list[Any]]:
     """The best words of each text, as transformers' `fill-mask` pipeline gives them.
 
     Args:

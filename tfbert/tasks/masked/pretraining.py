@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 _WORST_WORDS = 20
 _SHOWN_RECORDS = 5
@@ -94,7 +94,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
     def encode(
         self,
         examples: Records,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedRecords:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tfbert.config.tasks import MultiLabelConfig, TaskOptions
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 _NOTED = "label_threshold"
 _SEPARATOR = "|"
@@ -218,7 +218,7 @@ class MultiLabelClassification(TextTask):
     def encode(
         self,
         examples: TextExamples,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedExamples:

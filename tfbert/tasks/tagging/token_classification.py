@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 _OF_TAGS = ("accuracy", "loss")
 _OF_ENTITIES = ("f1", "precision", "recall", *_OF_TAGS)
@@ -209,7 +209,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     def encode(
         self,
         examples: SentenceExamples,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> EncodedSentences:
@@ -373,7 +373,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
 
 
 def encode_texts(
-    tokenizer: BertTokenizer, texts: Sequence[str], max_seq_length: int
+    tokenizer: Tokenizer, texts: Sequence[str], max_seq_length: int
 ) -> tuple[EncodedSentences, list[list[tuple[int, int]]]]:
     """Finds the words of texts, and makes rows to predict.
 

@@ -21,7 +21,7 @@ from tfbert.batches.inputs import TokenTensors
 from tfbert.errors import UsageError
 from tfbert.tokens.offsets import Pieces
 from tfbert.tokens.ragged import splits_of
-from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.tokenizer import Tokenizer
 
 
 class WordRows(NamedTuple):
@@ -56,7 +56,7 @@ class TextWords:
     """int64 [n + 1]: text i has the words `splits[i]` to `splits[i + 1]`."""
 
 
-def encode_words(tokenizer: BertTokenizer, sentences: Sequence[Sequence[str]], *, max_seq_length: int) -> WordRows:
+def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], *, max_seq_length: int) -> WordRows:
     """Makes rows of sentences that are already split into words.
 
     The ids are those of Hugging Face's `BertTokenizerFast(words, is_split_into_words=True)`, except that a word without
@@ -75,13 +75,13 @@ def encode_words(tokenizer: BertTokenizer, sentences: Sequence[Sequence[str]], *
     """
     index: dict[str, int] = {}
     which = [index.setdefault(word, len(index)) for words in sentences for word in words]
-    pieces = tokenizer.encode_with_offsets(list(index), batch_size=8192)
+    pieces = tokenizer.encode_words(list(index))
     first, last = pieces.row_splits[which], pieces.row_splits[np.array(which, np.int64) + 1]
     sentence_splits = splits_of(np.array([len(words) for words in sentences], np.int64))
     return _in_memory(tokenizer, pieces.ids, first, last - first, sentence_splits, max_seq_length)
 
 
-def encode_text_words(tokenizer: BertTokenizer, texts: Sequence[str], *, max_seq_length: int) -> TextWords:
+def encode_text_words(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_length: int) -> TextWords:
     """Makes rows of texts and finds the characters of each word, on all cores.
 
     Args:
@@ -95,7 +95,7 @@ def encode_text_words(tokenizer: BertTokenizer, texts: Sequence[str], *, max_seq
     Raises:
         UsageError: if `max_seq_length` has no room for a word.
     """
-    pieces = tokenizer.encode_with_offsets(texts)
+    pieces = tokenizer.encode_text_words(texts)
     word = pieces.words + np.repeat(pieces.word_splits[:-1], np.diff(pieces.row_splits))  # Counted through all texts.
     first_of_word = np.flatnonzero(np.diff(word, prepend=-1))
     sizes = np.diff(first_of_word, append=len(pieces.ids))
@@ -103,7 +103,7 @@ def encode_text_words(tokenizer: BertTokenizer, texts: Sequence[str], *, max_seq
     return TextWords(rows=rows, starts=pieces.word_starts, ends=pieces.word_ends, splits=pieces.word_splits)
 
 
-def text_rows_in_graph(tokenizer: BertTokenizer, pieces: Pieces, max_seq_length: int) -> WordRows:
+def text_rows_in_graph(tokenizer: Tokenizer, pieces: Pieces, max_seq_length: int) -> WordRows:
     """The rows that `encode_text_words` makes, as tensors.
 
     Args:
@@ -119,7 +119,7 @@ def text_rows_in_graph(tokenizer: BertTokenizer, pieces: Pieces, max_seq_length:
 
 
 def _in_memory(
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     ids: np.ndarray,
     first: np.ndarray,
     sizes: np.ndarray,
@@ -139,7 +139,7 @@ def _in_memory(
 
 
 def _word_rows(
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     ids: tf.Tensor,
     first: tf.Tensor,
     sizes: tf.Tensor,

@@ -1,0 +1,122 @@
+"""Small tokenizers of the kinds that `tokens/host` reads, trained in a second, in the files of real models."""
+
+import json
+import pathlib
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from tests.support.texts import TEXTS
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+OF_ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+OF_BERT = ["[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]"]
+
+
+def training_texts():
+    lines = (DOCS / "how-it-works.md").read_text().split("\n") + (DOCS / "troubleshooting.md").read_text().split("\n")
+    return [*lines, *(text for text in TEXTS if text.isprintable())]
+
+
+def save(tokenizer, directory, **config):
+    directory.mkdir(exist_ok=True, parents=True)
+    tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    return directory
+
+
+def byte_level(special, *, add_prefix_space=False, vocab_size=700):
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(training_texts(), trainer)
+    return tokenizer
+
+
+def roberta(directory, *, add_prefix_space=False):
+    tokenizer = byte_level(OF_ROBERTA, add_prefix_space=add_prefix_space)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), True, add_prefix_space)
+    tokenizer.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True, special=True)])
+    config = {"add_prefix_space": True} if add_prefix_space else {}
+    return save(tokenizer, directory, tokenizer_class="RobertaTokenizer", model_max_length=512, **config)
+
+
+def roberta_with_prefix_space(directory):
+    return roberta(directory, add_prefix_space=True)
+
+
+def roberta_merges(directory):
+    """`vocab.json` and `merges.txt` alone, as of 2019."""
+    directory.mkdir(exist_ok=True, parents=True)
+    byte_level(OF_ROBERTA).model.save(str(directory))
+    (directory / "config.json").write_text(json.dumps({"model_type": "roberta"}))
+    return directory
+
+
+def modernbert(directory):
+    """With runs of blanks and places for more as added tokens that are no special ones."""
+    tokenizer = byte_level([])
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.add_special_tokens(OF_BERT[:4])
+    tokenizer.add_special_tokens([tokenizers.AddedToken("[MASK]", lstrip=True, special=True)])
+    tokenizer.add_tokens([tokenizers.AddedToken(" " * n, normalized=True, special=False) for n in (8, 4, 2)])
+    tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=True) for token in ("[unused0]", "|||IP_ADDRESS|||")])
+    ids = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ids
+    )
+    names = {f"{token[1:-1].lower()}_token": token for token in OF_BERT}
+    return save(
+        tokenizer,
+        directory,
+        tokenizer_class="PreTrainedTokenizerFast",
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=True,
+        **names,
+    )
+
+
+def unigram(directory, special, pre_tokenizer, **config):
+    tokenizer = tokenizers.Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(tokenizers.Regex(" {2,}"), " ")]
+    )
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=700, special_tokens=special[:-1], unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(training_texts(), trainer)
+    whole = json.loads(tokenizer.to_str())
+    whole["model"]["vocab"].append(["<mask>", 0.0])  # As a piece too, at the end: so it is in XLM-R's file.
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
+    tokenizer.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True, special=True)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")],
+    )
+    return save(tokenizer, directory, **config)
+
+
+def xlm_roberta(directory):
+    pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    return unigram(directory, OF_ROBERTA, pre_tokenizer, tokenizer_class="XLMRobertaTokenizer")
+
+
+def camembert(directory):
+    """With the tokens that CamemBERT's file begins with, and blanks that are part of what they precede."""
+    special = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>", "<mask>"]
+    more = ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"]
+    pre_tokenizer = pre_tokenizers.Metaspace()
+    options = {"tokenizer_class": "CamembertTokenizer", "additional_special_tokens": more}
+    return unigram(directory, special, pre_tokenizer, **options)
+
+
+KINDS = {
+    kind.__name__: kind
+    for kind in (roberta, roberta_with_prefix_space, roberta_merges, modernbert, xlm_roberta, camembert)
+}

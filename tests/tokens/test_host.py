@@ -1,0 +1,235 @@
+"""The tokenizers of the host against transformers' fast ones, from the same files."""
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+import transformers
+from transformers import AutoTokenizer
+
+from tests.support.host_tokenizers import KINDS, OF_ROBERTA, roberta, roberta_merges
+from tests.support.texts import TEXTS, random_texts
+from tfbert.errors import UsageError
+from tfbert.tokens.host import HostTokenizer, read_tokenizer
+from tfbert.tokens.tokenizer import BertTokenizer
+
+HOSTILE = [
+    *TEXTS,
+    *random_texts(4000),
+    "Two  blanks,    four,        and eight; [unused0] |||IP_ADDRESS||| trail  ",
+    " lead\n\n  lines\t\ttabs\r\n",
+    "lone \ud800 surrogate",
+]
+CONTROL = ["a </s> b", "<s>", "x<mask>", " <mask> y", "<pad><unk>", "[CLS] a [SEP] [MASK][PAD]", "</s></s>"]
+CLASSES = {
+    "roberta": "RobertaTokenizerFast",
+    "roberta_with_prefix_space": "RobertaTokenizerFast",
+    "roberta_merges": "RobertaTokenizerFast",
+    "modernbert": "PreTrainedTokenizerFast",
+    "xlm_roberta": "XLMRobertaTokenizerFast",
+    "camembert": "CamembertTokenizerFast",
+}
+UNIGRAM = {"xlm_roberta", "camembert"}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def directory(kind, tmp_path_factory):
+    return KINDS[kind](tmp_path_factory.mktemp("host") / kind)
+
+
+@pytest.fixture(scope="module")
+def ours(directory):
+    found = read_tokenizer(directory)
+    assert isinstance(found, HostTokenizer) and not found.in_graph
+    return found
+
+
+@pytest.fixture(scope="module")
+def theirs(kind, directory):
+    """As a function: texts -> what transformers makes of them; half a surrogate pair as U+FFFD, which it refuses."""
+    made = {}
+
+    def call(*columns, add_prefix_space=None, **options):
+        if add_prefix_space not in made:
+            given = {} if add_prefix_space is None else {"add_prefix_space": add_prefix_space}
+            made[add_prefix_space] = getattr(transformers, CLASSES[kind]).from_pretrained(directory, **given)
+        return made[add_prefix_space](*columns, split_special_tokens=True, **options)
+
+    return call
+
+
+def whole(texts):
+    return [text.replace("\ud800", "\ufffd") for text in texts]
+
+
+def rows(tokens):
+    return [part.tolist() for part in np.split(tokens.flat, tokens.row_splits[1:-1])]
+
+
+def test_ids(ours, theirs):
+    assert rows(ours.encode(HOSTILE, max_seq_length=1 << 20)) == theirs(whole(HOSTILE))["input_ids"]
+
+
+@pytest.mark.parametrize("length", [1 << 20, 31, 32, 9, 4])
+def test_pairs_and_truncation(ours, theirs, length):
+    texts, others = HOSTILE[:600], HOSTILE[600:1200]
+    want = theirs(whole(texts), whole(others), truncation=True, max_length=length)
+    found = ours.encode(texts, others, max_seq_length=length)
+    assert rows(found) == want["input_ids"]
+    assert "token_type_ids" not in want or not any(map(any, want["token_type_ids"]))
+    assert np.array_equal(found.second_start, found.lengths)  # No token is of a second type.
+    if length > 4:
+        want = theirs(whole(HOSTILE[:900]), truncation=True, max_length=length)["input_ids"]
+        assert rows(ours.encode(HOSTILE[:900], max_seq_length=length)) == want
+
+
+def test_offsets_are_theirs_without_blanks(ours, theirs):
+    def trimmed(text, start, end):
+        blanks = len(text[start:end]) - len(text[start:end].lstrip())
+        start = min(start + blanks, end)
+        return start, max(start, end - (len(text[start:end]) - len(text[start:end].rstrip())))
+
+    found = ours.encode_with_offsets(HOSTILE)
+    want = theirs(whole(HOSTILE), add_special_tokens=False, return_offsets_mapping=True)
+    assert found.ids.tolist() == [id for row in want["input_ids"] for id in row]
+    places = [
+        trimmed(text, *place) for text, row in zip(whole(HOSTILE), want["offset_mapping"], strict=True) for place in row
+    ]
+    assert list(zip(found.starts.tolist(), found.ends.tolist(), strict=True)) == places
+
+
+def test_words(ours, theirs):
+    """As transformers splits them where it is told to put a blank before each."""
+    sentences = [words for text in HOSTILE if (words := whole([text])[0].split())]
+    words = [word for sentence in sentences for word in sentence]
+    options = {"add_special_tokens": False, "is_split_into_words": True, "add_prefix_space": True}
+    assert ours.encode_words(words).ids.tolist() == [
+        id for row in theirs(sentences, **options)["input_ids"] for id in row
+    ]
+    found = ours.encode_text_words(HOSTILE[:500])
+    spans = zip(np.repeat(np.arange(500), np.diff(found.word_splits)), found.word_starts, found.word_ends, strict=True)
+    words = [HOSTILE[row][start:end] for row, start, end in spans]
+    assert found.ids.tolist() == ours.encode_words(words).ids.tolist()
+    found = ours.encode_text_words(["Hello, wörld 中文!", "", "x"])
+    assert found.word_starts.tolist() == [0, 5, 7, 13, 14, 15, 0]
+    assert found.word_ends.tolist() == [5, 6, 12, 14, 15, 16, 1]
+    assert found.word_splits.tolist() == [0, 6, 6, 7]
+    assert found.words[found.row_splits[2] :].tolist() == [0] * (found.row_splits[3] - found.row_splits[2])
+
+
+def test_a_special_token_in_a_text_is_plain_text(kind, ours, theirs):
+    texts = [*CONTROL, "e </s> <mask>"]
+    flat = ours.encode_with_offsets(texts).ids
+    control = {ours.cls_id, ours.sep_id, ours.pad_id, ours.mask_id}
+    assert not control & {*flat.tolist()}
+    want = theirs(texts, add_special_tokens=False)["input_ids"]
+    # transformers finds pieces of a unigram vocabulary also where they are called as special tokens are.
+    assert (flat.tolist() == [id for row in want for id in row]) == (kind not in UNIGRAM)
+
+
+def test_what_is_saved_gives_the_same_ids(kind, ours, tmp_path):
+    texts = whole(HOSTILE[:1000])
+    want = rows(ours.encode(texts, max_seq_length=1 << 20))
+    for fills_masks in (False, True):
+        ours.save(tmp_path, model_max_length=128, fills_masks=fills_masks)
+        loaded = AutoTokenizer.from_pretrained(tmp_path)
+        assert loaded(texts)["input_ids"] == want
+        assert loaded("a", "b").keys() == {"input_ids", "attention_mask"}
+        names = loaded.pad_token_id, loaded.mask_token_id, loaded.cls_token_id, loaded.sep_token_id
+        assert names == (ours.pad_id, ours.mask_id, ours.cls_id, ours.sep_id)
+        assert loaded.model_max_length == 128 and len(loaded) == ours.vocab_size
+        at = loaded(f"a {loaded.mask_token} b")["input_ids"].count(ours.mask_id)
+        assert at == int(fills_masks or kind in UNIGRAM)
+        again = read_tokenizer(tmp_path)
+        assert rows(again.encode(texts, max_seq_length=1 << 20)) == want and again.crc32 == ours.crc32
+    other = pickle.loads(pickle.dumps(ours))
+    assert other == ours == copy.deepcopy(ours) and hash(other) == hash(ours)
+    assert rows(other.encode(texts[:9], max_seq_length=9)) == rows(ours.encode(texts[:9], max_seq_length=9))
+
+
+def changed(directory, name, **values):
+    path = directory / name
+    found = json.loads(path.read_text())
+    path.write_text(json.dumps(found | values))
+
+
+REFUSED = {
+    "class": (
+        lambda path: changed(path, "tokenizer_config.json", tokenizer_class="T5TokenizerFast"),
+        "Received: tokenizer_class='T5TokenizerFast' in",
+    ),
+    "a blank that transformers drops": (
+        lambda path: changed(path, "tokenizer.json", pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True}),
+        "State add_prefix_space in tokenizer_config.json.",
+    ),
+    "no ends": (lambda path: changed(path, "tokenizer.json", post_processor=None), "Received: a a in"),
+    "other tokens": (
+        lambda path: changed(path, "tokenizer_config.json", additional_special_tokens=["<x>"]),
+        "Received: token '<x>', which tokenizer.json lacks",
+    ),
+    "tokens that are special elsewhere": (
+        lambda path: changed(
+            path, "tokenizer_config.json", added_tokens_decoder={"2": {"content": "</s>", "special": False}}
+        ),
+        "Received: token '</s>', which tokenizer.json lacks or calls special",
+    ),
+    "tokens added": (lambda path: (path / "added_tokens.json").write_text('{"<y>": 700}'), "Received: token '<y>'"),
+    "a name": (
+        lambda path: changed(path, "tokenizer_config.json", pad_token="<nothing>"),
+        "Received: pad_token='<nothing>' in",
+    ),
+    "no model": (lambda path: changed(path, "tokenizer.json", model={"type": "BPE", "vocab": {}}), "Use another"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(tmp_path, case):
+    roberta(tmp_path)
+    change, line = REFUSED[case]
+    read_tokenizer(tmp_path)
+    change(tmp_path)
+    with pytest.raises(UsageError) as error:
+        read_tokenizer(tmp_path)
+    assert line in str(error.value) and "\n" not in str(error.value)
+
+
+def test_files_of_2019_must_fit(tmp_path):
+    roberta_merges(tmp_path)
+    merges = (tmp_path / "merges.txt").read_text()
+    (tmp_path / "merges.txt").write_text(merges + "qqq zzz\n")
+    with pytest.raises(UsageError, match="vocab.json and merges.txt must be of one tokenizer"):
+        read_tokenizer(tmp_path)
+    (tmp_path / "merges.txt").write_text(merges)
+    vocab = json.loads((tmp_path / "vocab.json").read_text())
+    (tmp_path / "vocab.json").write_text(json.dumps({token: id for token, id in vocab.items() if token != "<mask>"}))
+    with pytest.raises(UsageError, match=f"must hold {' '.join(OF_ROBERTA)}. Received: .*without <mask>"):
+        read_tokenizer(tmp_path)
+
+
+def test_a_sentencepiece_model_alone_says_how_to_convert_it(tmp_path):
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(b"\n")
+    with pytest.raises(UsageError, match="Run: pip install transformers sentencepiece; python -c"):
+        read_tokenizer(tmp_path)
+
+
+def test_too_short_rows_and_missing_texts(tmp_path):
+    found = read_tokenizer(roberta(tmp_path))
+    with pytest.raises(UsageError, match="must hold 4 special tokens. Received: max_seq_length=3"):
+        found.encode(["a"], ["b"], max_seq_length=3)
+    with pytest.raises(UsageError, match="Received: 1 texts, 2 second texts"):
+        found.encode(["a"], ["b", "c"], max_seq_length=9)
+    assert rows(found.encode([], max_seq_length=9)) == [[]] and not len(found.encode_text_words([]).ids)
+
+
+def test_wordpiece_is_read_as_ever(tmp_path, vocab_file):
+    (tmp_path / "vocab.txt").write_bytes(vocab_file.read_bytes())
+    found = read_tokenizer(tmp_path)
+    assert isinstance(found, BertTokenizer) and found == BertTokenizer.from_pretrained(tmp_path)
+    assert (found.num_special(1), found.num_special(2), found.has_token_types) == (2, 3, True)

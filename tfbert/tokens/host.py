@@ -1,0 +1,438 @@
+"""Tokenizers that Hugging Face's `tokenizers` computes on the host: byte-level BPE (RoBERTa, ModernBERT) and unigram
+(XLM-R, CamemBERT), from `tokenizer.json`, or from RoBERTa's `vocab.json` and `merges.txt`.
+
+The ids are those of transformers' fast tokenizers with `split_special_tokens=True`, which `save` states: a special
+token written in a text, such as `</s>`, is plain text. In unigram models, transformers finds such a token none the less
+where it is a piece of the vocabulary; here it is spelled with other pieces. Tokens that were added for content, such as
+ModernBERT's runs of blanks, are found in texts.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import math
+import pathlib
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from tfbert.data.foreign_files import read_text
+from tfbert.errors import UsageError, first_line
+from tfbert.tokens.offsets import FlatPieces
+from tfbert.tokens.parallel import map_chunks
+from tfbert.tokens.pretrained import JsonObject, token_text
+from tfbert.tokens.ragged import ranges, splits_of
+from tfbert.tokens.tokenizer import BertTokenizer, TokenIds, Tokenizer, check_pairs
+
+if TYPE_CHECKING:
+    import tokenizers
+
+log = logging.getLogger("tfbert")
+
+TOKENIZER_JSON = "tokenizer.json"
+_OF_ROBERTA = {"RobertaTokenizer", "RobertaTokenizerFast"}
+_CLASSES = {"XLMRobertaTokenizer", "XLMRobertaTokenizerFast", "CamembertTokenizer", "CamembertTokenizerFast"}
+_CLASSES |= {"PreTrainedTokenizerFast", "TokenizersBackend", *_OF_ROBERTA}
+"""transformers' classes whose ids are those of `tokenizer.json`."""
+_KINDS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_KEPT = ("add_prefix_space", "clean_up_tokenization_spaces", "model_input_names", "model_max_length")
+_KEPT += tuple(f"{kind}_token" for kind in _KINDS)
+_USUAL = {kind: (f"<{kind}>", f"[{kind.upper()}]") for kind in ("pad", "unk", "mask")}
+"""What tokens are called where no file says it: transformers' classes have these as defaults."""
+_HIDDEN = "\0 "
+"""Before a special token's name where texts are searched: no text has both after it is split at blanks."""
+
+
+class HostTokenizer(Tokenizer):
+    """A tokenizer of `tokenizers`.
+
+    Args:
+        whole: What `tokenizer.json` holds.
+        config: What `tokenizer_config.json` holds, see `save`.
+        source: What messages call it.
+
+    Raises:
+        UsageError: for one that lacks a token to pad with, or puts other special tokens around texts than one before,
+            one after, and one or two between.
+    """
+
+    in_graph: ClassVar[bool] = False
+    most_per_character: ClassVar[float] = math.inf
+
+    def __init__(self, whole: dict[str, Any], config: dict[str, Any], source: str):
+        self._whole = whole | {"truncation": None, "padding": None}
+        self._config, self._source = {name: config[name] for name in _KEPT if name in config}, source
+        asis = _of_json(self._whole, source)
+        ids = asis.get_vocab(with_added_tokens=True)
+        tokens = {id: token for token, id in ids.items()}
+        self._vocab = tuple(tokens.get(id, "") for id in range(max(tokens) + 1))
+        self.cls_id, self.sep_id, self.separators, has_types = _ends(asis, source)
+        self.has_token_types = has_types and "token_type_ids" in config.get("model_input_names", ["token_type_ids"])
+        file = JsonObject(pathlib.Path(source), {})
+        named = {kind: token_text(file, self._config.get(f"{kind}_token")) for kind in _KINDS}
+        for kind, usual in _USUAL.items():
+            named[kind] = named[kind] or next((token for token in usual if token in ids), None)
+        named["cls"], named["sep"] = self._vocab[self.cls_id], self._vocab[self.sep_id]
+        self.names = {kind: token for kind, token in named.items() if token is not None}
+        absent = {kind: token for kind, token in self.names.items() if token not in ids}
+        if absent or "pad" not in self.names:
+            kind, token = next(iter(absent.items()), ("pad", None))
+            raise UsageError(
+                f"A tokenizer must have a token to pad with, and all that its files name. Received: {kind}_token="
+                f"{token!r} in {source}. State {kind}_token in its tokenizer_config.json."
+            )
+        self.pad_id = ids[self.names["pad"]]
+        self.unk_id = ids[self.names.get("unk", self.names["pad"])]
+        self.mask_id = ids.get(self.names.get("mask", ""))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HostTokenizer) and (self._whole, self._config) == (other._whole, other._config)
+
+    def __hash__(self) -> int:
+        return self.crc32
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self._whole, self._config, self._source)
+
+    @property
+    def vocab(self) -> tuple[str, ...]:
+        return self._vocab
+
+    @property
+    def casing(self) -> dict[str, Any]:
+        return {TOKENIZER_JSON: self.crc32}
+
+    @functools.cached_property
+    def crc32(self) -> int:
+        return zlib.crc32(json.dumps(self._whole).encode("utf-8", "surrogatepass"))
+
+    @functools.cached_property
+    def _texts(self) -> tokenizers.Tokenizer:
+        """Splits texts, and finds no special token in them, neither as one nor as a piece of the vocabulary."""
+        return _of_json(_without_control(self._whole, {*self.names.values()}), self._source)
+
+    @functools.cached_property
+    def _words(self) -> tokenizers.Tokenizer:
+        """Splits words, each as if a blank stood before it: as transformers with `add_prefix_space=True`."""
+        whole = _without_control(self._whole, {*self.names.values()})
+        return _of_json(_with_prefix_space(whole, lambda part: True), self._source)
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        text_pairs: Sequence[str] | None = None,
+        *,
+        max_seq_length: int,
+        batch_size: int = 1024,
+    ) -> TokenIds:
+        def ragged(column: Sequence[str]) -> tf.RaggedTensor:
+            ids, lengths = map_chunks(self._ids_of, column, batch_size=batch_size)
+            return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
+
+        columns = check_pairs(texts, text_pairs)
+        with tf.device("CPU:0"):
+            ids, second_start = self.rows(*map(ragged, columns), max_seq_length=max_seq_length)
+        splits = ids.row_splits.numpy()
+        return TokenIds(
+            flat=ids.values.numpy(), row_splits=splits, second_start=second_start.numpy(), pad_id=self.pad_id
+        )
+
+    def _ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        rows = [row.ids for row in self._texts.encode_batch_fast(texts, add_special_tokens=False)]
+        flat = np.fromiter((id for row in rows for id in row), np.int32)
+        return flat, np.fromiter(map(len, rows), np.int64, len(rows))
+
+    def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
+        return _flat(self._texts, texts, batch_size)
+
+    def encode_words(self, words: Sequence[str], *, batch_size: int = 8192) -> FlatPieces:
+        return _flat(self._words, words, batch_size)
+
+    def encode_text_words(self, texts: Sequence[str]) -> FlatPieces:
+        found = _flat(_word_finder(), texts, 1024)
+        row = np.repeat(np.arange(len(texts)), np.diff(found.row_splits)).tolist()
+        places = zip(row, found.starts.tolist(), found.ends.tolist(), strict=True)
+        words = [texts[row][start:end] for row, start, end in places]
+        index: dict[str, int] = {}
+        which = np.array([index.setdefault(word, len(index)) for word in words], np.int64)
+        pieces = self.encode_words(list(index))
+        # A word of which nothing is left has a token of its own, as in `encode_words` of tagging.
+        sizes = np.diff(pieces.row_splits)[which]
+        ids = pieces.ids[ranges(pieces.row_splits[which], sizes)]
+        word = np.arange(len(words)) - np.repeat(found.row_splits[:-1], np.diff(found.row_splits))
+        return FlatPieces(
+            ids=ids,
+            starts=np.repeat(found.starts, sizes),
+            ends=np.repeat(found.ends, sizes),
+            words=np.repeat(word, sizes).astype(np.int32),
+            word_starts=found.starts,
+            word_ends=found.ends,
+            row_splits=np.concatenate([[0], np.cumsum(sizes)])[found.row_splits],
+            word_splits=found.row_splits,
+        )
+
+    def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
+        """Writes `tokenizer.json` as it was read, and a configuration by which that file alone decides."""
+        directory = pathlib.Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        flags = {token["content"]: token for token in self._whole["added_tokens"]}
+        names = {f"{kind}_token": _flagged(flags.get(token, token)) for kind, token in self.names.items()}
+        objects = {name: {"__type": "AddedToken"} | token for name, token in names.items() if isinstance(token, dict)}
+        # A class that transformers 4 and 5 both know, and for which both take what the file says.
+        config = self._config | {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": min(model_max_length, self._config.get("model_max_length") or model_max_length),
+            "model_input_names": ["input_ids", *["token_type_ids"] * self.has_token_types, "attention_mask"],
+            "split_special_tokens": not fills_masks,
+        }
+        for name, values in {
+            "tokenizer_config.json": dict(sorted((config | names | objects).items())),
+            "special_tokens_map.json": names,
+            TOKENIZER_JSON: self._whole,
+        }.items():
+            text = json.dumps(values, indent=2, ensure_ascii=False)
+            (directory / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+def read_tokenizer(directory: pathlib.Path) -> Tokenizer:
+    """The tokenizer of a model directory, whichever it is.
+
+    Raises:
+        UsageError: for files that describe none, contradict each other, or would give other ids in transformers.
+    """
+    fast = JsonObject.read(directory / TOKENIZER_JSON)
+    has_word_pieces = (directory / "vocab.txt").is_file()
+    if fast.exists:
+        if _kind_of(fast) in ("BPE", "Unigram"):
+            return _from_json(directory, fast)
+    elif (directory / "merges.txt").is_file() and (directory / "vocab.json").is_file() and not has_word_pieces:
+        return _from_merges(directory)
+    elif (model := next(directory.glob("*.model"), None)) and not has_word_pieces:
+        raise UsageError(
+            f"A SentencePiece model is read from the {TOKENIZER_JSON} that transformers makes of it. Received: {model} "
+            'alone. Run: pip install transformers sentencepiece; python -c "from transformers import AutoTokenizer as '
+            f"A; A.from_pretrained('{directory}').save_pretrained('{directory}')\"."
+        )
+    return BertTokenizer.from_pretrained(directory)
+
+
+def _kind_of(fast: JsonObject) -> str | None:
+    """The model of a `tokenizer.json`; old files do not name it."""
+    model = fast.object("model")
+    if kind := model.get("type", str):
+        return kind
+    return "Unigram" if isinstance(model.values.get("vocab"), list) else "BPE" if "merges" in model.values else None
+
+
+def _from_json(directory: pathlib.Path, fast: JsonObject) -> HostTokenizer:
+    config = _config_of(directory, _CLASSES)
+    whole = dict(fast.values) | {"added_tokens": fast.get("added_tokens", list) or []}
+    pre = fast.object("pre_tokenizer").values
+    stated, found = config.values.get("add_prefix_space"), pre.get("add_prefix_space")
+    if found is not None and bool(stated) != found:
+        if stated is None:  # transformers takes its absence for false.
+            raise UsageError(
+                "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: "
+                f"pre_tokenizer.add_prefix_space=true in {fast.path}, which transformers takes as false. State "
+                "add_prefix_space in tokenizer_config.json."
+            )
+        whole = _with_prefix_space(whole, lambda part: bool(stated))
+    _refuse_other_tokens(directory, config, whole)
+    return HostTokenizer(whole, config.values, str(directory))
+
+
+def _from_merges(directory: pathlib.Path) -> HostTokenizer:
+    """RoBERTa's tokenizer, as transformers makes it of these files."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, processors
+
+    config = _config_of(directory, _OF_ROBERTA)
+    space = bool(config.get("add_prefix_space", bool))
+    merges = read_text(directory / "merges.txt", "merges.txt must be a text file in UTF-8")
+    pairs = [tuple(line.split(" ")) for line in merges.split("\n") if line.strip() and not line.startswith("#version")]
+    vocab = JsonObject.read(directory / "vocab.json").values
+    special = [config.get(f"{kind}_token", str) or usual for kind, usual in _ROBERTA.items()]
+    cls, pad, sep, unk, mask = special
+    missing = [token for token in special if token not in vocab]
+    if missing:
+        raise UsageError(
+            f"RoBERTa's vocabulary must hold {' '.join(special)}. Received: {directory / 'vocab.json'} without "
+            f"{' '.join(missing)}. Use the model's own, or its {TOKENIZER_JSON}."
+        )
+    try:
+        made = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=pairs))
+    except Exception as error:  # tokenizers raises nothing more specific.
+        raise UsageError(
+            f"vocab.json and merges.txt must be of one tokenizer. Received: {first_line(error)} in {directory}. "
+            "Repair the files."
+        ) from None
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    made.decoder = decoders.ByteLevel()
+    made.post_processor = processors.RobertaProcessing((sep, vocab[sep]), (cls, vocab[cls]), True, space)
+    made.add_special_tokens([cls, pad, sep, unk, tokenizers.AddedToken(mask, lstrip=True, special=True)])
+    names = {"pad_token": pad, "unk_token": unk, "mask_token": mask}
+    return HostTokenizer(json.loads(made.to_str()), config.values | names, str(directory))
+
+
+_ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
+
+
+def _config_of(directory: pathlib.Path, classes: set[str]) -> JsonObject:
+    """What `tokenizer_config.json` and `special_tokens_map.json` say together.
+
+    Raises:
+        UsageError: for a class of transformers that would do more than these files say.
+    """
+    config = JsonObject.read(directory / "tokenizer_config.json")
+    named = JsonObject.read(directory / "special_tokens_map.json").values
+    values = {key: value for key, value in named.items() if value is not None} | config.values
+    kind = config.get("tokenizer_class", str) or JsonObject.read(directory / "config.json").get("tokenizer_class", str)
+    if kind not in classes | {None}:
+        raise UsageError(
+            "A model's tokenizer must be one that its files describe whole: RoBERTa's, XLM-R's, CamemBERT's or "
+            f"PreTrainedTokenizerFast. Received: tokenizer_class={kind!r} in {directory}. Use another model."
+        )
+    if (side := config.get("truncation_side", str)) and side != "right":
+        log.warning("%s says truncation_side=%r; tfbert cuts texts at their end.", config.path, side)
+    return JsonObject(config.path, values)
+
+
+def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dict[str, Any]) -> None:
+    """Raises UsageError where other files name tokens that transformers would find in texts, and `tokenizer.json` does
+    not."""
+    known = {token["content"]: bool(token["special"]) for token in whole["added_tokens"]}
+    model = whole["model"]["vocab"]
+    known |= {token: True for token in (model if isinstance(model, dict) else dict(model)) if token not in known}
+    named = [(token, bool(token.get("special"))) for token in config.object("added_tokens_decoder").values.values()]
+    extra = config.values.get("extra_special_tokens") or ()
+    listed = [
+        *(config.get("additional_special_tokens", list) or ()),
+        *(extra.values() if isinstance(extra, dict) else extra),
+    ]
+    named += [(token, True) for token in listed]
+    named += [(token, None) for token in JsonObject.read(directory / "added_tokens.json").values]
+    for token, is_special in named:
+        text = token_text(config, token)
+        if text is not None and (text not in known or is_special not in (None, known[text])):
+            raise UsageError(
+                "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: token "
+                f"{text!r}, which tokenizer.json lacks or calls {'special' if known.get(text) else 'no special one'}, "
+                f"in {directory}. Save it anew in transformers: AutoTokenizer.from_pretrained(D).save_pretrained(D)."
+            )
+
+
+def _of_json(whole: dict[str, Any], source: str) -> tokenizers.Tokenizer:
+    import tokenizers
+
+    try:
+        found = tokenizers.Tokenizer.from_str(json.dumps(whole))
+    except Exception as error:  # tokenizers raises nothing more specific.
+        raise UsageError(
+            f"{TOKENIZER_JSON} must be one that the installed tokenizers {tokenizers.__version__} reads. "
+            f"Received: {first_line(error)} in {source}. Use another version, or another model."
+        ) from None
+    found.encode_special_tokens = True
+    return found
+
+
+def _without_control(whole: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """The same tokenizer, whose special tokens have names that no text holds."""
+    special = names | {token["content"] for token in whole["added_tokens"] if token["special"]}
+
+    def hidden(token: Any) -> Any:
+        return _HIDDEN + token if token in special else token
+
+    model = dict(whole["model"])
+    vocab = model["vocab"]
+    if isinstance(vocab, dict):
+        model["vocab"] = {hidden(token): id for token, id in vocab.items()}
+    else:
+        model["vocab"] = [[hidden(token), score] for token, score in vocab]
+    if "unk_token" in model:
+        model["unk_token"] = hidden(model["unk_token"])
+    added = [
+        token | {"content": hidden(token["content"]), "special": token["content"] in special}
+        for token in whole["added_tokens"]
+    ]
+    return whole | {"model": model, "added_tokens": added}
+
+
+def _with_prefix_space(whole: dict[str, Any], wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The same tokenizer with another `add_prefix_space` where its pre-tokenizer has one."""
+
+    def changed(part: dict[str, Any]) -> dict[str, Any]:
+        inner = {"pretokenizers": [changed(each) for each in part["pretokenizers"]]} if "pretokenizers" in part else {}
+        return part | inner | ({"add_prefix_space": wanted(part)} if "add_prefix_space" in part else {})
+
+    return whole | {"pre_tokenizer": changed(whole["pre_tokenizer"])} if whole["pre_tokenizer"] else whole
+
+
+def _ends(tokenizer: tokenizers.Tokenizer, source: str) -> tuple[int, int, int, bool]:
+    """The special tokens around texts: the one before, the one after, how many of these are between two, and whether
+    the second text has a type of its own."""
+    single, pair = tokenizer.encode("a"), tokenizer.encode("a", "a")
+    ids, of = np.array(pair.ids), [{None: -1}.get(text, text) for text in pair.sequence_ids]
+    first, last = of.index(0), len(of) - 1 - of[::-1].index(1)
+    end, second = len(of) - 1 - of[::-1].index(0), of.index(1)
+    between = ids[end + 1 : second]
+    fits = (first, last) == (1, len(of) - 2) and 1 <= len(between) <= 2 and {*between, ids[-1]} == {ids[-1]}
+    if not fits or single.ids != [ids[0], *ids[1 : end + 1], ids[-1]]:
+        raise UsageError(
+            f"{TOKENIZER_JSON} must put one special token before texts, one after, one or two of these between two. "
+            f"Received: {' '.join(pair.tokens)} in {source}. Use another model."
+        )
+    return int(ids[0]), int(ids[-1]), len(between), pair.type_ids[second] != pair.type_ids[first]
+
+
+def _flagged(token: Any) -> Any:
+    """A token as `special_tokens_map.json` has it: with its flags where these are not the usual ones."""
+    if isinstance(token, str) or not (token["lstrip"] or token["rstrip"] or token["single_word"]):
+        return token if isinstance(token, str) else token["content"]
+    return {key: value for key, value in token.items() if key != "id"}
+
+
+@functools.cache
+def _word_finder() -> tokenizers.Tokenizer:
+    """Finds words as BERT does: at spaces, around each punctuation character and around each CJK character."""
+    import tokenizers
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    finder = tokenizers.Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+    finder.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
+    finder.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return finder
+
+
+def _flat(tokenizer: tokenizers.Tokenizer, texts: Sequence[str], batch_size: int) -> FlatPieces:
+    """Tokens of texts with their characters, blanks at both ends left out; without words."""
+
+    def pieces(chunk: list[str]) -> tuple[np.ndarray, ...]:
+        rows = tokenizer.encode_batch(chunk, add_special_tokens=False)
+        lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+        ids = np.fromiter((id for row in rows for id in row.ids), np.int32)
+        places = np.fromiter((place for row in rows for pair in row.offsets for place in pair), np.int64).reshape(-1, 2)
+        return ids, *_without_blanks(chunk, lengths, *places.T), lengths
+
+    ids, starts, ends, lengths = map_chunks(pieces, texts, batch_size=batch_size)
+    none = np.zeros(0, np.int32)
+    return FlatPieces(ids, starts, ends, none, none, none, splits_of(lengths), np.zeros(len(texts) + 1, np.int64))
+
+
+def _without_blanks(
+    texts: list[str], lengths: np.ndarray, starts: np.ndarray, ends: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """int32 [pieces] twice: starts and ends, moved past blanks; of a piece of blanks alone, both are its end."""
+    origin = np.repeat(splits_of(np.fromiter(map(len, texts), np.int64, len(texts)))[:-1], lengths)
+    codes = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
+    is_blank = np.isin(codes, [code for code in np.unique(codes).tolist() if chr(code).isspace()])
+    place = np.arange(len(codes) + 1)
+    after = np.minimum.accumulate(np.where(np.append(is_blank, False), len(codes), place)[::-1])[::-1]
+    before = np.maximum.accumulate(np.where(np.append(False, is_blank), 0, place))
+    first = np.minimum(after[starts + origin], ends + origin)
+    last = np.maximum(before[ends + origin], first)
+    return (first - origin).astype(np.int32), (last - origin).astype(np.int32)
