@@ -27,10 +27,9 @@ from tfbert.model.files import resolve_model
 from tfbert.model.predictor import DirectPredictor
 from tfbert.modes.saved_model import load_trained_model
 from tfbert.private import check_not_forked
-from tfbert.tasks.inputs import BEST, NAME, Inputs, check_whole
-from tfbert.tasks.prediction_texts import CHUNK_CHARACTERS
+from tfbert.tasks.items import BEST, NAME, Items, check_whole
 from tfbert.tasks.registry import entry_of
-from tfbert.tasks.text_inputs import TextInputs
+from tfbert.tasks.text_items import TextItems
 from tfbert.tasks.trained import TrainedModel, check_finite
 
 _NAMES = {"config.json", "bert_config.json", "run_config.json", "vocab.txt", "checkpoint"}
@@ -40,45 +39,6 @@ _NAMES |= {"task.json", "vocabulary.txt", "model.weights.json"}  # KerasHub's.
 _PARTS = (".safetensors", ".bin", ".h5", ".ckpt", ".keras")
 
 Files = tuple[tuple[str, int, int], ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Origin:
-    """A model's directory when it was loaded.
-
-    Attributes:
-        directory: Its absolute path.
-        options: The keywords of `load`.
-        files: Name, size and time of each file that a model is read from.
-    """
-
-    directory: str
-    options: dict[str, Any]
-    files: Files
-
-    def check(self) -> None:
-        """Refuses a directory that holds another model now.
-
-        Raises:
-            UsageError: naming a file that is not as it was.
-        """
-        changed = dict.fromkeys(name for name, *_ in set(self.files) ^ set(files_of(pathlib.Path(self.directory))))
-        if changed:
-            raise UsageError(
-                "A loaded model is pickled as its directory, which must stay as it was when it was loaded. "
-                f"Received: {self.directory!r}, in which {min(changed)} has changed or is missing. Load it again."
-            )
-
-
-def files_of(directory: pathlib.Path) -> Files:
-    """Name, size and time of the files that a model is read from, sorted; empty where there is no directory."""
-    found = []
-    paths = [*directory.iterdir(), *directory.glob("assets/*/*")] if directory.is_dir() else [directory]
-    for path in sorted(paths):
-        if path.is_file() and (path.name in _NAMES or any(part in path.name for part in _PARTS)):
-            about = path.stat()
-            found.append((path.name, about.st_size, about.st_mtime_ns))
-    return tuple(found)
 
 
 @imports_whole()
@@ -159,6 +119,45 @@ def _check_options(options: dict[str, Any]) -> None:
             if of_files and getattr(part, field.name) != field.default:
                 rule = f"{field.name} says how files are read or written, and a loaded model is called in Python"
                 raise UsageError(f"{rule}. Received: {field.name}={getattr(part, field.name)!r}. Leave it out.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A model's directory when it was loaded.
+
+    Attributes:
+        directory: Its absolute path.
+        options: The keywords of `load`.
+        files: Name, size and time of each file that a model is read from.
+    """
+
+    directory: str
+    options: dict[str, Any]
+    files: Files
+
+    def check(self) -> None:
+        """Refuses a directory that holds another model now.
+
+        Raises:
+            UsageError: naming a file that is not as it was.
+        """
+        changed = dict.fromkeys(name for name, *_ in set(self.files) ^ set(files_of(pathlib.Path(self.directory))))
+        if changed:
+            raise UsageError(
+                "A loaded model is pickled as its directory, which must stay as it was when it was loaded. "
+                f"Received: {self.directory!r}, in which {min(changed)} has changed or is missing. Load it again."
+            )
+
+
+def files_of(directory: pathlib.Path) -> Files:
+    """Name, size and time of the files that a model is read from, sorted; empty where there is no directory."""
+    found = []
+    paths = [*directory.iterdir(), *directory.glob("assets/*/*")] if directory.is_dir() else [directory]
+    for path in sorted(paths):
+        if path.is_file() and (path.name in _NAMES or any(part in path.name for part in _PARTS)):
+            about = path.stat()
+            found.append((path.name, about.st_size, about.st_mtime_ns))
+    return tuple(found)
 
 
 def _load_again(origin: Origin) -> LoadedModel:
@@ -264,21 +263,31 @@ class LoadedModel:
         check_whole("batch_size", batch_size)
         if errors not in ("raise", "return"):
             raise UsageError(f"errors must be 'raise' or 'return'. Received: errors={errors!r}. Pass one of them.")
-        given = entry_of(self.task).inputs(self._model, top_k)
-        is_one = given.is_one(inputs)
+        given = entry_of(self.task).items(self._model, top_k)
+        is_one, returns_errors = given.is_one(inputs), errors == "return"
         values = [("the input", inputs)] if is_one else ((f"{NAME}[{i}]", v) for i, v in enumerate(_many(inputs)))
+        found: list[Any] = []
+        places: list[int] = []
 
-        def entry(value: Any, where: str) -> Any:
-            try:
-                return given.entry(value, where)
-            except UsageError as error:
-                if errors == "raise":
-                    raise
-                return error
+        def good() -> Iterator[Any]:
+            for where, value in values:
+                try:
+                    item = given.item(value, where)
+                except UsageError as error:
+                    if not returns_errors:
+                        raise
+                    found.append({"error": str(error)})
+                else:
+                    places.append(len(found))
+                    found.append(None)  # Until it is computed.
+                    yield item
 
-        entries = (entry(value, where) for where, value in values)
-        entries = list(entries) if is_one or isinstance(inputs, Sized) else entries
-        found = self._answers(given, entries, batch_size, returns_errors=errors == "return")
+        items = list(good()) if is_one or isinstance(inputs, Sized) else good()
+        compute = self._computed_apart if returns_errors else self._computed
+        for chunk in given.chunks(items):
+            own, places[:] = places[: len(chunk)], places[len(chunk) :]
+            for place, answer in zip(own, compute(given, chunk, own, batch_size), strict=True):
+                found[place] = answer
         return found[0] if is_one else found
 
     @property
@@ -319,43 +328,24 @@ class LoadedModel:
 
     def _to_texts(self, texts: Iterable[Any], top_k: int | None | Literal["best"], batch_size: int) -> list[Any]:
         """The answers to many texts."""
-        given = entry_of(self.task).inputs(self._model, BEST)
-        if not isinstance(given, TextInputs):
-            rule = "predict and predict_proba give labels or numbers of whole texts"
-            todo = "Call the model itself: model(inputs)."
-            raise UsageError(f"{rule}. Received: a model for {self._model.task.kind}. {todo}")
+        given = entry_of(self.task).items(self._model, BEST)
+        if not isinstance(given, TextItems):
+            raise UsageError(
+                "predict and predict_proba give labels or numbers of whole texts. "
+                f"Received: a model for {self._model.task.kind}. Call the model itself: model(inputs)."
+            )
         if given.is_one(texts):
             raise UsageError(f"predict takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
         return self(texts, top_k=top_k, batch_size=batch_size)
 
-    def _answers(self, given: Inputs, entries: Iterable[Any], batch_size: int, *, returns_errors: bool) -> list[Any]:
-        found: list[Any] = []
-        places: list[int] = []
-
-        def good() -> Iterator[Any]:
-            for entry in entries:
-                if isinstance(entry, UsageError):
-                    found.append({"error": str(entry)})
-                    continue
-                places.append(len(found))
-                found.append(None)  # Until it is computed.
-                yield entry
-
-        for chunk in _chunks(given, good()):
-            own, places[:] = places[: len(chunk)], places[len(chunk) :]
-            compute = self._computed_apart if returns_errors else self._computed
-            for place, answer in zip(own, compute(given, chunk, own, batch_size), strict=True):
-                found[place] = answer
-        return found
-
-    def _computed(self, given: Inputs, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
+    def _computed(self, given: Items, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
         """The answers to entries that are predicted together; `places` are their numbers among all inputs."""
         encoded = given.encode(chunk)
         predictions = given.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
         check_finite(given.scores(predictions), places, NAME)
         return list(given.answers(chunk, predictions))
 
-    def _computed_apart(self, given: Inputs, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
+    def _computed_apart(self, given: Items, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
         """The same, with the reason in place of each answer that there is none to: halves are computed apart until such
         an entry is alone."""
         try:
@@ -366,19 +356,6 @@ class LoadedModel:
             half = len(chunk) // 2
             first = self._computed_apart(given, chunk[:half], places[:half], batch_size)
             return first + self._computed_apart(given, chunk[half:], places[half:], batch_size)
-
-
-def _chunks(given: Inputs, entries: Iterable[Any]) -> Iterator[list[Any]]:
-    """Consecutive entries that are predicted together, few enough to bound the memory."""
-    chunk, size = [], 0
-    for entry in entries:
-        chunk.append(entry)
-        size += given.size(entry)
-        if len(chunk) == given.most or size >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _many(inputs: Any) -> Iterator[Any]:

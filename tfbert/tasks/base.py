@@ -237,7 +237,7 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
             predictor: Returns what `select_outputs` selects of the model's outputs.
             encoded: As `encode` made them.
         """
-        with evaluating(len(encoded)) as on_rows:
+        with evaluating(len(encoded.tokens)) as on_rows:
             outputs = predictor.outputs(encoded, on_rows=on_rows)
         return self.predictions(outputs, encoded)
 

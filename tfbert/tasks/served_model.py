@@ -14,7 +14,8 @@ from tfbert.tasks.trained import TrainedModel
 _ROWS_AT_ONCE = 32
 """Rows that the model computes at a time where one text may become many: memory does not grow with its length."""
 
-
+BLANK = r"[\s\x0b\x1c-\x1f\x{85}\pZ]*"
+"""Matches a text of which Python's `str.strip` leaves nothing."""
 NOT_FINITE = f"Predictions must be finite. {SAVED_MODEL_WAY_OUT}."
 
 

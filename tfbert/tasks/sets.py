@@ -1,4 +1,4 @@
-"""Sets of examples: their interface, their names, random parts of them, and what those in memory share."""
+"""Sets of examples: their interface, their names, and random parts of them."""
 
 from __future__ import annotations
 
@@ -57,6 +57,34 @@ class Examples(Protocol):
         ...
 
 
+class InMemory:
+    """Part of a class of `Examples` whose texts and labels are in memory."""
+
+    labels: np.ndarray | None
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def take(self, indices: Iterable[int]) -> Self:
+        """See `Examples`."""
+        raise NotImplementedError
+
+    def texts(self) -> list[str]:
+        """See `Examples`."""
+        raise NotImplementedError
+
+    def sample(self, count: int) -> Self:
+        """See `Examples`."""
+        order = np.random.Generator(np.random.PCG64(0)).permutation(len(self))
+        return self.take(np.sort(order[:count]))
+
+    def checksum(self, name: str, start: int) -> int:
+        """See `Examples`."""
+        labels = zlib.crc32(np.ascontiguousarray(self.labels).data.cast("B"))
+        labels = zlib.crc32(np.array([start]).data.cast("B"), labels)
+        return zlib.crc32("\0".join([name, *self.texts()]).encode("utf-8", "surrogatepass"), labels)
+
+
 ExamplesT = TypeVar("ExamplesT", bound=Examples)
 
 
@@ -99,31 +127,3 @@ def subset(examples: ExamplesT, limit: int, notes: list[str]) -> ExamplesT:
         return examples
     notes.append(f"{examples.name}: {limit:,} of {len(examples):,} examples, a random subset that is always the same")
     return examples.sample(limit)
-
-
-class InMemory:
-    """Part of a class of `Examples` whose texts and labels are in memory."""
-
-    labels: np.ndarray | None
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def take(self, indices: Iterable[int]) -> Self:
-        """See `Examples`."""
-        raise NotImplementedError
-
-    def texts(self) -> list[str]:
-        """See `Examples`."""
-        raise NotImplementedError
-
-    def sample(self, count: int) -> Self:
-        """See `Examples`."""
-        order = np.random.Generator(np.random.PCG64(0)).permutation(len(self))
-        return self.take(np.sort(order[:count]))
-
-    def checksum(self, name: str, start: int) -> int:
-        """See `Examples`."""
-        labels = zlib.crc32(np.ascontiguousarray(self.labels).data.cast("B"))
-        labels = zlib.crc32(np.array([start]).data.cast("B"), labels)
-        return zlib.crc32("\0".join([name, *self.texts()]).encode("utf-8", "surrogatepass"), labels)

@@ -21,7 +21,7 @@ from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.modes.export import export
 from tfbert.modes.predict import predict
-from tfbert.tasks.masked.masked_texts import decode
+from tfbert.tasks.masked.prediction import decode
 from tfbert.tokens.tokenizer import BertTokenizer
 
 KINDS = {"pairs": TFBertForPreTraining, "words": TFBertForMaskedLM}

@@ -391,8 +391,6 @@ def read_questions(
 def open_questions(source: Source, config: DataConfig = _BY_NAME) -> OpenFile:
     """Opens questions to be answered, as rows of a table: read row by row, nested JSON article by article.
 
-    A row whose question or context holds only spaces counts as one that cannot be read.
-
     Args:
         source: As for `read_questions`.
         config: As for `read_questions`.
@@ -408,37 +406,8 @@ def open_questions(source: Source, config: DataConfig = _BY_NAME) -> OpenFile:
     if isinstance(file, NestedQuestions):
         _refuse_columns(file, dataclasses.replace(config, label_column=""))
         file = file.as_table()
-    return without_blanks(file, config.text_column)
-
-
-def without_blanks(opened: OpenFile, text_column: Sequence[str] = ()) -> OpenFile:
-    """The same table of questions; a row whose question or context holds only spaces counts as one that cannot be
-    read.
-
-    Args:
-        opened: Just opened.
-        text_column: As for `question_columns`.
-
-    Raises:
-        UsageError: as `question_columns`.
-    """
-    columns = question_columns(opened, text_column)
-
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
-        checked = [
-            (wanted.index(column), what)
-            for column, what in zip(columns, QUESTION_COLUMNS, strict=True)
-            if column in wanted
-        ]
-        for line, row in opened.read(wanted):
-            if not isinstance(row, UsageError):
-                for index, what in checked:
-                    if isinstance(row[index], str) and not row[index].strip():
-                        row = blank_error(what, f"{opened.name}, {opened.unit} {line}")
-                        break
-            yield line, row
-
-    return dataclasses.replace(opened, read=read)
+    question_columns(file, config.text_column)  # Refuses a file that lacks one.
+    return file
 
 
 def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[str, str]:

@@ -14,7 +14,6 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.rows import Source
 from tfbert.model.head import Head, choice_head
-from tfbert.output.logs import evaluating
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.choosing.encoded import EncodedChoices, encode_choices
 from tfbert.tasks.choosing.metrics import Choices, breakdown, choice_metrics
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from tfbert.config.tasks import ChoosingConfig, TaskOptions
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
-    from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("tfbert")
@@ -124,11 +122,6 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
 
     def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
         return SmoothedCrossEntropy()
-
-    def predict(self, predictor: Predictor, encoded: EncodedChoices) -> Choices:
-        with evaluating(len(encoded.tokens)) as on_rows:
-            outputs = predictor.outputs(encoded, on_rows=on_rows)
-        return self.predictions(outputs, encoded)
 
     def predictions(self, outputs: np.ndarray, encoded: EncodedChoices) -> Choices:
         return Choices.of(outputs[:, 0], encoded.splits)

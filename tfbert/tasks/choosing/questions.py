@@ -65,6 +65,10 @@ class Asked:
     def __repr__(self) -> str:
         return repr(self.name)  # As messages show the id of an example.
 
+    @property
+    def texts(self) -> list[str]:
+        return [self.context, self.question, *self.choices]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ChoiceExamples(InMemory):
@@ -123,17 +127,6 @@ class ChoiceExamples(InMemory):
 def place_text(names: Sequence[str], place: Sequence[int]) -> str:
     """A place in a file, such as `line 3, question 2`."""
     return ", ".join(f"{what} {number}" for what, number in zip(names, place, strict=True) if number)
-
-
-def unlabelled(name: str, asked: Sequence[Asked]) -> ChoiceExamples:
-    """Questions to predict."""
-    return ChoiceExamples(
-        name=name,
-        asked=list(asked),
-        labels=np.full(len(asked), NO_LABEL, np.int32),
-        places=np.arange(1, len(asked) + 1, dtype=np.int32)[:, None],
-        place_names=("row",),
-    )
 
 
 CONTEXT_NAMES = ("context", "article", "passage", "premise", "paragraph", "dialogue", "story", "ctx", "sent1", "para")

@@ -33,7 +33,7 @@ from tfbert.data.open_file import LISTS, VALUES, BadRows, GivenTable, OpenFile, 
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags
-from tfbert.tasks.prediction_texts import usual_id_column
+from tfbert.tasks.prediction_files import usual_id_column
 
 SEPARATORS = ("|", ";", ",")
 """What is taken for a separator unless the user names one."""

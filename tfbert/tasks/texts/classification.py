@@ -16,7 +16,7 @@ from tfbert.data.files import RawTable
 from tfbert.data.labels import NAMES_OR_MISSING, canonical, given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
-from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import (
     as_in_model,
@@ -186,24 +186,20 @@ class Classification(OneLabelTask):
     def columns(self) -> list[str]:
         return ["label", *(f"probability_{name}" for name in self.label_names)]
 
-    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
-        for label, shares in zip(outputs.argmax(axis=1), _softmax(outputs), strict=True):
-            yield [self.label_names[label], *shares]
+    def cells(self, record: dict[str, Any]) -> list[Any]:
+        return [record["label"], *record["probabilities"].values()]
 
-    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        for label, shares, logits in zip(outputs.argmax(axis=1), _softmax(outputs), outputs, strict=True):
-            yield {
-                "label": self.label_names[label],
-                "probabilities": dict(zip(self.label_names, map(rounded, shares), strict=True)),
-                "logits": list(map(rounded, logits)),
+    def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        for best, shares, logits in zip(self.best(outputs), self.shares(outputs), outputs, strict=True):
+            yield best | {
+                "probabilities": dict(zip(self.label_names, shares, strict=True)),
+                "logits": [*logits],
             }
 
-    def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
-        order = np.argsort(-outputs, axis=1, kind="stable")[:, :most]
-        shares = np.take_along_axis(_softmax(outputs), order, axis=1)
-        for labels, scores in zip(order.tolist(), shares.tolist(), strict=True):
-            names = (self.label_names[label] for label in labels)
-            yield [{"label": name, "score": rounded(score)} for name, score in zip(names, scores, strict=True)]
+    def shares(self, outputs: np.ndarray) -> np.ndarray:
+        from scipy.special import softmax
+
+        return softmax(outputs, axis=1)
 
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         label = tf.gather(tf.constant(self.label_names), tf.argmax(outputs, axis=1))
@@ -266,12 +262,6 @@ def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
             f"{shortened(names, 3)}. Check --label_column{way_out}."
         )
     return names
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    from scipy.special import softmax
-
-    return softmax(logits, axis=1)
 
 
 def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:

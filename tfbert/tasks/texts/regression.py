@@ -104,11 +104,11 @@ class Regression(OneLabelTask):
     def columns(self) -> list[str]:
         return ["score"]
 
-    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
-        return ([score] for score in outputs[:, 0])
+    def cells(self, record: dict[str, Any]) -> list[Any]:
+        return [record["score"]]
 
-    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        return ({"score": rounded(score)} for score in outputs[:, 0])
+    def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        return ({"score": score} for score in outputs[:, 0])
 
     def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
         """The score under the name of the only output, as in transformers."""
