@@ -287,15 +287,27 @@ class PreTrainedModel(Trained, keras.Model):
         if format != "tf_saved_model":
             super().export(filepath, format=format, input_signature=input_signature, **options)
             return
-        spec = tf.TensorSpec([None] * self.INPUT_RANK, tf.int32)
+        names, shape = self.config.encoder.inputs, [None] * self.INPUT_RANK
         archive = keras.export.ExportArchive()
         archive.track(self)
         archive.add_endpoint(
             "serve",
             lambda inputs: dict(self(inputs, training=False).items()),
-            input_signature=input_signature or [dict.fromkeys(self.config.encoder.inputs, spec)],
+            input_signature=input_signature or [{name: tf.TensorSpec(shape, tf.int32, name=name) for name in names}],
         )
         archive.write_out(filepath, verbose=False, **options)
+
+    def save_spec(self, dynamic_batch: bool = True) -> None:
+        """What `tf.lite.TFLiteConverter.from_keras_model` asks a model for, and cannot use of one of Keras 3.
+
+        Raises:
+            UsageError: always; it says what works.
+        """
+        raise UsageError(
+            "TFLiteConverter converts these models from their files. "
+            f"Received: from_keras_model with {self.name!r}. "
+            "Call model.export(DIRECTORY), then tf.lite.TFLiteConverter.from_saved_model(DIRECTORY)."
+        )
 
     # Parts.
 
