@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import pathlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Literal
 
@@ -119,45 +118,6 @@ def _check_options(options: dict[str, Any]) -> None:
             if of_files and getattr(part, field.name) != field.default:
                 rule = f"{field.name} says how files are read or written, and a loaded model is called in Python"
                 raise UsageError(f"{rule}. Received: {field.name}={getattr(part, field.name)!r}. Leave it out.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Origin:
-    """A model's directory when it was loaded.
-
-    Attributes:
-        directory: Its absolute path.
-        options: The keywords of `load`.
-        files: Name, size and time of each file that a model is read from.
-    """
-
-    directory: str
-    options: dict[str, Any]
-    files: Files
-
-    def check(self) -> None:
-        """Refuses a directory that holds another model now.
-
-        Raises:
-            UsageError: naming a file that is not as it was.
-        """
-        changed = dict.fromkeys(name for name, *_ in set(self.files) ^ set(files_of(pathlib.Path(self.directory))))
-        if changed:
-            raise UsageError(
-                "A loaded model is pickled as its directory, which must stay as it was when it was loaded. "
-                f"Received: {self.directory!r}, in which {min(changed)} has changed or is missing. Load it again."
-            )
-
-
-def files_of(directory: pathlib.Path) -> Files:
-    """Name, size and time of the files that a model is read from, sorted; empty where there is no directory."""
-    found = []
-    paths = [*directory.iterdir(), *directory.glob("assets/*/*")] if directory.is_dir() else [directory]
-    for path in sorted(paths):
-        if path.is_file() and (path.name in _NAMES or any(part in path.name for part in _PARTS)):
-            about = path.stat()
-            found.append((path.name, about.st_size, about.st_mtime_ns))
-    return tuple(found)
 
 
 def _load_again(origin: Origin) -> LoadedModel:

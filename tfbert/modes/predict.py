@@ -80,9 +80,8 @@ def predict(config: Config) -> dict[str, float]:
             yield chunk
         tell([*job.notes(), *items.notes(job.name)])
 
-    def answered(job: Job, items: Items) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def answered(job: Job, items: Items, on_examples: Callable[[float], None]) -> Iterator[tuple[Any, dict[str, Any]]]:
         nonlocal count
-        on_examples = functools.partial(progress.advance, 0)
         for chunk, predictions in predict_chunks(items, predictor, chunks(job, items), on_examples):
             check_finite(items.scores(predictions), chunk, job.name)
             yield from zip(chunk, items.records(chunk, predictions), strict=True)
@@ -90,7 +89,8 @@ def predict(config: Config) -> dict[str, float]:
 
     with PassProgress("predicting", 0, "examples", is_said_at_end=False, is_shown=chief) as progress:
         for (job, items), lines_of in zip(jobs, writers, strict=True):
-            write_predictions(job.path, lines_of(answered(job, items)), is_writer=chief)
+            answers = answered(job, items, functools.partial(progress.advance, 0))
+            write_predictions(job.path, lines_of(answers), is_writer=chief)
     seconds = progress.seconds
     results = {
         "predict_samples": count,
