@@ -108,7 +108,7 @@ MOST_LINES = {
     "launch": 454,
     "measure": 215,
     "model": 2231,
-    "modes": 1234,
+    "modes": 1232,
     "output": 747,
     "python": 504,
     "report": 1084,

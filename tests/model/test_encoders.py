@@ -225,6 +225,8 @@ REFUSED = {
     "another pooling": (lambda: tfbert.ModernBertConfig(classifier_pooling="max"), "classifier_pooling='max'"),
     "kinds of layers": (lambda: tfbert.ModernBertConfig(layer_types=["full_attention"]), "layer_types="),
     "a kind of layer": (lambda: tfbert.ModernBertConfig(layer_types=["linear_attention"] * 22), "layer_types="),
+    "a base of positions": (lambda: tfbert.ModernBertConfig(local_rope_theta=0), "rope_theta=0"),
+    "odd heads": (lambda: tfbert.ModernBertConfig(hidden_size=36, num_attention_heads=12), "an even share"),
     "other positions": (
         lambda: tfbert.ModernBertConfig(rope_parameters={"full_attention": {"rope_type": "yarn", "factor": 2}}),
         "'yarn'",

@@ -24,7 +24,7 @@ from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.runtime import inform_on_chief_alone
-from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.errors import RunError, UsageError
 from tfbert.modes.many import train_many
 from tfbert.report import plots
 from tfbert.report.compare import rank
@@ -262,13 +262,6 @@ def test_a_run_that_fails_or_is_refused_does_not_stop_the_others(tmp_path):
     assert again.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
     with pytest.raises(UsageError, match="Received: learning_rate=1e-05, which was refused"):
         train_many(config_for(tmp_path / "all"), Fake(dict.fromkeys(fake.started, 2)))
-
-
-def test_a_signal_ends_the_sweep_after_the_run_at_hand(tmp_path):
-    fake = Fake({"learning_rate=3e-05": 75}, {"learning_rate=3e-05": lambda s: os.kill(os.getpid(), signal.SIGTERM)})
-    with pytest.raises(Preempted, match=rf"runs that are done are kept, and the same command resumes in {tmp_path}"):
-        train_many(config_for(tmp_path), fake)
-    assert len(fake.started) == 2 and not (tmp_path / "sweep.json").exists()
 
 
 def test_equal_runs_have_no_best(tmp_path):

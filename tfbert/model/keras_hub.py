@@ -156,8 +156,8 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray
     import keras
     import keras_hub
 
+    from tfbert.private import layers_of
     from tfbert.step.keras3.finetuner import FineTuner  # Keras finds it by its name in a file.
-    from tfbert.step.keras3.private import layers_of
 
     models, described, has_weights = keras_hub.models, {}, True
     with keras.device("cpu:0"):

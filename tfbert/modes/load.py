@@ -290,10 +290,9 @@ class LoadedModel:
         """The answers to many texts."""
         given = entry_of(self.task).items(self._model, BEST)
         if not isinstance(given, TextItems):
-            raise UsageError(
-                "predict and predict_proba give labels or numbers of whole texts. "
-                f"Received: a model for {self._model.task.kind}. Call the model itself: model(inputs)."
-            )
+            rule = "predict and predict_proba give labels or numbers of whole texts"
+            todo = "Call the model itself: model(inputs)."
+            raise UsageError(f"{rule}. Received: a model for {self._model.task.kind}. {todo}")
         if given.is_one(texts):
             raise UsageError(f"predict takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
         return self(texts, top_k=top_k, batch_size=batch_size)

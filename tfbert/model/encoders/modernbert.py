@@ -61,13 +61,23 @@ class ModernBert(Bert):
     LORA = ("Wqkv", "Wqkv", "Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo")
 
     def problem(self, config: dict[str, Any]) -> str:
-        kinds, rotary = config.get("layer_types"), config.get("rope_parameters")
-        if kinds is not None and (len(kinds) != config["num_hidden_layers"] or {*kinds} - {_FULL, _NEAR}):
+        kinds, rotary = config.get("layer_types"), config.get("rope_parameters") or {}
+        if kinds is not None and (
+            not isinstance(kinds, list)
+            or len(kinds) != config["num_hidden_layers"]
+            or any(kind not in (_FULL, _NEAR) for kind in kinds)
+        ):
             return f"layer_types={kinds!r}, which must name {_FULL} or {_NEAR} for each layer"
-        for each in [config, *(rotary or {}).values()]:
-            kind = (each or {}).get("rope_type", each.get("type")) if isinstance(each, dict) else None
-            if kind not in (None, "default") or (isinstance(each, dict) and each.get("rope_scaling")):
-                return f"rotary positions of another kind than default: {kind or each.get('rope_scaling')!r}"
+        each = list(rotary.values()) if isinstance(rotary, dict) else [rotary]
+        others = [one for one in each if not isinstance(one, dict) or one.get("rope_type", "default") != "default"]
+        if others or config.get("rope_scaling"):
+            return f"rotary positions of another kind than default: {(*others, config.get('rope_scaling'))[0]!r}"
+        thetas = [config.get(f"{where}_rope_theta", 1) for where in ("global", "local")]
+        for theta in thetas + [one.get("rope_theta", 1) for one in each]:
+            if type(theta) not in (int, float) or not 0 < theta < float("inf"):
+                return f"rope_theta={theta!r}, which must be a number above 0"
+        if config["hidden_size"] % (2 * config["num_attention_heads"]):
+            return f"hidden_size={config['hidden_size']}, of which each head must have an even share"
         return ""
 
     def parts(self, config: Config, *, has_pooler: bool = False) -> Tree:
