@@ -102,7 +102,7 @@ MOST_LINES = {
     "commandline": 578,
     "config": 1717,
     "corpus": 2221,
-    "data": 1956,
+    "data": 1909,
     "devices": 1078,
     "doors": 508,
     "launch": 454,
@@ -113,7 +113,7 @@ MOST_LINES = {
     "python": 504,
     "report": 1084,
     "step": 2941,
-    "tasks": 8547,
+    "tasks": 8239,
     "tokens": 1188,
     "train": 1769,
 }

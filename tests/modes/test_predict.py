@@ -32,7 +32,7 @@ from tests.support.saved_models import predict_with as run
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
-from tfbert.data.bad_rows import BadRows
+from tfbert.data.open_file import BadRows
 from tfbert.errors import RunError, UsageError
 from tfbert.modes import predict as predict_module
 from tfbert.modes.predict import ahead

@@ -17,7 +17,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.given import Given
 from tfbert.data.files import read_file
 from tfbert.data.given_kinds import given_table
-from tfbert.data.given_table import GivenTable, make_table
+from tfbert.data.open_file import GivenTable, make_table
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.launch import worker_group

@@ -22,8 +22,8 @@ from tfbert.report.compare import by_score, compare, comparison, tables
 from tfbert.report.run_files import MAX_TEXT, MAX_WORST, differing, evaluation_facts, read_run, used, write_facts
 from tfbert.tasks.answering.answers import Candidates
 from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.answering.question_rows import question_table
 from tfbert.tasks.answering.questions import QuestionExamples
+from tfbert.tasks.answering.squad import question_table
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression

@@ -30,13 +30,12 @@ from tfbert.config.data import DataConfig
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.rules import path_of
 from tfbert.corpus.manifest import is_own
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_columns
 from tfbert.data.endings import CORPUS
 from tfbert.data.files import check_text
 from tfbert.data.json_rows import open_json_lines
 from tfbert.data.lines import check_gzip, lines_of, not_utf8, not_utf8_error
-from tfbert.data.open_file import OpenFile
+from tfbert.data.open_file import BadRows, OpenFile
 from tfbert.data.rows import demo_table, open_parquet
 from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress

@@ -12,8 +12,8 @@ from typing import Any
 
 from tfbert.config.counted import counted, rate_text
 from tfbert.config.run import Config
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import about_columns
+from tfbert.data.open_file import BadRows
 from tfbert.devices.runtime import start_devices, tell
 from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.errors import UsageError

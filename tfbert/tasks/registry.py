@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.data.files import RawTable
-    from tfbert.data.given_table import GivenTable
+    from tfbert.data.open_file import GivenTable
     from tfbert.model.configuration import BertConfig
     from tfbert.tasks.base import Task, TaskData
     from tfbert.tasks.items import Items
@@ -110,7 +110,7 @@ ENTRIES = (
         loader="multi_label.multi_label_classification:load_label_sets",
         job_opener="text_items:open_texts",
         **_OF_WHOLE_TEXTS,
-        test="multi_label.label_columns:holds_label_sets",
+        test="multi_label.table:holds_label_sets",
     ),
     Entry(
         name="regression",
@@ -151,7 +151,7 @@ ENTRIES = (
         items_class="tagging.prediction:SentenceItems",
         served_class="tagging.serving:Tagger",
         test="tagging.tagged:holds_tags",
-        warning="tagging.word_rows:warning_of_words",
+        warning="tagging.tagged:warning_of_words",
     ),
     Entry(
         name="multiple_choice",
@@ -161,7 +161,7 @@ ENTRIES = (
         job_opener="choosing.prediction:open_choice_files",
         items_class="choosing.prediction:ChoiceItems",
         served_class="choosing.serving:Chooser",
-        test="choosing.choice_files:holds_choices",
+        test="choosing.questions:holds_choices",
     ),
     Entry(
         name="pretraining",

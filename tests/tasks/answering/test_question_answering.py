@@ -226,7 +226,7 @@ def test_predictions_that_are_not_finite_are_no_answers(trained):
 def test_an_answer_that_is_elsewhere_marks_no_other_words():
     """In a report, where `answer_start` of published data is wrong."""
     from tfbert.tasks.answering.answers import Candidates
-    from tfbert.tasks.answering.question_rows import question_table
+    from tfbert.tasks.answering.squad import question_table
 
     context = "the film was good"
     answers = [{"text": "film", "answer_start": 13}, {"text": "good", "answer_start": 13}]

@@ -14,7 +14,7 @@ from tests.support.saved_models import model_with
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
-from tfbert.data.bad_rows import BadRows
+from tfbert.data.open_file import BadRows
 from tfbert.data.rows import file_format
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.prediction import QuestionItems, open_question_files

@@ -13,10 +13,8 @@ from tfbert.data.files import check_text
 from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.answers import Candidates
-from tfbert.tasks.answering.question_rows import blank_error
 from tfbert.tasks.answering.questions import EncodedQuestions, QuestionExamples, QuestionTable
-from tfbert.tasks.answering.squad import open_questions, question_columns
-from tfbert.tasks.answering.squad_json import QUESTION_COLUMNS
+from tfbert.tasks.answering.squad import QUESTION_COLUMNS, blank_error, open_questions, question_columns
 from tfbert.tasks.answering.windows import no_room_error
 from tfbert.tasks.base import rounded
 from tfbert.tasks.items import BEST, NAME, Item, Items

@@ -15,10 +15,9 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.data.rows import Source
 from tfbert.model.head import Head, choice_head
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
-from tfbert.tasks.choosing.choice_files import open_questions, read_questions
 from tfbert.tasks.choosing.encoded import EncodedChoices, encode_choices
 from tfbert.tasks.choosing.metrics import Choices, breakdown, choice_metrics
-from tfbert.tasks.choosing.questions import ChoiceExamples
+from tfbert.tasks.choosing.questions import ChoiceExamples, open_questions, read_questions
 from tfbert.tasks.held_out import equal, hold_out
 from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables

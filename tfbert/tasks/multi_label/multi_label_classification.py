@@ -14,27 +14,31 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.task_table import facts_of
 from tfbert.config.tasks import TaskOptions
-from tfbert.data.label_names import given_names
+from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, TaskData
 from tfbert.tasks.base_rate import HeadStart, base_rate
-from tfbert.tasks.classes import is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
+from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
 from tfbert.tasks.held_out import hold_out, that_share_texts
-from tfbert.tasks.model_labels import as_in_model
 from tfbert.tasks.multi_label.label_metrics import (
+    DEFAULT,
+    MeanBinaryCrossEntropy,
+    choose_threshold,
+    choose_thresholds,
+    cutoffs,
+    given_labels,
     label_losses,
     label_table,
     left_out,
     multi_label_metrics,
     occurrences,
     per_label,
+    positive_weights,
     threshold_curve,
 )
-from tfbert.tasks.multi_label.loss import MeanBinaryCrossEntropy, positive_weights
 from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, label_reader
-from tfbert.tasks.multi_label.thresholds import DEFAULT, choose_threshold, choose_thresholds, cutoffs, given_labels
 from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
 from tfbert.tasks.text_task import (
     TextExamples,
@@ -163,15 +167,7 @@ class MultiLabelClassification(TextTask):
             check_texts(table.text_columns, table.name)
             # Where rows say of each label whether they have it, each is looked at, also one that no row has.
             rows = [*table.labels, table.label_names or ()] if table.has_all else table.labels
-            written = as_in_model(
-                rows,
-                self.label_names,
-                defined=table.label_names,
-                are_given=are_given,
-                name=table.name,
-                where=lambda row, table=table: table.where(row) if row < len(table) else table.name,
-                notes=notes,
-            )
+            written = as_in_model(table, rows, self.label_names, notes, are_given=are_given)
             check_all_labels(table, [written[label] for label in table.label_names or ()], self.label_names)
             labels = [tuple(written[label] for label in own) for own in table.labels]
             sets[prefix] = self.examples(dataclasses.replace(table, labels=labels))

@@ -13,7 +13,7 @@ import numpy as np
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
-from tfbert.data.label_names import given_names
+from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
@@ -34,8 +34,7 @@ from tfbert.tasks.tagging.entities import (
     type_table,
     word_accuracy,
 )
-from tfbert.tasks.tagging.source import in_scheme, in_usual_form, read_named
-from tfbert.tasks.tagging.tagged import TaggedTable
+from tfbert.tasks.tagging.tagged import TaggedTable, in_scheme, in_usual_form, read_named
 from tfbert.tasks.tagging.tags import PLAIN, TagMeanings, class_names, scheme_of_model, starts_of
 from tfbert.tasks.tagging.words import encode_words
 

@@ -13,13 +13,13 @@ import tensorflow as tf
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.files import RawTable
-from tfbert.data.label_names import given_names
-from tfbert.data.labels import NAMES_OR_MISSING, canonical
+from tfbert.data.labels import NAMES_OR_MISSING, canonical, given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import (
+    as_in_model,
     have_fractions,
     is_number,
     look_alikes,
@@ -35,7 +35,6 @@ from tfbert.tasks.classes import (
 from tfbert.tasks.held_out import hold_out, that_share_texts
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
-from tfbert.tasks.model_labels import as_in_model
 from tfbert.tasks.registry import warnings_of_others
 from tfbert.tasks.tables import data_of, read_training_tables
 from tfbert.tasks.text_task import TextExamples, about_empty, check_same_columns, error_analysis_of_texts, takes
@@ -112,18 +111,9 @@ class Classification(OneLabelTask):
     def labels(self, table: RawTable) -> np.ndarray:
         return class_ids(table.labels, self.label_names, table.where)
 
-    def with_model_labels(
-        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
-    ) -> RawTable:
-        written = as_in_model(
-            [(label,) for label in table.labels],
-            self.label_names,
-            defined=defined,
-            are_given=are_given,
-            name=table.name,
-            where=table.where,
-            notes=notes,
-        )
+    def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
+        rows = [(label,) for label in table.labels]
+        written = as_in_model(table, rows, self.label_names, notes, are_given=are_given)
         return dataclasses.replace(table, labels=[written[label] for label in table.labels])
 
     def doubts(self, examples: TextExamples) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -64,13 +64,11 @@ class Regression(OneLabelTask):
             out[row] = value
         return out
 
-    def with_model_labels(
-        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
-    ) -> RawTable:
-        if defined:
+    def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
+        if table.label_names:
             raise UsageError(
                 "A regression model is evaluated on scores. "
-                f"Received: {table.name} with the classes {', '.join(defined[:5])}. Pass other data."
+                f"Received: {table.name} with the classes {', '.join(table.label_names[:5])}. Pass other data."
             )
         return table
 

@@ -1,5 +1,6 @@
-"""Texts with one label each: as they are written, and what the tasks share that give each text one, classification and
-regression. `files` parses files; the task decides what the labels mean."""
+"""Texts with a label each: their source as written, and what classification and regression share. `files` parses files.
+The task decides what the labels mean.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +8,23 @@ import abc
 import dataclasses
 import pathlib
 from collections.abc import Callable, Collection, Container, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.files import RawTable, read_file, text_columns
-from tfbert.data.given_table import GivenTable
-from tfbert.data.label_names import given_names, named_labels
-from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, stand_for_none
-from tfbert.data.open_file import Unlabelled
+from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, given_names, named_labels, stand_for_none
+from tfbert.data.open_file import BadRows, GivenTable, Unlabelled
 from tfbert.data.rows import Source
 from tfbert.errors import UsageError
-from tfbert.tasks.classes import have_fractions, quoted, shortened
-from tfbert.tasks.model_labels import are_numbered
+from tfbert.tasks.classes import are_numbered, have_fractions, quoted, shortened
 from tfbert.tasks.tables import read_labelled_tables
 from tfbert.tasks.text_task import TextExamples, TextTask
+
+if TYPE_CHECKING:
+    from tfbert.config.data import DataConfig
 
 TEXTS = "classification"
 """Whose built-in data are those of all tasks of texts with a label."""
@@ -201,16 +202,13 @@ class OneLabelTask(TextTask):
         """
 
     @abc.abstractmethod
-    def with_model_labels(
-        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
-    ) -> RawTable:
+    def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
         """A table to evaluate a saved model of this task on, with its labels rewritten as the model's.
 
         Args:
             table: As it was written.
-            defined: The classes as the data set itself defines them; None where it does not.
             notes: Receives a line if labels were not matched by name.
-            are_given: Whether the user gave these classes, with `label_names`.
+            are_given: Whether the user gave the table's classes, with `label_names`.
 
         Raises:
             UsageError: for labels that are not the model's.
@@ -231,6 +229,5 @@ class OneLabelTask(TextTask):
         for prefix, table in read_labelled(config, self.label_names).items():
             notes += table.notes
             check_texts(table.text_columns, table.name)
-            table = self.with_model_labels(table, table.label_names, notes, are_given=are_given)
-            sets[prefix] = self.examples(table)
+            sets[prefix] = self.examples(self.with_model_labels(table, notes, are_given=are_given))
         return sets
