@@ -34,6 +34,7 @@ from tfbert.tasks.trained import TrainedModel, check_finite
 
 _NAMES = {"config.json", "bert_config.json", "run_config.json", "vocab.txt", "checkpoint"}
 _NAMES |= {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
+_NAMES |= {"vocab.json", "merges.txt"}  # RoBERTa's.
 _NAMES |= {"task.json", "vocabulary.txt", "model.weights.json"}  # KerasHub's.
 _PARTS = (".safetensors", ".bin", ".h5", ".ckpt", ".keras")
 
