@@ -52,6 +52,10 @@ _BLOCK = {
     "output.dense": "_feedforward_output_dense",
     "output.LayerNorm": "_feedforward_layer_norm",
 }
+_HEAD = {
+    "cls.predictions.transform.dense": "_intermediate_dense",
+    "cls.predictions.transform.LayerNorm": "_intermediate_layer_norm",
+}
 _WEIGHT = ("kernel", "gamma", "embeddings", "position_embeddings")
 _JSON = "A KerasHub model's file must be readable JSON"
 _TOKENIZER = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]", "special_tokens_in_strings": False}
@@ -219,10 +223,8 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray
     tensors = {}
     if isinstance(model, models.BertMaskedLM):
         values["architectures"] = ["BertForMaskedLM"]
-        head = model.masked_lm_head
-        layers["cls.predictions.transform.dense"] = head._intermediate_dense
-        layers["cls.predictions.transform.LayerNorm"] = head._intermediate_layer_norm
-        tensors["cls.predictions.bias"] = _float32(head._bias)
+        layers |= {name: operator.attrgetter(attribute)(model.masked_lm_head) for name, attribute in _HEAD.items()}
+        tensors["cls.predictions.bias"] = _float32(operator.attrgetter("_bias")(model.masked_lm_head))
     for name, layer in layers.items():
         bias = [_float32(getattr(layer, each)).ravel() for each in ("bias", "beta") if hasattr(layer, each)]
         weight = next(getattr(layer, each) for each in _WEIGHT if hasattr(layer, each))
