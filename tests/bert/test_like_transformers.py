@@ -89,7 +89,9 @@ def test_minilm_gives_what_transformers_gives(tmp_path):
 )
 def test_other_encoders_read_what_transformers_saved_in_tensorflow(model_type, kind, tmp_path):
     ours = encoders.make(model_type, kind)
-    config = getattr(transformers, type(ours.config).__name__).from_dict(ours.config.to_dict())
+    config = getattr(transformers, type(ours.config).__name__).from_dict(
+        ours.config.to_dict() | {"classifier_dropout": None}  # Another ends in an AttributeError of their ELECTRA.
+    )
     before = transformers_4(type(ours).__name__)(config)
     before.build_in_name_scope()
     rng = np.random.default_rng(1)
