@@ -155,10 +155,10 @@ def test_progress_counts_examples_while_a_chunk_is_computed(runs, tmp_path, monk
 
 def chunks_of(file, id_column, bad_rows):
     """Its rows as items of a model of single texts."""
-    asked = PredictConfig(input_file="-")
+    asked = PredictConfig(input_file="-", id_column=id_column)
     config = Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=asked)
     items = TextItems(model_with(["a", "b"]))
-    return items.chunks(table_job(config, file, ("text",), id_column, format="tsv").items(items, bad_rows))
+    return items.chunks(table_job(config, file, ("text",), format="tsv").items(items, bad_rows))
 
 
 def test_chunks_end_where_texts_are_long(monkeypatch, tmp_path):
