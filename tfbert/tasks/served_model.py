@@ -65,8 +65,8 @@ class ServedModel(tf.Module):
         Returns:
             `serving_default`, also called `text`: takes the texts, string `[n]` each. `token_ids`: takes `input_ids`,
             `attention_mask` and `token_type_ids`, int32 `[n, length]`, with a length from 1 to the model's positions.
-            With a tokenizer that no graph holds, `serving_default` is `token_ids`, and there is no `text`. No rows give no
-            rows. Inputs whose shapes do not fit end in an InvalidArgumentError that says the rule; a
+            With a tokenizer that no graph holds, `serving_default` is `token_ids`, and there is no `text`.
+            No rows give no rows. Inputs whose shapes do not fit end in an InvalidArgumentError that says the rule; a
             row of ids that do not exist has an `error`, and its logits are NaN.
         """
         ranks = {name: self.text_ranks.get(name, 1) for name in self.text_inputs}

@@ -10,7 +10,7 @@ import numpy as np
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.tasks.inputs import BEST, Inputs
-from tfbert.tasks.masked.masked_texts import MASK, encode_masked_texts, filled
+from tfbert.tasks.masked.masked_texts import encode_masked_texts, filled
 from tfbert.tasks.masked.masked_words import MOST_CANDIDATES, MaskedRows
 from tfbert.tasks.trained import TrainedModel
 
@@ -53,10 +53,11 @@ class MaskedInputs(Inputs[_Masked]):
 
     def entry(self, value: Any, where: str) -> _Masked:
         text = check_text(value, "text", where, strict=False)
-        if MASK not in text:
+        mask = self._model.tokenizer.mask_token
+        if mask not in text:
             raise UsageError(
-                f"A text to fill in must have a {MASK}. Received: {text!r:.60} in {where}. "
-                f"Write {MASK} for the word to find."
+                f"A text to fill in must have a {mask}. Received: {text!r:.60} in {where}. "
+                f"Write {mask} for the word to find."
             )
         return _Masked(text, where)
 

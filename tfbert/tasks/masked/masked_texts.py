@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,30 +11,31 @@ from tfbert.errors import UsageError
 from tfbert.tasks.base import rounded
 from tfbert.tasks.masked.masked_words import MaskedRows
 from tfbert.tokens.tokenizer import TokenIds
-from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import Tokenizer
 
-MASK = "[MASK]"
 _UNCUT = 1 << 24
 
 
 def encode_masked_texts(
     tokenizer: Tokenizer, texts: Sequence[str], names: Sequence[str], max_seq_length: int
 ) -> MaskedRows:
-    """Texts as rows. A literal `[MASK]` is a masked place; every other special token is plain text.
+    """Texts as rows. A literal mask, such as `[MASK]`, is a masked place; every other special token is plain text.
 
     Args:
         tokenizer: The model's.
-        texts: Each with at least one `[MASK]`.
+        texts: Each with at least one mask.
         names: What messages call each.
         max_seq_length: Longest row in tokens; longer texts are cut.
 
     Raises:
-        UsageError: for a text whose `[MASK]` would be cut off.
+        UsageError: for a text whose mask would be cut off.
     """
-    parts = [text.split(MASK) for text in texts]
+    mask = tokenizer.mask_token
+    parts = [text.split(mask) for text in texts]
+    if tokenizer.mask_takes_blanks:
+        parts = [[*(part.rstrip() for part in own[:-1]), own[-1]] for own in parts]
     pieces = tokenizer.encode([part for own in parts for part in own], max_seq_length=_UNCUT)
     splits, rows, at = pieces.row_splits.tolist(), [], 0
     for name, own in zip(names, parts, strict=True):
@@ -47,7 +47,7 @@ def encode_masked_texts(
         cut = np.array([*ids[: max_seq_length - 1], tokenizer.sep_id], np.int32)
         if (cut == tokenizer.mask_id).sum() < len(own) - 1:
             raise UsageError(
-                f"Every {MASK} must be within the first {max_seq_length} tokens of its text. "
+                f"Every {mask} must be within the first {max_seq_length} tokens of its text. "
                 f"Received: a later one in {name}. Shorten the text, or load the model with a larger max_seq_length."
             )
         rows.append(cut)
@@ -75,7 +75,7 @@ def filled(texts: MaskedRows, outputs: dict[str, np.ndarray], tokenizer: Tokeniz
         and `sequence`, the text with the word filled in. For a text with several masked places, one such list per
         place; in its sequences, the other places stay masked.
     """
-    vocab, splits = tokenizer.vocab, texts.tokens.row_splits.tolist()
+    splits = texts.tokens.row_splits.tolist()
     for row, positions in enumerate(texts.positions):
         ids, places = texts.tokens.flat[splits[row] : splits[row + 1]].tolist(), positions[positions > 0].tolist()
         found = []
@@ -83,24 +83,9 @@ def filled(texts: MaskedRows, outputs: dict[str, np.ndarray], tokenizer: Tokeniz
             scores, tokens = (outputs[name][row, number, :top_k].tolist() for name in ("score", "token"))
             words = []
             for score, token in zip(scores, tokens, strict=True):
-                own = [vocab[id] for id in (*ids[:place], token, *ids[place + 1 :])]
-                sequence = decode([t for t in own if t not in SPECIAL_TOKENS] if len(places) == 1 else own)
-                word = decode([vocab[token]])
+                own = [*ids[:place], token, *ids[place + 1 :]]
+                sequence = tokenizer.decode(own, skip_special_tokens=len(places) == 1)
+                word = tokenizer.decode([token])
                 words.append({"score": rounded(score), "token": token, "token_str": word, "sequence": sequence})
             found.append(words)
         yield found[0] if len(places) == 1 else found
-
-
-def decode(tokens: Sequence[str]) -> str:
-    """Tokens as text, exactly as Hugging Face's tokenizer of a model that `save_pretrained` wrote decodes them."""
-    text = _decoder().decode(list(tokens))
-    for end in (".", "?", "!", ",", "' ", "n't", "'m", "'s", "'ve", "'re"):
-        text = text.replace(f" {end}", end.rstrip())
-    return text
-
-
-@functools.cache
-def _decoder():
-    from tokenizers import decoders
-
-    return decoders.WordPiece(prefix="##", cleanup=True)
