@@ -113,6 +113,7 @@ class Recipe:
         Raises:
             UsageError: for options that do not fit each other.
         """
+        tokenizer.check_word_pieces()
         if max_seq_length < _LEAST_LENGTH:
             raise UsageError(
                 f"Records must have room for {_LEAST_LENGTH} tokens. "

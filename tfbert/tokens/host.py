@@ -241,9 +241,9 @@ def _kind_of(fast: JsonObject) -> str | None:
 
 def _from_json(directory: pathlib.Path, fast: JsonObject) -> HostTokenizer:
     config = _config_of(directory, _CLASSES)
-    whole = dict(fast.values) | {"added_tokens": fast.get("added_tokens", list) or []}
-    pre = fast.object("pre_tokenizer").values
-    stated, found = config.values.get("add_prefix_space"), pre.get("add_prefix_space")
+    whole = json.loads(_of_json(fast.values, str(fast.path)).to_str())  # Older files say the same in other words.
+    stated = config.values.get("add_prefix_space")
+    found = (whole["pre_tokenizer"] or {}).get("add_prefix_space")
     if found is not None and bool(stated) != found:
         if stated is None:  # transformers takes its absence for false.
             raise UsageError(

@@ -131,6 +131,18 @@ class Tokenizer(abc.ABC):
         """What a saved model must record about it besides its files, as JSON can hold it."""
         return {} if self.long_texts == "cut" else {"long_texts": self.long_texts}
 
+    def check_word_pieces(self) -> None:
+        """Refuses a tokenizer that splits words otherwise than a corpus is prepared.
+
+        Raises:
+            UsageError: for any but WordPiece.
+        """
+        if not self.in_graph:
+            raise UsageError(
+                "Pre-training from a corpus knows WordPiece alone. Received: a model with another tokenizer. "
+                "Pass one with vocab.txt."
+            )
+
     def num_special(self, num_texts: int) -> int:
         """The special tokens of a row of one text, or of two."""
         return 2 + self.separators * (num_texts - 1)
