@@ -16,7 +16,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from tfbert.devices.onednn import use_onednn  # noqa: E402
+from tfbert.devices.quiet import use_onednn  # noqa: E402
 
 use_onednn()
 

@@ -29,12 +29,11 @@ sys.path.insert(0, str(ROOT))
 from ring import ring_bytes_per_second  # noqa: E402
 
 from tfbert.config.counted import counted  # noqa: E402
-from tfbert.modes.child import end_child, start_child  # noqa: E402
+from tfbert.launch.worker_group import end_child, start_child  # noqa: E402
 from tfbert.output.output_dir import write_json, write_text  # noqa: E402
 from tfbert.report import plots  # noqa: E402
-from tfbert.report.facts import environment  # noqa: E402
 from tfbert.report.pages import render  # noqa: E402
-from tfbert.report.run_files import read_run  # noqa: E402
+from tfbert.report.run_files import environment, read_run  # noqa: E402
 from tfbert.report.tables import Table, markdown_text, memory, share, table_of  # noqa: E402
 
 COLUMNS = {

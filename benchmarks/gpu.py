@@ -35,7 +35,7 @@ from gpu_page import OUT_OF_MEMORY, WAYS, page, row_of, setting_of  # noqa: E402
 
 from tfbert.model.files import SCRATCH_LAYOUTS  # noqa: E402
 from tfbert.output.output_dir import write_json, write_text  # noqa: E402
-from tfbert.report.facts import processor  # noqa: E402
+from tfbert.report.run_files import processor  # noqa: E402
 
 VOCABULARY = 30522
 MOST_BATCHES = "32,64,128,256,512,1024,2048"

@@ -98,12 +98,12 @@ def batches(args: argparse.Namespace, rows: int, count: int):
     """Random tokens, the same number in each row.
 
     Without tf.data's autotuner: at the end of an epoch its thread may sleep on for as long as the epoch took, on both
-    sides alike (`tfbert/devices/autotune.py`), and a turn by the clock would measure that.
+    sides alike (`tfbert/private.py`), and a turn by the clock would measure that.
     """
     import numpy as np
     import tensorflow as tf
 
-    from tfbert.devices.autotune import without_autotune
+    from tfbert.private import without_autotune
 
     rng = np.random.default_rng(0)
     ids = rng.integers(1, VOCABULARY, (rows * count, args.width)).astype(np.int32)

@@ -12,7 +12,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from tfbert.report.facts import processor  # noqa: E402
+from tfbert.report.run_files import processor  # noqa: E402
 
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 _HUGE_PAGES = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")

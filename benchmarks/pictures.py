@@ -1,13 +1,16 @@
-"""The pictures of a run in README: the first command as a terminal shows it, and the report of its run.
+"""The pictures of a run in README: the first command as a terminal shows it, and the report of its run. And a plot.
 
     python benchmarks/pictures.py --work_dir=runs/pictures
+    python benchmarks/pictures.py --head_bias PRIOR_RUN ZERO_RUN
 
 The command runs in a pseudo terminal, in an empty directory. What it prints is drawn as it came, by rich, which Keras
 brings; the report is opened by a Chromium, whose program `--browser` names. A run that exists is not made again.
+The plot is of the evaluations of two runs of several labels, alike but for `--head_bias`.
 """
 
 import argparse
 import io
+import json
 import os
 import pathlib
 import pty
@@ -23,7 +26,8 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 ROOT = pathlib.Path(__file__).parent.parent
-TERMINAL, REPORT = (ROOT / "docs" / "images" / name for name in ("terminal.svg", "report.png"))
+IMAGES = ROOT / "docs" / "images"
+TERMINAL, REPORT, HEAD_BIAS = IMAGES / "terminal.svg", IMAGES / "report.png", IMAGES / "head_bias.svg"
 COMMAND = "python run_finetune.py --strategy=mirrored --mixed_precision --output_dir=runs/first"
 COLUMNS, REPORT_SIZE = 110, (1100, 745)
 FONT = 'font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace;'
@@ -32,9 +36,14 @@ FONT = 'font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace;'
 def main() -> None:
     """Makes the run, unless it is there, and draws both pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work_dir", type=pathlib.Path, required=True, help="where the command runs")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--work_dir", type=pathlib.Path, help="where the command runs")
+    what.add_argument("--head_bias", type=pathlib.Path, nargs=2, metavar=("PRIOR_RUN", "ZERO_RUN"))
     parser.add_argument("--browser", default="chromium", help="a Chromium or Chrome")
     args = parser.parse_args()
+    if args.head_bias:
+        draw_evaluations(*args.head_bias)
+        return
     args.work_dir.mkdir(parents=True, exist_ok=True)
     recorded = args.work_dir / "terminal.txt"
     if not recorded.exists():
@@ -43,6 +52,20 @@ def main() -> None:
     draw_report(args.browser, args.work_dir / "runs" / "first" / "report.html")
     for path in (TERMINAL, REPORT):
         print(f"{path}: {path.stat().st_size / 1000:.0f} KB")
+
+
+def draw_evaluations(prior: pathlib.Path, zero: pathlib.Path) -> None:
+    """The micro F1 of each evaluation of two runs, over their updates."""
+    sys.path.insert(0, str(ROOT))
+    from tfbert.report.plots import Series, lines
+
+    series = []
+    for label, run in (("--head_bias=prior", prior), ("--head_bias=zero", zero)):
+        records = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+        points = [(record["step"], record["eval_micro_f1"]) for record in records if record["kind"] == "eval"]
+        x, y = zip(*points, strict=True)
+        series.append(Series(label=label, x=x, y=y, is_marked=True))
+    HEAD_BIAS.write_text(lines(series, x_label="updates", y_label="micro F1", from_zero=True) + "\n")
 
 
 def in_terminal(command: str, directory: pathlib.Path) -> bytes:

@@ -29,8 +29,7 @@ from steps_in_turns import own_step  # noqa: E402
 
 from tfbert import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig  # noqa: E402
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig  # noqa: E402
-from tfbert.devices.allocator import keep_freed_memory  # noqa: E402
-from tfbert.devices.onednn import use_onednn  # noqa: E402
+from tfbert.devices.quiet import keep_freed_memory, use_onednn  # noqa: E402
 from tfbert.modes.pretrain import with_records  # noqa: E402
 
 IN_TENSORFLOW = ("google", "transformers", "keras_hub")

@@ -9,7 +9,7 @@ import shlex
 
 from machine import machine
 
-from tfbert.report.facts import environment
+from tfbert.report.run_files import environment
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 

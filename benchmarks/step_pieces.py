@@ -22,7 +22,7 @@ import numpy as np
 from results_page import beginning, default_output, table
 
 from tfbert import keep_freed_memory
-from tfbert.devices.onednn import use_onednn
+from tfbert.devices.quiet import use_onednn
 
 PIECES = {
     "nothing": "a product of 8 x 8, forward",

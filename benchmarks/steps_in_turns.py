@@ -35,7 +35,7 @@ from tfbert import (  # noqa: E402
     TrainingConfig,
     keep_freed_memory,
 )
-from tfbert.devices.onednn import use_onednn  # noqa: E402
+from tfbert.devices.quiet import use_onednn  # noqa: E402
 
 BATCH = 32
 
@@ -139,13 +139,12 @@ def own_step(config):
     """
     from tfbert.batches.pipeline import distribute_batches
     from tfbert.devices import runtime
-    from tfbert.devices.preemption import Consensus
     from tfbert.devices.strategy import build_strategy
+    from tfbert.devices.workers import Consensus
     from tfbert.measure.cpu_time import CpuTime
     from tfbert.measure.data_clock import DataClock
     from tfbert.train.build import build_run
-    from tfbert.train.found import inspect
-    from tfbert.train.resume import decide
+    from tfbert.train.resume import decide, inspect
 
     runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime)

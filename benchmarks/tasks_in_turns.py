@@ -41,10 +41,10 @@ sys.path.insert(0, str(ROOT))
 from tfbert.config.data import DataConfig  # noqa: E402
 from tfbert.data.files import read_file  # noqa: E402
 from tfbert.data.rows import file_format, open_rows  # noqa: E402
-from tfbert.report.facts import environment  # noqa: E402
+from tfbert.report.run_files import environment  # noqa: E402
 from tfbert.tasks.answering.squad import read_questions  # noqa: E402
-from tfbert.tasks.choosing.choice_files import open_questions as open_choices  # noqa: E402
-from tfbert.tasks.choosing.choice_files import read_questions as read_choices  # noqa: E402
+from tfbert.tasks.choosing.questions import open_questions as open_choices  # noqa: E402
+from tfbert.tasks.choosing.questions import read_questions as read_choices  # noqa: E402
 from tfbert.tasks.tagging.tagged import read_sentences  # noqa: E402
 
 _EPOCHS = {

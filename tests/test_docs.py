@@ -262,7 +262,7 @@ def test_the_page_on_callbacks_runs(tmp_path):
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tracking.md").read_text(), re.DOTALL)
     done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert (tmp_path / "runs" / "watched" / "callbacks.json").exists() and "\n60 0." in done.stdout
+    assert "\n60 0." in done.stdout
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import tfbert
 from tfbert import __version__
 from tfbert.commandline import words
 from tfbert.commandline.command import verb_of
-from tfbert.commandline.presets import expand_flagfiles, find_flagfile
+from tfbert.commandline.option_files import expand_flagfiles, find_flagfile
 from tfbert.config.commands import FINETUNE, PRETRAIN
 from tfbert.config.run import Config
 from tfbert.errors import UsageError
@@ -137,11 +137,11 @@ def test_a_wheel_has_the_command(built):
 
 
 def test_presets_are_found_in_what_a_wheel_brings(built, tmp_path):
-    code = "from tfbert.commandline.presets import find_flagfile; print(find_flagfile('pretraining/bert-base-phase1'))"
+    code = "from tfbert.commandline.option_files import find_flagfile; print(find_flagfile('glue-sst2'))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(built[0])}, capture_output=True, text=True
     )
-    assert done.stdout.strip() == str(built[0] / "tfbert/presets/pretraining/bert-base-phase1.flags"), done.stderr
+    assert done.stdout.strip() == str(built[0] / "tfbert/presets/glue-sst2.flags"), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,9 @@ def foreign_private_parts(path):
 
 
 OF_BOTH = {
-    "output/reports.py": ("_asks_to_stop", "_finish", "_memory", "_missing", "_needs_note", "_receive"),
+    "output/callback.py": ("_hears_all",),
 }
-"""What `output/callback.py` keeps from users, who derive from its class, for the one module that calls it."""
+"""What `output/callback.py` keeps from users, who derive from its class."""
 PUBLIC = ("_asdict", "_replace")
 """Methods of any named tuple, which Python documents: its fields could have names without the underscore."""
 

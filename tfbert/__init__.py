@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 
 from tfbert.bert.elsewhere import error_for
 from tfbert.config.data import DataConfig
+from tfbert.config.encoders import ENCODERS, class_name, kinds_of
 from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.config.wording import of_arguments
-from tfbert.devices.allocator import keep_freed_memory
-from tfbert.devices.interrupts import imports_whole
-from tfbert.devices.quiet import imported_quietly
+from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError, other_project, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
@@ -94,7 +93,10 @@ _LAZY = {
     "WarmupSchedule": "tfbert.step.keras3.fused",
     "create_optimizer": "tfbert.step.keras3.fused",
 }
-_NO_TENSORFLOW = ("Results", "evaluate", "finetune", "pretrain", "sweep", "SweepResults", "BertConfig", "base_rate")
+_CONFIGS = {f"{row.classes}Config": "tfbert.model.configuration" for row in ENCODERS.values()}
+_OF_ENCODERS = _CONFIGS | {class_name(each, kind): "tfbert.bert.models" for each in ENCODERS for kind in kinds_of(each)}
+"""The same classes for each encoder; editors see BERT's."""
+_NO_TENSORFLOW = ("Results", "evaluate", "finetune", "pretrain", "sweep", "SweepResults", "base_rate", *_CONFIGS)
 
 __all__ = [
     "AdamW",
@@ -150,15 +152,16 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name != "callbacks" and name not in _LAZY:
+    module = _LAZY.get(name) or _OF_ENCODERS.get(name)
+    if name != "callbacks" and not module:
         if error := error_for(name):
             raise error
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
     with imports_whole(), contextlib.nullcontext() if name in ("callbacks", *_NO_TENSORFLOW) else imported_quietly():
         if name == "callbacks":  # A module of its own, which a mere `import tfbert` has too.
             return importlib.import_module("tfbert.callbacks")
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, "callbacks"})
+    return sorted({*globals(), *_LAZY, *_OF_ENCODERS, "callbacks"})

@@ -1,6 +1,5 @@
 """Callbacks for whole runs, as `tfbert.finetune(callbacks=[...])` takes them."""
 
-from tfbert.output.callback import Callback, RunInfo
-from tfbert.output.trackers import MlflowCallback, TensorBoardCallback, WandbCallback
+from tfbert.output.callback import Callback, MlflowCallback, RunInfo, TensorBoardCallback, WandbCallback
 
 __all__ = ["Callback", "MlflowCallback", "RunInfo", "TensorBoardCallback", "WandbCallback"]

@@ -11,7 +11,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any, overload
 
-from tfbert.devices.interrupts import imports_whole
+from tfbert.devices.quiet import imports_whole
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:

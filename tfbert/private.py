@@ -313,3 +313,32 @@ def rate_of(optimizer: Any) -> Any:
     """The schedule, or the variable, that an optimizer was given as its learning rate. With a schedule,
     `learning_rate` has the value at `iterations` only, and not at any other step."""
     return optimizer._learning_rate
+
+
+def layers_of(layer: Any) -> list[Any]:
+    """A layer of either Keras and all within it, depth first. `Model.layers` stops at the first level; `submodules` has
+    another order and includes objects that are not layers."""
+    return list(layer._flatten_layers())
+
+
+def metrics_within(layer: Any) -> list[Any]:
+    """The metrics that layers keep for themselves, from `add_metric` or as attributes: `Model.metrics` has them among
+    the compiled ones in tf_keras, and leaves out those of models within models in Keras 3."""
+    return [metric for each in layers_of(layer) for metric in each._metrics]
+
+
+def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same dataset with parallelism and buffers as written.
+
+    In TensorFlow 2.21 the destructor of an iterator waits for the autotuner's thread, and the wake-up that should end
+    that thread's sleep (`Model::OptimizeLoop`, up to 60 s at a time) gets lost: of fifteen small runs on a CPU, five
+    stood still for 7 to 150 s after their last update. Nothing here needs tuning.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def device_iterators_without_autotune() -> None:
+    """Turns the autotuner off for the iterators, one per device, that a distributed dataset adds after its own."""
+    change_device_datasets(without_autotune)

@@ -5,8 +5,9 @@
     peer/bin/python benchmarks/peers/classification.py evaluate --model=RUN --validation_file=dev.tsv
     peer/bin/python benchmarks/peers/classification.py predict --model=RUN --input_file=texts.jsonl
 
-tfbert's own code, which needs no TensorFlow here, reads the files and computes the scores. So only the tokenizer, the
-model and the training differ. Takes single texts and pairs. Prints a JSON line.
+With `--lora_rank=8` it trains by PEFT's LoRA (`pip install peft`), and saves the merged model: `evaluate` and `predict`
+take it like any other. tfbert's own code, which needs no TensorFlow here, reads the files and computes the scores. So
+only the tokenizer, the model and the training differ. Takes single texts and pairs. Prints a JSON line.
 """
 
 import argparse
@@ -25,10 +26,20 @@ from tfbert.data.files import RawTable, read_file  # noqa: E402
 from tfbert.data.labels import canonical  # noqa: E402
 from tfbert.tasks.metrics import classification_metrics  # noqa: E402
 
+ALL_TARGETS = "query,key,value,output.dense,intermediate.dense"
+"""Every dense layer of an encoder layer, for PEFT; the pooler's name ends otherwise."""
+
 
 def main() -> None:
     """Does one of the three jobs."""
-    run_job(__doc__, (train, evaluate, predict), max_seq_length=128)
+    run_job(__doc__, (train, evaluate, predict), max_seq_length=128, add_arguments=add_arguments)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """LoRA's, as tfbert has them, for `train`."""
+    parser.add_argument("--lora_rank", type=int, default=0)
+    parser.add_argument("--lora_alpha", type=float, help="as the rank, unless it is given")
+    parser.add_argument("--lora_targets", default="query,value")
 
 
 def train(args: argparse.Namespace, tokenizer) -> dict:
@@ -41,6 +52,17 @@ def train(args: argparse.Namespace, tokenizer) -> dict:
     for row, index in zip(rows, kept, strict=True):
         row["labels"] = ids[canonical(table.labels[index])]
     model = AutoModelForSequenceClassification.from_pretrained(args.model, **meanings)
+    if args.lora_rank:
+        import peft
+
+        targets = ALL_TARGETS if args.lora_targets == "all" else args.lora_targets
+        config = peft.LoraConfig(
+            task_type="SEQ_CLS",
+            r=args.lora_rank,
+            lora_alpha=args.lora_alpha or args.lora_rank,
+            target_modules=targets.split(","),
+        )
+        model = peft.get_peft_model(model, config)
     return fine_tune(args, model, rows, DataCollatorWithPadding(tokenizer))
 
 

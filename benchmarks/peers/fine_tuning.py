@@ -107,8 +107,12 @@ def fine_tune(args: argparse.Namespace, model: torch.nn.Module, rows: Sequence[d
         clock=clock,
     )
     found = trainer.train().metrics
+    trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    if hasattr(model, "merge_and_unload"):  # PEFT's.
+        model = model.merge_and_unload()
     model.save_pretrained(args.output_dir)
     return {
+        "trained_parameters": trained,
         "rows": len(rows),
         "global_step": trainer.state.global_step,
         "seconds": round(found["train_runtime"], 1),

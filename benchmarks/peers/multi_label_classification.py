@@ -30,9 +30,12 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
 from tfbert.data.rows import file_format, open_rows  # noqa: E402
-from tfbert.tasks.multi_label.label_cells import LabelReader, cell_of  # noqa: E402
-from tfbert.tasks.multi_label.label_metrics import multi_label_metrics  # noqa: E402
-from tfbert.tasks.multi_label.thresholds import choose_threshold, given_labels  # noqa: E402
+from tfbert.tasks.multi_label.label_metrics import (  # noqa: E402
+    choose_threshold,
+    given_labels,
+    multi_label_metrics,  # noqa: E402
+)
+from tfbert.tasks.multi_label.table import LabelReader, cell_of  # noqa: E402
 
 _TEXT, _LABELS = "0", "1"
 """The columns."""

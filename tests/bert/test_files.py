@@ -13,6 +13,7 @@ import transformers
 import tfbert
 from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, WORDS, make, worst
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForSequenceClassification, TFBertModel
+from tfbert.errors import UsageError
 from tfbert.model.configuration import BertConfig
 
 
@@ -191,6 +192,27 @@ def test_an_exported_model_gives_the_same(kind, tmp_path):
     loaded = tf.saved_model.load(tmp_path / "exported")
     served = loaded.serve(inputs)
     assert served.keys() == {"logits"} and worst(served["logits"], model(inputs).logits) < 1e-6
+    signature = loaded.signatures["serving_default"]
+    named = signature(**{name: tf.constant(value, tf.int32) for name, value in inputs.items()})
+    assert worst(named["logits"], served["logits"]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["TFBertForTokenClassification", "TFBertForQuestionAnswering"])
+def test_an_export_is_converted_to_tflite_by_the_names_of_its_inputs(kind, tmp_path):
+    model = make(kind)
+    model.export(tmp_path / "export")
+    content = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "export")).convert()
+    runner = tf.lite.Interpreter(model_content=content).get_signature_runner()
+    found, wanted = runner(**{name: value.astype(np.int32) for name, value in TEXTS.items()}), model(TEXTS)
+    assert found.keys() == set(wanted.keys())
+    assert max(worst(found[name], wanted[name]) for name in found) < 2e-6
+
+
+def test_a_model_in_memory_is_converted_from_files():
+    converter = tf.lite.TFLiteConverter.from_keras_model(make())
+    with pytest.raises(UsageError, match=r"Received: from_keras_model with .*from_saved_model\(DIRECTORY\)"):
+        converter.convert()
 
 
 @pytest.mark.slow

@@ -5,12 +5,15 @@ import pytest
 import tensorflow as tf
 import transformers
 
-from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, make, worst
+from tests.support import encoders
+from tests.support.bert import CLASSES as LABELS_OF_TEXTS
+from tests.support.bert import KINDS, SIZES, TEXTS, make, worst
 from tests.support.transformers_4 import transformers_4
 from tfbert.bert import models
+from tfbert.bert.models import CLASSES
 from tfbert.model.weights import pytorch_name
 
-REGRESSION = ({"num_labels": 1}, TEXTS, {"labels": CLASSES.astype(np.float32) / 2})
+REGRESSION = ({"num_labels": 1}, TEXTS, {"labels": LABELS_OF_TEXTS.astype(np.float32) / 2})
 CASES = [
     *((kind, kind, case) for kind, case in KINDS.items()),
     ("regression", "TFBertForSequenceClassification", REGRESSION),
@@ -73,6 +76,29 @@ def test_minilm_gives_what_transformers_gives(tmp_path):
     before.save_pretrained(tmp_path, safe_serialization=True)
     model = models.TFBertModel.from_pretrained(str(tmp_path))
     assert worst(tuple(model(TEXTS)), before(TEXTS).to_tuple()) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "model_type, kind",
+    [
+        (name, kind)
+        for name in ("distilbert", "electra", "roberta", "xlm-roberta", "camembert")
+        for kind in ("SequenceClassification", "MaskedLM")
+        if (name, kind) in CLASSES
+    ],
+)
+def test_other_encoders_read_what_transformers_saved_in_tensorflow(model_type, kind, tmp_path):
+    ours = encoders.make(model_type, kind)
+    config = getattr(transformers, type(ours.config).__name__).from_dict(ours.config.to_dict())
+    before = transformers_4(type(ours).__name__)(config)
+    before.build_in_name_scope()
+    rng = np.random.default_rng(1)
+    for variable in before.weights:
+        variable.assign(rng.normal(0, 0.2, variable.shape).astype(np.float32))
+    before.save_pretrained(tmp_path)  # tf_model.h5.
+    inputs = encoders.batch_of(ours)
+    found, expected = type(ours).from_pretrained(tmp_path)(inputs).logits, before(inputs).logits
+    assert worst(encoders.real(ours, found), encoders.real(ours, expected)) < 5e-6
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import tfbert
 from tests.support.bert import CLASSES, IDS, KINDS, MASK, TEXTS, WITH_LABELS, make, worst
@@ -184,6 +184,52 @@ def test_an_adapter_is_written_with_pefts_names_and_read_back(kind, tmp_path):
     assert worst(other.get_weights(), model.get_weights()) == 0 and other.lora == model.lora
 
 
+def test_a_pooler_that_no_file_gave_is_trained_and_is_in_the_adapter(tmp_path):
+    """Frozen, it would stay at random, and whoever loads the adapter would have another one."""
+    whole = make()
+    whole.save_pretrained(tmp_path / "base")
+    tensors = load_file(tmp_path / "base" / "model.safetensors")
+    save_file(
+        {name: each for name, each in tensors.items() if "pooler" not in name}, tmp_path / "base/model.safetensors"
+    )
+    one, other = (type(whole).from_pretrained(tmp_path / "base", seed=seed) for seed in (1, 2))
+    one.enable_lora(4)
+    names = {v.path.partition("/")[2] for v in one.trainable_variables if "lora" not in v.path}
+    assert names == {f"{layer}/{part}" for layer in ("classifier", "bert/pooler/dense") for part in ("kernel", "bias")}
+    one.save_adapter(tmp_path / "adapter")
+    assert json.loads((tmp_path / "adapter/adapter_config.json").read_text())["modules_to_save"] == [
+        "classifier",
+        "pooler",
+    ]
+    other.load_adapter(tmp_path / "adapter")
+    assert worst(other(TEXTS).logits, one(TEXTS).logits) == 0
+    assert [v.path.partition("/")[2] for v in other.trainable_variables] == [
+        v.path.partition("/")[2] for v in one.trainable_variables
+    ]
+    one.save(tmp_path / "one.keras")
+    loaded = keras.models.load_model(tmp_path / "one.keras")
+    assert loaded.num_parameters(only_trainable=True) == one.num_parameters(only_trainable=True)
+
+
+def test_an_adapter_takes_the_place_of_another_one(tmp_path):
+    """It is not added to it, and a head or pooler that it has is never left out."""
+    one, other = with_lora(alpha=8), with_lora(alpha=8)
+    other.classifier.bias.assign_add(np.ones(3))
+    one.save_adapter(tmp_path / "one")
+    for variable in other.trainable_variables:
+        variable.assign_add(np.ones(variable.shape))
+    other.load_adapter(tmp_path / "one")
+    assert worst(other.get_weights(), one.get_weights()) == 0
+    tensors = load_file(tmp_path / "one/adapter_model.safetensors")
+    pooler = {
+        f"base_model.model.bert.pooler.dense.{part}": np.ones(shape, np.float32)
+        for part, shape in (("weight", (32, 32)), ("bias", 32))
+    }
+    save_file(tensors | pooler, tmp_path / "one/adapter_model.safetensors")
+    other.load_adapter(tmp_path / "one")
+    assert other.bert.pooler.dense.kernel.numpy().mean() == other.bert.pooler.dense.bias.numpy().mean() == 1
+
+
 REFUSED = {
     "a rank of 0": (lambda path: make().enable_lora(0), "lora_rank=0"),
     "no number": (lambda path: make().enable_lora(4, alpha=float("nan")), "lora_alpha=nan"),
@@ -194,6 +240,15 @@ REFUSED = {
     "another rank": (lambda path: with_lora(rank=2).load_adapter(path), "rank=4.*rank=2"),
     "another model": (lambda path: make("TFBertModel").load_adapter(path), "The same layers|the same layers"),
     "other updates": (lambda path: make().load_adapter(changed(path, use_dora=True)), "use_dora=True"),
+    "other weights": (
+        lambda path: make().load_adapter(added(path, "encoder.layer.1.output.LayerNorm.weight")),
+        "LayerNorm.weight in",
+    ),
+    "updates of words": (
+        lambda path: make().load_adapter(added(path, "embeddings.word_embeddings.lora_embedding_A")),
+        "embedding_A in",
+    ),
+    "a head of another size": (lambda path: make(num_labels=5).load_adapter(path), "classifier.weight of"),
     "biases": (lambda path: make().load_adapter(changed(path, bias="all")), "bias='all'"),
 }
 
@@ -201,6 +256,12 @@ REFUSED = {
 def changed(path, **values):
     file = path / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
+    return path
+
+
+def added(path, name):
+    file = path / "adapter_model.safetensors"
+    save_file(load_file(file) | {f"base_model.model.bert.{name}": np.ones(32, np.float32)}, file)
     return path
 
 

@@ -9,8 +9,7 @@ import re
 
 import pytest
 
-from tfbert.commandline.answers import foreign_flag
-from tfbert.commandline.command import parse
+from tfbert.commandline.command import foreign_flag, parse
 from tfbert.commandline.options import flag_names, flags_of
 from tfbert.config.commands import FINETUNE, PRETRAIN
 from tfbert.config.types import elsewhere

@@ -38,6 +38,7 @@ GIVEN = {
     "dropout": ("0", 0.0),
     "class_weights": ("1,2.5", (1.0, 2.5)),
     "metric_for_best_model": ("macro_f1", "macro_f1"),
+    "lora_targets": ("query,key", "query,key"),
     "num_replicas": ("1", 1),
     "sweep": ("xla=true,false", "xla=true,false"),
     "report_to": ("tensorboard,mlflow", ("tensorboard", "mlflow")),
@@ -77,6 +78,8 @@ BESIDE = {
     "mixed_precision_dtype": ["--mixed_precision"],
     "max_compiled_shapes": ["--xla"],
     "lr_power": ["--lr_schedule=polynomial"],
+    **dict.fromkeys(("lora_alpha", "lora_targets"), ["--lora_rank=2"]),
+    "keep_adapter": ["--lora_rank=2", "--model=saved"],
 }
 
 

@@ -9,9 +9,8 @@ import pytest
 from absl import flags as absl_flags
 
 from tfbert.commandline.command import parse
-from tfbert.commandline.help import help_text, help_topic
-from tfbert.commandline.options import define_flags
-from tfbert.commandline.presets import presets
+from tfbert.commandline.option_files import presets
+from tfbert.commandline.options import define_flags, help_text, help_topic
 from tfbert.config.commands import FINETUNE, PRETRAIN
 from tfbert.errors import UsageError
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tfbert.corpus.text_files import WHOLE, BlockLines, blocks_of
+from tfbert.corpus.sources import WHOLE, BlockLines, blocks_of
 from tfbert.data.lines import lines_of
 
 
@@ -42,7 +42,7 @@ def test_a_block_reads_its_own_bytes_only(tmp_path):
 
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfbert.corpus.text_files.MAX_LINE_BYTES", 1 << 10)
+    monkeypatch.setattr("tfbert.corpus.sources.MAX_LINE_BYTES", 1 << 10)
     path = tmp_path / "a.txt"
     path.write_bytes(b"fine\n" + b"x" * 2000)
     with pytest.raises(ValueError, match=r"A line of a corpus must be shorter .* Received: a longer one in '.*a\.txt'"):

@@ -9,8 +9,7 @@ import tensorflow_datasets as tfds
 from tests.support.data_sets import prepare
 from tfbert.config.data import DataConfig
 from tfbert.config.pretraining import CorpusConfig
-from tfbert.corpus.sources import BuiltInCorpus, open_source
-from tfbert.corpus.text_files import FileCorpus
+from tfbert.corpus.sources import BuiltInCorpus, FileCorpus, open_source
 from tfbert.errors import UsageError
 
 ARTICLES = {"title": tfds.features.Text(), "text": tfds.features.Text()}

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from tfbert.config.pretraining import CorpusConfig
-from tfbert.corpus.text_files import WHOLE, find_inputs
+from tfbert.corpus.sources import WHOLE, find_inputs
 from tfbert.errors import UsageError
 
 CUT = b"One.\nTwo.\n\nThree.\n"
@@ -97,8 +97,8 @@ def test_a_format_that_is_asked_for(folder):
 
 
 def test_large_files_have_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfbert.corpus.text_files.BLOCK_BYTES", 10)
-    monkeypatch.setattr("tfbert.corpus.text_files.blocks_of.__defaults__", (10,))
+    monkeypatch.setattr("tfbert.corpus.sources.BLOCK_BYTES", 10)
+    monkeypatch.setattr("tfbert.corpus.sources.blocks_of.__defaults__", (10,))
     (tmp_path / "a.txt").write_bytes(CUT)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(CUT))
     assert [file.blocks for file in find(tmp_path)] == [((0, 10), (10, -1)), (WHOLE,)]
@@ -106,12 +106,12 @@ def test_large_files_have_blocks(tmp_path, monkeypatch):
 
 
 def test_row_groups_of_parquet(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfbert.corpus.text_files.BLOCK_BYTES", 1)
+    monkeypatch.setattr("tfbert.corpus.sources.BLOCK_BYTES", 1)
     path = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"title": list("abcde"), "text": list("vwxyz")}), path, row_group_size=2)
     (file,) = find(path)
     assert (file.columns, file.blocks) == (("text",), ((0, 1), (1, 2), (2, 3)))
-    monkeypatch.setattr("tfbert.corpus.text_files.BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr("tfbert.corpus.sources.BLOCK_BYTES", 1 << 20)
     (file,) = find(path, columns=("title", "text"))
     assert (file.columns, file.blocks) == (("title", "text"), ((0, 3),))
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from tfbert.corpus.instances import TokenizedDocuments, _cut_pair, assemble, full_sentences, pairs
+from tfbert.corpus.shards import TokenizedDocuments, _cut_pair, assemble, full_sentences, pairs
 
 CLS, SEP, PAD = 2, 3, 0
 WIDTH = 64

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfbert.corpus.masking import Masking, mask, record_keys
-from tfbert.corpus.record_format import Schema, detect_schema, restore, serialize
+from tfbert.corpus.records import Schema, detect_schema, restore, serialize
 from tfbert.errors import UsageError
 
 WIDTH, MOST, VOCAB = 32, 6, 300_000

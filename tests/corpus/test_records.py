@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support.records import VOCAB_SIZE, serialized, some_records, write_records
-from tfbert.corpus import record_index
-from tfbert.corpus.record_index import find_index, index_file
-from tfbert.corpus.records import open_records
+from tfbert.corpus import records
+from tfbert.corpus.records import find_index, index_file, open_records
 from tfbert.errors import RunError, UsageError
 
 FRAME = 16
@@ -103,8 +102,8 @@ def test_files_are_found_by_pattern_and_none_twice(tmp_path):
 
 def test_an_index_is_built_once_and_anew_where_the_file_changed(tmp_path, monkeypatch):
     scans = []
-    scan = record_index.scan
-    monkeypatch.setattr(record_index, "scan", lambda path, *rest: scans.append(path.name) or scan(path, *rest))
+    scan = records.scan
+    monkeypatch.setattr(records, "scan", lambda path, *rest: scans.append(path.name) or scan(path, *rest))
     path = write_records(tmp_path / "x", some_records(9))
     assert find_index(path) is None
     threads = [threading.Thread(target=index_file, args=(path,)) for _ in range(3)]
@@ -128,14 +127,14 @@ def test_an_index_is_built_once_and_anew_where_the_file_changed(tmp_path, monkey
 
 def test_an_index_goes_where_it_can_be_written(tmp_path, monkeypatch):
     path = write_records(tmp_path / "x", some_records(9), gzip=True)
-    whole = record_index._whole
+    whole = records._whole
 
     def refuse(target):
         if target.parent == tmp_path:
             raise PermissionError(13, "no")
         return whole(target)
 
-    monkeypatch.setattr(record_index, "_whole", refuse)
+    monkeypatch.setattr(records, "_whole", refuse)
     assert index_file(path).plain.parent == tmp_path / "cache" / "tfbert" / "records"
     assert len(find_index(path)) == 9
 
@@ -143,7 +142,7 @@ def test_an_index_goes_where_it_can_be_written(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     os.utime(path, ns=(1, 1))
-    monkeypatch.setattr(record_index, "_whole", full)
+    monkeypatch.setattr(records, "_whole", full)
     with pytest.raises(RunError, match="No space left on device"):
         index_file(path)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfbert.corpus.documents import MAX_CHARACTERS, cut, split_sentences
+from tfbert.corpus.sources import MAX_CHARACTERS, cut, split_sentences
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from tfbert.config.pretraining import CorpusConfig
-from tfbert.corpus import text_files
-from tfbert.corpus.text_files import FileCorpus, blocks_of, find_inputs
+from tfbert.corpus import sources
+from tfbert.corpus.sources import FileCorpus, blocks_of, find_inputs
 from tfbert.errors import UsageError
 
 DOCUMENTS = [["One is.", "Two are."], ["Three."], ["Vier é.", "Fünf."]]
@@ -113,8 +113,8 @@ def test_blocks_hold_the_same_documents(tmp_path, monkeypatch, format, block):
         written(path, "\n\n".join(text.replace(" ", "\n") for text in texts))
     else:
         written(path, "\n\n".join("\n".join(document) for document in many))
-    monkeypatch.setattr(text_files, "BLOCK_BYTES", block)
-    monkeypatch.setattr(text_files, "blocks_of", lambda size: blocks_of(size, block))
+    monkeypatch.setattr(sources, "BLOCK_BYTES", block)
+    monkeypatch.setattr(sources, "blocks_of", lambda size: blocks_of(size, block))
     source = corpus(path, corpus_format=format)
     parts = source.parts()
     assert len(parts) > 4
@@ -126,7 +126,7 @@ def test_blocks_hold_the_same_documents(tmp_path, monkeypatch, format, block):
 
 
 def test_messages_count_from_the_block(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "blocks_of", lambda size: blocks_of(size, 10))
+    monkeypatch.setattr(sources, "blocks_of", lambda size: blocks_of(size, 10))
     with pytest.raises(UsageError, match="byte 0xff in .*a.txt, from byte 10, line 2"):
         documents(corpus(written(tmp_path / "a.txt", b"One is.\n\n\n\nBad \xff.\n")))
 
@@ -135,7 +135,7 @@ def test_long_lines_and_long_documents(tmp_path, monkeypatch):
     source = corpus(written(tmp_path / "a.txt", "word " * 5000 + "\n\nEnd.\n"))
     first, last = documents(source)
     assert (len(first), " ".join(first), last) == (3, ("word " * 5000).strip(), ["End."])
-    monkeypatch.setattr("tfbert.corpus.text_files.MAX_DOCUMENT_CHARACTERS", 20)
+    monkeypatch.setattr("tfbert.corpus.sources.MAX_DOCUMENT_CHARACTERS", 20)
     lines = [f"Line {i} of ten." for i in range(10)]
     source = corpus(written(tmp_path / "b.txt", "\n".join(lines)), corpus_format="document")
     assert documents(source) == [lines[i : i + 2] for i in range(0, 10, 2)]

@@ -462,7 +462,7 @@ def predicting(name, **data):
 
 
 def test_a_pipe_is_read_once(tmp_path):
-    from tfbert.tasks.texts.prediction import open_texts
+    from tfbert.tasks.texts.glue import open_texts
 
     pipe = tmp_path / "rows.tsv"
     os.mkfifo(pipe)
@@ -470,7 +470,7 @@ def test_a_pipe_is_read_once(tmp_path):
     writer.start()
     (job,) = open_texts(predicting(pipe))
     assert job.name == str(pipe)
-    assert [row for _, row in job.file.read(["text"])] == [[text] for text in TEXTS]
+    assert [row for _, row in job.rows] == [[text] for text in TEXTS]
     writer.join()
 
 

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from tfbert.devices import allocator
-from tfbert.devices.onednn import use_onednn
+from tfbert.devices import quiet
+from tfbert.devices.quiet import use_onednn
 
 ROOT = pathlib.Path(__file__).parents[2]
 ALL = {-4: 0, -1: (1 << 31) - 1, -8: 1, -2: 1 << 28}
@@ -19,7 +19,7 @@ needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glib
 
 FAULTS = """
 import resource, sys, threading
-from tfbert.devices.allocator import keep_freed_memory
+from tfbert.devices.quiet import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 import ctypes
@@ -84,14 +84,14 @@ def test_what_the_environment_sets_stays(monkeypatch, environment, kept):
         monkeypatch.delenv(name)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert allocator.keep_freed_memory() == bool(kept)
+    assert quiet.keep_freed_memory() == bool(kept)
     assert libc.calls == {parameter: ALL[parameter] for parameter in kept}
 
 
 def test_another_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("no glibc"))
-    assert not allocator.keep_freed_memory()
+    assert not quiet.keep_freed_memory()
 
 
 @pytest.mark.parametrize("flags, expected", [([], [False]), (["--nokeep_freed_memory"], [])])

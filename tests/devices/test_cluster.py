@@ -36,8 +36,8 @@ from tfbert.devices.cluster import (
     visible_gpus,
     wait_for_peers,
 )
-from tfbert.devices.lost_peers import is_peer_failure, peer_failures_as_run_errors
 from tfbert.devices.strategy import _own_gpus, build_strategy, is_chief
+from tfbert.devices.workers import is_peer_failure, peer_failures_as_run_errors
 from tfbert.errors import RunError, UsageError
 from tfbert.launch.launcher import worker_environments
 
@@ -459,7 +459,7 @@ WORKER = """\
 import os, sys, time
 from tfbert.config.parts import RuntimeConfig
 from tfbert.errors import RunError
-from tfbert.devices.lost_peers import peer_failures_as_run_errors
+from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.devices.strategy import build_strategy, describe, is_chief
 import tensorflow as tf
 try:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfbert.devices.imports import without_collections
+from tfbert.devices.quiet import without_collections, without_module
 
 COLLECTIONS_OF_IMPORTS = """
 import gc, sys
@@ -42,3 +42,14 @@ def test_the_collector_is_as_it_was():
 
 def test_tensorflow_is_imported_without_it():
     subprocess.run([sys.executable, "-c", COLLECTIONS_OF_IMPORTS], check=True)
+
+
+def test_a_module_is_not_found_in_the_block_and_is_afterwards():
+    sys.modules.pop("wave", None)
+    with without_module("wave"), pytest.raises(ImportError):
+        import wave
+    with without_module("gc"):
+        import gc as found  # Imported already: it stays.
+    import wave
+
+    assert found is gc and wave.__name__ == "wave"

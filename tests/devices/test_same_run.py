@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.support.processes import processes_of
 from tfbert.config.run import MAY_DIFFER, Config
-from tfbert.devices import lost_peers, same_run
+from tfbert.devices import workers
 from tfbert.errors import RunError, UsageError
 from tfbert.launch.launcher import worker_environments
 
@@ -33,7 +33,7 @@ LONG = [f"label {place}" for place in range(20)]
     ],
 )
 def test_differences_name_facts_values_and_workers(found, expected):
-    line = same_run.differences({str(place): facts for place, facts in enumerate(found)})
+    line = workers.differences({str(place): facts for place, facts in enumerate(found)})
     assert line.endswith(expected)
 
 
@@ -59,7 +59,7 @@ def test_every_option_is_compared_or_named_as_free():
     ],
 )
 def test_checksums_tell_arrays_apart(one, other):
-    assert same_run.checksum(one) == same_run.checksum(one.copy()) != same_run.checksum(other)
+    assert workers.checksum(one) == workers.checksum(one.copy()) != workers.checksum(other)
 
 
 class TwoWorkers(tf.distribute.MultiWorkerMirroredStrategy):
@@ -78,30 +78,30 @@ def beside(monkeypatch):
 
     def beside(facts):
         texts = {}
-        consensus = types.SimpleNamespace(is_same=lambda number: number == same_run.zlib.crc32(text.encode()))
+        consensus = types.SimpleNamespace(is_same=lambda number: number == workers.zlib.crc32(text.encode()))
         text = json.dumps(facts, sort_keys=True)
-        monkeypatch.setattr(same_run, "_consensus_of", lambda strategy: consensus)
-        monkeypatch.setattr(same_run, "publish", texts.__setitem__)
-        monkeypatch.setattr(same_run, "published", lambda name, _: texts.get(name, text if name.endswith("1") else ""))
+        monkeypatch.setattr(workers, "_consensus_of", lambda strategy: consensus)
+        monkeypatch.setattr(workers, "publish", texts.__setitem__)
+        monkeypatch.setattr(workers, "published", lambda name, _: texts.get(name, text if name.endswith("1") else ""))
         return TwoWorkers()
 
     return beside
 
 
 def test_a_difference_is_a_refusal_that_all_workers_have(beside):
-    same_run.check_same(lambda: {"b": 1, "a": 2}, beside({"a": 2, "b": 1}))
+    workers.check_same(lambda: {"b": 1, "a": 2}, beside({"a": 2, "b": 1}))
     with pytest.raises(
         UsageError, match=r"same run\. Received: a=2 on worker 0 and 3 on worker 1\. Give all"
     ) as refusal:
-        same_run.check_same(lambda: {"a": 2}, beside({"a": 3}))
+        workers.check_same(lambda: {"a": 2}, beside({"a": 3}))
     assert refusal.value.others_know
     with pytest.raises(RunError, match=r"^Rule\. Received: a='x' on .* 'y' on worker 1\. Do\.$"):
-        same_run.check_same(lambda: {"a": "x"}, beside({"a": "y"}), rule="Rule", way_out="Do", error=RunError)
+        workers.check_same(lambda: {"a": "x"}, beside({"a": "y"}), rule="Rule", way_out="Do", error=RunError)
 
 
 def test_one_process_computes_no_facts():
-    same_run.check_same(lambda: pytest.fail("computed"))
-    same_run.check_same(lambda: pytest.fail("computed"), tf.distribute.MirroredStrategy(["CPU:0"]))
+    workers.check_same(lambda: pytest.fail("computed"))
+    workers.check_same(lambda: pytest.fail("computed"), tf.distribute.MirroredStrategy(["CPU:0"]))
 
 
 @pytest.mark.parametrize(
@@ -128,21 +128,21 @@ def test_one_process_computes_no_facts():
     ],
 )
 def test_what_is_no_fault_of_the_network_is_not_said_to_be(error, message, line):
-    with pytest.raises(RunError, match=line) as raised, lost_peers.peer_failures_as_run_errors():
+    with pytest.raises(RunError, match=line) as raised, workers.peer_failures_as_run_errors():
         raise error(None, None, message)
     assert "network" not in str(raised.value) and "contact" not in str(raised.value)
 
 
 def test_a_command_that_fails_tells_the_other_workers(monkeypatch):
     told = []
-    monkeypatch.setattr(lost_peers, "is_command", lambda: True)
-    monkeypatch.setattr(lost_peers, "_tell_others", told.append)
+    monkeypatch.setattr(workers, "is_command", lambda: True)
+    monkeypatch.setattr(workers, "_tell_others", told.append)
     for error in (UsageError("No.\nMore."), KeyError("bug")):
-        with pytest.raises(type(error)), lost_peers.peer_failures_as_run_errors():
+        with pytest.raises(type(error)), workers.peer_failures_as_run_errors():
             raise error
     error = UsageError("Of all.")
     error.others_know = True
-    with pytest.raises(UsageError), lost_peers.peer_failures_as_run_errors():
+    with pytest.raises(UsageError), workers.peer_failures_as_run_errors():
         raise error
     assert len(told) == 2 and "which ended: No. Mend that, and start all workers" in told[0] and "'bug'" in told[1]
 
@@ -150,8 +150,8 @@ def test_a_command_that_fails_tells_the_other_workers(monkeypatch):
 WORKER = """\
 import sys
 from tfbert.config.parts import RuntimeConfig
-from tfbert.devices.lost_peers import peer_failures_as_run_errors
-from tfbert.devices.same_run import check_same
+from tfbert.devices.workers import peer_failures_as_run_errors
+from tfbert.devices.workers import check_same
 from tfbert.devices.strategy import build_strategy
 import tensorflow as tf
 strategy = build_strategy(RuntimeConfig(strategy="multi_worker"))

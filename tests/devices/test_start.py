@@ -8,7 +8,7 @@ import pytest
 from tests.support.models import strategy_of
 from tfbert.config.parts import RuntimeConfig
 from tfbert.config.run import Config
-from tfbert.devices import start
+from tfbert.devices import runtime
 from tfbert.errors import UsageError
 
 LOG = logging.getLogger("tfbert")
@@ -25,13 +25,13 @@ def start_as(monkeypatch):
     def start_as(chief):
         workers = {"cluster": {"worker": ["127.0.0.1:1234", "127.0.0.1:1235"]}, "task": {"type": "worker", "index": 1}}
         monkeypatch.setenv("TF_CONFIG", json.dumps(workers))
-        monkeypatch.setattr(start, "build_strategy", lambda *args, **kwargs: strategy_of(1))
-        monkeypatch.setattr(start, "is_chief", lambda strategy: chief)
-        devices = start.start_devices(Config(runtime=RuntimeConfig(device="cpu")))
+        monkeypatch.setattr(runtime, "build_strategy", lambda *args, **kwargs: strategy_of(1))
+        monkeypatch.setattr(runtime, "is_chief", lambda strategy: chief)
+        devices = runtime.start_devices(Config(runtime=RuntimeConfig(device="cpu")))
         assert devices.chief is chief
 
     yield start_as
-    start.inform_on_chief_alone(True)
+    runtime.inform_on_chief_alone(True)
 
 
 def tell():
@@ -60,7 +60,7 @@ def test_other_workers_inform_where_debugging_is_asked_for(start_as, logged, cap
 
 
 def test_another_backend_of_keras_is_refused_with_the_way_out(monkeypatch):
-    start.check_backend()
-    monkeypatch.setattr(start.keras.config, "backend", lambda: "jax")
+    runtime.check_backend()
+    monkeypatch.setattr(runtime.keras.config, "backend", lambda: "jax")
     with pytest.raises(UsageError, match="by TensorFlow. Received: Keras with the backend 'jax'"):
-        start.start_devices(Config(runtime=RuntimeConfig(device="cpu")))
+        runtime.start_devices(Config(runtime=RuntimeConfig(device="cpu")))

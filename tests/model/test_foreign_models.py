@@ -18,7 +18,6 @@ from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.configuration import load_config
 from tfbert.model.files import load_tokenizer
-from tfbert.model.load import encoder_shapes
 from tfbert.modes.saved_model import load_trained_model
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -345,4 +344,4 @@ def test_a_head_of_another_width_and_weights_that_are_no_numbers(tmp_path):
 def test_the_shapes_that_are_expected_are_those_of_the_model(tmp_path):
     model = build(write(tmp_path, pytorch_tensors()))
     built = {name: shape for name, shape in weights.get_weight_shapes(model).items() if "classifier" not in name}
-    assert encoder_shapes(model.config) == built
+    assert model.config.encoder.shapes(model.config) == built

@@ -22,18 +22,14 @@ from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.model.predictor import DirectPredictor, Predictor
-from tfbert.modes import load as load_module
 from tfbert.modes.saved_model import load_trained_model
-from tfbert.tasks.answering.answer_lists import Asked, answered
-from tfbert.tasks.answering.examples import QuestionExamples
-from tfbert.tasks.answering.inputs import QuestionInputs
-from tfbert.tasks.answering.prediction import unanswered
+from tfbert.tasks import items as items_module
+from tfbert.tasks.answering.prediction import QuestionItems
 from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.tagging.prediction import encode_tagged_texts
-from tfbert.tasks.tagging.tag_files import TaggedItem, tagged
-from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
-from tfbert.tasks.text_inputs import TextInputs
-from tfbert.tasks.text_task import TextExamples
+from tfbert.tasks.items import Item
+from tfbert.tasks.tagging.prediction import SentenceItems, TaggedItem
+from tfbert.tasks.tagging.token_classification import TokenClassification
+from tfbert.tasks.text_items import TextItems
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
@@ -63,7 +59,7 @@ def saved(tmp_path_factory):
         config, head = copy.deepcopy(base), task.head()
         head.describe_in(config)
         keras.utils.set_random_seed(4 + seed)  # With these the model of entities finds many, of both types.
-        model = getattr(tfbert.bert.models, f"TF{head.architecture}")(config)
+        model = tfbert.bert.models.class_of("bert", head.kind)(config)
         record_inputs(model.config, num_texts=num_texts, max_seq_length=16, **task.notes())
         tokenizer = BertTokenizer(TOKENS + [f"[unused{i}]" for i in range(VOCAB - len(TOKENS))])
         save_pretrained(model, tokenizer, directory / name)
@@ -75,8 +71,8 @@ def models(saved):
     return {name: tfbert.load(saved / name) for name in TASKS}
 
 
-def predicted(directory, encode):
-    """(model, predictions) on `--mode=predict`'s path; `encode` is given the model."""
+def records(directory, kind, items):
+    """What `--mode=predict` writes of items, which are of this kind."""
     config = Config(
         mode="predict",
         model=ModelConfig(model_name_or_path=str(directory)),
@@ -85,8 +81,9 @@ def predicted(directory, encode):
     strategy = strategy_of(1)
     with strategy.scope():
         model = load_trained_model(config)
-    encoded = encode(model)
-    return model, model.task.predictions(model.predictor(strategy, 4).outputs(encoded), encoded)
+    kind = kind(model)
+    encoded = kind.encode(items)
+    return list(kind.records(items, kind.predictions(model.predictor(strategy, 4).outputs(encoded), encoded)))
 
 
 def assert_alike(found, expected):
@@ -205,27 +202,18 @@ def test_pairs_and_scores(saved, models):
 
 
 def test_answers_of_texts_are_those_of_predict(saved, models):
-    examples = TextExamples(name="", text=TEXTS, text_pair=None, labels=None)
-    model, logits = predicted(saved / "classes", lambda model: model.encode(examples))
-    objects = list(model.task.objects(logits))
+    written = records(saved / "classes", TextItems, [Item(texts=[text]) for text in TEXTS])
     found = models["classes"](TEXTS, top_k=None)
-    for answer, expected in zip(found, objects, strict=True):
+    for answer, expected in zip(found, written, strict=True):
         assert answer[0]["label"] == expected["label"]
+        assert expected["score"] == pytest.approx(answer[0]["score"], abs=1e-6)
         shares = {entry["label"]: entry["score"] for entry in answer}
         assert shares == pytest.approx(expected["probabilities"], abs=1e-6)
 
 
-def as_pipeline(entities, name):
-    return [
-        {name: e["type"], "score": e["score"], "word": e["text"], "start": e["start"], "end": e["end"]}
-        for e in entities
-    ]
-
-
 def test_entities_of_texts_are_those_of_predict_and_of_the_pipeline(saved, models):
-    items = [TaggedItem(name=i, words=[], text=text) for i, text in enumerate(TEXTS)]
-    model, logits = predicted(saved / "entities", lambda model: encode_tagged_texts(model, items))
-    expected = [as_pipeline(entities, "entity_group") for _, _, entities in tagged(model.task, items, logits)]
+    written = records(saved / "entities", SentenceItems, [TaggedItem(texts=[text]) for text in TEXTS])
+    expected = [record["entities"] for record in written]
     assert sum(map(len, expected)) > 5
     found = models["entities"](TEXTS, batch_size=3)
     assert_alike(found, expected)
@@ -240,10 +228,8 @@ def test_entities_of_texts_are_those_of_predict_and_of_the_pipeline(saved, model
 
 def test_entities_of_words_count_words(saved, models):
     sentences = [text.split() for text in TEXTS[:5]]  # One is longer than a row, one has no words.
-    items = [TaggedItem(name=i, words=words) for i, words in enumerate(sentences)]
-    examples = SentenceExamples(name="", words=sentences, labels=None)
-    model, logits = predicted(saved / "entities", lambda model: model.encode(examples))
-    expected = [as_pipeline(entities, "entity_group") for _, _, entities in tagged(model.task, items, logits)]
+    written = records(saved / "entities", SentenceItems, [TaggedItem(words=words) for words in sentences])
+    expected = [record["entities"] for record in written]
     assert max(e["end"] for e in expected[1]) > 16
     for inputs in (sentences, map(tuple, sentences), [np.array(words, str) for words in sentences]):
         assert_alike(models["entities"](inputs), expected)
@@ -271,12 +257,9 @@ def test_tags_that_are_no_entities_are_given_word_by_word(saved, models):
 
 
 def test_answers_to_questions_are_those_of_predict_and_of_the_pipeline(saved, models):
-    asked = [Asked(name=i, **question) for i, question in enumerate(QUESTIONS)]
-    examples = QuestionExamples(table=unanswered("", asked))
-    model, candidates = predicted(saved / "questions", lambda model: model.encode(examples))
-    expected = list(answered(model.task, asked, candidates))
+    expected = records(saved / "questions", QuestionItems, [Item(texts=[*asked.values()]) for asked in QUESTIONS])
     found = models["questions"](({**question, "id": 7} for question in QUESTIONS), batch_size=2)
-    assert_alike(found, [{key: answer[key] for key in ("score", "start", "end", "answer")} for answer in expected])
+    assert_alike(found, expected)
     assert [list(answer) for answer in found] == [["score", "start", "end", "answer"]] * 3
     for answer, question in zip(found, QUESTIONS, strict=True):
         assert answer["answer"] == question["context"][answer["start"] : answer["end"]] != ""
@@ -339,11 +322,11 @@ def test_inputs_are_taken_in_chunks(models, monkeypatch):
         return original(encoded, rows=rows)
 
     monkeypatch.setattr(model._predictor, "outputs", outputs)
-    monkeypatch.setattr(TextInputs, "most", 5)
+    monkeypatch.setattr(TextItems, "most", 5)
     assert_alike(model(taken.append(text) or text for text in texts), expected)
     assert sizes == [(5, 5), (5, 10), (5, 15), (5, 20), (1, 21)], "a generator is read as far as is needed"
     sizes.clear()
-    monkeypatch.setattr(load_module, "CHUNK_CHARACTERS", 60)
+    monkeypatch.setattr(items_module, "CHUNK_CHARACTERS", 60)
     assert_alike(model(texts), expected)
     assert len(sizes) > 5 and sum(size for size, _ in sizes) == 21
 
@@ -400,7 +383,7 @@ def test_bad_input_is_named(models, case, monkeypatch):
 @pytest.mark.parametrize("batch_size", [1, 2, 32])
 def test_one_input_does_not_decide_for_the_others(models, batch_size, monkeypatch):
     model, good = models["questions"], QUESTIONS[:2]
-    monkeypatch.setattr(QuestionInputs, "most", 2)
+    monkeypatch.setattr(QuestionItems, "most", 2)
     mixed = [{"question": " ", "context": "a"}, good[0], "who?", {"question": "a"}, good[1], good[0]]
     for inputs in (mixed, iter(mixed)):
         found = model(inputs, errors="return", batch_size=batch_size)

@@ -21,6 +21,7 @@ from tests.support.saved_models import (
     HOSTILE,
     kept_models,
     label_names,
+    model_with,
     read_json,
     reference_logits,
     reference_logits_of,
@@ -31,11 +32,15 @@ from tests.support.saved_models import predict_with as run
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
+from tfbert.data.open_file import BadRows
 from tfbert.errors import RunError, UsageError
 from tfbert.modes import predict as predict_module
 from tfbert.modes.predict import ahead
+from tfbert.output import logs
 from tfbert.private import number_collectives_apart
-from tfbert.tasks import prediction_texts
+from tfbert.tasks import items as items_module
+from tfbert.tasks.prediction_files import table_job
+from tfbert.tasks.text_items import TextItems
 
 ROOT = pathlib.Path(__file__).parents[2]
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -121,7 +126,7 @@ def test_every_format_of_training_and_plain_text(runs, tmp_path, expected, name)
 
 
 def test_order_and_ids_hold_over_many_chunks_and_on_two_replicas(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(prediction_texts, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(TextItems, "most", 7)
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(["good", "bad", "film", "slow"], rng.integers(1, 14))) for _ in range(40)]
     expected = reference_logits_of(runs / "single", texts)
@@ -139,23 +144,30 @@ def test_order_and_ids_hold_over_many_chunks_and_on_two_replicas(runs, tmp_path,
 
 
 def test_progress_counts_examples_while_a_chunk_is_computed(runs, tmp_path, monkeypatch, logged):
-    monkeypatch.setattr(predict_module, "_SECONDS_BETWEEN_REPORTS", 0)
+    monkeypatch.setattr(logs, "_SECONDS_BETWEEN_LINES", 0)
     path = tmp_path / "in.txt"
     write_texts(path, ["good film", "bad"] * 5)
     runtime = RuntimeConfig(strategy="one_device", per_device_eval_batch_size=3)
     run(runs, input_file=path, output_file=tmp_path / "out.jsonl", runtime=runtime)
-    counts = [line.split(" examples")[0] for line in logged() if line.endswith(" a second") and "predicted" not in line]
-    assert counts == ["3", "6", "9", "10"]
+    counts = [line.split(", ")[0] for line in logged() if line.endswith(" examples/s")]
+    assert counts == [f"predicting: {n} examples" for n in (3, 6, 9, 10)]
+
+
+def chunks_of(file, id_column, bad_rows):
+    """Its rows as items of a model of single texts."""
+    asked = PredictConfig(input_file="-")
+    config = Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=asked)
+    items = TextItems(model_with(["a", "b"]))
+    return items.chunks(table_job(config, file, ("text",), id_column, format="tsv").items(items, bad_rows))
 
 
 def test_chunks_end_where_texts_are_long(monkeypatch, tmp_path):
     from tfbert.data.rows import open_rows
 
-    monkeypatch.setattr(prediction_texts, "CHUNK_CHARACTERS", 100)
+    monkeypatch.setattr(items_module, "CHUNK_CHARACTERS", 100)
     write_texts(tmp_path / "in.txt", ["x" * 60] * 5)
     file = open_rows(tmp_path / "in.txt", "text")
-    chunks = prediction_texts.read_texts(file, ("text",), "", prediction_texts.BadRows(False))
-    assert [chunk.ids for chunk in chunks] == [[0, 1], [2, 3], [4]]
+    assert [[item.name for item in chunk] for chunk in chunks_of(file, "", BadRows(False))] == [[0, 1], [2, 3], [4]]
 
 
 class Stdin:
@@ -276,9 +288,9 @@ def test_ids_that_json_cannot_hold(tmp_path, ids, written):
     from tfbert.data.rows import open_rows
 
     parquet.write_table(pyarrow.table({"id": ids, "text": ["good", "bad"]}), tmp_path / "in.parquet")
-    bad_rows = prediction_texts.BadRows(True)
+    bad_rows = BadRows(True)
     file = open_rows(tmp_path / "in.parquet", "parquet")
-    found = [i for chunk in prediction_texts.read_texts(file, ("text",), "id", bad_rows) for i in chunk.ids]
+    found = [item.name for chunk in chunks_of(file, "id", bad_rows) for item in chunk]
     assert json.loads(json.dumps(found, allow_nan=False)) == found == written
     assert bad_rows.count == 2 - len(written)
 

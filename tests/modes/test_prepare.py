@@ -17,11 +17,11 @@ from tests.support.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, con
 from tfbert.config.parts import RuntimeConfig
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.corpus import manifest, shards
-from tfbert.corpus.record_format import detect_schema, restore
+from tfbert.corpus.records import detect_schema, restore
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import default_num_shards, prepare, prepare_records, shards_asked_for
-from tfbert.output import progress
-from tfbert.output.lock import locked
+from tfbert.output import logs
+from tfbert.output.output_dir import locked
 from tfbert.tokens.tokenizer import BertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -144,7 +144,7 @@ def test_what_is_whole_is_not_made_again(made, words, tmp_path, logged, monkeypa
     monkeypatch.setattr("tfbert.modes.prepare.make_shards", None)
     prepare_records(made_up_corpus(), words, config(), tmp_path)
     assert logged() == ["4 of 4 shards are whole already."]
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(logs, "_SECONDS_BETWEEN_LINES", 0)
     prepare_records(made_up_corpus(), words, config(), tmp_path)
     sizes = np.cumsum([entry["bytes"] for entry in manifest.read_manifest(tmp_path)["shards"]])
     lines = [line.split(",")[0] for line in logged()]
@@ -183,7 +183,7 @@ prepare_records(made_up_corpus(), BertTokenizer(CORPUS_VOCAB), config(), pathlib
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["records", "rename", "entry"])
 def test_after_a_kill_the_bytes_are_the_same(made, words, tmp_path, at, logged, monkeypatch):
-    monkeypatch.setattr(progress, "SECONDS_WITHOUT_NEWS", 0)
+    monkeypatch.setattr(logs, "SECONDS_WITHOUT_NEWS", 0)
     directory = tmp_path / "killed"
     program = PROGRAM.format(root=str(ROOT), directory=str(directory))
     done = subprocess.run([sys.executable, "-c", program, at], cwd=ROOT)

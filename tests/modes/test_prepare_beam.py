@@ -64,15 +64,15 @@ def test_a_shard_without_documents_is_refused(engine, words, tmp_path):
 def test_what_a_start_made_is_kept_unless_its_options_cannot_be_used(words, tmp_path, monkeypatch):
     use_stand_in(monkeypatch)
     errors = {3: RunError("A full disk."), 5: UsageError("A bad option.")}
-    calls = []
+    calls, original = [], shards.build_shard
 
     def build(job, shard):
         calls.append(shard)
         if error := errors.get(len(calls)):
             raise error
-        return shards.build_shard(job, shard)
+        return original(job, shard)
 
-    monkeypatch.setattr("tfbert.corpus.engines.build_shard", build)
+    monkeypatch.setattr("tfbert.corpus.shards.build_shard", build)
     for error in errors.values():  # The second start makes one shard and fails at the other.
         with pytest.raises(type(error), match=str(error)):
             prepare_records(made_up_corpus(), words, config(engine="beam"), tmp_path)

@@ -11,7 +11,7 @@ from tfbert.corpus import manifest
 from tfbert.corpus.shards import build_shard
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.prepare import prepare, prepare_records
-from tfbert.output.lock import locked
+from tfbert.output.output_dir import locked
 from tfbert.tokens.tokenizer import BertTokenizer
 
 SHORT = ListedCorpus({"a": [["fan."]] * 40})
@@ -65,7 +65,7 @@ def full_disk(*_):
 def started_on_a_full_disk(words, directory, monkeypatch, **options):
     """As a start leaves it that could write no record; its files."""
     with monkeypatch.context() as patch, pytest.raises(RunError, match="A full disk"):
-        patch.setattr("tfbert.corpus.engines.build_shard", full_disk)
+        patch.setattr("tfbert.corpus.shards.build_shard", full_disk)
         prepare_records(made_up_corpus(), words, config(**options), directory)
     return content(directory)
 
@@ -113,7 +113,7 @@ def test_records_are_replaced_when_others_are_whole(words, tmp_path, monkeypatch
         return full_disk() if len(calls) == 3 else build_shard(*args)
 
     other = made_up_corpus(seed=1)
-    monkeypatch.setattr("tfbert.corpus.engines.build_shard", build)
+    monkeypatch.setattr("tfbert.corpus.shards.build_shard", build)
     with pytest.raises(RunError, match="A full disk"):
         prepare_records(other, words, overwriting, tmp_path)
     assert {name: text for name, text in content(tmp_path).items() if not name.startswith(".work-new/")} == before
@@ -138,7 +138,7 @@ def test_a_learned_vocabulary_is_that_of_the_corpus(tmp_path, monkeypatch):
     options = dataclasses.replace(options, output=OutputConfig(output_dir=str(tmp_path / "records")))
     (tmp_path / "a.txt").write_text(text.format("dan"))
     with monkeypatch.context() as patch, pytest.raises(RunError, match="A full disk"):
-        patch.setattr("tfbert.corpus.engines.build_shard", full_disk)
+        patch.setattr("tfbert.corpus.shards.build_shard", full_disk)
         prepare(options)
     (tmp_path / "a.txt").write_text(text.format("zum"))
     assert prepare(options)["documents"] == 2

@@ -21,7 +21,7 @@ from tfbert.corpus.records import open_records
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer
 from tfbert.modes.prepare import prepare, prepare_records
-from tfbert.output.sealed import seal
+from tfbert.output.output_dir import seal
 from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tokens.tokenizer import BertTokenizer
 

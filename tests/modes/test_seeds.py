@@ -20,12 +20,12 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import HubConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.start import inform_on_chief_alone
+from tfbert.devices.runtime import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes import many
 from tfbert.modes.many import train_many
-from tfbert.report.compare import compare, tables
-from tfbert.report.many import SEED_FILES, over_seeds, seeds_lines, seeds_table, write_seeds
+from tfbert.report import plots
+from tfbert.report.compare import SweptPoint, compare, over_seeds, seeds_lines, seeds_table, tables, write_seeds
 from tfbert.report.run_files import read_run
 from tfbert.report.tables import Table
 from tfbert.tasks.metrics import lower_is_better
@@ -43,9 +43,9 @@ def everything_is_told():
 
 @pytest.fixture(autouse=True)
 def drawn_once(request, monkeypatch):
-    """The plots of a comparison take seconds: one test looks at them."""
+    """Plots take seconds: one test looks at them."""
     if request.node.name != "test_the_table_is_numpys":
-        monkeypatch.setattr(many, "write_comparison", lambda runs, directory: None)
+        monkeypatch.setattr(plots, "lines", lambda *_, **options: "")
 
 
 def config_for(directory, *seeds, **output):
@@ -109,14 +109,15 @@ def test_the_table_is_numpys(tmp_path, caplog):
     assert (written["seeds"], written["failed"], written["decisive"]) == ([1, 2, 3], {}, "eval_accuracy")
     assert (found.seeds, found.best) == ([1, 2, 3], 1)
 
-    table = (tmp_path / "seeds.md").read_text()
+    table = (tmp_path / "comparison.md").read_text()
     assert "| seed 2 | 0.9375 | 0.3333 | 0.2857 |" in table and "| mean | 0.8750 |" in table
-    assert "| standard deviation | 0.0625 |" in table and f"Best by eval_accuracy: {tmp_path / 'seed-2'}" in table
+    best = f"Best by eval_accuracy: {tmp_path / 'seed-2'}"
+    assert "| standard deviation | 0.0625 |" in table and f"- {best}" in table
     lines = caplog.text.splitlines()
     assert any(line.endswith(f"Best by eval_accuracy: {tmp_path / 'seed-2'}") for line in lines)
     assert any("standard deviation" in line and "0.0625" in line for line in lines)
     page = (tmp_path / "comparison.html").read_text()
-    assert "Over the seeds" in page and "0.0625" in page
+    assert "Over the seeds" in page and "0.0625" in page and f"<p>{best}</p>" in page and "<svg" in page
 
 
 @pytest.mark.parametrize("decisive, best", [("eval_loss", 3), ("eval_accuracy", 2), ("test_f1", 3)])
@@ -157,13 +158,14 @@ def test_equally_good_seeds_are_told_apart_by_their_loss_or_not_at_all(tmp_path,
     runs = [read_run(made_run(tmp_path / f"seed-{seed}", seed, "eval_f1")) for seed in (1, 2, 3)]
     for run, score, loss in zip(runs, scores, losses, strict=True):
         run.results.update(eval_f1=score, eval_loss=loss)
-    found = write_seeds(runs, {}, tmp_path)
+    point = SweptPoint(values={}, label="", runs=runs, failed={})
+    found = write_seeds(point, tmp_path)
     assert found.best == best
     written = json.loads((tmp_path / "seeds.json").read_text())
     assert written["best"] == (None if best is None else {"seed": best + 1, "directory": runs[best].name})
     assert bool(written["equal"]) == (best is None)
     assert found.ranking.in_words([f"seed {seed}" for seed in found.seeds], found.mean).rstrip(".") == words
-    assert seeds_lines(found, runs, {})[-1].startswith(words[:15]) and seeds_table(found).kept == best
+    assert seeds_lines(point)[0].startswith(words[:15]) and seeds_table(found).kept == best
 
 
 def test_the_table_on_the_screen_is_narrow():
@@ -226,16 +228,19 @@ def test_words_make_the_same_configuration():
 def test_a_seed_that_fails_does_not_stop_the_others(tmp_path):
     fake = Fake({1: 1, 2: -signal.SIGKILL})
     with pytest.raises(
-        RunError, match=r"2 of 3 seeds that failed, seed 1 \(exit status 1\), seed 2 \(killed by SIGKILL\)\..*"
+        RunError, match=r"2 of 3 runs that failed, seed 1 \(exit status 1\), seed 2 \(killed by SIGKILL\)\..*"
     ):
         train_many(config_for(tmp_path), fake)
     assert fake.seeds == [1, 2, 3]
     written = json.loads((tmp_path / "seeds.json").read_text())
     assert written["seeds"] == [3] and written["failed"] == {"1": "exit status 1", "2": "killed by SIGKILL"}
-    assert "Seed 1 is missing: exit status 1." in (tmp_path / "seeds.md").read_text()
+    assert "Seed 1 is missing: exit status 1." in (tmp_path / "comparison.md").read_text()
     again = Fake()
     assert train_many(config_for(tmp_path), again).seeds == [1, 2, 3]
     assert again.seeds == [1, 2], "the third is done"
+    with pytest.raises(RunError, match="3 of 3 runs that failed"):
+        train_many(config_for(tmp_path / "all"), Fake(dict.fromkeys((1, 2, 3), 1)))
+    assert not (tmp_path / "all" / "seeds.json").exists()
 
 
 def test_more_seeds_may_follow(tmp_path):
@@ -246,26 +251,11 @@ def test_more_seeds_may_follow(tmp_path):
     assert json.loads((tmp_path / "seeds.json").read_text())["best"]["seed"] == 2
 
 
-def test_where_all_fail_there_is_no_table(tmp_path):
-    with pytest.raises(RunError, match="3 of 3 seeds that failed"):
-        train_many(config_for(tmp_path), Fake(dict.fromkeys((1, 2, 3), 1)))
-    assert not (tmp_path / "seeds.json").exists()
-
-
 def test_what_cannot_be_used_ends_all(tmp_path):
     fake = Fake({1: 2})
     with pytest.raises(UsageError, match="Received: seed 1, which was refused"):
         train_many(config_for(tmp_path), fake)
     assert fake.seeds == [1]
-
-
-def test_other_settings_than_a_finished_seeds_are_refused(tmp_path):
-    train_many(config_for(tmp_path, 1), Fake())
-    config = dataclasses.replace(config_for(tmp_path, 1, 2), training=TrainingConfig(weight_decay=0.5))
-    fake = Fake()
-    with pytest.raises(UsageError, match=r"everything else equal.*seed-1.*weight_decay=0\.01 before and 0\.5 now"):
-        train_many(config, fake)
-    assert fake.seeds == []
 
 
 def test_seeds_of_other_examples_are_not_compared(tmp_path):
@@ -295,7 +285,7 @@ def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypat
             train_many(config_for(tmp_path, 1, **output), fake)
         assert fake.seeds == [1]
     # But a restart of the same launch takes what its first start made.
-    monkeypatch.setattr(many.launch_mark, "is_restart", lambda directory: True)
+    monkeypatch.setattr(many, "is_restart", lambda directory: True)
     fake = Fake()
     train_many(config_for(tmp_path, 1, 2, overwrite_output_dir=True), fake)
     assert fake.seeds == [2]
@@ -304,21 +294,18 @@ def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypat
 @pytest.mark.parametrize("name", ["config.json", "notes.txt", "seed-x"])
 def test_a_directory_of_something_else_is_refused(tmp_path, name):
     (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=f"hold only runs of seeds. Received: .*{name}"):
+    with pytest.raises(UsageError, match=f"hold only runs of seeds or of a sweep. Received: .*{name}"):
         train_many(config_for(tmp_path), Fake())
 
 
 @pytest.mark.parametrize("status", [75, -signal.SIGTERM, 1, 0])
 def test_a_signal_ends_the_seeds_after_the_run_at_hand(tmp_path, status):
     fake = Fake({1: status}, {1: lambda signals: os.kill(os.getpid(), signal.SIGTERM)})
-    with pytest.raises(Preempted, match=rf"seeds that are done are kept, and the same command resumes in {tmp_path}"):
+    with pytest.raises(Preempted, match=rf"runs that are done are kept, and the same command resumes in {tmp_path}"):
         train_many(config_for(tmp_path), fake)
     assert fake.seeds == [1]
-
-
-def test_a_run_that_was_stopped_alone_ends_the_seeds_too(tmp_path):
-    with pytest.raises(Preempted):
-        train_many(config_for(tmp_path), Fake({2: 75}))
+    with pytest.raises(Preempted):  # It reached the run alone.
+        train_many(config_for(tmp_path / "alone"), Fake({2: 75}))
 
 
 def test_a_signal_during_the_last_run_does_not_hide_the_table(tmp_path):
@@ -340,42 +327,6 @@ def test_a_second_interrupt_stops_at_once(tmp_path):
         signal.signal(signal.SIGINT, before)
 
 
-def cluster(index):
-    workers = ["127.0.0.1:20001", "127.0.0.1:20002"]
-    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
-
-
-@pytest.mark.parametrize("index", [0, 1])
-def test_every_worker_starts_its_own_runs_and_the_chief_writes(tmp_path, monkeypatch, index):
-    monkeypatch.setenv("TF_CONFIG", cluster(index))
-    config = config_for(tmp_path, 1, 2)
-    config = dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, strategy="multi_worker"))
-    fake = Fake()
-    found = train_many(config, fake)
-    assert fake.seeds == [1, 2] and fake.started[0].runtime.strategy == "multi_worker"
-    assert (found is not None, (tmp_path / "seeds.json").exists()) == (index == 0, index == 0)
-
-
-@pytest.mark.parametrize("status, started", [(1, [1, 2]), (-signal.SIGKILL, [1])])
-def test_a_worker_whose_process_was_killed_ends_for_all_to_start_again(tmp_path, monkeypatch, status, started):
-    monkeypatch.setenv("TF_CONFIG", cluster(1))
-    config = config_for(tmp_path, 1, 2)
-    config = dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, strategy="multi_worker"))
-    fake = Fake({1: status})
-    with pytest.raises(RunError, match="1 of 2 seeds that failed, seed 1"):
-        train_many(config, fake)
-    assert fake.seeds == started
-
-
-def test_a_worker_waits_for_what_the_chief_writes(tmp_path, monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", cluster(1))
-    monkeypatch.setattr(many, "_POLL_SECONDS", 0.01)
-    config = config_for(tmp_path, 1)
-    runtime = dataclasses.replace(config.runtime, strategy="multi_worker", cluster_timeout_seconds=1)
-    with pytest.raises(RunError, match=r"seed 1 \(exit status 1\)"):
-        train_many(dataclasses.replace(config, runtime=runtime), lambda *_: 0)
-
-
 @pytest.mark.parametrize(
     "parts, message",
     [
@@ -383,7 +334,10 @@ def test_a_worker_waits_for_what_the_chief_writes(tmp_path, monkeypatch):
         ({"runtime": RuntimeConfig(seeds=(1, 1))}, "Each seed trains once. Received: seeds=1,1"),
         ({"runtime": RuntimeConfig(seeds=(1, -1))}, "seeds must be 0 or more and below"),
         ({"runtime": RuntimeConfig(seeds=(1,)), "hub": HubConfig(push_to_hub=True)}, "An upload is one model"),
-        ({"runtime": RuntimeConfig(seeds=(1,), strategy="multi_worker")}, "the same output directory"),
+        (
+            {"runtime": RuntimeConfig(seeds=(1,), strategy="multi_worker")},
+            "With seeds, each run is a single process. Received: strategy='multi_worker'",
+        ),
         ({"runtime": RuntimeConfig(seeds=(1,)), "mode": "evaluate"}, "seeds has no effect with mode=evaluate"),
     ],
 )
@@ -399,7 +353,7 @@ def test_the_function_trains_one_seed(tmp_path):
 
 RUNS_A_CHILD = """
 import sys
-from tfbert.modes.child import run_to_its_end, signals_collected
+from tfbert.launch.worker_group import run_to_its_end, signals_collected
 with signals_collected() as signals:
     status = run_to_its_end([sys.executable, "child.py"], {"A": "b"}, signals)
 print(status, [int(number) for number in signals.received])
@@ -467,7 +421,7 @@ def test_real_runs_stop_resume_and_come_to_what_each_seed_alone_comes_to(corpus)
     finally:
         process.kill()
     assert process.returncode == 75, errors
-    assert errors.splitlines()[-1].startswith("run_finetune.py: stopped; seeds that are done are kept, and")
+    assert errors.splitlines()[-1].startswith("run_finetune.py: stopped; runs that are done are kept, and")
     assert "SIGTERM received" in errors and not (out / "seed-6" / "all_results.json").exists()
     first = (out / "seed-5" / "all_results.json").stat().st_mtime_ns
 
@@ -482,7 +436,8 @@ def test_real_runs_stop_resume_and_come_to_what_each_seed_alone_comes_to(corpus)
         assert written["standard_deviation"][name] == pytest.approx(np.std(values, ddof=1), abs=1e-12)
     assert results[0]["eval_loss"] != results[1]["eval_loss"]
     assert f"Best by eval_accuracy: {written['best']['directory']}" in done.stderr
-    assert {path.name for path in out.iterdir()} == {"seed-5", "seed-6", *SEED_FILES}
+    written = {"seeds.json", "comparison.html", "comparison.md"}
+    assert {path.name for path in out.iterdir()} == {"seed-5", "seed-6", *written}
 
     alone = [sys.executable, str(ROOT / "run_finetune.py"), *common, f"--output_dir={corpus / 'alone'}", "--seed=6"]
     subprocess.run(alone, cwd=corpus, check=True, timeout=300)

@@ -23,12 +23,11 @@ from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.start import inform_on_chief_alone
-from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.modes import many
+from tfbert.devices.runtime import inform_on_chief_alone
+from tfbert.errors import RunError, UsageError
 from tfbert.modes.many import train_many
 from tfbert.report import plots
-from tfbert.report.many import rank
+from tfbert.report.compare import rank
 from tfbert.train.identity import contents_of
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -93,10 +92,10 @@ def test_other_settings_and_other_things_in_the_directory_are_refused(tmp_path):
     train_many(config_for(tmp_path, "learning_rate=1e-5"), Fake())
     config = dataclasses.replace(config_for(tmp_path), training=TrainingConfig(weight_decay=0.5))
     fake = Fake()
-    with pytest.raises(UsageError, match=r"what is swept alone\. Received: .*weight_decay=0\.01 before and 0\.5 now"):
+    with pytest.raises(UsageError, match=r"everything else equal\. Received: .*weight_decay=0\.01 before and 0\.5 now"):
         train_many(config, fake)
     (tmp_path / "config.json").touch()
-    with pytest.raises(UsageError, match=r"of a sweep must be new, or hold only runs of a sweep\. .*'config.json'"):
+    with pytest.raises(UsageError, match=r"must be new, or hold only runs of seeds or of a sweep\. .*'config.json'"):
         train_many(config_for(tmp_path), fake)
     assert fake.started == []
 
@@ -138,7 +137,7 @@ OPTIONS = ("train_file", "validation_file", "test_file", "label_names", "vocab_f
 def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(
     on_files, tmp_path, monkeypatch, option, runtime
 ):
-    monkeypatch.setattr(many, "write_comparison", lambda runs, directory: None)  # It takes a second.
+    monkeypatch.setattr(plots, "lines", lambda *_, **options: "")  # It takes a second.
     config, files = on_files
     train_many(config(**runtime), Fake())
     (tmp_path / "model" / "README.md").write_text("a report, which decides nothing")
@@ -263,13 +262,6 @@ def test_a_run_that_fails_or_is_refused_does_not_stop_the_others(tmp_path):
     assert again.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
     with pytest.raises(UsageError, match="Received: learning_rate=1e-05, which was refused"):
         train_many(config_for(tmp_path / "all"), Fake(dict.fromkeys(fake.started, 2)))
-
-
-def test_a_signal_ends_the_sweep_after_the_run_at_hand(tmp_path):
-    fake = Fake({"learning_rate=3e-05": 75}, {"learning_rate=3e-05": lambda s: os.kill(os.getpid(), signal.SIGTERM)})
-    with pytest.raises(Preempted, match=rf"runs that are done are kept, and the same command resumes in {tmp_path}"):
-        train_many(config_for(tmp_path), fake)
-    assert len(fake.started) == 2 and not (tmp_path / "sweep.json").exists()
 
 
 def test_equal_runs_have_no_best(tmp_path):

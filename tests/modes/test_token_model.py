@@ -12,7 +12,7 @@ from tests.support.served import export_of, random_model, save
 from tests.support.texts import VOCAB
 from tfbert.config.tasks import ChoosingConfig
 from tfbert.errors import RunError, UsageError
-from tfbert.modes import token_model
+from tfbert.modes import export
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.choosing.multiple_choice import MultipleChoice
 from tfbert.tasks.tagging.token_classification import TokenClassification
@@ -37,7 +37,7 @@ def inputs(rows, width):
 
 
 def needs(export_format):
-    for package in token_model.FORMATS[export_format].packages:
+    for package in export.FORMATS[export_format].packages:
         pytest.importorskip(package)
 
 
@@ -49,14 +49,14 @@ def transformers_logits(model, batch):
 
 
 @pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("export_format", token_model.FORMATS)
+@pytest.mark.parametrize("export_format", export.FORMATS)
 def test_the_file_gives_the_models_logits(export_format, kind, tmp_path):
     needs(export_format)
     model = random_model(TASKS[kind](), num_texts=1 if kind == "tags" else 2, max_seq_length=24)
     save(model, tmp_path / "own")
     results = export_of(tmp_path, "own", tmp_path / "file", export_format=export_format)
     assert results["largest_logit_error"] < 1e-4 and results["max_seq_length"] == 24
-    form = token_model.FORMATS[export_format]
+    form = export.FORMATS[export_format]
     for rows, width in ((1, 2), (3, 24), (2, 64)):
         batch = inputs(rows, width)
         found = form.run(tmp_path / "file" / form.file, batch)
@@ -80,10 +80,8 @@ def own(tmp_path, monkeypatch):
 
 
 def replaced(monkeypatch, **parts):
-    form = token_model._Format(
-        **{"file": "model.tflite", "packages": (), "convert": lambda *_: b"", "run": None} | parts
-    )
-    monkeypatch.setitem(token_model.FORMATS, "tflite", form)
+    form = export._Format(**{"file": "model.tflite", "packages": (), "convert": lambda *_: b"", "run": None} | parts)
+    monkeypatch.setitem(export.FORMATS, "tflite", form)
 
 
 def test_a_package_that_is_missing_is_named(own, tmp_path):

@@ -10,11 +10,13 @@ import sys
 import pytest
 
 from tfbert.errors import RunError, UsageError
-from tfbert.output import lock
-from tfbert.output.lock import LOCK, locked
+from tfbert.output import output_dir
+from tfbert.output.output_dir import LOCK, locked
 
 ROOT = pathlib.Path(__file__).parents[2]
-PROGRAM = "import pathlib, sys\nfrom tfbert.output.lock import locked\nwith locked(pathlib.Path(sys.argv[1])): pass\n"
+PROGRAM = (
+    "import pathlib, sys\nfrom tfbert.output.output_dir import locked\nwith locked(pathlib.Path(sys.argv[1])): pass\n"
+)
 
 
 def test_another_process_is_kept_out_until_the_end(tmp_path):
@@ -76,7 +78,7 @@ def test_a_lock_that_its_owner_has_just_removed_keeps_nobody_out(tmp_path, monke
         opened.append(descriptor)
         original(descriptor, operation)
 
-    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    monkeypatch.setattr(output_dir.fcntl, "flock", flock)
     with locked(tmp_path):
         assert len(opened) == 2
         monkeypatch.undo()
@@ -88,7 +90,7 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
     def flock(descriptor, operation):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(lock.fcntl, "flock", flock)
+    monkeypatch.setattr(output_dir.fcntl, "flock", flock)
     with locked(tmp_path / "run"):
         pass
     assert not list(tmp_path.iterdir())
@@ -117,6 +119,6 @@ def test_a_file_server_that_is_gone_does_not_hide_why_the_run_ended(tmp_path, mo
         raise OSError(errno.EBADFD, "File descriptor in bad state")
 
     with pytest.raises(RunError, match="The log must be writable"), locked(tmp_path / "run"):
-        monkeypatch.setattr(lock.fcntl, "flock", gone)
-        monkeypatch.setattr(lock.os, "close", gone)
+        monkeypatch.setattr(output_dir.fcntl, "flock", gone)
+        monkeypatch.setattr(output_dir.os, "close", gone)
         raise RunError("The log must be writable.")

@@ -7,10 +7,10 @@ import types
 import pytest
 
 from tests.support.corpora import made_up_corpus
-from tfbert.corpus.documents import file_digests
+from tfbert.corpus.sources import file_digests
 from tfbert.corpus.vocabulary import learn_vocab
-from tfbert.output import progress
-from tfbert.output.progress import PassProgress, evaluating
+from tfbert.output import logs
+from tfbert.output.logs import PassProgress, evaluating
 
 
 class Terminal(io.StringIO):
@@ -23,7 +23,7 @@ def clock(monkeypatch):
     """A clock that stands still until its `now` is changed."""
     clock = types.SimpleNamespace(now=0.0)
     clock.perf_counter = lambda: clock.now
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(logs, "time", clock)
     return clock
 
 
@@ -66,7 +66,7 @@ def test_a_failed_pass_is_not_said_to_be_done(clock, logged):
 def test_a_terminal_has_a_bar(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(progress, "SECONDS_WITHOUT_NEWS", 0)
+    monkeypatch.setattr(logs, "SECONDS_WITHOUT_NEWS", 0)
     with PassProgress("hashing", 2, "MB") as passing:
         passing.advance(1, 1)
         passing.advance(1, 1)
@@ -80,7 +80,7 @@ def test_an_evaluation_leaves_nothing_behind(clock, logged, monkeypatch):
     assert logged() == ["evaluating: 50%, 4.2 rows/s, 0:12 left"]
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(progress, "SECONDS_WITHOUT_NEWS", 0)
+    monkeypatch.setattr(logs, "SECONDS_WITHOUT_NEWS", 0)
     with evaluating(100) as on_rows:
         on_rows(50)
     shown = stream.getvalue()
@@ -90,12 +90,12 @@ def test_an_evaluation_leaves_nothing_behind(clock, logged, monkeypatch):
 @pytest.fixture
 def talkative(monkeypatch):
     """Every step of every pass is logged."""
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0)
-    monkeypatch.setattr(progress, "SECONDS_WITHOUT_NEWS", 0)
+    monkeypatch.setattr(logs, "_SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(logs, "SECONDS_WITHOUT_NEWS", 0)
 
 
 def test_hashing_a_corpus_says_how_far_it_is(tmp_path, talkative, logged, monkeypatch):
-    monkeypatch.setattr("tfbert.corpus.documents._PIECE", 10)
+    monkeypatch.setattr("tfbert.corpus.sources._PIECE", 10)
     sizes = {"a": 25, "b": 0, "c": 15}
     for name, size in sizes.items():
         (tmp_path / name).write_bytes(b"x" * size)
@@ -106,7 +106,7 @@ def test_hashing_a_corpus_says_how_far_it_is(tmp_path, talkative, logged, monkey
 
 def test_learning_a_vocabulary_says_what_is_done(talkative, logged, monkeypatch):
     said = "tfbert.tokens.vocabulary.log_if_slow"
-    monkeypatch.setattr(said, lambda what: contextlib.nullcontext(progress.log.info("%s ...", what)))
+    monkeypatch.setattr(said, lambda what: contextlib.nullcontext(logs.log.info("%s ...", what)))
     corpus = made_up_corpus(num_documents=6, num_parts=2)
     learn_vocab(corpus, 100, seed=0)
     lines = logged()

@@ -8,8 +8,8 @@ import types
 import pytest
 
 from tfbert.devices import waiting
-from tfbert.devices.start import tell
-from tfbert.output.bars import bar
+from tfbert.devices.runtime import tell
+from tfbert.output.logs import bar
 from tfbert.output.screen import shown
 
 log = logging.getLogger("tfbert")

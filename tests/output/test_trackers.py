@@ -1,4 +1,4 @@
-"""Trackers' own stores, read back with their own readers, hold every value of `log.jsonl` once; also over a kill.
+"""Trackers' own stores, read back with their own readers, hold a value of each line of `log.jsonl`, also over a kill.
 
 wandb and mlflow are extras: their tests are skipped without them; those of MLflow run with a stand-in too.
 """
@@ -21,9 +21,8 @@ from tests.support.splits import ROOT
 from tests.support.wandb_files import history
 from tfbert.callbacks import MlflowCallback, TensorBoardCallback, WandbCallback
 from tfbert.errors import UsageError
-from tfbert.output.callback import RunInfo
+from tfbert.output.callback import Reports, RunInfo
 from tfbert.output.logs import RunLog
-from tfbert.output.reports import Reports, read_reported
 
 WANDB = pytest.param("wandb", marks=pytest.mark.skipif(not importlib.util.find_spec("wandb"), reason="needs wandb"))
 HAS_MLFLOW = all(map(importlib.util.find_spec, ("mlflow", "sqlalchemy", "alembic")))
@@ -72,10 +71,10 @@ def in_wandb(directory):
 
 
 @contextlib.contextmanager
-def a_start(directory, callback, first=0, total=8, key="a", *, is_again=False):
+def a_start(directory, callback, first=0, total=8):
     """One start of a run of few values, as training begins and ends it."""
     directory.mkdir(exist_ok=True)
-    reports = Reports(directory, [callback], read_reported(directory) if first or is_again else {}, key)
+    reports = Reports([callback])
     log = RunLog(directory, total_steps=total, first_step=first, reports=reports)
     info = RunInfo(directory=directory, options={"seed": 1, "dataset": ""}, first_step=first, total_steps=total)
     reports.start(info, {"total_steps": total}, log.logged)
@@ -111,9 +110,12 @@ def test_tensorboard_gets_every_value_once_at_its_time(tmp_path):
 
 
 def test_mlflow_gets_every_value_once_and_the_results(tmp_path, uri):
+    """Of updates that two starts make, the first one's."""
     two_starts(tmp_path / "run", lambda: MlflowCallback(tracking_uri=uri))
     found, run = in_mlflow(tmp_path / "run")
-    assert found == logged(tmp_path / "run") and len(found) == 20
+    assert [f[:2] for f in found] == [f[:2] for f in logged(tmp_path / "run")] and len(found) == 20
+    losses = [value for name, _, value in found if name == "train/loss"]
+    assert losses == [1 / by for by in (1, 2, 3, 4, 5, 6, 11, 12)]
     assert run.info.status == "FINISHED" and run.info.run_name == "run"
     assert run.data.metrics["eval_accuracy"] == 0.75 and run.data.params == {"seed": "1", "dataset": ""}
 
@@ -133,13 +135,28 @@ def test_a_kill_while_mlflow_begins_a_run_leaves_none_behind(tmp_path, monkeypat
         patch.setattr(MlflowClient, method, killed)
         with a_start(directory, MlflowCallback(tracking_uri=uri)):
             raise AssertionError("it was killed before")
-    with a_start(directory, MlflowCallback(tracking_uri=uri), is_again=True) as log:
+    with a_start(directory, MlflowCallback(tracking_uri=uri)) as log:
         log.record(1, "train", {"loss": 0.5})
     found, run = in_mlflow(directory)  # There is one run.
     assert found == logged(directory) and run.info.status == "KILLED" and run.info.run_name == "run"
     assert run.data.params == {"seed": "1", "dataset": ""}
-    note = json.loads((directory / "callbacks.json").read_text())["callbacks"]["MlflowCallback"]["memory"]
-    assert note == {"id": run.data.tags["tfbert_id"], "run_id": run.info.run_id}
+    assert (directory / ".tracker_id").read_text() == run.data.tags["tfbert_id"]
+
+
+@pytest.mark.parametrize("text", ["", "none of ours'", "\xff"])
+def test_a_damaged_id_is_made_anew_and_a_name_has_one_of_its_own(tmp_path, text, uri):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".tracker_id").write_text(text, encoding="latin-1")
+    other = MlflowCallback(tracking_uri=uri)
+    other.name = "other"
+    for callback in (MlflowCallback(tracking_uri=uri), other, MlflowCallback(tracking_uri=uri)):
+        with a_start(tmp_path / "run", callback):
+            pass
+    from mlflow import MlflowClient
+
+    found = MlflowClient(uri).search_runs([MlflowClient(uri).get_experiment_by_name("tfbert").experiment_id])
+    own = (tmp_path / "run" / ".tracker_id").read_text()
+    assert {run.data.tags["tfbert_id"].partition("-")[0] for run in found} == {own} and len(found) == 2
 
 
 def test_a_kill_after_the_results_leaves_no_run_open(tmp_path, uri):
@@ -147,7 +164,7 @@ def test_a_kill_after_the_results_leaves_no_run_open(tmp_path, uri):
     for path, status in ((tmp_path / "run", "FINISHED"), (tmp_path / "run", "FAILED"), (tmp_path / "run", "FINISHED")):
         callback = MlflowCallback(tracking_uri=uri)
         path.mkdir(exist_ok=True)
-        reports = Reports(path, [callback], read_reported(path), "a")
+        reports = Reports([callback])
         reports.start(RunInfo(directory=path, options={}, first_step=0, total_steps=8), {"total_steps": 8}, [])
         assert in_mlflow(path)[1].info.status == "RUNNING"
         reports.finishing({"global_step": 8, "eval_accuracy": 0.75})
@@ -163,9 +180,8 @@ def test_wandb_gets_every_value_once_and_the_results(tmp_path, monkeypatch, _):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     two_starts(tmp_path / "run", WandbCallback)
-    note = json.loads((tmp_path / "run" / "callbacks.json").read_text())
     found, run = in_wandb(tmp_path / "run")
-    assert run == note["callbacks"]["WandbCallback"]["memory"]["id"]
+    assert run == (tmp_path / "run" / ".tracker_id").read_text()
     assert found == logged(tmp_path / "run") and len(found) == 20
 
 
@@ -185,20 +201,20 @@ DYING = """
 import os, signal, sys
 import tfbert
 from tfbert.output import output_dir
-from tfbert.output.reports import Reports
+from tfbert.output.callback import Reports
 from tfbert.train.callbacks import Progress
 
 at = int(sys.argv[2])
-on_step, passed, write_json = Progress.on_step, Reports._pass_on, output_dir.write_json
+on_step, passed, write_json = Progress.on_step, Reports._call, output_dir.write_json
 
 def dying(self, step):
     on_step(self, step)
     if step == at:
         os.kill(os.getpid(), signal.SIGKILL)
 
-def between(self, callback, record):
-    passed(self, callback, record)
-    if record.step == -at:
+def between(self, callback, method, *told):
+    passed(self, callback, method, *told)
+    if getattr(told[0], "step", 0) == -at:
         os.kill(os.getpid(), signal.SIGKILL)
 
 def at_the_end(path, value):
@@ -206,7 +222,7 @@ def at_the_end(path, value):
     if path.name == output_dir.RESULTS and at == 99:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Progress.on_step, Reports._pass_on, output_dir.write_json = dying, between, at_the_end
+Progress.on_step, Reports._call, output_dir.write_json = dying, between, at_the_end
 config = tfbert.Config.from_json(open(sys.argv[1]).read())
 tfbert.finetune(config, report_to=["tensorboard", "{tracker}"], quiet=True)
 """
@@ -233,7 +249,8 @@ def test_a_run_killed_again_and_again_reports_every_value_once(tmp_path, tracker
     expected = logged(tmp_path / "run")
     assert {step for _, step, _ in expected} == set(range(1, 13))
     found, run = {"wandb": in_wandb, "mlflow": in_mlflow}[tracker](tmp_path / "run")
-    assert found == expected
+    assert [f[:2] for f in found] == [f[:2] for f in expected]
+    assert {f for f in found if "loss" in f[0]} == {f for f in expected if "loss" in f[0]}
     if tracker == "mlflow":
         results = json.loads((tmp_path / "run" / "all_results.json").read_text())
         assert run.info.status == "FINISHED" and results.items() <= run.data.metrics.items()

@@ -23,8 +23,7 @@ from tfbert.config.commands import FINETUNE
 from tfbert.python.keywords import config_of
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
-from tfbert.train.found import inspect
-from tfbert.train.resume import decide
+from tfbert.train.resume import decide, inspect
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -17,11 +17,11 @@ from tfbert.config.data import DataConfig
 from tfbert.config.given import Given
 from tfbert.data.files import read_file
 from tfbert.data.given_kinds import given_table
-from tfbert.data.given_table import GivenTable, make_table
+from tfbert.data.open_file import GivenTable, make_table
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
+from tfbert.launch import worker_group
 from tfbert.launch.worker_group import Signals
-from tfbert.modes import child
 from tfbert.python import sweep as module
 from tfbert.python.keywords import config_of
 from tfbert.python.on_disk import on_disk
@@ -31,7 +31,9 @@ from tfbert.tasks.examples import load_data
 @pytest.fixture
 def fake(monkeypatch):
     fake = FakeRuns()
-    monkeypatch.setattr(child, "run_to_its_end", lambda command, variables, signals, **_: fake(command, {}, signals))
+    monkeypatch.setattr(
+        worker_group, "run_to_its_end", lambda command, variables, signals, **_: fake(command, {}, signals)
+    )
     return fake
 
 

@@ -18,21 +18,12 @@ from tests.support.reports import make_run
 from tfbert.errors import UsageError
 from tfbert.report import pages, plots
 from tfbert.report.__main__ import main
-from tfbert.report.compare import (
-    by_score,
-    compare,
-    comparison_markdown,
-    comparison_page,
-    comparison_text,
-    tables,
-)
-from tfbert.report.facts import MAX_TEXT, MAX_WORST, evaluation_facts, write_facts
-from tfbert.report.run_files import read_run
-from tfbert.report.settings import differing, used
+from tfbert.report.compare import by_score, compare, comparison, tables
+from tfbert.report.run_files import MAX_TEXT, MAX_WORST, differing, evaluation_facts, read_run, used, write_facts
 from tfbert.tasks.answering.answers import Candidates
-from tfbert.tasks.answering.examples import QuestionExamples
 from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.answering.question_rows import question_table
+from tfbert.tasks.answering.questions import QuestionExamples
+from tfbert.tasks.answering.squad import question_table
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
@@ -97,7 +88,7 @@ def test_a_page_shows_every_text_and_runs_none(tmp_path):
     text = "".join(page.text)
     assert "<b>run</b> $a_1$" in text
     assert text.count(NASTY) >= 6  # Device, command, label, column, text, pair.
-    both = Page(comparison_page([read_run(run), read_run(make_run(tmp_path / "_other", nasty=NASTY))]))
+    both = Page(comparison([read_run(run), read_run(make_run(tmp_path / "_other", nasty=NASTY))]).html())
     assert not {tag for tag, _ in both.tags} & {"script", "b"}
     assert "".join(both.text).count("<b>run</b> $a_1$") >= 4  # In both tables and both legends.
 
@@ -253,8 +244,8 @@ def test_speed_up_and_efficiency_are_numpys(tmp_path):
     assert [c["speed-up"] for c in cells] == [f"{s / 90:.2f}" for s in speeds]
     assert [c["accuracy"] for c in cells] == ["0.5000", "0.6000", "0.7000", "0.8000"]
     assert [c["efficiency"] for c in cells] == ["–", "111%", "100%", "120%"]
-    page = Page(comparison_page(runs))
-    assert "the best by eval_accuracy first" in comparison_page(runs)
+    page = Page(comparison(runs).html())
+    assert "the best by eval_accuracy first" in comparison(runs).html()
     column = page.rows[0].index("speed-up")
     assert [row[column] for row in page.rows[1:5]] == [c["speed-up"] for c in cells][::-1], "the best first"
 
@@ -292,7 +283,7 @@ def test_the_best_run_comes_first_whatever_the_metric(tmp_path):
     assert [pathlib.Path(run.name).name for run in by_score(runs)] == ["a", "c", "b"]
     runs[0].facts["decisive_metric"] = "eval_accuracy"
     assert by_score(runs) == runs
-    text = comparison_text(runs)
+    text = comparison(runs).text()
     assert "different metrics, eval_accuracy and eval_loss: they are in the order given" in text
     assert "Quality and time:" in text
 
@@ -302,7 +293,7 @@ def test_runs_that_do_other_work_are_named(tmp_path):
     config = json.loads((other / "run_config.json").read_text())
     config["model"]["model_name_or_path"] = "scratch/mini"
     (other / "run_config.json").write_text(json.dumps(config))
-    text = comparison_markdown([read_run(one), read_run(other)])
+    text = comparison([read_run(one), read_run(other)]).markdown()
     assert "differ in model_name_or_path: their speeds are for different work" in text
     assert "| 1: one | scratch/tiny |" in text and "| 2: other | scratch/mini |" in text
 
@@ -330,7 +321,7 @@ def test_every_setting_in_which_runs_differ_is_named(tmp_path):
     assert table.names == ["run", *dict(differing([one, other]))]
     row = dict(zip(table.names, table.body[1], strict=True))
     assert (row["label_smoothing"], row["warmup_ratio"]) == ("0.1", "–")
-    text = comparison_markdown([one, other])
+    text = comparison([one, other]).markdown()
     assert "The training loss of run 2 includes label smoothing of 0.1;" in text
     assert "Up to update 9, run 2 had max_steps 4." in text
 
@@ -395,7 +386,7 @@ def test_quality_stands_before_speed(tmp_path):
 
 def test_markdown_keeps_names_as_they_are(tmp_path):
     runs = [read_run(make_run(tmp_path / name)) for name in ("a|b", "<i>_x_")]
-    lines = comparison_markdown(runs).splitlines()[2:]
+    lines = comparison(runs).markdown().splitlines()[2:]
     assert lines[2].count(" | ") == lines[0].count(" | ")
     assert "a\\|b" in lines[2]
     assert "\\<i\\>\\_x\\_" in lines[3]
@@ -410,7 +401,7 @@ def test_the_score_is_what_the_run_decided_by(tmp_path):
         assert read_run(run).score == (decisive, value)
         name = decisive.replace("_", " ")
         assert [name, f"{value:.4f}"] in [list(pair) for pair in pages._headline(read_run(run))]
-        assert name in comparison_markdown([read_run(run)] * 2)
+        assert name in comparison([read_run(run)] * 2).markdown()
     (run / "report.json").write_text(json.dumps(facts | {"decisive_metric": None}))
     assert read_run(run).score == ("accuracy", 0.9), "nothing was evaluated in this start"
 
@@ -418,7 +409,7 @@ def test_the_score_is_what_the_run_decided_by(tmp_path):
 def test_wide_tables_fit_on_paper(tmp_path):
     runs = [read_run(make_run(tmp_path / name)) for name in ("one", "two")]
     style, _, body = pages.run_page(runs[0]).partition("</style>")
-    assert "A4 portrait" in style and "A4 landscape" in comparison_page(runs)
+    assert "A4 portrait" in style and "A4 landscape" in comparison(runs).html()
     assert re.findall(r"([^{}]*){[^{}]*nowrap", style) == ["\ntd.n "], "names of columns may break"
     assert '<th class="n">eval_<wbr>accuracy</th>' in body
 
@@ -427,7 +418,7 @@ def test_losses_are_compared_by_a_running_mean(tmp_path, monkeypatch):
     run, seen = read_run(make_run(tmp_path / "run", logged=50)), {}
     values = np.array(run.series("train", "loss")[1])
     monkeypatch.setattr(plots, "lines", lambda series, **_: [seen.setdefault(s.label, s.y) for s in series] and "")
-    comparison_page([run, run])
+    comparison([run, run]).html()
     expected = [values[max(0, i - 4) : i + 1].mean() for i in range(50)]
     np.testing.assert_allclose(seen["1: run"], expected)
 
@@ -465,7 +456,7 @@ def test_runs_on_different_examples_are_not_averaged(tmp_path):
     for data, is_same in (((1, 1), True), ((1, 2), False)):
         for run, crc32 in zip(runs, data, strict=True):
             run.facts["data"] = {"evaluation_crc32": crc32}
-        text = comparison_text(runs)
+        text = comparison(runs).text()
         assert ("standard deviation" in text) == is_same
         assert ("The runs were evaluated on different examples" in text) != is_same
 

@@ -9,7 +9,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import OutputConfig
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config
-from tfbert.corpus.documents import ALL
+from tfbert.corpus.sources import ALL
 
 WIDTH = 32
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.support.labelled import labelled
 from tfbert.config.run import Config
-from tfbert.report.facts import evaluation_facts
+from tfbert.report.run_files import evaluation_facts
 from tfbert.tasks.texts.classification import Classification
 
 

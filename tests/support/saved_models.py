@@ -174,7 +174,7 @@ def kept_models():
         files = tuple((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in sorted(directory.iterdir()))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         policy = keras.config.dtype_policy().name
-        key = (str(directory), files, head.architecture, max_seq_length, replicas, policy)
+        key = (str(directory), files, head.kind, max_seq_length, replicas, policy)
         if replicas > 1 or key not in _KEPT:
             built = build(config, directory, head=head, max_seq_length=max_seq_length, **options)
             if replicas > 1:  # Its variables are of a strategy that does not come again.

@@ -110,7 +110,7 @@ def random_model(task, *, num_texts, max_seq_length, seed=1):
         initializer_range=0.3,
     )
     task.head().describe_in(config)
-    model = getattr(models, f"TF{task.head().architecture}")(config)
+    model = models.class_of("bert", task.head().kind)(config)
     record_inputs(model.config, num_texts=num_texts, max_seq_length=max_seq_length, **task.notes())
     return TrainedModel(
         name="random",

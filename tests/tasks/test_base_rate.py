@@ -13,7 +13,7 @@ import tfbert
 from tfbert.config.run import Config
 from tfbert.tasks.base_rate import base_rate
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
-from tfbert.tasks.multi_label.loss import MeanBinaryCrossEntropy, positive_weights
+from tfbert.tasks.multi_label.label_metrics import MeanBinaryCrossEntropy, positive_weights
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 from tfbert.tasks.text_task import TextExamples

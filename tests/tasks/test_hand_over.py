@@ -38,6 +38,8 @@ from tfbert.tasks.texts.regression import Regression
 
 PLACE = pathlib.Path("runs/a")
 ROOT = pathlib.Path(__file__).parents[2]
+RESULTS = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
+RESULTS |= {"parameters": 20, "trained_parameters": 20}
 
 
 def test_the_card_of_a_run_says_data_metrics_command_and_versions(runs):
@@ -58,12 +60,11 @@ def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
     config = Config(model=ModelConfig(model_name_or_path="runs/first"), data=DataConfig(dataset="demo"))
     train = TextExamples(name="demo", text=["x"], text_pair=None, labels=None)
     data = TaskData(task=Regression(), train=train, validation={}, test=None, notes=())
-    results = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
     assert "\nbase_model: runs/first\n" in model_card(
-        config, data, results, version="1", directory=pathlib.Path("runs/a")
+        config, data, RESULTS, version="1", directory=pathlib.Path("runs/a")
     )
     (tmp_path / "runs" / "first").mkdir(parents=True)
-    assert "base_model" not in model_card(config, data, results, version="1", directory=PLACE)
+    assert "base_model" not in model_card(config, data, RESULTS, version="1", directory=PLACE)
 
 
 def test_the_command_of_a_card_is_that_of_the_run(runs):
@@ -180,8 +181,7 @@ def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
         test=None,
         notes=(),
     )
-    results = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
-    results |= {"eval_- x: y\n---_accuracy": 0.5}
+    results = RESULTS | {"eval_- x: y\n---_accuracy": 0.5}
     card = model_card(config, data, results, version="1", directory=PLACE)
     card.encode()
     head, body = card.removeprefix("---\n").split("\n---\n", 1)
@@ -274,7 +274,8 @@ def push_in_a_process(server, directory, token, config):
 
 def test_an_upload_holds_the_model_and_nothing_else(server, tmp_path):
     directory = tmp_path / "mine"
-    (directory / "checkpoints").mkdir(parents=True)
+    for name in ("checkpoints", "adapter"):
+        (directory / name).mkdir(parents=True)
     for name in (*hub.UPLOADED, "log.jsonl", "checkpoints/model.safetensors"):
         (directory / name).write_text(f"this is {name}")
     done = push_in_a_process(server, directory, "good", HubConfig(push_to_hub=True, hub_private_repo=True))

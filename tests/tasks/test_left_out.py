@@ -7,8 +7,8 @@ import pytest
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES
 from tfbert.config.data import DataConfig
 from tfbert.config.given import Given
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.given_kinds import given_table
+from tfbert.data.open_file import BadRows
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.examples import load_data

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 import run_finetune
+from tests.support.saved_models import model_with
 from tfbert.commandline import command
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.errors import ReaderGone, RunError, UsageError
-from tfbert.tasks.prediction_files import open_predictions
+from tfbert.tasks.items import Item
+from tfbert.tasks.prediction_files import FORMATS, write_predictions
+from tfbert.tasks.text_items import TextItems
 from tfbert.tasks.texts import glue
-from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.glue_file import GlueFile
-from tfbert.tasks.texts.prediction import open_texts
+from tfbert.tasks.texts.glue import open_texts
 
 ROOT = pathlib.Path(__file__).parents[2]
 LOGITS = np.float32([[1, 2], [2, 1]])
@@ -37,12 +38,24 @@ def disk_with_room_for(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def predictions(path):
-    if path.name == "glue.tsv":
-        return GlueFile(path, glue.TASKS["rte"], Classification(("entailment", "not_entailment")), is_writer=True)
-    return open_predictions(
-        path, "jsonl" if ".jsonl" in path.name else "tsv", Classification(("a", "b")), is_writer=True
-    )
+def write(path, ids, logits=LOGITS, names=("a", "b")):
+    """Writes predictions, logits `[n, classes]` or one pair again and again, for these ids; an error among these is
+    raised in their place."""
+    items = TextItems(model_with(names))
+
+    def answered():
+        for number, name in enumerate(ids):
+            if isinstance(name, Exception):
+                raise name
+            (record,) = items.records((), logits[[number % len(logits)]])
+            yield Item(name=name, texts=()), record
+
+    name = "-.tsv" if path is None else path.name
+    if name == "glue.tsv":
+        lines = glue.submission(glue.TASKS["rte"], items)(answered())
+    else:
+        lines = FORMATS[name.removesuffix(".gz").rpartition(".")[2]](items, answered())
+    write_predictions(path, lines)
 
 
 @pytest.mark.parametrize("name", ["out.tsv", "out.jsonl", "out.tsv.gz", "glue.tsv"])
@@ -50,24 +63,21 @@ def predictions(path):
 def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path, name, rows):
     numbers = list(np.random.default_rng(0).permutation(10 * rows)[: 2 * rows])  # Which gzip cannot make small.
     error = pytest.raises(RunError, match=r"must be writable. Received: '.*\(File too large\)")
-    with disk_with_room_for(9), error, predictions(tmp_path / name) as file:
-        for i in range(rows):
-            file.write([int(number) for number in numbers[2 * i : 2 * i + 2]], LOGITS)
+    with disk_with_room_for(9), error:
+        write(tmp_path / name, map(int, numbers), names=("entailment", "not_entailment"))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_does_not_hide_what_went_wrong_before(tmp_path):
-    with disk_with_room_for(9), pytest.raises(UsageError, match="line 7"), predictions(tmp_path / "out.tsv") as file:
-        file.write([1, 2], LOGITS)
-        raise UsageError("line 7")
+    with disk_with_room_for(9), pytest.raises(UsageError, match="line 7"):
+        write(tmp_path / "out.tsv", [1, 2, UsageError("line 7")])
     assert not list(tmp_path.iterdir())
 
 
 def test_what_a_killed_run_left_is_replaced_and_no_link_is_followed(tmp_path):
     (tmp_path / "precious").write_text("mine")
     (tmp_path / ".out.tsv.partial").symlink_to(tmp_path / "precious")
-    with predictions(tmp_path / "out.tsv") as file:
-        file.write([1, 2], LOGITS)
+    write(tmp_path / "out.tsv", [1, 2])
     assert (tmp_path / "precious").read_text() == "mine"
     assert (tmp_path / "out.tsv").read_text().splitlines()[1].startswith("1\tb\t")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.tsv", "precious"]
@@ -75,8 +85,8 @@ def test_what_a_killed_run_left_is_replaced_and_no_link_is_followed(tmp_path):
 
 def test_labels_and_ids_keep_to_their_column_and_stay_apart(tmp_path):
     names = ["<script>|", "a\tb", "a b", "a\r\nb"]
-    with open_predictions(tmp_path / "out.tsv", "tsv", Classification(tuple(names)), is_writer=True) as file:
-        file.write(["x\ty", 'quote"', "z\n"], np.float32([[0, 9, 0, 0], [0, 0, 0, 9], [9, 0, 0, 0]]))
+    logits = np.float32([[0, 9, 0, 0], [0, 0, 0, 9], [9, 0, 0, 0]])
+    write(tmp_path / "out.tsv", ["x\ty", 'quote"', "z\n"], logits, names)
     header, *rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().split("\n")[:-1]]
     shown = ["<script>|", r"a\tb", "a b", r"a\r\nb"]
     assert header == ["id", "label", *(f"probability_{name}" for name in shown)]
@@ -86,8 +96,7 @@ def test_labels_and_ids_keep_to_their_column_and_stay_apart(tmp_path):
 
 def test_a_csv_holds_what_a_tsv_cannot(tmp_path):
     names, ids = ("a,b", 'say "a"\r\nb', "plain"), ["x\ty", "line\nend", ""]
-    with open_predictions(tmp_path / "out.csv", "csv", Classification(names), is_writer=True) as file:
-        file.write(ids, np.float32([[0, 9, 0], [9, 0, 0], [0, 0, 9]]))
+    write(tmp_path / "out.csv", ids, np.float32([[0, 9, 0], [9, 0, 0], [0, 0, 9]]), names)
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file, strict=True)
     assert header == ["id", "label", *(f"probability_{name}" for name in names)]
@@ -124,22 +133,18 @@ class Full(io.StringIO):
 
 def test_standard_output_that_is_full_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Full())
-    error = pytest.raises(RunError, match=r"Received: standard output \(No space left on device\)")
-    with error, open_predictions(None, "tsv", Classification(("a", "b")), is_writer=True) as file:
-        file.write([1, 2], LOGITS)
+    with pytest.raises(RunError, match=r"Received: standard output \(No space left on device\)"):
+        write(None, [1, 2])
 
 
 UNREAD = """
-import sys, types, numpy as np
+import sys
 from tfbert.devices.quiet import stderr_held_back
 from tfbert.errors import ReaderGone
 with stderr_held_back():  # As the command does while it imports TensorFlow.
-    from tfbert.tasks.prediction_files import open_predictions
-task = types.SimpleNamespace(columns=lambda: ["label"], rows=lambda outputs: [["b"] for _ in outputs])
+    from tfbert.tasks.prediction_files import write_predictions
 try:
-    with open_predictions(None, "tsv", task, is_writer=True) as file:
-        for row in range(100_000):
-            file.write([row], np.float32([[1, 2]]))
+    write_predictions(None, (f"{row}\\tb" for row in range(100_000)))
 except ReaderGone:
     sys.exit(141)
 """
@@ -150,7 +155,7 @@ def test_a_reader_that_wants_no_more_ends_a_process_in_silence():
     command = ["bash", "-o", "pipefail", "-c", '"$0" -c "$1" | head -2', sys.executable, UNREAD]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert (done.returncode, done.stderr) == (141, "")
-    assert [line.split("\t")[:2] for line in done.stdout.splitlines()] == [["id", "label"], ["0", "b"]]
+    assert [line.split("\t") for line in done.stdout.splitlines()] == [["0", "b"], ["1", "b"]]
 
 
 def test_a_reader_that_wants_no_more_ends_the_command_in_silence(monkeypatch, capfd):

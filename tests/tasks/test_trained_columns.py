@@ -16,11 +16,11 @@ from tfbert.data.columns import about_columns, find_columns, in_data
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.modes.saved_model import as_saved, saved_task
-from tfbert.tasks.choosing.inputs import ChoiceInputs
+from tfbert.tasks.choosing.prediction import ChoiceItems
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.tagging.tagged import read_sentences
-from tfbert.tasks.text_inputs import TextInputs
+from tfbert.tasks.text_items import TextItems
 
 
 def lines(rows):
@@ -100,7 +100,7 @@ def trained(directory, path, task, columns):
     asked = {option: value for option, value in columns.items() if option != "choice_columns"}
     data = load_data(DataConfig(train_file=path, task=task, **asked), TaskOptions(choosing=choosing))
     names = data.task.label_names or ["x"]
-    config = BertConfig(architectures=[data.task.head().architecture], id2label=dict(enumerate(names)))
+    config = BertConfig(architectures=[f"BertFor{data.task.head().kind}"], id2label=dict(enumerate(names)))
     config.problem_type = {"multi_label_classification": task, "regression": task}.get(task)
     record_inputs(config, num_texts=data.train.num_texts, max_seq_length=16, columns=data.columns, **data.task.notes())
     config.save_pretrained(directory)
@@ -285,15 +285,15 @@ def test_a_row_is_an_input_of_a_loaded_model(columns, row, expected):
     model = dataclasses.replace(
         model_with(["a", "b"], num_texts=len(columns)), columns={"text_column": columns, "label_column": ["label"]}
     )
-    assert TextInputs(model).entry(row, "it") == expected
+    assert tuple(TextItems(model).item(row, "it").texts) == expected
     with pytest.raises(UsageError, match="A text has the key 'text'"):
-        TextInputs(model).entry({"title": "good", "id": 3}, "it")
+        TextItems(model).item({"title": "good", "id": 3}, "it")
 
 
 def test_rows_of_choices_are_inputs_of_a_loaded_model(monkeypatch):
-    monkeypatch.setattr("tfbert.tasks.choosing.inputs.room_check", lambda model: lambda asked, where: None)
+    monkeypatch.setattr(ChoiceItems, "checked", lambda self, asked, where: asked)  # There is no tokenizer.
     named = {"text_column": ["story", "ask"], "choice_columns": ["x", "y", "z"]}
-    inputs = ChoiceInputs(dataclasses.replace(model_with(["a", "b"]), columns=named))
-    found = inputs.entry({"story": "s", "ask": "q?", "x": "1", "y": "2", "z": "", "choices": ["no", "nor"]}, "it")
-    assert (found.context, found.question, found.choices, found.name) == ("s", "q?", ("1", "2"), "it")
-    assert inputs.entry({"question": "q?", "choices": ["1", "2"]}, "it").choices == ("1", "2")
+    inputs = ChoiceItems(dataclasses.replace(model_with(["a", "b"]), columns=named))
+    found = inputs.item({"story": "s", "ask": "q?", "x": "1", "y": "2", "z": "", "choices": ["no", "nor"]}, "it")
+    assert (found.context, found.question, found.choices) == ("s", "q?", ("1", "2"))
+    assert inputs.item({"question": "q?", "choices": ["1", "2"]}, "it").choices == ("1", "2")

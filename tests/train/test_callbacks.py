@@ -13,15 +13,14 @@ from tfbert.config.parts import OutputConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import Preempted, RunError
-from tfbert.output.reports import Reports
+from tfbert.output.callback import Reports
 from tfbert.tasks.sets import eval_prefix
 from tfbert.tasks.texts.classification import Classification
 from tfbert.train import callbacks
-from tfbert.train.callbacks import Evaluate, StepCallback, StopWhenDiverged
+from tfbert.train.callbacks import Evaluate, Save, StepCallback, StopWhenDiverged
 from tfbert.train.fit import _updates
 from tfbert.train.identity import Identity
 from tfbert.train.saved_state import RunState
-from tfbert.train.saving import Save
 
 
 def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged):
@@ -344,7 +343,7 @@ def saving(every, stops=(), has_peers=False):
     )
     progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0), logged={"loss_sum": 0.5})
     evaluation = types.SimpleNamespace(state=lambda: {"best": {"eval_loss": 1.0}, "best_step": 2, "without_better": 3})
-    part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops, Reports(None))
+    part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops, Reports())
     part.begin(a_model())
     for batch in range(12):
         part.now = batch + 1

@@ -25,8 +25,8 @@ from tests.support.runs import (
 )
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.weights import write_weights
-from tfbert.output.sealed import seal, unseal
-from tfbert.train import launch_mark
+from tfbert.output.output_dir import seal, unseal
+from tfbert.train import resume
 from tfbert.train.checkpoint import tidy
 from tfbert.train.run import finetune
 from tfbert.train.saved_state import MODEL, STATE, RunState, newest_intact
@@ -472,6 +472,6 @@ def test_a_restart_goes_on_although_the_first_start_was_to_overwrite(corpus, mon
     assert_same_bits(weights(corpus / "straight"), weights(corpus / "run"))
 
     written = (corpus / "run" / "log.jsonl").read_text()
-    monkeypatch.setattr(launch_mark, "_done", set())  # As in a process of its own.
+    monkeypatch.setattr(resume, "_done", set())  # As in a process of its own.
     assert finetune(config)["global_step"] == 12, "finished already: the results are read"
     assert (corpus / "run" / "log.jsonl").read_text() == written

@@ -253,7 +253,7 @@ def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, 
         return report_at_end(*arguments)
 
     monkeypatch.setattr(Classification, "metrics", told_to_stop)
-    monkeypatch.setattr("tfbert.train.finish.report_at_end", report)
+    monkeypatch.setattr("tfbert.train.run.report_at_end", report)
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("nobody listens"))
     try:
         results = finetune(config)

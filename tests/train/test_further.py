@@ -139,7 +139,7 @@ def test_a_finished_run_goes_no_further_than_it_went(corpus, finished):
 def test_a_run_that_stopped_early_would_stop_again(corpus, finished):
     directory = copied(finished, corpus, "early")
     shutil.rmtree(directory / "checkpoints")
-    from tfbert.train.found import inspect
+    from tfbert.train.resume import inspect
     from tfbert.train.saved_state import newest_intact
 
     identity = newest_intact(finished[0] / "checkpoints").identity
@@ -190,7 +190,7 @@ def test_a_run_goes_on_on_fewer_devices_with_more_micro_batches(corpus, straight
 KILLED = """\
 import os, signal, sys
 sys.path.insert(0, {root!r})
-from tfbert.train.saving import Save
+from tfbert.train.callbacks import Save
 on_step = Save.on_step
 def dying(self, step):
     on_step(self, step)

@@ -16,7 +16,9 @@ from tfbert.model.load import save_pretrained
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 
-GRID = list(itertools.product(DEVICES, (1, 2, 4), PRECISIONS, (False, True)))
+LORA = ("--lora_rank=4", "--lora_targets=all")
+GRID = list(itertools.product(DEVICES, (1, 2, 4), PRECISIONS, (False, True), ((),)))
+GRID += list(itertools.product(DEVICES, (2,), PRECISIONS, (False, True), (LORA,)))
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +42,12 @@ def reference(tmp_path_factory):
     (directory / "config.json").write_text(config.to_json())
 
     @functools.cache
-    def whole(xla):
-        out = directory / f"one{xla}"
+    def whole(xla, options):
+        out = directory / f"one{xla}{len(options)}"
         with undrawn():
-            run_command([f"--run_config={directory / 'config.json'}", f"--output_dir={out}", *["--xla"] * xla])
+            run_command(
+                [f"--run_config={directory / 'config.json'}", f"--output_dir={out}", *["--xla"] * xla, *options]
+            )
         return out
 
     return directory, whole
@@ -59,14 +63,17 @@ def run_command(arguments):
 
 @pytest.mark.slow
 @pytest.mark.multi_worker
-@pytest.mark.parametrize("devices, micro_batches, precision, xla", GRID)
+@pytest.mark.parametrize("devices, micro_batches, precision, xla, options", GRID)
 @pytest.mark.usefixtures("undrawn")
-def test_every_split_gives_the_weights_of_one_device(reference, tmp_path, devices, micro_batches, precision, xla):
+def test_every_split_gives_the_weights_of_one_device(
+    reference, tmp_path, devices, micro_batches, precision, xla, options
+):
     directory, whole = reference
     arguments = [
         f"--run_config={directory / 'config.json'}",
         f"--output_dir={tmp_path / 'split'}",
         *split_flags(devices, micro_batches, precision, xla),
+        *options,
     ]
     if devices == "two_workers":
         launched("run_finetune.py", arguments)
@@ -75,6 +82,6 @@ def test_every_split_gives_the_weights_of_one_device(reference, tmp_path, device
     else:
         run_command(arguments)
 
-    start, one, split = (weights(path) for path in (directory / "model", whole(xla), tmp_path / "split"))
+    start, one, split = (weights(path) for path in (directory / "model", whole(xla, options), tmp_path / "split"))
     assert_same_update(start, one, split, precision)
     assert np.abs(one["classifier.weight"] - start["classifier.weight"]).max() > 1e-3, "the runs must have trained"

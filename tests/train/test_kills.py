@@ -59,10 +59,12 @@ def workers_of(launcher):
     return [int(pid) for pid in pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()]
 
 
+LORA = "lora"
 GRID = [(TEXTS, *case) for case in itertools.product(DEVICES, PRECISIONS, (False, True))]
 GRID += [
     (kind, devices, "float32", False) for kind in KINDS if kind != TEXTS for devices in ("one_device", "two_workers")
 ]
+GRID += [(LORA, devices, "float32", False) for devices in ("one_device", "two_workers")]
 
 
 @pytest.mark.slow
@@ -76,11 +78,12 @@ def test_killed_runs_end_in_the_same_bits(corpus, capsys, kind, devices, precisi
     def start(name, *launcher_flags):
         # Each start compiles each width anew.
         compiled = {"xla": True, "max_compiled_shapes": 2} if xla else {}
-        command, config = run_of(kind, corpus, name, **compiled, **runtime, **PRECISIONS[precision])
+        task, rank = (TEXTS, 4) if kind == LORA else (kind, 0)
+        command, config = run_of(task, corpus, name, **compiled, **runtime, **PRECISIONS[precision])
         script.write_text(WORKER.format(root=str(ROOT), armed=str(armed), command=command))
         config = dataclasses.replace(
             config,
-            training=dataclasses.replace(config.training, num_train_epochs=None, max_steps=STEPS),
+            training=dataclasses.replace(config.training, num_train_epochs=None, max_steps=STEPS, lora_rank=rank),
             output=dataclasses.replace(config.output, save_steps=7, eval_steps=20),
         )
         path = corpus / f"{name}.json"

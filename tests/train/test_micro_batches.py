@@ -21,15 +21,14 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.preemption import Consensus
+from tfbert.devices.workers import Consensus
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.forward import forward
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.train import build, micro_batches
 from tfbert.train.checkpoint import _training_variables
-from tfbert.train.found import inspect
 from tfbert.train.micro_batches import find_accumulation
-from tfbert.train.resume import decide
+from tfbert.train.resume import decide, inspect
 from tfbert.train.run import finetune
 
 SLOW = pytest.mark.slow

@@ -21,7 +21,7 @@ from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.train import identity, resume
-from tfbert.train.found import inspect
+from tfbert.train.resume import inspect
 
 FACTS = {"task": "classification", "train_crc32": 1, identity.EVALUATION: 2}
 

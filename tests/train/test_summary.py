@@ -12,7 +12,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.tasks.texts.classification import Classification
-from tfbert.train.summary import banner, train_results
+from tfbert.train.fit import banner, train_results
 
 
 def test_speeds_with_warm_up_leave_out_evaluation():
@@ -31,7 +31,7 @@ def test_speeds_with_warm_up_leave_out_evaluation():
     run = types.SimpleNamespace(
         model=model,
         schedule=progress.schedule,
-        classifier=types.SimpleNamespace(config=config),
+        classifier=types.SimpleNamespace(config=config, lora=None, num_parameters=lambda **only: 17 + 3 * (not only)),
         strategy=types.SimpleNamespace(num_replicas_in_sync=1),
         data=types.SimpleNamespace(task=Classification(("0", "1"))),
     )
@@ -40,6 +40,10 @@ def test_speeds_with_warm_up_leave_out_evaluation():
     assert results["train_examples_per_second_steady"] == pytest.approx(2 * 8 / 2)
     assert results["train_samples_per_second"] == pytest.approx(4 * 8 / 50)
     assert results["gradient_bytes"] == 4 * (3 * 4 + 5), "float32, whatever the weights are"
+    assert (results["trained_parameters"], results["parameters"]) == (17, 20)
+    run.classifier.lora = "some"
+    of_frozen = train_results(run, progress, 50.0)["train_model_gflops_per_second"]
+    assert of_frozen == pytest.approx(results["train_model_gflops_per_second"] * 2 / 3, abs=0.01)
 
 
 class Encoded(types.SimpleNamespace):

@@ -14,7 +14,7 @@ from tfbert.batches.inputs import TokenTensors, padded_inputs_in_graph
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.packing import PackedPlan, PackedShape
 from tfbert.batches.plan import FILL, BatchPlan
-from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
+from tfbert.private import device_iterators_without_autotune, without_autotune
 from tfbert.tokens.tokenizer import TokenIds
 
 Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]

@@ -1,72 +1,77 @@
-"""transformers 4's `TFAutoModel...`: the class by the task alone, since every model here is a BERT."""
+"""transformers 4's `TFAutoModel...`: the class by the task, and by the `model_type` of the files."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from tfbert.bert import models
+from tfbert.bert.models import class_of
+from tfbert.config.encoders import class_name
 from tfbert.errors import UsageError
+from tfbert.model.configuration import HUB_OPTIONS, BertConfig
 
 
 class _Auto:
-    """Makes models of one class by `from_pretrained` and `from_config`."""
+    """Makes models of one kind by `from_pretrained` and `from_config`."""
 
-    model_class: type
+    KIND: ClassVar[str]
 
     def __new__(cls, *args: Any, **options: Any) -> Any:
         raise UsageError(
             f"{cls.__name__} chooses a class for files. Received: a call of it. "
-            f"Write {cls.__name__}.from_pretrained(name), or {cls.model_class.__name__}(config)."
+            f"Write {cls.__name__}.from_pretrained(name), or {class_name('bert', cls.KIND)}(config)."
         )
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Any:
         """As that of the class."""
-        return cls.model_class.from_pretrained(pretrained_model_name_or_path, **options)
+        of_hub = {option: options[option] for option in HUB_OPTIONS if option in options}
+        config = BertConfig.from_pretrained(pretrained_model_name_or_path, **of_hub)
+        return class_of(config.model_type, cls.KIND).from_pretrained(pretrained_model_name_or_path, **options)
 
     @classmethod
     def from_config(cls, config: Any, **options: Any) -> Any:
         """A model with new weights."""
-        return cls.model_class(config, **options)
+        config = BertConfig.of(config)
+        return class_of(config.model_type, cls.KIND)(config, **options)
 
 
 class TFAutoModel(_Auto):
-    """`TFBertModel`."""
+    """`TFBertModel`, or the like of another encoder."""
 
-    model_class = models.TFBertModel
+    KIND = "Model"
 
 
 class TFAutoModelForSequenceClassification(_Auto):
-    """`TFBertForSequenceClassification`."""
+    """`TFBertForSequenceClassification`, or the like of another encoder."""
 
-    model_class = models.TFBertForSequenceClassification
+    KIND = "SequenceClassification"
 
 
 class TFAutoModelForTokenClassification(_Auto):
-    """`TFBertForTokenClassification`."""
+    """`TFBertForTokenClassification`, or the like of another encoder."""
 
-    model_class = models.TFBertForTokenClassification
+    KIND = "TokenClassification"
 
 
 class TFAutoModelForQuestionAnswering(_Auto):
-    """`TFBertForQuestionAnswering`."""
+    """`TFBertForQuestionAnswering`, or the like of another encoder."""
 
-    model_class = models.TFBertForQuestionAnswering
+    KIND = "QuestionAnswering"
 
 
 class TFAutoModelForMultipleChoice(_Auto):
-    """`TFBertForMultipleChoice`."""
+    """`TFBertForMultipleChoice`, or the like of another encoder."""
 
-    model_class = models.TFBertForMultipleChoice
+    KIND = "MultipleChoice"
 
 
 class TFAutoModelForMaskedLM(_Auto):
-    """`TFBertForMaskedLM`."""
+    """`TFBertForMaskedLM`, or the like of another encoder."""
 
-    model_class = models.TFBertForMaskedLM
+    KIND = "MaskedLM"
 
 
 class TFAutoModelForPreTraining(_Auto):
-    """`TFBertForPreTraining`."""
+    """`TFBertForPreTraining`, or the like of another encoder."""
 
-    model_class = models.TFBertForPreTraining
+    KIND = "PreTraining"

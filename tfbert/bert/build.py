@@ -1,4 +1,4 @@
-"""A model's files, or a size -> BERT with a task's head."""
+"""A model's files, or a size -> a model with a task's head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from tfbert.bert import models
 from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
-from tfbert.devices.same_run import check_same, checksum
+from tfbert.devices.workers import check_same, checksum
 from tfbert.errors import UsageError
 from tfbert.model import load, weights
 from tfbert.model.configuration import BertConfig, load_config
@@ -41,7 +41,6 @@ def build_model(
     seed: int,
     dropout: float | None = None,
     require_head: bool = False,
-    new: list[str] | None = None,
 ) -> PreTrainedModel:
     """Builds the model with all its weights; call it in the strategy's scope.
 
@@ -59,7 +58,6 @@ def build_model(
         seed: Decides the new weights.
         dropout: Takes the place of all of the model's own rates; None keeps them.
         require_head: Whether to refuse to draw new weights, as evaluation and prediction must.
-        new: Receives the names of the new weights.
 
     Returns:
         The built model, its variables float32. A head from the file keeps its meaning: its rows are put in the order of
@@ -74,18 +72,18 @@ def build_model(
         read = load.Read({}, "", [])
     else:
         bert_config = load_config(directory)
+        models.class_of(bert_config.model_type, head.kind)
         _check_fit(config, directory, bert_config, tokenizer, max_seq_length)
         read = load.read_weights(directory, bert_config, head)
     if dropout is not None:
-        bert_config.hidden_dropout_prob = bert_config.attention_probs_dropout_prob = dropout
-        bert_config.classifier_dropout = None  # As the hidden one.
+        bert_config.classifier_dropout = None  # As the hidden one, unless it is among the rates.
+        vars(bert_config).update(dict.fromkeys(bert_config.encoder.RATES, dropout))
     head.describe_in(bert_config)
     _check_same(bert_config, tokenizer, read.tensors)
     # Its variables are all 0 at first.
-    model: PreTrainedModel = getattr(models, f"TF{head.architecture}")(bert_config, initializer="zeros")
+    model = models.class_of(bert_config.model_type, head.kind)(bert_config, initializer="zeros")
     names = [name for name in weights.get_weight_shapes(model) if name not in read.tensors]
-    if new is not None:
-        new += names
+    model.new_weights, model.name_or_path = tuple(names), config.name
     if require_head and names:
         raise UsageError(
             "Evaluation and prediction need a fine-tuned model. Received: "
@@ -139,9 +137,9 @@ def _check_fit(
             f"Received: {config.vocab_file or directory} with {tokens} tokens. "
             f"Pass the vocabulary the model was trained with{instead}."
         )
-    if max_seq_length > bert_config.max_position_embeddings:
+    if max_seq_length > bert_config.num_positions:
         raise UsageError(
-            f"max_seq_length must be within the model's {bert_config.max_position_embeddings} positions "
+            f"max_seq_length must be within the model's {bert_config.num_positions} positions "
             f"(max_position_embeddings). Received: max_seq_length={max_seq_length}. Pass a smaller one."
         )
 

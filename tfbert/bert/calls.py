@@ -55,6 +55,11 @@ class Called:
         """
         check_not_in_tf_keras(type(self).__name__)
         inputs, options = gather(args, options, self.LABELS)
+        if "token_type_ids" in inputs and not self.config.encoder.TOKEN_TYPES:
+            raise UsageError(
+                f"A {self.config.model_type} model is not told which tokens are of a second text. "
+                "Received: token_type_ids. Leave it out."
+            )
         return super().__call__(inputs, **options)
 
     @tf.autograph.experimental.do_not_convert
@@ -115,7 +120,7 @@ def gather(args: tuple, options: Mapping[str, Any], labels: Iterable[str]) -> tu
     given = {name: value for name, value in given.items() if name not in unknown} | dict(options)
     for name, value in given.items():
         if name in _LEFT_OUT and value is not None and value is not False:
-            raise UsageError(f"BERT here is an encoder alone. Received: {name}. {_LEFT_OUT[name]}: leave it out.")
+            raise UsageError(f"A model here is an encoder alone. Received: {name}. {_LEFT_OUT[name]}: leave it out.")
         if name not in known and name not in _LEFT_OUT and name not in _OPTIONS:
             raise UsageError(
                 f"A model's inputs are {', '.join(sorted(known - set(_PACKED)))}. Received: {name}. Leave it out."

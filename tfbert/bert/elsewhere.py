@@ -31,7 +31,8 @@ _INSTEAD = {
     "take TFBertForMaskedLM",
     r"TF\w+ForNextSentencePrediction": "Take TFBertForPreTraining, whose output has seq_relationship_logits",
     r"TF\w+Output\w*": "Take the output's parts by name, such as output.logits",
-    r"TF[A-Z]\w*": "Models of the BERT architecture alone are here: take TFAutoModelFor..., or TFBertFor...",
+    r"TF[A-Z]\w*": "These encoders are here: BERT, DistilBERT, ELECTRA, RoBERTa, XLM-R, CamemBERT, ModernBERT; "
+    "take TFAutoModelFor..., or the class of one",
     "pipeline": "Write tfbert.load(directory)(texts)",
     "set_seed": "Write keras.utils.set_random_seed(seed)",
     "shape_list": "Write tf.shape(tensor)",

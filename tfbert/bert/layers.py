@@ -1,4 +1,4 @@
-"""BERT's layers under transformers' names. They hold the variables; what is computed of them is `forward`'s."""
+"""An encoder's layers under transformers' names. They hold the variables; what is computed of them is `forward`'s."""
 
 from __future__ import annotations
 
@@ -10,22 +10,10 @@ import tensorflow as tf
 
 from tfbert.bert.calls import Called
 from tfbert.errors import UsageError
+from tfbert.model import layout, ops
 from tfbert.model.configuration import BertConfig
 from tfbert.model.forward import Seen, encode, pooler_output
-from tfbert.model.ops import layer_norm
 from tfbert.step.keras3.private import take_as_they_are
-
-_ACTIVATIONS = {
-    "gelu_new": lambda x: keras.activations.gelu(x, approximate=True),
-    "gelu_pytorch_tanh": lambda x: keras.activations.gelu(x, approximate=True),
-    "gelu": keras.activations.gelu,
-} | {name: getattr(keras.activations, name) for name in ("relu", "silu", "tanh", "sigmoid", "mish")}
-_ACTIVATIONS |= {
-    "swish": keras.activations.silu,
-    "gelu_fast": _ACTIVATIONS["gelu_new"],
-    "gelu_10": lambda x: tf.clip_by_value(keras.activations.gelu(x), -10.0, 10.0),
-    "quick_gelu": lambda x: x * tf.sigmoid(1.702 * x),
-}
 
 
 @tf.custom_gradient
@@ -85,12 +73,17 @@ class Dense(keras.layers.Dense):
     def trainable(self, value: bool) -> None:
         keras.layers.Layer.trainable.fset(self, value)
         if getattr(self, "lora_enabled", False):
-            self._kernel.trainable = self.bias.trainable = False
+            self._freeze()
+
+    def _freeze(self) -> None:
+        for variable in (self._kernel, self.bias):
+            if variable is not None:
+                variable.trainable = False
 
     def enable_lora(self, *args: Any, **options: Any) -> None:
         """As Keras's."""
         super().enable_lora(*args, **options)
-        self.bias.trainable = False
+        self._freeze()
 
     def save_own_variables(self, store: Any) -> None:
         """As Keras's; of one with an update, all its variables."""
@@ -98,7 +91,8 @@ class Dense(keras.layers.Dense):
             super().save_own_variables(store)
             return
         for number, variable in enumerate((self._kernel, self.bias, self.lora_kernel_a, self.lora_kernel_b)):
-            store[str(number)] = variable
+            if variable is not None:
+                store[str(number)] = variable
         store["scale"] = np.float32(self.lora_alpha / self.lora_rank)
 
     def load_own_variables(self, store: Any) -> None:
@@ -117,24 +111,25 @@ class Dense(keras.layers.Dense):
             self.lora_kernel_b.assign(low[1] if is_same else np.zeros(self.lora_kernel_b.shape))
             low = None if is_same else low
         self._kernel.assign(kernel + scale * low[0] @ low[1] if low else kernel)
-        self.bias.assign(store["1"])
+        if self.bias is not None:
+            self.bias.assign(store["1"])
 
 
 class Part(keras.layers.Layer):
     """Layers under their names.
 
     Args:
+        make: Makes them.
         name: The part's own.
-        dtype: The policy.
-        **layers: Each with the size of its input, None where it needs none; or a list of parts.
+        tree: See `layout`.
     """
 
-    def __init__(self, name: str, dtype: Any, **layers: Any):
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, make: Maker, name: str, tree: layout.Tree):
+        super().__init__(name=name, dtype=make.dtype)
         self._sizes = {}
-        for key, value in layers.items():
-            layer, self._sizes[key] = value if isinstance(value, tuple) else (value, None)
-            setattr(self, key, layer)
+        for attribute, own, each in layout.named(tree):
+            layer, self._sizes[attribute] = make.made(each, own)
+            setattr(self, attribute, layer)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """What a part computes, where it does so by itself."""
@@ -163,108 +158,56 @@ class Maker:
 
     def __init__(self, config: BertConfig, dtype: Any, initializer: str | None):
         self.config, self.dtype, self._initializer = config, dtype, initializer
+        self.table: Embedding | None = None
+        """The words', for a head of words."""
 
-    def initializer(self) -> Any:
+    def _initial(self) -> Any:
         """A new one each time: Keras's give the same values twice."""
         return self._initializer or keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
 
-    def dense(self, size: int, units: int, name: str = "dense") -> tuple[Dense, int]:
-        """A dense layer of an input of this size."""
-        made = Dense(units, name=name, dtype=self.dtype, kernel_initializer=self.initializer())
-        return made, size
-
-    def norm(self) -> tuple[keras.layers.LayerNormalization, int]:
-        """LayerNorm over the hidden size."""
-        epsilon = self.config.layer_norm_eps
-        made = keras.layers.LayerNormalization(epsilon=epsilon, name="LayerNorm", dtype="float32")
-        return made, self.config.hidden_size
-
-    def table(self, rows: int, name: str) -> Embedding:
-        """A table of embeddings."""
-        options = {"name": name, "dtype": self.dtype, "embeddings_initializer": self.initializer()}
-        return Embedding(rows, self.config.hidden_size, **options)
-
-    def dropout(self, number: int, rate: float | None = None) -> keras.layers.Dropout:
-        """Dropout, at the rate of hidden states by default; `number` decides its noise under FineTuner. It is that of
-        tfbert 1.0."""
-        rate = self.config.hidden_dropout_prob if rate is None else rate
-        made = keras.layers.Dropout(rate, name="dropout", dtype=self.dtype)
-        made.noise_number = number
-        return made
-
-    def part(self, name: str, **layers: Any) -> Part:
-        """Layers under a name."""
-        return Part(name, self.dtype, **layers)
-
-    def head_dropout(self, *, has_pooler: bool) -> keras.layers.Dropout:
-        """Dropout before a head of labels."""
-        return self.dropout(6 + 17 * self.config.num_hidden_layers + 2 * has_pooler, self.config.classifier_dropout)
-
-    def activation(self) -> Any:
-        """The function within the layers."""
-        name = self.config.hidden_act
-        if name not in _ACTIVATIONS:
-            raise UsageError(
-                f"hidden_act is one of {', '.join(_ACTIVATIONS)}. Received: hidden_act={name!r}. Use another model."
-            )
-        return _ACTIVATIONS[name]
-
-    def output(self, size: int, number: int) -> Part:
-        """What follows attention or the wide layer: dense, dropout, and LayerNorm of the sum with what came before."""
-        dense = self.dense(size, self.config.hidden_size)
-        return self.part("output", dense=dense, dropout=self.dropout(number), LayerNorm=self.norm())
-
-    def layer(self, number: int) -> Part:
-        """An encoder layer."""
-        config, hidden, noise = self.config, self.config.hidden_size, 17 * number
-        projections = {name: self.dense(hidden, hidden, name) for name in ("query", "key", "value")}
-        own = self.part("self", **projections, dropout=self.dropout(noise + 12, config.attention_probs_dropout_prob))
-        own.num_attention_heads = config.num_attention_heads
-        middle = self.part("intermediate", dense=self.dense(hidden, config.intermediate_size))
-        middle.config, middle.intermediate_act_fn = config, self.activation()
-        attention = self.part("attention", self_attention=own, dense_output=self.output(hidden, noise + 16))
-        last = self.output(config.intermediate_size, noise + 22)
-        return self.part(f"layer_._{number}", attention=attention, intermediate=middle, bert_output=last)
-
-    def words_head(self, table: Embedding) -> Part:
-        """The head of masked words: a transformation, and the table of words with a bias."""
-        hidden = self.config.hidden_size
-        transform = self.part("transform", dense=self.dense(hidden, hidden), LayerNorm=self.norm())
-        transform.config, transform.transform_act_fn = self.config, self.activation()
-        return self.part("mlm___cls", predictions=_WordsHead(self, transform, table))
+    def made(self, node: Any, name: str) -> tuple[Any, int | None]:
+        """What a node of a tree describes, and the size of its input, if it needs one."""
+        options = {"name": name, "dtype": self.dtype}
+        match node:
+            case layout.Dense(size, units, has_bias):
+                return Dense(units, use_bias=has_bias, kernel_initializer=self._initial(), **options), size
+            case layout.Table(rows, size):
+                return Embedding(rows, size, embeddings_initializer=self._initial(), **options), None
+            case layout.Norm(size, epsilon, has_bias):
+                norm = keras.layers.LayerNormalization(epsilon=epsilon, center=has_bias, name=name, dtype="float32")
+                return norm, size
+            case layout.Dropout(number, rate):
+                dropout = keras.layers.Dropout(rate, **options)
+                dropout.noise_number = number
+                return dropout, None
+            case layout.Words():
+                return _WordsHead(self, name, node), None
+            case list():
+                return [Part(self, f"{name}_._{number}", each) for number, each in enumerate(node)], None
+        return (Embeddings if name == "embeddings" else Part)(self, name, node), None
 
 
 class _WordsHead(Part):
-    """`transform` and the bias of each word; the table is that of the embeddings, which hold it."""
+    """What comes before the bias of each word; the table is that of the embeddings, which hold it."""
 
-    def __init__(self, make: Maker, transform: Part, table: Embedding):
-        super().__init__("predictions", make.dtype, transform=transform)
-        self.read_from(table)
-
-    def read_from(self, table: Embedding) -> None:
-        """Ties the head to a table. Not tracked: it is no part of the head's own."""
-        object.__setattr__(self, "input_embeddings", table)
+    def __init__(self, make: Maker, name: str, words: layout.Words):
+        super().__init__(make, name, words.parts)
+        self._has_bias, self.bias = words.has_bias, None
+        object.__setattr__(self, "input_embeddings", make.table)  # Not tracked: it is no part of the head's own.
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables."""
         super().build(input_shape)
-        self.bias = self.add_weight(shape=[self.input_embeddings.input_dim], initializer="zeros", name="bias")
+        if self._has_bias:
+            self.bias = self.add_weight(shape=[self.input_embeddings.input_dim], initializer="zeros", name="bias")
 
 
 class Embeddings(Part):
-    """Words, positions and segments as vectors."""
+    """Words as vectors, with those of their positions and segments, where there are such."""
 
-    def __init__(self, make: Maker):
-        config = make.config
-        super().__init__(
-            "embeddings",
-            make.dtype,
-            word_embeddings=make.table(config.vocab_size, "word_embeddings"),
-            position_embeddings=make.table(config.max_position_embeddings, "position_embeddings"),
-            token_type_embeddings=make.table(config.type_vocab_size, "token_type_embeddings"),
-            LayerNorm=make.norm(),
-            dropout=make.dropout(4),
-        )
+    def __init__(self, make: Maker, name: str, tree: layout.Tree):
+        super().__init__(make, name, tree)
+        self.config = make.config
 
     @property
     def weight(self) -> Any:
@@ -274,26 +217,28 @@ class Embeddings(Part):
     def call(self, input_ids=None, position_ids=None, token_type_ids=None, inputs_embeds=None, training=None):
         """`[rows, width]` -> `[rows, width, hidden]`."""
         words = self.word_embeddings(input_ids) if inputs_embeds is None else tf.cast(inputs_embeds, self.compute_dtype)
-        shape, size = tf.shape(words), words.shape[-1]
-        positions = tf.range(shape[1])[None] if position_ids is None else position_ids
-        types = tf.zeros(shape[:2], tf.int32) if token_type_ids is None else token_type_ids
-        hidden = words + self.position_embeddings(positions) + self.token_type_embeddings(types)
-        norm = self.LayerNorm
-        hidden = layer_norm(tf.reshape(hidden, [-1, size]), norm.gamma, norm.beta, norm.epsilon)
+        shape, hidden = tf.shape(words), words
+        if position_ids is None:
+            position_ids = self.config.encoder.positions(
+                self.config, {"input_ids": input_ids, "inputs_embeds": inputs_embeds}, ops
+            )
+        if hasattr(self, "position_embeddings"):
+            hidden += self.position_embeddings(tf.range(shape[1])[None] if position_ids is None else position_ids)
+        if hasattr(self, "token_type_embeddings"):
+            types = tf.zeros(shape[:2], tf.int32) if token_type_ids is None else token_type_ids
+            hidden += self.token_type_embeddings(types)
+        hidden = ops.norm_layer(tf.reshape(hidden, [-1, words.shape[-1]]), self.LayerNorm)
         return self.dropout(inputs=tf.reshape(hidden, shape), training=training)
 
 
 @keras.saving.register_keras_serializable("tfbert")
 class TFBertMainLayer(Called, Part):
-    """BERT without a head; called as `TFBertModel` is."""
+    """An encoder without a head; called as `TFBertModel` is."""
 
     def __init__(self, make: Maker, *, has_pooler: bool = True):
-        layers = [make.layer(number) for number in range(make.config.num_hidden_layers)]
-        parts = {"embeddings": Embeddings(make), "encoder": make.part("encoder", layer=layers)}
-        if has_pooler:
-            hidden = make.config.hidden_size
-            parts["pooler"] = make.part("pooler", dense=make.dense(hidden, hidden))
-        super().__init__("bert", make.dtype, **parts)
+        encoder = make.config.encoder
+        ops.activation(make.config.hidden_act)
+        super().__init__(make, encoder.PREFIX, encoder.parts(make.config, has_pooler=has_pooler))
         take_as_they_are(self)
         self.config = make.config
 

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import pathlib
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfbert.bert.layers import Dense
+from tfbert.config.training import LORA_TARGETS
 from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
 from tfbert.model import weights
-from tfbert.step.keras3.private import layers_of
+from tfbert.model.encoders.bert import WORDS, Bert
+from tfbert.output import output_dir
+from tfbert.private import layers_of
 
 log = logging.getLogger("tfbert")
 
-TARGETS = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
-"""The dense layers of an encoder layer, by the ends of their names; "output.dense" means both that end so."""
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _TASKS = {
-    "TFBertModel": "FEATURE_EXTRACTION",
-    "TFBertForSequenceClassification": "SEQ_CLS",
-    "TFBertForTokenClassification": "TOKEN_CLS",
-    "TFBertForQuestionAnswering": "QUESTION_ANS",
+    "Model": "FEATURE_EXTRACTION",
+    "SequenceClassification": "SEQ_CLS",
+    "TokenClassification": "TOKEN_CLS",
+    "QuestionAnswering": "QUESTION_ANS",
 }
 _PREFIX = "base_model.model."
 _OTHER_KINDS = ("use_dora", "use_rslora", "fan_in_fan_out", "lora_bias", "rank_pattern", "alpha_pattern")
@@ -40,7 +42,7 @@ class Lora:
     Attributes:
         rank: Of each.
         alpha: The update is multiplied by `alpha / rank`.
-        targets: Ends of names of the layers, among `TARGETS`.
+        targets: Ends of names of the layers, among the encoder's `LORA`; each means all that end so.
     """
 
     rank: int
@@ -48,36 +50,47 @@ class Lora:
     targets: tuple[str, ...]
 
     @classmethod
-    def of(cls, rank: int, alpha: float | None, targets: str | Sequence[str]) -> Lora:
-        """From what a user gives: "all", "query,value", or a sequence; without `alpha`, the rank.
+    def of(cls, rank: int, alpha: float | None, targets: str | Sequence[str], encoder: Bert) -> Lora:
+        """From what a user gives: "all", "query,value", or a sequence, of the encoder's names or of BERT's for the same
+        layers; without `alpha`, the rank.
 
         Raises:
             UsageError: for what is no rank, no number above 0, or no layer.
         """
-        named = TARGETS if targets == "all" else targets.split(",") if isinstance(targets, str) else targets
-        if not named or any(name not in TARGETS for name in named):
+        text = targets if isinstance(targets, str) else ",".join(map(str, targets))
+        names = encoder.LORA if text == "all" else [name.strip() for name in text.split(",")]
+        theirs = dict(zip(LORA_TARGETS, encoder.LORA, strict=True))
+        known = tuple(dict.fromkeys((*LORA_TARGETS, *encoder.LORA)))
+        if any(name not in known for name in names):
             raise UsageError(
-                f"lora_targets are among {', '.join(TARGETS)}, or all. Received: {targets!r}. Pass ('query', 'value')."
+                f"lora_targets are among {', '.join(known)}, or all. Received: {targets!r}. Pass ('query', 'value')."
             )
+        if "output.dense" in names:  # Both that end so in a BERT.
+            names = [*names, "attention.output.dense"]
+        own = {name if name in encoder.LORA else theirs[name] for name in names}
+        own = {name for name in own if not any(name.endswith(f".{other}") for other in own)}
         alpha = rank if alpha is None else alpha
         for name, value, kinds in (("lora_rank", rank, (int,)), ("lora_alpha", alpha, (int, float))):
             if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
                 kind = "whole number" if kinds == (int,) else "number"
                 raise UsageError(f"{name} is a {kind} above 0. Received: {name}={value!r}. Pass 8.")
-        left_out = TARGETS[3:4] if TARGETS[5] in named else ()
-        return cls(
-            rank=rank, alpha=alpha, targets=tuple(name for name in TARGETS if name in named and name not in left_out)
-        )
+        return cls(rank=rank, alpha=alpha, targets=tuple(name for name in dict.fromkeys(encoder.LORA) if name in own))
 
 
 def enable(model: Any, lora: Lora, seed: int) -> None:
-    """Freezes an encoder, and gives kernels in it an update, which is 0 at first: see `PreTrainedModel.enable_lora`."""
+    """Freezes an encoder, and gives kernels in it an update, which is 0 at first: see `PreTrainedModel.enable_lora`.
+
+    A pooler that no file gave is trained with the head, whose first layer it is: frozen, it would stay at random.
+    """
     if weights.low_rank_layers(model):
         raise UsageError("A kernel has one update. Received: a model with LoRA. Load it again for another.")
     model.bert.trainable = False
+    if any(name.startswith(f"{_own(model)}pooler.") for name in model.new_weights):
+        model.bert.pooler.trainable = True
     with model.distribute_strategy.scope():
-        for number, layer in enumerate(_targeted(model, lora.targets).values()):
-            draw = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform", seed=seed + number)  # As PEFT.
+        for name, layer in _targeted(model, lora.targets).items():
+            of_name = zlib.crc32(f"{seed} {name}".encode())
+            draw = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform", seed=of_name)  # As PEFT.
             layer.trainable = True
             layer.enable_lora(lora.rank, lora_alpha=lora.alpha, a_initializer=draw)
     model.lora = lora
@@ -87,7 +100,7 @@ def enable(model: Any, lora: Lora, seed: int) -> None:
 def _targeted(model: Any, targets: Sequence[str]) -> dict[str, Dense]:
     """Dense layers of the encoder by their names in PyTorch, chosen by the ends of these."""
     found = {}
-    for layer in layers_of(model.bert.encoder):
+    for layer in [each for part in model.config.encoder.layers(model.bert) for each in layers_of(part)]:
         if isinstance(layer, Dense):
             name, _ = weights.pytorch_name(f"{layer.path.removeprefix(f'{model.path}/')}/kernel:0")
             found[name.removesuffix(".weight")] = layer
@@ -96,35 +109,78 @@ def _targeted(model: Any, targets: Sequence[str]) -> dict[str, Dense]:
 
 def _peft_name(model: Any, name: str) -> str:
     """PEFT's name for what PyTorch's whole model calls so: without a head, PyTorch's has no `bert.`."""
-    return _PREFIX + (name if model.LABELS else name.removeprefix("bert."))
+    return _PREFIX + (name if model.LABELS else name.removeprefix(_own(model)))
+
+
+def _own(model: Any) -> str:
+    """How the names of the encoder's weights begin."""
+    return f"{model.config.encoder.PREFIX}."
+
+
+def get_trained(model: Any) -> dict[str, np.ndarray]:
+    """What training changes: all weights by PyTorch name; of a model with LoRA, its updates and the weights that are
+    trained whole (the head, and a new pooler), by PEFT's names."""
+    if model.lora is None:
+        return weights.get_weights_dict(model)
+    return {name: (v.numpy().T if is_transposed else v.numpy()) for name, v, is_transposed in _trained(model)}
+
+
+def set_trained(model: Any, tensors: Mapping[str, np.ndarray]) -> None:
+    """Assigns what `get_trained` returned.
+
+    Raises:
+        UsageError: if something is missing or has another shape; nothing is assigned then.
+    """
+    if model.lora is None:
+        weights.set_weights_dict(model, tensors)
+        return
+    values = []
+    for name, variable, is_transposed in _trained(model):
+        value = tensors.get(name, np.zeros(0))
+        values.append((variable, value.T if is_transposed else value))
+        if values[-1][1].shape != tuple(variable.shape):
+            raise UsageError(f"An adapter fits its model. Received: {name} of {value.shape}. Load another model.")
+    for variable, value in values:
+        variable.assign(value)
+
+
+def _trained(model: Any) -> Iterator[tuple[str, Any, bool]]:
+    """PEFT's name of what is trained, the variable, and whether it is transposed in PyTorch; of a frozen head, too."""
+    for name, variable, is_transposed in weights.named_variables(model):
+        if variable.trainable or not name.startswith(_own(model)):
+            yield _peft_name(model, name), variable, is_transposed
+    for name, layer in _targeted(model, model.lora.targets).items():
+        for part, variable in (("lora_A", layer.lora_kernel_a), ("lora_B", layer.lora_kernel_b)):
+            yield f"{_peft_name(model, name)}.{part}.weight", variable, True
 
 
 def save_adapter(model: Any, directory: str | pathlib.Path) -> None:
     """See `PreTrainedModel.save_adapter`."""
-    if model.lora is None or hasattr(model, "mlm"):
+    if model.lora is None or model.KIND in WORDS:
         what = "a head of words, which PEFT ties otherwise" if model.lora else "no enable_lora"
         raise UsageError(f"An adapter is LoRA's, and a head's. Received: {what}. Call save_pretrained(directory).")
-    head = {name: value for name, value in weights.get_weights_dict(model).items() if not name.startswith("bert.")}
-    tensors = {_peft_name(model, name): value for name, value in head.items()}
-    for name, layer in _targeted(model, model.lora.targets).items():
-        for part, variable in (("lora_A", layer.lora_kernel_a), ("lora_B", layer.lora_kernel_b)):
-            tensors[f"{_peft_name(model, name)}.{part}.weight"] = variable.numpy().T
+    write_adapter(model, pathlib.Path(directory))
+
+
+def write_adapter(model: Any, path: pathlib.Path) -> None:
+    """Writes what is trained of a model with LoRA. A directory with the configuration is complete."""
+    tensors = get_trained(model)
+    whole = {name.removeprefix(_PREFIX).removeprefix(_own(model)) for name in tensors if ".lora_" not in name}
     values = {
         "peft_type": "LORA",
-        "task_type": _TASKS.get(type(model).__name__),
+        "task_type": _TASKS.get(model.KIND),
         "base_model_name_or_path": model.name_or_path,
         "r": model.lora.rank,
-        "lora_alpha": model.lora.alpha,
+        "lora_alpha": int(model.lora.alpha) if model.lora.alpha == int(model.lora.alpha) else model.lora.alpha,
         "lora_dropout": 0.0,
         "target_modules": list(model.lora.targets),
-        "modules_to_save": sorted({name.partition(".")[0] for name in head}) or None,
+        "modules_to_save": sorted({name.partition(".")[0] for name in whole}) or None,
         "bias": "none",
         "inference_mode": True,
     }
-    path = pathlib.Path(directory)
-    path.mkdir(parents=True, exist_ok=True)
+    output_dir.make(path)
     weights.write_weights(tensors, path / _WEIGHTS)
-    (path / _CONFIG).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    output_dir.write_json(path / _CONFIG, values)
 
 
 def load_adapter(model: Any, directory: str | pathlib.Path) -> None:
@@ -137,26 +193,28 @@ def load_adapter(model: Any, directory: str | pathlib.Path) -> None:
         raise UsageError(f"An adapter is plain LoRA, without biases. Received: {given} in {path}. Merge it in PyTorch.")
     tensors = weights.read_weights(path / _WEIGHTS)
     ends = {name.removesuffix(".lora_A.weight") for name in tensors if name.endswith(".lora_A.weight")}
-    targets = [each for each in TARGETS if any(name.endswith(f".{each}") for name in ends)]
-    lora = Lora.of(values.get("r"), values.get("lora_alpha"), targets)
-    layers = {_peft_name(model, name): layer for name, layer in _targeted(model, lora.targets).items()}
-    if layers.keys() != ends:
+    encoder = model.config.encoder
+    targets = [each for each in encoder.LORA if any(name.endswith(f".{each}") for name in ends)]
+    lora = Lora.of(values.get("r"), values.get("lora_alpha"), targets, encoder)
+    layers = {_peft_name(model, name) for name in _targeted(model, lora.targets)}
+    if layers != ends:
         raise UsageError(
             "An adapter updates the same layers everywhere in the encoder. "
-            f"Received: {weights.list_names(sorted(ends ^ layers.keys()))} in {path}. Merge it in PyTorch."
+            f"Received: {weights.list_names(sorted(ends ^ layers))} in {path}. Merge it in PyTorch."
         )
     if model.lora is None:
         enable(model, lora, seed=0)
     elif model.lora != lora:
         raise UsageError(f"An adapter fits its model. Received: {lora}, and {model.lora}. Load the model again.")
-    whole = weights.get_weights_dict(model)
-    head = {name: tensors.get(_peft_name(model, name)) for name in whole if not name.startswith("bert.")}
-    if new := [name for name, value in head.items() if value is None]:
-        log.warning("The adapter has no weights for these, which stay as they are: %s.", ", ".join(new))
-    weights.set_weights_dict(model, whole | {name: value for name, value in head.items() if value is not None})
-    for name, layer in layers.items():
-        for part, variable in (("lora_A", layer.lora_kernel_a), ("lora_B", layer.lora_kernel_b)):
-            value = tensors[f"{name}.{part}.weight"].T
-            if value.shape != tuple(variable.shape):
-                raise UsageError(f"An adapter fits its model. Received: {name} of {value.shape}. Load another model.")
-            variable.assign(value)
+    pooler = _peft_name(model, f"{_own(model)}pooler.")
+    if model.KIND in encoder.POOLED and any(name.startswith(pooler) for name in tensors):
+        model.bert.pooler.trainable = True
+    known = {name for name, *_ in _trained(model)}
+    if unknown := sorted(tensors.keys() - known):
+        raise UsageError(
+            "An adapter has updates of the encoder's layers, a head and a pooler. "
+            f"Received: {weights.list_names(unknown)} in {path}. Merge it in PyTorch."
+        )
+    if missing := sorted(known - tensors.keys()):
+        log.warning("The adapter has no weights for these, which stay as they are: %s.", ", ".join(missing))
+    set_trained(model, get_trained(model) | tensors)

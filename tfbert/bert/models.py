@@ -1,4 +1,4 @@
-"""BERT with each of its heads."""
+"""BERT with each of its heads; and the same of other encoders, by rule."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from tfbert.bert.layers import Maker
 from tfbert.bert.pretrained import PreTrainedModel
+from tfbert.config.encoders import ENCODERS, class_name, kinds_of
+from tfbert.errors import UsageError
 from tfbert.model.configuration import BertConfig
 from tfbert.model.forward import (
     Seen,
@@ -37,18 +38,12 @@ class _LabelHead(PreTrainedModel):
 
     LABELS: ClassVar[dict[str, str]] = {"labels": "logits"}
 
-    def _make_head(self, make: Maker) -> dict[str, int | None]:
-        self.dropout = make.head_dropout(has_pooler=self.HAS_POOLER)
-        self.classifier, size = make.dense(self.config.hidden_size, self._num_outputs(), "classifier")
-        return {"dropout": None, "classifier": size}
-
-    def _num_outputs(self) -> int:
-        return self.config.num_labels
-
 
 @keras.saving.register_keras_serializable("tfbert")
 class TFBertForSequenceClassification(_LabelHead):
     """A row of logits for each text: one label of several, several of many, or a number (`num_labels=1`)."""
+
+    KIND = "SequenceClassification"
 
     @classmethod
     def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
@@ -72,7 +67,7 @@ class TFBertForSequenceClassification(_LabelHead):
 class TFBertForTokenClassification(_LabelHead):
     """A row of logits for each token; labels of -100 do not count."""
 
-    HAS_POOLER, IGNORES = False, True
+    KIND, IGNORES = "TokenClassification", True
 
     @classmethod
     def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
@@ -87,7 +82,7 @@ class TFBertForTokenClassification(_LabelHead):
 class TFBertForMultipleChoice(_LabelHead):
     """A logit for each choice of each example; inputs are `[examples, choices, width]`."""
 
-    INPUT_RANK = 3
+    KIND, INPUT_RANK = "MultipleChoice", 3
 
     def _num_outputs(self) -> int:
         return 1
@@ -110,11 +105,10 @@ class TFBertForQuestionAnswering(PreTrainedModel):
     """For each token, whether the answer begins there, and whether it ends there."""
 
     LABELS: ClassVar[dict[str, str]] = {"start_positions": "start_logits", "end_positions": "end_logits"}
-    HAS_POOLER, LOSS_WEIGHT = False, 0.5
+    KIND, LOSS_WEIGHT = "QuestionAnswering", 0.5
 
-    def _make_head(self, make: Maker) -> dict[str, int | None]:
-        self.qa_outputs, size = make.dense(self.config.hidden_size, 2, "qa_outputs")
-        return {"qa_outputs": size}
+    def _num_outputs(self) -> int:
+        return 2
 
     @classmethod
     def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
@@ -131,15 +125,11 @@ class TFBertForMaskedLM(PreTrainedModel):
     """Logits of the words at each position; labels of -100 do not count."""
 
     LABELS: ClassVar[dict[str, str]] = {"labels": "logits"}
-    HAS_POOLER, IGNORES, NEXT_SENTENCE = False, True, False
-
-    def _make_head(self, make: Maker) -> dict[str, int | None]:
-        self.mlm = make.words_head(self.bert.embeddings.word_embeddings)
-        return {"mlm": None}
+    KIND, IGNORES = "MaskedLM", True
 
     @classmethod
     def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
-        return pretraining_head(next_sentence=cls.NEXT_SENTENCE)
+        return pretraining_head(next_sentence="next_sentence_label" in cls.LABELS)
 
     def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
         outputs = forward_pretraining(self, inputs, training, seen=seen)
@@ -155,14 +145,36 @@ class TFBertForPreTraining(TFBertForMaskedLM):
     """Logits of the words at each position, and of whether segment B is of another document."""
 
     LABELS: ClassVar[dict[str, str]] = {"labels": "prediction_logits", "next_sentence_label": "seq_relationship_logits"}
-    HAS_POOLER, NEXT_SENTENCE = True, True
-
-    def _make_head(self, make: Maker) -> dict[str, int | None]:
-        self.nsp = make.part("nsp___cls", seq_relationship=make.dense(self.config.hidden_size, 2, "seq_relationship"))
-        return super()._make_head(make) | {"nsp": None}
+    KIND = "PreTraining"
 
 
 def _are_reordered(config: BertConfig, saved: BertConfig | None) -> bool:
     """Whether two configurations have the same labels in another order: rows then follow their names."""
     ours, theirs = ([name.casefold() for name in each.id2label.values()] for each in (config, saved or config))
     return ours != theirs and sorted(ours) == sorted(theirs)
+
+
+_OF_BERT = {each.KIND: each for each in list(globals().values()) if getattr(each, "__name__", "").startswith("TFBert")}
+CLASSES: dict[tuple[str, str], type[PreTrainedModel]] = {("bert", kind): each for kind, each in _OF_BERT.items()}
+"""All classes, by `model_type` and kind."""
+for _type in ENCODERS:
+    for _kind in kinds_of(_type) if _type != "bert" else ():
+        _name = class_name(_type, _kind)
+        _values = {"MODEL_TYPE": _type, "__module__": __name__, "__doc__": _OF_BERT[_kind].__doc__}
+        CLASSES[_type, _kind] = type(_name, (_OF_BERT[_kind],), _values)
+        globals()[_name] = keras.saving.register_keras_serializable("tfbert")(CLASSES[_type, _kind])
+
+
+def class_of(model_type: str, kind: str) -> type[PreTrainedModel]:
+    """The class of an encoder's models of a kind.
+
+    Raises:
+        UsageError: for one that the encoder has not.
+    """
+    if (model_type, kind) not in CLASSES:
+        known = kinds_of(model_type)[1:]
+        words = "Train on words alone (--nonext_sentence)" if "MaskedLM" in known else "Take another model"
+        todo = words if kind == "PreTraining" else f"It has heads for {', '.join(known)}: take another model"
+        name = class_name(model_type, kind).removeprefix("TF")
+        raise UsageError(f"A {model_type} model has no head for this. Received: {name}. {todo}.")
+    return CLASSES[model_type, kind]

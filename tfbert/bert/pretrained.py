@@ -1,4 +1,4 @@
-"""What all models of BERT share: calls, files and parts."""
+"""What all models share: calls, files and parts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from tfbert.bert import lora
 from tfbert.bert.calls import INPUTS
 from tfbert.bert.layers import Maker, TFBertMainLayer
 from tfbert.bert.training import Trained
+from tfbert.config.encoders import ENCODERS
 from tfbert.config.parts import HubConfig, ModelConfig
 from tfbert.errors import UsageError
-from tfbert.model import load, weights
-from tfbert.model.configuration import HUB_OPTIONS, BertConfig
+from tfbert.model import layout, load, weights
+from tfbert.model.configuration import CONFIGS, HUB_OPTIONS, BertConfig
+from tfbert.model.encoders import encoder_of
+from tfbert.model.encoders.bert import WORDS
 from tfbert.model.files import load_values, resolve_model
 from tfbert.model.head import Head, LabelHead
 from tfbert.output import hub
+from tfbert.private import layers_of
 from tfbert.step.keras3.labelled import plain
-from tfbert.step.keras3.private import accept_layers, layers_of, resize_variable, take_as_they_are
+from tfbert.step.keras3.private import accept_layers, resize_variable, take_as_they_are
 from tfbert.step.keras3.workers import num_workers_of
 
 log = logging.getLogger("tfbert")
@@ -33,10 +37,10 @@ _SAME_EITHER_WAY = ("from_pt", "from_tf", "use_safetensors", "trust_remote_code"
 
 
 class PreTrainedModel(Trained, keras.Model):
-    """A BERT of Keras 3 that is called, loaded and saved as transformers 4 did its TensorFlow models.
+    """A model of Keras 3 that is called, loaded and saved as transformers 4 did its TensorFlow models.
 
     Args:
-        config: A `BertConfig`, transformers' own, or its values as a dictionary.
+        config: A `BertConfig` or another encoder's, transformers' own, or its values as a dictionary.
         initializer: Of kernels and tables; None for BERT's own, which is random.
         name: The model's.
         dtype: The policy, such as "mixed_bfloat16"; None for Keras's present one. LayerNorm is float32 in any.
@@ -45,8 +49,10 @@ class PreTrainedModel(Trained, keras.Model):
         lora: The arguments of its `enable_lora`, likewise.
     """
 
-    HAS_POOLER: ClassVar[bool] = True
-    """Whether there is a pooler."""
+    MODEL_TYPE: ClassVar[str] = "bert"
+    """What `config.json` calls the encoder."""
+    KIND: ClassVar[str] = "Model"
+    """What the class is for: see `Bert`."""
     INPUT_RANK: ClassVar[int] = 2
     """Dimensions of a batch's ids."""
 
@@ -63,15 +69,18 @@ class PreTrainedModel(Trained, keras.Model):
     ):
         super().__init__(name=name, dtype=dtype)
         take_as_they_are(self)
-        self.config = BertConfig.of(config)
-        make = Maker(self.config, self.dtype_policy, initializer)
-        self.bert = TFBertMainLayer(make, has_pooler=self.HAS_POOLER)
-        self._sizes = self._make_head(make)
+        self.config = self._checked(BertConfig.of(config))
+        make, encoder = Maker(self.config, self.dtype_policy, initializer), self.config.encoder
+        self.bert = TFBertMainLayer(make, has_pooler=self.KIND in encoder.POOLED)
+        make.table, self._sizes = self.get_input_embeddings(), {"bert": None}
+        for attribute, own, node in layout.named(encoder.head(self.config, self.KIND, self._num_outputs())):
+            layer, self._sizes[attribute] = make.made(node, own)
+            setattr(self, attribute, layer)
         if len(self.LABELS) > 1:
             self.output_names = list(self.LABELS.values())  # Keras names losses and metrics by them.
         self.build()
         accept_layers(self)
-        self.lora, self.name_or_path = None, ""
+        self.lora, self.name_or_path, self.new_weights = None, "", ()
         if lora:
             self.enable_lora(**lora)
         self.trainable = trainable
@@ -79,9 +88,26 @@ class PreTrainedModel(Trained, keras.Model):
             if frozen:  # From the outside inwards: each sets what is within it.
                 layer.trainable = number not in frozen
 
-    def _make_head(self, make: Maker) -> dict[str, int | None]:
-        """Makes the layers of the head; returns the input's size of those that need it, by attribute."""
-        return {}
+    def __getattr__(self, name: str) -> Any:
+        """The encoder under transformers' name for it."""
+        if name != "bert" and name == encoder_of(self.MODEL_TYPE).PREFIX:
+            return self.bert
+        raise AttributeError(f"{type(self).__name__} has no {name!r}.")
+
+    @classmethod
+    def _checked(cls, config: BertConfig) -> BertConfig:
+        """The configuration, if it is of this class's encoder."""
+        if config.model_type != cls.MODEL_TYPE:
+            other = ENCODERS[config.model_type].classes
+            raise UsageError(
+                f"{cls.__name__} is of model_type {cls.MODEL_TYPE}. Received: model_type={config.model_type!r}. "
+                f"Take TF{other}Model or TF{other}For..., or TFAutoModel...from_pretrained for any."
+            )
+        return config
+
+    def _num_outputs(self) -> int:
+        """How many logits the head gives."""
+        return self.config.num_labels
 
     @classmethod
     def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head | None:
@@ -90,7 +116,7 @@ class PreTrainedModel(Trained, keras.Model):
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables; the constructor does so."""
-        for part, size in ({"bert": None} | self._sizes).items():
+        for part, size in self._sizes.items():
             getattr(self, part).build([size])
 
     @classmethod
@@ -119,7 +145,8 @@ class PreTrainedModel(Trained, keras.Model):
         of_hub = {option: options.pop(option) for option in HUB_OPTIONS if option in options}
         of_keras = {option: options.pop(option) for option in ("dtype", "name", "trainable") if option in options}
         takes_new_head = options.pop("ignore_mismatched_sizes", False)
-        fields = set(BertConfig().to_dict()) | {"num_labels"}
+        usual = CONFIGS[cls.MODEL_TYPE]()
+        fields = {*usual.to_dict(), *vars(usual), "num_labels"}
         options = {option: value for option, value in options.items() if option in fields or value not in (None, False)}
         if unknown := [option for option in options if option not in fields and option not in _SAME_EITHER_WAY]:
             raise UsageError(
@@ -131,7 +158,7 @@ class PreTrainedModel(Trained, keras.Model):
         directory = resolve_model(ModelConfig(model_name_or_path=name), **of_hub)
         if directory is None:
             raise UsageError(f"A model must have files. Received: {name}. Pass a directory, or {cls.__name__}(config).")
-        saved = BertConfig.from_dict(load_values(directory))
+        saved = cls._checked(BertConfig.from_dict(load_values(directory)))
         config = BertConfig.of(saved if config is None else config)
         config = BertConfig.from_dict(config.to_dict(), **changed)
         head = cls._head_of(config, saved)
@@ -141,6 +168,7 @@ class PreTrainedModel(Trained, keras.Model):
             of_keras["initializer"] = "zeros"
         model = cls(config, **of_keras)
         model.name_or_path = name
+        model.new_weights = tuple(name for name in weights.get_weight_shapes(model) if name not in read.tensors)
         seed = _drawn_seed() if seed is None else seed
         for line in load.fill(model, read, head, seed=seed, scale=config.initializer_range):
             log.warning("%s", line)
@@ -197,16 +225,19 @@ class PreTrainedModel(Trained, keras.Model):
         self, rank: int, *, alpha: float | None = None, targets: Any = ("query", "value"), seed: int | None = None
     ) -> None:
         """Low-rank updates of kernels (Hu et al. 2021), in place of training them. The encoder is frozen but for these;
-        the head is trained. Call it before FineTuner and `compile`. Saved models are merged.
+        the head is trained, with a pooler that no file gave. Call it before FineTuner and `compile`. Saved models are
+        merged.
 
         Args:
             rank: Of each update.
             alpha: Updates are multiplied by `alpha / rank`; None for the rank.
             targets: Which: among "query", "key", "value", "attention.output.dense", "intermediate.dense",
-                "output.dense" (the ends of names, as for PEFT); "all" for all of them.
+                "output.dense" (the ends of names, as for PEFT), whatever another encoder calls these layers, or its own
+                names; "all" for all of them.
             seed: Decides the factor that begins at random; None draws one.
         """
-        lora.enable(self, lora.Lora.of(rank, alpha, targets), _drawn_seed() if seed is None else seed)
+        chosen = lora.Lora.of(rank, alpha, targets, self.config.encoder)
+        lora.enable(self, chosen, _drawn_seed() if seed is None else seed)
 
     def save_adapter(self, directory: str | pathlib.Path) -> None:
         """Writes LoRA's updates and the head as PEFT does, `adapter_config.json` and `adapter_model.safetensors`."""
@@ -256,22 +287,33 @@ class PreTrainedModel(Trained, keras.Model):
         if format != "tf_saved_model":
             super().export(filepath, format=format, input_signature=input_signature, **options)
             return
-        spec = tf.TensorSpec([None] * self.INPUT_RANK, tf.int32)
-        names = ("input_ids", "attention_mask", "token_type_ids")
+        names, shape = self.config.encoder.inputs, [None] * self.INPUT_RANK
         archive = keras.export.ExportArchive()
         archive.track(self)
         archive.add_endpoint(
             "serve",
             lambda inputs: dict(self(inputs, training=False).items()),
-            input_signature=input_signature or [{name: spec for name in names}],
+            input_signature=input_signature or [{name: tf.TensorSpec(shape, tf.int32, name=name) for name in names}],
         )
         archive.write_out(filepath, verbose=False, **options)
+
+    def save_spec(self, dynamic_batch: bool = True) -> None:
+        """What `tf.lite.TFLiteConverter.from_keras_model` asks a model for, and cannot use of one of Keras 3.
+
+        Raises:
+            UsageError: always; it says what works.
+        """
+        raise UsageError(
+            "TFLiteConverter converts these models from their files. "
+            f"Received: from_keras_model with {self.name!r}. "
+            "Call model.export(DIRECTORY), then tf.lite.TFLiteConverter.from_saved_model(DIRECTORY)."
+        )
 
     # Parts.
 
     @property
     def base_model(self) -> TFBertMainLayer:
-        """BERT without the head."""
+        """The encoder without the head."""
         return self.bert
 
     def get_input_embeddings(self) -> Any:
@@ -298,9 +340,10 @@ class PreTrainedModel(Trained, keras.Model):
             return table
         values = weights.get_weights_dict(self)
         with self.distribute_strategy.scope():
-            resize_variable(table, "_embeddings", [new_num_tokens, self.config.hidden_size])
-            if hasattr(self, "mlm"):
-                resize_variable(self.mlm.predictions, "bias", [new_num_tokens])
+            resize_variable(table, "_embeddings", [new_num_tokens, table.output_dim])
+            words = self.config.encoder.words(self)[-1] if self.KIND in WORDS else None
+            if words is not None and words.bias is not None:
+                resize_variable(words, "bias", [new_num_tokens])
         self.config.vocab_size = table.input_dim = new_num_tokens
         self.train_function = self.test_function = self.predict_function = None  # Traced with the table before.
         load.set_resized(self, values, seed=_drawn_seed(), scale=self.config.initializer_range)

@@ -10,7 +10,8 @@ import tensorflow as tf
 from tfbert.bert.calls import Called
 from tfbert.errors import UsageError
 from tfbert.step.keras3.labelled import Labelled, plain
-from tfbert.step.keras3.refusals import check_keras
+from tfbert.step.keras3.parts import PARTS
+from tfbert.step.refusals import check_keras
 
 
 class Trained(Called, Labelled):
@@ -54,7 +55,7 @@ class Trained(Called, Labelled):
         """
         for argument, value in {"optimizer": optimizer, "loss": loss, "metrics": metrics}.items():
             for each in keras.tree.flatten(value):
-                check_keras(argument, each)
+                check_keras(argument, each, PARTS)
         if self.is_own_loss(loss):
             loss, loss_weights = self.compiled_losses()
         metrics = self.named_metrics(metrics)

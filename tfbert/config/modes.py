@@ -70,14 +70,14 @@ def replaced(given: Mapping[str, Any], by: str) -> list[str]:
 
 
 def one_output(config: Parts, what: str, makes: str) -> list[str]:
-    """What does not go with several runs: an upload, and workers that do not know the directory."""
+    """What does not go with several runs: an upload, and several workers."""
     out = []
     if config.hub.push_to_hub:
         rule = f"An upload is one model, but {makes}"
         out.append(f"{rule}. Received: push_to_hub with {what}. Drop --push_to_hub, and upload the best model by hand.")
-    if config.runtime.strategy == "multi_worker" and not config.output.output_dir:
-        rule = f"With {what}, all workers need the same output directory"
-        out.append(f"{rule}. Received: output_dir='' and strategy='multi_worker'. Pass --output_dir.")
+    if config.runtime.strategy == "multi_worker":
+        todo = "Start the workers once for each run, and compare the runs: tfbert report RUN_DIR RUN_DIR."
+        out.append(f"With {what}, each run is a single process. Received: strategy='multi_worker'. {todo}")
     return out
 
 
@@ -90,6 +90,12 @@ def _train(config: Parts) -> list[str]:
         out.append(f"{rule}. Received: model_name_or_path='' with {data}. {todo}")
     if config.runtime.seeds:
         out += one_output(config, "seeds", "several seeds make several")
+    if config.output.keep_adapter and not config.training.lora_rank:
+        out += idle(config.given("keep_adapter"), "lora_rank", "with lora_rank=0")
+    elif config.output.keep_adapter and config.model.is_scratch:
+        rule = "An adapter is read beside the model that it began with, and random weights are not kept"
+        received = f"keep_adapter=True with model_name_or_path={config.model.name!r}"
+        out.append(f"{rule}. Received: {received}. Drop --keep_adapter: the trained model is whole.")
     if facts_of(config.data.task).of_records:
         return out + _pretrain(config)
     if config.data.test_file == STANDARD_STREAM:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from tfbert.config.data import DataConfig, is_pipe
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.rules import COMPUTE, EVALUATE, EVERY, SEED, TRAIN, Mode, architecture_problem, one_of, option
+from tfbert.config.task_table import OF_ROWS
 from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.config.types import Options, field_types
@@ -149,10 +150,12 @@ class OutputConfig(Options):
     """Write a checkpoint every this many updates. 0: only when asked to stop by SIGTERM or SIGINT."""
     save_total_limit: int = option(2, resume="free", modes=("train",), least=0)
     """How many of the newest checkpoints to keep until the run is done; the best weights are kept separately. 0: keep
-    all, and after the run as models."""
+    all, and after the run as models; with `lora_rank` as adapters."""
     keep_optimizer: bool = option(False, resume="free", modes=("train",))
-    """Keep the state of training when the run is done, about three times the model: with it, the same command with more
-    `num_train_epochs` or `max_steps` trains on."""
+    """Keep the state of training when the run is done, about three times what is trained: with it, the same command
+    with more `num_train_epochs` or `max_steps` trains on."""
+    keep_adapter: bool = option(False, resume="free", modes=("train",), tasks=OF_ROWS)
+    """With `lora_rank`: also write the updates and the head as PEFT does, to `output_dir/adapter`."""
     eval_steps: int = option(0, resume="same", modes=("train",), least=0)
     """Evaluate every this many updates. 0: after each epoch."""
     logging_steps: int = option(10, resume="free", modes=("train",), least=1)

@@ -7,13 +7,13 @@ import errno
 import math
 import os
 import pathlib
-import re
 import reprlib
 import stat
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args, get_origin
 
+from tfbert.config.encoders import ENCODERS, model_type_of
 from tfbert.config.types import called_elsewhere, elsewhere, field_types
 from tfbert.errors import UsageError
 
@@ -133,26 +133,22 @@ def field_problems(part: Any) -> list[str]:
 
 
 def architecture_problem(values: Any, path: pathlib.Path) -> str:
-    """The line for a `config.json` that says that its model is no BERT; empty where it says nothing of the kind.
+    """The line for a `config.json` that says that its model is none of ours; empty where it says nothing of the kind.
 
     Args:
         values: What the file holds.
         path: The file, for the line.
     """
     found = values if isinstance(values, dict) else {}
-    names, kind = found.get("architectures"), found.get("class_name")
+    kind = found.get("class_name")
     if isinstance(kind, str) and kind != "BertBackbone":
         rule = "Of KerasHub's models, tfbert trains those of its BertBackbone"
         return f"{rule}. Received: {kind[:100]} in {path}. Pass a BERT model."
-    name = "model_type" if "model_type" in found or not isinstance(names, list) else "architectures"
-    if name == "model_type":
-        is_bert = found.get(name, "bert") == "bert"  # Files from before 2020 do not give it.
-    else:
-        is_bert = not names or any(re.match(r"(TF|Flax)?Bert(?![a-z])", str(each)) for each in names)
-    if is_bert:
+    if model_type_of(found):
         return ""
-    rule = "tfbert trains models of the BERT architecture (model_type bert)"
-    return f"{rule}. Received: {name}={reprlib.repr(found[name])} in {path}. Pass a BERT model."
+    name = "model_type" if "model_type" in found else "architectures"
+    rule = f"tfbert trains models of model_type {', '.join(ENCODERS)}"
+    return f"{rule}. Received: {name}={reprlib.repr(found[name])} in {path}. Pass one of them."
 
 
 def one_of(name: str, value: str, choices: Collection[str], where: str = "") -> str:

@@ -16,7 +16,7 @@ from tfbert.config.rules import field_problems, path_of
 from tfbert.config.sweep import sweep_problems
 from tfbert.config.task_table import facts_of
 from tfbert.config.tasks import TaskOptions, window_sizes
-from tfbert.config.training import OPTIMIZERS
+from tfbert.config.training import OPTIMIZERS, lora_targets
 from tfbert.errors import UsageError
 
 _EPOCHS = 3.0
@@ -92,12 +92,14 @@ class Config(Parts):
         """
         facts, training, data, answering = facts_of(self.data.task), self.training, self.data, self.answering
         optimizer, epochs = OPTIMIZERS[training.optimizer], facts.demo_epochs if data.is_built_in else _EPOCHS
-        rate = optimizer.scratch_rate if self.model.is_scratch else optimizer.rate
+        rate = optimizer.scratch_rate if self.model.is_scratch or training.lora_rank else optimizer.rate
         training = dataclasses.replace(
             training,
             metric_for_best_model=training.metric_for_best_model.removeprefix("eval_"),
             num_train_epochs=training.num_train_epochs or (None if training.max_steps else epochs),
             learning_rate=training.learning_rate or rate,
+            lora_alpha=training.lora_alpha or training.lora_rank or None,
+            lora_targets=",".join(lora_targets(training.lora_targets)),
         )
         name = data.dataset if data.uses_files or facts.of_records else data.dataset or "demo"
         data = dataclasses.replace(data, dataset=name, max_seq_length=self.max_seq_length)

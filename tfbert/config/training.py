@@ -37,6 +37,17 @@ OPTIMIZERS: dict[Optimizer, OptimizerFacts] = {
     "lamb": OptimizerFacts(rate=5e-4, scratch_rate=5e-3, label="LAMB, "),
 }
 """By the name of `--optimizer`; `step/optimizer` has the classes."""
+LORA_TARGETS = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
+"""The dense layers of an encoder layer, by the ends of their names; "output.dense" means both that end so."""
+
+
+def lora_targets(text: str) -> tuple[str, ...]:
+    """What a text of `lora_targets` names, each kernel once, in their order."""
+    if text == "all":
+        return ("all",)
+    names = [name.strip() for name in text.split(",")]
+    named_twice = "attention.output.dense" if "output.dense" in names else ""
+    return tuple(name for name in LORA_TARGETS if name in names and name != named_twice)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,8 +71,8 @@ class TrainingConfig(Options):
     """`adamw` (Loshchilov & Hutter 2019), or `lamb` (You et al. 2020) for batches of thousands: it moves each variable
     by a share of its own norm, so its learning rates are far larger."""
     learning_rate: float | None = option(None, resume="same", modes=TRAIN, above=0)
-    """Peak learning rate. Default: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones; ten times that with
-    `lamb`."""
+    """Peak learning rate. Default: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones and with `lora_rank`; ten
+    times that with `lamb`."""
     lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)
     """After the warm-up: `linear`, `cosine` or `polynomial` down to 0 at the last step, or `constant`."""
     lr_power: float = option(1.0, resume="same", modes=TRAIN, needs="lr_schedule=polynomial", above=0)
@@ -76,6 +87,15 @@ class TrainingConfig(Options):
     dropout: float | None = option(None, resume="same", modes=TRAIN, least=0, below=1)
     """Probability of dropout: of embeddings, layers, attention and what the classifier reads. Default: the model's own,
     0.1 for `scratch/` ones. 0 suits pre-training with few passes over the data (Geiping & Goldstein 2022)."""
+    lora_rank: int = option(0, resume="same", modes=TRAIN, least=0)
+    """Train low-rank updates of some of the encoder's kernels, of this rank, and the head; all else stays as it is
+    (LoRA: Hu et al. 2021, who take 8). The saved model holds the updates in its kernels. 0: train all weights."""
+    lora_alpha: float | None = option(None, resume="same", modes=TRAIN, needs="lora_rank", above=0)
+    """Updates are multiplied by `lora_alpha / lora_rank`. Default: as `lora_rank`, so by 1, as in the paper's runs of
+    BERT's kind and by PEFT's defaults (both 8)."""
+    lora_targets: str = option("query,value", resume="same", modes=TRAIN, needs="lora_rank", joined=True)
+    """The kernels with an update: among `query`, `key`, `value`, `attention.output.dense`, `intermediate.dense` and
+    `output.dense` (the ends of names, as for PEFT), or `all`. The paper and PEFT take the default."""
     max_grad_norm: float = option(1.0, resume="same", modes=TRAIN, least=0)
     """Clip the global norm of the whole global batch's gradient to this. 0: no clipping."""
     max_skipped_steps: int = option(20, resume="free", modes=TRAIN, least=1)
@@ -108,6 +128,9 @@ class TrainingConfig(Options):
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
+        out = []
         if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in METRICS:
-            return [one_of("metric_for_best_model", self.metric_for_best_model, METRICS)]
-        return []
+            out.append(one_of("metric_for_best_model", self.metric_for_best_model, METRICS))
+        targets = [] if self.lora_targets == "all" else map(str.strip, self.lora_targets.split(","))
+        choices = (*LORA_TARGETS, "all")
+        return out + [one_of("lora_targets", name, choices) for name in targets if name not in LORA_TARGETS]

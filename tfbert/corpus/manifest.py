@@ -36,8 +36,7 @@ import numpy as np
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig, RecordNames
 from tfbert.corpus.masking import Masking, most_predictions, record_keys
 from tfbert.errors import UsageError
-from tfbert.output.output_dir import write_text
-from tfbert.output.sealed import seal, unseal
+from tfbert.output.output_dir import seal, unseal, write_text
 from tfbert.tokens.tokenizer import BertTokenizer
 
 MANIFEST, PREPARING, ENTRIES, VOCAB = "manifest.json", ".preparing.json", "entries", "vocab.txt"
@@ -115,28 +114,16 @@ class Recipe:
         """
         tokenizer.check_word_pieces()
         if max_seq_length < _LEAST_LENGTH:
-            raise UsageError(
-                f"Records must have room for {_LEAST_LENGTH} tokens. "
-                f"Received: max_seq_length={max_seq_length}. Pass a larger one."
-            )
+            rule = f"Records must have room for {_LEAST_LENGTH} tokens"
+            raise UsageError(f"{rule}. Received: max_seq_length={max_seq_length}. Pass a larger one.")
         pretraining = pretraining.with_masking()
         prob = pretraining.masked_lm_prob
         most = most_predictions(pretraining.max_predictions_per_seq, masked_lm_prob=prob, max_seq_length=max_seq_length)
-        return cls(
-            max_seq_length=max_seq_length,
-            max_predictions_per_seq=most,
-            masked_lm_prob=prob,
-            whole_word_masking=pretraining.whole_word_masking,
-            dupe_factor=corpus.dupe_factor,
-            short_seq_prob=corpus.short_seq_prob,
-            random_next_sentence=corpus.random_next_sentence,
-            record_names=corpus.record_names,
-            compress_records=corpus.compress_records,
-            seed=seed,
-            num_shards=num_shards,
-            vocab=tokenizer.vocab,
-            casing=tuple(tokenizer.casing.items()),
-        )
+        known = vars(pretraining) | vars(corpus)
+        options = {field.name: known[field.name] for field in dataclasses.fields(cls) if field.name in known}
+        options |= {"max_predictions_per_seq": most, "max_seq_length": max_seq_length, "seed": seed}
+        text = {"vocab": tokenizer.vocab, "casing": tuple(tokenizer.casing.items())}
+        return cls(**options | text | {"num_shards": num_shards})
 
     def options(self) -> dict[str, Any]:
         """All options, as JSON can hold them; for the vocabulary, its size and hash."""
@@ -170,10 +157,6 @@ class Recipe:
             # Another seed than that of a shard's own draws, so that both are independent.
             keys = record_keys(~self.seed, part, np.arange(start, start + _ROWS))
             yield from (keys % np.uint64(count) == place).tolist()
-
-    def key_of_pass(self, shard: int, number: int) -> int:
-        """The key that alone decides what one pass over a shard draws."""
-        return int(record_keys(self.seed, shard, np.array([number]))[0])
 
 
 def vocab_text(vocab: tuple[str, ...]) -> str:
@@ -239,17 +222,14 @@ def begin(
     if _begun(directory) is None:
         others = _others(directory, vocab)
         if others and _begun(directory) is None:  # Another task may have begun just now.
-            raise UsageError(
-                "Records are written to a directory of their own. "
-                f"Received: output_dir={str(directory)!r}, which holds {min(others)}. {way_out}"
-            )
+            rule = "Records are written to a directory of their own"
+            raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}, which holds {min(others)}. {way_out}")
         _write_whole(directory / PREPARING, seal(identity))
     if differs := _differences(_read_sealed(_begun(directory)), identity):
         if shared or (_has_shards(directory) and not overwrite):
-            raise UsageError(
-                "Preparing records must continue with the options and the corpus that it began with. "
-                f"Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. {way_out}"
-            )
+            rule = "Preparing records must continue with the options and the corpus that it began with"
+            todo = f"{way_out}"
+            raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. {todo}")
         clear(directory)
         _write_whole(directory / PREPARING, seal(identity))
     _write_whole(directory / VOCAB, vocab_text(vocab))

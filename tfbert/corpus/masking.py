@@ -62,10 +62,9 @@ class Masking:
         """
         missing = [token for token in ("[PAD]", "[CLS]", "[SEP]", "[MASK]") if token not in vocab]
         if missing:
-            raise UsageError(
-                f"A vocabulary to pre-train with must hold {' '.join(missing)}. "
-                f"Received: {len(vocab)} tokens without them. Add them, or use another vocabulary."
-            )
+            rule = f"A vocabulary to pre-train with must hold {' '.join(missing)}"
+            todo = "Add them, or use another vocabulary."
+            raise UsageError(f"{rule}. Received: {len(vocab)} tokens without them. {todo}")
         return cls(
             mask_id=vocab.index("[MASK]"),
             vocab_size=len(vocab),

@@ -1,6 +1,15 @@
-"""Records for pre-training, numbered through all the files that a run names: found, checked, and read by number.
+"""Records for pre-training: what one holds and its bytes, an index of each file, and all of them found, checked, and
+read by number. They are never all in memory, and nor are their lengths.
 
-They are never all in memory, and nor are their lengths.
+The schema is that of google-research/bert, `create_pretraining_data.py`, which NVIDIA's scripts share; Model Garden has
+other names for two of the features (`v2`). All are of fixed length. A record is a serialised `tf.train.Example`.
+
+An index of a file is built once and kept beside it: any record is then read by its number alone.
+
+The index is a hidden file beside the records, or a file in the user's cache directory if it cannot be written there. It
+holds a row for each record, its offset, length and checksum, memory-mapped, so that memory does not grow with the
+corpus; then what is known of the whole file, as JSON. TensorFlow reads and parses the records while it is built, and
+checks their own checksums. A GZIP file cannot be read at an offset: it is unpacked once, beside the index.
 """
 
 from __future__ import annotations
@@ -8,33 +17,541 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import errno
+import fcntl
 import functools
 import glob
+import gzip
 import hashlib
 import os
 import pathlib
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from tfbert.config.counted import counted
+from tfbert.config.pretraining import RecordNames
 from tfbert.config.rules import path_of
-from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, is_shard, read_manifest, vocab_text
+from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, crc32_of, is_shard, read_manifest, vocab_text
 from tfbert.corpus.masking import Masked
-from tfbert.corpus.record_format import Parsed, Schema, parse, restore
-from tfbert.corpus.record_index import HEAD_BYTES, RecordFile, find_index, index_file
 from tfbert.data.permutation import permuted
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import RunError, UsageError, first_line
 from tfbert.measure.tracing import counted_alone
-from tfbert.output.progress import PassProgress
+from tfbert.output.logs import PassProgress
+from tfbert.output.output_dir import seal, unseal
+from tfbert.private import without_autotune
 from tfbert.tokens.normalizer import effective_casing
 
 if TYPE_CHECKING:
     from tfbert.config.run import Config
+
+POSITIONS, LABELS, WEIGHTS = "masked_lm_positions", "masked_lm_ids", "masked_lm_weights"
+MASK = "input_mask"
+NEXT_SENTENCE = "next_sentence_labels"
+IDS: dict[RecordNames, str] = {"v1": "input_ids", "v2": "input_word_ids"}
+SEGMENTS: dict[RecordNames, str] = {"v1": "segment_ids", "v2": "input_type_ids"}
+_MOST = 1 << 21  # Three bytes of seven bits.
+_LENGTH_DELIMITED = 2
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3  # The fields of tf.train.Feature.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The form of a file's records.
+
+    Attributes:
+        names: `v1`, as Google's and NVIDIA's scripts name the features, or `v2`, as Model Garden does.
+        max_seq_length: Ids of each record.
+        max_predictions_per_seq: Most places of each record that are predicted.
+        has_next_sentence: Whether records say if their second stretch of text follows the first (0) or not (1).
+    """
+
+    names: RecordNames
+    max_seq_length: int
+    max_predictions_per_seq: int
+    has_next_sentence: bool = True
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """The number of values of each feature of a record."""
+        width, most = self.max_seq_length, self.max_predictions_per_seq
+        out = {IDS[self.names]: width, MASK: width, SEGMENTS[self.names]: width}
+        out |= {POSITIONS: most, LABELS: most, WEIGHTS: most}
+        return out | ({NEXT_SENTENCE: 1} if self.has_next_sentence else {})
+
+    def feature_spec(self) -> dict[str, tf.io.FixedLenFeature]:
+        """The features for `tf.io.parse_example` to read such records."""
+        return {
+            name: tf.io.FixedLenFeature([length], tf.float32 if name == WEIGHTS else tf.int64)
+            for name, length in self.lengths.items()
+        }
+
+    def difference(self, other: Schema) -> str:
+        """How another schema differs, such as `max_seq_length=128 and 512`; empty if it does not."""
+        fields = [field.name for field in dataclasses.fields(self)]
+        pairs = [(name, getattr(self, name), getattr(other, name)) for name in fields]
+        return ", ".join(f"{name}={first} and {second}" for name, first, second in pairs if first != second)
+
+
+def detect_schema(record: bytes, where: str) -> Schema:
+    """Finds the schema of a file from one of its records.
+
+    Args:
+        record: A serialised `tf.train.Example`.
+        where: The file's name, for errors.
+
+    Raises:
+        UsageError: for a record of another kind; says what is missing or does not fit.
+    """
+    try:
+        features = tf.train.Example.FromString(record).features.feature
+    except DecodeError:
+        raise _error(where, "a record that is not a tf.train.Example") from None
+    found = {
+        name: len(getattr(value, value.WhichOneof("kind") or "int64_list").value) for name, value in features.items()
+    }
+    names: RecordNames = "v2" if IDS["v2"] in found else "v1"
+    schema = Schema(
+        names=names,
+        max_seq_length=found.get(IDS[names], 0),
+        max_predictions_per_seq=found.get(POSITIONS, 0),
+        has_next_sentence=NEXT_SENTENCE in found,
+    )
+    missing = [name for name in schema.lengths if not found.get(name)]
+    if missing:
+        raise _error(where, f"a record without {', '.join(missing)}; it has {', '.join(sorted(found)) or 'nothing'}")
+    wrong = [f"{found[name]} values of {name}" for name, length in schema.lengths.items() if found[name] != length]
+    if wrong:
+        width, most = schema.max_seq_length, schema.max_predictions_per_seq
+        raise _error(where, f"{', '.join(wrong)} beside {width} of {IDS[names]} and {most} of {POSITIONS}")
+    for name, spec in schema.feature_spec().items():
+        kind = "float_list" if spec.dtype == tf.float32 else "int64_list"
+        if features[name].WhichOneof("kind") != kind:
+            raise _error(where, f"{name} as {features[name].WhichOneof('kind')}, not {kind}")
+    return schema
+
+
+class Parsed(NamedTuple):
+    """Records as tensors or arrays: int64 `[n, ...]`, except the weights, which are float32.
+
+    Attributes:
+        ids: `[n, max_seq_length]`, masked.
+        mask: `[n, max_seq_length]`: 1 for a token.
+        segments: `[n, max_seq_length]`: 1 for a token of segment B.
+        positions: `[n, max_predictions_per_seq]`: the masked places.
+        labels: `[n, max_predictions_per_seq]`: the ids that were there.
+        weights: `[n, max_predictions_per_seq]`: 0 where there is no masked place.
+        next_sentence: `[n, 1]`; None if records do not say.
+    """
+
+    ids: Any
+    mask: Any
+    segments: Any
+    positions: Any
+    labels: Any
+    weights: Any
+    next_sentence: Any
+
+
+def parse(records: tf.Tensor, schema: Schema) -> Parsed:
+    """Parses records, in a graph or eagerly.
+
+    Args:
+        records: string `[n]`.
+        schema: Their form.
+    """
+    found = tf.io.parse_example(records, schema.feature_spec())
+    keys = (IDS[schema.names], MASK, SEGMENTS[schema.names], POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE)
+    return Parsed(*(found.get(key) for key in keys))
+
+
+def restore(ids: np.ndarray, positions: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The ids of records before they were masked.
+
+    Args:
+        ids: int [rows, width].
+        positions: int [rows, max_predictions_per_seq]: masked places.
+        labels: int, same shape: the ids that were there.
+        weights: float, same shape: 0 where there is no masked place.
+
+    Returns:
+        int32 [rows, width], a new array.
+    """
+    out = np.array(ids, np.int32)
+    row, rank = np.nonzero(weights > 0)
+    out[row, positions[row, rank]] = labels[row, rank]
+    return out
+
+
+def serialize(
+    masked: Masked, lengths: np.ndarray, second_start: np.ndarray, next_sentence: np.ndarray, names: RecordNames
+) -> list[bytes]:
+    """Serialises records, many at once.
+
+    All values are small and not negative, and every feature is a packed list, so NumPy can assemble the bytes: the same
+    as those of protobuf's deterministic serialisation, in a third of the time.
+
+    Args:
+        masked: The masked records, at any width.
+        lengths: int [rows]: tokens of each.
+        second_start: int [rows]: where the second segment begins; the length for records of one segment.
+        next_sentence: int [rows]: 1 if the second stretch of text does not follow the first.
+        names: What the features are called.
+    """
+    places = np.arange(masked.ids.shape[1])
+    is_token = places < lengths[:, None]
+    values = {
+        IDS[names]: masked.ids,
+        MASK: is_token,
+        SEGMENTS[names]: is_token & (places >= second_start[:, None]),
+        POSITIONS: masked.positions,
+        LABELS: masked.labels,
+        WEIGHTS: masked.weights,
+        NEXT_SENTENCE: next_sentence[:, None],
+    }
+    columns = []
+    for name in sorted(values):
+        is_float = name == WEIGHTS
+        payloads = _floats(values[name]) if is_float else _varints(values[name])
+        field = _FLOAT_LIST if is_float else _INT64_LIST
+        columns.append([_entry_start(name, field, len(payload)) + payload for payload in payloads])
+    features = map(b"".join, zip(*columns, strict=True))
+    return [_start(1, len(body)) + body for body in features]
+
+
+def _error(where: str, what: str) -> UsageError:
+    rule = "Records to pre-train on must have the features of Google's script or of Model Garden's"
+    return UsageError(f"{rule}. Received: {where}: {what}. Pass files of --mode=prepare, or of such a script.")
+
+
+def _varints(values: np.ndarray) -> list[bytes]:
+    """Each row's values as base 128 varints."""
+    values = values.astype(np.uint32)
+    assert not values.size or values.max() < _MOST
+    two, three = values >= 1 << 7, values >= 1 << 14
+    parts = np.empty((*values.shape, 3), np.uint8)
+    parts[..., 0] = values & 127 | two.astype(np.uint32) << 7
+    parts[..., 1] = values >> 7 & 127 | three.astype(np.uint32) << 7
+    parts[..., 2] = values >> 14
+    kept = np.stack([np.ones_like(two), two, three], axis=-1)
+    return _cut(parts[kept].tobytes(), kept.sum(axis=(1, 2)))
+
+
+def _floats(values: np.ndarray) -> list[bytes]:
+    rows, width = values.shape
+    return _cut(values.astype("<f4").tobytes(), np.full(rows, 4 * width))
+
+
+def _cut(buffer: bytes, sizes: np.ndarray) -> list[bytes]:
+    ends = np.cumsum(sizes).tolist()
+    return [buffer[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _entry_start(name: str, field: int, size: int) -> bytes:
+    """The bytes before a packed list of `size` bytes: headers of the list, its feature and its entry in the map."""
+    listed = _start(1, size)
+    feature = _start(field, len(listed) + size) + listed
+    key = name.encode()
+    inner = _start(1, len(key)) + key + _start(2, len(feature) + size) + feature
+    return _start(1, len(inner) + size) + inner
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _start(field: int, size: int) -> bytes:
+    """The tag and length of a length-delimited field."""
+    out = [field << 3 | _LENGTH_DELIMITED]
+    while size >= 128:
+        out.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*out, size])
+
+
+FRAME_BYTES = 16
+"""Bytes around each record in a file: before it, its length and the checksum of that; after it, its own checksum."""
+HEAD_BYTES = 12
+ROW = np.dtype([("offset", "<i8"), ("length", "<i4"), ("check", "<u4")])
+"""A row of an index: where the record begins, its tokens, and the CRC-32 of its bytes, its frame included. A record has
+a CRC-32C of its own, but Python has no fast one; this one also notices a sound record of another file."""
+_VERSION = 3
+_CHUNK = 1 << 20
+_GZIP = b"\x1f\x8b\x08"
+_NO_ROOM_HERE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ELOOP)
+"""Nothing can be written at a place; the last ones where a directory above it is a file, or a broken link."""
+_AT_A_TIME = 1024
+_READ_BYTES = 8 << 20
+_DAMAGED = "is damaged, or cut off"
+_OTHER_FORM = "is not of the same form as the first record of the file"
+_IMPOSSIBLE = "holds numbers that no record can have: tokens, segments or masked positions out of bounds"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordFile:
+    """A file of records, indexed.
+
+    Attributes:
+        name: The file's name as the user gave it.
+        plain: The file that the offsets refer to: the file itself, or its uncompressed copy.
+        rows: `ROW` `[n + 1]`, mapped: one for each record, and one for the end of the last.
+        schema: The records' form; None without records.
+        max_id: The largest token id; -1 without records.
+        has_pairs: Whether any record has a segment B.
+        content: CRC-32 over a hash of each record.
+        damage: What is wrong after the last offset; empty for a whole file.
+        size: Bytes of `plain`.
+        file_bytes: Bytes of the file itself.
+        file_crc32: CRC-32 of the file itself; of a damaged one, up to the damage.
+    """
+
+    name: str
+    plain: pathlib.Path
+    rows: np.ndarray
+    schema: Schema | None
+    max_id: int
+    has_pairs: bool
+    content: int
+    damage: str
+    size: int
+    file_bytes: int
+    file_crc32: int
+
+    def __len__(self) -> int:
+        return len(self.rows) - 1
+
+
+def find_index(path: pathlib.Path) -> RecordFile | None:
+    """A file with its existing index; None if there is no index, or if the file has changed since."""
+    for place in _places(path):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return _read(path, place)
+    return None
+
+
+def index_file(path: pathlib.Path, advance: Callable[[int], None] = lambda done: None) -> RecordFile:
+    """A file with its index, which is built if there is none; other processes wait for the one that builds it.
+
+    Args:
+        path: A file of records, plain or compressed by GZIP.
+        advance: Called now and then with the number of bytes read since.
+
+    Raises:
+        UsageError: for a file that cannot be read or holds other data, or if no place for its index is writable.
+        RunError: if the disk is full.
+    """
+    try:
+        with path.open("rb") as file:
+            with contextlib.suppress(OSError):  # Where files cannot be locked, several build it, and one is kept.
+                fcntl.flock(file, fcntl.LOCK_EX)
+            found = find_index(path)
+            return _build(path, advance) if found is None else found
+    except OSError as error:
+        rule = "A file of records must be readable"
+        raise UsageError(f"{rule}. Received: {str(path)!r} ({error.strerror}). Pass another.") from None
+
+
+def _places(path: pathlib.Path) -> list[pathlib.Path]:
+    """Where a file's index can be: beside the file, or in the user's cache directory if there is one."""
+    path = path.absolute()
+    places = [path.with_name(f".{path.name}.index")]
+    with contextlib.suppress(RuntimeError):  # A user without a home, as in many containers.
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache").absolute()
+        digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+        places.append(cache / "tfbert" / "records" / f"{digest}-{path.name}.index")
+    return places
+
+
+def _build(path: pathlib.Path, advance: Callable[[int], None]) -> RecordFile:
+    with path.open("rb") as file:
+        is_compressed = file.read(len(_GZIP)) == _GZIP
+    before = _stamp(path)
+    for index in _places(path):
+        try:
+            index.parent.mkdir(parents=True, exist_ok=True)
+            plain, damage = _unpack(path, index) if is_compressed else (path, "")
+            rows, about = scan(plain, str(path), advance)
+            if is_compressed:
+                about |= {"damage": about["damage"] or damage, "file_crc32": crc32_of(path)}
+            if _stamp(path) != before:
+                rule = "A file of records must stay as it is while it is read"
+                raise UsageError(f"{rule}. Received: {str(path)!r}, which changed. Wait until nothing writes to it.")
+            held = rows.tobytes()
+            about |= {"version": _VERSION, "file": before, "plain": _stamp(plain), "crc32_of_rows": zlib.crc32(held)}
+            text = seal(about).encode()
+            with _whole(index) as file:
+                file.write(held + text + len(text).to_bytes(4, "little"))
+            return _read(path, index)
+        except OSError as error:
+            if error.errno in _NO_ROOM_HERE:
+                continue
+            rule = "An index of records must be writable"
+            todo = "Check free space and permissions there."
+            raise RunError(f"{rule}. Received: {str(index)!r} ({error.strerror}). {todo}") from None
+    raise UsageError(
+        "An index must be kept beside the records, or in the user's cache. "
+        f"Received: {str(path)!r}, and {' and '.join(str(place.parent) for place in _places(path))} cannot be "
+        "written. Point XDG_CACHE_HOME to a writable directory."
+    )
+
+
+def _plain_of(index: pathlib.Path) -> pathlib.Path:
+    return index.with_suffix(".unpacked")
+
+
+def _unpack(path: pathlib.Path, index: pathlib.Path) -> tuple[pathlib.Path, str]:
+    """Unpacks a file beside its index as far as possible: the copy, and what is wrong after that (may be empty)."""
+    damage = ""
+    with _whole(_plain_of(index)) as out:
+        try:
+            with gzip.open(path, "rb") as file:
+                while chunk := file.read1(_CHUNK):  # `read` would lose the sound part of the last chunk.
+                    out.write(chunk)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            damage = _DAMAGED
+    return _plain_of(index), damage
+
+
+def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
+    """A file with the index at a path.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: if this is not an index of the file as it is now.
+    """
+    with index.open("rb") as file:
+        file.seek(-4, os.SEEK_END)
+        size = int.from_bytes(file.read(4), "little")
+        start = file.seek(-4 - size, os.SEEK_END)
+        about = unseal(file.read(size).decode())
+    plain = _plain_of(index) if about["plain"] != about["file"] else path
+    if (about["version"], about["file"], about["plain"]) != (_VERSION, _stamp(path), _stamp(plain)):
+        raise ValueError("of another file")
+    held = np.memmap(index, np.uint8, "r")[:start]
+    crc = 0
+    for at in range(0, start, _CHUNK):
+        crc = zlib.crc32(held[at : at + _CHUNK], crc)
+    if crc != about["crc32_of_rows"]:
+        raise ValueError("damaged")
+    known = {name: about[name] for name in ("max_id", "has_pairs", "content", "damage", "file_crc32")}
+    schema = Schema(**about["schema"]) if about["schema"] else None
+    sizes = {"size": about["plain"][0], "file_bytes": about["file"][0]}
+    return RecordFile(name=str(path), plain=plain, rows=held.view(ROW), schema=schema, **sizes, **known)
+
+
+def _stamp(path: pathlib.Path) -> list[int]:
+    """What changes when a file is written to: its size, and the time of its last change, in nanoseconds."""
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+@contextlib.contextmanager
+def _whole(path: pathlib.Path) -> Iterator:
+    """Opens a file for writing that gets its name only when it is whole; until then its name is this process's own."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def scan(
+    path: pathlib.Path, name: str, advance: Callable[[int], None] = lambda done: None
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Reads a file through: where its sound records are, how long they are, and what is wrong after them.
+
+    Args:
+        path: A TFRecord file that is not compressed.
+        name: What messages call it.
+        advance: As `index_file` takes it.
+
+    Returns:
+        The rows of its index, and the fields of `RecordFile` that are found here, with the schema as a dictionary.
+
+    Raises:
+        UsageError: for a file whose first record is not a record for pre-training.
+    """
+    damage, first = "", None
+    try:
+        first = next(iter(tf.data.TFRecordDataset([str(path)]).take(1).as_numpy_iterator()), None)
+    except tf.errors.DataLossError:
+        damage = _DAMAGED
+    except tf.errors.OpError as error:
+        rule = "A file of records must be readable"
+        raise UsageError(f"{rule}. Received: {name!r} ({first_line(error.message)}). Check the file.") from None
+    schema = None if first is None else detect_schema(first, name)
+    look = tf.autograph.experimental.do_not_convert(functools.partial(_look, schema))
+    parts, max_id, has_pairs, content, file_crc32 = [], -1, False, 0, 0
+    done, end, at_a_time, is_read = 0, 0, _AT_A_TIME, schema is None
+    with path.open("rb") as file:
+        while not (is_read or damage):
+            with tf.device("CPU"):
+                records = tf.data.TFRecordDataset([str(path)], buffer_size=_READ_BYTES).skip(done).batch(at_a_time)
+                records = without_autotune(records.map(look, num_parallel_calls=2).prefetch(2))
+            try:
+                for sizes, hashes, lengths, max_ids, pairs, are_sound in records.as_numpy_iterator():
+                    sound = slice(len(sizes) if are_sound.all() else int(are_sound.argmin()))
+                    sizes = sizes[sound] + FRAME_BYTES
+                    part = np.zeros(len(sizes), ROW)
+                    part["offset"], part["length"] = end + np.cumsum(sizes) - sizes, lengths[sound]
+                    held = [file.read(size) for size in sizes.tolist()]  # Again, right after TensorFlow has read it.
+                    part["check"] = list(map(zlib.crc32, held))
+                    file_crc32 = functools.reduce(lambda crc, data: zlib.crc32(data, crc), held, file_crc32)
+                    parts.append(part)
+                    max_id = max(max_id, int(max_ids[sound].max(initial=-1)))
+                    has_pairs |= bool(pairs[sound].any())
+                    content = zlib.crc32(hashes[sound].tobytes(), content)
+                    done, end = done + len(part), end + int(sizes.sum())
+                    advance(int(sizes.sum()))
+                    if not are_sound.all():
+                        damage = _IMPOSSIBLE
+                        break
+                is_read = True
+            except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+                if at_a_time == 1:
+                    damage = _DAMAGED if isinstance(error, tf.errors.DataLossError) else _OTHER_FORM
+                at_a_time = 1  # Again from the last whole batch.
+    last = np.zeros(1, ROW)
+    last["offset"] = end
+    about = {"schema": dataclasses.asdict(schema) if schema else None, "max_id": max_id, "has_pairs": has_pairs}
+    return np.concatenate([*parts, last]), about | {"content": content, "file_crc32": file_crc32, "damage": damage}
+
+
+def _look(schema: Schema, records: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Of each record, computed in the graph: bytes, a hash, tokens, the largest id, whether it is a pair, and whether
+    its numbers are possible."""
+    parsed = parse(records, schema)
+    length = tf.reduce_sum(parsed.mask, axis=1)
+    place = tf.range(schema.max_seq_length, dtype=tf.int64)
+    rises = parsed.segments[:, 1:] >= parsed.segments[:, :-1]
+    sound = (length > 0) & tf.reduce_all(
+        (parsed.mask == tf.cast(place < length[:, None], tf.int64))
+        & (parsed.ids >= 0)
+        & (parsed.segments >= 0)
+        & (parsed.segments <= 1),
+        axis=1,
+    )
+    sound &= tf.reduce_all(rises | (place[1:] >= length[:, None]), axis=1)
+    is_inside = (parsed.positions >= 0) & (parsed.positions < length[:, None]) & (parsed.labels >= 0)
+    sound &= tf.reduce_all(is_inside | (parsed.weights <= 0), axis=1)
+    if schema.has_next_sentence:
+        sound &= (parsed.next_sentence[:, 0] >= 0) & (parsed.next_sentence[:, 0] <= 1)
+    max_ids = tf.maximum(tf.reduce_max(parsed.ids, axis=1), tf.reduce_max(parsed.labels, axis=1))
+    return (
+        tf.cast(tf.strings.length(records), tf.int64),
+        tf.strings.to_hash_bucket_fast(records, 2**63 - 1),
+        tf.cast(length, tf.int32),
+        max_ids,
+        tf.reduce_any(parsed.segments > 0, axis=1),
+        sound,
+    )
+
 
 _BESIDE_RECORDS = (".json", ".txt", ".md", ".index")
 """Files in a directory of records that hold no records."""
@@ -198,12 +715,7 @@ class Records:
             lengths=lengths,
             second_start=np.where(has_second.any(axis=1), has_second.argmax(axis=1), lengths).astype(np.int32),
             next_sentence=parsed.next_sentence[:, 0] if says else np.zeros_like(lengths),
-            masked=Masked(
-                ids=parsed.ids,
-                positions=parsed.positions,
-                labels=parsed.labels,
-                weights=parsed.weights,
-            ),
+            masked=Masked(ids=parsed.ids, positions=parsed.positions, labels=parsed.labels, weights=parsed.weights),
         )
 
     @functools.cached_property
@@ -213,11 +725,7 @@ class Records:
             small = (part if part is None or part.dtype == tf.float32 else tf.cast(part, tf.int32) for part in found)
             return Parsed(*small)
 
-        return counted_alone(
-            parsed,
-            input_signature=[tf.TensorSpec([None], tf.string)],
-            autograph=False,
-        )
+        return counted_alone(parsed, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
 
     @functools.cached_property
     def _ends(self) -> np.ndarray:
@@ -389,10 +897,9 @@ def open_records(
         if not len(file):
             continue
         if files and (difference := files[0].schema.difference(file.schema)):
-            raise UsageError(
-                "Records that are trained on together must be made in the same way. "
-                f"Received: {files[0].name!r} and {file.name!r} with {difference}. Pass records of one kind."
-            )
+            rule = "Records that are trained on together must be made in the same way"
+            todo = "Pass records of one kind."
+            raise UsageError(f"{rule}. Received: {files[0].name!r} and {file.name!r} with {difference}. {todo}")
         files.append(file)
     if not files:
         raise UsageError(
@@ -434,10 +941,9 @@ def find_files(paths: Sequence[str], option: str) -> list[pathlib.Path]:
             # Path.glob would find hidden files too, such as indexes.
             files = [p for p in map(pathlib.Path, glob.glob(str(path), recursive=True)) if p.is_file()]  # noqa: PTH207
         if not files:
-            raise UsageError(
-                f"{option} must name files of records. Received: {option}={given!r}, which matches no file. "
-                "Pass a directory that --mode=prepare wrote, or files or patterns."
-            )
+            rule = f"{option} must name files of records"
+            todo = "Pass a directory that --mode=prepare wrote, or files or patterns."
+            raise UsageError(f"{rule}. Received: {option}={given!r}, which matches no file. {todo}")
         found |= {file.resolve(): file for file in files if file.resolve() not in found}
     return sorted(found.values())
 
@@ -450,10 +956,9 @@ def _in_directory(directory: pathlib.Path, option: str) -> list[pathlib.Path]:
     files = [directory / entry["file"] for entry in read_manifest(directory)["shards"]]
     for file in files:
         if not file.is_file():
-            raise UsageError(
-                "A directory of records must hold all files of its manifest. "
-                f"Received: {option}={str(directory)!r} without {file.name}. Copy the directory as a whole."
-            )
+            rule = "A directory of records must hold all files of its manifest"
+            todo = "Copy the directory as a whole."
+            raise UsageError(f"{rule}. Received: {option}={str(directory)!r} without {file.name}. {todo}")
     return files
 
 
@@ -471,10 +976,8 @@ def _check_entry(file: RecordFile, entry: dict[str, Any]) -> None:
 
 
 def _no_match(file: RecordFile, differs: str) -> UsageError:
-    return UsageError(
-        f"Records must match their manifest. Received: {file.name!r} {differs}. "
-        "Make them again, or copy the directory as a whole."
-    )
+    rule = "Records must match their manifest"
+    return UsageError(f"{rule}. Received: {file.name!r} {differs}. Make them again, or copy the directory as a whole.")
 
 
 def _indexed(paths: Sequence[pathlib.Path]) -> list[RecordFile]:
@@ -510,9 +1013,8 @@ def _leave_out(file: RecordFile, entry: dict[str, Any] | None, skips: bool, note
             advice = (
                 "If it is text, make records of it with --mode=prepare; else make or copy it anew, or leave it out."
             )
-        raise UsageError(
-            f"Records must be whole. Received: {file.name!r}, whose record at byte {sound:,} {file.damage}. {advice}"
-        )
+        rule = "Records must be whole"
+        raise UsageError(f"{rule}. Received: {file.name!r}, whose record at byte {sound:,} {file.damage}. {advice}")
     if notes is not None:
         lost = f"{counted(entry['records'] - len(file), 'record')} left out, " if entry else ""
         notes.append(

@@ -1,28 +1,691 @@
-"""The corpus that the options name: files, a data set of TensorFlow Datasets, or the built-in one."""
+"""A corpus: parts, documents and sentences, how text is cut into these, and whether it is still the same; of files, of
+a data set of TensorFlow Datasets, and the built-in one.
+
+A corpus has parts, a part has documents, and a document is a list of sentences.
+
+Large files have blocks, so that many processes can read one file, by Hadoop's rule: a block starts at the first border
+that begins within it and ends at the first one that begins within a later block. A border is the start of a line, or a
+blank line between documents. So each line belongs to exactly one block, and no process needs to know what another one
+found.
+"""
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import functools
+import glob
+import gzip
+import hashlib
+import importlib.metadata
 import itertools
+import logging
+import os
 import pathlib
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from tfbert.config.data import DataConfig
 from tfbert.config.pretraining import CorpusConfig
-from tfbert.corpus.documents import ALL, Document, Source, digest, file_digests, split_sentences, splitter
-from tfbert.corpus.text_files import FileCorpus, find_inputs
+from tfbert.config.rules import path_of
+from tfbert.corpus.manifest import is_own
 from tfbert.data.columns import find_columns
-from tfbert.data.rows import demo_table
+from tfbert.data.endings import CORPUS
+from tfbert.data.files import check_text
+from tfbert.data.json_rows import open_json_lines
+from tfbert.data.lines import check_gzip, lines_of, not_utf8, not_utf8_error
+from tfbert.data.open_file import BadRows, OpenFile
+from tfbert.data.rows import demo_table, open_parquet
 from tfbert.errors import UsageError
+from tfbert.output.logs import PassProgress
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
+log = logging.getLogger("tfbert")
+
+Document = list[str]
+"""A document's sentences in order. None is empty, has white space at its ends or a line feed in it."""
+ALL: Iterable[bool] = itertools.repeat(True)
+"""Every row of a part."""
+
+
+class Source(Protocol):
+    """A corpus that can be read part by part, in any process: the object is small and can be pickled.
+
+    A part is a file, a block of a large file, or a shard of a data set. Its content and its name depend only on the
+    corpus: not on the machine, the working directory or the number of processes.
+    """
+
+    @property
+    def name(self) -> str:
+        """What messages call the corpus."""
+
+    def parts(self) -> list[str]:
+        """The parts' names, sorted and all different."""
+
+    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
+        """The documents of a part in order, each with at least one sentence, in bounded memory.
+
+        Args:
+            part: Its name.
+            kept: Whether each row of it is wanted, in order. A row is what can be passed over before its text is cut
+                into sentences: mostly a document. Those of a part are the same however often it is read.
+
+        Raises:
+            UsageError: during iteration, for data that cannot be read as text.
+        """
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each part on the disk, for progress and the number of shards. They may be estimates."""
+
+    def fingerprints(self) -> dict[str, str]:
+        """For each part, a digest of all that its documents depend on: content, format, column, sentence splitter.
+
+        Raises:
+            UsageError: for a file that no longer exists or cannot be read.
+        """
+
+
+MAX_CHARACTERS = 10_000
+"""No sentence is longer: a table, or text without full stops, is cut between words. Uncut, only its first tokens would
+fit into a record, and the rest would be lost."""
+
+
+def split_sentences(text: str, language: str = "en") -> list[str]:
+    """The sentences of a text, found by sentencex (https://github.com/wikimedia/sentencex).
+
+    A line feed also ends a sentence: lines of a file are paragraphs, headings or list items far more often than halves
+    of a sentence, and half a sentence does no harm.
+
+    Args:
+        text: Valid Unicode.
+        language: The text's language, as a code such as `de`: its abbreviations do not end a sentence. A language that
+            sentencex does not know is treated as English.
+
+    Returns:
+        The sentences, without white space at their ends; none is empty or longer than `MAX_CHARACTERS`.
+    """
+    from sentencex import segment
+
+    out: list[str] = []
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    for line in text.split("\n"):
+        for sentence in segment(language, line):
+            sentence = sentence.strip()
+            if sentence:
+                out += cut(sentence)
+    return out
+
+
+def cut(sentence: str) -> list[str]:
+    """A sentence, cut into pieces if it is longer than `MAX_CHARACTERS`; between words if it has spaces.
+
+    Args:
+        sentence: Without white space at its ends, not empty.
+    """
+    if len(sentence) <= MAX_CHARACTERS:
+        return [sentence]
+    pieces = []
+    start = 0
+    while start < len(sentence):
+        end = start + MAX_CHARACTERS
+        space = sentence.rfind(" ", start + 1, end) if end < len(sentence) else -1
+        end = end if space < 0 else space
+        pieces.append(sentence[start:end].strip())
+        start = end
+    return [piece for piece in pieces if piece]
+
+
+def splitter() -> str:
+    """The name and version of the sentence splitter: another version may find other sentences."""
+    return f"sentencex {importlib.metadata.version('sentencex')}"
+
+
+_PIECE = 64 << 20
+_READ = 1 << 20
+
+
+def digest(*values: object) -> str:
+    """A digest of the `repr` of values."""
+    return hashlib.blake2b(repr(values).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
+
+
+def file_digests(paths: Sequence[str]) -> dict[str, str]:
+    """A digest of the content of each file.
+
+    Pieces are hashed by as many threads as there are cores, so that one large file takes no longer than many small
+    ones. A sample of the bytes would be quicker and would miss a file that was changed in its middle.
+
+    Raises:
+        UsageError: for a file that no longer exists or cannot be read.
+    """
+    try:
+        sizes = [pathlib.Path(path).stat().st_size for path in paths]
+        pieces = [(path, start) for path, size in zip(paths, sizes, strict=True) for start in range(0, size, _PIECE)]
+        found = []
+        with (
+            concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
+            PassProgress("hashing the corpus", sum(sizes), "MB") as progress,
+        ):
+            for value, size in pool.map(_piece_digest, pieces):
+                found.append(value)
+                progress.advance(size, size / 1e6)
+    except OSError as error:
+        rule = "The files of a corpus must stay readable"
+        raise UsageError(f"{rule}. Received: {error.filename!r} ({error.strerror}). Check the path.") from None
+    by_path: dict[str, list[str]] = {path: [] for path in paths}
+    for (path, _), value in zip(pieces, found, strict=True):
+        by_path[path].append(value)
+    return {path: digest(size, *by_path[path]) for path, size in zip(paths, sizes, strict=True)}
+
+
+def _piece_digest(piece: tuple[str, int]) -> tuple[str, int]:
+    """The digest of a piece, and its bytes."""
+    path, start = piece
+    # OpenSSL's implementation, fast on processors with instructions for it; hashlib's other algorithms have none.
+    state = hashlib.sha256()
+    left = _PIECE
+    with pathlib.Path(path).open("rb") as file:
+        file.seek(start)
+        while left and (data := file.read(min(_READ, left))):
+            state.update(data)
+            left -= len(data)
+    return state.hexdigest(), _PIECE - left
+
+
+Block = tuple[int, int]
+"""Where a block starts and where the next one starts, in bytes. An end of -1: the rest of the file."""
+BLOCK_BYTES = 64 << 20
+MAX_LINE_BYTES = 256 << 20
+"""A longer line is not a document but a sign of another file format; a line has to fit into memory."""
+WHOLE: Block = (0, -1)
+
+
+def blocks_of(size: int, block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
+    """The blocks of a plain file of `size` bytes, at least one."""
+    starts = range(0, max(size, 1), block_bytes)
+    return tuple((start, start + block_bytes if start + block_bytes < size else -1) for start in starts)
+
+
+class BlockLines:
+    """The lines of a block as bytes with their ends; an open binary stream to `rows.lines_of`.
+
+    Args:
+        path: The file, decompressed where it ends in .gz: then the block must be `WHOLE`.
+        block: The block to read.
+        between_blank_lines: Whether borders are blank lines rather than the starts of lines.
+    """
+
+    def __init__(self, path: pathlib.Path, block: Block = WHOLE, *, between_blank_lines: bool = False):
+        self._path = path
+        self._start, self._end = block
+        self._blank = between_blank_lines
+
+    def __enter__(self) -> BlockLines:
+        if self._path.suffix.lower() == ".gz":
+            check_gzip(self._path)
+            self._file = gzip.open(self._path, "rb")
+        else:
+            self._file = self._path.open("rb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        file, position, end = self._file, self._start, self._end
+        if position:
+            file.seek(position - 1)  # If a line ends just before the block, the next one begins within it.
+            position += len(self._line()) - 1
+        own = not (self._start and self._blank)
+        while line := self._line():
+            border = not self._blank or not line.strip()
+            if border and 0 <= end <= position:
+                return
+            own = own or border
+            if own:
+                yield line
+            elif 0 <= end <= position:  # There is no border in the whole block.
+                return
+            position += len(line)
+
+    def _line(self) -> bytes:
+        line = self._file.readline(MAX_LINE_BYTES)
+        if len(line) == MAX_LINE_BYTES:
+            rule = f"A line of a corpus must be shorter than {MAX_LINE_BYTES >> 20} MiB"
+            todo = "Cut it, or check the file's format."
+            raise UsageError(f"{rule}. Received: a longer one in {str(self._path)!r}. {todo}")
+        return line
+
+
+_BY_ENDING = {ending: format for format, endings in CORPUS.items() for ending in endings}
+_OTHERS = {
+    b"\x1f\x8b": "gzip data. Rename it to end in .gz",
+    b"PK\x03\x04": "a zip file. Unpack it",
+    b"BZh": "bzip2 data. Unpack it, or compress it with gzip",
+    b"\xfd7zXZ\x00": "xz data. Unpack it, or compress it with gzip",
+    b"\x28\xb5\x2f\xfd": "zstd data. Unpack it, or compress it with gzip",
+    b"PAR1": "a Parquet file. Pass --corpus_format=parquet, or rename it to end in .parquet",
+    b"%PDF": "a PDF document. Convert it to text",
+}
+_HEAD = 4096
+_JSON = re.compile(r'\{\s*"|(\[\s*\{|\[$|\{$)')  # An object; or, as a group, a list, or what is on several lines.
+_SEARCHED_BYTES = 16 << 20  # Searched for a blank line; War and Peace has 3 MB.
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    """A file of a corpus.
+
+    Attributes:
+        path: Where it is.
+        name: Its name wherever the corpus lies: its path below the directory that all files have in common.
+        format: `sentences`, `lines`, `document`, `jsonl` or `parquet`.
+        size: Bytes on the disk.
+        columns: For jsonl and Parquet: the columns whose texts make a document, one after the other.
+        blocks: The parts that can be read independently: ranges of bytes, or of row groups in Parquet.
+    """
+
+    path: str
+    name: str
+    format: str
+    size: int
+    columns: tuple[str, ...] = ()
+    blocks: tuple[Block, ...] = (WHOLE,)
+
+
+def find_inputs(
+    corpus: CorpusConfig, text_column: Sequence[str] = (), output_dir: pathlib.Path | None = None
+) -> list[InputFile]:
+    """Finds the files of a corpus.
+
+    From a directory and its subdirectories, all files with a known ending or without one are read, except hidden ones
+    and those whose name begins with `_`. With a `corpus_format`, files with other endings are read too. Links are
+    followed, and no file is read twice. Empty files are left out, and so are the files of directories of records, so
+    that these can be below the corpus.
+
+    Args:
+        corpus: Its `input_files` and `corpus_format`.
+        text_column: For jsonl and Parquet. Empty: found by name in each file.
+        output_dir: Where the records go.
+
+    Returns:
+        The files, sorted by name.
+
+    Raises:
+        UsageError: if nothing is found, or for a file that is not text, lacks the column, or could have two formats.
+    """
+    paths = _paths(corpus, output_dir)
+    sizes = [path.stat().st_size for path in paths]
+    empty = [path for path, size in zip(paths, sizes, strict=True) if not size]
+    if len(empty) == len(paths):
+        raise UsageError(
+            "A corpus needs text. "
+            f"Received: input_files={','.join(corpus.input_files)!r}, {len(paths):,} empty files. Check them."
+        )
+    if empty:
+        log.info("empty files left out of the corpus: %d; the first: %s", len(empty), empty[0])
+    above = pathlib.Path(os.path.commonpath([path.parent for path in paths]))
+    found, uncut = [], []
+    for path, size in zip(paths, sizes, strict=True):
+        if not size:
+            continue
+        format = _format(path, corpus.corpus_format)
+        if not format:
+            uncut.append(path)
+            continue
+        name = os.fsencode(path.relative_to(above).as_posix()).decode("utf-8", "backslashreplace")
+        found.append(_input_file(path, name, format, size, tuple(text_column)))
+    if uncut:
+        raise UsageError(
+            "Text with one sentence per line needs blank lines between documents. "
+            f"Received: {len(uncut):,} of {len(paths):,} files without blank lines, the first {str(uncut[0])!r}. "
+            "Pass --corpus_format=lines if each line is a document, --corpus_format=document if each file is one, or "
+            "--corpus_format=sentences."
+        )
+    guessed = sum(file.format == "sentences" for file in found) if corpus.corpus_format == "auto" else 0
+    if guessed:
+        log.info(
+            "text files taken as one sentence per line, with blank lines between documents: %d; if sentences go on in "
+            "the next line, pass --corpus_format=paragraphs; if each file is a document, --corpus_format=document",
+            guessed,
+        )
+    return sorted(found, key=lambda file: file.name)
+
+
+def _paths(corpus: CorpusConfig, output_dir: pathlib.Path | None) -> list[pathlib.Path]:
+    """All files that `input_files` names, none twice, without those of records."""
+    paths: list[pathlib.Path] = []
+    of_records: set[pathlib.Path] = set()
+    for entry in corpus.input_files:
+        given = path_of(entry, "input_files")
+        if given.exists():
+            matches = [given]
+        else:
+            # Path.glob takes no absolute pattern.
+            matches = [pathlib.Path(match) for match in glob.glob(str(given), recursive=True)]  # noqa: PTH207
+        files = [match for match in matches if not match.is_dir()]
+        for match in matches:
+            if match.is_dir():
+                files += _in_directory(match, everything=corpus.corpus_format != "auto")
+        own = {file for file in files if is_own(file, output_dir)}
+        of_records |= own
+        files = [file for file in files if file not in own]
+        if not files:
+            what = "a directory without text files" if matches else "nothing there"
+            rule = "The files of a corpus must exist"
+            raise UsageError(f"{rule}. Received: input_files={entry!r}, {what}. Check the path, and quote patterns.")
+        paths += files
+    if of_records:
+        log.info("files of records left out of the corpus: %d; the first: %s", len(of_records), min(of_records))
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(
+                "A corpus must consist of regular files, because they are read more than once. "
+                f"Received: {str(path)!r}, which is something else, such as a pipe or a broken link. Leave it out."
+            )
+    by_place = {}
+    # Path.resolve would follow links: a file would get another name, and perhaps another format.
+    absolute = {pathlib.Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100
+    for path in sorted(
+        absolute, key=lambda path: (len(path.parts), path)
+    ):  # If links lead to a file twice, the shorter path is kept.
+        by_place.setdefault(os.path.realpath(path), path)
+    return list(by_place.values())
+
+
+def _in_directory(directory: pathlib.Path, *, everything: bool) -> Iterator[pathlib.Path]:
+    seen: set[str] = set()  # Links may form a cycle.
+    left_out = []
+    for parent, directories, files in os.walk(directory, followlinks=True):
+        seen.add(os.path.realpath(parent))
+        directories[:] = [
+            name
+            for name in directories
+            if not name.startswith((".", "_")) and os.path.realpath(pathlib.Path(parent, name)) not in seen
+        ]
+        for name in files:
+            if name.startswith((".", "_")):  # `.DS_Store`, `_SUCCESS`
+                continue
+            if everything or _ending(name) in _BY_ENDING:
+                yield pathlib.Path(parent, name)
+            else:
+                left_out.append(name)
+    if left_out:
+        log.info(
+            "files of %s left out of the corpus, because their endings are not those of text: %d; the first: %s",
+            directory,
+            len(left_out),
+            min(left_out),
+        )
+
+
+def _ending(name: str) -> str:
+    return pathlib.PurePath(name.lower().removesuffix(".gz")).suffix
+
+
+def _format(path: pathlib.Path, asked_for: str) -> str:
+    """A file's format; empty if it is not clear."""
+    ending = _ending(path.name)
+    format = asked_for if asked_for != "auto" else _BY_ENDING.get(ending, "")
+    if format == "parquet":
+        return format
+    lines = lines_of(BlockLines(path), str(path))
+    is_packed = path.suffix.lower() == ".gz"
+    with path.open("rb") if not is_packed else gzip.open(path) as file:
+        try:
+            head = file.read(_HEAD)
+        except (OSError, EOFError):  # Damaged: reading its lines says so.
+            head = b"\n"
+    for magic, what in _OTHERS.items():
+        if head.startswith(magic) and not is_packed:
+            raise UsageError(f"A corpus must be text. Received: {str(path)!r}, which holds {what}.")
+    if ending in (".csv", ".tsv") and not format:
+        rule = "A corpus is text, JSON lines or Parquet"
+        todo = "Convert it to JSON lines, or pass --corpus_format."
+        raise UsageError(f"{rule}. Received: {str(path)!r}, a table. {todo}")
+    first = ""
+    size = 0
+    after_text = blank = False
+    for _, line in lines:
+        size += len(line)
+        is_blank = not line.strip()
+        if not is_blank and "\0" in line:
+            raise UsageError(
+                f"A corpus must be text in UTF-8. Received: {str(path)!r}, which has zero bytes: it is UTF-16, or not "
+                "text. Convert it, for example with iconv -f UTF-16, or leave it out."
+            )
+        if not first and format != "document" and "\r" in line.rstrip("\r") and b"\n" not in head:
+            raise UsageError(
+                "Lines must end in line feeds. Received: "
+                f"{str(path)!r}, whose lines end in carriage returns, as on old Macs. Convert it: tr '\\r' '\\n'."
+            )
+        first = first or line.strip()
+        blank = blank or (is_blank and after_text)
+        after_text = after_text or not is_blank
+        if format or (not is_blank and _JSON.match(first)) or (blank and not is_blank) or size > _SEARCHED_BYTES:
+            break
+    if format:
+        return format
+    if found := _JSON.match(first):  # WikiExtractor's files have no ending.
+        if found[1]:
+            rule = "A corpus of JSON has an object a line"
+            todo = "Convert it, or pass --corpus_format."
+            raise UsageError(f"{rule}. Received: {str(path)!r}, which begins with {first!r:.40}. {todo}")
+        return "jsonl"
+    return "sentences" if (blank and not is_blank) or not first else ""
+
+
+def _input_file(path: pathlib.Path, name: str, format: str, size: int, text_column: tuple[str, ...]) -> InputFile:
+    columns: tuple[str, ...] = ()
+    blocks: tuple[Block, ...] = (WHOLE,)
+    if format == "parquet":
+        columns = _columns(open_parquet(path), text_column)
+        blocks = _row_groups(path)
+    elif format == "jsonl":
+        columns = _columns(open_json_lines(str(path), lines_of(BlockLines(path), str(path))), text_column)
+    if format in ("sentences", "paragraphs", "lines", "jsonl") and path.suffix.lower() != ".gz":
+        blocks = blocks_of(size)
+    return InputFile(str(path), name, format, size, columns, blocks)
+
+
+def _columns(file: OpenFile, text_column: tuple[str, ...]) -> tuple[str, ...]:
+    columns, _ = find_columns(
+        file.name, file.columns, text_column=text_column, require_label=False, find_label=False, hint=file.hint
+    )
+    return columns
+
+
+def _row_groups(path: pathlib.Path) -> tuple[Block, ...]:
+    """Ranges of row groups of about `BLOCK_BYTES` each, uncompressed; `blocks_of` returns ranges of bytes."""
+    from pyarrow import parquet
+
+    metadata = parquet.read_metadata(path)
+    starts, size = [0], 0
+    for group in range(metadata.num_row_groups):
+        if size >= BLOCK_BYTES:
+            starts.append(group)
+            size = 0
+        size += metadata.row_group(group).total_byte_size
+    return tuple(zip(starts, (*starts[1:], metadata.num_row_groups), strict=True))
+
+
+MAX_DOCUMENT_CHARACTERS = 16 << 20
+"""The rest of a longer document counts as another document, so that memory is bounded. The Bible has 4 million."""
+_VERSION = 1  # Of how documents are read: raise it with every change by which the same file gives other documents.
+
+
+@dataclasses.dataclass(frozen=True)
+class FileCorpus:
+    """Files as a `Source`.
+
+    Attributes:
+        files: As `find_inputs` finds them.
+        language: Of the text, as `split_sentences` takes it.
+        skip_bad_rows: Leave out lines and rows that cannot be used, and log their number, rather than stop.
+    """
+
+    files: tuple[InputFile, ...]
+    language: str = "en"
+    skip_bad_rows: bool = False
+
+    @property
+    def name(self) -> str:
+        """The file, or the directory that all files have in common."""
+        return os.path.commonpath([file.path for file in self.files])
+
+    @functools.cached_property
+    def _places(self) -> dict[str, tuple[InputFile, Block]]:
+        places = {}
+        for file in self.files:
+            for i, block in enumerate(file.blocks):
+                places[f"{file.name}#{i:05d}" if len(file.blocks) > 1 else file.name] = (file, block)
+        return dict(sorted(places.items()))
+
+    def parts(self) -> list[str]:
+        """Files by name; a file of several blocks has one part per block, `NAME#00000`."""
+        return list(self._places)
+
+    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
+        """The documents of a part; see `Source`."""
+        file, block = self._places[part]
+        return read_documents(file, block, kept, language=self.language, skip_bad_rows=self.skip_bad_rows)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes on the disk; each block of a Parquet file counts as an equal share of the file."""
+        sizes = {}
+        for part, (file, (start, end)) in self._places.items():
+            if file.format == "parquet" or len(file.blocks) == 1:
+                sizes[part] = file.size // len(file.blocks)
+            else:
+                sizes[part] = (file.size if end < 0 else end) - start
+        return sizes
+
+    def fingerprints(self) -> dict[str, str]:
+        """A digest of all bytes of each part's file; see `Source`."""
+        digests = file_digests([file.path for file in self.files])
+        out = {}
+        for part, (file, block) in self._places.items():
+            how = () if file.format == "sentences" else (self.language, splitter())
+            out[part] = digest(_VERSION, digests[file.path], file.format, *file.columns, *block, *how)
+        return out
+
+
+def read_documents(
+    file: InputFile,
+    block: Block = WHOLE,
+    kept: Iterable[bool] = ALL,
+    *,
+    language: str = "en",
+    skip_bad_rows: bool = False,
+) -> Iterator[Document]:
+    """The documents of a block of a file, in order.
+
+    Args:
+        file: As `find_inputs` found it.
+        block: One of its blocks.
+        kept: As `Source.read` takes it.
+        language: The language of text that is not yet cut into sentences.
+        skip_bad_rows: Leave out lines or rows that cannot be used; a warning counts them.
+
+    Raises:
+        UsageError: during iteration, for a file that is not whole, text that is not UTF-8, or a row without text.
+    """
+    path = pathlib.Path(file.path)
+    bad = BadRows(skip_bad_rows)
+    if file.format == "parquet":
+        start, end = block
+        rows = open_parquet(path, None if end < 0 else range(start, end))
+        yield from _in_rows(rows, _from(file, start, "row group"), kept, file.columns, language, bad)
+    else:
+        between = file.format in ("sentences", "paragraphs")
+        lines = lines_of(BlockLines(path, block, between_blank_lines=between), file.path)
+        where = _from(file, block[0], "byte")
+        if file.format == "jsonl":
+            if first := next(((number, line) for number, line in lines if line.strip()), None):
+                rows = open_json_lines(where, itertools.chain([first], lines))
+                yield from _in_rows(rows, where, kept, file.columns, language, bad)
+        elif file.format in ("lines", "paragraphs"):
+            texts = ((number, line) for number, line in lines if line.strip())
+            texts = _paragraphs(lines) if file.format == "paragraphs" else texts
+            for found in _sentences(itertools.compress(texts, kept), where, bad, language):
+                yield from _pieces([found])
+        else:
+            own = language if file.format == "document" else None
+            yield from itertools.compress(_pieces(_sentences(lines, where, bad, own)), kept)
+    if bad.count:
+        log.warning("%s: bad lines or rows skipped: %d; the first: %s", file.path, bad.count, bad.first)
+
+
+def _from(file: InputFile, start: int, unit: str) -> str:
+    """What messages call a block; its lines or rows count from 1."""
+    return f"{file.path}, from {unit} {start:,}" if start else file.path
+
+
+def _paragraphs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines between blank ones as one, with the number of the first; no more than a document may have."""
+    parts: list[str] = []
+    start = size = 0
+    for number, line in lines:
+        text = line.strip()
+        if parts and (not text or size > MAX_DOCUMENT_CHARACTERS):
+            yield start, " ".join(parts)
+            parts, size = [], 0
+        if text:
+            start = start if parts else number
+            parts.append(text)
+            size += len(text)
+    if parts:
+        yield start, " ".join(parts)
+
+
+def _sentences(
+    lines: Iterable[tuple[int, str]], where: str, bad: BadRows, language: str | None
+) -> Iterator[Document | None]:
+    """The sentences of each line: the line itself, or those that the splitter finds; None between documents."""
+    for number, line in lines:
+        if not line.isascii() and (byte := not_utf8(line)):
+            bad.add(not_utf8_error(byte, f"{where}, line {number}"))
+            continue
+        text = line.strip()
+        if language is not None:
+            yield split_sentences(text, language)
+        else:
+            yield cut(text) if text else None
+
+
+def _in_rows(
+    rows: OpenFile, where: str, kept: Iterable[bool], columns: tuple[str, ...], language: str, bad: BadRows
+) -> Iterator[Document]:
+    def checked(number: int, row: list) -> list[str]:
+        place = f"{where}, {rows.unit} {number}"
+        return [check_text(value, column, place) for value, column in zip(row, columns, strict=True)]
+
+    for texts in bad.usable(itertools.compress(rows.read(columns), kept), checked):
+        yield from _pieces(split_sentences(text, language) for text in texts)
+
+
+def _pieces(sentences: Iterable[Document | None]) -> Iterator[Document]:
+    """Documents of at most `MAX_DOCUMENT_CHARACTERS` plus one line. In the input, None separates documents."""
+    document: Document = []
+    size = 0
+    for more in sentences:
+        if more:
+            document += more
+            size += sum(map(len, more))
+        if document and (more is None or size > MAX_DOCUMENT_CHARACTERS):
+            yield document
+            document, size = [], 0
+    if document:
+        yield document
+
+
 _PARTS = 4
 _SPLIT = "train"
-_VERSION = 1  # Of how documents are read: raise it with every change by which the same files give other documents.
+_TFDS_VERSION = 1  # Of how documents are read: raise it with every change by which the same files give other documents.
 
 
 @functools.cache
@@ -121,7 +784,7 @@ class TfdsCorpus:
         """A digest of all bytes of each part's file; see `Source`."""
         paths = [str(path) for path in self._builder.info.splits[_SPLIT].filepaths]
         digests = file_digests(paths)
-        how = (_VERSION, self._builder.info.full_name, *self.columns, self.language, splitter())
+        how = (_TFDS_VERSION, self._builder.info.full_name, *self.columns, self.language, splitter())
         return {part: digest(digests[path], *how) for part, path in zip(self.parts(), paths, strict=True)}
 
 
@@ -142,10 +805,9 @@ def open_tfds(dataset: str, data_dir: str = "", text_column: tuple[str, ...] = (
     builder = open_builder(dataset, data_dir)
     splits = list(builder.info.splits)
     if _SPLIT not in splits:
-        raise UsageError(
-            "A data set needs a train split. "
-            f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
-        )
+        rule = "A data set needs a train split"
+        todo = "Pass another --dataset."
+        raise UsageError(f"{rule}. Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. {todo}")
     table = table_of(builder, dataset, _SPLIT)
     columns, _ = find_columns(
         f"dataset={dataset!r}", table.of_kinds("text"), text_column=text_column or table.only("text"), find_label=False
@@ -172,16 +834,13 @@ def open_source(corpus: CorpusConfig, data: DataConfig, output_dir: pathlib.Path
             )
         files = find_inputs(corpus, data.text_column, output_dir)
         if data.text_column and not any(file.columns for file in files):
-            raise UsageError(
-                "Only JSON lines, Parquet and data sets have columns. "
-                f"Received: text_column={','.join(data.text_column)!r}. Drop it, or pass --corpus_format."
-            )
+            rule = "Only JSON lines, Parquet and data sets have columns"
+            todo = "Drop it, or pass --corpus_format."
+            raise UsageError(f"{rule}. Received: text_column={','.join(data.text_column)!r}. {todo}")
         return FileCorpus(tuple(files), corpus.language, data.skip_bad_rows)
     if data.dataset not in ("", "demo"):
         return open_tfds(data.dataset, data.data_dir, data.text_column, corpus.language)
     if data.text_column:
-        raise UsageError(
-            "The built-in corpus has no columns to choose. "
-            f"Received: text_column={','.join(data.text_column)!r}. Drop it."
-        )
+        rule = "The built-in corpus has no columns to choose"
+        raise UsageError(f"{rule}. Received: text_column={','.join(data.text_column)!r}. Drop it.")
     return BuiltInCorpus()

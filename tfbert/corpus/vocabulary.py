@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbert.corpus.documents import Source
 from tfbert.corpus.manifest import Recipe
+from tfbert.corpus.sources import Source
 from tfbert.errors import UsageError
-from tfbert.output.progress import PassProgress
+from tfbert.output.logs import PassProgress
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.tokens.vocabulary import learn_vocabulary
 
@@ -167,9 +167,8 @@ def check_documents(name: str, recipe: Recipe, *, documents: int, longer_documen
         UsageError: that says why.
     """
     if not documents:
-        raise UsageError(
-            f"A corpus must have documents. Received: {name} without a sentence. Check input_files and corpus_format."
-        )
+        rule = "A corpus must have documents"
+        raise UsageError(f"{rule}. Received: {name} without a sentence. Check input_files and corpus_format.")
     if recipe.random_next_sentence and not longer_documents:
         raise UsageError(
             "A next sentence needs documents of two sentences or more. "

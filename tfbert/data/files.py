@@ -13,12 +13,10 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from tfbert.config.data import DataConfig
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import find_columns, in_data
-from tfbert.data.label_names import named_id
-from tfbert.data.labels import label_text
+from tfbert.data.labels import label_text, named_id
 from tfbert.data.lines import not_utf8, not_utf8_error
-from tfbert.data.open_file import VALUES, OpenFile
+from tfbert.data.open_file import VALUES, BadRows, OpenFile
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 

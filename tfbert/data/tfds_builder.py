@@ -19,8 +19,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from tfbert.data.files import text_columns
-from tfbert.data.given_table import GivenTable, plain
-from tfbert.data.open_file import LISTS, VALUES, Row, Unlabelled
+from tfbert.data.open_file import LISTS, VALUES, GivenTable, Row, Unlabelled, plain
 from tfbert.errors import UsageError, first_line
 
 Noted = TypeVar("Noted", bound=Any)

@@ -1,24 +1,174 @@
-"""A command's screen without the noise of the libraries below it."""
+"""What is set up before TensorFlow is imported: its memory and kernels, imports that no interrupt breaks off, and a
+screen without the noise of the libraries. Imports no TensorFlow at its top.
+
+Freed memory stays with the process: By default glibc returns large freed blocks to the kernel, and the threads that
+compute allocate from arenas of their own, whose heaps of 64 MB hold few large tensors. So in each step the kernel maps
+and zeroes the activations' memory anew: on some machines 40% of a step. With one arena that grows in large pieces and
+never shrinks, a step reuses the memory of the step before. Nothing is preloaded, and no process is started twice. See
+mallopt(3).
+
+Ctrl-C, or a notebook's interrupt, never breaks off an import: what it leaves can often not be imported again in the
+same process, as of NumPy and TensorFlow, so that the next call would fail.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
+import inspect
 import logging
 import os
+import platform
 import re
+import signal
 import sys
 import tempfile
 import textwrap
+import threading
 import types
 import warnings
 from collections.abc import Iterator
 
-from tfbert.devices.imports import without_collections
-from tfbert.devices.interrupts import interrupted_later
-from tfbert.devices.onednn import use_onednn
 from tfbert.devices.waiting import is_notebook, log_if_slow, terminal_width
 
 log = logging.getLogger("tfbert")
+
+_SETTINGS = {
+    # No block is mapped by itself, whatever its size. Raising M_MMAP_THRESHOLD, the size from which blocks are, does
+    # not last: TensorFlow sets it to 128 KiB when it makes a data set from a Python generator
+    # (`ApplyPython311MemoryPatch`).
+    -4: (0, {"MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "mmap_max", "mmap_threshold"}),
+    # The heap does not shrink.
+    -1: ((1 << 31) - 1, {"MALLOC_TRIM_THRESHOLD_", "trim_threshold"}),
+    # All threads share one arena: other arenas' heaps cannot hold a large tensor, and threads can reuse each other's
+    # freed memory.
+    -8: (1, {"MALLOC_ARENA_MAX", "arena_max"}),
+    # The heap grows by 256 MB at a time; pages that are not touched take no memory.
+    -2: (1 << 28, {"MALLOC_TOP_PAD_", "top_pad"}),
+}
+"""By a parameter of mallopt, its number in malloc.h: its value, and what a user sets instead, in the environment or in
+GLIBC_TUNABLES."""
+
+
+def keep_freed_memory() -> bool:
+    """Lets this process keep freed memory for its next use. Call it before TensorFlow, or anything else that starts
+    threads, is imported; later it helps less, and harms nothing.
+
+    Whatever the environment sets (`MALLOC_ARENA_MAX` and the like, or `GLIBC_TUNABLES`) is left as it is.
+
+    Returns:
+        Whether anything was set: False without glibc, or if the environment sets all of it.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    libc = ctypes.CDLL(None)
+    tunables = {part.partition("=")[0] for part in os.environ.get("GLIBC_TUNABLES", "").split(":")}
+    given = {*os.environ, *(name.removeprefix("glibc.malloc.") for name in tunables)}
+    own = {parameter: value for parameter, (value, instead) in _SETTINGS.items() if not given & instead}
+    return any([libc.mallopt(parameter, value) for parameter, value in own.items()])  # A list: all of them.
+
+
+def use_onednn() -> None:
+    """Turns TensorFlow's oneDNN kernels on for this process and its child processes, on every x86 CPU;
+    `TF_ENABLE_ONEDNN_OPTS` in the environment wins.
+
+    TensorFlow 2.21 turns them on by itself only where there are instructions for neural networks (AVX512-VNNI and
+    later). With AVX2 alone they made steps of short texts 1.10 times as fast
+    (`benchmarks/results/2026-11-22-allocator.md`).
+    """
+    if platform.machine() in ("x86_64", "AMD64"):
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """For a block that imports TensorFlow: what a module defines stays, and looking through all of it
+    again and again, 1,158 times, is 1.0 of the 3.5 s of these imports."""
+    if not gc.isenabled():  # Within another such block, or as the program's author wants it.
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@contextlib.contextmanager
+def without_module(name: str) -> Iterator[None]:
+    """For a block of imports that try this module and do without it: there it is not found, unless it is imported
+    already. Keras imports all of scikit-learn, for the base classes of wrappers that no command has: 0.5 of the 3.3 s
+    of these imports, and 59 MB.
+
+    Args:
+        name: The module.
+    """
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # pyright: ignore[reportArgumentType]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+_AGAIN_SECONDS = 0.05
+_IMPORT_SYSTEM = "<frozen importlib._bootstrap"
+"""How the files of Python's import system are called in frames."""
+
+
+@contextlib.contextmanager
+def imports_whole() -> Iterator[None]:
+    """In the block, an interrupt that comes during an import, whosever it is, comes when this is done; any other one at
+    once. Outside the main thread, which alone is interrupted, it does nothing."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    outside = _imports_in(inspect.currentframe())  # Of the program that imports this call.
+
+    def receive(number: int, frame: types.FrameType | None) -> None:
+        if _imports_in(frame) <= outside:
+            before(number, frame)
+            return
+        again = threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, (threading.main_thread().ident, number))
+        again.daemon = True
+        again.start()
+
+    try:
+        signal.signal(signal.SIGINT, receive)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def interrupted_later() -> Iterator[None]:
+    """Keeps an interrupt until the block ends, for more than an import that must not be broken off."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield
+        return
+    received: list[int] = []
+    try:
+        signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if received:
+        signal.raise_signal(signal.SIGINT)
+
+
+def _imports_in(frame: types.FrameType | None) -> int:
+    """How many frames of a stack are the import system's."""
+    count = 0
+    while frame is not None:
+        count += frame.f_code.co_filename.startswith(_IMPORT_SYSTEM)
+        frame = frame.f_back
+    return count
+
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _ONLY_ERRORS, _ONLY_FATAL = "2", "3"

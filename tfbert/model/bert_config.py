@@ -7,9 +7,11 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tfbert.config.encoders import model_type_of
 from tfbert.config.rules import architecture_problem
 from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
+from tfbert.model.encoders import Bert, encoder_of
 
 OWN_FIELD = "tfbert"
 """The field in which training records what transformers has no name for: `num_texts`, `max_seq_length`, `columns`."""
@@ -63,8 +65,6 @@ _RULES: dict[str, Rule] = {
     "type_vocab_size": _whole(1, 1 << 16),
     "num_labels": _whole(1, 1 << 20),
     "pad_token_id": _or_null(("a whole number", lambda value: type(value) is int)),
-    "hidden_dropout_prob": _fraction(below_one=True),
-    "attention_probs_dropout_prob": _fraction(below_one=True),
     "classifier_dropout": _or_null(_fraction(below_one=True)),
     "layer_norm_eps": _fraction(below_one=False),
     "initializer_range": _fraction(below_one=False),
@@ -85,23 +85,34 @@ def read_values(path: pathlib.Path) -> dict[str, Any]:
     return read_json_object(path, "config.json must be readable JSON")
 
 
+def _rules_of(encoder: Bert) -> dict[str, Rule]:
+    """Those of all encoders, and those of this one."""
+    choices = {
+        name: (f"one of {', '.join(map(repr, values))}", lambda value, values=values: value in values)
+        for name, values in encoder.CHOICES.items()
+    }
+    sizes = {name: _whole(least, 10_000_000) for name, least in encoder.SIZES.items()}
+    rates = dict.fromkeys(encoder.RATES, _fraction(below_one=True))
+    return _RULES | sizes | rates | choices
+
+
 def checked(values: dict[str, Any], path: pathlib.Path | str) -> dict[str, Any]:
-    """The values of a configuration, with labels that have names; `id2label` names those of a fine-tuned model.
+    """The values of a configuration by our names, with labels that have names; `id2label` names those of a fine-tuned
+    model.
 
     Args:
         values: As in `config.json`.
         path: The file, or what else holds them, for messages.
 
     Raises:
-        UsageError: where they describe anything but a BERT with absolute positions.
+        UsageError: where they describe no encoder that is here.
     """
-    absent = [key for key in _LAYOUT_KEYS if key not in values]
     if problem := architecture_problem(values, path):
         raise UsageError(problem)
-    if absent:
-        raise UsageError(
-            f"config.json must describe a BERT model. Received: {path} without {', '.join(absent)}. Add them."
-        )
+    encoder = encoder_of(model_type_of(values))
+    values = encoder.in_our_names(values) | {"model_type": model_type_of(values)}
+    if absent := [encoder.FIELDS.get(key, key) for key in _LAYOUT_KEYS if key not in values]:
+        raise UsageError(f"config.json must describe a model. Received: {path} without {', '.join(absent)}. Add them.")
     if values.get("position_embedding_type", "absolute") != "absolute":
         raise UsageError(
             "The TensorFlow BERT has absolute positions only. Received: "
@@ -113,11 +124,15 @@ def checked(values: dict[str, Any], path: pathlib.Path | str) -> dict[str, Any]:
                 "config.json must describe an encoder, in which every token attends to all others. "
                 f"Received: {_shown(option, values, path)}. Pass another model."
             )
-    for key, (what, holds) in _RULES.items():
+    for key, (what, holds) in _rules_of(encoder).items():
         if key in values and not holds(values[key]):
-            raise UsageError(
-                f"config.json must give {key} as {what}. Received: {_shown(key, values, path)}. Repair it."
-            )
+            theirs = encoder.FIELDS.get(key, key)
+            shown = _shown(theirs, {theirs: values[key]}, path)
+            raise UsageError(f"config.json must give {theirs} as {what}. Received: {shown}. Repair it.")
+    if problem := encoder.problem(values):
+        raise UsageError(
+            f"config.json must describe a model that is here. Received: {problem}, in {path}. Pass another."
+        )
     if values["hidden_size"] % values["num_attention_heads"]:
         raise UsageError(
             "hidden_size must be a multiple of num_attention_heads. Received: "
@@ -180,7 +195,7 @@ def check_token_types(config: Any, num_texts: int) -> None:
     Raises:
         UsageError: for such pairs.
     """
-    if num_texts > config.type_vocab_size:
+    if config.encoder.TOKEN_TYPES and num_texts > config.type_vocab_size:
         raise UsageError(
             "Pairs of texts need a model with two token types. "
             f"Received: pairs with type_vocab_size={config.type_vocab_size} in the model's config.json. "

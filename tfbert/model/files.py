@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
 from tfbert.errors import UsageError, first_line
-from tfbert.model import bert_config, keras_hub, keras_hub_download, tf1_checkpoint, weights
+from tfbert.model import bert_config, keras_hub, tf1_checkpoint, weights
 
 if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import Tokenizer
@@ -73,19 +73,18 @@ def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options:
     name = config.model_name_or_path
     directory = pathlib.Path(name).expanduser()
     if keras_hub.is_archive(directory):
-        keras_hub.read_preset(directory)
+        keras_hub.plain(directory)
         return directory
     if not directory.is_dir():
-        handle = "" if name.endswith(keras_hub.ARCHIVE) else keras_hub_download.find_handle(name)
-        if not handle and (directory.exists() or _looks_like_path(name.removeprefix(_HF_SCHEME))):
+        from_kaggle = None if name.endswith(keras_hub.ARCHIVE) else keras_hub.download(name)
+        if not from_kaggle and (directory.exists() or _looks_like_path(name.removeprefix(_HF_SCHEME))):
             raise _usage("A path must lead to a model's directory or .keras file", name, "", "Check the path")
-        if handle:
-            directory = keras_hub_download.download(name, handle)
-        else:
-            files = _HUB_WEIGHTS if needs_weights else ((),)
-            directory = _download(name.removeprefix(_HF_SCHEME), options, files)
+        files = _HUB_WEIGHTS if needs_weights else ((),)
+        directory = from_kaggle or _download(name.removeprefix(_HF_SCHEME), options, files)
     if not _config_file(directory).is_file():
         todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
+        if (directory / "adapter_config.json").is_file():
+            todo = "It holds an adapter: pass the model with its updates in it, as LoRA's run directory has it"
         rule = f"A model's directory must hold config.json, or Google's {tf1_checkpoint.CONFIG}"
         raise _usage(rule, name, f" without it in {directory}", todo)
     if needs_weights and weights.find_weight_file(directory) is None:
@@ -97,9 +96,8 @@ def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options:
 def load_values(directory: pathlib.Path) -> dict[str, Any]:
     """What the model's `config.json`, or `bert_config.json`, holds, checked; what a model of KerasHub says is put into
     the same terms."""
-    if preset := keras_hub.read_preset(directory):
-        return bert_config.checked(preset.config(), preset.config_file)
-    return bert_config.checked(bert_config.read_values(_config_file(directory)), _config_file(directory))
+    file = _config_file(keras_hub.plain(directory))
+    return bert_config.checked(bert_config.read_values(file), file)
 
 
 def load_tokenizer(config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str]) -> Tokenizer:
@@ -118,18 +116,21 @@ def load_tokenizer(config: ModelConfig, directory: pathlib.Path | None, *, train
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import learn_vocabulary, read_vocab_file
 
-    preset = keras_hub.read_preset(directory) if directory else None
+    plain = keras_hub.plain(directory) if directory else None
     if config.vocab_file:
         path = pathlib.Path(config.vocab_file)
         tokens = read_vocab_file(path)
-        casing = (preset and preset.casing()) or read_casing(directory or path.parent, tokens)
+        casing = read_casing(plain or path.parent, tokens)
         lower = "lower-cased" if casing["do_lower_case"] else "not lower-cased"
         log.info("Text is %s for the vocabulary %s.", lower, config.vocab_file)
         return BertTokenizer.from_vocab_file(path, **casing)
-    if preset:
-        return keras_hub.load_tokenizer(preset)
-    if directory is not None:
-        return read_tokenizer(directory)
+    if plain and plain != directory and not (plain / "vocab.txt").is_file():
+        raise UsageError(
+            "A KerasHub model must hold the vocabulary of its tokenizer. "
+            f"Received: {directory} without one. Save it with its preprocessor, or pass --vocab_file."
+        )
+    if plain:
+        return read_tokenizer(plain)
     *_, vocab_size = SCRATCH_LAYOUTS[config.name.removeprefix(SCRATCH_PREFIX)]
     tokenizer = BertTokenizer(learn_vocabulary(training_texts, vocab_size=vocab_size))
     log.info("Learned a vocabulary of %d tokens from the training texts.", tokenizer.vocab_size)
@@ -140,9 +141,7 @@ def own_vocab_size(directory: pathlib.Path) -> int | None:
     """How many tokens the vocabulary of a model's directory has, if it has one in a file of its own."""
     from tfbert.tokens.vocabulary import read_vocab_file
 
-    if preset := keras_hub.read_preset(directory):
-        return len(preset.vocabulary()) if preset.has_vocabulary else None
-    path = directory / "vocab.txt"
+    path = keras_hub.plain(directory) / "vocab.txt"
     return len(read_vocab_file(path)) if path.is_file() else None
 
 

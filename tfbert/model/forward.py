@@ -1,4 +1,4 @@
-"""BERT's forward pass over plain or packed rows: what transformers computes, with less work.
+"""An encoder's forward pass over plain or packed rows: what transformers computes, with less work.
 
 In the last layer only what a head reads is computed, each example's `[CLS]` or some positions: queries, MLP and
 normalisation of the other tokens are left out, 14% of the products of a 6-layer encoder. The rest is the model's own
@@ -9,23 +9,19 @@ model's layers.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Literal, NamedTuple
+import operator
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
-from tfbert.model.ops import add_bias, dense_layer, gelu, inference_gelu, layer_norm
+from tfbert.model import ops
+from tfbert.model.arithmetic import MASKED, Arithmetic, Last, Pass, Reads, masked_unless
+from tfbert.model.encoders import encoder_of
+from tfbert.model.ops import activation, add_bias, dense_layer, norm_layer
 from tfbert.model.recompute import recomputed
 
 if TYPE_CHECKING:  # The layers may be of either Keras.
     import keras
-
-_MASKED = -10000.0
-"""What transformers adds to the scores of positions that are not attended to; softmax turns them into exact 0."""
-
-Reads = Literal["first", "every"] | tf.Tensor
-"""What a head reads of the last layer: the first token of each example, every token, or int32 `[rows, places]`; for
-packed rows `[examples, places]`, counted through the rows, where all places of an example are in the row of the
-first."""
 
 
 class Seen(NamedTuple):
@@ -66,9 +62,11 @@ def forward(
     Returns:
         `[examples, num_labels]` in the precision that the model computes in.
     """
-    firsts = encode(model.bert, inputs, training, reads="first", recompute=recompute, seen=seen)
-    pooled = model.dropout(inputs=pooler_output(model.bert.pooler, firsts), training=bool(training))
-    return dense_layer(pooled, model.classifier)
+    encoder, run = encoder_of(model.config.model_type), Arithmetic(model.config, training)
+    reads = "mean" if encoder.means(model.config) else "first"
+    read = encode(model.bert, inputs, training, reads=reads, recompute=recompute, seen=seen)
+    kind = getattr(model, "KIND", "SequenceClassification")  # Of transformers' models, BERT's, in which all are alike.
+    return dense_layer(encoder.of_text(model, read, run), output_layer(model, kind))
 
 
 @tf.autograph.experimental.do_not_convert
@@ -90,7 +88,7 @@ def forward_tokens(
         seen: As for `forward`.
     """
     tokens = encode(model.bert, inputs, training, reads="every", recompute=recompute, seen=seen)
-    return _of_tokens(model.classifier, model.dropout(inputs=tokens, training=bool(training)))
+    return _of_tokens(model, "TokenClassification", tokens, training)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -117,11 +115,11 @@ def forward_spans(
         masks_padding: Whether a span may neither start nor end in the padding.
     """
     tokens = encode(model.bert, inputs, training, reads="every", recompute=recompute, seen=seen)
-    logits, mask = _of_tokens(model.qa_outputs, tokens), inputs.get("attention_mask")
+    logits, mask = _of_tokens(model, "QuestionAnswering", tokens, training), inputs.get("attention_mask")
     return (
         logits
         if mask is None or not masks_padding
-        else logits + _masked_unless(tf.expand_dims(mask > 0, 2), logits.dtype)
+        else logits + masked_unless(tf.expand_dims(mask > 0, 2), logits.dtype)
     )
 
 
@@ -154,7 +152,7 @@ def forward_choices(
     else:
         return forward(model, inputs, training, recompute=recompute)
     logits = tf.reshape(forward(model, inputs, training, recompute=recompute), shape)
-    return tf.where(is_there, tf.cast(logits, tf.float32), _MASKED)
+    return tf.where(is_there, tf.cast(logits, tf.float32), MASKED)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -191,7 +189,7 @@ def forward_pretraining(
         reads = tf.concat([firsts[:, None], positions], axis=1)
         read = encode(model.bert, inputs, training, reads=reads, recompute=recompute)
         first, words = read[:, 0], read[:, 1:]
-    outputs = {"masked_lm": _vocabulary_logits(model.mlm.predictions, words)}
+    outputs = {"masked_lm": _vocabulary_logits(model, words)}
     if hasattr(model, "nsp"):
         head = model.nsp.seq_relationship
         outputs["next_sentence"] = dense_layer(pooler_output(model.bert.pooler, first), head)
@@ -203,22 +201,26 @@ def pooler_output(pooler: keras.layers.Layer, firsts: tf.Tensor) -> tf.Tensor:
     return tf.tanh(dense_layer(firsts, pooler.dense))
 
 
-def _of_tokens(head: keras.layers.Layer, tokens: tf.Tensor) -> tf.Tensor:
-    """A dense head of every token: `[rows, width, hidden]` -> `[rows, width, outputs]`."""
-    logits = dense_layer(tf.reshape(tokens, [-1, tokens.shape[-1]]), head)
+def output_layer(model: keras.Model, kind: str) -> keras.layers.Layer:
+    """The layer that gives each label's logit in a model of this kind."""
+    return operator.attrgetter(encoder_of(model.config.model_type).OUTPUTS[kind])(model)
+
+
+def _of_tokens(model: keras.Model, kind: str, tokens: tf.Tensor, training: bool | None) -> tf.Tensor:
+    """A head of every token: `[rows, width, hidden]` -> `[rows, width, outputs]`."""
+    flat, run = tf.reshape(tokens, [-1, tokens.shape[-1]]), Arithmetic(model.config, training)
+    read = encoder_of(model.config.model_type).of_tokens(model, flat, run)
+    logits = dense_layer(read, output_layer(model, kind))
     return tf.reshape(logits, [tf.shape(tokens)[0], -1, logits.shape[-1]])
 
 
-def _vocabulary_logits(head: keras.layers.Layer, read: tf.Tensor) -> tf.Tensor:
-    """A `TFBertLMPredictionHead`: `[rows, places, hidden]` -> `[rows, places, vocabulary]`."""
-    transform, table = head.transform, tf.cast(head.input_embeddings.weight, read.dtype)
-    size, vocabulary = table.shape[1], table.shape[0]
-    activation = gelu if transform.config.hidden_act == "gelu" else transform.transform_act_fn
-    tokens = activation(dense_layer(tf.reshape(read, [-1, size]), transform.dense))
-    norm = transform.LayerNorm
-    tokens = layer_norm(tokens, norm.gamma, norm.beta, norm.epsilon)
-    logits = add_bias(tf.matmul(tokens, table, transpose_b=True), head.bias)
-    return tf.reshape(logits, [tf.shape(read)[0], -1, vocabulary])
+def _vocabulary_logits(model: keras.Model, read: tf.Tensor) -> tf.Tensor:
+    """A head of words: `[rows, places, hidden]` -> `[rows, places, vocabulary]`."""
+    dense, function, norm, head = encoder_of(model.config.model_type).words(model)
+    table = tf.cast(head.input_embeddings.weight, read.dtype)
+    tokens = activation(function)(dense_layer(tf.reshape(read, [-1, read.shape[-1]]), dense))
+    logits = add_bias(tf.matmul(norm_layer(tokens, norm), table, transpose_b=True), head.bias)
+    return tf.reshape(logits, [tf.shape(read)[0], -1, table.shape[0]])
 
 
 @tf.autograph.experimental.do_not_convert
@@ -231,7 +233,7 @@ def encode(
     recompute: bool = False,
     seen: Seen | None = None,
 ) -> tf.Tensor:
-    """The output of BERT's encoder for the tokens that a head reads.
+    """The output of an encoder for the tokens that a head reads.
 
     Args:
         bert: A `TFBertMainLayer`.
@@ -243,125 +245,54 @@ def encode(
         seen: As for `forward`.
 
     Returns:
-        `[examples, hidden]` for `first`, `[rows, width, hidden]` for `every`, `[rows, places, hidden]` for positions;
-        for packed rows `[examples, places, hidden]`, without meaning at places of other examples.
+        `[examples, hidden]` for `first` and `mean`, `[rows, width, hidden]` for `every`, `[rows, places, hidden]` for
+        positions; for packed rows `[examples, places, hidden]`, without meaning at places of other examples.
     """
-    training = bool(training)
+    config, encoder = bert.config, encoder_of(bert.config.model_type)
     hidden = bert.embeddings(
         input_ids=inputs.get("input_ids"),
         inputs_embeds=inputs.get("inputs_embeds"),
-        position_ids=inputs.get("position_ids"),
-        token_type_ids=inputs.get("token_type_ids"),
-        training=training,
+        position_ids=encoder.positions(config, inputs, ops),
+        token_type_ids=inputs.get("token_type_ids") if encoder.TOKEN_TYPES else None,
+        training=bool(training),
     )
-    rows, width, size = tf.shape(hidden)[0], tf.shape(hidden)[1], hidden.shape[-1]
-    tokens, mask = tf.reshape(hidden, [-1, size]), _mask(inputs, hidden.dtype)
+    run, windows = Pass(config, inputs, hidden, training), encoder.windows(config)
+    run.add_masks(windows)
+    run.shared = encoder.shared(config, run)
+    tokens = encoder.start(bert, tf.reshape(hidden, [-1, hidden.shape[-1]]), run)
+    shape = [run.rows, run.width, tokens.shape[-1]]
+    *layers, last = enumerate(encoder.layers(bert))
     if seen is not None:
-        seen.hidden.append(hidden)
-        for layer in bert.encoder.layer:
-            tokens = _encode(layer, tokens, rows=rows, mask=mask, training=training, attentions=seen.attentions)
-            seen.hidden.append(tf.reshape(tokens, [rows, width, size]))
-        return seen.hidden[-1][:, 0] if isinstance(reads, str) and reads == "first" else seen.hidden[-1]
-    *layers, last = bert.encoder.layer
-    for layer in layers:
-        compute = functools.partial(_encode, layer, rows=rows, mask=mask, training=training)
-        tokens = (recomputed(compute) if recompute and training else compute)(tokens)
-    if isinstance(reads, str) and reads == "every":
-        return tf.reshape(_encode(last, tokens, rows=rows, mask=mask, training=training), [rows, width, size])
-
-    # From here on only the tokens that are read.
-    own = last.attention.self_attention
-    keys, values = (_heads(part, tokens, rows, own.num_attention_heads) for part in (own.key, own.value))
-    examples, tokens_by_row = inputs.get("example_ids"), tf.reshape(tokens, [rows, width, size])
-    is_first = isinstance(reads, str)
-    shape, query_rows = [-1, size], rows
-    if examples is None and is_first:
-        read = tokens_by_row[:, 0]
-    elif examples is None:
-        read = tf.reshape(tf.gather(tokens_by_row, reads, batch_dims=1), [-1, size])
-        shape = [rows, -1, size]
-    else:
-        places = inputs["cls_positions"] if is_first else reads[:, 0]
-        row = places // width
-        keys, values = tf.gather(keys, row), tf.gather(values, row)
-        example = tf.gather(tf.reshape(examples, [-1]), places)
-        mask = _masked_unless(tf.gather(examples, row) == example[:, None], hidden.dtype)[:, None, None, :]
-        read = tf.gather(tokens, places if is_first else tf.reshape(reads, [-1]))
-        query_rows = tf.shape(places)[0]
-        if not is_first:
-            shape = [query_rows, -1, size]
-    queries = _heads(own.query, read, query_rows, own.num_attention_heads)
-    read = _after_attention(last, read, _attend(last, queries, keys, values, mask, training), training)
-    return tf.reshape(read, shape)
+        run.attentions = seen.attentions
+        seen.hidden.append(tf.reshape(tokens, shape))
+    for number, layer in layers:
+        compute = functools.partial(encoder.layer, layer, run=run, number=number)
+        tokens = (recomputed(compute) if recompute and run.training and seen is None else compute)(tokens)
+        if seen is not None:
+            seen.hidden.append(tf.reshape(tokens, shape))
+    reads_all = isinstance(reads, str) and (reads != "first" or seen is not None)
+    if not reads_all:
+        run = Last(run, reads, windows[-1])
+        shape = run.shape + shape[-1:]
+    number, layer = last
+    tokens = tf.reshape(encoder.end(bert, encoder.layer(layer, tokens, run=run, number=number), run), shape)
+    if seen is not None:
+        seen.hidden.append(tokens)
+    if isinstance(reads, str) and reads == "mean":
+        return _mean(tokens, inputs)
+    return tokens[:, 0] if reads_all and reads == "first" else tokens
 
 
-def _mask(inputs: dict[str, tf.Tensor], dtype: tf.DType) -> tf.Tensor | None:
-    """What is added to attention's scores: `[rows, 1, 1 or width, width]`; None for nothing."""
+def _mean(tokens: tf.Tensor, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+    """The mean of each example's tokens: `[rows, width, hidden]` -> `[examples, hidden]`."""
+    counts = inputs.get("attention_mask")
     if "example_ids" in inputs:
-        # Places without a token attend to each other: with nothing to attend to, softmax is undefined.
-        examples = inputs["example_ids"]
-        return _masked_unless(examples[:, None, :, None] == examples[:, None, None, :], dtype)
-    if inputs.get("attention_mask") is None:
-        return None
-    return _masked_unless(tf.expand_dims(tf.expand_dims(inputs["attention_mask"] > 0, 1), 1), dtype)
-
-
-def _masked_unless(attends: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    return tf.where(attends, tf.zeros([], dtype), tf.constant(_MASKED, dtype))
-
-
-def _encode(
-    layer: keras.layers.Layer,
-    tokens: tf.Tensor,
-    *,
-    rows: tf.Tensor,
-    mask: tf.Tensor | None,
-    training: bool,
-    attentions: list[tf.Tensor] | None = None,
-) -> tf.Tensor:
-    """One encoder layer: `[rows x width, hidden]` -> the same."""
-    own = layer.attention.self_attention
-    parts = (_heads(part, tokens, rows, own.num_attention_heads) for part in (own.query, own.key, own.value))
-    attended = _attend(layer, *parts, mask, training, attentions)
-    return _after_attention(layer, tokens, attended, training)
-
-
-def _heads(part: keras.layers.Layer, tokens: tf.Tensor, rows: tf.Tensor, heads: int) -> tf.Tensor:
-    """A projection for attention: `[rows x width, hidden]` -> `[rows, heads, width, hidden / heads]`."""
-    projected = dense_layer(tokens, part)
-    return tf.transpose(tf.reshape(projected, [rows, -1, heads, projected.shape[-1] // heads]), [0, 2, 1, 3])
-
-
-def _attend(
-    layer: keras.layers.Layer,
-    query: tf.Tensor,
-    key: tf.Tensor,
-    value: tf.Tensor,
-    mask: tf.Tensor | None,
-    training: bool,
-    attentions: list[tf.Tensor] | None = None,
-) -> tf.Tensor:
-    """Scaled dot-product attention (Vaswani et al. 2017): `[rows, heads, width, size]` -> `[rows x width, hidden]`."""
-    heads, size = query.shape[1], query.shape[3]
-    scores = tf.matmul(query * tf.constant(size**-0.5, query.dtype), key, transpose_b=True)
-    if mask is not None:
-        scores += mask
-    probabilities = layer.attention.self_attention.dropout(inputs=tf.nn.softmax(scores), training=training)
-    if attentions is not None:
-        attentions.append(probabilities)
-    mixed = tf.matmul(probabilities, value)
-    return tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, heads * size])
-
-
-def _after_attention(layer: keras.layers.Layer, tokens: tf.Tensor, attended: tf.Tensor, training: bool) -> tf.Tensor:
-    """A layer after its attention, over `[tokens, hidden]`."""
-    output, middle, end = layer.attention.dense_output, layer.intermediate, layer.bert_output
-    own_gelu = gelu if training else inference_gelu
-    activation = own_gelu if middle.config.hidden_act == "gelu" else middle.intermediate_act_fn
-
-    def add(part: keras.layers.Layer, tokens: tf.Tensor, to: tf.Tensor) -> tf.Tensor:
-        tokens = part.dropout(inputs=dense_layer(tokens, part.dense), training=training)
-        return layer_norm(tokens + to, part.LayerNorm.gamma, part.LayerNorm.beta, part.LayerNorm.epsilon)
-
-    attended = add(output, attended, tokens)
-    return add(end, activation(dense_layer(attended, middle.dense)), attended)
+        examples, places = inputs["example_ids"], inputs["cls_positions"]
+        row = places // tf.shape(examples)[1]
+        counts = tf.gather(examples, row) == tf.gather(tf.reshape(examples, [-1]), places)[:, None]
+        tokens = tf.gather(tokens, row)
+    elif counts is None:
+        counts = tf.ones(tf.shape(tokens)[:2])
+    counts = tf.cast(counts, tf.float32)
+    shares = counts / tf.reduce_sum(counts, axis=1, keepdims=True)
+    return tf.matmul(tf.cast(shares, tokens.dtype)[:, None], tokens)[:, 0]

@@ -1,42 +1,32 @@
-"""KerasHub's BERT -> configuration, vocabulary and tensors under transformers' and PyTorch's names.
+"""KerasHub's BERT, read by KerasHub itself -> a directory as transformers writes it, from which all else is read.
 
-A preset is a directory, as `save_to_preset` writes it: `config.json` (the backbone), `model.weights.h5` (or
-`model.weights.json` with several files), and maybe `task.json` with `task.weights.h5`, and a tokenizer. A `.keras`
-file, as `model.save` writes it, holds the same in an archive.
-
-The files are read here, within bounds, and without KerasHub, whose import takes most of a second.
+A preset is a directory, as `save_to_preset` writes it; a `.keras` file, as `model.save` does, also that of a
+`FineTuner`. KerasHub, whose import takes most of a second, is imported only where one of these is named.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
+import concurrent.futures
+import functools
+import json
 import logging
+import operator
 import pathlib
 import re
-import zipfile
-import zlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import tempfile
+from typing import Any
 
+import numpy as np
+
+from tfbert.config.rules import architecture_problem
 from tfbert.data.foreign_files import read_json_object
-from tfbert.errors import UsageError
-
-if TYPE_CHECKING:
-    from tfbert.tokens.pretrained import Casing
-    from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.errors import UsageError, first_line
 
 log = logging.getLogger("tfbert")
 
-NOTE = "tfbert"
-"""The key in `config.json` of a preset that version 1 exported: transformers' configuration of the same model, with
-what KerasHub has no name for. KerasHub ignores it, and leaves it out of what it saves itself."""
-WEIGHTS, SHARDED, TASK_WEIGHTS, ARCHIVE = "model.weights.h5", "model.weights.json", "task.weights.h5", ".keras"
-VOCABULARY = "assets/tokenizer/vocabulary.txt"
-ACTIVATION, EPSILON = "gelu_new", 1e-12
-"""What KerasHub's BERT computes with: GELU by tanh, and LayerNorm's epsilon."""
-
-JSON = "A KerasHub model's file must be readable JSON"
+ARCHIVE = ".keras"
+_KAGGLE = "kaggle://"
+_WEIGHTS, _TASK_WEIGHTS = ("model.weights.h5", "model.weights.json"), "task.weights.h5"
 _LAYOUT = {
     "vocab_size": "vocabulary_size",
     "hidden_size": "hidden_dim",
@@ -46,210 +36,31 @@ _LAYOUT = {
     "max_position_embeddings": "max_sequence_length",
     "type_vocab_size": "num_segments",
     "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "dropout",
 }
-"""transformers' names for the arguments of KerasHub's BERT."""
-_DEFAULTS = {"dropout": 0.1, "max_sequence_length": 512, "num_segments": 2}
-CLASSIFIERS, MASKED = ("BertTextClassifier", "BertClassifier"), "BertMaskedLM"
+"""transformers' names for the attributes of KerasHub's BERT."""
+_NOTE = "tfbert"
+"""The key in `config.json` of a preset that version 1 exported: transformers' configuration of the same model, with
+what KerasHub has no name for."""
+_BLOCK = {
+    "attention.self.query": "_self_attention_layer.query_dense",
+    "attention.self.key": "_self_attention_layer.key_dense",
+    "attention.self.value": "_self_attention_layer.value_dense",
+    "attention.output.dense": "_self_attention_layer.output_dense",
+    "attention.output.LayerNorm": "_self_attention_layer_norm",
+    "intermediate.dense": "_feedforward_intermediate_dense",
+    "output.dense": "_feedforward_output_dense",
+    "output.LayerNorm": "_feedforward_layer_norm",
+}
+_WEIGHT = ("kernel", "gamma", "embeddings", "position_embeddings")
+_JSON = "A KerasHub model's file must be readable JSON"
 _TOKENIZER = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]", "special_tokens_in_strings": False}
-"""What a tokenizer's configuration must say, if it says anything."""
-_FINE_TUNER = "tfbert>FineTuner"
-_NO_ACTIVATION = (None, "linear", "softmax")
-"""Of a classifier's outputs: softmax changes neither the best class nor what its logits are."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset:
-    """What the JSON files of a preset or an archive say.
-
-    Attributes:
-        path: The directory, or the `.keras` file.
-        backbone: The arguments of `BertBackbone`.
-        task: The class above it; empty for a backbone alone.
-        options: The arguments of that class.
-        tokenizer: The arguments of its `BertTokenizer`; None without one.
-        note: What is under `NOTE`.
-        is_wrapped: Whether a `tfbert.FineTuner` is around the model, which saves what it trains as a layer.
-    """
-
-    path: pathlib.Path
-    backbone: dict[str, Any]
-    task: str
-    options: dict[str, Any]
-    tokenizer: dict[str, Any] | None
-    note: dict[str, Any]
-    is_wrapped: bool = False
-
-    @property
-    def config_file(self) -> pathlib.Path:
-        """The file that describes the model, for messages."""
-        return self.path if is_archive(self.path) else self.path / "config.json"
-
-    def config(self) -> dict[str, Any]:
-        """The model as transformers' `config.json` would describe it; not checked."""
-        named = {**_DEFAULTS, **self.backbone}
-        values = {own: named[name] for own, name in _LAYOUT.items() if name in named}
-        dropout = values["hidden_dropout_prob"]
-        values |= {"model_type": "bert", "attention_probs_dropout_prob": dropout}
-        values |= {"hidden_act": ACTIVATION, "layer_norm_eps": EPSILON, "architectures": ["BertModel"]}
-        arithmetic = ("hidden_act", "layer_norm_eps", "attention_probs_dropout_prob", "initializer_range")
-        values |= {name: self.note[name] for name in arithmetic if name in self.note}
-        if self.task == MASKED:
-            values["architectures"] = ["BertForMaskedLM"]
-        elif self.task in CLASSIFIERS:
-            values |= self._classifier()
-        return values
-
-    def _classifier(self) -> dict[str, Any]:
-        activation, rows = self.options.get("activation"), self.options.get("num_classes")
-        has_several = activation == "sigmoid" and rows != 1
-        if activation not in _NO_ACTIVATION and not has_several:  # Its outputs are no classes, or one of two.
-            return {"architectures": [f"{self.task} with activation={activation!r}"]}
-        values = {"architectures": ["BertForSequenceClassification"], "num_labels": rows}
-        values |= {"problem_type": "multi_label_classification"} if has_several else {}
-        values["classifier_dropout"] = self.options.get("dropout", 0.1)
-        names = self.note.get("id2label")
-        if isinstance(names, dict) and len(names) == rows:
-            del values["num_labels"]
-            values |= {name: self.note[name] for name in ("id2label", "label2id", "problem_type") if name in self.note}
-        return values | {name: self.note[name] for name in (NOTE,) if name in self.note}
-
-    def casing(self) -> Casing:
-        """How its tokenizer treats letters; empty without one.
-
-        Raises:
-            UsageError: for a tokenizer that would give other ids than BERT's WordPiece.
-        """
-        if self.tokenizer is None:
-            return {}
-        unlike = {key: v for key, want in _TOKENIZER.items() if (v := self.tokenizer.get(key, want)) != want}
-        casing = {
-            "do_lower_case": self.tokenizer.get("lowercase", False),
-            "strip_accents": self.tokenizer.get("strip_accents", False),
-            "tokenize_chinese_chars": self.tokenizer.get("split_on_cjk", True),
-        }
-        unlike |= {key: value for key, value in casing.items() if not isinstance(value, bool)}
-        if unlike:
-            raise UsageError(
-                "A model's tokenizer must be BERT's WordPiece. "
-                f"Received: {', '.join(f'{key}={value!r}' for key, value in unlike.items())} in {self.path}. "
-                "Use another model."
-            )
-        return casing
-
-    @property
-    def has_vocabulary(self) -> bool:
-        """Whether there is a vocabulary to read."""
-        return len(self._vocabularies()) == 1
-
-    def _vocabularies(self) -> list[str]:
-        with opened(self.path) as root:
-            if not is_archive(self.path):
-                return [VOCABULARY] if (root / VOCABULARY).is_file() else []
-            # assets/preprocessor/tokenizer/vocabulary.txt, by the place of the tokenizer in the model.
-            return [name for name in root.root.namelist() if re.fullmatch(r"assets/.*vocabulary\.txt", name)]
-
-    def vocabulary(self) -> list[str]:
-        """The tokens in the order of their ids.
-
-        Raises:
-            UsageError: without a vocabulary, or one that is unreadable.
-        """
-        from tfbert.tokens.vocabulary import read_vocab_file
-
-        found = self._vocabularies()
-        if len(found) == 1:
-            with opened(self.path) as root:
-                return read_vocab_file(root / found[0])
-        raise UsageError(
-            "A KerasHub model must hold the vocabulary of its tokenizer. "
-            f"Received: {self.path} with {' and '.join(found) or f'no {VOCABULARY}'}. "
-            "Save it with its preprocessor, or pass --vocab_file."
-        )
-
-
-def read_preset(path: pathlib.Path) -> Preset | None:
-    """Reads the JSON files of a KerasHub preset or of a `.keras` file; None for any other model.
-
-    Raises:
-        UsageError: for a model of Keras that is not KerasHub's BERT, or files that cannot be read.
-    """
-    if not is_archive(path) and not (path / "config.json").is_file():
-        return None
-    with opened(path) as root:
-        config = read_json_object(root / "config.json", "config.json must be readable JSON")
-        if not is_archive(path) and not isinstance(config.get("class_name"), str):
-            return None
-        is_wrapped = is_archive(path) and config.get("registered_name") == _FINE_TUNER
-        config = _object(_object(config, "config"), "model") if is_wrapped else config
-        task = config if is_archive(path) else _optional(root, "task.json")
-        tokenizer = None if is_archive(path) else _optional(root, "tokenizer.json")
-    options, outer = _object(task, "config"), config
-    if is_archive(path) and "backbone" in options:
-        config = _object(options, "backbone")
-    elif is_archive(path):
-        task, options = {}, {}
-    name = config.get("class_name")
-    if name != "BertBackbone":
-        found = outer.get("class_name") if name is None else name
-        todo = "Pass a BERT model"
-        if is_archive(path):  # Such as a model of the user's own around a backbone.
-            todo += ": of a larger model, the directory that its backbone's save_to_preset writes"
-        raise UsageError(
-            "Of KerasHub's models, tfbert trains those of its BertBackbone. "
-            f"Received: {str(found)[:100]} in {path}. {todo}."
-        )
-    backbone = _object(config, "config")
-    if not _is_float(backbone.get("dtype")):
-        raise UsageError(
-            "The weights of a KerasHub model must be floating-point numbers. "
-            f"Received: a quantized model in {path}. Pass the model that it was made from."
-        )
-    tokenizer = tokenizer or _object(_object(_object(options, "preprocessor"), "config"), "tokenizer") or None
-    if tokenizer and tokenizer.get("class_name") != "BertTokenizer":
-        raise UsageError(
-            "A model's tokenizer must be BERT's WordPiece. "
-            f"Received: {tokenizer.get('class_name')!r} in {path}. Use another model."
-        )
-    return Preset(
-        path=path,
-        backbone=backbone,
-        task=str(task.get("class_name", "")),
-        options=options,
-        tokenizer=_object(tokenizer, "config") if tokenizer else None,
-        note=_object(config, NOTE),
-        is_wrapped=is_wrapped,
-    )
-
-
-def load_tokenizer(preset: Preset) -> BertTokenizer:
-    """The tokenizer of a preset or a `.keras` file: its vocabulary and its casing.
-
-    Raises:
-        UsageError: without a vocabulary, or for a tokenizer that is not BERT's WordPiece.
-    """
-    from tfbert.tokens.pretrained import shown_by
-    from tfbert.tokens.tokenizer import BertTokenizer
-
-    tokens, casing = preset.vocabulary(), preset.casing()
-    keeps_accents = casing.get("do_lower_case") and not casing["strip_accents"]
-    if keeps_accents and not shown_by(tokens, {})[1]:
-        log.warning(
-            "Text is lower-cased and keeps its accents, as the tokenizer in %s says. Its vocabulary has hardly any "
-            'accents, and BERT\'s own tokenizer drops them; "strip_accents": true does so here and in KerasHub.',
-            preset.path,
-        )
-    try:
-        return BertTokenizer(tokens, **casing or shown_by(tokens, {})[0])
-    except UsageError as error:
-        raise UsageError(f"{preset.path}: {error}") from None
-
-
-def find_weights(preset: Preset) -> pathlib.Path | None:
-    """The file that `open_weights` opens, or None."""
-    if is_archive(preset.path):
-        return preset.path
-    files = (preset.path / name for name in (WEIGHTS, SHARDED))
-    return next((file for file in files if file.is_file()), None)
+def may_be_built_in(name: str) -> bool:
+    """Whether a model's name looks like one of KerasHub's, such as `bert_base_en`: those of the Hugging Face hub
+    that have no owner have hyphens."""
+    return re.fullmatch(r"[a-z0-9.]+(_[a-z0-9.]+)+", name) is not None
 
 
 def is_archive(path: pathlib.Path) -> bool:
@@ -257,34 +68,208 @@ def is_archive(path: pathlib.Path) -> bool:
     return path.suffix == ARCHIVE and path.is_file()
 
 
-@contextlib.contextmanager
-def opened(path: pathlib.Path) -> Iterator[Any]:
-    """A preset's directory, or the inside of an archive, which is used like one."""
-    if not is_archive(path):
-        yield path
-        return
+def download(name: str) -> pathlib.Path | None:
+    """Downloads a preset from Kaggle, unless it is in kagglehub's cache.
+
+    Args:
+        name: One of KerasHub's names, or `kaggle://OWNER/MODEL/keras/VARIANT`.
+
+    Returns:
+        The directory that holds it; None for any other name.
+
+    Raises:
+        UsageError: for a preset that is no BERT, where there is none, or Kaggle cannot be reached.
+    """
+    if not name.startswith(_KAGGLE) and not may_be_built_in(name):
+        return None
+    import kagglehub
+    import keras_hub
+    import requests
+
+    known, handle = keras_hub.models.Backbone.presets, name
+    if name in known:
+        handle = known[name]["kaggle_handle"]
+        if name not in keras_hub.models.BertBackbone.presets:
+            raise UsageError(architecture_problem({"class_name": name}, pathlib.Path(handle)))
+    if not handle.startswith(_KAGGLE):
+        return None
     try:
-        with zipfile.ZipFile(path) as archive:
-            yield zipfile.Path(archive)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        return pathlib.Path(kagglehub.model_download(handle.removeprefix(_KAGGLE)))
+    except (requests.ConnectionError, requests.Timeout):
+        what = "Kaggle cannot be reached, and the preset is not in kagglehub's cache"
+    except Exception as error:  # Its own errors have no common class.
+        what = first_line(error)
+    raise UsageError(
+        "A model of KerasHub must be a local preset or on Kaggle. "
+        f"Received: model={name!r}: {what}. Pass a directory that save_to_preset has written."
+    )
+
+
+def plain(path: pathlib.Path) -> pathlib.Path:
+    """A model's directory itself; for a preset or a `.keras` file, another with the same model in PyTorch's layout,
+    which stays until this process ends.
+
+    Raises:
+        UsageError: for a model that is not KerasHub's BERT, or that KerasHub cannot read.
+    """
+    config = path / "config.json"
+    if not is_archive(path):
+        values = read_json_object(config, _JSON) if config.is_file() else {}
+        if not isinstance(values.get("class_name"), str):
+            return path
+        if problem := architecture_problem(values, path):
+            raise UsageError(problem)
+    files = sorted(file for file in [path, *path.rglob("*")] if file.is_file())
+    stamp = tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    return pathlib.Path(_converted(path.absolute(), stamp).name)
+
+
+@functools.lru_cache
+def _converted(path: pathlib.Path, stamp: Any) -> tempfile.TemporaryDirectory:
+    from safetensors.numpy import save_file
+
+    try:
+        # In a thread of its own there is no strategy's scope, no policy of the user's, and no count of layers' names.
+        with concurrent.futures.ThreadPoolExecutor(1) as alone:
+            values, tokenizer, tensors = alone.submit(_read, path).result()
+    except UsageError:
+        raise
+    except Exception as error:  # On a damaged file, any library can raise anything.
         raise UsageError(
-            f"A .keras file must be readable and whole. Received: {path}: {error}. Copy or download it again."
+            f"A KerasHub model must be readable and whole. Received: {path}: {' '.join(str(error).split())[:300]}. "
+            "Copy or download it again."
         ) from None
+    made = tempfile.TemporaryDirectory(prefix=f"{path.stem}-")
+    directory = pathlib.Path(made.name)
+    (directory / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    if tensors:
+        save_file(tensors, directory / "model.safetensors")
+    if tokenizer is not None:
+        (directory / "vocab.txt").write_text("\n".join(tokenizer.vocabulary) + "\n", encoding="utf-8", newline="\n")
+        casing = _casing(path, tokenizer)
+        (directory / "tokenizer_config.json").write_text(json.dumps(casing), encoding="utf-8")
+    return made
 
 
-def _optional(root: Any, name: str) -> dict[str, Any]:
-    return read_json_object(root / name, JSON) if (root / name).is_file() else {}
+def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray]]:
+    """The configuration, KerasHub's tokenizer if there is one, and the weights by PyTorch name if there are any."""
+    import keras
+    import keras_hub
+
+    from tfbert.private import layers_of
+    from tfbert.step.keras3.finetuner import FineTuner  # Keras finds it by its name in a file.
+
+    models, described, has_weights = keras_hub.models, {}, True
+    with keras.device("cpu:0"):
+        if is_archive(path):
+            model: Any = keras.saving.load_model(path, compile=False)
+            model = model.model if isinstance(model, FineTuner) else model
+            tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
+        else:
+            described = read_json_object(path / "config.json", _JSON)
+            if "QuantizedDTypePolicy" in json.dumps(described):
+                raise _quantized(path)
+            has_weights = any((path / name).is_file() for name in _WEIGHTS)
+            kind, without = models.BertBackbone, {}
+            if (path / _TASK_WEIGHTS).is_file():
+                task = read_json_object(path / "task.json", _JSON).get("class_name")
+                if task in ("BertTextClassifier", "BertClassifier", "BertMaskedLM"):
+                    kind, without = getattr(models, task), {"preprocessor": None}
+            model = kind.from_preset(str(path), load_weights=has_weights, **without)
+            has_vocabulary = any(path.glob("assets/tokenizer/*"))
+            tokenizer = models.Tokenizer.from_preset(str(path)) if has_vocabulary else None
+    backbone = getattr(model, "backbone", model)
+    if not isinstance(backbone, models.BertBackbone):
+        raise UsageError(
+            f"{architecture_problem({'class_name': type(model).__name__}, path).removesuffix('.')}: of a larger model, "
+            "the directory that its backbone's save_to_preset writes."
+        )
+    if any(getattr(layer, "quantization_mode", None) for layer in layers_of(model)):
+        raise _quantized(path)
+    if tokenizer is not None and not isinstance(tokenizer, models.BertTokenizer):
+        raise UsageError(
+            "A model's tokenizer must be BERT's WordPiece. "
+            f"Received: {type(tokenizer).__name__} in {path}. Use another model."
+        )
+    # KerasHub computes GELU by tanh.
+    values = {own: getattr(backbone, name) for own, name in _LAYOUT.items()}
+    values |= {"model_type": "bert", "hidden_act": "gelu_new", "layer_norm_eps": 1e-12, "architectures": ["BertModel"]}
+    taken = ("hidden_act", "layer_norm_eps", "attention_probs_dropout_prob", "initializer_range")
+    layers = {
+        "bert.embeddings.word_embeddings": backbone.token_embedding,
+        "bert.embeddings.position_embeddings": backbone.position_embedding,
+        "bert.embeddings.token_type_embeddings": backbone.segment_embedding,
+        "bert.embeddings.LayerNorm": backbone.embeddings_layer_norm,
+        "bert.pooler.dense": backbone.pooled_dense,
+    }
+    for number, block in enumerate(backbone.transformer_layers):
+        for name, attribute in _BLOCK.items():
+            layers[f"bert.encoder.layer.{number}.{name}"] = operator.attrgetter(attribute)(block)
+    if isinstance(model, models.BertTextClassifier):
+        layers["classifier"] = model.output_dense
+        activation, rows = keras.activations.serialize(model.activation), model.num_classes
+        has_several = activation == "sigmoid" and rows != 1
+        if activation in ("linear", "softmax") or has_several:
+            values["architectures"] = ["BertForSequenceClassification"]
+            values |= {"num_labels": rows, "classifier_dropout": model.dropout}
+            values |= {"problem_type": "multi_label_classification"} if has_several else {}
+        else:  # Its outputs are no classes, or one of two.
+            values["architectures"] = [f"{type(model).__name__} with activation={activation!r}"]
+        taken += ("id2label", "label2id", "problem_type", _NOTE)
+    tensors = {}
+    if isinstance(model, models.BertMaskedLM):
+        values["architectures"] = ["BertForMaskedLM"]
+        head = model.masked_lm_head
+        layers["cls.predictions.transform.dense"] = head._intermediate_dense
+        layers["cls.predictions.transform.LayerNorm"] = head._intermediate_layer_norm
+        tensors["cls.predictions.bias"] = _float32(head._bias)
+    for name, layer in layers.items():
+        bias = [_float32(getattr(layer, each)).ravel() for each in ("bias", "beta") if hasattr(layer, each)]
+        weight = next(getattr(layer, each) for each in _WEIGHT if hasattr(layer, each))
+        if bias:
+            tensors[f"{name}.bias"] = bias[0]
+        # Heads are an axis of their own in KerasHub, and kernels are transposed.
+        matrix = _float32(weight).reshape(-1, bias[0].size).T if hasattr(layer, "kernel") else _float32(weight)
+        tensors[f"{name}.weight"] = np.ascontiguousarray(matrix)
+    note = described.get(_NOTE, {})
+    return values | {name: note[name] for name in taken if name in note}, tokenizer, tensors if has_weights else {}
 
 
-def _object(values: dict[str, Any], key: str) -> dict[str, Any]:
-    """The object under a key; empty where it is anything else."""
-    value = values.get(key)
-    return value if isinstance(value, dict) else {}
+def _float32(variable: Any) -> np.ndarray:
+    return np.asarray(variable).astype(np.float32)
 
 
-def _is_float(dtype: Any) -> bool:
-    """Whether a layer's policy keeps its weights as floating-point numbers."""
-    if isinstance(dtype, dict):
-        name = _object(dtype, "config").get("name")
-        return dtype.get("class_name") in ("DTypePolicy", "FloatDTypePolicy") and "float" in str(name)
-    return dtype is None or "float" in str(dtype)
+def _quantized(path: pathlib.Path) -> UsageError:
+    return UsageError(
+        "The weights of a KerasHub model must be floating-point numbers. "
+        f"Received: a quantized model in {path}. Pass the model that it was made from."
+    )
+
+
+def _casing(path: pathlib.Path, tokenizer: Any) -> dict[str, bool]:
+    """How KerasHub's tokenizer treats letters.
+
+    Raises:
+        UsageError: for one that would give other ids than BERT's WordPiece.
+    """
+    from tfbert.tokens.pretrained import shown_by
+
+    unlike = {name: v for name, wanted in _TOKENIZER.items() if (v := getattr(tokenizer, name)) != wanted}
+    if unlike:
+        raise UsageError(
+            "A model's tokenizer must be BERT's WordPiece. "
+            f"Received: {', '.join(f'{key}={value!r}' for key, value in unlike.items())} in {path}. "
+            "Use another model."
+        )
+    keeps_accents = tokenizer.lowercase and not tokenizer.strip_accents
+    if keeps_accents and not shown_by(tokenizer.vocabulary, {})[1]:
+        log.warning(
+            "Text is lower-cased and keeps its accents, as the tokenizer in %s says. Its vocabulary has hardly any "
+            'accents, and BERT\'s own tokenizer drops them; "strip_accents": true does so here and in KerasHub.',
+            path,
+        )
+    return {
+        "do_lower_case": tokenizer.lowercase,
+        "strip_accents": tokenizer.strip_accents,
+        "tokenize_chinese_chars": tokenizer.split_on_cjk,
+    }

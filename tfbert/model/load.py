@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfbert")
 
-_POOLER = ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
-
 
 class Read(NamedTuple):
     """What a model's file gave.
@@ -55,10 +53,11 @@ def read_weights(directory: pathlib.Path, bert_config: BertConfig, head: Head | 
     Raises:
         UsageError: for files that do not fit each other.
     """
-    with weights.open_weights(weights.find_weight_file(directory)) as stored:
+    encoder = bert_config.encoder
+    with weights.open_weights(weights.find_weight_file(directory), encoder.PREFIX, encoder.PARTS) as stored:
         # Before anything is read or built: a few bytes can describe more than a machine holds.
         _check_shapes(directory, stored, bert_config, head)
-        parts = [name for name in encoder_shapes(bert_config) if not head or head.has_pooler or name not in _POOLER]
+        parts = encoder.shapes(bert_config, head.kind if head else "Model")
         tensors = {name: stored[name].read() for name in parts if name in stored}
         of_head, reason = head.read(stored, bert_config) if head else ({}, "")
         return Read(tensors | of_head, reason, list(stored))
@@ -81,7 +80,7 @@ def fill(model: Any, read: Read, head: Head | None, *, seed: int, scale: float) 
     new = [name for name in shapes if name not in read.tensors]
     if new:
         lines.append(f"New weights, to be trained: {', '.join(new)}{read.because}.")
-    seconds = head.second_names if head else ()
+    seconds = head.second_names(model.config) if head else ()
     if unused := [name for name in read.names if name not in shapes and name not in seconds]:
         lines.append(f"Weights in the file that this model does not use: {weights.group_names(unused)}.")
     drawn = {name: _draw(name, shapes[name], seed, scale) for name in new}
@@ -132,8 +131,8 @@ def save_pretrained(model: Any, tokenizer: BertTokenizer | None, directory: path
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()  # Files are moved here from a new directory: none is written through a link.
         if tokenizer is not None:
-            fills_masks = values["architectures"][0] in ("BertForPreTraining", "BertForMaskedLM")
-            tokenizer.save(partial, model_max_length=model.config.max_position_embeddings, fills_masks=fills_masks)
+            fills_masks = values["architectures"][0].endswith(("ForPreTraining", "ForMaskedLM"))
+            tokenizer.save(partial, model_max_length=model.config.num_positions, fills_masks=fills_masks)
         weights.write_weights(weights.get_weights_dict(model), partial / weights.SAFETENSORS)
         (partial / "config.json").write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
@@ -147,45 +146,18 @@ def save_pretrained(model: Any, tokenizer: BertTokenizer | None, directory: path
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def encoder_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
-    """The shape of each weight of a BERT without its head, by PyTorch name; the model need not exist."""
-    hidden, wide = config.hidden_size, config.intermediate_size
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def linear(name: str, rows: int, columns: int) -> None:
-        shapes.update({f"{name}.weight": (rows, columns), f"{name}.bias": (rows,)})
-
-    def norm(name: str) -> None:
-        shapes.update({f"{name}.LayerNorm.{part}": (hidden,) for part in ("weight", "bias")})
-
-    tables = {"word": config.vocab_size, "position": config.max_position_embeddings}
-    for name, rows in (tables | {"token_type": config.type_vocab_size}).items():
-        shapes[f"bert.embeddings.{name}_embeddings.weight"] = (rows, hidden)
-    norm("bert.embeddings")
-    for i in range(config.num_hidden_layers):
-        layer = f"bert.encoder.layer.{i}"
-        for part in ("self.query", "self.key", "self.value", "output.dense"):
-            linear(f"{layer}.attention.{part}", hidden, hidden)
-        norm(f"{layer}.attention.output")
-        linear(f"{layer}.intermediate.dense", wide, hidden)
-        linear(f"{layer}.output.dense", hidden, wide)
-        norm(f"{layer}.output")
-    linear("bert.pooler.dense", hidden, hidden)
-    return shapes
-
-
 def _check_shapes(
     directory: pathlib.Path, stored: Mapping[str, weights.Stored], config: BertConfig, head: Head | None
 ) -> None:
     """Refuses weights that are not those of `config`; pooler and head may be missing, and `head` None."""
-    shapes = encoder_shapes(config)
-    missing = [name for name in shapes if name not in stored and name not in _POOLER]
+    shapes, prefix = config.encoder.shapes(config), f"{config.encoder.PREFIX}."
+    missing = [name for name in shapes if name not in stored and not name.startswith(f"{prefix}pooler.")]
     shapes |= head.shapes(stored, config) if head else {}
     misshapen = [name for name, shape in shapes.items() if name in stored and stored[name].shape != shape]
     if missing or misshapen:
         what = weights.describe_mismatch(missing, misshapen, stored, shapes)
-        instead = weights.found_instead(missing, stored)
-        todo = "Save them under the names of transformers' BERT" if instead else "Check that both are of the same model"
+        instead = weights.found_instead(missing, stored, prefix)
+        todo = "Save them under transformers' names" if instead else "Check that both are of the same model"
         raise UsageError(
             "The weights must be those that config.json describes. "
             f"Received: {weights.find_weight_file(directory)} with {what}{instead and f', but with {instead}'}. {todo}."
@@ -194,7 +166,7 @@ def _check_shapes(
 
 def _draw(name: str, shape: tuple[int, ...], seed: int, initializer_range: float) -> np.ndarray:
     """A new weight's values, float32: BERT's initialisation as a pure function of the seed and the name."""
-    if name.endswith("LayerNorm.weight"):
+    if name.endswith("orm.weight"):  # LayerNorm, layer_norm, attn_norm.
         return np.ones(shape, np.float32)
     if name.endswith(".bias"):
         return np.zeros(shape, np.float32)

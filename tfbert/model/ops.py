@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
+
+from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
     import keras
 
 
-def dense(x: tf.Tensor, kernel: tf.Variable, bias: tf.Variable) -> tf.Tensor:
+def dense(x: tf.Tensor, kernel: tf.Variable, bias: tf.Variable | None) -> tf.Tensor:
     """A dense layer in the precision of its input: `[rows, in]` -> `[rows, out]`."""
     return add_bias(tf.matmul(x, tf.cast(kernel, x.dtype)), bias)
 
 
 def dense_layer(x: tf.Tensor, layer: keras.layers.Dense) -> tf.Tensor:
     """`dense` of a layer. The product of a low-rank update with a frozen kernel, or its gradient, is never made."""
-    if not layer.lora_enabled:
+    if not getattr(layer, "lora_enabled", False):  # tf_keras has none.
         return dense(x, layer.kernel, layer.bias)
     low = tf.matmul(x, tf.cast(layer.lora_kernel_a, x.dtype)) * tf.cast(layer.lora_alpha / layer.lora_rank, x.dtype)
     update = tf.matmul(low, tf.cast(layer.lora_kernel_b, x.dtype))
     return dense(x, layer.base_kernel, layer.bias) + update
 
 
-def add_bias(x: tf.Tensor, bias: tf.Variable) -> tf.Tensor:
-    """Adds a bias to every row: `[rows, size]` and `[size]` -> `[rows, size]`.
+def add_bias(x: tf.Tensor, bias: tf.Variable | None) -> tf.Tensor:
+    """Adds a bias, if there is one, to every row: `[rows, size]` and `[size]` -> `[rows, size]`.
 
     The gradient of a bfloat16 bias is a product with ones, which every device sums in float32: on a CPU, TensorFlow
     itself sums it in bfloat16, where 256 + 1 is 256, so that 4,096 rows of ones make 256.
     """
+    if bias is None:
+        return x
     bias = tf.cast(bias, x.dtype)
     return _add_bias_of_bfloat16(x, bias) if x.dtype == tf.bfloat16 else tf.nn.bias_add(x, bias)
 
@@ -82,6 +87,88 @@ def inference_gelu(x: tf.Tensor) -> tf.Tensor:
     if x.dtype != tf.float32:
         return gelu(x)
     return (0.5 * x) * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
+
+
+_ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "gelu": gelu,
+    "gelu_10": lambda x: tf.clip_by_value(gelu(x), -10.0, 10.0),
+    "quick_gelu": lambda x: x * tf.sigmoid(1.702 * x),
+    "mish": lambda x: x * tf.tanh(tf.math.softplus(x)),
+    "relu": tf.nn.relu,
+    "tanh": tf.tanh,
+    "sigmoid": tf.sigmoid,
+}
+_ACTIVATIONS |= dict.fromkeys(("silu", "swish"), tf.nn.silu)
+_ACTIVATIONS |= dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), lambda x: tf.nn.gelu(x, approximate=True))
+
+
+def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """A function by the name that `config.json` gives it.
+
+    Raises:
+        UsageError: for one that is not here.
+    """
+    if name not in _ACTIVATIONS:
+        raise UsageError(
+            f"hidden_act is one of {', '.join(_ACTIVATIONS)}. Received: hidden_act={name!r}. Use another model."
+        )
+    return _ACTIVATIONS[name]
+
+
+class Turns(NamedTuple):
+    """Cosines and sines of angles, float32 `[tokens, 1, size of a head]`."""
+
+    cosines: tf.Tensor
+    sines: tf.Tensor
+
+
+def turns_of(positions: tf.Tensor, theta: float, size: int) -> Turns:
+    """Rotary positions (Su et al. 2021): pairs of numbers, half a head apart, turned by `position / theta^(i/size)`.
+
+    Args:
+        positions: int32 `[tokens]`.
+        theta: The base.
+        size: Of a head.
+    """
+    speeds = 1.0 / theta ** (tf.range(0, size, 2, tf.float32) / size)
+    angles = tf.cast(positions, tf.float32)[:, None] * speeds
+    angles = tf.concat([angles, angles], axis=1)[:, None]
+    return Turns(tf.cos(angles), tf.sin(angles))
+
+
+def turned(x: tf.Tensor, turns: Turns) -> tf.Tensor:
+    """Queries or keys, turned in float32: `[tokens, heads x size]` -> the same."""
+    heads = tf.reshape(tf.cast(x, tf.float32), [tf.shape(x)[0], -1, turns.cosines.shape[-1]])
+    one, other = tf.split(heads, 2, axis=-1)
+    heads = heads * turns.cosines + tf.concat([-other, one], axis=-1) * turns.sines
+    return tf.cast(tf.reshape(heads, [-1, x.shape[-1]]), x.dtype)
+
+
+def positions_after(
+    pad: int, ids: tf.Tensor | None, embeddings: tf.Tensor | None, within: tf.Tensor | None
+) -> tf.Tensor:
+    """Positions that begin after the padding token's number, and at which padding tokens are not counted.
+
+    Args:
+        pad: The padding token, whose own position it is.
+        ids: int32 `[rows, width]`; None where there are embeddings alone, of which all are counted.
+        embeddings: `[rows, width, size]`.
+        within: For packed rows, places within the examples, from 0.
+    """
+    if ids is None:
+        return pad + 1 + tf.broadcast_to(tf.range(tf.shape(embeddings)[1]), tf.shape(embeddings)[:2])
+    counts = tf.cast(tf.not_equal(ids, pad), tf.int32)
+    so_far = tf.cumsum(counts, axis=1)
+    if within is not None:
+        starts = tf.range(tf.shape(ids)[1]) - within
+        so_far -= tf.gather(so_far - counts, starts, batch_dims=1)
+    return so_far * counts + pad
+
+
+def norm_layer(x: tf.Tensor, layer: keras.layers.LayerNormalization) -> tf.Tensor:
+    """`layer_norm` of a layer: `[rows, size]` -> the same."""
+    beta = tf.zeros_like(layer.gamma) if layer.beta is None else layer.beta
+    return layer_norm(x, layer.gamma, beta, layer.epsilon)
 
 
 def layer_norm(x: tf.Tensor, gamma: tf.Variable, beta: tf.Variable, epsilon: float) -> tf.Tensor:

@@ -16,11 +16,10 @@ import tensorflow as tf
 from tfbert.batches.inputs import INPUTS, padded_inputs
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_in_order_of_length
-from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
-from tfbert.devices.same_run import check_same, checksum
+from tfbert.devices.workers import check_same, checksum
 from tfbert.measure.data_clock import timed_next
 from tfbert.measure.tracing import counted_alone
-from tfbert.private import let_go_of_traced_gradients
+from tfbert.private import device_iterators_without_autotune, let_go_of_traced_gradients, without_autotune
 from tfbert.tokens.tokenizer import TokenIds
 
 _BATCHES_TIMED = 10_000

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfbert.step.keras3.dropout import same_noise
+from tfbert.step.noise import same_noise
 
 
 def recomputed(compute: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:

@@ -28,7 +28,8 @@ import numpy as np
 
 from tfbert.data.foreign_files import file_beside, read_json_object
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.model import keras_hub, keras_hub_weights, tf1_checkpoint
+from tfbert.model import keras_hub, tf1_checkpoint
+from tfbert.model.layout import pytorch_path
 
 if TYPE_CHECKING:
     import keras
@@ -40,24 +41,21 @@ SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
     "tf_model.h5",
     "pytorch_model.bin",
 )
-"""Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1. KerasHub's have
-names of their own."""
+"""Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
 
 _READABLE = "A weight file must be readable and whole"
-_ENCODER_PARTS = ("embeddings", "encoder", "pooler")
 # Buffers that older versions of transformers saved; they hold 0, 1, 2, ... and nothing learned.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _TF_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
 
 
 def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
-    """The directory's weight file (the index file of a TensorFlow 1 checkpoint, a `.keras` file itself), or None.
+    """The directory's weight file (the index file of a TensorFlow 1 checkpoint), or None.
 
     Raises:
         UsageError: for several checkpoints.
     """
-    if preset := keras_hub.read_preset(directory):
-        return keras_hub.find_weights(preset)
+    directory = keras_hub.plain(directory)
     found = next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
     return found or tf1_checkpoint.find_checkpoint(directory)
 
@@ -95,12 +93,14 @@ class Stored:
 
 
 @contextlib.contextmanager
-def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
+def open_weights(path: pathlib.Path, prefix: str = "", parts: tuple[str, ...] = ()) -> Iterator[dict[str, Stored]]:
     """Opens a weight file of any format.
 
     Args:
         path: What `find_weight_file` found. A safetensors file may follow PyTorch's or TensorFlow's naming, with or
-            without the `bert.` prefix, and may be an index of several files.
+            without the encoder's prefix, and may be an index of several files.
+        prefix: That of the encoder, for names without it: those that begin with `parts`.
+        parts: As above.
 
     Yields:
         Weights by PyTorch name. Read them while the file is open: a few bytes of a file may describe terabytes.
@@ -112,14 +112,16 @@ def open_weights(path: pathlib.Path) -> Iterator[dict[str, Stored]]:
     endings = {".h5": _open_h5, ".hdf5": _open_h5, ".safetensors": _open_safetensors}
     with contextlib.ExitStack() as files:
         try:
-            others = endings.get(path.suffix, _open_tf1)
-            others = _open_keras_hub if keras_hub_weights.is_weights(path) else others
-            found = openers.get(path.name, others)(path, files)
+            found = openers.get(path.name, endings.get(path.suffix, _open_tf1))(path, files)
         except UsageError:
             raise
         except Exception as error:  # As above.
             raise _damaged(path, error) from None
-        yield {name: stored for name, stored in found.items() if not name.endswith(_BUFFERS)}
+        yield {
+            f"{prefix}.{name}" if name.startswith(parts) else name: stored
+            for name, stored in found.items()
+            if not name.endswith(_BUFFERS)
+        }
 
 
 def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -132,8 +134,8 @@ def pytorch_name(name: str) -> tuple[str, bool]:
     """PyTorch's name for a weight.
 
     Args:
-        name: From a PyTorch file (`encoder.layer.0.output.LayerNorm.gamma`, with or without `bert.`), or a TensorFlow
-            variable's name without the model's own (`bert/encoder/layer_._0/output/LayerNorm/gamma:0`).
+        name: From a PyTorch file (`encoder.layer.0.output.LayerNorm.gamma`), or a TensorFlow variable's name without
+            the model's own (`bert/encoder/layer_._0/output/LayerNorm/gamma:0`).
 
     Returns:
         The name, and whether the matrix has to be transposed.
@@ -141,22 +143,19 @@ def pytorch_name(name: str) -> tuple[str, bool]:
     transposed = False
     if "/" in name:
         # `mlm___cls/predictions` is `cls.predictions`; a list of layers is `layer_._0`.
-        name = re.sub(r"[^/]*___", "", name.removesuffix(":0")).replace("_._", "/").replace("/", ".")
+        name = pytorch_path(name.removesuffix(":0")).replace("_._", "/").replace("/", ".")
         transposed = name.endswith(".kernel")
         stem, _, leaf = name.rpartition(".")
         name = f"{stem}.{_TF_LEAVES.get(leaf, leaf)}"
     # TensorFlow 1 used these names, and the first PyTorch releases kept them.
-    name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-    if name.partition(".")[0] in _ENCODER_PARTS:
-        name = f"bert.{name}"
-    return name, transposed
+    return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)), transposed
 
 
 def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
     """The model's weights by PyTorch name: float32, in PyTorch's shapes, in contiguous memory; kernels with updates."""
     tensors = {}
     merged = {id(layer.base_kernel): layer.merged_kernel for layer in low_rank_layers(model)}
-    for name, variable, transposed in _named_variables(model):
+    for name, variable, transposed in named_variables(model):
         value = merged.get(id(variable), variable.numpy)()
         tensors[name] = np.ascontiguousarray(value.T if transposed else value, dtype=np.float32)
     return tensors
@@ -164,7 +163,7 @@ def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
 
 def get_weight_shapes(model: keras.Model) -> dict[str, tuple[int, ...]]:
     """The shape each weight of the model has in PyTorch, by PyTorch name."""
-    return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in _named_variables(model)}
+    return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in named_variables(model)}
 
 
 def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> None:
@@ -185,7 +184,7 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
             "The weights must be those of this model. "
             f"Received: {describe_mismatch(missing, misshapen, tensors, shapes)}. Pass the weights of the same model."
         )
-    for name, variable, transposed in _named_variables(model):
+    for name, variable, transposed in named_variables(model):
         value = tensors[name]
         variable.assign(np.asarray(value.T if transposed else value, np.float32))
     for layer in low_rank_layers(model):
@@ -194,7 +193,7 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
 
 def low_rank_layers(model: keras.Model) -> list[Any]:
     """The layers of BERT whose kernels have a low-rank update."""
-    from tfbert.step.keras3.private import layers_of  # Whoever reads a file alone does not wait for Keras.
+    from tfbert.private import layers_of  # Whoever reads a file alone does not wait for Keras.
 
     return [layer for layer in layers_of(model) if hasattr(layer, "merged_kernel") and layer.lora_enabled]
 
@@ -242,27 +241,28 @@ def describe_mismatch(
     return "; ".join(parts)
 
 
-def found_instead(missing: Iterable[str], names: Iterable[str]) -> str:
+def found_instead(missing: Iterable[str], names: Iterable[str], prefix: str) -> str:
     """One phrase: under which longer names a file holds weights that are missing, such as those of PyTorch's
-    `DataParallel`; else its first names if it holds none of BERT's. Empty where neither is so.
+    `DataParallel`; else its first names if it holds none of the encoder's. Empty where neither is so.
 
     Args:
         missing: Names that were looked for.
         names: All names in the file.
+        prefix: How the encoder's begin.
     """
     names, counts = list(names), collections.Counter()
     by_end: dict[str, list[str]] = {}
     for name in names:
         by_end.setdefault(".".join(name.split(".")[-2:]), []).append(name)
     for wanted in missing:
-        inner = wanted.removeprefix("bert.")
+        inner = wanted.removeprefix(prefix)
         for name in by_end.get(".".join(wanted.split(".")[-2:]), ()):
             if name.endswith(f".{inner}"):
                 counts[name.removesuffix(inner)] += 1
     if counts:
-        shown = " or ".join(f"{prefix!r} ({count:,})" for prefix, count in counts.most_common(3))
-        return f"names that begin with {shown} in place of 'bert.'"
-    if names and not any(name.startswith("bert.") for name in names):
+        shown = " or ".join(f"{longer!r} ({count:,})" for longer, count in counts.most_common(3))
+        return f"names that begin with {shown} in place of {prefix!r}"
+    if names and not any(name.startswith(prefix) for name in names):
         return f"the names {list_names(names)}"
     return ""
 
@@ -281,7 +281,7 @@ def group_names(names: Iterable[str]) -> str:
     return ", ".join(group[0] if len(group) == 1 else f"{key}.* ({len(group)})" for key, group in groups.items())
 
 
-def _named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
+def named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
     """(PyTorch name, variable, whether transposed) of every weight; low-rank updates are parts of their kernels."""
     out, low = [], {id(v) for layer in low_rank_layers(model) for v in (layer.lora_kernel_a, layer.lora_kernel_b)}
     for variable in model.weights:
@@ -368,16 +368,8 @@ def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, St
 
 
 def _open_tf1(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
-    return _named(path, tf1_checkpoint.open_checkpoint(path))
-
-
-def _open_keras_hub(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
-    return _named(path, keras_hub_weights.open_weights(path, files))
-
-
-def _named(path: pathlib.Path, opened: Mapping[str, tuple]) -> dict[str, Stored]:
     found = {}
-    for name, (shape, is_transposed, get) in opened.items():
+    for name, (shape, is_transposed, get) in tf1_checkpoint.open_checkpoint(path).items():
         shape = tuple(reversed(shape)) if is_transposed else tuple(shape)
         found[pytorch_name(name)[0]] = Stored(path, shape, get, is_transposed)
     return found

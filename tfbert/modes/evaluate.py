@@ -9,8 +9,8 @@ from typing import Any
 from tfbert.config.counted import counted, rate_text
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
-from tfbert.devices.lost_peers import peer_failures_as_run_errors
-from tfbert.devices.start import start_devices, tell
+from tfbert.devices.runtime import start_devices, tell
+from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.model.predictor import Predictor
 from tfbert.modes.saved_model import as_saved, load_trained_model
 from tfbert.output import output_dir

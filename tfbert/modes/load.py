@@ -1,10 +1,12 @@
-"""A saved model as a function in Python: texts, sentences or questions -> answers, for a program or a notebook."""
+"""A saved model as a function in Python: texts, sentences or questions -> answers, for a program or a notebook; and
+where it came from, so that another process can load the same one: what `pickle` keeps of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import os
+import pathlib
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Literal
 
@@ -18,29 +20,68 @@ from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import field_types, shown
-from tfbert.devices.interrupts import imports_whole
-from tfbert.devices.runtime import settings_kept
-from tfbert.devices.start import check_backend
+from tfbert.devices.quiet import imports_whole
+from tfbert.devices.runtime import check_backend, settings_kept
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import resolve_model
 from tfbert.model.predictor import DirectPredictor
-from tfbert.modes.reload import Origin, files_of
 from tfbert.modes.saved_model import load_trained_model
 from tfbert.private import check_not_forked
-from tfbert.tasks.inputs import BEST, NAME, Inputs, check_whole
-from tfbert.tasks.prediction_texts import CHUNK_CHARACTERS
+from tfbert.tasks.items import BEST, NAME, Items, check_whole
 from tfbert.tasks.registry import entry_of
-from tfbert.tasks.text_inputs import TextInputs
+from tfbert.tasks.text_items import TextItems
 from tfbert.tasks.trained import TrainedModel, check_finite
+
+_NAMES = {"config.json", "bert_config.json", "run_config.json", "vocab.txt", "checkpoint"}
+_NAMES |= {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
+_NAMES |= {"vocab.json", "merges.txt"}  # RoBERTa's.
+_NAMES |= {"task.json", "vocabulary.txt", "model.weights.json"}  # KerasHub's.
+_PARTS = (".safetensors", ".bin", ".h5", ".ckpt", ".keras")
+
+Files = tuple[tuple[str, int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A model's directory when it was loaded.
+
+    Attributes:
+        directory: Its absolute path.
+        options: The keywords of `load`.
+        files: Name, size and time of each file that a model is read from.
+    """
+
+    directory: str
+    options: dict[str, Any]
+    files: Files
+
+    def check(self) -> None:
+        """Refuses a directory that holds another model now.
+
+        Raises:
+            UsageError: naming a file that is not as it was.
+        """
+        changed = dict.fromkeys(name for name, *_ in set(self.files) ^ set(files_of(pathlib.Path(self.directory))))
+        if changed:
+            raise UsageError(
+                "A loaded model is pickled as its directory, which must stay as it was when it was loaded. "
+                f"Received: {self.directory!r}, in which {min(changed)} has changed or is missing. Load it again."
+            )
+
+
+def files_of(directory: pathlib.Path) -> Files:
+    """Name, size and time of the files that a model is read from, sorted; empty where there is no directory."""
+    found = []
+    paths = [*directory.iterdir(), *directory.glob("assets/*/*")] if directory.is_dir() else [directory]
+    for path in sorted(paths):
+        if path.is_file() and (path.name in _NAMES or any(part in path.name for part in _PARTS)):
+            about = path.stat()
+            found.append((path.name, about.st_size, about.st_mtime_ns))
+    return tuple(found)
 
 
 @imports_whole()
-def load(
-    directory: str | os.PathLike[str],
-    *,
-    max_seq_length: int | None = None,
-    **options: Any,
-) -> LoadedModel:
+def load(directory: str | os.PathLike[str], *, max_seq_length: int | None = None, **options: Any) -> LoadedModel:
     """Loads a fine-tuned model of any task, or a pre-trained one that fills in words, to call on texts.
 
     It computes in float32 on one device, a GPU if there is one. It changes nothing in the process: not the precision
@@ -84,10 +125,8 @@ def load(
             f"Received: a call in the scope of {type(tf.distribute.get_strategy()).__name__}. Call it outside."
         )
     if not isinstance(directory, str | os.PathLike):
-        raise UsageError(
-            "A model is the path of a directory, or a name on the hub. "
-            f"Received: directory={shown(directory)}. Pass for example 'runs/mine'."
-        )
+        rule = "A model is the path of a directory, or a name on the hub"
+        raise UsageError(f"{rule}. Received: directory={shown(directory)}. Pass for example 'runs/mine'.")
     options = {name: part for name, part in options.items() if part is not None}
     _check_options(options)
     config = Config(
@@ -112,17 +151,13 @@ def _check_options(options: dict[str, Any]) -> None:
     for name, part in options.items():
         if not isinstance(part, kinds.get(name, ())):
             known = ", ".join(f"{name}={kind.__name__}(...)" for name, kind in kinds.items())
-            raise UsageError(
-                "load takes a directory, max_seq_length and the options of the model's task. "
-                f"Received: {name}={part!r:.60}. Pass one of {known}."
-            )
+            rule = "load takes a directory, max_seq_length and the options of the model's task"
+            raise UsageError(f"{rule}. Received: {name}={part!r:.60}. Pass one of {known}.")
         for field in dataclasses.fields(part):
             of_files = field.metadata["resume"] == "content" or field.metadata["modes"] == ("predict",)
             if of_files and getattr(part, field.name) != field.default:
-                raise UsageError(
-                    f"{field.name} says how files are read or written, and a loaded model is called in Python. "
-                    f"Received: {field.name}={getattr(part, field.name)!r}. Leave it out."
-                )
+                rule = f"{field.name} says how files are read or written, and a loaded model is called in Python"
+                raise UsageError(f"{rule}. Received: {field.name}={getattr(part, field.name)!r}. Leave it out.")
 
 
 def _load_again(origin: Origin) -> LoadedModel:
@@ -228,21 +263,31 @@ class LoadedModel:
         check_whole("batch_size", batch_size)
         if errors not in ("raise", "return"):
             raise UsageError(f"errors must be 'raise' or 'return'. Received: errors={errors!r}. Pass one of them.")
-        given = entry_of(self.task).inputs(self._model, top_k)
-        is_one = given.is_one(inputs)
+        given = entry_of(self.task).items(self._model, top_k)
+        is_one, returns_errors = given.is_one(inputs), errors == "return"
         values = [("the input", inputs)] if is_one else ((f"{NAME}[{i}]", v) for i, v in enumerate(_many(inputs)))
+        found: list[Any] = []
+        places: list[int] = []
 
-        def entry(value: Any, where: str) -> Any:
-            try:
-                return given.entry(value, where)
-            except UsageError as error:
-                if errors == "raise":
-                    raise
-                return error
+        def good() -> Iterator[Any]:
+            for where, value in values:
+                try:
+                    item = given.item(value, where)
+                except UsageError as error:
+                    if not returns_errors:
+                        raise
+                    found.append({"error": str(error)})
+                else:
+                    places.append(len(found))
+                    found.append(None)  # Until it is computed.
+                    yield item
 
-        entries = (entry(value, where) for where, value in values)
-        entries = list(entries) if is_one or isinstance(inputs, Sized) else entries
-        found = self._answers(given, entries, batch_size, returns_errors=errors == "return")
+        items = list(good()) if is_one or isinstance(inputs, Sized) else good()
+        compute = self._computed_apart if returns_errors else self._computed
+        for chunk in given.chunks(items):
+            own, places[:] = places[: len(chunk)], places[len(chunk) :]
+            for place, answer in zip(own, compute(given, chunk, own, batch_size), strict=True):
+                found[place] = answer
         return found[0] if is_one else found
 
     @property
@@ -276,52 +321,30 @@ class LoadedModel:
             UsageError, RunError: as `predict`; for a model that predicts numbers.
         """
         if not self.label_names:
-            raise UsageError(
-                f"Probabilities are of classes. Received: a model for {self._model.task.kind}. Call predict."
-            )
+            rule = "Probabilities are of classes"
+            raise UsageError(f"{rule}. Received: a model for {self._model.task.kind}. Call predict.")
         found = [{each["label"]: each["score"] for each in row} for row in self._to_texts(texts, None, batch_size)]
         return np.array([[row[name] for name in self.label_names] for row in found]).reshape(-1, len(self.label_names))
 
     def _to_texts(self, texts: Iterable[Any], top_k: int | None | Literal["best"], batch_size: int) -> list[Any]:
         """The answers to many texts."""
-        given = entry_of(self.task).inputs(self._model, BEST)
-        if not isinstance(given, TextInputs):
-            raise UsageError(
-                "predict and predict_proba give labels or numbers of whole texts. "
-                f"Received: a model for {self._model.task.kind}. Call the model itself: model(inputs)."
-            )
+        given = entry_of(self.task).items(self._model, BEST)
+        if not isinstance(given, TextItems):
+            rule = "predict and predict_proba give labels or numbers of whole texts"
+            todo = "Call the model itself: model(inputs)."
+            raise UsageError(f"{rule}. Received: a model for {self._model.task.kind}. {todo}")
         if given.is_one(texts):
             raise UsageError(f"predict takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
         return self(texts, top_k=top_k, batch_size=batch_size)
 
-    def _answers(self, given: Inputs, entries: Iterable[Any], batch_size: int, *, returns_errors: bool) -> list[Any]:
-        found: list[Any] = []
-        places: list[int] = []
-
-        def good() -> Iterator[Any]:
-            for entry in entries:
-                if isinstance(entry, UsageError):
-                    found.append({"error": str(entry)})
-                    continue
-                places.append(len(found))
-                found.append(None)  # Until it is computed.
-                yield entry
-
-        for chunk in _chunks(given, good()):
-            own, places[:] = places[: len(chunk)], places[len(chunk) :]
-            compute = self._computed_apart if returns_errors else self._computed
-            for place, answer in zip(own, compute(given, chunk, own, batch_size), strict=True):
-                found[place] = answer
-        return found
-
-    def _computed(self, given: Inputs, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
+    def _computed(self, given: Items, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
         """The answers to entries that are predicted together; `places` are their numbers among all inputs."""
         encoded = given.encode(chunk)
         predictions = given.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
         check_finite(given.scores(predictions), places, NAME)
         return list(given.answers(chunk, predictions))
 
-    def _computed_apart(self, given: Inputs, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
+    def _computed_apart(self, given: Items, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
         """The same, with the reason in place of each answer that there is none to: halves are computed apart until such
         an entry is alone."""
         try:
@@ -334,26 +357,12 @@ class LoadedModel:
             return first + self._computed_apart(given, chunk[half:], places[half:], batch_size)
 
 
-def _chunks(given: Inputs, entries: Iterable[Any]) -> Iterator[list[Any]]:
-    """Consecutive entries that are predicted together, few enough to bound the memory."""
-    chunk, size = [], 0
-    for entry in entries:
-        chunk.append(entry)
-        size += given.size(entry)
-        if len(chunk) == given.most or size >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
 def _many(inputs: Any) -> Iterator[Any]:
     """The inputs one after the other."""
     if isinstance(inputs, set | frozenset):
-        raise UsageError(
-            "Answers come in the order of the inputs, and a set has none. "
-            f"Received: a set of {counted(len(inputs), 'input')}. Pass a list, such as sorted(inputs)."
-        )
+        rule = "Answers come in the order of the inputs, and a set has none"
+        todo = "Pass a list, such as sorted(inputs)."
+        raise UsageError(f"{rule}. Received: a set of {counted(len(inputs), 'input')}. {todo}")
     columns = getattr(inputs, "columns", None)
     if columns is not None and getattr(inputs, "ndim", 0) == 2:  # Iterating over a table of pandas gives column names.
         names = ", ".join(repr(str(name)) for name in itertools.islice(columns, 10))
@@ -364,6 +373,5 @@ def _many(inputs: Any) -> Iterator[Any]:
     try:
         return iter(inputs)
     except TypeError:
-        raise UsageError(
-            f"A model is called on an input, or an iterable of them. Received: {inputs!r:.60}. Pass for example a text."
-        ) from None
+        rule = "A model is called on an input, or an iterable of them"
+        raise UsageError(f"{rule}. Received: {inputs!r:.60}. Pass for example a text.") from None

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tfbert.config.counted import counted, rate_text
-from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.columns import about_columns
-from tfbert.devices.lost_peers import peer_failures_as_run_errors
-from tfbert.devices.start import start_devices
-from tfbert.devices.waiting import is_terminal
+from tfbert.data.open_file import BadRows
+from tfbert.devices.runtime import start_devices, tell
+from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.errors import UsageError
 from tfbert.model.predictor import Predictor
 from tfbert.modes.saved_model import as_saved, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
-from tfbert.output.bars import bar
-from tfbert.output.logs import clock_text
+from tfbert.output.logs import PassProgress, clock_text
 from tfbert.tasks.base import Task
 from tfbert.tasks.detect import check_files
-from tfbert.tasks.prediction_job import Chunk
+from tfbert.tasks.items import Items
+from tfbert.tasks.prediction_files import Job, write_predictions
 from tfbert.tasks.registry import Entry, entry_of
-from tfbert.tasks.trained import TrainedModel
+from tfbert.tasks.trained import check_finite
 from tfbert.tokens.tokenizer import TokenIds
 
 log = logging.getLogger("tfbert")
-
-_SECONDS_BETWEEN_REPORTS = 10.0
 
 
 @peer_failures_as_run_errors()
@@ -57,99 +53,104 @@ def predict(config: Config) -> dict[str, float]:
     task = saved_task(config)
     entry = entry_of(task.name)
     check_can(task, entry.job_opener, "predict")
-    _check_typed(task, entry, config.predict)
+    _check_asked(task, entry, config)
     check_files(task, config.data, filter(None, (config.predict.input_file,)))
     jobs = entry.open_jobs(config)
     for path in (job.path for job in jobs if job.path and chief):
         output_dir.check_new_file(path, "Pass another, or move it away")
     with strategy.scope():
         model = load_trained_model(config)
-    writers = [job.writer(model, is_writer=chief) for job in jobs]
+    jobs = [(job, entry.items(model)) for job in jobs]
+    writers = [job.writer(items) for job, items in jobs]
     introduction = [f"predicting with {model.name} on {devices}"]
     asked = {"text_column": config.data.text_column, "choice_columns": config.choosing.choice_columns}
-    introduction += [line for job in jobs for line in about_columns(job.name, job.columns, asked)]
+    introduction += [line for job, _ in jobs for line in about_columns(job.name, job.columns, asked)]
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
 
-    progress = PredictionProgress(is_shown=chief)
+    count = 0
     # What was typed is corrected where it was typed.
     skip = config.data.skip_bad_rows or (None if config.predict.text else False)
     bad_rows = BadRows(skip, is_logged=True)
-    try:
-        for job, writer in zip(jobs, writers, strict=True):
-            with writer:
-                chunks = _introduced(job.chunks(model, bad_rows), introduction)
-                found = predict_chunks(model, predictor, chunks, job.encoder(model), progress.advance)
-                for chunk, predictions in found:
-                    model.check_finite(predictions, chunk.ids, job.name)
-                    writer.write(chunk.ids, predictions)
-                    progress.count += len(chunk.ids)
-    finally:
-        progress.close()
+
+    def chunks(job: Job, items: Items) -> Iterator[list[Any]]:
+        for number, chunk in enumerate(items.chunks(job.items(items, bad_rows))):
+            if not number:  # Not before an error in it.
+                tell([*introduction, *job.doubts(chunk)])
+                introduction.clear()
+            yield chunk
+        tell([*job.notes(), *items.notes(job.name)])
+
+    def answered(job: Job, items: Items, on_examples: Callable[[float], None]) -> Iterator[tuple[Any, dict[str, Any]]]:
+        nonlocal count
+        for chunk, predictions in predict_chunks(items, predictor, chunks(job, items), on_examples):
+            check_finite(items.scores(predictions), chunk, job.name)
+            yield from zip(chunk, items.records(chunk, predictions), strict=True)
+            count += len(chunk)
+
+    with PassProgress("predicting", 0, "examples", is_said_at_end=False, is_shown=chief) as progress:
+        for (job, items), lines_of in zip(jobs, writers, strict=True):
+            answers = answered(job, items, functools.partial(progress.advance, 0))
+            write_predictions(job.path, lines_of(answers), is_writer=chief)
+    seconds = progress.seconds
     results = {
-        "predict_samples": progress.count,
+        "predict_samples": count,
         "predict_skipped_rows": bad_rows.count,
-        "predict_runtime": round(progress.seconds, 3),
-        "predict_samples_per_second": round(progress.count / progress.seconds, 2),
+        "predict_runtime": round(seconds, 3),
+        "predict_samples_per_second": round(count / seconds, 2),
     }
     skipped = f"; {counted(bad_rows.count, 'row')} skipped" if bad_rows.count else ""
-    count, speed = counted(progress.count, "example"), rate_text(progress.count, progress.seconds)
-    log.info("predicted %s in %s, %s a second%s", count, clock_text(progress.seconds), speed, skipped)
+    said = counted(count, "example"), clock_text(seconds), rate_text(count, seconds), skipped
+    log.info("predicted %s in %s, %s a second%s", *said)
     for line in bad_rows.notes():
         log.info("%s", line)
-    for job in jobs:
+    for job, _ in jobs:
         if job.path:
             log.info("written to %s", job.path)
     return results
 
 
-def _check_typed(task: Task, entry: Entry, asked: PredictConfig) -> None:
-    """Refuses texts of the command line for a task that has no use for them.
+def _check_asked(task: Task, entry: Entry, config: Config) -> None:
+    """Refuses data sets, and texts of the command line, for a task that has no use for them.
 
     Raises:
         UsageError: saying how to give its inputs.
     """
-    if asked.text and not entry.typed:
+    asked, dataset = config.predict, config.data.dataset
+    if (dataset or asked.glue_task) and not entry.predicts_sets:
         raise UsageError(
-            f"A model of {task.kind} takes its inputs from a file. Received: --text. Pass --input_file instead."
+            "Only GLUE's test sets are predicted by name, and GLUE's tasks have one label for each text. "
+            f"Received: dataset={dataset!r}, glue_task={asked.glue_task!r} with a model of {task.kind}. "
+            "Pass --input_file and --output_file."
         )
+    if asked.text and not entry.typed:
+        rule = f"A model of {task.kind} takes its inputs from a file"
+        raise UsageError(f"{rule}. Received: --text. Pass --input_file instead.")
     if asked.text_pair and len(entry.typed) < 2:
         raise UsageError(f"A model of {task.kind} takes single texts. Received: --text_pair. Drop it.")
 
 
-def _introduced(chunks: Iterable[Chunk], lines: list[str]) -> Iterator[Chunk]:
-    """The chunks; the lines are logged with the first chunk, so not before an error in it."""
-    for chunk in chunks:
-        while lines:
-            log.info("%s", lines.pop(0))
-        yield chunk
-
-
 def predict_chunks(
-    model: TrainedModel,
-    predictor: Predictor,
-    chunks: Iterable[Chunk],
-    encode: Callable[[Chunk], Any],
-    on_examples: Callable[[float], None],
-) -> Iterator[tuple[Chunk, Any]]:
-    """Each chunk with the task's predictions for it; reading and tokenising run ahead in a thread.
+    items: Items, predictor: Predictor, chunks: Iterable[list[Any]], on_examples: Callable[[float], None]
+) -> Iterator[tuple[list[Any], Any]]:
+    """Each chunk of items with the task's predictions for it; reading and tokenising run ahead in a thread.
 
     `on_examples` is called after each batch, with the examples in it: fractions of those that have several rows.
     """
-    waiting: collections.deque[tuple[Chunk, Any]] = collections.deque()
+    waiting: collections.deque[tuple[list[Any], Any]] = collections.deque()
 
     def tokens() -> Iterator[TokenIds]:
         for chunk in chunks:
-            encoded = encode(chunk)
+            encoded = items.encode(chunk)
             waiting.append((chunk, encoded))
             yield encoded.tokens
 
     def on_rows(rows: int) -> None:
         chunk, encoded = waiting[0]
-        on_examples(rows * len(chunk.ids) / len(encoded.tokens))
+        on_examples(rows * len(chunk) / len(encoded.tokens))
 
     for outputs in predictor.stream(ahead(tokens()), on_rows=on_rows):
         chunk, encoded = waiting.popleft()
-        yield chunk, model.task.predictions(outputs, encoded)
+        yield chunk, items.predictions(outputs, encoded)
 
 
 def ahead(items: Iterable[Any]) -> Iterator[Any]:
@@ -181,43 +182,3 @@ def ahead(items: Iterable[Any]) -> Iterator[Any]:
         is_over.set()
         while not made.empty():  # Lets a thread that waits to hand over an item see the end.
             made.get_nowait()
-
-
-class PredictionProgress:
-    """Examples so far and examples a second: a bar on a terminal, else a line now and then.
-
-    Args:
-        is_shown: Whether to show anything.
-
-    Attributes:
-        count: Examples whose predictions were handed over.
-    """
-
-    def __init__(self, *, is_shown: bool):
-        self.count, self._computed = 0, 0.0
-        self._start = self._reported = time.perf_counter()
-        self._is_shown = is_shown
-        self._bar = None
-        if is_shown and is_terminal():
-            self._bar = bar(unit=" examples", unit_scale=True)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self._start
-
-    def advance(self, examples: float) -> None:
-        """Counts examples that the model has computed."""
-        self._computed += examples
-        now = time.perf_counter()
-        if self._bar is not None:
-            self._bar.update(round(self._computed) - self._bar.n)
-        elif self._is_shown and now - self._reported >= _SECONDS_BETWEEN_REPORTS:
-            self._reported = now
-            count = counted(round(self._computed), "example")
-            log.info("%s, %s a second", count, rate_text(self._computed, self.seconds))
-
-    def close(self) -> None:
-        """Ends the bar."""
-        if self._bar is not None:
-            self._bar.close()

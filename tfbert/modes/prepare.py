@@ -16,19 +16,16 @@ from tfbert.config.counted import counted
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config
 from tfbert.corpus import manifest, vocabulary
-from tfbert.corpus.documents import Source
-from tfbert.corpus.engines import make_shards, make_shards_with_beam
 from tfbert.corpus.manifest import Recipe
-from tfbert.corpus.shards import STRETCH_BYTES, Job, shares_of
-from tfbert.corpus.sources import open_source
+from tfbert.corpus.shards import STRETCH_BYTES, Job, make_shards, make_shards_with_beam, shares_of
+from tfbert.corpus.sources import Source, open_source
 from tfbert.corpus.vocabulary import learn_vocab
 from tfbert.corpus.worker_pool import available_cores
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer
 from tfbert.output import output_dir
-from tfbert.output.lock import locked
-from tfbert.output.logs import clock_text
-from tfbert.output.progress import PassProgress
+from tfbert.output.logs import PassProgress, clock_text
+from tfbert.output.output_dir import locked
 from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")
@@ -107,10 +104,9 @@ def prepare_records(
     shards = shards_asked_for(corpus, recipe.num_shards)
     is_part = len(shards) < recipe.num_shards
     if is_part and config.output.overwrite_output_dir:
-        raise UsageError(
-            "Tasks of an array job share a directory, and none may empty it. "
-            f"Received: overwrite_output_dir with shards={corpus.shards!r}. Empty the directory before the job."
-        )
+        rule = "Tasks of an array job share a directory, and none may empty it"
+        todo = "Empty the directory before the job."
+        raise UsageError(f"{rule}. Received: overwrite_output_dir with shards={corpus.shards!r}. {todo}")
     overwrite = config.output.overwrite_output_dir
     # Earlier records are replaced when the new ones are whole: a corpus that cannot be used costs nothing.
     made_in = directory / f"{manifest.WORK}-new" if overwrite else directory
@@ -165,11 +161,9 @@ def shards_asked_for(corpus: CorpusConfig, num_shards: int) -> range:
     first, _, last = corpus.shards.partition("-")
     shards = range(int(first), int(last or first) + 1)
     if not corpus.num_shards or not shards or shards[-1] >= num_shards:
-        raise UsageError(
-            "shards must be among the num_shards shards, counted from 0. "
-            f"Received: shards={corpus.shards!r} with num_shards={corpus.num_shards}. "
-            "Pass for example --num_shards=100 --shards=0-9."
-        )
+        rule = "shards must be among the num_shards shards, counted from 0"
+        todo = "Pass for example --num_shards=100 --shards=0-9."
+        raise UsageError(f"{rule}. Received: shards={corpus.shards!r} with num_shards={corpus.num_shards}. {todo}")
     return shards
 
 
@@ -204,11 +198,9 @@ def _make(job: Job, shards: list[int], corpus: CorpusConfig) -> None:
     directory = pathlib.Path(job.directory)
     entries = [manifest.read_entry(directory, job.digest, shard, content=False) for shard in shards]
     if lost := [shard for shard, entry in zip(shards, entries, strict=True) if entry is None]:
-        raise RunError(
-            "The files of shards must stay where they are written, which all workers of a pipeline must see. "
-            f"Received: none for shard {lost[0]} of {job.recipe.num_shards} in {directory}. Run it again, or pass "
-            "another --output_dir."
-        )
+        rule = "The files of shards must stay where they are written, which all workers of a pipeline must see"
+        todo = "Run it again, or pass another --output_dir."
+        raise RunError(f"{rule}. Received: none for shard {lost[0]} of {job.recipe.num_shards} in {directory}. {todo}")
     records = sum(entry["records"] for entry in entries)
     sentences = sum(entry["sentences"] for entry in entries)
     seconds = time.perf_counter() - start

@@ -26,7 +26,7 @@ from tfbert.modes.many import train
 from tfbert.modes.prepare import prepare_records
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback
-from tfbert.report.many import OverSeeds, Swept
+from tfbert.report.compare import OverSeeds, Swept
 from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")
@@ -34,7 +34,7 @@ log = logging.getLogger("tfbert")
 _TOKENS_OF_BUILT_IN = 1000
 
 
-def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | OverSeeds | Swept | None:
+def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | OverSeeds | Swept:
     """Pre-trains as the configuration says; without records, on the built-in corpus, prepared beside `output_dir`.
 
     Args:
@@ -73,10 +73,9 @@ def with_named_records(config: Config) -> Config:
     if config.pretraining.train_records:
         return config
     if config.runtime.strategy == "multi_worker":
-        raise UsageError(
-            "Several workers need records that exist. Received: train_records='' with strategy='multi_worker'. "
-            "Make them with --mode=prepare first, in a directory that all workers see, and pass --train_records."
-        )
+        rule = "Several workers need records that exist"
+        todo = "Make them with --mode=prepare first, in a directory that all workers see, and pass --train_records."
+        raise UsageError(f"{rule}. Received: train_records='' with strategy='multi_worker'. {todo}")
     directory = output_dir.run_directory(config, output_dir.start_time())
     if not directory.name.strip("."):  # `.` and `..` are no names to add to.
         directory = directory.resolve()
@@ -92,10 +91,8 @@ def with_named_records(config: Config) -> Config:
         try:
             train, validation = made.result()
         except BrokenProcessPool:
-            raise RunError(
-                "The process that makes records was ended, probably by the kernel because memory is short. "
-                "Received: the built-in corpus. Start again."
-            ) from None
+            rule = "The process that makes records was ended, probably by the kernel because memory is short"
+            raise RunError(f"{rule}. Received: the built-in corpus. Start again.") from None
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, model_name_or_path=config.model.name),

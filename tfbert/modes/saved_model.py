@@ -15,7 +15,7 @@ from tfbert.config.data import LongTexts
 from tfbert.config.given import Recorded
 from tfbert.config.run import Config
 from tfbert.data.foreign_files import read_json_object
-from tfbert.devices.start import tell
+from tfbert.devices.runtime import tell
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD, record_inputs
@@ -44,10 +44,9 @@ def check_can(task: Task, what: str, mode: str) -> None:
         UsageError: for a model that was only pre-trained.
     """
     if not what:
-        raise UsageError(
-            f"--mode={mode} is for models that were fine-tuned. Received: a model for {task.kind}. "
-            "Fine-tune it first, or fill in words with tfbert.load(DIRECTORY)."
-        )
+        rule = f"--mode={mode} is for models that were fine-tuned"
+        todo = "Fine-tune it first, or fill in words with tfbert.load(DIRECTORY)."
+        raise UsageError(f"{rule}. Received: a model for {task.kind}. {todo}")
 
 
 def saved_task(config: Config) -> Task:
@@ -170,6 +169,6 @@ def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, 
     if own is not None:
         log.info("Inputs are at most %d tokens long, as in training.", own)
         return own
-    length = min(task.default_max_seq_length, saved.max_position_embeddings)
+    length = min(task.default_max_seq_length, saved.num_positions)
     log.info("Inputs are at most %d tokens long; the model does not say what it was trained with.", length)
     return length

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 UPLOADED = ("README.md", "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
 UPLOADED += ("special_tokens_map.json", "all_results.json", "run_config.json")
+UPLOADED += ("adapter/adapter_config.json", "adapter/adapter_model.safetensors")
 """Files of an output directory that make up the model; checkpoints and logs are not uploaded."""
 
 

@@ -1,27 +1,149 @@
-"""Where a run's numbers go: the screen, `log.jsonl`, and callbacks. Only the chief has any of them."""
+"""Where a run's numbers go: the screen, `log.jsonl`, and callbacks. Only the chief has any of them. And the progress of
+a long pass over data: its speed, and the time that is left."""
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import datetime
 import json
 import logging
 import pathlib
+import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
+import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from tfbert.config.counted import counted
-from tfbert.devices.waiting import is_watched, terminal_width
+from tfbert.config.counted import counted, rate_text
+from tfbert.devices.waiting import is_notebook, is_watched, terminal_width
 from tfbert.errors import RunError
-from tfbert.output.bars import bar
-from tfbert.output.callback import Record
+from tfbert.output.callback import Record, Reports
 from tfbert.output.output_dir import LOG, write_text
-from tfbert.output.reports import Reports
 
 log = logging.getLogger("tfbert")
+
+
+def bar(**options: Any) -> tqdm.tqdm:
+    """A bar where somebody watches; for its options see `tqdm.tqdm`."""
+    if is_notebook():
+        return tqdm.tqdm(file=_Output(), **options)
+    return tqdm.tqdm(dynamic_ncols=True, **options)
+
+
+class _Output:
+    """A file for a bar, which writes a line again and again: an output of a notebook's cell that shows the last one.
+
+    Text with carriage returns would stay in a saved notebook, every state of it; and widgets need an extension.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self):
+        self._display: Any = None
+        self._text = self._shown = ""
+
+    def write(self, text: str) -> None:
+        """Takes a line; what moves the cursor of a terminal is left out."""
+        if text.startswith("\r"):
+            self._text = text[1:].rstrip()
+
+    def flush(self) -> None:
+        """Shows the line."""
+        if self._text == self._shown:
+            return
+        self._shown, data = self._text, {"text/plain": self._text}
+        if self._display is None:
+            self._display = sys.modules["IPython"].display.display(data, raw=True, display_id=True)
+        else:
+            self._display.update(data, raw=True)
+
+
+SECONDS_WITHOUT_NEWS = 2.0
+"""A pass that takes no longer is not spoken of."""
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class PassProgress:
+    """A bar where somebody watches, else a log line every ten seconds, and a line at the end; use it in a `with`
+    statement.
+
+    Nothing is shown of a pass that is shorter than two seconds.
+
+    Args:
+        what: What is being done.
+        total: The total work, in any unit; 0 where nobody knows.
+        counted: What the speed counts, such as `MB`.
+        is_said_at_end: Whether there is a line at the end; without one, the bar disappears.
+        is_shown: Whether to show anything.
+    """
+
+    def __init__(
+        self, what: str, total: int, counted: str = "sentences", *, is_said_at_end: bool = True, is_shown: bool = True
+    ):
+        self._what, self._total, self._counted, self._is_shown = what, total, counted, is_shown
+        self._done, self._is_said_at_end = 0.0, is_said_at_end
+        self._count = 0.0
+        self._start = self._reported = time.perf_counter()
+        options = {"bar_format": _PASS_BAR if total else "{desc}: {elapsed}, {postfix}", "leave": is_said_at_end}
+        options |= {"total": total or None, "desc": what, "delay": SECONDS_WITHOUT_NEWS}
+        self._bar = bar(**options) if is_shown and is_watched() else None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._start
+
+    def __enter__(self) -> PassProgress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        seconds = self.seconds
+        if kind is None and self._is_said_at_end and seconds >= SECONDS_WITHOUT_NEWS:
+            done = f"{self._count:,.0f} {self._counted}"
+            log.info("%s: %s in %s, %s", self._what, done, clock_text(seconds), self._rate(seconds))
+
+    def advance(self, work: float, count: float) -> None:
+        """Adds work that is done, and how much there is in it of what the speed counts."""
+        self._done += work
+        self._count += count
+        now = time.perf_counter()
+        seconds = now - self._start
+        if self._bar is not None:
+            self._bar.set_postfix_str(self._rate(seconds), refresh=False)
+            self._bar.update(work)
+        elif self._is_shown and now - self._reported >= _SECONDS_BETWEEN_LINES:
+            self._reported = now
+            share = left = ""
+            if self._total:
+                share = f"{100 * self._done / self._total:.0f}%, "
+                left = f", {clock_text(seconds * (self._total / self._done - 1))} left" if self._done else ""
+            log.info("%s: %s%s%s", self._what, share, self._rate(seconds), left)
+
+    def _rate(self, seconds: float) -> str:
+        rate = f"{rate_text(self._count, seconds)} {self._counted}/s"
+        return rate if self._total else f"{self._count:,.0f} {self._counted}, {rate}"
+
+
+@contextlib.contextmanager
+def evaluating(num_rows: int) -> Iterator[Callable[[int], None]]:
+    """Progress of an evaluation, for use in a `with` statement; call its target with the rows that are done."""
+    with PassProgress("evaluating", num_rows, "rows", is_said_at_end=False) as progress:
+        yield lambda rows: progress.advance(rows, rows)
+
+
+_PASS_BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}"
+
+
+def clock_text(seconds: float) -> str:
+    """`1:02:03`, or `2:03` below an hour."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
 
 _BAR = "{percentage:3.0f}%|"
 _WAY_OUT = "Free space there, or see to the file server, and start again."
@@ -33,9 +155,8 @@ class RunLog:
     Args:
         directory: The run's output directory; with None, writes and shows nothing (workers other than the chief).
         total_steps: Updates of the whole run.
-        first_step: Updates made by earlier starts of the run.
-        reports: Whom to tell of each record. Where it says that the run repeats what an earlier start logged, these
-            records stay, and are not logged again.
+        first_step: Updates made by earlier starts of the run. What was logged later happens again.
+        reports: Whom to tell of each record.
 
     Attributes:
         logged: The records of earlier starts that stay.
@@ -45,14 +166,13 @@ class RunLog:
         self, directory: pathlib.Path | None, *, total_steps: int, first_step: int = 0, reports: Reports | None = None
     ):
         self._is_silent = directory is None
-        self._reports = reports or Reports(None)
+        self._reports = reports or Reports()
         self._path = None if directory is None else directory / LOG
         self._file, self.logged = None, []
         if directory is not None:
-            lines = _read(self._path, None if self._reports.repeats else first_step)
-            self._file = _rewritten(self._path, lines)
-            self.logged = [Record.of(entry) for entry, _ in lines if Record.is_one(entry)]
-        self._last = max((record.place for record in self.logged), default=(0, 0))
+            lines = _read(self._path, first_step)
+            self._file = _rewritten(self._path, [line for _, line in lines])
+            self.logged = [record for entry, _ in lines if (record := _record_of(entry))]
         self._first_step, self._total_steps = first_step, total_steps
         self._bar = None
         self._above_bar = contextlib.ExitStack()
@@ -72,8 +192,6 @@ class RunLog:
             return 0.0
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         record = Record(step=step, kind=kind, time=now, values={name: float(v) for name, v in numbers.items()})
-        if record.place <= self._last:
-            return 0.0
         try:
             self._file.write(json.dumps({"step": step, "kind": kind, "time": now} | numbers) + "\n")
             self._file.flush()
@@ -113,49 +231,42 @@ class RunLog:
                     part.close()
 
 
-def _read(path: pathlib.Path, last_step: int | None) -> list[tuple[dict[str, Any], str]]:
-    """The whole lines of a log, up to a step if one is given: what was logged later than a checkpoint happens again."""
-    kept, damaged = [], 0
-    if last_step == 0 or not path.exists():
+def _read(path: pathlib.Path, last_step: int) -> list[tuple[dict[str, Any], str]]:
+    """The whole lines of a log up to a step, in its order."""
+    kept, damaged, before = [], 0, 0
+    if not last_step or not path.exists():
         return []
     for line in path.read_bytes().split(b"\n")[:-1]:  # A kill leaves a last line without its end.
         try:
             entry = json.loads(line)
-            if type(entry["step"]) is not int:
-                raise ValueError("not a step")
-            kept.append((entry["step"], entry, line.decode() + "\n"))
+            step = entry["step"]
+            if type(step) is not int or step < before:
+                raise ValueError("not the next step")
+            if step <= last_step:
+                kept.append((entry, line.decode() + "\n"))
+                before = step
         except (ValueError, KeyError, TypeError):
             damaged += 1
-    in_order = _longest_rising([step for step, _, _ in kept])
-    damaged += len(kept) - len(in_order)
     if damaged:
         log.warning("%s left out of %s", counted(damaged, "damaged line"), path)
-    kept = [kept[i] for i in in_order]
-    return [(entry, line) for step, entry, line in kept if last_step is None or step <= last_step]
+    return kept
 
 
-def _longest_rising(steps: list[int]) -> list[int]:
-    """The places of the most steps that never fall from one to the next: a changed digit would hide all that follow."""
-    ends: list[int] = []  # By length, the place at which the best such row of that length ends.
-    before: list[int] = []
-    for place, step in enumerate(steps):
-        length = bisect.bisect_right([steps[end] for end in ends], step)
-        before.append(ends[length - 1] if length else -1)
-        ends[length : length + 1] = [place]
-    found, place = [], ends[-1] if ends else -1
-    while place >= 0:
-        found.append(place)
-        place = before[place]
-    return found[::-1]
+def _record_of(entry: dict[str, Any]) -> Record | None:
+    """The record of a line; None for a line of another kind."""
+    if entry.get("kind") not in ("train", "eval") or not isinstance(entry.get("time"), str):
+        return None
+    values = {k: float(v) for k, v in entry.items() if isinstance(v, (int, float)) and k != "step"}
+    return Record(step=entry["step"], kind=entry["kind"], time=entry["time"], values=values)
 
 
-def _rewritten(path: pathlib.Path, lines: list[tuple[dict[str, Any], str]]) -> TextIO:
+def _rewritten(path: pathlib.Path, lines: list[str]) -> TextIO:
     """Opens a log to continue after these lines.
 
     Raises:
         RunError: if it cannot be written; its content stays.
     """
-    write_text(path, "".join(line for _, line in lines))
+    write_text(path, "".join(lines))
     try:
         return path.open("a", encoding="utf-8")
     except OSError as error:
@@ -169,10 +280,3 @@ def _fitted(text: str, width: int) -> str:
     while len(fields) > 2 and 0 < width < len(_BAR.format(percentage=0) + "| ") + len("  ".join(fields)):
         del fields[-2]
     return "  ".join(fields)
-
-
-def clock_text(seconds: float) -> str:
-    """`1:02:03`, or `2:03` below an hour."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,28 +1,203 @@
-"""The output directory: where it is, what may be written there; no file is ever half written."""
+"""The output directory: where it is, who may write there, and how: no file is ever half written, and JSON that carries
+its own checksum is refused when it was changed later."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
+import fcntl
 import json
 import os
 import pathlib
 import re
 import shutil
+import stat
+import time
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
-from tfbert.output.lock import LOCK
+
+LOCK = ".lock"
+"""Exists while a run has the directory, and after a run that was killed."""
+_TRIES = 10
+_PAUSE_SECONDS = 0.05
+_CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
+
+
+@contextlib.contextmanager
+def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
+    """Keeps other processes out of a directory, which is made if needed, until the end of the block or of this process.
+
+    The lock file is removed at the end, and so are directories that were made for it and that nothing was written to.
+
+    Args:
+        directory: The directory.
+        shared: Let other processes in that ask for a shared lock too, as the tasks of an array job do.
+
+    Raises:
+        UsageError: for a directory that cannot be made or written to.
+        RunError: for one that another process has locked.
+    """
+    directory = directory.absolute()
+    made = [path for path in (directory, *directory.parents) if not path.exists()]  # The deepest first.
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = _take(directory, shared)
+    except OSError as error:
+        _remove(made)
+        rule = "output_dir must be writable"
+        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another.") from None
+    except (UsageError, RunError):
+        _remove(made)
+        raise
+    try:
+        yield
+    finally:
+        _give_back(directory, descriptor)
+        _remove(made)
+
+
+def _remove(made: list[pathlib.Path]) -> None:
+    with contextlib.suppress(OSError):  # Something was written there.
+        for path in made:
+            path.rmdir()
+
+
+def _take(directory: pathlib.Path, shared: bool) -> int | None:
+    """An open descriptor that holds the lock; None on a file system without locks."""
+    path = directory / LOCK
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            # Follows no link and overwrites nothing: the path may be a file of the user's.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(path, flags, 0o666)
+        except OSError as error:
+            if path.is_symlink() or path.is_dir():
+                raise _not_a_lock(path) from None
+            raise error from None
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _not_a_lock(path)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            # False if the last holder has just removed the file, and always where a file system's numbers change.
+            if _is_file(path, descriptor) or not tries_left:
+                return descriptor
+            os.close(descriptor)
+        except UsageError:
+            os.close(descriptor)
+            raise
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in _CONFLICTS:
+                path.unlink(missing_ok=True)
+                return None
+            if shared and tries_left:
+                time.sleep(_PAUSE_SECONDS)  # The holder may share the lock and be about to release it.
+                continue
+            # No waiting: once the other run ends, what the user wanted of the directory is out of date.
+            received = f"output_dir={str(directory)!r}, to which another process is writing"
+            todo = "Pass another, or wait for it; several workers need --strategy=multi_worker."
+            raise RunError(f"A run needs an output directory of its own. Received: {received}. {todo}") from None
+    raise AssertionError("unreachable")
+
+
+def _give_back(directory: pathlib.Path, descriptor: int | None) -> None:
+    if descriptor is None:
+        return
+    path = directory / LOCK
+    with contextlib.suppress(OSError):  # The directory may be gone.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Fails while others share the lock: theirs to remove.
+        if _is_file(path, descriptor):
+            path.unlink()
+    with contextlib.suppress(OSError):  # So may its file server be; the error that ended the block is what counts.
+        os.close(descriptor)
+
+
+def _is_file(path: pathlib.Path, descriptor: int) -> bool:
+    """Whether the path still leads to the open file."""
+    try:
+        found, opened = path.lstat(), os.fstat(descriptor)
+    except FileNotFoundError:
+        return False
+    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+def _not_a_lock(path: pathlib.Path) -> UsageError:
+    rule = "The lock of an output directory must be a file"
+    todo = "Remove it, or pass another --output_dir."
+    return UsageError(f"{rule}. Received: {str(path)!r}, which is a link or something else. {todo}")
+
+
+_SEAL = "crc32"
+
+
+def seal(values: dict[str, Any]) -> str:
+    """The JSON text of an object, with a checksum over all of it.
+
+    Args:
+        values: Anything that JSON can hold; no NaN or infinity.
+    """
+    return json.dumps(values | {_SEAL: checksum(values)}, indent=2, allow_nan=False) + "\n"
+
+
+def unseal(text: str) -> dict[str, Any]:
+    """Reads the JSON object that was sealed.
+
+    Raises:
+        ValueError: for any other text.
+    """
+    try:
+        values = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(values, dict):
+        raise ValueError("not a JSON object")
+    if _SEAL not in values:
+        raise ValueError("without a checksum")
+    return checked(values)
+
+
+def checked(values: dict[str, Any]) -> dict[str, Any]:
+    """An object without its checksum; one that has none is returned as it is.
+
+    Raises:
+        ValueError: for one that was changed after it was sealed.
+    """
+    values = dict(values)
+    if _SEAL not in values:
+        return values
+    expected = values.pop(_SEAL)
+    if type(expected) is not int or expected != checksum(values):
+        raise ValueError("not what was written")
+    return values
+
+
+def with_seal(values: dict[str, Any]) -> dict[str, Any]:
+    """The object with its checksum, as JSON gives it back; NaN may be in it."""
+    values = json.loads(json.dumps(values))
+    return values | {_SEAL: checksum(values)}
+
+
+def checksum(values: dict[str, Any]) -> int:
+    """CRC-32 of the values, however the text around them is laid out."""
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
 EVAL_RESULTS, CARD, LAUNCH = "eval_results.json", "README.md", ".launched_at"
-FACTS, REPORT, CALLBACKS = "report.json", "report.html", "callbacks.json"
+FACTS, REPORT, TRACKER_ID, ADAPTER = "report.json", "report.html", ".tracker_id", "adapter"
 # In the order in which they are removed: a run that has lost checkpoints must not look as if it could resume.
 # run_config.json, by which a run is recognised, is not among them: it is replaced.
-_OWN = ("checkpoints", "profile", "tensorboard", "wandb", FACTS, REPORT, CALLBACKS)
-_OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH)
+_OWN = ("checkpoints", "profile", "tensorboard", "wandb", FACTS, REPORT, "callbacks.json")
+_OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH, TRACKER_ID)
 
 
 _started_at = ""
@@ -62,18 +237,19 @@ def contents(directory: pathlib.Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if path.name != LOCK) if directory.is_dir() else []
 
 
-def clear(directory: pathlib.Path, *, but: tuple[str, ...] = ()) -> None:
+def clear(directory: pathlib.Path, *, but: str = "") -> None:
     """Removes an earlier run's own files from a directory, except the one by which it is recognised, and `but`."""
-    for name in (name for name in _OWN if name not in but):
-        path = directory / name
+    for path in (directory / name for name in _OWN if name != but):
         is_own_directory = path.is_dir() and not path.is_symlink()
         shutil.rmtree(path) if is_own_directory else path.unlink(missing_ok=True)
 
 
 def clear_results(directory: pathlib.Path) -> None:
-    """Removes what reports a finished run from its directory; its model stays until the next one takes its place."""
+    """Removes what reports a finished run from its directory, and its adapter; its model stays until the next one takes
+    its place."""
     for name in (RESULTS, FACTS, REPORT, CARD):
         (directory / name).unlink(missing_ok=True)
+    shutil.rmtree(directory / ADAPTER, ignore_errors=True)
 
 
 def read_run_config(directory: pathlib.Path) -> dict[str, Any]:

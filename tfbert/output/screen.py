@@ -21,8 +21,6 @@ from tfbert.errors import worded
 log = logging.getLogger("tfbert")
 
 _LIBRARIES = ("tensorflow", "keras", "absl", "huggingface_hub")
-_TALKATIVE = ("transformers",)
-"""Those whose warnings the command does not show."""
 
 
 class ScreenHandler(logging.StreamHandler):

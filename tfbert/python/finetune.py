@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tfbert.commandline.command import verb_of
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
-from tfbert.devices.allocator import keep_freed_memory
-from tfbert.devices.interrupts import imports_whole
-from tfbert.devices.quiet import imported_quietly
+from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.output import output_dir
-from tfbert.output.callback import Callback
+from tfbert.output.callback import Callback, all_callbacks
 from tfbert.output.screen import shown
-from tfbert.output.trackers import all_callbacks
 from tfbert.python.keywords import EVALUATE, TRAIN, config_of, signature_of
 from tfbert.python.tracebacks import frees_all
 

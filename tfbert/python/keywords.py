@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from tfbert.commandline.answers import what_is_meant
+from tfbert.commandline.command import what_is_meant
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
 from tfbert.config.sweep import way_to_vary

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfbert.config.data import DataConfig
 from tfbert.config.given import Given
-from tfbert.data.given_table import GivenTable
+from tfbert.data.open_file import GivenTable
 from tfbert.data.rows import JSON_COLUMNS
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tfbert.config.commands import FINETUNE, PRETRAIN, command_of
 from tfbert.config.run import Config
 from tfbert.config.sweep import sweep_text
-from tfbert.devices.allocator import keep_freed_memory
-from tfbert.devices.interrupts import imports_whole
-from tfbert.devices.quiet import imported_quietly
+from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.errors import UsageError
 from tfbert.output import output_dir
 from tfbert.output.screen import shown
@@ -106,9 +104,9 @@ def sweep(
         keep_freed_memory()
     with shown(quiet):
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            from tfbert.modes.many import DATA, SWEEP, check_directory, has_trained, train_many
-            from tfbert.report.many import Swept
-        check_directory(directory, SWEEP)
+            from tfbert.modes.many import DATA, check_directory, has_trained, train_many
+            from tfbert.report.compare import Swept
+        check_directory(directory)
         if command is PRETRAIN:
             from tfbert.modes.pretrain import with_named_records
 
@@ -116,8 +114,7 @@ def sweep(
         runs = [] if config.output.overwrite_output_dir else filter(has_trained, sorted(directory.glob("*")))
         config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA, [*runs]))
         found = train_many(config, _Starter(quiet))
-    if not isinstance(found, Swept):  # On a worker that is not the chief.
-        return SweepResults((), directory, "")
+    assert isinstance(found, Swept)
     return SweepResults(found.rows(), directory, found.ranking.decisive)
 
 
@@ -147,7 +144,7 @@ class _Starter:
         self._quiet = quiet
 
     def __call__(self, command: Sequence[str], _: Mapping[str, str], signals: Signals) -> int:
-        from tfbert.modes.child import run_to_its_end
+        from tfbert.launch.worker_group import run_to_its_end
 
         # No variables: what this process was started as is not what its user typed. The run names itself.
         if self._quiet:

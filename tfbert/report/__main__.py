@@ -10,7 +10,7 @@ from tfbert.config.commands import typed
 from tfbert.devices.termination import run_program
 from tfbert.errors import RunError, UsageError
 from tfbert.output.output_dir import check_writable, make
-from tfbert.report.compare import comparison_markdown, comparison_text, write_comparison
+from tfbert.report.compare import COMPARISON, comparison
 from tfbert.report.pages import write_report
 from tfbert.report.run_files import read_run
 
@@ -59,8 +59,9 @@ def main(argv: list[str] | None = None) -> int:
             print(write_report(options.run_dir[0]))
         else:
             make(directory)
-            print(comparison_text(runs) if sys.stdout.isatty() else comparison_markdown(runs))
-            print(*write_comparison(runs, directory), sep="\n")
+            page = comparison(runs)
+            print(page.text() if sys.stdout.isatty() else page.markdown())
+            print(*page.write(directory, COMPARISON), sep="\n")
     except RunError as error:
         return _fail([str(error)], status=1)
     return 0

@@ -12,9 +12,9 @@ from huggingface_hub import ModelCardData
 from tfbert.config.commands import command_of, option_words
 from tfbert.config.counted import counted, rate_text
 from tfbert.config.run import Config
-from tfbert.model.keras_hub_download import may_be_built_in
-from tfbert.report.facts import environment
+from tfbert.model.keras_hub import may_be_built_in
 from tfbert.report.pages import render
+from tfbert.report.run_files import environment
 from tfbert.report.tables import CONTROL, Table, visible
 from tfbert.tasks.base import TaskData
 
@@ -67,6 +67,8 @@ def model_card(
         command=command_line(config),
         updates=counted(round(results["global_step"]), "update"),
         results=results,
+        training=config.training,
+        has_adapter=config.output.keep_adapter,
         batch=counted(config.training.global_batch_size, "example"),
         rate=rate_text(results["train_samples_per_second"]),
         head_start=head_start,

@@ -14,9 +14,7 @@ from tfbert.config.counted import rate_text
 from tfbert.devices.waiting import log_if_slow
 from tfbert.output.output_dir import write_text
 from tfbert.report import plots
-from tfbert.report.facts import environment, evaluation_facts, write_facts
-from tfbert.report.run_files import RunFiles, read_run
-from tfbert.report.settings import loss_extras, used
+from tfbert.report.run_files import RunFiles, environment, evaluation_facts, loss_extras, read_run, used, write_facts
 from tfbert.report.tables import Table, duration, markdown_text, memory, sentence, share, show, table_of
 from tfbert.tasks.metrics import per_class
 from tfbert.tasks.registry import entry_of
@@ -56,11 +54,7 @@ def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None =
 
 
 def report_at_end(
-    directory: pathlib.Path,
-    facts: dict[str, Any],
-    data: TaskData,
-    predictions: Any,
-    results: dict[str, Any],
+    directory: pathlib.Path, facts: dict[str, Any], data: TaskData, predictions: Any, results: dict[str, Any]
 ) -> pathlib.Path | None:
     """Writes `report.json` and `report.html`; a failure is a warning, since the run does not need them.
 

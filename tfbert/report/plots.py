@@ -79,7 +79,8 @@ def lines(
         for values, set_limits in (("x", axes.set_xlim), ("y", axes.set_ylim)):
             found = {value for line in series for value in getattr(line, values) if math.isfinite(value)}
             if len(found) == 1:
-                set_limits(*_around(found.pop()))
+                end = 1.1 * found.pop()  # From 0 to a little beyond it.
+                set_limits(*((min(0, end), max(0, end)) if end else (-1, 1)))
         if from_zero:
             axes.set_ylim(bottom=0)
         labels = [shortened(line.label) for line in series]
@@ -101,11 +102,6 @@ def lines_against(columns: Mapping[str, Sequence[float]], x: str) -> str:
     """
     series = [Series(label=name, x=columns[x], y=values) for name, values in columns.items() if name != x]
     return lines(series, x_label=x, y_label="", from_zero=True, x_is_whole=False)
-
-
-def _around(value: float) -> tuple[float, float]:
-    """The ends of an axis for a single value: from 0 to a little beyond it."""
-    return (min(0, 1.1 * value), max(0, 1.1 * value)) if value else (-1, 1)
 
 
 def shortened(label: str) -> str:

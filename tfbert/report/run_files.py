@@ -1,18 +1,33 @@
-"""A run directory -> everything its report is made of. Values stay as the files hold them."""
+"""A run's files -> all that its report is made of, and the options that it used; and what only the run itself knows at
+its end, kept as `report.json`.
+
+Values stay as the files hold them. Imports no TensorFlow.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
 import math
 import pathlib
-from typing import Any
+import platform
+import sys
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from tfbert.config.run import CONTENTS, EARLIER, UNTIL_STEP
+import numpy as np
+
+from tfbert.config.rules import is_met
+from tfbert.config.run import CONTENTS, EARLIER, UNTIL_STEP, Config
 from tfbert.data.foreign_files import read_json_object
 from tfbert.errors import UsageError
-from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG
-from tfbert.report.facts import changed_file
+from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG, checked, checksum, with_seal, write_json
+
+if TYPE_CHECKING:
+    from tfbert.tasks.base import Task
+    from tfbert.tasks.sets import Examples
 
 _RULE = "A run's files must be readable"
 
@@ -114,10 +129,9 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
         raise UsageError(f"A run is a directory. Received: {str(directory)!r}, which is not. Check the path.")
     for name in (RUN_CONFIG, LOG) if results else (RUN_CONFIG, RESULTS, LOG):
         if not (path / name).is_file():
-            raise UsageError(
-                f"A finished run has {RUN_CONFIG}, {RESULTS} and {LOG}. Received: {str(directory)!r} without {name}. "
-                "Pass a run's output directory, or finish the run."
-            )
+            rule = f"A finished run has {RUN_CONFIG}, {RESULTS} and {LOG}"
+            todo = "Pass a run's output directory, or finish the run."
+            raise UsageError(f"{rule}. Received: {str(directory)!r} without {name}. {todo}")
     config = read_json_object(path / RUN_CONFIG, _RULE)
     results = results or read_json_object(path / RESULTS, _RULE)
     config = {name: part for name, part in config.items() if name not in (CONTENTS, EARLIER)}
@@ -127,10 +141,9 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
         raise _unusable(path / RUN_CONFIG, "not a run's configuration")
     facts = read_json_object(path / FACTS, _RULE) if (path / FACTS).is_file() else {}
     if name := changed_file(path, facts, results):
-        raise UsageError(
-            f"A finished run's numbers must be as it wrote them. Received: {str(path / name)!r}, changed later. "
-            "Restore the file, or leave the run out."
-        )
+        rule = "A finished run's numbers must be as it wrote them"
+        todo = "Restore the file, or leave the run out."
+        raise UsageError(f"{rule}. Received: {str(path / name)!r}, changed later. {todo}")
     config = {name: part for name, part in config.items() if isinstance(part, dict)}
     return RunFiles(
         name=str(directory),
@@ -165,3 +178,187 @@ def _unusable(path: pathlib.Path, reason: str) -> UsageError:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_PARTS = {
+    name: [field for field in dataclasses.fields(part) if "train" in field.metadata["modes"]]
+    for name, part in Config.classes().items()
+}
+_FIELDS = {name: fields for name, fields in _PARTS.items() if fields}
+"""The options that training takes, by part."""
+_ELSEWHERE = {part.name for part in dataclasses.fields(Config)} - _FIELDS.keys()
+_OF_TASKS = {field.name: field for fields in _FIELDS.values() for field in fields if field.metadata["tasks"]}
+"""The options that have an effect in certain tasks only. In others they were at their default."""
+_NEEDS = {field.name: needs for fields in _FIELDS.values() for field in fields if (needs := field.metadata["needs"])}
+"""The options that have an effect with another one only."""
+_NAMES_THE_RUN = "output_dir"
+_IDLE: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "warmup_ratio": lambda options: bool(options["warmup_steps"]),
+    "cluster_timeout_seconds": lambda options: options["strategy"] != "multi_worker",
+    "header": lambda options: not options["train_file"],
+    "input_format": lambda options: not options["train_file"],
+    "save_total_limit": lambda options: not options["save_steps"],
+}
+"""When an option that has a value has no effect because of another one, though it is not refused then."""
+
+
+def settings(run: RunFiles) -> dict[str, dict[str, Any]]:
+    """Every option that had an effect on a training run, by part.
+
+    Options that this version does not know are among them.
+    """
+    parts = {}
+    for part, fields in _FIELDS.items():
+        defaults = {field.name: _as_json(field.default) for field in fields}
+        parts[part] = defaults | run.config.get(part, {})
+    parts |= {part: options for part, options in run.config.items() if part not in parts and part not in _ELSEWHERE}
+    known = {name: value for part in parts.values() for name, value in part.items()}
+
+    def has_effect(name: str) -> bool:
+        if (field := _OF_TASKS.get(name)) and run.task not in field.metadata["tasks"]:
+            return known[name] != _as_json(field.default)
+        if name in _NEEDS:
+            return is_met(_NEEDS[name], known)
+        return name not in _IDLE or not _IDLE[name](known)
+
+    parts = {part: {name: options[name] for name in options if has_effect(name)} for part, options in parts.items()}
+    return {part: options for part, options in parts.items() if options}
+
+
+def used(run: RunFiles) -> dict[str, dict[str, Any]]:
+    """`settings` for a reader: without options that are off or empty by default and were left so."""
+    off = {field.name: _as_json(field.default) for fields in _FIELDS.values() for field in fields if not field.default}
+    parts = {
+        part: {name: value for name, value in options.items() if name not in off or value != off[name]}
+        for part, options in settings(run).items()
+    }
+    return {part: options for part, options in parts.items() if options}
+
+
+def differing(runs: list[RunFiles]) -> list[tuple[str, list[Any]]]:
+    """The options in which runs differ, with the value of each run; None where it had no effect or no value.
+
+    `output_dir`, which always differs, is left out: it is a run's name.
+    """
+    flat = [
+        {name: value for part in settings(run).values() for name, value in part.items() if value not in ("", [])}
+        for run in runs
+    ]
+    names = dict.fromkeys(name for options in flat for name in options if name != _NAMES_THE_RUN)
+    rows = [(name, [options.get(name) for options in flat]) for name in names]
+    return [(name, values) for name, values in rows if any(value != values[0] for value in values)]
+
+
+def loss_extras(run: RunFiles) -> list[str]:
+    """What the training loss includes and the validation loss does not, beside dropout."""
+    out = []
+    if smoothing := run.option("training", "label_smoothing"):
+        out.append(f"label smoothing of {smoothing}")
+    if weights := run.option("training", "class_weights"):
+        out.append(f"class weights ({weights if isinstance(weights, str) else ', '.join(map(str, weights))})")
+    return out
+
+
+def _as_json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+MAX_WORST = 20
+MAX_TEXT = 1000
+_OF_FILES = "crc32_of"
+"""The checksums of the run's other files: of a JSON object its values', of any other its bytes'."""
+_LIBRARIES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the software, for whoever wants to repeat the run."""
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # Installed under another name, as tensorflow-cpu is.
+            continue
+    return {"command": " ".join(sys.argv), "machine": processor(), "versions": versions}
+
+
+def processor() -> str:
+    """The CPU's name, as far as the system tells."""
+    try:
+        for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass  # Not Linux.
+    return platform.processor() or platform.machine()
+
+
+def write_facts(directory: pathlib.Path, facts: dict[str, Any], results: dict[str, Any]) -> None:
+    """Writes `report.json` with a checksum of itself, of the results, of the log and of the configuration: what is
+    changed later is noticed.
+
+    Args:
+        directory: The run's output directory, with its configuration and its whole log.
+        facts: What JSON can hold.
+        results: What `all_results.json` will hold.
+
+    Raises:
+        RunError: if it cannot be written.
+    """
+    write_json(directory / FACTS, with_seal(facts | {_OF_FILES: _of_files(directory, results)}))
+
+
+def changed_file(directory: pathlib.Path, facts: dict[str, Any], results: dict[str, Any]) -> str:
+    """The file of a finished run that is not as the run wrote it; empty if there is none, or nobody knows.
+
+    Args:
+        directory: The run's output directory.
+        facts: The content of its `report.json`.
+        results: That of its `all_results.json`.
+    """
+    try:
+        facts = checked(facts)
+    except ValueError:
+        return FACTS
+    known = facts.get(_OF_FILES) or {}
+    return next((name for name, found in _of_files(directory, results).items() if known.get(name, found) != found), "")
+
+
+def _of_files(directory: pathlib.Path, results: dict[str, Any]) -> dict[str, int]:
+    files = {name: directory / name for name in (LOG, RUN_CONFIG)}
+    written = {name: zlib.crc32(path.read_bytes() if path.is_file() else b"") for name, path in files.items()}
+    return {RESULTS: checksum(results), **written}
+
+
+def evaluation_facts(task: Task, name: str, examples: Examples, predictions: Any) -> dict[str, Any]:
+    """How the kept weights do on an evaluation set: the task's facts about all, and the examples they get most wrong.
+
+    Args:
+        task: What labels and predictions are.
+        name: The set's name.
+        examples: Labelled.
+        predictions: For all of them, as the task makes them.
+
+    Returns:
+        What JSON can hold. `worst` has at most `MAX_WORST` examples, the worst first, each with its `row` among those
+        that were evaluated, from 0, and `where` it is in its file.
+    """
+    analysis = task.error_analysis(predictions, examples)
+    num_wrong = int((analysis.errors > 0).sum())
+    facts = {
+        "set": name,
+        "source": examples.name,
+        "task": task.name,
+        "num_examples": len(examples),
+        "label_names": list(task.label_names),
+    }
+    facts |= analysis.facts | {"num_wrong": num_wrong, "measure": analysis.measure}
+    facts["worst"] = [
+        {name: _cut(value) if isinstance(value, str) else value for name, value in analysis.shown(i).items()}
+        | {"row": i, "where": examples.where(i), "error": round(float(analysis.errors[i]), 4)}
+        for i in np.argsort(-analysis.errors, kind="stable")[: min(MAX_WORST, num_wrong)].tolist()
+    ]
+    return facts
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …"

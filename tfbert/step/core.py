@@ -16,6 +16,7 @@ from tfbert.step import comparisons, gradients
 from tfbert.step.batch import num_rows_of, rows_of
 from tfbert.step.counters import StepCounters
 from tfbert.step.noise import noise_key
+from tfbert.step.parts import KerasParts
 from tfbert.step.same_call import check_same_call, check_same_start
 from tfbert.step.state import LayerState
 from tfbert.step.terms import Terms, as_numbers
@@ -36,7 +37,7 @@ def check_numbers(gradient_accumulation_steps: int, max_grad_norm: float) -> Non
 
 
 class Step:
-    """The step of a `FineTuner`, whose class of each Keras says how that Keras calls, scales, applies and measures.
+    """The step of a `FineTuner`. What differs between Kerases is in `KerasParts` and in what derives from this class.
 
     Attributes:
         model: The wrapped model.
@@ -57,6 +58,7 @@ class Step:
     marks_steps: bool
     distribute_strategy: tf.distribute.Strategy
     is_foreign: bool
+    _parts: KerasParts
     _xla: bool
     _autograph: bool
     _terms: Terms
@@ -68,38 +70,6 @@ class Step:
     _unreached: list[str]
     _compiled_with: dict[str, Any]
     _compared_from: int
-
-    def _begin(
-        self,
-        model: Any,
-        layer_state: LayerState,
-        *,
-        gradient_accumulation_steps: int,
-        max_grad_norm: float,
-        jit_compile: bool,
-        seed: int,
-        autograph: bool = True,
-    ) -> None:
-        """Takes the constructor's arguments, once Keras's own constructor has been called."""
-        self.model = model
-        self.gradient_accumulation_steps = gradient_accumulation_steps
-        self.max_grad_norm = max_grad_norm
-        self.seed = seed
-        self.counters = StepCounters()
-        self.marks_steps = False
-        self.is_foreign = True
-        self._xla = jit_compile
-        self._autograph = autograph
-        self._dropout = None
-        self._layer_state = layer_state
-        self._unreached = []
-        self._terms = None
-        self._has_metrics = False
-        self._note_compiled()
-
-    def _note_compiled(self, **given: Any) -> None:
-        # Not tracked: Keras would save and load what is in it.
-        object.__setattr__(self, "_compiled_with", given)
 
     def _check_same_call(self, keras: ModuleType, name: str, given: Mapping[str, Any]) -> None:
         """Refuses workers that call a method of this Keras's models with something else."""
@@ -132,23 +102,10 @@ class Step:
 
     def _num_updates(self) -> tf.Tensor:
         """Steps made before this one, int64 `[]`."""
-        raise NotImplementedError
-
-    def _scaled(self, loss: tf.Tensor) -> tf.Tensor:
-        """The loss times the optimizer's loss scale."""
-        raise NotImplementedError
-
-    def _unscaled(self, grads: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Gradients of the loss from gradients of the scaled loss."""
-        raise NotImplementedError
-
-    def _apply(self, grads: list[tf.Tensor], trained: list[Any], clip: tf.Tensor, is_finite: tf.Tensor) -> None:
-        """One update with `gradient x clip`, or none; `iterations` counts either."""
-        raise NotImplementedError
+        return self._parts.num_updates(self.optimizer)
 
     def _values_of(self, variables: list[Any]) -> list[tf.Variable]:
-        """What TensorFlow knows some of Keras's variables as."""
-        raise NotImplementedError
+        return [self._parts.value_of(variable) for variable in variables]
 
     def _update_metrics(self, labels: Any, predictions: Any, sample_weight: Any) -> None:
         """Adds a batch to the compiled metrics."""
@@ -216,12 +173,12 @@ class Step:
         total_losses, total_faults = total_losses[: losses.shape[0]], total_losses[losses.shape[0] :]
         total_losses, *grads = self._marked(REDUCED, [total_losses, *grads])
         with tf.name_scope(UPDATE):
-            grads = self._unscaled(grads)
+            grads = self._parts.unscaled(self.optimizer, grads)
             with tf.control_dependencies(comparisons.refused(total_faults, lines)):
                 norm = tf.linalg.global_norm(grads)
             is_finite = tf.math.is_finite(norm)
             clip = gradients.clip_coefficient(norm, self.max_grad_norm)
-            self._apply(grads, trained, clip, is_finite)
+            self._parts.apply(self.optimizer, grads, trained, clip, is_finite)
             self._settle(averages, is_finite)
         # The variables are read after they are updated; their count alone would wait for no update.
         self._marked(UPDATED, [self._num_updates(), *self._values_of(trained)])
@@ -366,7 +323,8 @@ class Step:
                 predictions = ()
             masks = {i: mask_of(output) for i, output in enumerate(tf.nest.flatten(predictions))}
             masks = {i: mask for i, mask in masks.items() if mask is not None}
-            return self._scaled(self._terms.total(losses)), losses, (predictions, masks)
+            scaled = self._parts.scaled(self.optimizer, self._terms.total(losses))
+            return scaled, losses, (predictions, masks)
 
         grads, losses, outputs = gradients.accumulate(
             loss_fn,

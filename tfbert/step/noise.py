@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Iterator
+import functools
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -72,22 +74,27 @@ class Noise:
     """What the forward pass being traced draws from; its source is None outside `set_to`.
 
     A layer may draw several times in a pass, for example if it is called twice: each of its draws has a number.
+
+    Args:
+        around: Makes contexts that `set_to` is within.
     """
 
-    def __init__(self):
+    def __init__(self, around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext):
+        self._around = around
         self.source: Source | None = None
         self.draws: collections.Counter[int] = collections.Counter()
 
     @contextlib.contextmanager
     def set_to(self, source: Source | None, draws: collections.Counter[int]) -> Iterator[None]:
         """While active, layers draw from a source, counting on from `draws`."""
-        before = self.source, self.draws
-        self.source, self.draws = source, draws.copy()
+        before, outer = (self.source, self.draws), getattr(_tracing, "noise", None)
+        self.source, self.draws, _tracing.noise = source, draws.copy(), self
         try:
-            yield
+            with self._around():
+                yield
         finally:
             # After a recomputed part, counting continues where that part ended.
-            self.source, self.draws = before[0], before[1] | self.draws
+            self.source, self.draws, _tracing.noise = before[0], before[1] | self.draws, outer
 
     def keyed(self, key: tf.Tensor, rows: Rows = ONE_ROW) -> contextlib.AbstractContextManager[None]:
         """While active, operations being traced draw their noise from a step's key.
@@ -114,6 +121,25 @@ class Noise:
         number = layer_index + (self.next_draw(layer_index) << _DRAW_BITS)
         return self.source.stream, number, _rows_in(leading, self.source.rows)
 
+    def dropout(
+        self, layer_index: int, inputs: tf.Tensor, rate: Any, leading: tf.TensorShape, noise_shape: Any
+    ) -> tf.Tensor:
+        """Dropout by this layer's next draw.
+
+        Args:
+            layer_index: The layer's.
+            inputs: Floating `[...]`.
+            rate: Share of elements dropped, between 0 and 1; a tensor or a variable takes `uniform`.
+            leading: The first dimension, if any, of what is drawn.
+            noise_shape: As of `drop`.
+        """
+        if isinstance(rate, (int, float)):
+            stream, number, rows = self.stretch(layer_index, leading)
+            return drop(inputs, float(rate), stream, number, rows=rows, noise_shape=noise_shape)
+        shape = tf.shape(inputs) if noise_shape is None else noise_shape
+        keep = self.uniform(layer_index, shape) >= tf.cast(rate, tf.float32)
+        return tf.where(keep, inputs / tf.cast(1 - rate, inputs.dtype), tf.zeros([], inputs.dtype))
+
     def uniform(self, layer_index: int, shape: Any) -> tf.Tensor:
         """float32 of a shape, between 0 and 1."""
         shape = tf.cast(shape, tf.int32)
@@ -127,6 +153,16 @@ class Noise:
         """The same between -2 and 2."""
         share = _BELOW_2_SIGMA + self.uniform(layer_index, shape) * (1 - 2 * _BELOW_2_SIGMA)
         return tf.math.ndtri(share)
+
+
+_tracing = threading.local()
+"""`noise`: what the pass that this thread traces draws from."""
+
+
+def same_noise() -> Callable[[], contextlib.AbstractContextManager[None]] | None:
+    """Makes contexts in which layers, of either Keras, draw again what they draw now; None if it is not keyed now."""
+    noise = getattr(_tracing, "noise", None)
+    return noise and functools.partial(noise.set_to, noise.source, noise.draws.copy())
 
 
 def noise_key(seed: int, step: tf.Tensor) -> tf.Tensor:

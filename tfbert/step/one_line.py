@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.devices.lost_peers import peer_failures_as_run_errors
+from tfbert.devices.workers import peer_failures_as_run_errors
 
 _LINES: set[str] = set()
 

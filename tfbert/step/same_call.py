@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfbert.devices.same_run import check_same, checksum, versions_of
+from tfbert.devices.workers import check_same, checksum, versions_of
 
 _MAY_DIFFER = {"callbacks", "verbose", "workers", "use_multiprocessing", "max_queue_size", "return_dict"}
 """Arguments of these methods that change nothing that is computed with other workers."""

@@ -14,7 +14,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.private import as_not_trainable, is_generator_state, operation_types, variables_written
+from tfbert.private import (
+    as_not_trainable,
+    is_generator_state,
+    layers_of,
+    metrics_within,
+    operation_types,
+    variables_written,
+)
+from tfbert.step.parts import KerasParts
 
 _RANDOM = re.compile(
     "(Stateless|Stateful)?((Random|Standard)(Standard)?(Uniform|UniformInt|Normal|Gamma|Poisson|Binomial|Shuffle)"
@@ -25,41 +33,28 @@ _ONCE = (tf.VariableAggregation.MEAN, tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
 
 class LayerState:
-    """What the layers of a model keep; a class of each Keras says how to find it.
+    """What the layers of a model keep.
 
     Args:
         model: A model that a step calls.
+        parts: Its Keras.
     """
 
-    refuses_draws = False
-    """Whether layers that draw by themselves are refused where a batch is in several parts."""
-
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, parts: KerasParts):
         self._model = model
-
-    def metrics(self) -> list[Any]:
-        """Those that layers keep for themselves, as far as they have been made."""
-        raise NotImplementedError
-
-    def variables(self) -> list[tf.Variable]:
-        """All of the model's."""
-        raise NotImplementedError
-
-    def layers(self) -> list[Any]:
-        """All of them, those within others too."""
-        raise NotImplementedError
+        self._parts = parts
 
     def normalizations(self) -> list[Any]:
-        """Those that take means over a batch, and may."""
-        raise NotImplementedError
+        """Layers that take means over a batch, and may."""
+        return [each for each in layers_of(self._model) if isinstance(each, self._parts.normalization)]
 
     def averages(self) -> list[tf.Variable]:
-        """Those that may follow the parts of a batch."""
-        raise NotImplementedError
+        """Variables that may follow the parts of a batch."""
+        found = [getattr(each, name, None) for each in self.normalizations() for name in self._parts.averages]
+        return [self._parts.value_of(variable) for variable in found if variable is not None]
 
-    def carried(self) -> list[str]:
-        """Names of layers that carry each row's state on to the next batch."""
-        raise NotImplementedError
+    def _variables(self) -> list[tf.Variable]:
+        return [self._parts.value_of(variable) for variable in self._model.variables]
 
     def frozen(self) -> contextlib.AbstractContextManager[None]:
         """While active, layers that take means over a batch use their averages."""
@@ -72,12 +67,12 @@ class LayerState:
 
     def written_in(self, graph: tf.Graph) -> list[tf.Variable]:
         """Variables that a graph assigns and of which each replica has its own."""
-        found = variables_written(graph, 0, self.variables())
+        found = variables_written(graph, 0, self._variables())
         return [v for v in found if v is not None and v.synchronization == tf.VariableSynchronization.ON_READ]
 
     def rounding(self) -> float:
         """What rounding may change of a value, relative to the largest one."""
-        is_coarse = any("16" in (getattr(each, "compute_dtype", None) or "") for each in self.layers())
+        is_coarse = any("16" in (getattr(each, "compute_dtype", None) or "") for each in layers_of(self._model))
         return 1e-2 if is_coarse or tf.config.get_visible_devices("GPU") else 1e-4
 
     def take_any_number_of_rows(self) -> bool:
@@ -88,10 +83,12 @@ class LayerState:
     def check_carried(self, num_micro_batches: int) -> None:
         """Raises ValueError for stateful recurrent layers in a batch of several parts."""
         num_parts = num_micro_batches * tf.distribute.get_strategy().num_replicas_in_sync
-        for name in self.carried() if num_parts > 1 else ():
+        recurrent = [each for each in layers_of(self._model) if isinstance(each, self._parts.keras.layers.RNN)]
+        carried = [each.name for each in recurrent if each.stateful]
+        if carried and num_parts > 1:
             raise ValueError(
                 "A stateful layer carries each row's state on to the same row of the next batch. "
-                f"Received: layer {name!r} with stateful=True and a batch in {num_parts} parts. "
+                f"Received: layer {carried[0]!r} with stateful=True and a batch in {num_parts} parts. "
                 "Set stateful=False, or train with gradient_accumulation_steps=1 on one replica."
             )
 
@@ -122,7 +119,7 @@ class LayerState:
             self._check_writes(first, num_micro_batches, split)
 
     def _check_metrics(self, split: str) -> None:
-        for metric in self.metrics():
+        for metric in metrics_within(self._model):
             raise ValueError(
                 "A layer's own metric is updated for each part of a batch, of whatever size. "
                 f"Received: metric {metric.name!r} of a layer (add_metric, or a Metric as an attribute), {split}. "
@@ -131,13 +128,13 @@ class LayerState:
 
     def _check_writes(self, first: int, num_micro_batches: int, split: str) -> None:
         graph, allowed = tf.compat.v1.get_default_graph(), self.averages()
-        for name in self.drawing_in(graph, first) if self.refuses_draws else ():
+        for name in self.drawing_in(graph, first) if self._parts.refuses_draws else ():
             raise ValueError(
                 "Random numbers must belong to rows of the global batch, or they depend on the split. "
                 f"Received: a layer that draws by itself, with the operation {name}, {split}. "
                 "Use keras.random with a SeedGenerator, or train in one part."
             )
-        for variable in variables_written(graph, first, self.variables(), apart_from=allowed):
+        for variable in variables_written(graph, first, self._variables(), apart_from=allowed):
             if variable is None:
                 raise _of_state("a call that assigns a variable which no layer holds", split)
             is_shared = variable.synchronization == tf.VariableSynchronization.ON_READ and variable.aggregation in _ONCE

@@ -7,24 +7,27 @@ sum of the terms. Counts come from the weights alone, so they are known before t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
 
 from tfbert.private import mask_of
 from tfbert.step import values as checked
+from tfbert.step.parts import KerasParts
 
 
 class Terms:
-    """The losses that `compile` was given, and their means that `fit` and `evaluate` report; a class of each Keras
-    says what its losses and metrics are.
+    """The losses that `compile` was given, and their means that `fit` and `evaluate` report.
 
     Vectors below are float32 `[terms + 1]`: an entry for each term, in the order of `losses`, and one for what the
     model itself adds to its loss (regularisation), which counts as a share of each row. Create it in the strategy's
     scope.
 
     Args:
+        parts: The Keras of losses and metrics.
         loss: A loss; or one for each output, as a list or by name. None for an output without a loss.
         loss_weights: What to multiply terms by, given as the losses are; None for 1.
         output_names: Names of the model's outputs, in order; None takes the names of the losses.
@@ -36,30 +39,19 @@ class Terms:
     takes_all = False
     """Whether the loss is computed from all of a batch, inputs included, and needs no labels."""
 
-    def __init__(self, loss: Any, loss_weights: Any = None, output_names: list[str] | None = None):
+    def __init__(self, parts: KerasParts, loss: Any, loss_weights: Any = None, output_names: list[str] | None = None):
+        self._parts = parts
         self._names = output_names or _names_from(loss)
         given = self._by_name(loss, "loss")
-        self.losses: dict[str, Any] = {n: self._loss_of(each) for n, each in given.items() if each is not None}
+        self.losses: dict[str, Any] = {n: parts.loss_of(each) for n, each in given.items() if each is not None}
         weights = self._by_name(loss_weights, "loss_weights")
         self._coefficients = [1.0 if weights[n] is None else float(weights[n]) for n in self.losses] + [1.0]
-        self._total = self._total_of([*(f"{name}_loss" for name in self.losses), "added_loss"], self._coefficients)
+        self._total = parts.Total([*(f"{name}_loss" for name in self.losses), "added_loss"], self._coefficients)
         self._means = self._total.means.parts[:-1]
 
-    def _loss_of(self, identifier: Any) -> Any:
-        """The loss that Keras means by a name, a function or an object."""
-        raise NotImplementedError
-
-    def _values_of(self, loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
-        """What a loss returns for rows of labels and predictions."""
-        raise NotImplementedError
-
-    def _is_given_axis(self, predictions: tf.Tensor) -> bool:
-        """Whether Keras makes labels `[rows]` into `[rows, 1]` beside predictions of two dimensions."""
-        return True
-
-    def _total_of(self, names: list[str], coefficients: list[float]) -> Any:
-        """A metric of Keras, the weighted sum of its `means.parts`."""
-        raise NotImplementedError
+    def usable(self, labels: Any) -> Any:
+        """What a loss can read of labels."""
+        return labels
 
     @property
     def metrics(self) -> list[Any]:
@@ -87,7 +79,7 @@ class Terms:
 
     def rows(self, labels: Any, sample_weight: Any) -> dict[str, Any]:
         """What `sums` needs of each row besides its inputs and weights: the labels of each term."""
-        return self.of_outputs(labels, "labels")
+        return self.of_outputs(self.usable(labels), "labels")
 
     def weights(self, sample_weight: Any, num_rows: tf.Tensor) -> dict[str, tf.Tensor]:
         """Each term's weights, float32 `[rows]`, or `[rows, ...]` for weights within a row; 1 where none are given."""
@@ -155,8 +147,8 @@ class Terms:
     def _weighted(self, name: str, labels: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """Weight x value: float32, of the weights' shape. Several values for one weight count as their mean."""
         loss, mask = self.losses[name], mask_of(predictions)
-        labels, predictions = _of_one_rank(labels, predictions, self._is_given_axis(predictions))
-        values = self._values_of(loss, labels, predictions)
+        labels, predictions = _of_one_rank(labels, predictions, self._parts.gives_axis(predictions))
+        values = self._parts.loss_values(loss, labels, predictions)
         checked.check_no_mask(values, loss)
         values = tf.cast(values, tf.float32)
         checked.check_loss_values(values, weights, loss=loss, mask=mask)
@@ -221,3 +213,116 @@ def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Ten
         return tf.ones([num_rows])
     weights = tf.cast(sample_weight, tf.float32)
     return tf.squeeze(weights, -1) if weights.shape.rank == 2 and weights.shape[-1] == 1 else weights
+
+
+class OwnLoss(Terms):
+    """The mean over all rows of the global batch of what a model's `compute_loss(x, y, y_pred, sample_weight)` returns.
+
+    As in plain Keras, weights and what layers add to the loss (`self.losses`) are its own business: all rows count.
+
+    Args:
+        parts: The model's Keras.
+        model: The wrapped model, whose compiled loss its `compute_loss` cannot have: FineTuner is compiled.
+    """
+
+    takes_all = True
+
+    def __init__(self, parts: KerasParts, model: Any):
+        super().__init__(parts, model.compute_loss)
+        self._model = model
+
+    def described(self) -> str:
+        """As an error names it."""
+        return f"compute_loss of {type(self._model).__name__}"
+
+    def rows(self, labels: Any, sample_weight: Any) -> dict[str, Any]:
+        """What `sums` needs of each row besides its inputs."""
+        given = {"labels": labels, "sample_weight": sample_weight}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def weights(self, sample_weight: Any, num_rows: tf.Tensor) -> dict[str, tf.Tensor]:
+        """1 for each row."""
+        return super().weights(None, num_rows)
+
+    def masked(self, weights: dict[str, tf.Tensor], predictions: Any) -> dict[str, tf.Tensor]:
+        """As they are."""
+        return weights
+
+    def values(
+        self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], inputs: Any
+    ) -> list[tf.Tensor]:
+        """What the model returns for each row: float32 `[rows]`."""
+        with _without(self._model, self._parts.compiled_loss):
+            values = self._model.compute_loss(inputs, rows.get("labels"), predictions, rows.get("sample_weight"))
+        (weights,) = weights.values()
+        name = self.described()
+        checked.check_loss_values(values, weights, loss=name, mask=None)
+        values = checked.one_for_each(tf.cast(values, tf.float32), weights, name)
+        values = tf.reduce_mean(values, axis=list(range(1, values.shape.rank)))
+        return [tf.where(weights != 0, values, 0.0)]
+
+
+@contextlib.contextmanager
+def _without(model: Any, name: str) -> Iterator[None]:
+    """While active, `super().compute_loss` and the compiled loss say what to write instead."""
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise _compiled_loss_in(model)
+
+    before = getattr(model, name)
+    object.__setattr__(model, name, refuse)
+    try:
+        yield
+    finally:
+        object.__setattr__(model, name, before)
+
+
+def _compiled_loss_in(model: Any) -> ValueError:
+    """For a `compute_loss` that wants the loss of `compile`, which is a mean already."""
+    return ValueError(
+        "compute_loss must return one value per row, and the compiled loss is one number. "
+        f"Received: compute_loss of {type(model).__name__}, which calls super().compute_loss or self.compiled_loss. "
+        "Call a function such as keras.losses.sparse_categorical_crossentropy there: it has a value per row."
+    )
+
+
+class _Means:
+    """Means that Keras does not track: they are not weights to save and load."""
+
+    def __init__(self, parts: list[Any]):
+        self.parts = parts
+
+
+class Total:
+    """The weighted sum of means; a metric of the Keras of which the class that derives from this one is.
+
+    Args:
+        names: Names of the means.
+        coefficients: What to multiply each mean by.
+        name: The metric's own name.
+        dtype: As Keras passes it.
+    """
+
+    keras: ModuleType
+
+    def __init__(self, names: list[str], coefficients: list[float], name: str = "loss", dtype: Any = None):
+        super().__init__(name=name, dtype=dtype)
+        self.means = _Means([self.keras.metrics.Mean(name=each) for each in names])
+        self._coefficients = list(coefficients)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        own = {"names": [part.name for part in self.means.parts], "coefficients": list(self._coefficients)}
+        return super().get_config() | own
+
+    def update_state(self) -> None:
+        """Nothing: the parts are updated."""
+
+    def result(self) -> tf.Tensor:
+        """float32 `[]`."""
+        return tf.add_n([c * part.result() for c, part in zip(self._coefficients, self.means.parts, strict=True)])
+
+    def reset_state(self) -> None:
+        """Resets the parts too."""
+        for part in self.means.parts:
+            part.reset_state()

@@ -20,7 +20,7 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.task_table import facts_of, listed
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
-from tfbert.output.progress import evaluating
+from tfbert.output.logs import evaluating
 from tfbert.tasks.base_rate import HeadStart
 from tfbert.tasks.sets import Examples, ExamplesT
 
@@ -237,7 +237,7 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
             predictor: Returns what `select_outputs` selects of the model's outputs.
             encoded: As `encode` made them.
         """
-        with evaluating(len(encoded)) as on_rows:
+        with evaluating(len(encoded.tokens)) as on_rows:
             outputs = predictor.outputs(encoded, on_rows=on_rows)
         return self.predictions(outputs, encoded)
 

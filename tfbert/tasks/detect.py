@@ -57,7 +57,7 @@ def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
     """
     # If the user chooses columns, the file may well fit another task. Any task may be for the texts of a table, whose
     # labels prediction does not read.
-    others = [entry for entry in ENTRIES if entry.inputs_class != entry_of("auto").inputs_class]
+    others = [entry for entry in ENTRIES if entry.items_class != entry_of("auto").items_class]
     data = dataclasses.replace(data, text_column=named_by_user(*data.text_column))
     data = dataclasses.replace(data, label_column="".join(named_by_user(data.label_column)))
     for path in paths if not data.text_column else ():

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.data.files import RawTable
-    from tfbert.data.given_table import GivenTable
+    from tfbert.data.open_file import GivenTable
     from tfbert.model.configuration import BertConfig
     from tfbert.tasks.base import Task, TaskData
-    from tfbert.tasks.inputs import Inputs
-    from tfbert.tasks.prediction_job import Job
+    from tfbert.tasks.items import Items
+    from tfbert.tasks.prediction_files import Job
     from tfbert.tasks.served_model import ServedModel
 
 _FOLDER = "tfbert.tasks"
@@ -37,8 +37,9 @@ class Entry:
         task_class: Its `Task`, whose `of_model` makes the task of a saved model.
         loader: Reads what a run trains and evaluates on.
         job_opener: Opens what `--mode=predict` reads.
+        predicts_sets: Whether it predicts the test sets of data sets.
         typed: What `--text` and, where there are two, `--text_pair` hold; empty where the task takes neither.
-        inputs_class: The arguments of a loaded model in Python.
+        items_class: What a model of it is used on, in Python and in files.
         served_class: What `--mode=export` saves.
         test: Whether a file, a table in memory or a data set can be for no other task.
         warning: A line about a table of texts that looks like this task's data.
@@ -51,8 +52,9 @@ class Entry:
     task_class: str
     loader: str
     job_opener: str = ""
+    predicts_sets: bool = False
     typed: tuple[str, ...] = ()
-    inputs_class: str
+    items_class: str
     served_class: str = ""
     test: str = ""
     warning: str = ""
@@ -80,9 +82,9 @@ class Entry:
         return f"{self.task_class.partition('.')[0]}/report.html"
 
     @property
-    def inputs(self) -> type[Inputs]:
-        """The arguments of a loaded model."""
-        return _named(self.inputs_class)
+    def items(self) -> type[Items]:
+        """What a model is used on."""
+        return _named(self.items_class)
 
     @property
     def served(self) -> type[ServedModel]:
@@ -94,39 +96,38 @@ class Entry:
         return bool(self.test) and _named(self.test)(source, config)
 
 
+_OF_WHOLE_TEXTS: Any = {
+    "architectures": ("",),
+    "typed": ("text", "second text"),
+    "items_class": "text_items:TextItems",
+    "served_class": "text_items:TextClassifier",
+}
 ENTRIES = (
     Entry(
         name="multi_label_classification",
-        architectures=("",),
         matches=lambda saved: saved.problem_type == "multi_label_classification",
         task_class="multi_label.multi_label_classification:MultiLabelClassification",
         loader="multi_label.multi_label_classification:load_label_sets",
-        job_opener="multi_label.prediction:open_texts",
-        typed=("text", "second text"),
-        inputs_class="text_inputs:TextInputs",
-        served_class="text_served:TextClassifier",
-        test="multi_label.label_columns:holds_label_sets",
+        job_opener="text_items:open_texts",
+        **_OF_WHOLE_TEXTS,
+        test="multi_label.table:holds_label_sets",
     ),
     Entry(
         name="regression",
-        architectures=("",),
         matches=lambda saved: saved.problem_type == "regression" or saved.num_labels == 1,
         task_class="texts.regression:Regression",
         loader="texts.classification:load_texts",
-        job_opener="texts.prediction:open_texts",
-        typed=("text", "second text"),
-        inputs_class="text_inputs:TextInputs",
-        served_class="text_served:TextClassifier",
+        job_opener="texts.glue:open_texts",
+        predicts_sets=True,
+        **_OF_WHOLE_TEXTS,
     ),
     Entry(
         name="classification",
-        architectures=("",),
         task_class="texts.classification:Classification",
         loader="texts.classification:load_texts",
-        job_opener="texts.prediction:open_texts",
-        typed=("text", "second text"),
-        inputs_class="text_inputs:TextInputs",
-        served_class="text_served:TextClassifier",
+        job_opener="texts.glue:open_texts",
+        predicts_sets=True,
+        **_OF_WHOLE_TEXTS,
         test="texts.source:holds_texts",
     ),
     Entry(
@@ -136,7 +137,7 @@ ENTRIES = (
         loader="answering.question_answering:load_questions",
         job_opener="answering.prediction:open_question_files",
         typed=("question", "context"),
-        inputs_class="answering.inputs:QuestionInputs",
+        items_class="answering.prediction:QuestionItems",
         served_class="answering.serving:QuestionAnswerer",
         test="answering.squad:holds_questions",
     ),
@@ -147,10 +148,10 @@ ENTRIES = (
         loader="tagging.token_classification:load_sentences",
         job_opener="tagging.prediction:open_sentence_files",
         typed=("text",),
-        inputs_class="tagging.inputs:SentenceInputs",
+        items_class="tagging.prediction:SentenceItems",
         served_class="tagging.serving:Tagger",
         test="tagging.tagged:holds_tags",
-        warning="tagging.word_rows:warning_of_words",
+        warning="tagging.tagged:warning_of_words",
     ),
     Entry(
         name="multiple_choice",
@@ -158,16 +159,16 @@ ENTRIES = (
         task_class="choosing.multiple_choice:MultipleChoice",
         loader="choosing.multiple_choice:load_choices",
         job_opener="choosing.prediction:open_choice_files",
-        inputs_class="choosing.inputs:ChoiceInputs",
+        items_class="choosing.prediction:ChoiceItems",
         served_class="choosing.serving:Chooser",
-        test="choosing.choice_files:holds_choices",
+        test="choosing.questions:holds_choices",
     ),
     Entry(
         name="pretraining",
         architectures=("ForPreTraining", "ForMaskedLM"),
         task_class="masked.pretraining:Pretraining",
         loader="masked.pretraining:load_records",
-        inputs_class="masked.inputs:MaskedInputs",
+        items_class="masked.prediction:MaskedItems",
         accuracies=("masked_accuracy", "next_sentence_accuracy"),
     ),
 )

@@ -7,14 +7,15 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tfbert.batches.inputs import INPUTS, PaddedRows, TokenTensors, padded_inputs_in_graph
+from tfbert.batches.inputs import PaddedRows, TokenTensors, padded_inputs_in_graph
 from tfbert.tasks.base import SAVED_MODEL_WAY_OUT, Task
 from tfbert.tasks.trained import TrainedModel
 
 _ROWS_AT_ONCE = 32
 """Rows that the model computes at a time where one text may become many: memory does not grow with its length."""
 
-
+BLANK = r"[\s\x0b\x1c-\x1f\x{85}\pZ]*"
+"""Matches a text of which Python's `str.strip` leaves nothing."""
 NOT_FINITE = f"Predictions must be finite. {SAVED_MODEL_WAY_OUT}."
 
 
@@ -64,14 +65,15 @@ class ServedModel(tf.Module):
 
         Returns:
             `serving_default`, also called `text`: takes the texts, string `[n]` each. `token_ids`: takes `input_ids`,
-            `attention_mask` and `token_type_ids`, int32 `[n, length]`, with a length from 1 to the model's positions.
-            With a tokenizer that no graph holds, `serving_default` is `token_ids`, and there is no `text`.
-            No rows give no rows. Inputs whose shapes do not fit end in an InvalidArgumentError that says the rule; a
-            row of ids that do not exist has an `error`, and its logits are NaN.
+            `attention_mask` and, where the model reads it, `token_type_ids`, int32 `[n, length]`, with a length from 1
+            to the model's positions. With a tokenizer that no graph holds, `serving_default` is `token_ids`, and there
+            is no `text`. No rows give no rows. Inputs whose shapes do not fit end in an InvalidArgumentError that says
+            the rule; a row of ids that do not exist has an `error`, and its logits are NaN.
         """
         ranks = {name: self.text_ranks.get(name, 1) for name in self.text_inputs}
         text = {name: tf.TensorSpec([None] * rank, tf.string, name=name) for name, rank in ranks.items()}
-        ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in INPUTS}
+        names = self._model.classifier.config.encoder.inputs
+        ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
         # AutoGraph has nothing to convert, and takes seconds to find out.
         from_ids = tf.function(self._from_ids, autograph=False).get_concrete_function(**ids)
         if not self._model.tokenizer.in_graph:
@@ -88,14 +90,15 @@ class ServedModel(tf.Module):
 
     def _from_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         config, shape = self._model.classifier.config, tf.shape(inputs["input_ids"])
-        count, width, positions = shape[0], shape[1], config.max_position_embeddings
+        count, width, positions = shape[0], shape[1], config.num_positions
         rule = f"{', '.join(inputs)} must be of one shape. Received: "
         fits = [_assert_all_equal([tf.shape(value) for value in inputs.values()], rule)]
         rule = f"Rows must have 1 to {positions} columns, as many as the model has positions. Received: "
         fits += [tf.debugging.Assert((count == 0) | ((width > 0) & (width <= positions)), [rule, shape])]
         with tf.control_dependencies(fits):
             error = tf.fill([count], "")
-            for name, size in (("token_type_ids", config.type_vocab_size), ("input_ids", config.vocab_size)):
+            sizes = {"token_type_ids": config.type_vocab_size, "input_ids": config.vocab_size}
+            for name, size in ((name, size) for name, size in sizes.items() if name in inputs):
                 # For an id outside the table a GPU gives zeros, without an error.
                 outside = (inputs[name] < 0) | (inputs[name] >= size)
                 rule = f"{name} must be from 0 to {size - 1}."

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from tfbert.devices.same_run import check_same
+from tfbert.devices.workers import check_same
 
 
 class Examples(Protocol):
@@ -54,6 +55,34 @@ class Examples(Protocol):
     def contents(self) -> Iterator[tuple[str, ...]]:
         """The text or texts of each example, without blanks around them; duplicates have equal contents."""
         ...
+
+
+class InMemory:
+    """Part of a class of `Examples` whose texts and labels are in memory."""
+
+    labels: np.ndarray | None
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def take(self, indices: Iterable[int]) -> Self:
+        """See `Examples`."""
+        raise NotImplementedError
+
+    def texts(self) -> list[str]:
+        """See `Examples`."""
+        raise NotImplementedError
+
+    def sample(self, count: int) -> Self:
+        """See `Examples`."""
+        order = np.random.Generator(np.random.PCG64(0)).permutation(len(self))
+        return self.take(np.sort(order[:count]))
+
+    def checksum(self, name: str, start: int) -> int:
+        """See `Examples`."""
+        labels = zlib.crc32(np.ascontiguousarray(self.labels).data.cast("B"))
+        labels = zlib.crc32(np.array([start]).data.cast("B"), labels)
+        return zlib.crc32("\0".join([name, *self.texts()]).encode("utf-8", "surrogatepass"), labels)
 
 
 ExamplesT = TypeVar("ExamplesT", bound=Examples)

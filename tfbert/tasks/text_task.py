@@ -11,9 +11,8 @@ import numpy as np
 
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.errors import UsageError
-from tfbert.tasks.base import ErrorAnalysis, Task
-from tfbert.tasks.in_memory import InMemory
-from tfbert.tasks.sets import place_of
+from tfbert.tasks.base import ErrorAnalysis, Task, rounded
+from tfbert.tasks.sets import InMemory, place_of
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -148,14 +147,17 @@ class TextTask(Task[TextExamples, np.ndarray]):
         """The names of the columns of a table of predictions, without the ids' column."""
 
     @abc.abstractmethod
-    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
-        """Each prediction as a row of that table."""
+    def cells(self, record: dict[str, Any]) -> list[Any]:
+        """One of `records` as a row of that table."""
 
     @abc.abstractmethod
-    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        """Each prediction as a JSON object, without its id."""
+    def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        """Each prediction as a JSON object, without its id; float32 is not rounded yet."""
 
-    @abc.abstractmethod
+    def shares(self, outputs: np.ndarray) -> np.ndarray:
+        """The probability of each class: float32 `[n, num_labels]`."""
+        raise NotImplementedError
+
     def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
         """Each prediction as transformers' pipelines return it: `label` and `score` of its classes, best first.
 
@@ -163,6 +165,11 @@ class TextTask(Task[TextExamples, np.ndarray]):
             outputs: The model's.
             most: The most classes; None: all.
         """
+        order = np.argsort(-outputs, axis=1, kind="stable")[:, :most]
+        scores = np.take_along_axis(self.shares(outputs), order, axis=1)
+        for places, own in zip(order.tolist(), scores.tolist(), strict=True):
+            names = (self.label_names[place] for place in places)
+            yield [{"label": name, "score": rounded(score)} for name, score in zip(names, own, strict=True)]
 
     def best(self, outputs: np.ndarray) -> Iterator[Any]:
         """Each prediction as a loaded model gives it where no number of classes is asked for: the best class, as

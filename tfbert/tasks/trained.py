@@ -66,19 +66,6 @@ class TrainedModel:
         """The task's predictions for examples, in their order."""
         return self.task.predict(predictor, self.encode(examples))
 
-    def check_finite(self, predictions: Any, ids: Sequence[Any], name: str) -> None:
-        """Refuses predictions that are not finite: their labels would look like any others.
-
-        Args:
-            predictions: The task's predictions.
-            ids: The names of the examples.
-            name: What messages call all examples together.
-
-        Raises:
-            RunError: for the first prediction that is not finite.
-        """
-        check_finite(self.task.scores(predictions), ids, name)
-
     def check_texts(self, columns: Sequence[str], source: str) -> None:
         """Checks that data holds as many texts in each row as the model was trained on.
 
@@ -100,7 +87,12 @@ class TrainedModel:
 
 
 def check_finite(scores: np.ndarray, ids: Sequence[Any], name: str) -> None:
-    """As `TrainedModel.check_finite`, for the numbers behind predictions, `[n, ...]`.
+    """Refuses predictions that are not finite: their labels would look like any others.
+
+    Args:
+        scores: The numbers behind predictions, `[n, ...]`.
+        ids: What names each example, by its `repr`.
+        name: What messages call all examples together.
 
     Raises:
         RunError: for the first that is not finite.

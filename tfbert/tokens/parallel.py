@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.devices.waiting import is_watched
-from tfbert.output.bars import bar
+from tfbert.output.logs import bar
 from tfbert.private import check_not_forked
 
 SECONDS_WITHOUT_BAR = 2.0

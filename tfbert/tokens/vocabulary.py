@@ -18,7 +18,7 @@ import numpy as np
 from tfbert.data.foreign_files import read_text
 from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import UsageError
-from tfbert.output.progress import PassProgress
+from tfbert.output.logs import PassProgress
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD_CHARS = 100

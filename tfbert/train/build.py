@@ -6,8 +6,7 @@ import dataclasses
 import functools
 import logging
 import pathlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 import tensorflow as tf
@@ -17,17 +16,18 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, plan_run, training_batches
 from tfbert.bert.build import build_model
+from tfbert.bert.lora import write_adapter
 from tfbert.config.modes import evaluation_options
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.preemption import Consensus
-from tfbert.devices.runtime import reset_peak_memory
-from tfbert.devices.start import tell
+from tfbert.devices.runtime import reset_peak_memory, tell
 from tfbert.devices.strategy import is_chief
 from tfbert.devices.waiting import log_if_slow
+from tfbert.devices.workers import Consensus, checksum
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.files import load_tokenizer, resolve_model
+from tfbert.model.forward import output_layer
 from tfbert.model.head import LabelHead
 from tfbert.model.load import save_pretrained
 from tfbert.output import hub
@@ -44,7 +44,7 @@ from tfbert.train.checkpoint import Checkpoints
 from tfbert.train.identity import Identity, contents_of, facts_of
 from tfbert.train.micro_batches import find_accumulation
 from tfbert.train.resume import Start
-from tfbert.train.saved_state import RunState
+from tfbert.train.saved_state import ADAPTER, MODEL, RunState
 
 if TYPE_CHECKING:
     from tfbert.bert.pretrained import PreTrainedModel
@@ -67,7 +67,6 @@ class Run:
         checkpoints: Those in that directory.
         resumed: The state that the run resumes from, already restored; None for a run that starts at its beginning.
         identity: What makes it this run; its checkpoints record it.
-        reported: What an earlier start noted of its callbacks.
         data: The examples, as text.
         metric: Decides which weights are kept.
         head_start: A sentence on where a new head started; empty if it started at 0 or comes from a file.
@@ -87,7 +86,6 @@ class Run:
     checkpoints: Checkpoints
     resumed: RunState | None
     identity: Identity
-    reported: dict[str, Any]
     data: TaskData
     metric: str
     head_start: str
@@ -140,7 +138,6 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     with log_if_slow("loading the vocabulary, or learning one from the training texts"):
         tokenizer = load_tokenizer(config.model, model_files, training_texts=data.train.texts())
         tokenizer = tokenizer.cutting(config.data.long_texts or "cut")
-    new: list[str] = []
     with strategy.scope(), log_if_slow("loading the weights"):
         classifier = build_model(
             config.model,
@@ -150,17 +147,25 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
             max_seq_length=config.data.max_seq_length,
             seed=config.runtime.seed,
             dropout=training.dropout,
-            new=new,
         )
+        if training.lora_rank:
+            classifier.enable_lora(
+                training.lora_rank,
+                alpha=training.lora_alpha,
+                targets=training.lora_targets,
+                seed=config.runtime.seed,
+            )
     length = config.data.max_seq_length
     recorded = {"num_texts": data.train.num_texts, "columns": data.columns, **task.notes(), **tokenizer.notes()}
     record_inputs(classifier.config, max_seq_length=length, **recorded)
     with log_if_slow(f"encoding {len(data.train):,} training examples"):
         train = task.encode(data.train, tokenizer, length, training)
-    head_start = _start_head(task, classifier, new, train, training)
+    head_start = _start_head(task, classifier, train, training)
     schedule = plan_run(config, len(train))
     schedule = resume.keep_warm_up(start, schedule)
     facts = facts_of(config, data, train, tokenizer, classifier.config)
+    if training.lora_rank:  # Checkpoints do not hold them.
+        facts["base_weights"] = checksum(*(variable.numpy() for variable in classifier.non_trainable_weights))
     resumed, lines = None, []
     if start.resumed:
         resumed, lines = resume.check_same_run(start, facts, schedule.total_steps)
@@ -184,7 +189,10 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         start.checkpoints,
         is_writer=chief,
         keep=config.output.save_total_limit,
-        save_model=lambda path: save_pretrained(classifier, tokenizer, path),
+        save_model=functools.partial(write_adapter, classifier)
+        if training.lora_rank
+        else lambda path: save_pretrained(classifier, tokenizer, path),
+        weights_file=ADAPTER if training.lora_rank else MODEL,
     )
     if resumed:
         checkpoints.restore(model, resumed)
@@ -202,7 +210,6 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         checkpoints=checkpoints,
         resumed=resumed,
         identity=dataclasses.replace(resume.identify(start, config, facts, schedule, replicas), contents=contents),
-        reported=start.reported,
         data=data,
         metric=metric,
         head_start=head_start,
@@ -226,24 +233,25 @@ def optimizer_of(training: TrainingConfig, total_steps: int, warm_up: int) -> ke
     )
     # AdamW (Loshchilov & Hutter 2019) as BERT is fine-tuned, or LAMB (You et al. 2020) as it is pre-trained in large
     # batches. FineTuner clips.
-    return _OPTIMIZERS[training.optimizer](rate, training.weight_decay, no_decay=NO_DECAY)
+    return _OPTIMIZERS[training.optimizer](rate, training.weight_decay, no_decay=(*NO_DECAY, "norm/"))
 
 
 def _start_head(
     task: Task,
     classifier: PreTrainedModel,
-    new: Sequence[str],
     train: EncodedExamples | MaskedRecords,
     training: TrainingConfig,
 ) -> str:
     """Gives a new head the bias of the training labels' frequencies, and says so; empty if there is nothing to do."""
-    head = task.head()
-    if training.head_bias == "zero" or not isinstance(head, LabelHead) or head.weight_names[1] not in new:
+    head, new = task.head(), classifier.new_weights
+    if training.head_bias == "zero" or not isinstance(head, LabelHead):
+        return ""
+    if head.weight_names(classifier.config)[1] not in new:
         return ""
     start = task.head_start(train, training)
     if start is None:
         return ""
-    layer = getattr(classifier, head.weights)
+    layer = output_layer(classifier, head.kind)
     layer.bias.assign(start.bias)
     layer.kernel.assign(layer.kernel.value * start.scale)
     return f"The new head starts at {start.words}"

@@ -1,11 +1,15 @@
-"""What happens beside the updates of a run: progress, evaluation, the best weights, early stopping.
+"""What happens beside the updates of a run: progress, evaluation, the best weights, early stopping, checkpoints, a
+profile.
 
 A run is one pass over all its updates, so that it can start and stop anywhere.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import pathlib
+import statistics
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,15 +19,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.schedule import Schedule
+from tfbert.bert.lora import get_trained
 from tfbert.config.counted import counted, rate_text
 from tfbert.devices.waiting import is_watched
-from tfbert.errors import RunError
+from tfbert.errors import Preempted, RunError
 from tfbert.measure.cpu_time import CpuTime
 from tfbert.measure.data_clock import DataClock
 from tfbert.measure.flops import Work, forward_flops
 from tfbert.measure.step_clock import StepClock
 from tfbert.model.predictor import Predictor
-from tfbert.model.weights import get_weights_dict
+from tfbert.output.callback import Reports
 from tfbert.output.logs import RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.keras3.finetuner import FineTuner
@@ -31,6 +36,7 @@ from tfbert.tasks.base import TRAINING_WAY_OUT
 from tfbert.tasks.metrics import decided_by
 from tfbert.tasks.sets import eval_prefix
 from tfbert.train.checkpoint import RunState
+from tfbert.train.resume import how_to_resume
 
 if TYPE_CHECKING:
     from tfbert.tasks.base import Task
@@ -169,7 +175,7 @@ class Evaluate(StepCallback):
     Attributes:
         best: All metrics of the best evaluation.
         best_step: The step of that evaluation.
-        best_weights: The model's weights at that step, float32 by PyTorch name.
+        best_weights: What is trained of the model at that step, as `get_trained` has it.
         decisive: Name of the number that decides: `eval_accuracy`, or `eval_matched_accuracy` of MNLI's first set.
     """
 
@@ -260,7 +266,7 @@ class Evaluate(StepCallback):
         self.without_better = 0 if order > 0 else self.without_better + 1
         if is_kept:
             self.best, self.best_step = found, step
-            self.best_weights = get_weights_dict(self.model.model)
+            self.best_weights = get_trained(self.model.model)
             self._best_predictions = next(iter(predictions.values()))
             self._checkpoints.save_best(self.best_weights, step)
         if self._patience and self.without_better >= self._patience:
@@ -321,10 +327,9 @@ class StopWhenDiverged(StepCallback):
             updates = counted(skipped, "update")
             log.warning("nothing was trained: %s went into finding a loss scale; train longer", updates)
             return
-        raise RunError(
-            f"Gradients must be finite. Received: none that are, in {counted(skipped, 'update')}. "
-            "Lower --learning_rate, or train without --mixed_precision."
-        )
+        rule = "Gradients must be finite"
+        todo = "Lower --learning_rate, or train without --mixed_precision."
+        raise RunError(f"{rule}. Received: none that are, in {counted(skipped, 'update')}. {todo}")
 
 
 def learning_rate(optimizer: keras.optimizers.Optimizer, step: int) -> tf.Tensor:
@@ -332,3 +337,129 @@ def learning_rate(optimizer: keras.optimizers.Optimizer, step: int) -> tf.Tensor
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     rate = rate_of(inner)
     return rate(tf.constant(step)) if callable(rate) else rate
+
+
+_UPDATES_BETWEEN_QUESTIONS = 5
+
+
+class Save(StepCallback):
+    """Writes checkpoints, on schedule and when the run is asked to stop. Comes after `Evaluate`, whose state it saves.
+
+    Args:
+        run: Its identity, how often it is saved, and how it is resumed.
+        progress: Told how long saving took.
+        evaluation: Whose state is saved; None without evaluation.
+        is_stopped: Whether a signal asked this worker to stop. Several workers check together, and only every few
+            updates, because each check waits for all of them.
+        reports: Told of each checkpoint; a user's callbacks, too, may end the run.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        progress: Progress,
+        evaluation: Evaluate | None,
+        is_stopped: Callable[[], bool],
+        reports: Reports,
+    ):
+        super().__init__(run.schedule)
+        self._run, self._progress, self._evaluation, self._is_stopped = run, progress, evaluation, is_stopped
+        self._reports = reports
+        self._ask_every = _UPDATES_BETWEEN_QUESTIONS if run.consensus.has_peers else 1
+        self._seconds: list[float] = []
+        self._bytes = 0
+
+    def costs(self) -> dict[str, float]:
+        """How many checkpoints this start wrote, their mean seconds and the bytes of the last; empty if none."""
+        if not self._seconds:
+            return {}
+        mean = round(statistics.fmean(self._seconds), 3)
+        return {"checkpoints": len(self._seconds), "checkpoint_seconds": mean, "checkpoint_bytes": self._bytes}
+
+    def on_step(self, step: int) -> None:
+        if step == self.schedule.total_steps or self.model.stop_training:
+            return
+        any_of_us, reports = self._run.consensus.any, self._reports
+        is_stopping = step % self._ask_every == 0 and any_of_us(self._is_stopped() or reports.asks_to_end)
+        has_failed = is_stopping and any_of_us(reports.failed is not None)
+        every = self._run.config.output.save_steps
+        if is_stopping or (every and step % every == 0):
+            self._save(step)
+        if not is_stopping:
+            return
+        who = f" by {reports.who_asks}" if reports.who_asks else ""
+        how = f"checkpoint saved; {how_to_resume(self._run.config, self._run.directory)}"
+        if has_failed:
+            raise reports.error(f"The run ended after step {step} of {self.schedule.total_steps}; {how}")
+        raise Preempted(f"stopped after step {step} of {self.schedule.total_steps}{who}; {how}")
+
+    def save_last(self) -> None:
+        """Writes the state after the last update, from which a longer run goes on."""
+        step = int(self.model.optimizer.iterations.numpy())
+        self._run.checkpoints.save_last(self.model, self._state(step, of_longer_run=True))
+
+    def _state(self, step: int, **options: bool) -> RunState:
+        evaluated = self._evaluation.state(**options) if self._evaluation else {}
+        identity = dataclasses.asdict(self._run.identity)
+        return RunState(step=step, identity=identity, logged=self._progress.logged, **evaluated)
+
+    def _save(self, step: int) -> None:
+        self.model.counters.finite_steps.numpy()  # As in `Evaluate`.
+        start = time.perf_counter()
+        self._bytes = self._run.checkpoints.save(self.model, self._state(step))
+        self._seconds.append(time.perf_counter() - start)
+        self._reports.saved(step, {"checkpoint_seconds": self._seconds[-1], "checkpoint_bytes": float(self._bytes)})
+        self._progress.steps.paused += time.perf_counter() - start
+
+
+class Profile(StepCallback):
+    """Profiles updates `first` to `last`, both included, and nothing beside them.
+
+    Comes after callbacks that evaluate or save: what they do between the profiled updates counts as `other`, and what
+    they do before the first one is not in the profile.
+
+    Args:
+        schedule: The run in updates.
+        steps: First and last update, counted from 1.
+        directory: Where the profile goes; made if needed.
+        clock: Told how long starting the profiler and writing its files took.
+    """
+
+    def __init__(self, schedule: Schedule, steps: tuple[int, int], directory: pathlib.Path, clock: StepClock):
+        super().__init__(schedule)
+        self._clock = clock
+        self._first, self._last = steps
+        self._directory, self._is_running = directory, False
+        if self._first <= schedule.first_step:
+            log.info("steps %s to %s lie before the checkpoint and are not profiled again", *steps)
+
+    def before(self, step: int) -> None:
+        if self._is_running and step > self._last:
+            self._stop()
+        if step == self._first:
+            self._wait()
+            start = time.perf_counter()
+            tf.profiler.experimental.start(str(self._directory))
+            self._clock.paused += time.perf_counter() - start
+            self._is_running = True
+
+    def end(self) -> None:
+        if self._is_running:
+            self._stop()
+
+    def close(self) -> None:
+        """Stops the profiler where a run was ended inside the profiled steps: a process has only one."""
+        if self._is_running:
+            self._is_running = False
+            tf.profiler.experimental.stop()
+
+    def _stop(self) -> None:
+        self._wait()
+        start = time.perf_counter()
+        self._is_running = False  # Also where its files cannot be written.
+        tf.profiler.experimental.stop()
+        self._clock.paused += time.perf_counter() - start
+
+    def _wait(self) -> None:
+        """Waits until the device has done all its work."""
+        self.model.counters.finite_steps.numpy()

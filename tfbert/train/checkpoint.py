@@ -4,15 +4,16 @@ A checkpoint is a directory `checkpoints/step-N`:
 
 | file | what |
 | --- | --- |
-| `model.safetensors`, `config.json`, tokenizer files | the model, as `from_pretrained` loads it |
+| `model.safetensors`, `config.json`, tokenizer files | the model, as `from_pretrained` loads it; with LoRA |
+| `adapter_model.safetensors`, `adapter_config.json` | what is trained, as PEFT names it; the rest is the base's |
 | `optimizer.safetensors` | the optimizer's moments, the update count, the loss scale, the step counters |
 | `state.json` | evaluation's state, what the run was, size and CRC-32 of each file, `best-N`'s too; sealed itself |
 
 Data order and dropout are functions of the update count, so nothing of theirs is saved. The weights of the best
 evaluation are kept apart in `checkpoints/best-N`, for as long as a checkpoint or the run refers to them. A finished run
-keeps none of this; where all checkpoints were to be kept, they stay as models. With `keep_optimizer` it keeps one, of
-its last update, from which a longer run goes on: `last-N` until the results are there, then `step-N`, since no run
-resumes without an update to make.
+keeps none of this; where all checkpoints were to be kept, they stay as models, or adapters. With `keep_optimizer` it
+keeps one, of its last update, from which a longer run goes on: `last-N` until the results are there, then `step-N`,
+since no run resumes without an update to make.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfbert.bert.lora import set_trained
 from tfbert.errors import RunError, UsageError
-from tfbert.model.weights import read_weights, set_weights_dict, write_weights
-from tfbert.output.sealed import seal
+from tfbert.model.weights import read_weights, write_weights
+from tfbert.output.output_dir import seal
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.train.saved_state import (
+    ADAPTER,
     FORMAT,
     MODEL,
     OPTIMIZER,
@@ -47,6 +50,7 @@ from tfbert.train.saved_state import (
     numbered,
     read_state,
     step_directory,
+    weights_in,
 )
 
 log = logging.getLogger("tfbert")
@@ -59,7 +63,8 @@ class Checkpoints:
         directory: `output_dir/checkpoints`; need not exist.
         is_writer: Whether this process writes: the chief.
         keep: How many of the newest checkpoints to keep; 0 for all.
-        save_model: Writes the model to a directory as `from_pretrained` loads it.
+        save_model: Writes the model to a directory as `from_pretrained` loads it, or what is trained of it.
+        weights_file: The file in which it writes the weights.
     """
 
     def __init__(
@@ -69,11 +74,12 @@ class Checkpoints:
         is_writer: bool,
         keep: int,
         save_model: Callable[[pathlib.Path], None],
+        weights_file: str = MODEL,
     ):
         self.directory = directory
         self._is_writer = is_writer
         self._keep = keep
-        self._save_model = save_model
+        self._save_model, self._weights_file = save_model, weights_file
         self._best_files: dict[int, dict[str, int]] = {}
 
     def save(self, model: FineTuner, state: RunState) -> int:
@@ -110,7 +116,7 @@ class Checkpoints:
         def write(directory: pathlib.Path) -> None:
             self._save_model(directory)
             if state.best and state.best_step == state.step:
-                _link_where_same(directory / MODEL, best_weights(self.directory, state.step))
+                _link_where_same(weights_in(directory), best_weights(self.directory, state.step))
             tensors = {name: variable.numpy() for name, variable in _training_variables(model).items()}
             write_weights(tensors, directory / OPTIMIZER)
             files = {p.name: fingerprint(p) for p in sorted(directory.iterdir())}
@@ -122,13 +128,13 @@ class Checkpoints:
         return self.directory / name
 
     def save_best(self, tensors: dict[str, np.ndarray], step: int) -> None:
-        """Writes `best-N`, the model's weights at its best evaluation."""
+        """Writes `best-N`, the model's weights at its best evaluation, or what is trained of it."""
         if not self._is_writer:
             return
 
         def write(directory: pathlib.Path) -> None:
-            write_weights(tensors, directory / MODEL)
-            self._best_files[step] = fingerprint(directory / MODEL)
+            write_weights(tensors, directory / self._weights_file)
+            self._best_files[step] = fingerprint(directory / self._weights_file)
 
         self._write(f"best-{step:08}", write)
 
@@ -147,7 +153,7 @@ class Checkpoints:
 
         path = step_directory(self.directory, state.step)
         try:
-            set_weights_dict(model.model, read_weights(path / MODEL))
+            set_trained(model.model, read_weights(weights_in(path)))
             tensors = load_file(path / OPTIMIZER)
         except (OSError, SafetensorError, UsageError) as error:
             raise RunError(
@@ -245,10 +251,11 @@ def tidy(output_dir: pathlib.Path, *, keep: int, keep_state: bool = False) -> li
     if not before:
         return []
     kept = len(numbered(directory, "step")) - (state is not None)
+    kinds = "adapters" if any(directory.glob(f"step-*/{ADAPTER}")) else "models"
     removed = f"checkpoints removed: {(before - after) / 1e6:,.1f} MB, no longer needed"
     if state is None:
-        return [f"{removed}; {kept} kept as models, {after / 1e6:,.1f} MB" if kept else removed]
-    also = f" and {kept} checkpoints as models" * bool(kept)
+        return [f"{removed}; {kept} kept as {kinds}, {after / 1e6:,.1f} MB" if kept else removed]
+    also = f" and {kept} checkpoints as {kinds}" * bool(kept)
     return [f"the state of training kept{also}, {after / 1e6:,.1f} MB: the same command with more epochs trains on"]
 
 

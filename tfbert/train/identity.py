@@ -206,6 +206,7 @@ def facts_of(
         "task": data.task.name,
         "label_names": list(data.task.label_names),
         **{name: getattr(bert_config, attribute) for name, attribute in _ARCHITECTURE.items()},
+        **bert_config.encoder.own_facts(bert_config),
         "vocabulary_crc32": tokenizer.crc32,
         "do_lower_case": tokenizer.casing.get("do_lower_case"),
         "precision": keras.config.dtype_policy().name,
@@ -214,19 +215,6 @@ def facts_of(
         EVALUATION: _evaluation_crc(data),
         **({BATCH_ORDER: ORDER_VERSION} if is_planned_whole else {}),
     }
-
-
-def values_of(identity: Identity, config: Config) -> str:
-    """Tells runs apart whose updates give other values, up to rounding: a checksum of all that decides these."""
-    noise = ("xla", "max_compiled_shapes")
-    deciding = {
-        "settings": settings(config, "same"),
-        "facts": identity.facts,
-        "noise": {name: identity.settings[name] for name in noise},
-        "updates": {name: identity.choices[name] for name in ("total_steps", "warmup_steps")},
-        "split": identity.choices if config.data.batching == "packed" else {},
-    }
-    return f"{zlib.crc32(json.dumps(deciding, sort_keys=True).encode()):08x}"
 
 
 def data_facts(identity: Identity) -> dict[str, int]:

@@ -14,9 +14,9 @@ from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, training_batches
 from tfbert.config.run import Config
 from tfbert.corpus.records import RecordLengths
-from tfbert.devices.preemption import Consensus
 from tfbert.devices.runtime import is_out_of_memory
 from tfbert.devices.waiting import log_if_slow
+from tfbert.devices.workers import Consensus
 from tfbert.errors import RunError
 from tfbert.measure.tracing import counted_alone
 from tfbert.step.keras3.finetuner import FineTuner

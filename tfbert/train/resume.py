@@ -1,14 +1,18 @@
 """Whether a run starts or resumes, and from where: decided once, under the lock, before anything is read or built.
 
-`--overwrite_output_dir` replaces a run, finished or not, unless an earlier start of the same launch wrote it. All that
-a resumed run takes over from the earlier start is in the checkpoint, under its checksum.
+The flag `--overwrite_output_dir` replaces a run, finished or not, unless an earlier start of the same launch wrote it:
+a restart of that launch resumes, whatever the flags say of earlier runs. A launch is one call of `tfbert.launch`, or
+one SLURM job, which starts again when it is requeued. All that a resumed run takes over from the earlier start is in
+the checkpoint, under its checksum.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
+import os
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -18,17 +22,143 @@ import tensorflow as tf
 from tfbert.batches.schedule import Schedule, warmup_steps
 from tfbert.config.counted import counted
 from tfbert.config.run import CONTENTS, UNTIL_STEP, Config
-from tfbert.devices.preemption import Consensus
-from tfbert.devices.same_run import check_same
 from tfbert.devices.strategy import is_chief
+from tfbert.devices.workers import Consensus, check_same
 from tfbert.errors import RunError, UsageError, is_command
 from tfbert.output import output_dir
-from tfbert.output.lock import locked
+from tfbert.output.output_dir import LAUNCH, locked, seal, unseal, write_text
+from tfbert.report.run_files import changed_file
 from tfbert.step.schedule import share_at_end
-from tfbert.train import launch_mark
-from tfbert.train.found import CHECKPOINTS, Found, inspect
 from tfbert.train.identity import BATCH_ORDER, EVALUATION, Identity, differences, different_in, settings
-from tfbert.train.saved_state import RunState, step_directory
+from tfbert.train.saved_state import MODEL, STATE, RunState, newest_intact, step_directory, weights_in
+
+_done: set[pathlib.Path] = set()
+"""Directories of runs that this process has finished: another run in one of them is no restart."""
+
+
+def is_restart(directory: pathlib.Path) -> bool:
+    """Whether an earlier start of this launch wrote the directory.
+
+    Raises:
+        UsageError: where this process belongs to a launch, and the directory's mark is damaged.
+    """
+    launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
+    job, restarts = _slurm_job()
+    if (not launched_at and not job) or directory.absolute() in _done:
+        return False
+    path = directory / LAUNCH
+    try:
+        launch, start = _launch_in(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        rule = "A restart resumes where its launch stopped, so the file that names the launch must be whole"
+        todo = "Remove it, and start with --resume=auto."
+        raise UsageError(f"{rule}. Received: {str(path)!r}, which is damaged ({error}). {todo}") from None
+    # Two commands of one start of a SLURM job are two runs.
+    return launch == launched_at if launched_at else launch == job and start < restarts
+
+
+def _mark(directory: pathlib.Path) -> None:
+    """Records in a directory which launch, if any, writes to it."""
+    launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
+    job, restarts = _slurm_job()
+    if launched_at or job:
+        write_text(directory / LAUNCH, seal({"launch": launched_at or job, "start": 0 if launched_at else restarts}))
+
+
+def _slurm_job() -> tuple[str, int]:
+    """The SLURM job's name in the mark, and how often it was requeued; an empty name outside SLURM."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return f"slurm-{job}" if job else "", int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+
+def _launch_in(text: str) -> tuple[str, int]:
+    """The launch that a mark names, and which start of it.
+
+    Raises:
+        ValueError: for any other text.
+    """
+    values = unseal(text)
+    launch, start = values.get("launch"), values.get("start")
+    if not isinstance(launch, str) or type(start) is not int:
+        raise ValueError("not a launch")
+    return launch, start
+
+
+CHECKPOINTS = "checkpoints"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """What an output directory holds. What takes long to read, or may be damaged, is read when it is first asked for.
+
+    Attributes:
+        directory: The output directory.
+        names: The sorted names of its files and directories.
+        run_config: Its `run_config.json`; empty without a whole one.
+        is_finished: Whether it holds results.
+        is_restart: Whether an earlier start of this launch wrote it.
+    """
+
+    directory: pathlib.Path
+    names: list[str]
+    run_config: dict[str, Any]
+    is_finished: bool
+    is_restart: bool
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether it is that of a training run, by any version."""
+        return self.run_config.get("mode") == "train"
+
+    @functools.cached_property
+    def checkpoint(self) -> RunState | None:
+        """The state of the newest intact checkpoint; of a finished run, None where its checkpoints are mere models."""
+        checkpoints = self.directory / CHECKPOINTS
+        if self.is_finished and not any(checkpoints.glob(f"step-*/{STATE}")):
+            return None
+        return newest_intact(checkpoints)
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        try:
+            return output_dir.read_json(self.directory / output_dir.FACTS)
+        except (OSError, ValueError):
+            return {}  # Without its report a run is as finished.
+
+    @functools.cached_property
+    def results(self) -> dict[str, Any]:
+        """The results of a finished run.
+
+        Raises:
+            UsageError: if they are not whole.
+        """
+        path = self.directory / output_dir.RESULTS
+        try:
+            results = output_dir.read_json(path)
+            if changed_file(self.directory, self._facts, results) == output_dir.RESULTS:
+                raise ValueError("changed after the run had written it")
+            return results
+        except (OSError, ValueError) as error:
+            rule = "A finished run's results must be whole"
+            raise UsageError(f"{rule}. Received: {str(path)!r} ({error}). Remove the file.") from None
+
+
+def inspect(directory: pathlib.Path) -> Found:
+    """Finds out what a directory holds; changes nothing.
+
+    Raises:
+        UsageError: where this process belongs to a launch, and the directory's mark is damaged.
+    """
+    return Found(
+        directory=directory,
+        names=output_dir.contents(directory),
+        run_config=output_dir.read_run_config(directory),
+        is_finished=(directory / output_dir.RESULTS).exists(),
+        is_restart=is_restart(directory),
+    )
+
 
 _SAME_SETTINGS = "Pass the same settings"
 
@@ -44,7 +174,6 @@ class Start:
         resumed: The state of the checkpoint that it resumes from; None for a run that starts at its beginning.
         earlier: The run's identity in that checkpoint; None without one.
         finished: The run's results, if an earlier start of the same launch finished it; else None.
-        reported: What an earlier start of this run noted of its callbacks.
         notes: Lines to log.
     """
 
@@ -54,7 +183,6 @@ class Start:
     resumed: RunState | None = None
     earlier: Identity | None = None
     finished: dict[str, Any] | None = None
-    reported: dict[str, Any] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -106,7 +234,7 @@ def open_directory(
             error=RunError,
         )
         yield start
-        launch_mark.done(directory)
+        _done.add(directory.absolute())
 
 
 def decide(found: Found, config: Config, *, num_replicas: int = 1) -> Start:
@@ -136,13 +264,13 @@ def decide(found: Found, config: Config, *, num_replicas: int = 1) -> Start:
     if config.output.resume == "never" and not launched_here:
         raise _refusal(found, "an unfinished run" if found.holds_run else repr(found.names[0]))
     if found.checkpoint:
-        return _resumed(dataclasses.replace(start, resumed=found.checkpoint, reported=found.reported), num_replicas)
+        return _resumed(dataclasses.replace(start, resumed=found.checkpoint), num_replicas)
     if not found.holds_run:
         raise _refusal(found, f"{found.names[0]!r} and no run")
     if not launched_here and (different := different_in(found.run_config, config)):
         raise _refusal(found, f"an unfinished run of another configuration, with {', '.join(different)}")
     note = f"{directory} holds an unfinished run without a checkpoint to resume from: it starts at the beginning"
-    return dataclasses.replace(start, notes=(note,), reported=found.reported)
+    return dataclasses.replace(start, notes=(note,))
 
 
 def _further(found: Found, start: Start, num_replicas: int) -> Start:
@@ -162,7 +290,7 @@ def _further(found: Found, start: Start, num_replicas: int) -> Start:
     if found.checkpoint.step < earlier.choices.get("total_steps", 0):
         what = f"a run that stopped early, at update {found.checkpoint.step}, and would stop there again"
         raise _refusal(found, what, way_out)
-    return _resumed(dataclasses.replace(start, resumed=found.checkpoint, reported=found.reported), num_replicas)
+    return _resumed(dataclasses.replace(start, resumed=found.checkpoint), num_replicas)
 
 
 def keep_warm_up(start: Start, schedule: Schedule) -> Schedule:
@@ -251,9 +379,7 @@ def identify(start: Start, config: Config, facts: dict[str, Any], schedule: Sche
     )
 
 
-def write_start(
-    directory: pathlib.Path, config: Config, identity: Identity, *, is_resumed: bool, keep: tuple[str, ...] = ()
-) -> None:
+def write_start(directory: pathlib.Path, config: Config, identity: Identity, *, is_resumed: bool) -> None:
     """Removes an earlier run's files from the directory unless this run resumes it, and writes `run_config.json`.
 
     Args:
@@ -261,7 +387,6 @@ def write_start(
         config: The run.
         identity: Its identity.
         is_resumed: Whether it resumes what is there.
-        keep: Files that stay although it does not.
 
     Raises:
         UsageError: for a directory that cannot be written.
@@ -269,16 +394,16 @@ def write_start(
     """
     try:
         if not is_resumed:
-            output_dir.clear(directory, but=keep)
+            is_new = config.output.overwrite_output_dir and not is_restart(directory)
+            output_dir.clear(directory, but="" if is_new else output_dir.TRACKER_ID)  # An unfinished run begins again.
         noted = {UNTIL_STEP: identity.until_step, CONTENTS: identity.contents}
         values = json.loads(config.to_json()) | {name: value for name, value in noted.items() if value}
         output_dir.write_json(directory / output_dir.RUN_CONFIG, values)
         output_dir.clear_results(directory)  # Of a run that goes further.
-        launch_mark.mark(directory)
+        _mark(directory)
     except OSError as error:
-        raise UsageError(
-            f"output_dir must be writable. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another."
-        ) from None
+        rule = "output_dir must be writable"
+        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another.") from None
 
 
 def how_to_resume(config: Config, directory: pathlib.Path) -> str:
@@ -327,10 +452,12 @@ def _together(consensus: Consensus) -> Iterator[None]:
 
 def _other_run(start: Start, different: list[str], rule: str, way_out: str = _SAME_SETTINGS) -> UsageError:
     """The refusal of a run that is not the one whose checkpoint is there."""
+    from_these = f": with --model={start.checkpoint} a new run starts from these weights"
+    if weights_in(start.checkpoint).name != MODEL:
+        from_these = ""
     return UsageError(
         f"{rule}. Received: output_dir={str(start.directory)!r} with {', '.join(different)}. "
-        f"{way_out}, or pass another --output_dir: with --model={start.checkpoint} a new run starts from these "
-        "weights; --overwrite_output_dir starts over."
+        f"{way_out}, or pass another --output_dir{from_these}; --overwrite_output_dir starts over."
     )
 
 
@@ -341,10 +468,9 @@ def _check_apart(directory: pathlib.Path, config: Config) -> None:
     if config.model.is_scratch or not model.exists():
         return
     if directory.resolve() in (model.resolve(), *model.resolve().parents):
-        raise UsageError(
-            "output_dir must not hold the model that is fine-tuned. "
-            f"Received: output_dir={str(directory)!r} with model_name_or_path={name!r}. Pass another --output_dir."
-        )
+        rule = "output_dir must not hold the model that is fine-tuned"
+        todo = "Pass another --output_dir."
+        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r} with model_name_or_path={name!r}. {todo}")
 
 
 def _check_own_directory(found: Found, config: Config) -> None:
@@ -370,7 +496,6 @@ def _check_replaceable(found: Found) -> None:
 
 def _refusal(found: Found, what: str, way_out: str = "") -> UsageError:
     replace = ", or --overwrite_output_dir to replace an earlier run" if found.holds_run else ""
-    return UsageError(
-        f"output_dir must be new or empty. Received: output_dir={str(found.directory)!r}, which holds {what}. "
-        f"Pass another{replace}{way_out}."
-    )
+    rule = "output_dir must be new or empty"
+    todo = f"Pass another{replace}{way_out}."
+    return UsageError(f"{rule}. Received: output_dir={str(found.directory)!r}, which holds {what}. {todo}")

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import gc
 import logging
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from tfbert import private
+import keras
+
+from tfbert import __version__, private
+from tfbert.bert.lora import set_trained
 from tfbert.config.run import Config
 from tfbert.devices import runtime
-from tfbert.devices.lost_peers import peer_failures_as_run_errors
-from tfbert.devices.preemption import Consensus, StopRequest
-from tfbert.devices.start import chief_ends_last, start_devices
-from tfbert.errors import UsageError
+from tfbert.devices.runtime import chief_ends_last, start_devices
+from tfbert.devices.strategy import describe
+from tfbert.devices.workers import Consensus, StopRequest, peer_failures_as_run_errors
+from tfbert.errors import Preempted, UsageError
+from tfbert.model.bert_config import record_inputs
+from tfbert.model.load import save_pretrained
 from tfbert.output import hub, output_dir
-from tfbert.output.callback import Callback
-from tfbert.output.trackers import all_callbacks
+from tfbert.output.callback import Callback, Reports, all_callbacks
+from tfbert.report.model_card import model_card
+from tfbert.report.pages import report_at_end
 from tfbert.step.keras3.finetuner import FineTuner
+from tfbert.tasks.base import TRAINING_WAY_OUT
 from tfbert.tasks.detect import detect_task
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy
-from tfbert.train.finish import finish
-from tfbert.train.fit import fit
-from tfbert.train.told import ended, reports_of
+from tfbert.train.fit import Trained, fit, summary, train_results
+from tfbert.train.identity import data_facts
+
+if TYPE_CHECKING:
+    from tfbert.model.configuration import BertConfig
 
 log = logging.getLogger("tfbert")
 
@@ -52,13 +64,11 @@ def finetune(config: Config, *, callbacks: Sequence[Callback] = ()) -> dict[str,
         Preempted: for a run that stopped because a signal or a callback asked it to, with a checkpoint.
     """
     if config.runtime.seeds:
-        raise UsageError(
-            f"A call trains one seed. Received: seeds={config.runtime.seeds}. Call it for each, or use the command."
-        )
+        rule = "A call trains one seed"
+        raise UsageError(f"{rule}. Received: seeds={config.runtime.seeds}. Call it for each, or use the command.")
     if config.runtime.sweep:
-        raise UsageError(
-            f"A call trains one run. Received: sweep={config.runtime.sweep!r}. Call tfbert.sweep, or use the command."
-        )
+        rule = "A call trains one run"
+        raise UsageError(f"{rule}. Received: sweep={config.runtime.sweep!r}. Call tfbert.sweep, or use the command.")
     told = all_callbacks(config.output.report_to, callbacks)
     try:
         with runtime.settings_kept():
@@ -96,13 +106,107 @@ def _finetune(config: Config, callbacks: Sequence[Callback]) -> dict[str, float]
 
 def _train(run: Run, started: float, callbacks: Sequence[Callback]) -> dict[str, float]:
     """Trains and finishes; a signal does not end the run at once here."""
-    reports = reports_of(run, callbacks)
+    reports = Reports(callbacks if run.chief else ())
     if run.chief:
-        is_resumed = run.resumed is not None
-        resume.write_start(run.directory, run.config, run.identity, is_resumed=is_resumed, keep=reports.kept_files)
+        resume.write_start(run.directory, run.config, run.identity, is_resumed=run.resumed is not None)
     stop = StopRequest()
-    with stop.listening(), ended(run, reports) as results:
+    with stop.listening(), _ended(run, reports) as results:
         trained = fit(run, stop, started, reports)
         stop.consequence = "training is done, writing what is left"
         results |= finish(run, trained, reports)
     return results
+
+
+@contextlib.contextmanager
+def _ended(run: Run, reports: Reports) -> Iterator[dict[str, float]]:
+    """Tells callbacks how the run ended that the block trains.
+
+    Yields:
+        Where the block puts the results.
+
+    Raises:
+        RunError: on the chief, for a callback that failed after the last update.
+    """
+    results: dict[str, float] = {}
+    try:
+        yield results
+    except Preempted:
+        reports.end("stopped")
+        raise
+    except BaseException:
+        reports.end("failed")
+        raise
+    reports.end("finished", int(results.get("global_step", 0)), results)
+    if reports.failed is not None:
+        raise reports.error(f"The run is done, and all its files are in {run.directory}.")
+
+
+def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
+    """Writes model, card, report and results; every worker must call.
+
+    Args:
+        run: The run.
+        trained: What it was trained to.
+        reports: Told of the results, on the chief.
+
+    Returns:
+        What `all_results.json` holds.
+
+    Raises:
+        RunError: where something cannot be written, or the kept weights' predictions are not finite.
+    """
+    config, data, evaluation = run.config, run.data, trained.evaluation
+    results = train_results(run, trained.progress, trained.seconds) | trained.cpu.named("train")
+    if config.output.keep_optimizer:
+        trained.saving.save_last()
+    if evaluation is not None:
+        set_trained(run.classifier, evaluation.best_weights)
+        results |= evaluation.best | {"best_step": evaluation.best_step}
+    if run.chief:
+        # Before anything else can fail: a worker lost in the evaluation below must not cost the model.
+        save_pretrained(run.classifier, run.tokenizer, run.directory)
+        if config.output.keep_adapter:
+            run.classifier.save_adapter(run.directory / output_dir.ADAPTER)
+
+    kept = None
+    if evaluation is not None:
+        kept, data = evaluation.kept_predictions(), dataclasses.replace(data, task=evaluation.kept_task())
+    if data.task.notes() != run.data.task.notes():
+        recorded = {"num_texts": data.train.num_texts, "columns": data.columns, **data.task.notes()}
+        recorded |= run.tokenizer.notes()
+        record_inputs(run.classifier.config, max_seq_length=config.data.max_seq_length, **recorded)
+        if run.chief:
+            save_pretrained(run.classifier, run.tokenizer, run.directory)
+    if data.test is not None:
+        found = data.task.predict(trained.predictor, run.encode(data.test))
+        results |= data.task.metrics(found, data.test, prefix="test", way_out=TRAINING_WAY_OUT)
+    results |= trained.saving.costs()
+    lines = summary(results, run.directory, data.task, evaluation.decisive if evaluation else "")
+    if run.chief:
+        card = model_card(
+            config, data, results, version=__version__, directory=run.directory, head_start=run.head_start
+        )
+        output_dir.write_text(run.directory / output_dir.CARD, card)
+        facts = {
+            "devices": describe(run.strategy),
+            "precision": keras.config.dtype_policy().name,
+            "parameters": results["parameters"],
+            "trained_parameters": results["trained_parameters"],
+            "dropout": _dropout(run.classifier.config),
+            "decisive_metric": evaluation.decisive if evaluation else None,
+            "data": data_facts(run.identity),
+        }
+        report_at_end(run.directory, facts, data, kept, results)
+        reports.finishing(results)
+        # Last: a run with results is one that is finished.
+        output_dir.write_json(run.directory / output_dir.RESULTS, results)
+        lines += tidy(run.directory, keep=config.output.save_total_limit, keep_state=config.output.keep_optimizer)
+    for line in lines:
+        log.info("%s", line)
+    return results
+
+
+def _dropout(bert_config: BertConfig) -> float:
+    """The model's largest rate of dropout."""
+    rates = (getattr(bert_config, name) for name in (*bert_config.encoder.RATES, "classifier_dropout"))
+    return max(rate for rate in rates if rate is not None)

@@ -15,11 +15,13 @@ import zlib
 from typing import Any, NamedTuple
 
 from tfbert.errors import UsageError
-from tfbert.output.sealed import unseal
+from tfbert.output.output_dir import unseal
 
 log = logging.getLogger("tfbert")
 
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+ADAPTER = "adapter_model.safetensors"
+"""In the place of `MODEL`, of a run with LoRA: what it trains."""
 FORMAT = 4
 """Of `state.json`."""
 
@@ -120,7 +122,8 @@ def read_state(path: pathlib.Path) -> SavedState:
     files, best_file = content["files"], content["best_file"]
     if not (_is_sound(state) and isinstance(files, dict) and all(map(_is_fingerprint, files.values()))):
         raise ValueError(f"{STATE} holds values that no run has")
-    if any(pathlib.PurePath(name).name != name for name in files) or not {MODEL, OPTIMIZER} <= files.keys():
+    is_whole = OPTIMIZER in files and (MODEL in files or ADAPTER in files)
+    if any(pathlib.PurePath(name).name != name for name in files) or not is_whole:
         raise ValueError(f"{STATE} does not name the files of a checkpoint")
     if (best_file is not None or state.best) and not _is_fingerprint(best_file):
         raise ValueError(f"{STATE} does not describe the best weights")
@@ -165,7 +168,12 @@ def _damage_of_best(directory: pathlib.Path, saved: SavedState) -> str:
 
 def best_weights(directory: pathlib.Path, step: int) -> pathlib.Path:
     """Where the weights of the best evaluation are, if that came after update `step`."""
-    return directory / f"best-{step:08}" / MODEL
+    return weights_in(directory / f"best-{step:08}")
+
+
+def weights_in(directory: pathlib.Path) -> pathlib.Path:
+    """The file of a checkpoint's weights."""
+    return directory / (ADAPTER if (directory / ADAPTER).is_file() else MODEL)
 
 
 def fingerprint(path: pathlib.Path) -> dict[str, int]:

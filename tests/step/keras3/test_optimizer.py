@@ -336,6 +336,32 @@ def test_the_loss_scale_halves_when_it_overflows_and_doubles_when_it_can(replica
         assert float(optimizer.dynamic_scale.numpy()) == scale, len(gradients)
 
 
+@pytest.mark.parametrize(
+    "first, bad, good, scale",
+    [
+        (8.0, 12, 0, 1.0),
+        (3.0, 2, 0, 1.0),
+        (8.0, 12, 2, 4.0),
+        (0.25, 3, 0, 0.25),  # A user's own.
+        (0.75, 1, 1, 1.5),
+        (2.0**126, 0, 3, 2.0**127),  # Twice that is infinite in float32.
+    ],
+)
+def test_the_loss_scale_stays_between_1_and_what_is_finite(first, bad, good, scale):
+    def make():
+        return keras.optimizers.LossScaleOptimizer(
+            keras.optimizers.SGD(0.1), initial_scale=first, dynamic_growth_steps=1
+        )
+
+    infinite = (np.full((2, 2), np.inf), np.zeros(2))
+    found, optimizer = train(make, [infinite] * bad + some_gradients(3)[:good], replicas=1)
+    assert float(optimizer.dynamic_scale.numpy()) == scale
+    assert int(inner_of(optimizer).iterations.numpy()) == bad + good
+    if good:
+        wanted, _ = train(lambda: keras.optimizers.SGD(0.1), some_gradients(3)[:good], replicas=1)
+        np.testing.assert_allclose(found[0], wanted[0], rtol=1e-6)
+
+
 def test_scaling_concerns_loss_scale_optimizers_only():
     plain = keras.optimizers.SGD(0.1)
     scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=16.0)

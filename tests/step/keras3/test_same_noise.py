@@ -7,9 +7,10 @@ import tensorflow as tf
 
 from tests.support.models import tiny_bert
 from tfbert.bert import models
-from tfbert.step.keras3.dropout import KeyedRandom, same_noise
-from tfbert.step.keras3.private import generators_of, layers_of
-from tfbert.step.noise import noise_key
+from tfbert.private import layers_of
+from tfbert.step.keras3.dropout import KeyedRandom
+from tfbert.step.keras3.private import generators_of
+from tfbert.step.noise import noise_key, same_noise
 
 
 def key(step=2):

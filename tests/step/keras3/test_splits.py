@@ -175,6 +175,27 @@ def test_a_step_that_is_not_finite_changes_nothing_but_the_count(policy, replica
         assert (scale, counter, sound.optimizer.dynamic_scale.numpy()) == (32.0, 0, 64.0)
 
 
+def test_steps_that_overflow_again_and_again_do_not_lose_the_loss_scale():
+    """Twelve in a row, on one replica's one micro-batch; the update after them is that of a sound run."""
+    x, y = data(8)
+    overflowing = np.where(np.arange(8) == 5, np.inf, 1.0).astype(np.float32)
+    options = {"policy": "mixed_float16", "replicas": 2, "gradient_accumulation_steps": 2}
+
+    def optimizer():
+        return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=256.0)
+
+    broken, sound = (build(classifier, compiled={"optimizer": optimizer}, **options) for _ in range(2))
+    fit = {"batch_size": 8, "shuffle": False, "verbose": 0}
+    broken.fit(x, y, sample_weight=overflowing, epochs=12, **fit)
+    assert (broken.optimizer.dynamic_scale.numpy(), broken.counters.skipped_in_a_row.numpy()) == (1.0, 12)
+    sound.optimizer.build(sound.model.trainable_variables)
+    sound.optimizer.dynamic_scale.assign(1.0)
+    for model in (broken, sound):
+        model.fit(x, y, **fit)
+    assert_close(weights(broken), weights(sound), 0)
+    assert broken.counters.skipped_in_a_row.numpy() == 0
+
+
 def test_the_loss_scale_grows_when_it_is_due():
     def optimizer():
         return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=4.0, dynamic_growth_steps=2)

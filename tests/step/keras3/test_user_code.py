@@ -287,7 +287,7 @@ def test_rows_given_as_arrays_are_in_the_same_order_on_all_workers():
     for _ in range(2):
         given = for_fit({"x": x, "y": y, "batch_size": 8}, classifier(), seed=3, num_workers=2)
         orders.append([np.concatenate([labels.numpy() for _, labels in given["x"]]).tolist() for _ in range(2)])
-        assert given["x"].options().autotune.enabled is False  # Or the end of an epoch may wait: devices/autotune.py.
+        assert given["x"].options().autotune.enabled is False  # Or the end of an epoch may wait: private.py.
     assert orders[0] == orders[1] and orders[0][0] != orders[0][1]
     assert all(sorted(order) == list(range(20)) for order in orders[0])
     assert given.keys() == {"x", "shuffle"} and not given["shuffle"]

@@ -8,7 +8,8 @@ import tf_keras as keras
 from tests.support.models import random_batch
 from tests.support.tf_keras_models import tiny_bert
 from tests.support.tf_keras_noise import key, layers, stream
-from tfbert.step.noise import drop, noise_key, noise_stream
+from tfbert.model.forward import forward
+from tfbert.step.noise import Rows, drop, noise_key, noise_stream
 from tfbert.step.tf_keras.dropout import KeyedDropout
 
 
@@ -195,3 +196,30 @@ def test_berts_noise_is_a_function_of_the_key():
         assert np.abs(run(other) - first).max() > 1e-3
     plain = model(inputs, training=False).logits
     assert np.abs(plain - first).max() > 1e-3
+
+
+def test_recomputed_layers_draw_the_noise_of_the_first_pass():
+    """Gradient checkpointing: of three layers all but the last compute their attention once more, rows 3 to 8."""
+    inputs, labels, _ = random_batch(6)
+
+    def gradients(recompute):
+        model = tiny_bert(dropout=0.3, num_hidden_layers=3)
+        dropout = KeyedDropout(model)
+
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                with dropout.keyed(noise_key(1, tf.constant(2, tf.int64)), Rows(tf.constant(3, tf.int64), 6)):
+                    logits = forward(model, inputs, True, recompute=recompute)
+                loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+            return [tf.convert_to_tensor(each) for each in tape.gradient(loss, model.trainable_variables)]
+
+        graph = step.get_concrete_function().graph.as_graph_def()
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        return step(), sum(node.op == "Softmax" for node in nodes)
+
+    (plain, once), (found, again) = gradients(False), gradients(True)
+    assert (once, again) == (3, 5)
+    size = float(tf.linalg.global_norm(plain))
+    for one, other in zip(plain, found, strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-6 * size, rtol=0)

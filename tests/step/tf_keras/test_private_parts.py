@@ -9,7 +9,7 @@ import tf_keras as keras
 
 from tests.support.like_tf_keras import classifier, data, logits_loss, sgd
 from tests.support.models import strategy_of
-from tfbert.private import mask_of, with_mask
+from tfbert.private import layers_of, mask_of, with_mask
 from tfbert.step.tf_keras import private
 from tfbert.step.tf_keras.finetuner import FineTuner
 
@@ -17,7 +17,7 @@ from tfbert.step.tf_keras.finetuner import FineTuner
 def test_layers_come_depth_first_with_the_model_itself():
     inner = keras.Sequential([keras.layers.Dense(1, name="a"), keras.layers.Dropout(0.5, name="b")], name="inner")
     model = keras.Sequential([inner, keras.layers.Dense(1, name="c")], name="outer")
-    assert [layer.name for layer in private.layers_of(model)] == ["outer", "inner", "a", "b", "c"]
+    assert [layer.name for layer in layers_of(model)] == ["outer", "inner", "a", "b", "c"]
 
 
 def test_random_layers_take_another_generator_that_is_not_saved():

@@ -14,8 +14,8 @@ from tests.support.transformers_4 import transformers_4
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.errors import RunError, UsageError
-from tfbert.tasks.answering.examples import QuestionExamples
 from tfbert.tasks.answering.question_answering import QuestionAnswering
+from tfbert.tasks.answering.questions import QuestionExamples
 from tfbert.tasks.answering.squad_metrics import squad_metrics
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
@@ -146,7 +146,7 @@ def test_rows_in_and_tables_out(trained, answered, questions):
     lines = [json.dumps({"idx": i, "context": row[2], "question": row[1]}) for i, row in enumerate(questions)]
     (directory / "rows.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tfbert.tasks.answering.prediction.CHUNK_QUESTIONS", 7)
+        patch.setattr("tfbert.tasks.answering.prediction.QuestionItems.most", 7)
         found = predict(directory, directory / "rows.jsonl", "rows.tsv", always).read_text().splitlines()
     assert found[0] == "id\tanswer\tstart\tend\tscore"
     cells = [line.split("\t") for line in found[1:]]
@@ -226,7 +226,7 @@ def test_predictions_that_are_not_finite_are_no_answers(trained):
 def test_an_answer_that_is_elsewhere_marks_no_other_words():
     """In a report, where `answer_start` of published data is wrong."""
     from tfbert.tasks.answering.answers import Candidates
-    from tfbert.tasks.answering.question_rows import question_table
+    from tfbert.tasks.answering.squad import question_table
 
     context = "the film was good"
     answers = [{"text": "film", "answer_start": 13}, {"text": "good", "answer_start": 13}]

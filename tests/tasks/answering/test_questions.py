@@ -1,5 +1,6 @@
 """Files of questions: SQuAD's own JSON, rows, answers that are not at answer_start, and what is refused in one line."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -9,9 +10,15 @@ import re
 import numpy as np
 import pytest
 
+from tests.support.saved_models import model_with
 from tfbert.config.data import DataConfig
+from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.run import Config
+from tfbert.data.open_file import BadRows
 from tfbert.data.rows import file_format
 from tfbert.errors import UsageError
+from tfbert.tasks.answering.prediction import QuestionItems, open_question_files
+from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.answering.questions import misaligned_answers, nearest, note_misaligned, training_questions
 from tfbert.tasks.answering.squad import holds_questions, open_questions, read_questions
 
@@ -381,14 +388,21 @@ def test_questions_of_every_form(write):
 
 
 def test_questions_that_cannot_be_answered(write):
-    """They take their row's place, so that the reader can stop or continue."""
+    """They are left out, or end the reading, and say where they are."""
     rows = [FLAT[0], FLAT[1] | {"context": " "}, FLAT[2] | {"question": ""}, FLAT[2]]
-    found = asked(pathlib.Path(write("a.jsonl", lines(rows))))
-    assert [line for line, row in found if isinstance(row, list)] == [1, 4]
-    assert "A context must not be empty." in found[1][1] and "a.jsonl, line 2." in found[1][1]
-    assert "A question must not be empty." in found[2][1] and "a.jsonl, line 3." in found[2][1]
-    found = asked(pathlib.Path(write("a.json", json.dumps(changed(question="")))))
-    assert found[0][1][0] == "a" and "a.json, question 2." in found[1][1]
+    items = QuestionItems(dataclasses.replace(model_with(["a", "b"], num_texts=2), task=QuestionAnswering()))
+
+    def read(path, bad_rows):
+        asked = PredictConfig(input_file=path, output_file="out.jsonl")
+        (job,) = open_question_files(Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=asked))
+        return [item.name for item in job.items(items, bad_rows)]
+
+    path, skipping = write("a.jsonl", lines(rows)), BadRows(True)
+    assert read(path, skipping) == [FLAT[0]["id"], FLAT[2]["id"]] and skipping.count == 2
+    with pytest.raises(UsageError, match=r"A context must not be empty\..*a\.jsonl, line 2\. .*--skip_bad_rows"):
+        read(path, BadRows(False))
+    with pytest.raises(UsageError, match=r"A question must not be empty\..*a\.json, question 2\."):
+        read(write("a.json", json.dumps(changed(question=""))), BadRows(False))
 
 
 def test_questions_need_their_columns(write):

@@ -16,14 +16,14 @@ from tests.support.transformers_4 import transformers_4
 from tfbert.batches.inputs import TokenTensors
 from tfbert.config.data import DataConfig
 from tfbert.tasks.answering.answer_files import select_answers
-from tfbert.tasks.answering.answer_lists import Asked
 from tfbert.tasks.answering.answers import answers_in_graph, decode
-from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.prediction import unanswered
 from tfbert.tasks.answering.question_answering import QuestionAnswering
+from tfbert.tasks.answering.questions import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.serving import QuestionAnswerer
 from tfbert.tasks.answering.squad_metrics import squad_metrics
 from tfbert.tasks.answering.windows import make_windows, window_labels, windows_in_graph
+from tfbert.tasks.items import Item
 from tfbert.tokens.tokenizer import BertTokenizer
 
 LENGTH = 32
@@ -250,9 +250,7 @@ def test_a_question_without_room_for_a_context_has_no_answer_and_changes_no_othe
     assert [bool(answer) for answer in found["answer"]] == [True, True, False, False, False, True]
     assert found["score"][2:5].tolist() == [0, 0, 0]
     kept = [0, 1, 5]
-    examples = QuestionExamples(
-        table=unanswered("", [Asked(name=i, question=questions[i], context=LONG) for i in kept])
-    )
+    examples = QuestionExamples(table=unanswered([Item(texts=[questions[i], LONG]) for i in kept]))
     encoded = model.encode(examples)
     logits = served.token_logits(TokenTensors(*token_arrays(encoded.tokens), pad_id=0))
     want = task.answers(task.predictions(logits.numpy(), encoded))

@@ -11,9 +11,15 @@ import types
 import numpy as np
 import pytest
 
-from tfbert.tasks.answering.answer_breakdown import breakdown, by_length
 from tfbert.tasks.answering.squad import read_questions
-from tfbert.tasks.answering.squad_metrics import Scores, normalize_answer, score_predictions, squad_metrics
+from tfbert.tasks.answering.squad_metrics import (
+    Scores,
+    breakdown,
+    by_length,
+    normalize_answer,
+    score_predictions,
+    squad_metrics,
+)
 
 SQUAD = pathlib.Path(__file__).parents[4] / "shared" / "data" / "squad"
 WORDS = [

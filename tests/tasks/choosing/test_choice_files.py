@@ -11,8 +11,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.given_kinds import given_table
 from tfbert.errors import UsageError
-from tfbert.tasks.choosing.choice_files import holds_choices, open_questions, read_questions
-from tfbert.tasks.choosing.forms import Checks
+from tfbert.tasks.choosing.questions import Checks, holds_choices, open_questions, read_questions
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
 

@@ -28,8 +28,8 @@ from tfbert.corpus.records import open_records
 from tfbert.errors import RunError, UsageError
 from tfbert.model.forward import forward_pretraining
 from tfbert.model.predictor import Predictor
-from tfbert.report.facts import evaluation_facts
 from tfbert.report.pages import write_report
+from tfbert.report.run_files import evaluation_facts
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.examples import load_data
 from tfbert.tasks.masked import masked_words

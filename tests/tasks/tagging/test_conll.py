@@ -15,7 +15,7 @@ from tfbert.tasks.tagging.conll import looks_like_conll, open_conll
 def read(content, **options):
     """(line, words, tags) of each sentence, or the message of one that cannot be read."""
     data = content if isinstance(content, bytes) else content.encode()
-    found = open_conll(io.BytesIO(data), **options).sentences
+    found = open_conll(io.BytesIO(data), **options).read(())
     return [str(s) if isinstance(s, UsageError) else (s.line, s.words, s.tags) for s in found]
 
 
@@ -37,7 +37,7 @@ TWO = [(1, ["Ann", "left"], ["B-PER", "O"]), (4, ["Oslo"], ["B-LOC"])]
 def test_forms_of_one_file(content, write):
     assert read(content) == TWO
     path = pathlib.Path(write("a.conll.gz", content))
-    assert [(s.line, s.words, s.tags) for s in open_conll(path).sentences] == TWO
+    assert [(s.line, s.words, s.tags) for s in open_conll(path).read(())] == TWO
 
 
 def test_documents_are_no_sentences():
@@ -77,7 +77,7 @@ BAD = {
 @pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD)
 def test_a_bad_sentence_is_an_error_in_its_place(content, message, write):
     path = pathlib.Path(write("a.conll", content))
-    error, good = open_conll(path).sentences
+    error, good = open_conll(path).read(())
     assert isinstance(error, UsageError) and (good.words, good.tags) == (["c"], ["O"])
     with pytest.raises(UsageError, match=message):
         raise error
@@ -92,7 +92,7 @@ def test_a_file_without_blank_lines_does_not_fill_the_memory(monkeypatch):
         def __iter__(self):
             return endless
 
-    found = open_conll(Endless()).sentences
+    found = open_conll(Endless()).read(())
     assert (
         "A sentence has at most 3 words, and a blank line ends it. Received: more words in standard input, from line 1"
         in str(next(found))
@@ -124,11 +124,11 @@ def test_half_a_file(write):
     path = pathlib.Path(write("a.conll.gz", "".join(f"word{i} O\n\n" for i in range(20000))))
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(UsageError, match="must be whole"):
-        list(open_conll(path).sentences)
+        list(open_conll(path).read(()))
 
 
 def written_back(content):
-    sentences = open_conll(io.BytesIO(content.encode())).sentences
+    sentences = open_conll(io.BytesIO(content.encode())).read(())
     return "".join(s.with_column([f"<{word}>" for word in s.words]) for s in sentences)
 
 

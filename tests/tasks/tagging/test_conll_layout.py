@@ -16,7 +16,7 @@ from tfbert.tasks.tagging.tagged import holds_tags, read_sentences
 def read(content, **options):
     """The sentences as `Ann/B-PER left/O` (words alone where there are no tags), and the notes."""
     file = open_conll(io.BytesIO(content.encode()), **options)
-    sentences = list(file.sentences)
+    sentences = list(file.read(()))
     if errors := [sentence for sentence in sentences if isinstance(sentence, UsageError)]:
         raise errors[0]
     shown = [" ".join(map("/".join, zip(s.words, s.tags, strict=True)) if s.tags else s.words) for s in sentences]
@@ -279,7 +279,7 @@ def test_what_was_guessed_is_said():
     assert "1 comment left out: lines that start with #; the first is line 1: '# newdoc'" in notes[0]
     assert notes[1].startswith("warning: ") and "that no other word has" in notes[1] and "line 4: '# sym'" in notes[1]
     _, notes = read(CONLLU)
-    assert "words are in column 1; column 0 holds running numbers" in notes[0]
+    assert "words are in column 1; column 0 holds their places" in notes[0]
     assert "tags are in column 3, UPOS" in notes[1]
     assert "2 multiword ranges and empty nodes" in notes[3] and "line 4" in notes[3]
     assert "--label_column=2 takes others" in read(GERMEVAL)[1][1]
@@ -291,19 +291,19 @@ BAD = {
     "numbers as words": (
         GERMEVAL,
         {"text_column": ["0"]},
-        "running numbers.*text_column=0 for .*--text_column=1",
+        "running numbers.*text_column=0 for .*, with '1'. Pass another",
     ),
     "numbers and words": (
         "1 Ann\n2 left\n\n1 Oslo\n",
         {},
-        "column 1 of 2 for both.*, and running numbers in column 0",
+        "column 1 of 2 for both",
     ),
     "numbers and tags": ("Ann O\n# newdoc x O\nleft\n", {}, "must have 2 columns.* Received: 1 in .*, line 3"),
     "another separator": ("Ann\tO\n# O\n", {}, "must have 2 columns.* Received: 1 in .*, line 2"),
     "a hashtag without a tag": ("#win\tO\n#lost\nAnn\tB-PER\n", {}, "must have 2 columns.* Received: 1 in .*, line 2"),
     "the first line": ("A title of a file\nAnn\tO\nleft\tO\n", {}, "must have 2 columns.*Received: 1 in .*, line 1"),
     "coreference": (CONLL_2012.format("(PER)", "(LOC)"), {}, "coreference.* column 7, the last. Pass --label_column"),
-    "tags first": ("B-PER NNP Ann\nO VBD left\n", {}, "column 0 holds entity tags. Pass --text_column and --label"),
+    "tags first": ("B-PER NNP Ann\nO VBD left\n", {}, "'B-PER', 'O' in column 0 and .*Pass --text_column=1 or"),
     "tags for words": (
         "Ann B-PER\nleft O\n",
         {"text_column": ["1"], "label_column": "0"},
@@ -333,14 +333,14 @@ def test_a_comment_beyond_the_first_lines(monkeypatch):
 
 
 def test_the_file_comes_back_with_a_column_more():
-    sentences = open_conll(io.BytesIO(CONLLU.encode()), tags="none").sentences
+    sentences = open_conll(io.BytesIO(CONLLU.encode()), tags="none").read(())
     again = "".join(s.with_column([f"<{word}>" for word in s.words]) for s in sentences)
     for line, new in zip(CONLLU.splitlines(), again.splitlines(), strict=True):
         number, _, rest = line.partition("\t")
         word = "_" if "-" in number or "." in number else f"<{rest.partition(chr(9))[0]}>"
         assert new == (f"{line}\t{word}" if rest else line)
     content = "# a\n\n# b\nAnn B-PER\n# in O\n# side O\nleft O\n# c\n\n# d\n\nOslo B-LOC\n# e\n\n# f\n"
-    sentences = open_conll(io.BytesIO(content.encode())).sentences
+    sentences = open_conll(io.BytesIO(content.encode())).read(())
     expected = content.replace("B-PER", "B-PER p").replace("left O", "left O p").replace("B-LOC", "B-LOC p")
     assert "".join(s.with_column(["p"] * len(s.words)) for s in sentences) == expected
 

@@ -48,7 +48,14 @@ def flat(rows):
     entities = [(row["id"], entity) for row in rows for entity in row["entities"]]
     found = {"entity_row": [i for i, _ in entities]}
     return found | {
-        f"entity_{name}": [e[name] for _, e in entities] for name in ("type", "text", "start", "end", "score")
+        f"entity_{name}": [e[key] for _, e in entities]
+        for name, key in {
+            "type": "entity_group",
+            "text": "word",
+            "start": "start",
+            "end": "end",
+            "score": "score",
+        }.items()
     }
 
 
@@ -120,12 +127,13 @@ def test_tags_that_are_no_entities_are_those_of_words(tmp_path):
     words = [(row["id"], word) for row in read_json(tmp_path / "out.jsonl") for word in row["words"]]
     found = {name: values.numpy() for name, values in Tagger(model).answer(text=tf.constant(texts)).items()}
     assert found["word_row"].tolist() == [i for i, _ in words]
-    assert found["word_tag"].tolist() == [word["tag"].encode() for _, word in words]
+    assert found["word_tag"].tolist() == [word["entity"].encode() for _, word in words]
     assert found["word_text"].tolist() == [word["word"].encode() for _, word in words]
     assert found["word_start"].tolist() == [word["start"] for _, word in words]
     assert found["word_end"].tolist() == [word["end"] for _, word in words]
     assert set(found["word_tag"]) == {b"NOUN", b"PUNCT", b"VERB"}
     assert ((found["word_score"] > 1 / 3) & (found["word_score"] <= 1)).all()
+    np.testing.assert_allclose(found["word_score"], [word["score"] for _, word in words], atol=1e-5)
 
 
 @pytest.mark.parametrize("names", [IOB2, ("NOUN", "PUNCT", "VERB")], ids=["entities", "words"])

@@ -14,9 +14,8 @@ from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.data.given_kinds import given_table
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.label_columns import holds_label_sets
-from tfbert.tasks.tagging.tagged import holds_tags, open_sentences, read_sentences
-from tfbert.tasks.tagging.word_rows import warning_of_words
+from tfbert.tasks.multi_label.table import holds_label_sets
+from tfbert.tasks.tagging.tagged import holds_tags, open_sentences, read_sentences, warning_of_words
 
 NCBI = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ncbi_disease"
 WORDS = [["Ann", "left"], ["Oslo"]]

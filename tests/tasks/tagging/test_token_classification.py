@@ -94,11 +94,11 @@ def test_lists_of_words_get_tags_and_entities(trained, tagged):
     assert starts <= {(entity["row"], entity["start"]) for entity in entities}
     for entity in entities:
         own = slice(entity["start"], entity["end"])
-        assert entity["text"] == " ".join(words[entity["row"]][own]) and 0.25 < entity["score"] <= 1
-        assert {tag[2:] for tag in tags[entity["row"]][own]} == {entity["type"]}
+        assert entity["word"] == " ".join(words[entity["row"]][own]) and 0.25 < entity["score"] <= 1
+        assert {tag[2:] for tag in tags[entity["row"]][own]} == {entity["entity_group"]}
     table = predict(directory, source, "words-out.tsv").read_text().splitlines()
     assert table[0] == "id\ttype\ttext\tstart\tend\tscore"
-    expected = [[f"s{e['row']}", e["type"], e["text"], str(e["start"]), str(e["end"])] for e in entities]
+    expected = [[f"s{e['row']}", e["entity_group"], e["word"], str(e["start"]), str(e["end"])] for e in entities]
     assert [line.split("\t")[:5] for line in table[1:]] == expected
 
 
@@ -112,8 +112,8 @@ def test_texts_get_spans_of_their_own_characters(trained):
     for text, row in zip(texts, rows, strict=True):
         assert set(row) == {"id", "entities"}
         for entity in row["entities"]:
-            assert text[entity["start"] : entity["end"]] == entity["text"]
-    found = {entity["text"] for row in rows for entity in row["entities"]}
+            assert text[entity["start"] : entity["end"]] == entity["word"]
+    found = {entity["word"] for row in rows for entity in row["entities"]}
     assert {"FILM", "film"} <= found, "as the training data says of them"
     # Texts without a single word are answered too.
     source.write_text("\n \n")
@@ -314,7 +314,12 @@ USES = {
     "conll of rows": ("words.jsonl", "x.conll", [], r"the input with one more column\. .*which is jsonl"),
     "ids in conll": ("dev.conll", "x.jsonl", ["--id_column=1"], r"have no ids: they are numbered.*id_column='1'"),
     "questions": ("dev.json", "x.jsonl", [], r"fit the model's task\. .*dev\.json', which is for question answering"),
-    "glue": ("dev.conll", "", ["--glue_task=sst2"], r"A tagger reads its input from files\. .*glue_task='sst2'"),
+    "glue": (
+        "dev.conll",
+        "",
+        ["--glue_task=sst2"],
+        r"GLUE's tasks have one label for each text\. .*glue_task='sst2' with a model of token",
+    ),
     "a bad line": ("bad.conll", "x.conll", [], r"2 columns separated by tabs.*line 2\. .*Or pass --skip_bad_rows"),
 }
 

@@ -12,8 +12,7 @@ from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.detect import detect_task
 from tfbert.tasks.examples import load_data
-from tfbert.tasks.tagging.tagged import holds_tags, holds_word_rows, open_sentences, read_sentences
-from tfbert.tasks.tagging.word_rows import look_like_words
+from tfbert.tasks.tagging.tagged import holds_tags, holds_word_rows, look_like_words, open_sentences, read_sentences
 
 WORDS, TAGS = [["Ann", "left", "."], ["Oslo", "1,000"]], [["B-PER", "O", "O"], ["B-LOC", "O"]]
 FLAT = [(word, tag) for words, tags in zip(WORDS, TAGS, strict=True) for word, tag in zip(words, tags, strict=True)]

@@ -6,7 +6,6 @@ data set here: Keras draws their order on each worker by itself, so that rows wo
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfbert.devices.autotune import device_iterators_without_autotune, without_autotune
+from tfbert.private import device_iterators_without_autotune, without_autotune
 
 _BATCH_SIZE = 32
 """Keras's."""
@@ -24,13 +23,6 @@ _AT_A_TIME = min(16, os.cpu_count() or 1)
 """Batches that are preprocessed at once, as many as TensorFlow begins with where it may choose."""
 _AHEAD = 4
 """Batches that wait for the step."""
-
-
-def arguments_of(name: str, model: keras.Model, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of one of `keras.Model`'s methods, by name; raises TypeError as the call would."""
-    arguments = inspect.signature(getattr(keras.Model, name)).bind(model, *args, **kwargs).arguments
-    extra = arguments.pop("kwargs", {})
-    return {key: value for key, value in arguments.items() if key != "self"} | extra
 
 
 def preprocessing_of(model: keras.Model) -> Callable[..., Any] | None:

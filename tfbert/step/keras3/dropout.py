@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, active_drawer, drawn_by, generators_of, layers_of
-from tfbert.step.noise import ONE_ROW, Noise, Rows, drop, known_leading, noise_key
+from tfbert.private import layers_of
+from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of
+from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading, noise_key
 
 _MAX_RANGE = 1 << 23
 """As many whole numbers as a float32 between 0 and 1 tells apart evenly."""
@@ -28,7 +29,7 @@ class KeyedRandom:
     """
 
     def __init__(self, model: keras.Model, num_parts: int):
-        self._noise = Noise()
+        self._noise = Noise(around=lambda: drawn_by(self))
         self._num_parts = num_parts
         # The generators are kept alive: another object could get the number of one that is gone.
         held = [(layer, each) for layer in layers_of(model) for each in generators_of(layer)]
@@ -38,22 +39,9 @@ class KeyedRandom:
         for _, each in held:
             self._number_of(each)
 
-    @contextlib.contextmanager
-    def keyed(self, key: tf.Tensor, rows: Rows = ONE_ROW) -> Iterator[None]:
+    def keyed(self, key: tf.Tensor, rows: Rows = ONE_ROW) -> contextlib.AbstractContextManager[None]:
         """As `Noise.keyed`."""
-        with self._noise.keyed(key, rows), drawn_by(self):
-            yield
-
-    def again(self) -> Callable[[], contextlib.AbstractContextManager[None]]:
-        """Makes contexts in which is drawn what would be drawn now."""
-        source, draws = self._noise.source, self._noise.draws.copy()
-
-        @contextlib.contextmanager
-        def context() -> Iterator[None]:
-            with self._noise.set_to(source, draws.copy()), drawn_by(self):
-                yield
-
-        return context
+        return self._noise.keyed(key, rows)
 
     def draw(self, name: str, function: Callable[..., tf.Tensor], given: dict[str, Any]) -> tf.Tensor:
         """What a random function returns.
@@ -115,12 +103,7 @@ class KeyedRandom:
                 leading = known_leading(noise_shape[:1])
             sizes = tf.shape(inputs)
             noise_shape = tf.stack([sizes[i] if size is None else size for i, size in enumerate(noise_shape)])
-        if isinstance(rate, (int, float)):
-            stream, part, rows = self._noise.stretch(number, leading)
-            return drop(inputs, float(rate), stream, part, rows=rows, noise_shape=noise_shape)
-        shape = tf.shape(inputs) if noise_shape is None else noise_shape
-        keep = self._noise.uniform(number, shape) >= tf.cast(rate, tf.float32)
-        return tf.where(keep, inputs / tf.cast(1 - rate, inputs.dtype), tf.zeros([], inputs.dtype))
+        return self._noise.dropout(number, inputs, rate, leading, noise_shape)
 
     def _whole(self, given: dict[str, Any], number: int, dtype: Any) -> tf.Tensor:
         low, high = given["minval"], given["maxval"]
@@ -134,9 +117,3 @@ class KeyedRandom:
         size = float(span[0] - span[1])
         drawn = tf.minimum(tf.floor(self._noise.uniform(number, given["shape"]) * size), size - 1)
         return tf.cast(tf.cast(drawn, tf.int64) + tf.cast(low, tf.int64), dtype)
-
-
-def same_noise() -> Callable[[], contextlib.AbstractContextManager[None]] | None:
-    """Makes contexts in which layers draw again the noise that they draw now; None if their noise is not keyed now."""
-    drawer = active_drawer()
-    return None if drawer is None else drawer.again()

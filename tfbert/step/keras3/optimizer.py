@@ -71,7 +71,9 @@ def apply_if_finite(
         def skip() -> tf.Tensor:
             inner.iterations.assign_add(1)
             if _adapts(optimizer):
-                optimizer.dynamic_scale.assign(optimizer.dynamic_scale.value * 0.5)
+                scale = optimizer.dynamic_scale.value
+                # As tf_keras does, not below 1; Keras 3 goes on towards 0, from where it takes long to come back.
+                optimizer.dynamic_scale.assign(tf.minimum(scale, tf.maximum(scale * 0.5, 1.0)))
                 optimizer.step_counter.assign(0)
             return tf.constant(0)
 
@@ -85,5 +87,6 @@ def _grow(optimizer: keras.optimizers.LossScaleOptimizer) -> None:
     count, scale = optimizer.step_counter.value, optimizer.dynamic_scale.value
     is_due = tf.equal(count, optimizer.dynamic_growth_steps - 1)
     before = tf.identity(count), tf.identity(scale)
-    optimizer.dynamic_scale.assign(tf.where(is_due, before[1] * 2.0, before[1]))
+    doubled = before[1] * 2.0  # Infinite at last where nothing overflows, from where no update would be finite.
+    optimizer.dynamic_scale.assign(tf.where(is_due & tf.math.is_finite(doubled), doubled, before[1]))
     optimizer.step_counter.assign(tf.where(is_due, tf.zeros_like(before[0]), before[0] + 1))

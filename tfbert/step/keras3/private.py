@@ -15,16 +15,6 @@ from keras.src import backend
 from keras.src.trainers.compile_utils import get_loss
 
 
-def layers_of(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """A layer and all within it. `Model.layers` stops at the first level."""
-    return layer._flatten_layers()
-
-
-def metrics_within(layer: keras.layers.Layer) -> list[keras.metrics.Metric]:
-    """The metrics that layers keep for themselves: `Model.metrics` leaves out those of models within models."""
-    return [metric for each in layers_of(layer) for metric in each._metrics]
-
-
 def generators_of(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
     """What a layer draws random numbers with."""
     return list(layer._seed_generators)
@@ -172,11 +162,6 @@ def drawn_by(drawer: Any) -> Iterator[None]:
         yield
     finally:
         _active.drawer = before
-
-
-def active_drawer() -> Any:
-    """What Keras's random functions ask in this thread; None for nothing."""
-    return getattr(_active, "drawer", None)
 
 
 def _install() -> None:

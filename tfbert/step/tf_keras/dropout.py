@@ -8,8 +8,9 @@ from typing import Any
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.step.noise import ONE_ROW, Noise, Rows, drop, known_leading
-from tfbert.step.tf_keras.private import RandomGenerator, generator_of, layers_of, set_generator
+from tfbert.private import layers_of
+from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading
+from tfbert.step.tf_keras.private import RandomGenerator, generator_of, set_generator
 
 
 class _KeyedGenerator(RandomGenerator):
@@ -48,15 +49,10 @@ class _KeyedGenerator(RandomGenerator):
     def dropout(self, inputs: tf.Tensor, rate: Any, noise_shape=None) -> tf.Tensor:
         if self._noise.source is None:
             return self._original.dropout(inputs, rate, noise_shape)
-        if isinstance(rate, float) and 0 < rate < 1:
-            leading = inputs.shape[:1] if noise_shape is None else known_leading(noise_shape)
-            stream, number, rows = self._noise.stretch(self._layer_index, leading)
-            return drop(inputs, rate, stream, number, rows=rows, noise_shape=noise_shape)
-        if isinstance(rate, (int, float)):  # Nothing or everything.
+        if isinstance(rate, (int, float)) and not 0 < rate < 1:  # Nothing or everything.
             return super().dropout(inputs, rate, noise_shape)
-        shape = tf.shape(inputs) if noise_shape is None else noise_shape
-        keep = self._noise.uniform(self._layer_index, shape) >= tf.cast(rate, tf.float32)
-        return tf.where(keep, inputs / tf.cast(1 - rate, inputs.dtype), tf.zeros([], inputs.dtype))
+        leading = inputs.shape[:1] if noise_shape is None else known_leading(noise_shape)
+        return self._noise.dropout(self._layer_index, inputs, rate, leading, noise_shape)
 
 
 class KeyedDropout:

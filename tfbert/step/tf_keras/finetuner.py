@@ -1,159 +1,30 @@
-"""FineTuner: any Keras classifier, trained by `model.fit` with a step that stays correct however a batch is split."""
+"""FineTuner over models of tf_keras: what of it is Keras's own."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
-from tfbert.private import let_go_of_traced_gradients, mask_of, with_mask
-from tfbert.step.core import Step, check_numbers
-from tfbert.step.tf_keras import refusals
-from tfbert.step.tf_keras.calls import Calls
-from tfbert.step.tf_keras.dropout import KeyedDropout
-from tfbert.step.tf_keras.labels import unpack
-from tfbert.step.tf_keras.layer_state import KerasLayerState
-from tfbert.step.tf_keras.loss_terms import LossTerms, OwnLossTerms, output_names
-from tfbert.step.tf_keras.one_process import OneProcess
-from tfbert.step.tf_keras.optimizer import apply_if_finite, scaled, unscaled
-from tfbert.step.tf_keras.private import build_metrics, metrics_within, scratch_graph
-from tfbert.step.tf_keras.refusals import OVERRIDES
+from tfbert.private import layers_of, metrics_within
+from tfbert.step.tf_keras.parts import PARTS
+from tfbert.step.tf_keras.private import build_metrics, scratch_graph
+from tfbert.step.tuner import Tuner
 
 
-class FineTuner(Step, Calls, OneProcess):
-    """Wraps a tf_keras model; train it with the usual `compile`, `fit`, `evaluate` and `predict`.
+class FineTuner(Tuner, keras.Model):
+    """Wraps a model of tf_keras; see `tfbert.FineTuner`.
 
-    A step is one optimizer update. `train_step` gets a replica's whole share of a global batch, splits it into
-    micro-batches, sums their gradients in float32, sums those over all replicas, clips by global norm and applies. The
-    loss is a sum of terms, one for each output that has a loss; each is divided by the number of its weights not 0 in
-    the global batch: rows, or positions where `sample_weight` is `[rows, positions]`. The update is the same for any
-    number of replicas, workers and micro-batches, also when shares are uneven or empty: rows of weight 0 fill them up,
-    which only BatchNormalization notices, or a layer that adds a loss of its activations, as `activity_regularizer`
-    does. What else looks across rows is refused where a batch is in several parts: at the first steps rows are computed
-    once more beside others. A step whose gradients are not finite changes nothing but the step count, on all
-    replicas, BatchNormalization's averages included. A model's own `compute_loss` with a value per row takes the place
-    of the terms; other methods that plain Keras would call and this step does not are refused by name.
-
-    `save("x.keras")` keeps all that is needed to continue training, `save_weights` the weights; `save("directory")`
-    makes a SavedModel, which loads for prediction only. For a Hugging Face model, `model.model.save_pretrained` writes
-    what its `from_pretrained` reads.
-
-    Args:
-        model: A tf_keras model, or a Hugging Face TF model: its `logits` are taken. Create it in the strategy's scope.
-        gradient_accumulation_steps: Micro-batches per replica and step.
-        max_grad_norm: Largest global norm of the gradient of the global batch; 0 for no clipping.
-        jit_compile: Compile the forward and backward pass with XLA, under any strategy. Each new shape of a batch
-            is compiled anew: pad to few lengths.
-        seed: Decides the dropout noise, together with step, row of the global batch and layer.
-        forward: `(model, inputs, training) -> output`, for inputs that the model does not take as they are; None calls
-            the model. Its output has one row for each label. It and the loss are traced without AutoGraph, which takes
-            seconds and which nothing in BERT needs.
-
-    Attributes:
-        model: The wrapped model.
-        counters: What the run counts, see `StepCounters`.
-        marks_steps: Set to True before training to have a step's parts marked in profiles (on CPUs).
-
-    Raises:
-        ValueError: for a Keras 3 object, a model with a step of its own or of another strategy's scope, or options that
-            exclude each other.
-
-    Examples:
-        >>> with strategy.scope():
-        ...     model = FineTuner(classifier, gradient_accumulation_steps=4, max_grad_norm=1.0)
-        ...     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-        >>> model.fit(train_ds, epochs=3)
+    `save("directory")` makes a SavedModel, which loads for prediction only. For a Hugging Face model,
+    `model.model.save_pretrained` writes what its `from_pretrained` reads.
     """
 
     __module__ = "tfbert.finetuner"  # What a saved model names, wherever the class stands.
-
-    def __init__(
-        self,
-        model: keras.Model,
-        *,
-        gradient_accumulation_steps: int = 1,
-        max_grad_norm: float = 0.0,
-        jit_compile: bool = False,
-        seed: int = 0,
-        forward: Callable[[keras.Model, Any, bool | None], Any] | None = None,
-        name: str = "fine_tuner",
-    ):
-        refusals.check_model(model)
-        check_numbers(gradient_accumulation_steps, max_grad_norm)
-        OVERRIDES.check_model(model)
-        OVERRIDES.check_tuner(self)
-        super().__init__(name=name, dtype=model.dtype_policy)
-        self._begin(
-            model,
-            KerasLayerState(model),
-            gradient_accumulation_steps=gradient_accumulation_steps,
-            max_grad_norm=max_grad_norm,
-            jit_compile=jit_compile,
-            seed=seed,
-            autograph=forward is None,
-        )
-        self._forward = forward
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, with the wrapped model's own configuration.
-
-        Raises:
-            NotImplementedError: for a `forward` that cannot be found by its name.
-        """
-        importlib.import_module("tfbert.classifier").register(keras)
-        refusals.check_saved_forward(self._forward)
-        forward = {"forward": keras.saving.serialize_keras_object(self._forward)} if self._forward else {}
-        return forward | {
-            "model": keras.saving.serialize_keras_object(self.model),
-            **self._arguments(),
-            "name": self.name,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> FineTuner:
-        """The inverse of `get_config`."""
-        model = keras.saving.deserialize_keras_object(config["model"], custom_objects=custom_objects)
-        if hasattr(model, "build_in_name_scope"):  # Hugging Face's: its configuration holds no shapes to build from.
-            model.build_in_name_scope()
-        made = {"model": model}
-        if "forward" in config:
-            importlib.import_module("tfbert.classifier").register(keras)
-            made["forward"] = keras.saving.deserialize_keras_object(config["forward"], custom_objects=custom_objects)
-        return cls(**config | made)
-
-    def get_build_config(self) -> None:
-        """Nothing: the wrapped model says how it is built, and not every model can be built from a shape."""
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a loaded model as it was, and creates the optimizer's variables; Keras then reads their values."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.model.built:
-            self.optimizer.build(self.model.trainable_variables)
-
-    def compile(self, optimizer="rmsprop", loss=None, metrics=None, jit_compile=None, **kwargs) -> None:
-        """As `tf_keras.Model.compile`.
-
-        Raises:
-            ValueError: for a Keras 3 object, no loss, a loss that is no mean, losses that do not match the model's
-                outputs, or `jit_compile` (an argument of the constructor).
-        """
-        given = {"optimizer": optimizer, "loss": loss, "metrics": metrics, "jit_compile": jit_compile}
-        OVERRIDES.check_model(self.model)  # Again: a method may have been assigned since.
-        has_own = OVERRIDES.is_own(self.model, "compute_loss")
-        refusals.check_compile(given | kwargs, self.model, needs_loss=not has_own)
-        names = output_names(self.model)
-        if names and len(names) > 1:
-            object.__setattr__(self, "output_names", names)  # Keras names metrics by them; not saved.
-        with self.distribute_strategy.scope():
-            # Keras must not track its means, like compiled metrics: they are not weights to save and load.
-            self._terms = OwnLossTerms(self.model) if has_own else LossTerms(loss, kwargs.get("loss_weights"), names)
-        self._has_metrics = any(m is not None for m in tf.nest.flatten([metrics, kwargs.get("weighted_metrics")]))
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
-        self._note_compiled(**given | kwargs | {"optimizer": self.optimizer})
-        self._dropout = None  # The optimizer is new, and which variables are trainable may have changed.
+    _parts = PARTS
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -162,42 +33,28 @@ class FineTuner(Step, Calls, OneProcess):
         compiled = self.compiled_metrics.metrics if getattr(self, "compiled_metrics", None) is not None else []
         return [*terms, *compiled, *metrics_within(self)]
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """The wrapped model's outputs, or the `logits` of a Hugging Face output that has them: float32."""
+    def _forwarded(self, inputs: Any, training: bool | None) -> Any:
+        """As of `Tuner`; the `logits` of a Hugging Face output that has them."""
         forward = self._forward
         outputs = forward(self.model, inputs, training) if forward else self.model(inputs, training=training)
         outputs = getattr(outputs, "logits", outputs)
-        if isinstance(outputs, dict):
-            outputs = dict(outputs)  # Perhaps of Hugging Face's own type.
-
-        def as_float32(output: tf.Tensor) -> tf.Tensor:
-            return with_mask(tf.cast(output, tf.float32), mask_of(output)) if output.dtype.is_floating else output
-
-        let_go_of_traced_gradients()
-        return tf.nest.map_structure(as_float32, outputs)
-
-    def make_train_function(self, force: bool = False):
-        """As Keras does, but creates all variables before the step is traced: else TensorFlow traces it twice."""
-        if self._dropout is None and self.model.built and self.model.variables:
-            with self.distribute_strategy.scope():
-                self.create_variables()
-        return super().make_train_function(force)
+        return dict(outputs) if isinstance(outputs, dict) else outputs  # Perhaps of Hugging Face's own type.
 
     def create_variables(self) -> None:
-        """Settles what is trained and creates the optimizer's variables. The model must be built. Call it in scope."""
-        self._dropout = KeyedDropout(self.model)
-        # Not tracked: Keras would save and load them as weights of this model's own.
-        object.__setattr__(self, "_trained", self.model.trainable_variables)
-        object.__setattr__(self, "_averages", self._layer_state.each_replicas_own())
-        if not self._trained:
-            raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
-        refusals.check_layers(self.model)
-        self._layer_state.check_carried(self.gradient_accumulation_steps)
-        if self._forward is None and not self._xla:
-            refusals.warn_of_bfloat16_biases(self.model)
-        self._trace_anew()
-        with tf.init_scope():
-            self.optimizer.build(self._trained)
+        """As of `Tuner`; warns of layers whose biases get wrong gradients: in bfloat16 on a CPU, without XLA."""
+        super().create_variables()
+        if self._forward is not None or self._xla or tf.config.get_visible_devices("GPU"):
+            return
+        for layer in layers_of(self.model):
+            if getattr(layer, "compute_dtype", None) == "bfloat16" and getattr(layer, "use_bias", False):
+                warnings.warn(
+                    "On a CPU, TensorFlow sums the gradient of a bias in bfloat16: the more rows, the more it is off. "
+                    f"Received: layer {layer.name!r} with bfloat16 and use_bias=True. Train in float32, or with "
+                    "FineTuner(jit_compile=True); for BERT, pass forward=tfbert.classifier.forward.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                return
 
     def _prepare(self, inputs: Any) -> None:
         """As `Step._prepare`: in a graph of its own, so that nothing a model assigns is assigned for this."""
@@ -206,23 +63,23 @@ class FineTuner(Step, Calls, OneProcess):
             self(like, training=False)
         self.create_variables()
 
-    def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
-        return unpack(data, self.model, needs_labels=not self._terms.takes_all, xla=self._xla)
+    def _separated(self, inputs: Any, labels: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        # Hugging Face's models may get their labels among the inputs, as their own `train_step` allows: under the names
+        # of the model's arguments. They are taken out, and named as the outputs are where there are several.
+        if labels is None and isinstance(inputs, Mapping) and hasattr(self.model, "get_label_to_output_name_mapping"):
+            from transformers.utils import find_labels
 
-    def _num_updates(self) -> tf.Variable:
-        return self.optimizer.iterations
+            names = [name for name in find_labels(type(self.model)) if name in inputs]
+            to_output = self.model.get_label_to_output_name_mapping()
+            found = {to_output.get(name, name): inputs[name] for name in names}
+            labels = next(iter(found.values())) if len(found) == 1 else found or None
+            inputs = {name: value for name, value in inputs.items() if name not in names}
+        return inputs, labels, sample_weight
 
-    def _scaled(self, loss: tf.Tensor) -> tf.Tensor:
-        return scaled(self.optimizer, loss)
-
-    def _unscaled(self, grads: list[tf.Tensor]) -> list[tf.Tensor]:
-        return unscaled(self.optimizer, grads)
-
-    def _apply(self, grads: list[tf.Tensor], trained: list[Any], clip: tf.Tensor, is_finite: tf.Tensor) -> None:
-        apply_if_finite(self.optimizer, grads, trained, clip, is_finite)
-
-    def _values_of(self, variables: list[tf.Variable]) -> list[tf.Variable]:
-        return variables
+    def _read(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        if name == "fit" and self.model.built:
+            self.check_same_start()
+        return given
 
     def _results(self) -> dict[str, tf.Tensor]:
         return self.get_metrics_result()
@@ -235,8 +92,20 @@ class FineTuner(Step, Calls, OneProcess):
         build_metrics(self, labels, predictions)
         return [(metric.name, metric.variables) for metric in self.compiled_metrics.metrics]
 
-    def predict_step(self, data: Any) -> Any:
-        """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""
-        if OVERRIDES.is_own(self.model, "predict_step"):
-            return self.model.predict_step(data)
-        return super().predict_step(data)
+    def __reduce__(self) -> Any:
+        with self._built_as_its_model():
+            return super().__reduce__()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        with self._built_as_its_model():
+            return super().__deepcopy__(memo)
+
+    @contextlib.contextmanager
+    def _built_as_its_model(self) -> Iterator[None]:
+        # Keras copies what it has not called yet attribute by attribute, which a Hugging Face model does not survive.
+        before = self.built
+        self.built = before or self.model.built
+        try:
+            yield
+        finally:
+            self.built = before

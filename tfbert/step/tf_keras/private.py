@@ -15,18 +15,6 @@ __all__ = ["RandomGenerator"]
 """The class that Keras's random layers draw from: they accept no other, and it has no public name."""
 
 
-def layers_of(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """A layer and all within it, depth first. `Model.layers` stops at the first level; `submodules` has another order
-    and includes objects that are not layers."""
-    return layer._flatten_layers()
-
-
-def metrics_within(layer: keras.layers.Layer) -> list[keras.metrics.Metric]:
-    """The metrics that layers keep for themselves, from `add_metric` or as attributes: `Model.metrics` has them among
-    the compiled ones."""
-    return [metric for each in layers_of(layer) for metric in each._metrics]
-
-
 def scratch_graph() -> tf.Graph:
     """A graph of its own to build a model in, as `Model.build` does."""
     return FuncGraph("build")

@@ -1,131 +1,121 @@
-"""Prediction of answers: rows of questions and contexts, or SQuAD's JSON -> an answer for each question."""
+"""Prediction of answers: questions and contexts in Python, in tables, or in SQuAD's JSON -> an answer for each."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from tfbert.config.run import Config
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import PREDICTED_ANSWERS
+from tfbert.data.files import check_text
 from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
-from tfbert.tasks.answering.answer_lists import Asked, check_new, open_answers
-from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
-from tfbert.tasks.answering.questions import QuestionTable
-from tfbert.tasks.answering.squad import open_questions, question_columns, without_blanks
-from tfbert.tasks.answering.squad_json import QUESTION_COLUMNS
+from tfbert.tasks.answering.answers import Candidates
+from tfbert.tasks.answering.questions import EncodedQuestions, QuestionExamples, QuestionTable
+from tfbert.tasks.answering.squad import QUESTION_COLUMNS, blank_error, open_questions, question_columns
 from tfbert.tasks.answering.windows import no_room_error
-from tfbert.tasks.prediction_files import PredictionFile, chosen_format
-from tfbert.tasks.prediction_texts import (
-    RowsJob,
-    TextJob,
-    check_id_column,
-    output_path,
-    read_texts,
-    typed_texts,
-    usual_id_column,
-)
+from tfbert.tasks.base import rounded
+from tfbert.tasks.items import BEST, NAME, Item, Items
+from tfbert.tasks.prediction_files import Job, chosen_format, table_job, typed_texts
 from tfbert.tasks.trained import TrainedModel
 
-CHUNK_QUESTIONS = 512
-"""Questions that are read and answered together; each has a row for every window over its context."""
+
+class QuestionItems(Items[Item]):
+    """Questions about contexts: the two texts of each item."""
+
+    most = 512  # Each has a row for every window over its context.
+
+    def __init__(self, model: TrainedModel, top_k: Literal["best"] = BEST):
+        super().__init__(model, top_k)
+        self._longest = self.task.resolved(model.max_seq_length).max_query_length
+
+    def item(self, value: Any, where: str) -> Item:
+        if isinstance(value, Mapping):
+            value = dict(zip(QUESTION_COLUMNS, self.as_trained(value, "text_column"), strict=False)) or value
+        if not isinstance(value, Mapping) or not value.keys() >= {*QUESTION_COLUMNS}:
+            received = f"the keys {', '.join(map(repr, value))}" if isinstance(value, Mapping) else f"{value!r:.60}"
+            raise UsageError(
+                'A question comes with its context, as {"question": ..., "context": ...}. '
+                f"Received: {received} in {where}. Pass both."
+            )
+        return self.row({name: value[name] for name in QUESTION_COLUMNS}, where)
+
+    def row(self, texts: Mapping[str, Any], where: str) -> Item:
+        found = [check_text(text, name, where, strict=False) for name, text in texts.items()]
+        for what, text in zip(QUESTION_COLUMNS, found, strict=True):
+            if not text.strip():
+                raise blank_error(what, where)
+        model, num_special = self._model, self._model.tokenizer.num_special(2)
+        most = model.max_seq_length - num_special - 1
+        # Only those are tokenised that may be too long.
+        if self._longest > most and model.tokenizer.most_per_character * len(found[0]) > most:
+            (tokens,) = np.diff(model.tokenizer.encode_with_offsets(found[:1]).row_splits)
+            if tokens > most:
+                raise no_room_error(model.max_seq_length, min(tokens, self._longest), f"in {where}", num_special)
+        return Item(texts=found)
+
+    def encode(self, items: Sequence[Item]) -> EncodedQuestions:
+        return self._model.encode(QuestionExamples(table=unanswered(items)))
+
+    def answers(self, items: Sequence[Item], predictions: Candidates) -> Iterator[dict[str, Any]]:
+        """For no answer, the text is empty, and `start` and `end` are 0."""
+        found = self.task.answers(predictions)
+        columns = (found.char_start.tolist(), found.char_end.tolist(), found.probability.tolist())
+        for item, start, end, score in zip(items, *columns, strict=True):
+            yield {"score": rounded(score), "start": start, "end": end, "answer": item.texts[1][start:end]}
+
+    def records(self, items: Sequence[Item], predictions: Candidates) -> Iterator[dict[str, Any]]:
+        return ({name: answer[name] for name in self.columns()} for answer in self.answers(items, predictions))
+
+    def columns(self) -> Sequence[str]:
+        return ("answer", "start", "end", "score")
 
 
-@dataclasses.dataclass(frozen=True)
-class Questions:
-    """Consecutive rows."""
-
-    ids: list[Asked]
-
-
-class QuestionJob(RowsJob):
-    """A file of questions and contexts, see `Job`."""
-
-    def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
-        return open_answers(self.path, self.texts.format, model.task, is_writer=is_writer)
-
-    def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Questions]:
-        own = self.texts
-        check_room, seen = room_check(model), set()
-
-        def check(name: Any, values: list[str], where: str) -> None:
-            check_room(values[0], where)
-            if own.format == "squad":
-                check_new(str(name), seen, where)
-
-        read = read_texts(own.file, own.texts, own.id_column, bad_rows, most_rows=CHUNK_QUESTIONS, check=check)
-        for chunk in read:
-            rows = zip(chunk.ids, chunk.text, chunk.text_pair, strict=True)
-            yield Questions([Asked(name=name, question=question, context=context) for name, question, context in rows])
-
-    def encoder(self, model: TrainedModel) -> Callable[[Questions], EncodedQuestions]:
-        return lambda chunk: model.encode(QuestionExamples(table=unanswered(self.name, chunk.ids)))
-
-
-def open_question_files(config: Config) -> list[QuestionJob]:
+def open_question_files(config: Config) -> list[Job]:
     """The questions to answer, and where the answers go.
 
     Raises:
-        UsageError: for input that cannot be opened, output without a known ending, or a data set by name.
+        UsageError: for input that cannot be opened, or output without a known ending.
     """
     asked, data = config.predict, config.data
-    if data.dataset or asked.glue_task:
-        raise UsageError(
-            "Questions are answered from files. "
-            f"Received: dataset={data.dataset!r}, glue_task={asked.glue_task!r}. Pass --input_file."
-        )
     if asked.text and not asked.text_pair:
         raise UsageError(
             f"A question is answered from a context. Received: text={asked.text[0]!r:.60} alone. "
             "Pass --text=QUESTION --text_pair=CONTEXT."
         )
     if asked.text:
-        file = without_blanks(typed_texts(asked, QUESTION_COLUMNS))
+        file = typed_texts(asked, QUESTION_COLUMNS)
     else:
         file = open_questions(input_source(asked.input_file), data)
     columns = question_columns(file, data.text_column)
-    id_column = asked.id_column or usual_id_column([column for column in file.columns if column not in columns])
-    check_id_column(id_column, file.name, file.columns)
-    format = chosen_format(asked, PREDICTED_ANSWERS, default="jsonl")
-    job = TextJob(file=file, texts=columns, id_column=id_column, path=output_path(asked), format=format)
-    return [QuestionJob(texts=job)]
+    format, seen = chosen_format(asked, PREDICTED_ANSWERS, default="jsonl"), set()
+
+    def check(name: Any, where: str) -> None:
+        if format == "squad" and str(name) in seen:
+            raise UsageError(
+                "In SQuAD's form, every question needs a unique id. "
+                f"Received: {str(name)!r:.60} a second time in {where}. Rename one, or pass --output_format=jsonl."
+            )
+        seen.add(str(name))
+
+    return [table_job(config, file, columns, check=check, format=format)]
 
 
-def room_check(model: TrainedModel) -> Callable[[str, str], None]:
-    """A function that refuses a question too long to leave room for its context; it takes the question and its place.
-
-    It tokenises only questions that may be that long.
-    """
-    task, num_special = model.task.resolved(model.max_seq_length), model.tokenizer.num_special(2)
-    most = model.max_seq_length - num_special - 1
-
-    def check(question: str, where: str) -> None:
-        if model.tokenizer.most_per_character * len(question) > most:
-            (tokens,) = np.diff(model.tokenizer.encode_with_offsets([question]).row_splits)
-            if tokens > most:
-                longest = min(tokens, task.max_query_length)
-                raise no_room_error(model.max_seq_length, longest, f"in {where}", num_special)
-
-    return check if task.max_query_length > most else lambda question, where: None
-
-
-def unanswered(name: str, rows: Sequence[Asked]) -> QuestionTable:
+def unanswered(items: Sequence[Item]) -> QuestionTable:
     """Questions without answers as a table of distinct contexts, so that each context is tokenised once."""
     index: dict[str, int] = {}
-    context_of = [index.setdefault(row.context, len(index)) for row in rows]
-    none: list[Any] = [()] * len(rows)
+    context_of = [index.setdefault(item.texts[1], len(index)) for item in items]
+    none: list[Any] = [()] * len(items)
     return QuestionTable(
-        name=name,
-        ids=[str(number) for number in range(len(rows))],
-        questions=[row.question for row in rows],
+        name=NAME,
+        ids=[str(number) for number in range(len(items))],
+        questions=[item.texts[0] for item in items],
         contexts=list(index),
         context_of=np.array(context_of, np.int32),
         answers=none,
-        is_impossible=np.zeros(len(rows), bool),
-        places=np.zeros([len(rows), 1], np.int32),
+        is_impossible=np.zeros(len(items), bool),
+        places=np.zeros([len(items), 1], np.int32),
         place_names=("row",),
     )

@@ -23,13 +23,17 @@ from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.head import Head, span_head
 from tfbert.output.output_dir import EVAL_RESULTS, FACTS
-from tfbert.tasks.answering.answer_breakdown import as_groups, breakdown
 from tfbert.tasks.answering.answer_files import Answers, select_answers, write_answers
 from tfbert.tasks.answering.answers import Candidates, decode
-from tfbert.tasks.answering.examples import EncodedQuestions, QuestionExamples
-from tfbert.tasks.answering.questions import QuestionTable, note_misaligned, training_questions
+from tfbert.tasks.answering.questions import (
+    EncodedQuestions,
+    QuestionExamples,
+    QuestionTable,
+    note_misaligned,
+    training_questions,
+)
 from tfbert.tasks.answering.squad import read_questions
-from tfbert.tasks.answering.squad_metrics import Scores, score_predictions, squad_metrics
+from tfbert.tasks.answering.squad_metrics import Scores, as_groups, breakdown, score_predictions, squad_metrics
 from tfbert.tasks.answering.windows import make_windows, window_labels
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.held_out import equal, hold_out

@@ -11,11 +11,8 @@ from tfbert.config.tasks import most_room
 from tfbert.tasks.answering.answers import answers_in_graph
 from tfbert.tasks.answering.windows import windows_in_graph
 from tfbert.tasks.base import Task
-from tfbert.tasks.served_model import ServedModel, substrings, without_endless
+from tfbert.tasks.served_model import BLANK, ServedModel, substrings, without_endless
 from tfbert.tasks.trained import TrainedModel
-
-_BLANK = r"[\s\x0b\x1c-\x1f\x{85}\pZ]*"
-"""Matches a text of which Python's `str.strip` leaves nothing."""
 
 
 class QuestionAnswerer(ServedModel):
@@ -77,7 +74,7 @@ class QuestionAnswerer(ServedModel):
 
     def _errors(self, question: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
         """string `[n]`: why a row cannot be answered; empty if it can."""
-        is_blank = tf.strings.regex_full_match(question, _BLANK) | tf.strings.regex_full_match(context, _BLANK)
+        is_blank = tf.strings.regex_full_match(question, BLANK) | tf.strings.regex_full_match(context, BLANK)
         error = tf.where(is_blank, "A question and its context must not be empty.", "")
         length = self._model.max_seq_length
         if self._model.task.max_query_length > most_room(length):  # Else every question is cut to what fits.

@@ -1,27 +1,339 @@
-"""Files of questions about contexts: SQuAD's nested JSON, JSON lines and .parquet, told apart by what they hold.
+"""Files of questions about contexts: SQuAD's nested JSON, MRQA's lines, JSON lines and .parquet, told apart by what
+they hold; and their rows as a table of questions, each checked. Every error names the place and the id.
 
 SQuAD 1.1 and 2.0 have an object whose `data` is a list of articles, each with paragraphs, each with questions. Hugging
 Face and TensorFlow Datasets have one row per question: `id`, `question`, `context` and `answers`. Articles and rows are
-read one by one.
+read one by one: memory does not grow with their number.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO
 
+import numpy as np
+
+from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import Finder, check_different, in_data, named_by_user
-from tfbert.data.given_table import GivenTable
+from tfbert.data.columns import UNLABELLED, Finder, check_different, in_data, named_by_user
+from tfbert.data.files import check_text
+from tfbert.data.json_rows import Entries, open_json
 from tfbert.data.lines import source_name
-from tfbert.data.open_file import OpenFile, Row
+from tfbert.data.open_file import BadRows, GivenTable, OpenFile, Row
 from tfbert.data.rows import Source, open_rows, source_format
 from tfbert.errors import UsageError
-from tfbert.tasks.answering.question_rows import blank_error, question_table
-from tfbert.tasks.answering.questions import Place, QuestionTable
-from tfbert.tasks.answering.squad_json import QUESTION_COLUMNS, NestedQuestions, open_question_json
+from tfbert.tasks.answering.questions import NO_PLACE, Answer, Place, QuestionTable, where
+
+OTHER_ANSWERS = "tfbert: other answers"
+"""The key of a row for texts that count as right answers wherever they are; no name that a column of data has."""
+
+
+def blank_error(what: str, where: str) -> UsageError:
+    """The error for a question or a context of nothing but spaces."""
+    return UsageError(f"A {what} must not be empty. Received: an empty one in {where}. Repair or drop the question.")
+
+
+def question_table(
+    name: str,
+    rows: Iterable[tuple[Place, dict[str, Any] | UsageError]],
+    *,
+    place_names: tuple[str, ...],
+    require_answers: bool = True,
+    version_2_with_negative: bool = False,
+    skip_bad_rows: bool = False,
+) -> QuestionTable:
+    """Checks questions one by one and makes a table of them.
+
+    Args:
+        name: What messages call the data.
+        rows: The place of each question, and its `id`, `question`, `context`, `answers` (a list of objects with `text`
+            and `answer_start`, or an object with a list of each) and, where there are any, `OTHER_ANSWERS` and
+            `is_impossible`; or the error that says why it cannot be read.
+        place_names: What a place's numbers count.
+        require_answers: Whether each question must have `answers`, even if only an empty list. If not required, a
+            question without `answers` gets none and is not impossible.
+        version_2_with_negative: Whether a question may have no answer.
+        skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them.
+
+    Raises:
+        UsageError: for a bad question, one without an answer where there may be none, or no question at all.
+    """
+    ids: dict[str, None] = {}
+    contexts: dict[str, int] = {}
+    questions, context_of, answers, is_impossible, places = [], [], [], [], []
+    bad_rows = BadRows(skip_bad_rows)
+
+    def checked(place: Place, row: dict[str, Any]) -> tuple[Place, str, str, str, tuple[Answer, ...] | None]:
+        at = where(name, place_names, place)
+        own_id = _id(row.get("id"), at)
+        at = f"{at} (id {own_id!r:.60})"
+        if own_id in ids:
+            raise UsageError(f"Every question needs a unique id. Received: a repeated id in {at}. Rename or drop it.")
+        question, context = [_filled_text(row.get(what), what, at) for what in ("question", "context")]
+        return place, own_id, question, context, _answers(row, require_answers, at)
+
+    for place, own_id, question, context, given in bad_rows.usable(rows, checked):
+        ids[own_id] = None
+        questions.append(question)
+        context_of.append(contexts.setdefault(context, len(contexts)))
+        answers.append(given or ())
+        is_impossible.append(given == ())
+        places.append(place)
+    notes = bad_rows.skipped(name, len(ids), "question", "questions")
+    table = QuestionTable(
+        name=name,
+        ids=list(ids),
+        questions=questions,
+        contexts=list(contexts),
+        context_of=np.asarray(context_of, np.int32),
+        answers=answers,
+        is_impossible=np.asarray(is_impossible, bool),
+        places=np.asarray(places, np.int32).reshape(len(ids), len(place_names)),
+        place_names=place_names,
+        notes=notes,
+    )
+    if not version_2_with_negative:
+        _refuse_impossible(table)
+    return table
+
+
+def _refuse_impossible(table: QuestionTable) -> None:
+    if table.is_impossible.any():
+        first = int(table.is_impossible.argmax())
+        raise UsageError(
+            f"Questions without an answer need version_2_with_negative. Received: {int(table.is_impossible.sum()):,} "
+            f"of {len(table):,} questions of {table.name} without one, the first with id {table.ids[first]!r:.60}. "
+            "Pass --version_2_with_negative, or drop them."
+        )
+
+
+def _id(value: Any, where: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        received = "none" if value in (None, "") else f"id={value!r:.60}"
+        raise UsageError(
+            f"Every question needs an id, a word or a number. Received: {received} in {where}. Add one or drop it."
+        )
+    return check_text(str(value), "id", where)
+
+
+def _filled_text(value: Any, what: str, where: str) -> str:
+    text = check_text(value, what, where)
+    if not text.strip():
+        raise blank_error(what, where)
+    return text
+
+
+def _answers(row: dict[str, Any], require: bool, where: str) -> tuple[Answer, ...] | None:
+    """The answers, empty for an impossible question; None where the row does not say."""
+    given, impossible = row.get("answers"), row.get("is_impossible")
+    if not isinstance(impossible, bool | None):
+        raise UsageError(
+            f"is_impossible must be true or false. Received: is_impossible={impossible!r:.60} in {where}. Repair it."
+        )
+    if given is None and not impossible:
+        if require:
+            raise UsageError(
+                "Every question needs 'answers', an empty list if it has none. "
+                f"Received: no 'answers' in {where}. Add them or drop the question{UNLABELLED}."
+            )
+        return None
+    answers = tuple(_answer(text, start, where) for text, start in _pairs(given or [], where))
+    answers += tuple(_answer(text, NO_PLACE, where) for text in row.get(OTHER_ANSWERS) or ())
+    if answers and impossible:
+        raise UsageError(
+            "A question with is_impossible=True must have no answers. "
+            f"Received: is_impossible=True with {counted(len(answers), 'answer')} in {where}. Drop one or the other."
+        )
+    return answers
+
+
+def _pairs(given: Any, where: str) -> list[tuple[Any, Any]]:
+    if isinstance(given, dict):
+        texts, starts = given.get("text"), given.get("answer_start")
+        if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
+            return list(zip(texts, starts, strict=True))
+    elif isinstance(given, list) and all(isinstance(answer, dict) for answer in given):
+        return [(answer.get("text"), answer.get("answer_start")) for answer in given]
+    raise UsageError(
+        "'answers' must be a list of objects with 'text' and 'answer_start', or an object with two equally long lists "
+        "under these names. "
+        f"Received: answers={given!r:.80} in {where}. Repair or drop the question."
+    )
+
+
+def _answer(text: Any, start: Any, where: str) -> Answer:
+    for key, value in (("text", text), ("answer_start", start)):
+        if value is None:
+            raise UsageError(f"Every answer needs {key!r}. Received: an answer without it in {where}. Add it.")
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(
+            "An answer must have a text; a question without an answer has an empty list. "
+            f"Received: text={text!r:.60} in {where}. Repair or drop it."
+        )
+    if isinstance(start, bool) or not isinstance(start, int):
+        raise UsageError(
+            "answer_start must be a whole number: a character of the context, counted from 0. "
+            f"Received: answer_start={start!r:.60} in {where}. Repair or drop the answer."
+        )
+    return check_text(text, "text", where), start
+
+
+QUESTION_COLUMNS = ("question", "context")
+"""The columns of tables, unless the user names others."""
+_NESTED_PLACES = ("article", "paragraph", "question")
+_MRQA_COLUMNS = ("header", "context", "qas")
+
+
+@dataclasses.dataclass(frozen=True)
+class NestedQuestions:
+    """Questions that are grouped by their contexts, and have yet to be read, once.
+
+    Attributes:
+        name: What messages call the file.
+        rows: The place of each question, and the question as the rows of a table have it; or an error in its stead.
+        place_names: What the numbers of a place count.
+    """
+
+    name: str
+    rows: Iterator[tuple[Place, dict[str, Any] | UsageError]]
+    place_names: tuple[str, ...]
+
+    def as_table(self) -> OpenFile:
+        """The questions as a file of rows, numbered from 1, without the answers."""
+
+        def read(wanted: Sequence[str]) -> Iterator[Row]:
+            for number, (_, row) in enumerate(self.rows, start=1):
+                yield number, row if isinstance(row, UsageError) else [row.get(column) for column in wanted]
+
+        return OpenFile(name=self.name, columns=["id", "title", *QUESTION_COLUMNS], read=read, unit="question")
+
+
+def open_question_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQuestions:
+    """Opens JSON of any kind: rows as `json_rows.open_json_rows` does, or questions grouped by their contexts.
+
+    Args:
+        source: A path, decompressed where it ends in .gz; or an open binary stream.
+        name: What messages call it.
+
+    Raises:
+        UsageError: for a file that cannot be read, or that holds no rows.
+    """
+    file = open_json(source, name)
+    if isinstance(file, Entries):
+        rows = (row for number, entry in enumerate(file.entries, 1) for row in _article_rows(entry, number, name))
+        return NestedQuestions(name, rows, _NESTED_PLACES)
+    is_mrqa = file.columns == ["header"] or {"context", "qas"} <= set(file.columns)
+    return NestedQuestions(name, _mrqa_rows(file), (file.unit, "question")) if is_mrqa else file
+
+
+def _mrqa_rows(file: OpenFile) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
+    """The questions of MRQA's lines. A header may come first."""
+    for number, values in file.read(_MRQA_COLUMNS):
+        if isinstance(values, UsageError):
+            yield (number, 0), values
+            continue
+        header, context, questions = values
+        if header is not None and context is None:
+            continue
+        where = f"{file.name}, {file.unit} {number}"
+        questions = _list_of({"qas": questions} if questions is not None else {}, "context", "qas", where, "MRQA's")
+        if isinstance(questions, UsageError):
+            yield (number, 0), questions
+            continue
+        for second, question in enumerate(questions, start=1):
+            at = f"{where}, question {second}"
+            if isinstance(question, dict):
+                yield (number, second), _mrqa_question(question, context, at)
+            else:
+                yield (number, second), _not_an_object("question", question, at, "MRQA's")
+
+
+def _mrqa_question(question: dict[str, Any], context: Any, where: str) -> dict[str, Any] | UsageError:
+    """A question as the rows of a table have it: first the answers that were detected in the context, then those that
+    were not, which have no place in it."""
+    row = {"id": question.get("qid", question.get("id")), "question": question.get("question"), "context": context}
+    written, detected = question.get("answers"), question.get("detected_answers")
+    if written is None and detected is None:
+        return row
+    if detected is None and isinstance(written, list) and all(isinstance(answer, dict) for answer in written):
+        return row | {"answers": written, "is_impossible": question.get("is_impossible")}  # SQuAD's, without articles.
+    is_right = False
+    try:
+        spans = [(*span, answer.get("text")) for answer in detected or [] for span in answer["char_spans"]]
+        found = {
+            (_detected(context, start, end, text), start): None
+            for start, end, text in spans
+            if 0 <= start <= end < len(context) + (context[start:end] == text)
+        }
+        texts = {text for text, _ in found}
+        others = [text for text in dict.fromkeys(written or []) if text not in texts]
+        is_right = len(found) == len({span[:2] for span in spans}) and all(isinstance(text, str) for text in others)
+        is_right = is_right and isinstance(written, list | None) and isinstance(detected, list | None)
+    except (TypeError, ValueError, KeyError):
+        pass
+    if not is_right:
+        return UsageError(
+            "In MRQA's JSON, 'answers' is a list of texts, and 'detected_answers' a list of objects with 'char_spans', "
+            f"pairs of the first and the last character. Received: answers={written!r:.40}, "
+            f"detected_answers={detected!r:.80} in {where}. Repair or drop the question."
+        )
+    answers = [{"text": text, "answer_start": start} for text, start in found]
+    return row | {"answers": answers, OTHER_ANSWERS: [text for text in others if text.strip()]}
+
+
+def _detected(context: str, start: int, end: int, text: str | None) -> str:
+    """The answer at a span of a context: as the context has it, where it is the text that was detected. If it is not,
+    that text, which is then not at its place."""
+    found = context[start : end + 1]  # The last character of a span belongs to it.
+    if text is None or _plain(found) == _plain(text):
+        return text if context[start:end] == text else found
+    return text
+
+
+def _plain(text: str) -> str:
+    """Its letters and digits: what is detected may differ in the rest."""
+    letters = "".join(filter(str.isalnum, unicodedata.normalize("NFKD", text).casefold()))
+    return letters or text.strip()
+
+
+def _article_rows(article: Any, number: int, name: str) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
+    where = f"{name}, article {number}"
+    paragraphs = _list_of(article, "article", "paragraphs", where)
+    if isinstance(paragraphs, UsageError):
+        yield (number, 0, 0), paragraphs
+        return
+    for second, paragraph in enumerate(paragraphs, start=1):
+        where = f"{name}, article {number}, paragraph {second}"
+        questions = _list_of(paragraph, "paragraph", "qas", where)
+        if isinstance(questions, UsageError):
+            yield (number, second, 0), questions
+            continue
+        shared = {"title": article.get("title"), "context": paragraph.get("context")}
+        for third, question in enumerate(questions, start=1):
+            is_object = isinstance(question, dict)
+            row = question | shared if is_object else _not_an_object("question", question, f"{where}, question {third}")
+            yield (number, second, third), row
+
+
+def _list_of(value: Any, what: str, key: str, where: str, whose: str = "SQuAD's") -> list[Any] | UsageError:
+    if not isinstance(value, dict):
+        return _not_an_object(what, value, where, whose)
+    if not isinstance(value.get(key), list):
+        received = f"{key}={value[key]!r:.60}" if key in value else f"no {key!r}"
+        return UsageError(
+            f"In {whose} JSON, every {what} has a list {key!r}. Received: {received} in {where}. Repair or drop it."
+        )
+    return value[key]
+
+
+def _not_an_object(what: str, value: Any, where: str, whose: str = "SQuAD's") -> UsageError:
+    return UsageError(
+        f"In {whose} JSON, every {what} is an object. Received: {value!r:.60} in {where}. Repair or drop it."
+    )
+
 
 _BY_NAME = DataConfig()
 
@@ -79,8 +391,6 @@ def read_questions(
 def open_questions(source: Source, config: DataConfig = _BY_NAME) -> OpenFile:
     """Opens questions to be answered, as rows of a table: read row by row, nested JSON article by article.
 
-    A row whose question or context holds only spaces counts as one that cannot be read.
-
     Args:
         source: As for `read_questions`.
         config: As for `read_questions`.
@@ -96,37 +406,8 @@ def open_questions(source: Source, config: DataConfig = _BY_NAME) -> OpenFile:
     if isinstance(file, NestedQuestions):
         _refuse_columns(file, dataclasses.replace(config, label_column=""))
         file = file.as_table()
-    return without_blanks(file, config.text_column)
-
-
-def without_blanks(opened: OpenFile, text_column: Sequence[str] = ()) -> OpenFile:
-    """The same table of questions; a row whose question or context holds only spaces counts as one that cannot be
-    read.
-
-    Args:
-        opened: Just opened.
-        text_column: As for `question_columns`.
-
-    Raises:
-        UsageError: as `question_columns`.
-    """
-    columns = question_columns(opened, text_column)
-
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
-        checked = [
-            (wanted.index(column), what)
-            for column, what in zip(columns, QUESTION_COLUMNS, strict=True)
-            if column in wanted
-        ]
-        for line, row in opened.read(wanted):
-            if not isinstance(row, UsageError):
-                for index, what in checked:
-                    if isinstance(row[index], str) and not row[index].strip():
-                        row = blank_error(what, f"{opened.name}, {opened.unit} {line}")
-                        break
-            yield line, row
-
-    return dataclasses.replace(opened, read=read)
+    question_columns(file, config.text_column)  # Refuses a file that lacks one.
+    return file
 
 
 def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[str, str]:

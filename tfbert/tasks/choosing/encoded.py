@@ -235,9 +235,9 @@ def parts_of(asked: Asked) -> tuple[str, str]:
 
 def no_room_error(max_seq_length: int, asked: Asked, choice: int, where: str, num_special: int) -> UsageError:
     """The error for a question and a choice that are too long."""
+    rule = NO_ROOM.replace("3", str(num_special))
     return UsageError(
-        f"{NO_ROOM.replace('3', str(num_special))}: only the context is cut. "
-        f"Received: max_seq_length={max_seq_length}, too little for question "
+        f"{rule}: only the context is cut. Received: max_seq_length={max_seq_length}, too little for question "
         f"{reprlib.repr(asked.question)} and choice {reprlib.repr(asked.choices[choice])} in {where}. "
         "Pass a larger max_seq_length, or shorten them."
     )

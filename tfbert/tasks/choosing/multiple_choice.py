@@ -14,12 +14,10 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.rows import Source
 from tfbert.model.head import Head, choice_head
-from tfbert.output.progress import evaluating
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
-from tfbert.tasks.choosing.choice_files import open_questions, read_questions
 from tfbert.tasks.choosing.encoded import EncodedChoices, encode_choices
 from tfbert.tasks.choosing.metrics import Choices, breakdown, choice_metrics
-from tfbert.tasks.choosing.questions import ChoiceExamples
+from tfbert.tasks.choosing.questions import ChoiceExamples, open_questions, read_questions
 from tfbert.tasks.held_out import equal, hold_out
 from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from tfbert.config.tasks import ChoosingConfig, TaskOptions
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
-    from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("tfbert")
@@ -125,11 +122,6 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
 
     def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
         return SmoothedCrossEntropy()
-
-    def predict(self, predictor: Predictor, encoded: EncodedChoices) -> Choices:
-        with evaluating(len(encoded.tokens)) as on_rows:
-            outputs = predictor.outputs(encoded, on_rows=on_rows)
-        return self.predictions(outputs, encoded)
 
     def predictions(self, outputs: np.ndarray, encoded: EncodedChoices) -> Choices:
         return Choices.of(outputs[:, 0], encoded.splits)

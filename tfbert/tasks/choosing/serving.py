@@ -8,10 +8,8 @@ import tensorflow as tf
 
 from tfbert.batches.inputs import TokenTensors
 from tfbert.tasks.choosing.encoded import NO_ROOM
-from tfbert.tasks.served_model import NOT_FINITE, ServedModel
+from tfbert.tasks.served_model import BLANK, NOT_FINITE, ServedModel
 
-_BLANK = r"[\s\x0b\x1c-\x1f\x{85}\pZ]*"
-"""Matches a text of which Python's `str.strip` leaves nothing."""
 _MASKED = -10000.0
 _SPECIAL = 3
 
@@ -36,7 +34,7 @@ class Chooser(ServedModel):
             most = tf.shape(choices)[1]
             # Two columns at least, so that there is a best one.
             choices = tf.pad(choices, [[0, 0], [0, tf.maximum(2 - most, 0)]], constant_values="")
-            is_there = ~tf.strings.regex_full_match(choices, _BLANK)
+            is_there = ~tf.strings.regex_full_match(choices, BLANK)
             tokens, error = self._sequences(context, question, choices, is_there)
             is_there &= (error == "")[:, tf.newaxis]
         found = self.row_logits(tokens)[:, 0]
@@ -63,7 +61,7 @@ class Chooser(ServedModel):
     ) -> tuple[TokenTensors, tf.Tensor]:
         """A sequence for each choice of the rows without an error, as `encode_choices` makes them; and the errors."""
         tokenizer, length = self._model.tokenizer, self._model.max_seq_length
-        has_context = ~tf.strings.regex_full_match(context, _BLANK)
+        has_context = ~tf.strings.regex_full_match(context, BLANK)
         first = tokenizer.tokenize(tf.where(has_context, context, question))
         second = tokenizer.tokenize(tf.where(has_context, question, ""))
         own = tokenizer.tokenize(tf.boolean_mask(choices, is_there))
@@ -75,7 +73,7 @@ class Chooser(ServedModel):
         )
         counts = tf.reduce_sum(tf.cast(is_there, tf.int32), axis=1)
         last = tf.reduce_max(tf.where(is_there, tf.range(1, tf.shape(choices)[1] + 1), 0), axis=1)
-        is_blank = ~has_context & tf.strings.regex_full_match(question, _BLANK)
+        is_blank = ~has_context & tf.strings.regex_full_match(question, BLANK)
         error = tf.where(is_long > 0, f"{NO_ROOM}: only the context is cut.", "")
         error = tf.where(counts < last, "Only the last choices may be empty.", error)
         error = tf.where(counts < 2, "A question needs at least two choices.", error)

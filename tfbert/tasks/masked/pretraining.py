@@ -21,7 +21,7 @@ from tfbert.corpus.records import Records, open_records
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
-from tfbert.output.progress import evaluating
+from tfbert.output.logs import evaluating
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.masked.masked_words import LABELS, MaskedPredictions, MaskedRows, candidates, scored

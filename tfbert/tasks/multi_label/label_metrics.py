@@ -1,15 +1,24 @@
-"""What is computed of the labels that texts have and get, through scikit-learn, on the host."""
+"""What is computed of the labels that texts have and get: metrics, through scikit-learn, on the host; from which
+probability on a text gets a label, given or chosen on validation; and the loss.
+
+Logits are compared with the logit of the threshold, in float32: here, in the graph of a served model and in
+transformers, whose limit for 0.5 is a logit of 0, the same labels are given to the bit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
+import tensorflow as tf
 
-from tfbert.tasks.multi_label.thresholds import CANDIDATES, given_labels
+from tfbert.errors import UsageError
 
-_CURVE = CANDIDATES[1::2]
+if TYPE_CHECKING:
+    from tfbert.config.training import TrainingConfig
+
 NONE = "(none)"
 """Stands for no label in the table of labels against predicted ones."""
 
@@ -136,3 +145,136 @@ def occurrences(labels: np.ndarray, predicted: np.ndarray) -> list[list[int]]:
     predicted ones; the last stand for no label."""
     with_none = [np.column_stack([part, ~part.any(axis=1)]) for part in (labels.astype(bool), predicted.astype(bool))]
     return (with_none[0].astype(np.int64).T @ with_none[1].astype(np.int64)).tolist()
+
+
+CANDIDATES = np.arange(1, 100) / 100
+"""The thresholds that are tried. A finer choice would fit the rows of the validation set."""
+_CURVE = CANDIDATES[1::2]
+DEFAULT = 0.5
+_BY_LABEL, _BY_ROW = "macro_f1", "sample_f1"
+
+
+def cutoffs(thresholds: Sequence[float] | np.ndarray) -> np.ndarray:
+    """The logits that a label's must exceed: float32, as many as thresholds."""
+    values = np.asarray(thresholds, np.float64)
+    return np.log(values / (1 - values)).astype(np.float32)
+
+
+def given_labels(logits: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
+    """Which labels texts get: bool `[n, num_labels]`.
+
+    Args:
+        logits: float32 `[n, num_labels]`.
+        thresholds: One for all labels, or one for each.
+    """
+    return np.asarray(logits, np.float32) > cutoffs(thresholds)
+
+
+def choose_threshold(logits: np.ndarray, labels: np.ndarray, metric: str) -> float:
+    """The threshold for all labels by which F1 is best; of equal ones that nearest to 0.5, then the lower.
+
+    Args:
+        logits: float32 `[n, num_labels]`.
+        labels: 0 or 1 `[n, num_labels]`.
+        metric: The F1 is the macro or the sample one where this is its name, else the micro one.
+    """
+    labels = labels.astype(bool)
+    scores = [_f1(logits > cutoff, labels, metric) for cutoff in cutoffs(CANDIDATES)]
+    return float(CANDIDATES[_best(np.array(scores))])
+
+
+def choose_thresholds(logits: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
+    """For each label the threshold by which its own F1 is best, chosen likewise; 0.5 for a label that no text has.
+
+    Args:
+        logits: float32 `[n, num_labels]`.
+        labels: 0 or 1 `[n, num_labels]`.
+    """
+    labels = labels.astype(bool)
+    scores = np.stack([_f1_of_labels(logits > cutoff, labels) for cutoff in cutoffs(CANDIDATES)])
+    best = [CANDIDATES[_best(column)] for column in scores.T]
+    return tuple(
+        float(value) if any_text else DEFAULT for value, any_text in zip(best, labels.any(axis=0), strict=True)
+    )
+
+
+def _best(scores: np.ndarray) -> int:
+    """The place of the candidate with the best score."""
+    equal = np.flatnonzero(scores == scores.max())
+    return int(min(equal, key=lambda place: (round(abs(CANDIDATES[place] - DEFAULT), 6), place)))
+
+
+def _f1(predicted: np.ndarray, labels: np.ndarray, metric: str) -> float:
+    if metric == _BY_LABEL:
+        return float(_f1_of_labels(predicted, labels).mean())
+    if metric == _BY_ROW:
+        hits, sizes = (predicted & labels).sum(axis=1), predicted.sum(axis=1) + labels.sum(axis=1)
+        return float(np.where(sizes > 0, 2 * hits / np.maximum(sizes, 1), 1.0).mean())
+    return float(2 * (predicted & labels).sum() / max(predicted.sum() + labels.sum(), 1))
+
+
+def _f1_of_labels(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    hits, sizes = (predicted & labels).sum(axis=0), predicted.sum(axis=0) + labels.sum(axis=0)
+    return 2 * hits / np.maximum(sizes, 1)
+
+
+def positive_weights(training: TrainingConfig | None, labels: np.ndarray) -> np.ndarray:
+    """The weight of each label in the texts that have it; in the others it weighs 1.
+
+    `balanced` is the number of texts without the label over the number of those with it, each at least 1, so that both
+    weigh the same in all.
+
+    Args:
+        training: Its `class_weights` is read; None: 1 each.
+        labels: 0 or 1 `[n, num_labels]`, those of the training data.
+
+    Returns:
+        float32 `[num_labels]`, above 0.
+
+    Raises:
+        UsageError: if the number of weights is not the number of labels.
+    """
+    count, num_labels = labels.shape
+    weights = training.class_weights if training is not None else ""
+    if not weights:
+        return np.ones(num_labels, np.float32)
+    if weights == "balanced":
+        having = labels.sum(axis=0, dtype=np.int64)
+        weights = np.maximum(count - having, 1) / np.maximum(having, 1)
+    if len(weights) != num_labels:
+        raise UsageError(
+            f"class_weights takes one weight for each of the {num_labels} labels. "
+            f"Received: {len(weights)} weights. Pass {num_labels}, or --class_weights=balanced."
+        )
+    return np.asarray(weights, np.float32)
+
+
+class MeanBinaryCrossEntropy(keras.losses.Loss):
+    """The mean over a row's labels of the binary cross-entropy of their logits.
+
+    Without weights and smoothing it is PyTorch's `BCEWithLogitsLoss` of a row; with weights alone, that with
+    `pos_weight`. With smoothing the target of a label is `1 - label_smoothing / 2` where the row has it and
+    `label_smoothing / 2` where not, and the weight is that of the whole term.
+
+    Args:
+        label_smoothing: The share of each label that is spread over having it and not, 0 or more and below 1.
+    """
+
+    def __init__(self, label_smoothing: float = 0.0, **kwargs):
+        super().__init__(name="mean_binary_cross_entropy", **kwargs)
+        self.label_smoothing = label_smoothing
+
+    def call(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """float32 `[rows]` from float32 `[rows, num_labels]`: the weight of each label that a row has, 0 for each that
+        it has not; and logits `[rows, num_labels]`."""
+        logits = tf.convert_to_tensor(logits)
+        labels = tf.cast(labels, logits.dtype)
+        has = labels > 0
+        smoothing = tf.constant(self.label_smoothing, logits.dtype)
+        targets = tf.where(has, 1 - smoothing / 2, smoothing / 2)
+        terms = tf.nn.sigmoid_cross_entropy_with_logits(targets, logits)
+        return tf.reduce_mean(tf.where(has, labels, 1) * terms, axis=-1)
+
+    def get_config(self) -> dict:
+        """The constructor's arguments."""
+        return {"label_smoothing": self.label_smoothing}

@@ -14,27 +14,31 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.task_table import facts_of
 from tfbert.config.tasks import TaskOptions
-from tfbert.data.label_names import given_names
+from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.head import Head, sequence_head
-from tfbert.tasks.base import ErrorAnalysis, TaskData, rounded
+from tfbert.tasks.base import ErrorAnalysis, TaskData
 from tfbert.tasks.base_rate import HeadStart, base_rate
-from tfbert.tasks.classes import is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
+from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
 from tfbert.tasks.held_out import hold_out, that_share_texts
-from tfbert.tasks.model_labels import as_in_model
 from tfbert.tasks.multi_label.label_metrics import (
+    DEFAULT,
+    MeanBinaryCrossEntropy,
+    choose_threshold,
+    choose_thresholds,
+    cutoffs,
+    given_labels,
     label_losses,
     label_table,
     left_out,
     multi_label_metrics,
     occurrences,
     per_label,
+    positive_weights,
     threshold_curve,
 )
-from tfbert.tasks.multi_label.loss import MeanBinaryCrossEntropy, positive_weights
 from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, label_reader
-from tfbert.tasks.multi_label.thresholds import DEFAULT, choose_threshold, choose_thresholds, cutoffs, given_labels
 from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
 from tfbert.tasks.text_task import (
     TextExamples,
@@ -163,15 +167,7 @@ class MultiLabelClassification(TextTask):
             check_texts(table.text_columns, table.name)
             # Where rows say of each label whether they have it, each is looked at, also one that no row has.
             rows = [*table.labels, table.label_names or ()] if table.has_all else table.labels
-            written = as_in_model(
-                rows,
-                self.label_names,
-                defined=table.label_names,
-                are_given=are_given,
-                name=table.name,
-                where=lambda row, table=table: table.where(row) if row < len(table) else table.name,
-                notes=notes,
-            )
+            written = as_in_model(table, rows, self.label_names, notes, are_given=are_given)
             check_all_labels(table, [written[label] for label in table.label_names or ()], self.label_names)
             labels = [tuple(written[label] for label in own) for own in table.labels]
             sets[prefix] = self.examples(dataclasses.replace(table, labels=labels))
@@ -248,7 +244,7 @@ class MultiLabelClassification(TextTask):
             return []
         return [
             f"{examples.name}: none of {len(examples):,} texts gets a label, no probability is above its threshold ("
-            f"the highest is {probabilities(predictions).max():.2g}): train longer, or pass --label_threshold=auto, "
+            f"the highest is {self.shares(predictions).max():.2g}): train longer, or pass --label_threshold=auto, "
             "which chooses the threshold on the validation set"
         ]
 
@@ -263,7 +259,7 @@ class MultiLabelClassification(TextTask):
     def error_analysis(self, predictions: np.ndarray, examples: TextExamples) -> ErrorAnalysis:
         """The error is the loss of a text that does not get exactly its labels."""
         labels, predicted = examples.labels.astype(bool), given_labels(predictions, self.thresholds)
-        scores, losses = probabilities(predictions), label_losses(predictions, examples.labels)
+        scores, losses = self.shares(predictions), label_losses(predictions, examples.labels)
         found = [
             _SHOWN_SEPARATOR.join(f"{self.label_names[i]} ({scores[row, i]:.2f})" for i in np.flatnonzero(given))
             for row, given in enumerate(predicted)
@@ -297,33 +293,23 @@ class MultiLabelClassification(TextTask):
             )
         return ["labels", "scores"]
 
-    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
+    def cells(self, record: dict[str, Any]) -> list[Any]:
         if self.column_per_label:
-            yield from (list(row) for row in probabilities(outputs))
-            return
-        for given in self._given(outputs):
-            names, scores = [entry["label"] for entry in given], [f"{entry['score']:.7g}" for entry in given]
-            yield [_SEPARATOR.join(names), _SEPARATOR.join(scores)]
+            return [*record["probabilities"].values()]
+        return [_SEPARATOR.join(record["labels"]), _SEPARATOR.join(f"{score:.7g}" for score in record["scores"])]
 
-    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        for row, given in zip(probabilities(outputs), self._given(outputs), strict=True):
+    def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        every = self.entries(outputs, self.top_k) if self.top_k else self.best(outputs)
+        for row, given in zip(self.shares(outputs), every, strict=True):
             found = {"labels": [entry["label"] for entry in given], "scores": [entry["score"] for entry in given]}
             if self.column_per_label:
-                found["probabilities"] = dict(zip(self.label_names, map(rounded, row), strict=True))
+                found["probabilities"] = dict(zip(self.label_names, row, strict=True))
             yield found
 
-    def _given(self, outputs: np.ndarray) -> Iterator[list[dict[str, Any]]]:
-        """What `--mode=predict` gives each text."""
-        return self.entries(outputs, self.top_k) if self.top_k else self.best(outputs)
+    def shares(self, outputs: np.ndarray) -> np.ndarray:
+        from scipy.special import expit
 
-    def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
-        order = np.argsort(-outputs, axis=1, kind="stable")[:, :most]
-        scores = np.take_along_axis(probabilities(outputs), order, axis=1)
-        for places, own in zip(order.tolist(), scores.tolist(), strict=True):
-            yield [
-                {"label": self.label_names[place], "score": rounded(score)}
-                for place, score in zip(places, own, strict=True)
-            ]
+        return expit(np.asarray(outputs, np.float32))
 
     def best(self, outputs: np.ndarray) -> Iterator[list[dict[str, Any]]]:
         """The labels above their thresholds, the most probable first."""
@@ -355,13 +341,6 @@ class MultiLabelClassification(TextTask):
     def usage(self, num_texts: int) -> list[str]:
         lines = super().usage(num_texts)
         return [line.replace('"THIS_DIRECTORY")', '"THIS_DIRECTORY", top_k=None)') for line in lines]
-
-
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    """The probability of each label: float32 `[n, num_labels]`."""
-    from scipy.special import expit
-
-    return expit(np.asarray(logits, np.float32))
 
 
 def check_all_labels(table: LabelSets, labels: Sequence[str], expected: Sequence[str]) -> None:

@@ -1,21 +1,435 @@
-"""Texts with several labels each, as they were written: rows of a file or a data set -> a table."""
+"""Texts with several labels each: which columns hold them, how labels are written, and rows as a table.
+
+A table has its labels in one of these forms, which all its rows share: a column of 0 and 1 for each label; a list of
+names, of ids, or of a 0 or 1 for each label; a text in which a character separates names or ids. The user names the
+columns, or known labels do, or they have usual names.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
+import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from tfbert.config.data import DataConfig
-from tfbert.data.bad_rows import BadRows
-from tfbert.data.files import RawTable, check_text
-from tfbert.data.label_names import given_names, named_id, named_labels
-from tfbert.data.labels import stand_for_none
-from tfbert.data.open_file import OpenFile
+from tfbert.data.columns import RENAME, UNLABELLED, WORDS_NAMES, find_columns, in_data
+from tfbert.data.files import RawTable, check_text, literal
+from tfbert.data.labels import (
+    NAMES_OR_MISSING,
+    canonical,
+    given_names,
+    is_missing,
+    named_id,
+    named_labels,
+    stand_for_none,
+)
+from tfbert.data.lines import not_utf8, not_utf8_error
+from tfbert.data.open_file import LISTS, VALUES, BadRows, GivenTable, OpenFile, Unlabelled, plain
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.label_cells import LabelReader, cell_of, indicated_labels, missing_error
-from tfbert.tasks.multi_label.label_columns import Columns, indicator_columns, label_columns
+from tfbert.tasks.classes import hold_tags
+from tfbert.tasks.prediction_files import usual_id_column
+
+SEPARATORS = ("|", ";", ",")
+"""What is taken for a separator unless the user names one."""
+_YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
+Cell = str | list
+Where = Callable[[int], str]
+"""What messages call a row, counted from 0."""
+
+
+def is_indicator(value: Any) -> bool:
+    """Whether a value says if a row has a label: 0 or 1, true or false, as a number or as text."""
+    return _indicated(value) is not None
+
+
+def indicated_labels(values: Sequence[Any], columns: Sequence[str], where: str) -> tuple[str, ...]:
+    """The labels of a row that has a column for each.
+
+    Args:
+        values: Of these columns.
+        columns: Their names, which are the labels'.
+        where: What messages call the row.
+
+    Raises:
+        UsageError: for a value that is not 0 or 1.
+    """
+    found = []
+    for value, column in zip(values, columns, strict=True):
+        has = _indicated(value)
+        if has is None:
+            received = "none" if _is_none(value) or value == "" else f"{value!r:.60}"
+            raise UsageError(
+                "The column of a label holds 0 or 1 in each row, or true or false. "
+                f"Received: {received} for {column!r} in {where}. Repair or drop the row, or pass another "
+                "--label_column."
+            )
+        if has:
+            found.append(column)
+    return tuple(found)
+
+
+def _indicated(value: Any) -> bool | None:
+    text = str(plain(value)).strip().lower()
+    return text in _YES if text in (*_YES, *_NO) else None
+
+
+def cell_of(value: Any, column: str, where: str) -> Cell:
+    """The labels of a row that has them in one column: a text, or the items of a list.
+
+    A text that is a list for JSON or for Python, as pandas writes lists into .csv files, is that list; so are a set and
+    a tuple.
+
+    Raises:
+        UsageError: for what is neither, and for a missing value.
+    """
+    value = plain(value)
+    if isinstance(value, list):
+        return value
+    if _is_none(value):
+        raise Unlabelled(
+            "Every row needs its labels, if only an empty list or text. "
+            f"Received: none for {column!r} in {where}. Write [] or '' where a text has no label, or drop the row."
+        )
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise UsageError(
+            "The labels of a row are a list, or a text in which a character separates them. "
+            f"Received: {column}={value!r:.60} in {where}. Convert them, or pass another --label_column."
+        )
+    text = str(value).strip()
+    if byte := not_utf8(text):
+        raise not_utf8_error(byte, where)
+    if "\0" in text:
+        raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
+    if text == "set()":
+        return []
+    is_bracketed = text[:1] == "[" and text[-1:] == "]"
+    found = literal(text) if is_bracketed or text[:1] in ("{", "(") else None
+    if is_bracketed and not isinstance(found, list):
+        raise UsageError(
+            "A text in brackets must be a list that JSON or Python reads. "
+            f'Received: {column}={text!r:.60} in {where}. Write it as ["a", "b"] or as a|b.'
+        )
+    if isinstance(found, set):
+        return sorted(found, key=str)
+    return list(found) if isinstance(found, list | tuple) else text
+
+
+def _is_none(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+class LabelReader:
+    """How one table writes the labels of its rows, found from all of them.
+
+    Args:
+        cells: Those of all rows.
+        separator: As the user named it; empty: found.
+        known: Labels that are known beforehand: a text that is one of them holds no separator, and is no missing value.
+        where: What messages call a row.
+
+    Attributes:
+        notes: What was found that the user did not say, a line.
+        size: The number of labels where lists have a 0 or 1 for each; else 0.
+
+    Raises:
+        UsageError: for cells of several forms, or several possible separators.
+    """
+
+    def __init__(self, cells: Sequence[Cell], separator: str, known: Collection[str], where: Where):
+        self._known, self._words = known, {*known, *NAMES_OR_MISSING}
+        lists = [isinstance(cell, list) for cell in cells]
+        if any(lists) and not all(lists):
+            row = lists.index(not lists[0])
+            raise UsageError(
+                f"All rows must have their labels in one form. Received: {_shown(cells[row])} in {where(row)}, "
+                f"{_shown(cells[0])} in {where(0)}. Convert one of them."
+            )
+        self.notes: tuple[str, ...] = ()
+        self.size, self._separator = 0, separator
+        if not any(lists):
+            self._separator = separator or self._found_separator(cells, where)
+        elif separator:
+            raise UsageError(
+                f"A list needs no separator. Received: label_separator={separator!r} for {_shown(cells[0])} in "
+                f"{where(0)}. Drop --label_separator."
+            )
+        else:
+            self.size = _size_of_vectors(cells)
+
+    def _found_separator(self, cells: Sequence[Cell], where: Where) -> str:
+        whole = [cell for cell in cells if cell not in self._known]
+        found = {mark: cell for mark in SEPARATORS if (cell := next((c for c in whole if mark in c), None))}
+        if len(found) > 1:
+            rows = {mark: cells.index(cell) for mark, cell in found.items()}
+            seen = " and ".join(f"{mark!r} in {where(row)}" for mark, row in rows.items())
+            raise UsageError(
+                f"One character separates labels. Received: {seen}. Pass --label_separator with the right one."
+            )
+        if found:
+            (mark,) = found
+            self.notes = (f"labels are separated by {mark!r}; --label_separator takes another character",)
+            return mark
+        blanks = next((cell for cell in whole if _are_numbers(cell.split()) and " " in cell), None)
+        if blanks and all(_are_numbers(cell.split()) for cell in whole if cell):
+            self.notes = ("labels are numbers separated by blanks",)
+            return " "
+        return ""
+
+    def labels(self, cell: Cell, where: str) -> tuple[str, ...]:
+        """The labels of a row: names, or ids as text.
+
+        Raises:
+            UsageError: for a label that occurs twice, is empty, or stands for a missing one.
+        """
+        if self.size:
+            return tuple(str(i) for i, value in enumerate(cell) if value)
+        found = tuple(self._of_list(cell, where) if isinstance(cell, list) else self._of_text(cell, where))
+        if missing := next((label for label in found if is_missing(label, self._words)), None):
+            raise missing_error(missing, where)
+        if len(set(found)) < len(found):
+            twice = next(label for label in found if found.count(label) > 1)
+            vector = ", or write a 0 or 1 for each label, as many in all rows" * (twice in ("0", "1"))
+            raise UsageError(
+                f"A row has each label once. Received: {twice!r:.60} twice in {where}. Repair the row{vector}."
+            )
+        return found
+
+    def _of_text(self, cell: str, where: str) -> Iterator[str]:
+        if not cell:
+            return
+        if is_missing(cell, self._known):
+            raise missing_error(cell, where)
+        parts = [cell] if cell in self._known or not self._separator else cell.split(self._separator)
+        parts = parts[:-1] if len(parts) > 1 and not parts[-1].strip() else parts  # As in `a|b|`.
+        for part in parts:
+            if not part.strip():
+                raise UsageError(
+                    f"Labels must not be empty. Received: {cell!r:.60} in {where}, separated by "
+                    f"{self._separator!r}. Repair the row, or pass another --label_separator."
+                )
+            yield canonical(part.strip())
+
+    def _of_list(self, cell: list, where: str) -> Iterator[str]:
+        for item in cell:
+            if item is None:
+                raise Unlabelled(
+                    f"A list of labels holds names or ids. Received: {_shown(cell)} in {where}. Repair it."
+                )
+            if isinstance(item, bytes):
+                item = item.decode("utf-8", "surrogateescape")
+            is_id = isinstance(item, int) and not isinstance(item, bool) and item >= 0
+            if not is_id and not (isinstance(item, str) and item.strip()) or not_utf8(str(item)):
+                raise UsageError(
+                    "A list of labels holds names, or ids from 0, or a 0 or 1 for each label, as many in all rows. "
+                    f"Received: {item!r:.60} of {_shown(cell)} in {where}. Repair or drop the row."
+                )
+            yield canonical(str(item).strip())
+
+
+def missing_error(label: str, where: str) -> UsageError:
+    """The error for what stands for a missing label."""
+    return Unlabelled(
+        "It must be clear whether a row has labels. "
+        f"Received: {label!r}, which stands for a missing value, in {where}. Leave the column empty where a "
+        "text has no label, drop the row, or name this label with --label_names."
+    )
+
+
+def _size_of_vectors(cells: Sequence[Cell]) -> int:
+    """The length of lists that have a 0 or 1 for each label; 0 for lists of names or ids.
+
+    Ids occur once in a row, and there are others than 0 and 1 or rows of other lengths.
+    """
+    sizes = {len(cell) for cell in cells}
+    (size,) = sizes if len(sizes) == 1 else (0,)
+    items = [item for cell in cells for item in cell] if size > 1 else []
+    return size if items and all(isinstance(item, int | float) and item in (0, 1) for item in items) else 0
+
+
+def _are_numbers(parts: Sequence[str]) -> bool:
+    return bool(parts) and all(part.isascii() and part.isdigit() for part in parts)
+
+
+def _shown(cell: Cell) -> str:
+    return f"the {'list' if isinstance(cell, list) else 'text'} {cell!r:.60}"
+
+
+def holds_lists(values: Sequence[Any]) -> bool:
+    """Whether the first values of a column are lists of labels, which nothing else has beside a text."""
+    lists = [list(value) for value in values if isinstance(value, list | np.ndarray)]
+    items = [item for value in lists for item in value]
+    return bool(items) and len(lists) == len(values) and all(isinstance(item, str | int | float) for item in items)
+
+
+WORDS = {name for names in WORDS_NAMES for name in names}
+"""Usual names of lists of words, which are nobody's labels unless the user says so."""
+
+
+_LOOKED_AT = 20
+"""Rows by which a table is recognised."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Columns of a table.
+
+    Attributes:
+        texts: One, or two for pairs.
+        labels: The column of the labels, or one for each label.
+        has_one_each: Whether there is one for each label. None: those of `labels` whose values are all 0 or 1 are
+            labels.
+    """
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+    has_one_each: bool | None
+
+
+def label_columns(file: OpenFile, text_column: Sequence[str], label_column: str, known: Sequence[str] = ()) -> Columns:
+    """Decides which columns hold the texts and the labels. In a data set, the only text, and the only list or truth
+    values alone beside texts, are meant whatever they are called.
+
+    Args:
+        file: Just opened.
+        text_column: As the user named it. Empty: found by name.
+        label_column: As the user named it: a column, or several separated by commas. Empty: the labels that are known,
+            where they are columns, or else a column with a usual name, or else whatever columns hold 0 and 1.
+        known: The labels, where they are known.
+
+    Raises:
+        UsageError: when a named column is absent, or when no column or more than one looks right.
+    """
+    columns = file.of_kinds(*VALUES, *LISTS)
+    label_column = "".join(in_data([label_column], columns))
+    if file.kinds:
+        text_column, label_column = _by_kinds(file, columns, in_data(text_column, columns), label_column)
+    asked = named_columns(label_column, columns)
+    known = known if known and all(columns.count(label) == 1 for label in known) else ()
+    if len(asked) > 1 or (known and not asked):
+        labels = asked or tuple(known)
+        for column in labels:
+            if columns.count(column) != 1 or labels.count(column) != 1:
+                problem = "is there twice" if column in columns else "is not in the data"
+                way_out = RENAME if columns.count(column) > 1 else f"Pass --label_column with the right ones{file.hint}"
+                way_out += "" if {*labels} & {*columns} else UNLABELLED
+                raise UsageError(
+                    f"Each label has a column of its own. Received: label_column={label_column!r}, of which {column!r} "
+                    f"{problem}, for {file.name} with columns {', '.join(map(repr, columns[:20]))}. {way_out}."
+                )
+        others = [column for column in columns if column not in labels]
+        texts, _ = find_columns(file.name, others, text_column=text_column, find_label=False, hint=file.hint)
+        return Columns(texts=texts, labels=labels, has_one_each=True)
+    texts, label = find_columns(
+        file.name, columns, text_column=text_column, label_column=label_column, require_label=False, hint=file.hint
+    )
+    if label:
+        return Columns(texts=texts, labels=(label,), has_one_each=False)
+    rest = [column for column in columns if column not in texts and column.strip()]  # Without a name, it is no label.
+    if twice := next((column for column in rest if rest.count(column) > 1), None):
+        raise UsageError(
+            f"Each label has a column of its own. Received: {file.name}, where {twice!r} is there twice. "
+            "Rename one, or pass --label_column with the right ones."
+        )
+    ids = usual_id_column(rest)
+    labels = tuple(column for column in rest if column != ids)
+    if not labels:
+        raise UsageError(
+            "No column looks like the labels. "
+            f"Received: {file.name} with columns {', '.join(map(repr, columns[:20]))}. "
+            f"Pass --label_column{file.hint}{UNLABELLED}."
+        )
+    if file.kinds:
+        raise UsageError(
+            "Labels are a list, or a feature of 0 and 1 for each. "
+            f"Received: {file.name} with features {', '.join(map(repr, columns[:20]))}. "
+            "Pass --label_column with one feature, or several separated by commas."
+        )
+    return Columns(texts=texts, labels=labels, has_one_each=None)
+
+
+def _by_kinds(
+    file: OpenFile, columns: Sequence[str], text_column: Sequence[str], label_column: str
+) -> tuple[Sequence[str], str]:
+    """What a data set's user means, who names no columns."""
+    texts, lists, truths = (file.of_kinds(*kinds) for kinds in (("text",), LISTS, ("truth",)))
+    if not label_column and len(lists) == 1:
+        (label_column,) = lists
+    elif not label_column and len(truths) > 1 and {*truths, *texts} == {*columns}:
+        label_column = ",".join(truths)
+    texts = [column for column in texts if column not in named_columns(label_column, columns)]
+    return text_column or (texts if len(texts) == 1 else ()), label_column
+
+
+def named_columns(label_column: str, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that `label_column` names: one, also where its name has a comma, or several."""
+    if not label_column or label_column in columns:
+        return (label_column,) if label_column else ()
+    return tuple(column.strip() if column.strip() in columns else column for column in label_column.split(","))
+
+
+def indicator_columns(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[str, ...]:
+    """Of columns that may be labels, those that hold 0 or 1 in most rows: what another row of one holds is a fault.
+
+    Args:
+        name: What messages call the data.
+        columns: Their names.
+        rows: Their values in each row.
+
+    Raises:
+        UsageError: where there are fewer than two.
+    """
+    counts = [sum(is_indicator(row[place]) for row in rows) for place in range(len(columns))]
+    found = tuple(column for column, count in zip(columns, counts, strict=True) if 2 * count > len(rows))
+    if len(found) < 2:
+        raise UsageError(
+            "Labels are in a column with a usual name such as labels, or in a column of 0 and 1 for each. "
+            f"Received: {name}, whose columns {', '.join(map(repr, columns[:20])) or '(none)'} are neither. "
+            f"Pass --label_column with one column, or several separated by commas{UNLABELLED}."
+        )
+    return found
+
+
+def holds_label_sets(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
+    """Whether a file, or a table in memory, certainly has several labels a text: the user names several columns that
+    are there, or its first rows have lists of labels beside texts, and no other lists. False also for a file that
+    cannot be read: reading it later says why."""
+    try:
+        file = open_source(source, config)
+        asked = named_columns(config.label_column, file.columns)
+        if len(asked) > 1:
+            return {*asked} <= {*file.columns}
+        found = label_columns(file, config.text_column, config.label_column)
+        return _shows_label_sets(file, found, is_asked=bool(config.label_column))
+    except (UsageError, OSError):
+        return False
+
+
+def _shows_label_sets(file: OpenFile, found: Columns, *, is_asked: bool) -> bool:
+    if file.kinds and not {*found.texts} <= {*file.of_kinds("text")}:
+        return False
+    if found.has_one_each is not False:
+        return bool(file.kinds)
+    (label,) = found.labels
+    if not is_asked and label.lower() in WORDS:
+        return False
+    if file.kinds:
+        return file.kinds[label] in LISTS
+    columns = [column for column in file.columns if file.columns.count(column) == 1]
+    rows = [row for _, row in itertools.islice(file.read(columns), _LOOKED_AT)]
+    rows = [dict(zip(columns, row, strict=True)) for row in rows if not isinstance(row, UsageError)]
+    lists = {column for column in columns if any(isinstance(row[column], list) for row in rows)}
+    # One that is missing is a bad row, which reading the file as such names.
+    texts_are_texts = all(isinstance(row[column], str | None) for row in rows for column in found.texts)
+    labels = [row[label] for row in rows]
+    if len(found.texts) == 1 and hold_tags([row[found.texts[0]] for row in rows], labels):
+        return False  # Of words.
+    return lists == {label} and texts_are_texts and holds_lists(labels)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,39 +461,34 @@ def label_reader(config: DataConfig, separator: str, model_labels: Sequence[str]
         file = open_source(source, config)
         columns = label_columns(file, config.text_column, config.label_column, names or model_labels)
         own = file.label_names.get(columns.labels[0], ()) if columns.has_one_each is False and not names else ()
-        options = {"separator": separator, "known": known, "names": own, "classes": seen}
-        table = read_label_sets(file, columns, **options, skip_bad_rows=config.skip_bad_rows)
+        table = _read(file, columns, config, separator, known, own, seen)
         seen.update(distinct_labels(table.labels))
-        return with_names(table, names, are_given=True)
+        return _with_names(table, names)
 
     return read
 
 
-def read_label_sets(
+def _read(
     file: OpenFile,
     columns: Columns,
-    *,
-    separator: str = "",
-    known: Sequence[str] = (),
-    names: Sequence[str] = (),
-    classes: Collection[str] = (),
-    skip_bad_rows: bool = False,
+    config: DataConfig,
+    separator: str,
+    known: Sequence[str],
+    names: Sequence[str],
+    classes: Collection[str],
 ) -> LabelSets:
-    """Reads all rows.
+    """All rows of a file, just opened.
 
     Args:
-        file: Just opened.
+        file: The file.
         columns: Of the texts and labels.
-        separator: What separates labels in a text; empty: found.
+        config: Whether rows that cannot be used are left out, and counted.
+        separator: As for `label_reader`.
         known: Labels that are known beforehand, see `LabelReader`.
         names: The names of ids, as the data itself has them.
         classes: The labels of the training data; empty where these are it.
-        skip_bad_rows: Leave out rows that cannot be used, rather than stop at the first; a note counts them.
-
-    Raises:
-        UsageError: for a row that cannot be used, or rows that have their labels in different forms.
     """
-    bad_rows, num_texts = BadRows(skip_bad_rows, is_data_set=bool(file.kinds)), len(columns.texts)
+    bad_rows, num_texts = BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds)), len(columns.texts)
 
     def where(line: int) -> str:
         return f"{file.name}, {file.unit} {line}"
@@ -167,14 +576,13 @@ def _how_labels_are_written(
     return lambda written, place: indicated_labels([written[i] for i in places], names, place), names, notes
 
 
-def with_names(table: LabelSets, names: tuple[str, ...], *, are_given: bool) -> LabelSets:
-    """The same table with other names for its labels.
+def _with_names(table: LabelSets, names: tuple[str, ...]) -> LabelSets:
+    """The same table with the names that the user gives to its labels.
 
     Args:
         table: As it was written. Where its rows say of each label whether they have it, there must be as many names,
             and names of columns that are no numbers must be among them.
         names: All labels in order; empty: the table stays as it is.
-        are_given: Whether the user gives them, rather than the data set itself; a note says what they mean then.
 
     Raises:
         UsageError: for a label that is neither a name nor a number of one.
@@ -192,8 +600,9 @@ def with_names(table: LabelSets, names: tuple[str, ...], *, are_given: bool) -> 
     else:
         distinct = dict.fromkeys(label for labels in (*table.labels, columns) for label in labels)
         written = named_labels(distinct, names, lambda label: _first_place(table, label))
-    ids = ("0, 1, ... are " + ", ".join(names)) * (are_given and list(written.values()) != list(written))
-    notes = (f"{table.name}: the labels {ids}, as label_names says",) if ids else ()
+    notes = ()
+    if list(written.values()) != list(written):
+        notes = (f"{table.name}: the labels 0, 1, ... are {', '.join(names)}, as label_names says",)
     labels = [tuple(written[label] for label in row) for row in table.labels]
     return dataclasses.replace(table, labels=labels, notes=(*table.notes, *notes), label_names=names)
 

@@ -1,160 +1,174 @@
-"""Prediction of tags: reading sentences or texts one after the other, and encoding them."""
+"""Prediction of tags: texts, or sentences that are split into words, in Python and in files -> entities, or the tags of
+words."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
+import functools
+import itertools
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
-from tfbert.config.data import STANDARD_STREAM, TYPED_TEXTS, is_pipe
+import numpy as np
+
+from tfbert.config.data import STANDARD_STREAM, is_pipe
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.endings import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
+from tfbert.data.files import check_text
 from tfbert.data.rows import file_format, input_source
-from tfbert.devices.start import tell
 from tfbert.errors import UsageError
-from tfbert.tasks.prediction_files import PredictionFile, chosen_format
-from tfbert.tasks.prediction_texts import (
-    CHUNK_ROWS,
-    RowsJob,
+from tfbert.tasks.base import rounded
+from tfbert.tasks.items import BEST, NAME, Item, Items
+from tfbert.tasks.prediction_files import (
+    Job,
     check_id_column,
+    chosen_format,
     open_text_file,
     output_path,
     row_id,
-    text_job,
+    table_job,
     usual_id_column,
 )
 from tfbert.tasks.tagging.conll import ConllSentence, Sentence, looks_like_conll
-from tfbert.tasks.tagging.tag_files import TagFile, TaggedItem, open_tags
-from tfbert.tasks.tagging.tagged import SentenceFile, holds_word_rows, open_sentences, sentence_format
-from tfbert.tasks.tagging.token_classification import EncodedSentences, SentenceExamples, encode_texts
+from tfbert.tasks.tagging.tagged import holds_word_rows, open_sentences, sentence_format
+from tfbert.tasks.tagging.token_classification import EncodedSentences, SentenceExamples
+from tfbert.tasks.tagging.words import encode_text_words
 from tfbert.tasks.trained import TrainedModel
 
-log = logging.getLogger("tfbert")
-
-_CHUNK_WORDS = 1 << 17
-
-
-@dataclasses.dataclass(frozen=True)
-class Items:
-    """Consecutive sentences, or texts; each has its name and, once they are known, its words."""
-
-    ids: list[TaggedItem]
+_WORD_SIZE = 32
+"""What a word counts as, in characters: the scores of all tags are kept for it."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SentenceJob:
-    """A file of sentences that are split into words, see `Job`.
+@dataclasses.dataclass(kw_only=True, repr=False)
+class TaggedItem(Item):
+    """A sentence that is split into words, and has no text; or a text whose words are found when it is encoded.
 
     Attributes:
-        file: The file, just opened.
-        id_column: The column that names its rows; if empty, they are numbered.
-        path: Where the predictions go; None for standard output.
-        format: `conll`, `jsonl` or `tsv`.
+        words: Its words.
+        spans: Each word's first character in the text, and one past its last.
+        written: The lines of the CoNLL file that it came from.
     """
 
-    file: SentenceFile
-    id_column: str
-    path: pathlib.Path | None
-    format: str
+    texts: Sequence[str] = ()
+    words: list[str] = dataclasses.field(default_factory=list)
+    spans: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    written: ConllSentence | None = None
 
-    @property
-    def name(self) -> str:
-        return self.file.name
-
-    @property
-    def columns(self) -> Mapping[str, tuple[str, ...]]:
-        return self.file.chosen
-
-    def writer(self, model: TrainedModel, *, is_writer: bool) -> TagFile:
-        return open_tags(self.path, self.format, model.task, is_writer=is_writer)
-
-    def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Items]:
-        items, size = [], 0
-
-        def item(number: int, sentence: Sentence) -> TaggedItem:
-            where = f"{self.file.name}, {self.file.unit} {sentence.line}"
-            name = row_id(sentence.others[0], self.id_column, where) if self.id_column else number
-            written = sentence if isinstance(sentence, ConllSentence) else None
-            return TaggedItem(name=name, words=sentence.words, written=written)
-
-        sentences = enumerate(self.file.read([self.id_column] if self.id_column else []))
-        for read in bad_rows.usable(sentences, item):
-            items.append(read)
-            size += len(read.words)
-            if len(items) == CHUNK_ROWS or size >= _CHUNK_WORDS:
-                yield Items(items)
-                items, size = [], 0
-        if items:
-            yield Items(items)
-        tell(self.file.notes())
-
-    def encoder(self, model: TrainedModel) -> Callable[[Items], EncodedSentences]:
-        def encode(chunk: Items) -> EncodedSentences:
-            return model.encode(SentenceExamples(name=self.name, words=[each.words for each in chunk.ids], labels=None))
-
-        return encode
+    def marked(self, what: str, kind: str, first: int, last: int, score: float) -> dict[str, Any]:
+        """The words `first:last` as transformers has an entity: `start` and `end` count characters in a text and words
+        in a sentence."""
+        if not self.texts:
+            word, start, end = " ".join(self.words[first:last]), first, last
+        else:
+            start, end = self.spans[first][0], self.spans[last - 1][1]
+            word = self.texts[0][start:end]
+        return {what: kind, "score": rounded(score), "word": word, "start": start, "end": end}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggedTextJob(RowsJob):
-    """A file of texts in which entities are found, see `Job`.
+class SentenceItems(Items[TaggedItem]):
+    """Texts whose words are found and tagged, or lists of words; all items of a call are of one kind."""
 
-    Attributes:
-        may_be_words: Whether lines are taken for texts without having been said to be.
-    """
+    def __init__(self, model: TrainedModel, top_k: Literal["best"] = BEST):
+        super().__init__(model, top_k)
+        self._are_texts: bool | None = None
 
-    may_be_words: bool
+    def item(self, value: Any, where: str) -> TaggedItem:
+        is_text = not isinstance(value, tuple | list | np.ndarray)
+        if self._are_texts not in (None, is_text):
+            raise UsageError(
+                "A tagger takes texts, or lists of words, one kind per call. "
+                f"Received: {'a text' if is_text else 'words'} in {where}. Call it once for each kind."
+            )
+        values, name = ([value], "text") if is_text else (value, "words")
+        found = [check_text(text, name, where, strict=False) for text in values]
+        self._are_texts = is_text  # Not before: one that cannot be read says nothing about the others.
+        return TaggedItem(texts=found) if is_text else TaggedItem(words=found)
 
-    def writer(self, model: TrainedModel, *, is_writer: bool) -> PredictionFile:
-        model.check_texts(self.texts.texts, self.name)
-        return open_tags(self.path, self.texts.format, model.task, is_writer=is_writer)
+    def check_columns(self, texts: Sequence[str], source: str) -> None:
+        dataclasses.replace(self._model, num_texts=1).check_texts(texts, source)  # Whatever the directory says.
 
-    def chunks(self, model: TrainedModel, bad_rows: BadRows) -> Iterator[Items]:
-        for number, chunk in enumerate(self.texts.chunks(model, bad_rows)):
-            if not number and self.may_be_words and _look_like_words(chunk.text):
-                line = "reading %s as plain texts, one a line; --input_format=conll reads words, one a line"
-                log.info(line, self.name)
-            pairs = zip(chunk.ids, chunk.text, strict=True)
-            yield Items([TaggedItem(name=name, text=text, words=[]) for name, text in pairs])
+    def row(self, texts: Mapping[str, Any], where: str) -> TaggedItem:
+        ((name, text),) = texts.items()
+        return TaggedItem(texts=[check_text(text, name, where, strict=False)])
 
-    def encoder(self, model: TrainedModel) -> Callable[[Items], EncodedSentences]:
-        return lambda chunk: encode_tagged_texts(model, chunk.ids)
+    def size(self, item: TaggedItem) -> int:
+        return super().size(item) + _WORD_SIZE * len(item.words)
+
+    def encode(self, items: Sequence[TaggedItem]) -> EncodedSentences:
+        if not items[0].texts:
+            return self._model.encode(SentenceExamples(name=NAME, words=[item.words for item in items], labels=None))
+        tokenizer, length = self._model.tokenizer, self._model.max_seq_length
+        found = encode_text_words(tokenizer, [item.texts[0] for item in items], max_seq_length=length)
+        spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+        for item, (first, last) in zip(items, itertools.pairwise(found.splits.tolist()), strict=True):
+            item.spans = spans[first:last]
+            item.words = [item.texts[0][start:end] for start, end in item.spans]
+        # No text may have a word, but a model must be given at least one row.
+        tokens = found.rows.tokens if len(found.rows.tokens) else tokenizer.encode([""], max_seq_length=2)
+        labels, weights = np.zeros(len(tokens.flat), np.int32), np.zeros(len(tokens.flat), np.float32)
+        return EncodedSentences(
+            tokens=tokens, labels=labels, weights=weights, labels_tokens=True, first_pieces=found.rows.first_piece
+        )
+
+    def _marked(
+        self, items: Sequence[TaggedItem], predictions: np.ndarray
+    ) -> Iterator[tuple[TaggedItem, list[str], Iterator[dict[str, Any]]]]:
+        """Each item with the tags of its words, and its entities; or its words, where tags mark no entities."""
+        what, counts = "entity_group" if self.task.has_entities else "entity", [len(item.words) for item in items]
+        tags = [self.task.label_names[tag] for tag in predictions.argmax(axis=1)]
+        kinds, firsts, lasts, scores = self.task.marked(predictions, counts)
+        spans = list(zip(kinds, firsts.tolist(), lasts.tolist(), scores.tolist(), strict=True))
+        ends = [*itertools.accumulate(counts)]
+        places = np.searchsorted(firsts, [0, *ends]).tolist()
+        for item, end, (first, last) in zip(items, ends, itertools.pairwise(places), strict=True):
+            at = end - len(item.words)
+            own = (item.marked(what, kind, a - at, b - at, score) for kind, a, b, score in spans[first:last])
+            yield item, tags[at:end], own
+
+    def answers(self, items: Sequence[TaggedItem], predictions: np.ndarray) -> Iterator[list[dict[str, Any]]]:
+        return ([*marked] for _, _, marked in self._marked(items, predictions))
+
+    def records(self, items: Sequence[TaggedItem], predictions: np.ndarray) -> Iterator[dict[str, Any]]:
+        """`tags` of a sentence, and `entities`; `words` of a text where tags mark no entities."""
+        for item, tags, marked in self._marked(items, predictions):
+            found: dict[str, Any] = {} if item.texts else {"tags": tags}
+            if self.task.has_entities:
+                found["entities"] = [*marked]
+            elif item.texts:
+                found["words"] = [*marked]
+            yield found
+
+    def columns(self) -> Sequence[str]:
+        return ("type", "text", "start", "end", "score") if self.task.has_entities else ("word", "tag")
+
+    def cells(self, item: TaggedItem, record: dict[str, Any]) -> Iterable[Sequence[Any]]:
+        """A row for each entity, or for each word where tags mark no entities."""
+        if self.task.has_entities:
+            keys = ("entity_group", "word", "start", "end", "score")
+            return [[entity[key] for key in keys] for entity in record["entities"]]
+        tags = record["tags"] if "tags" in record else [word["entity"] for word in record["words"]]
+        return zip(item.words, tags, strict=True)
 
 
-def encode_tagged_texts(model: TrainedModel, items: Sequence[TaggedItem]) -> EncodedSentences:
-    """Finds the words of texts, stores them in the items, and encodes them as rows."""
-    encoded, places = encode_texts(model.tokenizer, [item.text for item in items], model.max_seq_length)
-    for item, spans in zip(items, places, strict=True):
-        item.spans = spans
-        item.words = [item.text[start:end] for start, end in spans]
-    return encoded
-
-
-def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
+def open_sentence_files(config: Config) -> list[Job]:
     """The input to tag, and where the tags go.
 
     Raises:
-        UsageError: for input that cannot be opened, output without a known ending, or a data set by name.
+        UsageError: for input that cannot be opened, or output without a known ending.
     """
     asked, data = config.predict, config.data
-    if data.dataset or asked.glue_task:
-        raise UsageError(
-            "A tagger reads its input from files. "
-            f"Received: dataset={data.dataset!r}, glue_task={asked.glue_task!r}. Pass --input_file."
-        )
     if not _holds_words(config):
         format, is_text = chosen_format(asked, PREDICTED_TAGS, default="jsonl"), _is_plain_text(config)
+        file = open_text_file(config)
         if format == "conll":
-            words = "--input_format=conll where it holds words, one a line, or " * (is_text and not asked.text)
-            name = "standard input" if asked.input_file == STANDARD_STREAM else asked.input_file or TYPED_TEXTS
-            input_is = f"{name}, which is read as {'plain ' * is_text}texts"
+            words = "--input_format=conll where it holds words, one a line, or " if is_text and not asked.text else ""
+            input_is = f"{file.name}, which is read as {'plain texts' if is_text else 'texts'}"
             raise _no_conll(asked, input_is, f"{words}--output_format=jsonl, tsv or csv")
         by_default = is_text and data.input_format == "auto" and not asked.text
-        job = text_job(config, open_text_file(config), format=format)
-        return [TaggedTextJob(texts=job, may_be_words=by_default)]
+        doubts = functools.partial(_about_words, file.name) if by_default else lambda items: []
+        return [table_job(config, file, format=format, doubts=doubts)]
     if data.input_format == "auto" and is_pipe(asked.input_file):
         data = dataclasses.replace(data, input_format=sentence_format(pathlib.Path(asked.input_file)))
     file = open_sentences(input_source(asked.input_file), data)
@@ -170,7 +184,22 @@ def open_sentence_files(config: Config) -> list[SentenceJob | TaggedTextJob]:
         )
     check_id_column(id_column, file.name, file.columns)
     id_column = id_column or file.id_column or usual_id_column(file.columns if file.format != "conll" else ())
-    return [SentenceJob(file=file, id_column=id_column, path=output_path(asked), format=format)]
+
+    def read(items: SentenceItems, row: Sentence, number: int, where: str) -> TaggedItem:
+        name = row_id(row.others[0], id_column, f"{file.name}, {file.unit} {row.line}") if id_column else number
+        return TaggedItem(name=name, words=row.words, written=row if isinstance(row, ConllSentence) else None)
+
+    return [
+        Job(
+            name=file.name,
+            columns=file.chosen,
+            rows=(("", row) for row in file.read([id_column] if id_column else [])),
+            read=read,
+            path=output_path(asked),
+            format=format,
+            notes=file.notes,
+        )
+    ]
 
 
 def _no_conll(asked: PredictConfig, input_is: str, way_out: str) -> UsageError:
@@ -189,10 +218,12 @@ def _is_plain_text(config: Config) -> bool:
     return format in ("auto", "text")
 
 
-def _look_like_words(texts: Sequence[str]) -> bool:
-    """Whether lines look like words with blank lines between sentences: one is blank, or most have one word."""
-    counts = [len(text.split()) for text in texts]
-    return 0 in counts or 2 * counts.count(1) > len(counts)
+def _about_words(name: str, items: Sequence[TaggedItem]) -> list[str]:
+    """A line if texts look like words with blank lines between sentences: one is blank, or most have one word."""
+    counts = [len(item.texts[0].split()) for item in items]
+    if 0 not in counts and 2 * counts.count(1) <= len(counts):
+        return []
+    return [f"reading {name} as plain texts, one a line; --input_format=conll reads words, one a line"]
 
 
 def _holds_words(config: Config) -> bool:

@@ -1,40 +1,359 @@
-"""Sentences as lists of words, each with its tag: CoNLL; JSON lines or Parquet whose rows hold lists of words; and
-tables with one word per row, in CSV too.
+"""Sentences as lists of words, each with its tag: CoNLL; tables whose rows hold lists of words, or a text and as many
+tags as words; and tables with one word per row, as Kaggle's `ner_dataset.csv`: a column names the sentence, on each row
+or on the first of its rows only, others hold the word and its tag.
 
-`conll`, `rows` and `word_rows` parse the files. The task decides what the tags mean.
+Then their tags as they are usually written, in the scheme of a model. The task decides what they mean.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import itertools
+import math
 import pathlib
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import BinaryIO
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
 
+from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
-from tfbert.data.bad_rows import BadRows
-from tfbert.data.columns import find_tag_columns
+from tfbert.data.columns import find_columns, find_tag_columns, in_data
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of, how_to_convert
-from tfbert.data.given_table import FORMAT, GivenTable
-from tfbert.data.open_file import OpenFile, Row
+from tfbert.data.files import RawTable, check_text
+from tfbert.data.labels import given_names, named_labels
+from tfbert.data.open_file import FORMAT, BadRows, GivenTable, OpenFile, Row, Unlabelled
 from tfbert.data.rows import Source, open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.tagging.conll import Sentence, looks_like_conll, open_conll
-from tfbert.tasks.tagging.conll_layout import Tags
-from tfbert.tasks.tagging.word_rows import (
-    WordColumns,
-    find_word_columns,
-    open_tagged_texts,
-    open_word_rows,
-    sentences_of_rows,
-    sentences_of_words,
-)
+from tfbert.tasks.classes import hold_tags, quoted, words_and_tags
+from tfbert.tasks.tagging.conll import MOST_WORDS, Sentence, SentenceFile, Tags, looks_like_conll, open_conll, places_of
+from tfbert.tasks.tagging.tags import invalid_transitions, look_like_entities, read_forms, scheme_of, to_scheme
 
 _LOOKED_AT = 20
-"""Rows by which a table is recognised."""
+"""Rows by which a table of lists or texts is recognised."""
+_SENTENCES = (
+    *("sentence", "sentenceid", "sentenceidx", "sentenceindex", "sentenceno", "sentencenr", "sentencenum"),
+    *("sentencenumber", "sent", "sentid", "sentidx", "sentno", "sentnum", "sid"),
+)
+_WORDS = (("word", "words", "token", "tokens"), ("text", "form"))
+_TAGS = (
+    ("tag", "tags", "ner", "nertag", "nertags", "nerlabel", "iob", "iobtag", "bio", "biotag", "entity"),
+    ("label", "labels"),
+    ("pos", "postag", "postags", "upos", "xpos"),
+)
+_SAMPLE = 300  # Rows that decide whether cells are single words, of sentences of several rows.
+_SINGLE = 0.9  # The least share of cells without a blank in them.
+_FEWEST = 30  # With fewer texts, only their labels or their column's name can say that they are words.
+_NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]{2}")
+"""Two letters of a script whose sentences may have no blanks: Thai, Lao, Burmese, Khmer, Chinese, Japanese, Korean."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordColumns:
+    """The columns of a table with one word per row.
+
+    Attributes:
+        sentence: The column that names the sentence.
+        word: The column of the words.
+        tag: The column of the tags; empty if there is none, or it is not known.
+    """
+
+    sentence: str
+    word: str
+    tag: str
+
+
+def find_word_columns(
+    columns: Sequence[str], text_column: Sequence[str] = (), label_column: str = ""
+) -> WordColumns | None:
+    """The columns of a table that may have one word per row, by their names; None for another table.
+
+    Args:
+        columns: All columns there are.
+        text_column: The column of the words, as the user named it. Empty: found by name.
+        label_column: The column of the tags, as the user named it. Empty: found by name.
+    """
+    text_column, label_column = in_data(text_column, columns), "".join(in_data([label_column], columns))
+    if len(text_column) > 1 or not {*text_column, *([label_column] if label_column else [])} <= set(columns):
+        return None
+    word = "".join(text_column) or _named(columns, _WORDS, label_column)
+    sentence = _named([column for column in columns if column not in (word, label_column)], (_SENTENCES,))
+    if not word or not sentence:
+        return None
+    return WordColumns(sentence=sentence, word=word, tag=label_column or _named(columns, _TAGS, word, sentence))
+
+
+def _are_word_rows(file: OpenFile, columns: WordColumns) -> bool:
+    """Whether a table, just opened, certainly has one word per row: hardly a cell of words holds a blank, and sentences
+    have several rows."""
+    rows = [row for _, row in itertools.islice(file.read([columns.sentence, columns.word]), _SAMPLE)]
+    rows = [row for row in rows if not isinstance(row, UsageError)]
+    words = [word.strip() for _, word in rows if isinstance(word, str)]
+    if len(words) < len(rows) or sum(" " not in word for word in words) < _SINGLE * len(words):
+        return False
+    return any(not b or a == b for a, b in itertools.pairwise(_name(name) for name, _ in rows))
+
+
+def sentences_of_words(file: OpenFile, columns: WordColumns, others: Sequence[str]) -> Iterator[Sentence | UsageError]:
+    """The sentences of a table; an error in place of each that cannot be read.
+
+    A sentence begins where another name is in its column, and after a row of blanks. Names that come back are an error:
+    the rows are in another order. But where names are numbered, each document may begin with the first again.
+
+    Args:
+        file: Just opened.
+        columns: Its columns; without `tag`, sentences have no tags.
+        others: Further columns, whose values in a sentence's first row become its `others`.
+    """
+    wanted = [columns.sentence, columns.word, *([columns.tag] if columns.tag else [])]
+    names, name = _Names(), ""
+    rows: list[tuple[int, Any]] = []
+    problem = None  # Why this sentence cannot be read, where it is not a word of it.
+    for line, row in (file.without_rejected() if columns.tag else file).read([*wanted, *others]):
+        if isinstance(row, UsageError):
+            rows.append((line, row))
+            continue
+        own = _name(row[0])
+        is_blank = not any(map(_name, row[: len(wanted)]))
+        if rows and (is_blank or (own and own != name)):
+            yield problem or _sentence(file, columns, rows)
+            rows, problem = [], None
+        if is_blank:
+            continue
+        if own and own != name:
+            name = own
+            if not names.add(name):
+                problem = UsageError(
+                    "The words of a sentence must be in rows that follow one another. Received: "
+                    f"{columns.sentence}={own!r:.60} again in {file.name}, {file.unit} {line}. "
+                    "Sort the rows, or give each sentence a name of its own."
+                )
+        if len(rows) <= MOST_WORDS:
+            rows.append((line, row))
+    if rows:
+        yield problem or _sentence(file, columns, rows)
+
+
+class _Names:
+    """The names of the sentences so far."""
+
+    def __init__(self):
+        self._seen: set[str] = set()
+        self._first = ""
+        self._number = 0
+        self._are_numbers = True  # Each name is the number after the one before, or the first one.
+
+    def add(self, name: str) -> bool:
+        """Whether another sentence may have this name."""
+        self._first = self._first or name
+        digits = re.search(r"(\d+)(?:\.0)?$", name, re.ASCII)
+        number = int(digits[1]) if digits else -1
+        follows = not self._seen or name == self._first or number == self._number + 1
+        self._are_numbers = self._are_numbers and digits is not None and follows
+        self._number = number
+        if name == self._first and self._are_numbers and len(self._seen) > 2:
+            self._seen = set()
+        is_new = name not in self._seen
+        self._seen.add(name)
+        return is_new
+
+
+def warning_of_words(table: RawTable) -> str:
+    """A line about texts that look like the words of sentences; empty if they do not."""
+    is_single = table.text_pair is None and table.labels is not None
+    if is_single and hold_tags(table.text[:_SAMPLE], table.labels[:_SAMPLE]):
+        return (
+            f"warning: {table.name}: labels hold a tag for each word of their texts, and all of a text's are one "
+            "class; --task=token_classification gives each word its tag"
+        )
+    if not is_single or not look_like_words(table.text_columns[0], table.text, table.labels):
+        return ""
+    return (
+        f"warning: {table.name}: nearly all texts are single words, and each gets a class alone; to tag the words "
+        "of sentences, name each word's sentence in a column sentence_id"
+    )
+
+
+def look_like_words(column: str, texts: Sequence[str], labels: Sequence[str]) -> bool:
+    """Whether texts with a label each look like the words of sentences, each with its tag: nearly all are one word.
+
+    Args:
+        column: The texts' column.
+        texts: The texts.
+        labels: The label of each.
+    """
+    if len(texts) < _FEWEST and not _named([column], _WORDS[:1]):
+        reading = read_forms(collections.Counter(labels))
+        if reading is None or not reading.is_certain:
+            return False
+    words = sum(len(text.split()) == 1 and not _NO_SPACES.search(text) for text in texts)
+    return words >= _SINGLE * len(texts)
+
+
+def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]]) -> Sentence | UsageError:
+    if len(rows) > MOST_WORDS:
+        return UsageError(
+            f"A sentence has at most {MOST_WORDS:,} words. Received: more rows of one sentence in {file.name}, from "
+            f"{file.unit} {rows[0][0]}. Name each sentence in its first row."
+        )
+    words, tags = [], []
+    for line, row in rows:
+        where = f"{file.name}, {file.unit} {line}"
+        try:
+            if isinstance(row, UsageError):
+                raise row
+            word = check_text(row[1], columns.word, where).strip()
+            if not word:
+                raise UsageError(
+                    f"A word must not be blank. Received: {row[1]!r} in column {columns.word!r} of {where}. "
+                    "Repair or drop the sentence."
+                )
+            words.append(word)
+            if columns.tag:
+                tags.append(tag_of(row[2], columns.tag, where))
+        except UsageError as error:
+            return error
+    return Sentence(
+        line=rows[0][0],
+        words=words,
+        tags=tags if columns.tag else None,
+        others=rows[0][1][2 + bool(columns.tag) :],
+        places=places_of([line for line, _ in rows]),
+    )
+
+
+def _name(value: Any) -> str:
+    """A cell as text; empty where it is blank. Where some cells of a column are blank, pandas writes 1 as 1.0."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(value).strip()
+
+
+def _named(columns: Sequence[str], groups: Sequence[Sequence[str]], *taken: str) -> str:
+    """The one column with a name of the first group that has any; empty if there is none, or several."""
+    plain = {column: re.sub(r"[\W_]", "", column.lower()) for column in columns if column not in taken}
+    for group in groups:
+        found = [column for column, name in plain.items() if name in group]
+        if found:
+            return found[0] if len(found) == 1 else ""
+    return ""
+
+
+def _tagged_columns(file: OpenFile, config: DataConfig) -> tuple[str, ...]:
+    """The columns of the texts and of the labels of a table, just opened, whose labels hold as many tags as their texts
+    have words; none for any other."""
+    columns = {"text_column": config.text_column, "label_column": config.label_column}
+    texts, label = (), ""
+    with contextlib.suppress(UsageError):  # As the task of texts and their labels calls them.
+        texts, label = find_columns(file.name, file.columns, **columns)
+    if len(texts) > 1:
+        return ()
+    with contextlib.suppress(UsageError):
+        text, label = find_tag_columns(file, **columns)
+        texts = (text,)
+    if not label:
+        return ()
+    rows = [row for _, row in itertools.islice(file.read([*texts, label]), _LOOKED_AT)]
+    rows = [row for row in rows if not isinstance(row, UsageError)]
+    return (*texts, label) if hold_tags((row[0] for row in rows), (row[1] for row in rows)) else ()
+
+
+def sentences_of_rows(
+    rows: OpenFile,
+    words: str,
+    label: str,
+    names: Sequence[str] | None,
+    others: Sequence[str],
+    *,
+    are_texts: bool = False,
+) -> Iterator[Sentence | UsageError]:
+    """The sentences of a table with a list of words in each row; an error in place of each that cannot be read.
+
+    Args:
+        rows: Just opened.
+        words: The column of the words.
+        label: The column of the tags, names or ids; empty: tags are not read.
+        names: The names of the ids; None: ids become text as they are.
+        others: Further columns, whose values become `others`.
+        are_texts: Whether words and tags are texts, as `words_and_tags` reads them.
+    """
+    for line, row in (rows.without_rejected() if label else rows).read([words, *([label] if label else []), *others]):
+        where = f"{rows.name}, {rows.unit} {line}"
+        try:
+            if isinstance(row, UsageError):
+                raise row
+            if are_texts:
+                row = [*(words_and_tags(*row[:2]) or map(str.split, map(str, row[:2]))), *row[2:]]
+            found = _check_words(row[0], words, where)
+            tags = _check_tags(row[1], label, names, where) if label else None
+            if tags is not None and len(tags) != len(found):
+                raise UsageError(
+                    f"Every word needs one tag. Received: {len(found)} words and {len(tags)} tags in {where}. "
+                    "Repair or drop the row."
+                )
+            yield Sentence(line=line, words=found, tags=tags, others=row[1 + bool(label) :])
+        except UsageError as error:
+            yield error
+
+
+def _check_words(value: Any, column: str, where: str) -> list[str]:
+    """Checks a list of words. A word may be all blanks, as in data sets that keep line ends as words, but not empty."""
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        is_text = ", a text not cut into words (doccano and Label Studio can export CoNLL)" * isinstance(value, str)
+        raise UsageError(
+            "Words must be a list of strings in each row. "
+            f"Received: {column}={value!r:.60} in {where}{is_text}. "
+            "Repair or drop the row, or pass another --text_column."
+        )
+    if not value:
+        rule = "A sentence needs at least one word"
+        raise Unlabelled(f"{rule}. Received: {column}=[] in {where}. Drop the row.", "empty")
+    if "" in value:
+        raise UsageError(
+            "A word must not be empty. "
+            f"Received: '' as word {value.index('') + 1} of {column!r} in {where}. Repair or drop the row."
+        )
+    check_text(" ".join(value), column, where)
+    return value
+
+
+def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str) -> list[str]:
+    if not isinstance(value, list):
+        raise UsageError(
+            "Tags must be a list of names or ids in each row. "
+            f"Received: {column}={value!r:.60} in {where}. Repair or drop the row, or pass another --label_column."
+        )
+    tags = []
+    for tag in value:
+        is_id = names is not None and type(tag) is int and tag >= 0
+        if is_id and tag >= len(names):
+            raise UsageError(
+                f"A tag's id must be one of the {len(names)} that the file names. "
+                f"Received: {tag} for {column!r} in {where}. Repair or drop the row."
+            )
+        tags.append(names[tag] if is_id else tag_of(tag, column, where))
+    return tags
+
+
+def tag_of(value: Any, column: str, where: str) -> str:
+    """A word's tag as text.
+
+    Raises:
+        UsageError: for what cannot be one.
+    """
+    if type(value) is int and value >= 0:
+        return sys.intern(str(value))
+    if isinstance(value, str) and value.strip():
+        return sys.intern(check_text(value, column, where).strip())
+    kind = Unlabelled if value is None or type(value) is int else UsageError
+    raise kind(
+        "Every word needs a tag: a name, or an id from 0. "
+        f"Received: {value!r:.60} for {column!r} in {where}. Repair or drop the row."
+    )
+
+
 _BY_NAME = DataConfig()
 _LONG_SENTENCE = 300  # Words of the only sentence of a file: the file may lack what ends one.
 
@@ -77,35 +396,6 @@ class TaggedTable:
         return f"{self.name}, {self.unit} {self.places[row][word]}"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SentenceFile:
-    """A file whose columns are known and whose sentences have yet to be read, once.
-
-    Attributes:
-        name: What messages call it.
-        format: `conll`, `jsonl`, `parquet`, or `csv` for all tables with one word per row.
-        columns: The columns' names; in CoNLL, indexes from 0.
-        has_tags: Whether its sentences have tags.
-        unit: What the sentences' positions count: `line` or `row`.
-        read: Takes further columns (none in CoNLL), whose values become `others`. Iterates over the sentences
-            (`ConllSentence` in CoNLL), with an error in place of each that cannot be read.
-        id_column: The column that names the sentences, where each word has a row; else empty.
-        notes: What the user should know of what was read so far, one line each.
-        chosen: The columns that are read, by the options that name them. In CoNLL, those that a user named: which are
-            found depends on how many there are.
-    """
-
-    name: str
-    format: str
-    columns: list[str]
-    has_tags: bool
-    unit: str
-    read: Callable[[Sequence[str]], Iterator[Sentence | UsageError]]
-    id_column: str = ""
-    notes: Callable[[], tuple[str, ...]] = tuple
-    chosen: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-
-
 def sentence_format(path: pathlib.Path | GivenTable) -> str:
     """`conll`, `csv`, `jsonl` or `parquet`, by a file's ending; all but .parquet may also end in .gz. For a table in
     memory, what it is read as.
@@ -145,11 +435,8 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: Tags = "
     if isinstance(source, GivenTable):
         config = dataclasses.replace(config, input_format="auto", delimiter="")
     format = _format(source, config)
-    if table := _word_rows(source, format, config):
-        return _of_word_rows(*table, tags)
-    table_format = _table_format(source, format)
-    if tags != "none" and (texts := open_tagged_texts(source, table_format, config)):
-        return _of_lists(table_format, *texts, are_texts=True)
+    if table := _table(source, config, tags):
+        return table
     if config.delimiter:
         raise UsageError(
             "Only tables with one word per row have a delimiter; CoNLL has tabs or spaces between its columns. "
@@ -163,20 +450,18 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: Tags = "
         )
     text_column, label_column = config.text_column, config.label_column
     if format == "conll":
-        file = open_conll(source, text_column=text_column, label_column=label_column, tags=tags)
-        return SentenceFile(
-            name=file.name,
-            format=format,
-            columns=[str(index) for index in range(file.num_columns)],
-            has_tags=file.has_tags,
-            unit="line",
-            read=lambda others: file.sentences,
-            notes=file.notes,
-            chosen=file.asked,
-        )
-    if format == "csv":
-        return _of_word_rows(*_named_word_rows(source, config), tags)
+        return open_conll(source, text_column=text_column, label_column=label_column, tags=tags)
     rows = open_rows(source, format)
+    if format == "csv":
+        found = find_word_columns(rows.columns, text_column, label_column)
+        if found is None:
+            raise UsageError(
+                "A CSV file of tagged words has one word per row: a column that names the sentence, such as "
+                "sentence_id, one of words and one of tags. "
+                f"Received: {rows.name} with {', '.join(map(repr, rows.columns[:20]))}. "
+                "Rename them, or pass --text_column and --label_column for words and tags."
+            )
+        return _of_word_rows(rows, found, tags)
     words, label = find_tag_columns(rows, text_column, label_column, require_label=tags == "required")
     return _of_lists(format, rows, words, label if tags != "none" else "")
 
@@ -253,12 +538,9 @@ def holds_tags(path: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME) -
         return True
     try:
         format = _format(path, config)
-        table = _word_rows(path, format, config)
-        if table is not None:
-            return bool(table[1].tag)
-        texts = open_tagged_texts(path, _table_format(path, format), config)
-        if texts is not None or format == "csv":
-            return texts is not None
+        table = _table(path, config, "optional")
+        if table is not None or format == "csv":
+            return table is not None and table.has_tags
         if format in ("conll", "tsv", "text"):
             return looks_like_conll(path, text_column=config.text_column, label_column=config.label_column)
         rows = open_rows(path, format)
@@ -285,7 +567,7 @@ def holds_word_rows(path: pathlib.Path, config: DataConfig) -> bool:
     Raises:
         UsageError: for a file that cannot be read.
     """
-    return _word_rows(path, _format(path, config), dataclasses.replace(config, label_column="")) is not None
+    return _table(path, dataclasses.replace(config, label_column=""), "none") is not None
 
 
 def _format(source: Source, config: DataConfig) -> str:
@@ -295,12 +577,24 @@ def _format(source: Source, config: DataConfig) -> str:
     return sentence_format(source) if isinstance(source, pathlib.Path | GivenTable) else ""
 
 
-def _word_rows(source: Source, format: str, config: DataConfig) -> tuple[OpenFile, WordColumns] | None:
-    """A table with one word per row, just opened; None for another file."""
+def _table(source: Source, config: DataConfig, tags: Tags) -> SentenceFile | None:
+    """A table that certainly has one word per row, or texts whose labels hold a tag for each word, just opened; None
+    for another file."""
+    format = _table_format(source, _format(source, config))
+    words, texts = None, ()
+
+    def opened() -> OpenFile:
+        return open_rows(source, format, delimiter=config.separator)
+
     with contextlib.suppress(UsageError):  # Reading it in another form says what is wrong.
-        if format := _table_format(source, format):
-            return open_word_rows(source, format, config)
-    return None
+        columns = find_word_columns(opened().columns, config.text_column, config.label_column) if format else None
+        if columns is not None and _are_word_rows(opened(), columns):
+            words = columns
+        elif format and tags != "none":
+            texts = _tagged_columns(opened(), config)
+    if words:
+        return _of_word_rows(opened(), words, tags)
+    return _of_lists(format, opened(), *texts, are_texts=True) if texts else None
 
 
 def _table_format(source: Source, format: str) -> str:
@@ -313,19 +607,6 @@ def _table_format(source: Source, format: str) -> str:
     if format == "conll" and ending_of(source) not in CONLL_ENDINGS:  # A .tsv may be either.
         format = "tsv"
     return format if format in ("csv", "tsv", "jsonl", "parquet") else ""
-
-
-def _named_word_rows(source: pathlib.Path | BinaryIO, config: DataConfig) -> tuple[OpenFile, WordColumns]:
-    """A CSV file that holds one word per row, by its columns' names alone."""
-    file = open_rows(source, "csv")
-    found = find_word_columns(file.columns, config.text_column, config.label_column)
-    if found is None:
-        raise UsageError(
-            "A CSV file of tagged words has one word per row: a column that names the sentence, such as sentence_id, "
-            f"one of words and one of tags. Received: {file.name} with {', '.join(map(repr, file.columns[:20]))}. "
-            "Rename them, or pass --text_column and --label_column for words and tags."
-        )
-    return file, found
 
 
 def _of_word_rows(file: OpenFile, columns: WordColumns, tags: Tags) -> SentenceFile:
@@ -349,3 +630,107 @@ def _of_word_rows(file: OpenFile, columns: WordColumns, tags: Tags) -> SentenceF
         notes=lambda: (note,),
         chosen={"text_column": (columns.word,), "label_column": (columns.tag,) if columns.tag else ()},
     )
+
+
+def read_named(source: Source, config: DataConfig) -> TaggedTable:
+    """The sentences that an option names, their tags as its `label_names` name them."""
+    if not config.header:
+        raise UsageError(
+            "Files of tagged words have no header, or must have one where each row holds a word. "
+            f"Received: header={config.header}. Drop --noheader."
+        )
+    table, names = read_sentences(source, config), given_names(config)
+    if not names or table.tags is None:
+        return table
+    distinct = dict.fromkeys(tag for tags in table.tags for tag in tags)
+
+    def where(tag: str) -> str:
+        return table.where(next(row for row, tags in enumerate(table.tags) if tag in tags))
+
+    written = named_labels(distinct, names, where)
+    return dataclasses.replace(table, tags=[[written[tag] for tag in tags] for tags in table.tags])
+
+
+def in_usual_form(
+    table: TaggedTable, notes: list[str], *, model_has_entities: bool = True, known: Container[str] = ()
+) -> TaggedTable:
+    """The same table with entity tags as they are usually written: `B_PER`, `PER-B` and `b-PER` become `B-PER`, a bare
+    `B` becomes `B-ENTITY`. Other tags stay as they are.
+
+    Args:
+        table: As it was written.
+        notes: Receives the form that was found, and a warning about tags that look like entity tags but stay.
+        model_has_entities: Whether the model's tags are entity tags. If not, tags stay as they are.
+        known: Tags that are classes although they are no entity tags: the model's own.
+
+    Raises:
+        UsageError: for a few tags that are no entity tags among many that are.
+    """
+    counts = collections.Counter(itertools.chain.from_iterable(table.tags))
+    reading = read_forms(counts)
+    if reading is not None and (foreign := reading.foreign(known)):
+        row = next(row for row, tags in enumerate(table.tags) if foreign in tags)
+        word = table.tags[row].index(foreign)
+        kinds, words = sum(tag not in known for tag in reading.others), sum(reading.others.values())
+        where = table.where_word(row, word)
+        raise UsageError(
+            f"Where tags have prefixes, such as {reading.example}, all but O have one. "
+            f"Received: {quoted(foreign)} for {quoted(table.words[row][word])} in {where}; "
+            f"such tags are {kinds:,}, of {words:,} words, beside {reading.num_words:,} words with a prefix. "
+            "Correct the tag, or delete the line if it is no word."
+        )
+    if reading is not None and reading.is_certain and model_has_entities:
+        if reading.form.is_usual:
+            return table
+        usual = {tag: reading.form.usual(tag) or "O" for tag in counts}
+        notes.append(f"{table.name}: tags are written as {reading.example}, read as {usual[reading.example]}")
+        return dataclasses.replace(table, tags=[[usual[tag] for tag in tags] for tags in table.tags])
+    if (reading is not None and reading.is_certain and not reading.form.is_usual) or look_like_entities(counts):
+        tags = ", ".join([quoted(tag) for tag in counts if tag != "O"][:4])
+        todo = (
+            "name them with --label_names=O,B-PER,..."
+            if all(map(str.isdigit, counts))
+            else "write them as B-PER and I-PER, and O elsewhere"
+        )
+        notes.append(
+            f"warning: {table.name}: these look like entity tags ({tags}), but each is a class of words: whole "
+            f"entities are not counted; for that, {todo}"
+        )
+    return table
+
+
+def in_scheme(target: str, table: TaggedTable, notes: list[str], *, strict: bool = False) -> list[list[str]]:
+    """A table's tags in the scheme of a model; as written where they have no prefixes, or the model's have none.
+
+    Args:
+        target: The model's scheme, as `scheme_of_model` returns it.
+        table: As it was written.
+        notes: Receives the scheme that was found, and tags that cannot stand where they do.
+        strict: Refuse such tags.
+
+    Raises:
+        UsageError: if `strict`, for a tag that cannot stand where it does in its scheme.
+    """
+    scheme = scheme_of(table.tags)
+    what = f"are {scheme.name}" if scheme.has_entities else "have no prefixes"
+    is_converted = scheme.has_entities and target not in (scheme.name, "none")
+    converted = f", converted to {target}" * is_converted
+    notes.append(f"{table.name}: tags {what}{scheme.doubt}{converted}")
+    bad = invalid_transitions(table.tags, scheme)
+    if bad is not None:
+        after = f"{bad.tag!r} after {bad.previous!r}" if bad.previous else f"{bad.tag!r} at the start"
+        after = after if bad.tag else f"{bad.previous!r} at the end"
+        what = f"{counted(bad.count, 'tag')} out of place in {scheme.name}, the first {after}"
+        if strict:
+            raise UsageError(
+                "With strict_entities, every tag must be able to follow the one before. "
+                f"Received: {what} in the sentence of {table.where(bad.sentence)}. "
+                "Correct them, or drop --strict_entities."
+            )
+        notes.append(
+            f"warning: {table.name}: {what} in the sentence of {table.unit} {table.lines[bad.sentence]}: each starts "
+            "an entity, as for conlleval"
+        )
+    # In IOB2, what cannot stand where it does is written as the entity that it starts.
+    is_written = is_converted or scheme.name == target == "IOB2"
+    return to_scheme(table.tags, scheme, target) if is_written else [list(tags) for tags in table.tags]

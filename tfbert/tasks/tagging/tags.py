@@ -1,14 +1,20 @@
-"""Finds the scheme of tags (IOB1, IOB2, BIOES, ...) from the tags themselves, and writes them in another.
+"""Entity tags: the form in which they are written, the scheme that they follow, and the same in another scheme.
 
 A tag is `O`, or a prefix, a dash and a type, which may hold dashes: `B-PER`. Of the prefixes, `B` begins an entity, `I`
-(in BMES `M`) is inside one, `E` (in BILOU `L`) ends it, and `S` (in BILOU `U`) is an entity of one word.
+(in BMES `M`) is inside one, `E` (in BILOU `L`) ends it, and `S` (in BILOU `U`) is an entity of one word. Files also
+write `B_PER`, `PER-B`, `b-per` or a bare `B`.
+
+Form and scheme (IOB1, IOB2, BIOES, ...) are found from all tags of a data set together. No single tag says what it is:
+`I` is also a pronoun's, and `S-1` the name of a class.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 
@@ -21,6 +27,184 @@ PLAIN, OUT, BEGIN, INSIDE, END, SINGLE = range(len(PREFIXES))
 _CODES = {"B": BEGIN, "I": INSIDE, "E": END, "S": SINGLE, "M": INSIDE, "L": END, "U": SINGLE}
 _WRITTEN = {"IOB2": "IBIB", "BIOES": "IBES", "BILOU": "IBLU", "BMES": "MBES", "IO": "IIII"}
 """By scheme, the letters for a word inside an entity, one that begins it, one that ends it, one that is all of it."""
+
+
+_LETTERS = "BIESMLU"
+_PLACEHOLDERS = frozenset({"X", "_", "-", "-X-", "PAD", "[PAD]", "<PAD>", "<pad>", "[CLS]", "[SEP]", "IGNORE", "-100"})
+"""What files write for words, or pieces of words, that have no tag of their own."""
+_OUTSIDE_WORDS = frozenset({"o", "0", "out", "outside", "other", "none", "null", "nil", "na", "n/a"})
+_SPELLED = re.compile(
+    "(beg(in(ning)?)?|start|in(side|ner)?|intermediate|mid(dle)?|cont(inue|inuation)?|end|last|single(ton)?|unit)",
+    re.IGNORECASE,
+)
+"""How some write the letters of a scheme."""
+_BRACKETS = re.compile(r"\(?[^()*]*\*\)?|\*+|\([^()*]+\)")
+_FEW_WORDS, _FEW_SHARE = 3, 0.1
+"""Foreign tags are few if they have no more words than this, or than this share of the words in entities."""
+_MOSTLY = 0.5
+"""Where so many words have a tag of the form, or `O`, very many different foreign tags are no classes either."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TagForm:
+    """One way to write entity tags.
+
+    Attributes:
+        pattern: Of tags but `O`: its groups are `letter` and, where there is one, `kind`.
+        is_lower: Whether letters are small; then `o` is outside as well as `O`.
+    """
+
+    pattern: re.Pattern[str]
+    is_lower: bool
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether this is `B-PER`, the form that all others are turned into."""
+        return self == _FORMS[0]
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether there are letters alone."""
+        return "kind" not in self.pattern.groupindex
+
+    def is_outside(self, tag: str) -> bool:
+        """Whether a tag says that a word is in no entity."""
+        return tag == "O" or (self.is_lower and tag == "o")
+
+    def usual(self, tag: str) -> str:
+        """A tag of this form as it is usually written, `B-PER`, or `B-ENTITY` for a bare letter; else empty."""
+        found = self.pattern.fullmatch(tag)
+        return f"{found['letter'].upper()}-{'ENTITY' if self.is_bare else found['kind']}" if found else ""
+
+    def fits(self, tag: str) -> bool:
+        """Whether a tag has this form, or says that a word is in no entity."""
+        return self.is_outside(tag) or bool(self.usual(tag))
+
+
+_FORMS = [
+    TagForm(re.compile(pattern.format(f"(?P<letter>[{letters}])", mark), re.DOTALL), letters.islower())
+    for letters in (_LETTERS, _LETTERS.lower())
+    for pattern in ("{0}{1}(?P<kind>.+)", "(?P<kind>.+){1}{0}")
+    for mark in "-_:/"
+] + [TagForm(re.compile(f"(?P<letter>[{letters}])"), letters.islower()) for letters in (_LETTERS, _LETTERS.lower())]
+"""`B-PER`, `B_PER`, ..., `PER-B`, ...; the same with small letters; bare letters."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TagReading:
+    """The form that fits most tags of a data set, and what does not fit.
+
+    Attributes:
+        form: The form.
+        example: The first tag of this form.
+        num_words: How many words have a tag of this form.
+        num_outside: How many words are `O`.
+        letters: The letters of its tags, as capitals.
+        others: How many words have each of the other tags.
+        num_tags: How many different tags have this form.
+    """
+
+    form: TagForm
+    example: str
+    num_words: int
+    num_outside: int
+    letters: frozenset[str]
+    others: Mapping[str, int]
+    num_tags: int
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether all tags are of the form and must be entity tags. Forms other than `B-PER` need more than letters
+        that could be something else: a B or an I, and an `O` or a second letter."""
+        return not self.others and self.is_plausible
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether the tags that have the form must be entity tags, whatever the others are."""
+        if self.form.is_usual:
+            return True
+        has_usual_letter = bool(self.letters & {"B", "I"})
+        if self.form.is_bare:
+            return has_usual_letter and self.num_outside > 0
+        return has_usual_letter and (self.num_outside > 0 or len(self.letters) > 1)
+
+    def foreign(self, known: Container[str] = ()) -> str:
+        """The first tag that cannot be a class beside entity tags: it and others like it are few, or of so many kinds
+        that they must be something else, such as dates. Empty if there is none.
+
+        Args:
+            known: Tags that are classes all the same.
+        """
+        found = {tag: count for tag, count in self.others.items() if tag not in known}
+        if found and not self.num_outside and self.letters & {"B", "I"} and all(map(_is_like_outside, found)):
+            return next(iter(found))
+        found = {tag: count for tag, count in found.items() if tag not in _PLACEHOLDERS}
+        if not found or not (self.form.is_usual or (self.is_plausible and self.num_outside)):
+            return ""
+        words = sum(found.values())
+        few = max(_FEW_WORDS, _FEW_SHARE * self.num_words)
+        is_few = words <= few and words < self.num_words
+        total = words + self.num_words + self.num_outside
+        is_mostly = self.num_words > 0 and self.num_words + self.num_outside >= _MOSTLY * total
+        return next(iter(found)) if is_few or (is_mostly and len(found) > max(10, 2 * self.num_tags)) else ""
+
+
+def read_forms(counts: Mapping[str, int]) -> TagReading | None:
+    """The form that fits most tags of a data set; None if no tag has any.
+
+    Args:
+        counts: How many words have each tag, in the order of their first words.
+    """
+
+    fitting = {form: [tag for tag in counts if form.usual(tag)] for form in _FORMS}
+    num_words = {form: sum(counts[tag] for tag in tags) for form, tags in fitting.items()}
+    form = max(_FORMS, key=lambda form: (len(fitting[form]), num_words[form]))  # Of equals, the first.
+    if not num_words[form]:
+        return None
+    return TagReading(
+        form=form,
+        example=fitting[form][0],
+        num_words=num_words[form],
+        num_outside=sum(count for tag, count in counts.items() if form.is_outside(tag)),
+        letters=frozenset(form.usual(tag)[0] for tag in fitting[form]),
+        others={tag: count for tag, count in counts.items() if not form.fits(tag)},
+        num_tags=len(fitting[form]),
+    )
+
+
+def _is_like_outside(tag: str) -> bool:
+    """Whether a tag must mean `O` where most words have it: a word such as `none`, or a sign such as `_`."""
+    return tag.casefold() in _OUTSIDE_WORDS or not any(map(str.isalnum, tag))
+
+
+def look_like_entities(counts: Mapping[str, int]) -> bool:
+    """Whether tags of no form that is read look like entity tags all the same.
+
+    They do if half of the words have the tag `O`, or one that must mean it; if most other tags come in pairs that
+    differ in a B and an I alone; if some have these letters as words, as `Begin-PER`, `Inside-PER`; or if they are
+    brackets as in `(PER*`, `*)`.
+
+    Args:
+        counts: How many words have each tag.
+    """
+    tags = [tag for tag in counts if not _is_like_outside(tag)]
+    if not tags:
+        return False
+    if 2 * sum(count for tag, count in counts.items() if _is_like_outside(tag)) >= sum(counts.values()):
+        return True
+    parts = [re.split("[-_:/.+]", tag) for tag in tags]
+    spelled = {end.lower() for own in parts for end in (own[0], own[-1]) if len(own) > 1 and _SPELLED.fullmatch(end)}
+    if len(spelled) > 1:
+        return True
+    if sum(bool(_BRACKETS.fullmatch(tag)) for tag in tags) == len(tags):
+        return True
+    kinds: dict[str, set[str]] = collections.defaultdict(set)
+    for tag in tags:
+        core = tag.strip("()[]<>{}*")
+        for letter, kind in ((core[:1], core[1:]), (core[-1:], core[:-1])):
+            if letter.upper() in ("B", "I"):
+                kinds[kind.strip(" -_:/.|+#")].add(letter.upper())
+    return 2 * sum(2 for letters in kinds.values() if len(letters) == 2) > len(tags)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

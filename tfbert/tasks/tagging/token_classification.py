@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,17 +13,16 @@ import numpy as np
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
-from tfbert.data.label_names import given_names
+from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.held_out import equal, hold_out
-from tfbert.tasks.in_memory import InMemory
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import cross_entropy
-from tfbert.tasks.sets import place_of
+from tfbert.tasks.sets import InMemory, place_of
 from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
 from tfbert.tasks.tagging.entities import (
     Entities,
@@ -36,10 +34,9 @@ from tfbert.tasks.tagging.entities import (
     type_table,
     word_accuracy,
 )
-from tfbert.tasks.tagging.source import in_scheme, in_usual_form, read_named
-from tfbert.tasks.tagging.tagged import TaggedTable
+from tfbert.tasks.tagging.tagged import TaggedTable, in_scheme, in_usual_form, read_named
 from tfbert.tasks.tagging.tags import PLAIN, TagMeanings, class_names, scheme_of_model, starts_of
-from tfbert.tasks.tagging.words import encode_text_words, encode_words
+from tfbert.tasks.tagging.words import encode_words
 
 if TYPE_CHECKING:
     from tfbert.config.data import DataConfig
@@ -333,30 +330,26 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         facts = self._by_type(tags, examples)[0] if self.has_entities else {}
         return ErrorAnalysis(errors=np.add.reduceat(entropy, splits[:-1]), measure="loss", shown=shown, facts=facts)
 
-    def found_entities(self, predictions: np.ndarray, counts: Sequence[int]) -> tuple[Entities, np.ndarray]:
-        """Predicted entities (none if tags have no prefixes), and the mean probability of each, float64 `[entities]`.
+    def marked(
+        self, predictions: np.ndarray, counts: Sequence[int]
+    ) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
+        """The predicted entities, or all words where tags mark no entities: the type or the tag of each; its first
+        word, counted over all sentences, and one past its last; and the mean probability of its words' tags.
 
         Args:
             predictions: Of all words.
             counts: The number of words of each sentence.
         """
-        sentences = np.repeat(np.arange(len(counts)), counts)
-        found = find_entities(predictions.argmax(axis=1), sentences, self.meanings, strict=self.strict_entities)
-        if not self.has_entities:
-            none = np.zeros(0, np.int64)
-            found = Entities(start=none, end=none, type=none)
-        sums = np.cumsum([0.0, *self.tag_scores(predictions)])
-        return found, (sums[found.end] - sums[found.start]) / (found.end - found.start)
-
-    def tags(self, predictions: np.ndarray) -> list[str]:
-        """The tag of each word."""
-        return [self.label_names[tag] for tag in predictions.argmax(axis=1)]
-
-    def tag_scores(self, predictions: np.ndarray) -> np.ndarray:
-        """The probability of each word's tag: float64 `[words]`."""
         from scipy.special import softmax
 
-        return softmax(predictions.astype(np.float64), axis=1).max(axis=1)
+        tags, scores = predictions.argmax(axis=1), softmax(predictions.astype(np.float64), axis=1).max(axis=1)
+        if not self.has_entities:
+            return [self.label_names[tag] for tag in tags], np.arange(len(tags)), 1 + np.arange(len(tags)), scores
+        sentences = np.repeat(np.arange(len(counts)), counts)
+        found = find_entities(tags, sentences, self.meanings, strict=self.strict_entities)
+        sums = np.cumsum([0.0, *scores])
+        scores = (sums[found.end] - sums[found.start]) / (found.end - found.start)
+        return [self.meanings.type_names[kind] for kind in found.type], found.start, found.end, scores
 
     def changes(self, predictions: np.ndarray, others: np.ndarray) -> dict[str, int]:
         return {"changed_tags": int((predictions.argmax(axis=1) != others.argmax(axis=1)).sum())}
@@ -372,30 +365,6 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
             'tag = pipeline("token-classification", "THIS_DIRECTORY", aggregation_strategy="first")',
             'tag("...")',
         ]
-
-
-def encode_texts(
-    tokenizer: Tokenizer, texts: Sequence[str], max_seq_length: int
-) -> tuple[EncodedSentences, list[list[tuple[int, int]]]]:
-    """Finds the words of texts, and makes rows to predict.
-
-    Returns:
-        The rows, and for each text the first character of each word and one past its last.
-    """
-    found = encode_text_words(tokenizer, texts, max_seq_length=max_seq_length)
-    tokens = found.rows.tokens
-    if not len(tokens):  # No text has a word, but a model must be given at least one row.
-        tokens = tokenizer.encode([""], max_seq_length=2)
-    spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
-    count = len(tokens.flat)
-    encoded = EncodedSentences(
-        tokens=tokens,
-        labels=np.zeros(count, np.int32),
-        weights=np.zeros(count, np.float32),
-        labels_tokens=True,
-        first_pieces=found.rows.first_piece,
-    )
-    return encoded, [spans[a:b] for a, b in itertools.pairwise(found.splits.tolist())]
 
 
 def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:

@@ -13,13 +13,13 @@ import tensorflow as tf
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.files import RawTable
-from tfbert.data.label_names import given_names
-from tfbert.data.labels import NAMES_OR_MISSING, canonical
+from tfbert.data.labels import NAMES_OR_MISSING, canonical, given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
-from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import (
+    as_in_model,
     have_fractions,
     is_number,
     look_alikes,
@@ -35,13 +35,11 @@ from tfbert.tasks.classes import (
 from tfbert.tasks.held_out import hold_out, that_share_texts
 from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
-from tfbert.tasks.model_labels import as_in_model
 from tfbert.tasks.registry import warnings_of_others
 from tfbert.tasks.tables import data_of, read_training_tables
 from tfbert.tasks.text_task import TextExamples, about_empty, check_same_columns, error_analysis_of_texts, takes
-from tfbert.tasks.texts.one_label import OneLabelTask
 from tfbert.tasks.texts.regression import Regression
-from tfbert.tasks.texts.source import TEXTS, text_reader
+from tfbert.tasks.texts.source import TEXTS, OneLabelTask, text_reader
 
 if TYPE_CHECKING:
     from tfbert.batches.pipeline import EncodedExamples
@@ -113,18 +111,9 @@ class Classification(OneLabelTask):
     def labels(self, table: RawTable) -> np.ndarray:
         return class_ids(table.labels, self.label_names, table.where)
 
-    def with_model_labels(
-        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
-    ) -> RawTable:
-        written = as_in_model(
-            [(label,) for label in table.labels],
-            self.label_names,
-            defined=defined,
-            are_given=are_given,
-            name=table.name,
-            where=table.where,
-            notes=notes,
-        )
+    def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
+        rows = [(label,) for label in table.labels]
+        written = as_in_model(table, rows, self.label_names, notes, are_given=are_given)
         return dataclasses.replace(table, labels=[written[label] for label in table.labels])
 
     def doubts(self, examples: TextExamples) -> list[str]:
@@ -197,24 +186,20 @@ class Classification(OneLabelTask):
     def columns(self) -> list[str]:
         return ["label", *(f"probability_{name}" for name in self.label_names)]
 
-    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
-        for label, shares in zip(outputs.argmax(axis=1), _softmax(outputs), strict=True):
-            yield [self.label_names[label], *shares]
+    def cells(self, record: dict[str, Any]) -> list[Any]:
+        return [record["label"], *record["probabilities"].values()]
 
-    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        for label, shares, logits in zip(outputs.argmax(axis=1), _softmax(outputs), outputs, strict=True):
-            yield {
-                "label": self.label_names[label],
-                "probabilities": dict(zip(self.label_names, map(rounded, shares), strict=True)),
-                "logits": list(map(rounded, logits)),
+    def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        for best, shares, logits in zip(self.best(outputs), self.shares(outputs), outputs, strict=True):
+            yield best | {
+                "probabilities": dict(zip(self.label_names, shares, strict=True)),
+                "logits": [*logits],
             }
 
-    def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
-        order = np.argsort(-outputs, axis=1, kind="stable")[:, :most]
-        shares = np.take_along_axis(_softmax(outputs), order, axis=1)
-        for labels, scores in zip(order.tolist(), shares.tolist(), strict=True):
-            names = (self.label_names[label] for label in labels)
-            yield [{"label": name, "score": rounded(score)} for name, score in zip(names, scores, strict=True)]
+    def shares(self, outputs: np.ndarray) -> np.ndarray:
+        from scipy.special import softmax
+
+        return softmax(outputs, axis=1)
 
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         label = tf.gather(tf.constant(self.label_names), tf.argmax(outputs, axis=1))
@@ -277,12 +262,6 @@ def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
             f"{shortened(names, 3)}. Check --label_column{way_out}."
         )
     return names
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    from scipy.special import softmax
-
-    return softmax(logits, axis=1)
 
 
 def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:

@@ -7,9 +7,16 @@ file has its own name.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+import pathlib
+from collections.abc import Iterator, Sequence
 
+from tfbert.config.run import Config
+from tfbert.data.open_file import OpenFile
 from tfbert.errors import UsageError
+from tfbert.tasks import text_items
+from tfbert.tasks.items import Items
+from tfbert.tasks.prediction_files import Answered, Job, Lines, open_text_file, table_job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,3 +103,54 @@ def score_text(score: float) -> str:
     """STS-B's score as its file holds it: within 0 to 5, three decimals."""
     low, high = STSB_RANGE
     return f"{min(max(score, low), high):.3f}"
+
+
+def open_texts(config: Config) -> list[Job]:
+    """The texts of a file or of GLUE's test sets to predict, and where the predictions go.
+
+    Raises:
+        UsageError: as `text_items.open_texts`.
+    """
+    asked = config.predict
+    if config.data.dataset:
+        from tfbert.data.tfds_builder import open_tests  # imports TensorFlow Datasets
+
+        files = open_tests(config.data.dataset, config.data.data_dir, config.data.text_column)
+        return [_job(config, file, task_of_split(config.data.dataset, split)) for split, file in files.items()]
+    if not asked.glue_task:
+        return text_items.open_texts(config)
+    return [_job(config, open_text_file(config), asked.glue_task)]
+
+
+def _job(config: Config, file: OpenFile, name: str) -> Job:
+    path, lines = pathlib.Path(config.output.output_dir) / TASKS[name].file, functools.partial(submission, TASKS[name])
+    return table_job(config, file, path=path, format="glue", lines=lines)
+
+
+def submission(task: GlueTask, items: Items) -> Lines:
+    """A submission to GLUE's server: `index` and `prediction`, in the order of the indexes.
+
+    Args:
+        task: The task of the test set.
+        items: The model's.
+
+    Raises:
+        UsageError: for a model with other labels than the task's.
+    """
+    names = items.task.label_names
+    written = dict(zip(names, task.predictions(names), strict=True)) if task.labels or names else {}
+
+    def lines(answers: Answered) -> Iterator[str]:
+        yield "index\tprediction"
+        rows: list[tuple[int, str]] = []  # The largest test set has 390,965.
+        for item, record in answers:
+            try:
+                index = int(item.name)
+            except ValueError:
+                raise UsageError(
+                    f"GLUE's ids must be numbers. Received: id {item.name!r}. Pass their column with --id_column."
+                ) from None
+            rows.append((index, written[record["label"]] if written else score_text(float(record["score"]))))
+        yield from (f"{index}\t{text}" for index, text in sorted(rows))
+
+    return lines

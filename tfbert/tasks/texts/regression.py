@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -18,7 +18,7 @@ from tfbert.tasks.base_rate import HeadStart, base_rate
 from tfbert.tasks.classes import is_number, quoted
 from tfbert.tasks.metrics import regression_metrics
 from tfbert.tasks.text_task import TextExamples, error_analysis_of_texts, takes
-from tfbert.tasks.texts.one_label import OneLabelTask
+from tfbert.tasks.texts.source import OneLabelTask
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -64,13 +64,11 @@ class Regression(OneLabelTask):
             out[row] = value
         return out
 
-    def with_model_labels(
-        self, table: RawTable, defined: Sequence[str] | None, notes: list[str], *, are_given: bool = False
-    ) -> RawTable:
-        if defined:
+    def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
+        if table.label_names:
             raise UsageError(
                 "A regression model is evaluated on scores. "
-                f"Received: {table.name} with the classes {', '.join(defined[:5])}. Pass other data."
+                f"Received: {table.name} with the classes {', '.join(table.label_names[:5])}. Pass other data."
             )
         return table
 
@@ -106,11 +104,11 @@ class Regression(OneLabelTask):
     def columns(self) -> list[str]:
         return ["score"]
 
-    def rows(self, outputs: np.ndarray) -> Iterator[list[str | float]]:
-        return ([score] for score in outputs[:, 0])
+    def cells(self, record: dict[str, Any]) -> list[Any]:
+        return [record["score"]]
 
-    def objects(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        return ({"score": rounded(score)} for score in outputs[:, 0])
+    def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+        return ({"score": score} for score in outputs[:, 0])
 
     def entries(self, outputs: np.ndarray, most: int | None) -> Iterator[list[dict[str, Any]]]:
         """The score under the name of the only output, as in transformers."""

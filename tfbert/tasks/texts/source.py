@@ -1,28 +1,30 @@
-"""The source of texts and their labels as written.
-
-`files` parses files. The task decides what the labels
-mean.
+"""Texts with a label each: their source as written, and what classification and regression share. `files` parses files.
+The task decides what the labels mean.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import pathlib
 from collections.abc import Callable, Collection, Container, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
-from tfbert.data.bad_rows import BadRows
 from tfbert.data.files import RawTable, read_file, text_columns
-from tfbert.data.given_table import GivenTable
-from tfbert.data.label_names import given_names, named_labels
-from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, stand_for_none
-from tfbert.data.open_file import Unlabelled
+from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, given_names, named_labels, stand_for_none
+from tfbert.data.open_file import BadRows, GivenTable, Unlabelled
 from tfbert.data.rows import Source
 from tfbert.errors import UsageError
-from tfbert.tasks.classes import have_fractions, quoted, shortened
-from tfbert.tasks.model_labels import are_numbered
+from tfbert.tasks.classes import are_numbered, have_fractions, quoted, shortened
 from tfbert.tasks.tables import read_labelled_tables
+from tfbert.tasks.text_task import TextExamples, TextTask
+
+if TYPE_CHECKING:
+    from tfbert.config.data import DataConfig
 
 TEXTS = "classification"
 """Whose built-in data are those of all tasks of texts with a label."""
@@ -186,3 +188,46 @@ class _Labels:
             f"({count}); drop these rows if it stands for a missing label"
         )
         return dataclasses.replace(table, notes=(*table.notes, doubt))
+
+
+class OneLabelTask(TextTask):
+    """A task of texts with one label each, as they are written in files and data sets."""
+
+    @abc.abstractmethod
+    def labels(self, table: RawTable) -> np.ndarray:
+        """The labels of a labelled table, `[n]`.
+
+        Raises:
+            UsageError: for a label that is not one of this task's.
+        """
+
+    @abc.abstractmethod
+    def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
+        """A table to evaluate a saved model of this task on, with its labels rewritten as the model's.
+
+        Args:
+            table: As it was written.
+            notes: Receives a line if labels were not matched by name.
+            are_given: Whether the user gave the table's classes, with `label_names`.
+
+        Raises:
+            UsageError: for labels that are not the model's.
+        """
+
+    def examples(self, table: RawTable) -> TextExamples:
+        """Turns a table, unlabelled or labelled, into examples.
+
+        Raises:
+            UsageError: for a label that is not one of the task's.
+        """
+        return TextExamples.of_table(table, None if table.labels is None else self.labels(table))
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, TextExamples]:
+        sets, are_given = {}, bool(given_names(config))
+        for prefix, table in read_labelled(config, self.label_names).items():
+            notes += table.notes
+            check_texts(table.text_columns, table.name)
+            sets[prefix] = self.examples(self.with_model_labels(table, notes, are_given=are_given))
+        return sets

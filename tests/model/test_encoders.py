@@ -1,0 +1,285 @@
+"""Each encoder: beside a BERT with the same weights, beside NumPy, packed, in part, its files and what it refuses.
+
+`test_encoders_torch` compares all of them with transformers in PyTorch.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+import tfbert
+from tests.support.batches import make_examples, packed_batches, plain_batches, plan_of
+from tests.support.bert import worst
+from tests.support.encoders import ALL, MASK, VOCAB, batch_of, make
+from tests.support.models import VOCAB as VOCAB_OF_EXAMPLES
+from tests.support.models import strategy_of
+from tfbert.bert.models import class_of
+from tfbert.config.encoders import ENCODERS
+from tfbert.measure.flops import Work, forward_flops
+from tfbert.model.configuration import BertConfig, load_config
+from tfbert.model.forward import encode, forward
+from tfbert.model.weights import get_weights_dict, set_weights_dict
+
+SLOW = pytest.mark.slow
+OTHERS = [name for name in ENCODERS if name != "bert"]
+LIKE_BERT = {
+    "distilbert": (
+        ("distilbert.transformer.", "bert.encoder."),
+        ("attention.q_lin", "attention.self.query"),
+        ("attention.k_lin", "attention.self.key"),
+        ("attention.v_lin", "attention.self.value"),
+        ("attention.out_lin", "attention.output.dense"),
+        ("sa_layer_norm", "attention.output.LayerNorm"),
+        ("ffn.lin1", "intermediate.dense"),
+        ("ffn.lin2", "output.dense"),
+        ("output_layer_norm", "output.LayerNorm"),
+    ),
+    "electra": (("electra.", "bert."),),
+    "roberta": (("roberta.", "bert."),),
+    "camembert": (("roberta.", "bert."),),
+}
+"""How the names of an encoder's weights differ from BERT's."""
+
+
+@pytest.mark.parametrize("model_type", [name for name in LIKE_BERT if name in ENCODERS])
+def test_hidden_states_are_those_of_a_bert_with_the_same_weights(model_type):
+    """With texts whose padding is before the end of none, and vectors of words as long as BERT's."""
+    own = {"embedding_size": 32} if model_type == "electra" else {}
+    model, bert = make(model_type, "Model", **own), make("bert", "Model")
+    values = {}
+    for name, value in get_weights_dict(model).items():
+        for theirs, ours in (*LIKE_BERT[model_type], (f"{model.config.encoder.PREFIX}.", "bert.")):
+            name = name.replace(theirs, ours)
+        values[name] = value
+    positions = "bert.embeddings.position_embeddings.weight"
+    first = model.config.max_position_embeddings - model.config.num_positions
+    values[positions] = np.roll(values[positions], -first, axis=0)
+    others = {name: np.zeros_like(value) for name, value in get_weights_dict(bert).items() if name not in values}
+    assert all("token_type" in name or "pooler" in name for name in others)
+    set_weights_dict(bert, values | others)
+    inputs = batch_of(model)
+    types = {} if "token_type_ids" in inputs else {"token_type_ids": np.zeros_like(MASK)}
+    expected, found = bert(inputs | types).last_hidden_state, model(inputs).last_hidden_state
+    assert worst(np.asarray(found)[MASK > 0], np.asarray(expected)[MASK > 0]) < 2e-6
+
+
+def test_modernbert_is_what_its_paper_says_in_numpy():
+    """Two layers, the second of which attends to tokens at most four places away; float64."""
+    model = make("modernbert", "TokenClassification", mlp_bias=True)
+    inputs, w = batch_of(model), {name: value.astype(np.float64) for name, value in get_weights_dict(model).items()}
+    heads, size = 2, 16
+
+    def norm(x, name):
+        centred = x - x.mean(-1, keepdims=True)
+        return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"]
+
+    def gelu(x):
+        return x * 0.5 * (1 + np.vectorize(math.erf)(x / np.sqrt(2)))
+
+    def turned(x, theta):  # Each pair of numbers as one complex number, times e to the i angle.
+        angle = np.arange(x.shape[1])[:, None] * theta ** (-np.arange(0, size, 2) / size)
+        pairs = (x[..., : size // 2] + 1j * x[..., size // 2 :]) * np.exp(1j * angle)[None, :, None]
+        return np.concatenate([pairs.real, pairs.imag], -1)
+
+    x = norm(w["model.embeddings.tok_embeddings.weight"][inputs["input_ids"]], "model.embeddings.norm")
+    for layer, theta in enumerate((160_000.0, 10_000.0)):
+        p = f"model.layers.{layer}"
+        before = norm(x, f"{p}.attn_norm") if layer else x
+        projected = np.split(before @ w[f"{p}.attn.Wqkv.weight"].T, 3, -1)
+        q, k, v = (each.reshape(*each.shape[:2], heads, size) for each in projected)
+        scores = np.einsum("bqhd,bkhd->bhqk", turned(q, theta), turned(k, theta)) / np.sqrt(size)
+        places = np.arange(MASK.shape[1])
+        seen = (MASK > 0)[:, None, None] & ((np.abs(places[:, None] - places) <= 4) | (layer == 0))
+        shares = np.exp(np.where(seen, scores, -np.inf) - scores.max())
+        shares = np.nan_to_num(shares / np.maximum(shares.sum(-1, keepdims=True), 1e-300))
+        x = x + np.einsum("bhqk,bkhd->bqhd", shares, v).reshape(x.shape) @ w[f"{p}.attn.Wo.weight"].T
+        wide = norm(x, f"{p}.mlp_norm") @ w[f"{p}.mlp.Wi.weight"].T + w[f"{p}.mlp.Wi.bias"]
+        inner, gate = np.split(wide, 2, -1)
+        x = x + (gelu(inner) * gate) @ w[f"{p}.mlp.Wo.weight"].T + w[f"{p}.mlp.Wo.bias"]
+    x = norm(gelu(norm(x, "model.final_norm") @ w["head.dense.weight"].T), "head.norm")
+    expected = x @ w["classifier.weight"].T + w["classifier.bias"]
+    assert worst(model(inputs).logits.numpy()[MASK > 0], expected[MASK > 0]) < 1e-5
+
+
+def with_pads(examples, pad):
+    """The same texts, in some of which the padding token is written."""
+    flat = examples.tokens.flat.copy()
+    flat[3::11] = pad
+    return dataclasses.replace(examples, tokens=dataclasses.replace(examples.tokens, flat=flat))
+
+
+@pytest.mark.parametrize("model_type", OTHERS)
+def test_packed_rows_and_parts_of_the_last_layer_give_what_whole_rows_give(model_type):
+    pools = ["cls", "mean"] if model_type == "modernbert" else [None]
+    for pooling in pools:
+        values = {"classifier_pooling": pooling} if pooling else {}
+        model = make(model_type, vocab_size=VOCAB_OF_EXAMPLES, max_position_embeddings=64, **values)
+        pad = model.config.pad_token_id
+        examples = with_pads(make_examples(19), pad)
+        plan = plan_of(examples)
+        packed, plain = packed_batches(examples, plan, pad_id=pad)[0], plain_batches(examples, plan)[0]
+        is_real = (packed[2] > 0).numpy()
+        expected = model({name: plain[0][name] for name in model.config.encoder.inputs}, output_hidden_states=True)
+        assert worst(forward(model, packed[0], False)[is_real], expected.logits[is_real]) < 5e-6
+        assert worst(forward(model, plain[0], False), expected.logits) < 5e-6
+        for inputs in (packed[0], plain[0]):
+            shape = inputs["input_ids"].shape
+            firsts = inputs.get("cls_positions", tf.zeros(shape[:1], tf.int32))
+            places = tf.stack([firsts, firsts + 1], axis=1)
+            found = encode(model.bert, inputs, False, reads=places)
+            every = encode(model.bert, inputs, False)
+            flat = tf.reshape(every, [-1, every.shape[-1]])
+            rows = 0 if "cls_positions" in inputs else tf.range(shape[0])[:, None] * shape[1]
+            assert worst(found[is_real], tf.gather(flat, places + rows)[is_real]) < 5e-6
+
+
+NAMES = {
+    "distilbert": "distilbert.transformer.layer.1.ffn.lin1.weight pre_classifier.bias classifier.weight",
+    "electra": "electra.embeddings_project.weight electra.encoder.layer.1.attention.self.key.bias "
+    "classifier.out_proj.weight",
+    "roberta": "roberta.encoder.layer.1.output.LayerNorm.weight classifier.dense.weight classifier.out_proj.bias",
+    "xlm-roberta": "roberta.embeddings.token_type_embeddings.weight classifier.dense.bias",
+    "camembert": "roberta.embeddings.position_embeddings.weight classifier.out_proj.weight",
+    "modernbert": "model.embeddings.tok_embeddings.weight model.layers.1.attn_norm.weight model.layers.0.mlp.Wi.weight "
+    "model.final_norm.weight head.dense.weight head.norm.weight classifier.bias",
+}
+FIELDS = {
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "dropout": 0.0, "qa_dropout": 0.0},
+    "electra": {"embedding_size": 16, "hidden_size": 32},
+    "roberta": {"pad_token_id": 1, "max_position_embeddings": 26},
+    "modernbert": {"local_attention": 8, "norm_eps": 1e-5, "attention_dropout": 0.0, "classifier_pooling": "mean"},
+}
+
+
+@pytest.mark.parametrize("model_type", OTHERS)
+def test_files_have_the_names_of_transformers_and_are_read_back_by_any_door(model_type, tmp_path):
+    model = make(model_type)
+    model.save_pretrained(tmp_path)
+    tensors, values = load_file(tmp_path / "model.safetensors"), json.loads((tmp_path / "config.json").read_text())
+    assert {*NAMES[model_type].split()} <= {*tensors}
+    assert values["architectures"] == [f"{ENCODERS[model_type].classes}ForSequenceClassification"]
+    assert values.items() >= ({"model_type": model_type} | FIELDS.get(model_type, {})).items()
+    for door in (type(model), tfbert.TFAutoModelForSequenceClassification):
+        again = door.from_pretrained(tmp_path)
+        assert type(again) is type(model) and worst(again.get_weights(), model.get_weights()) == 0
+    assert again.config == load_config(tmp_path)
+    before, after = model.config.to_dict(), again.config.to_dict()
+    assert all(after[name] == value for name, value in before.items() if name != "architectures")
+    model.save(tmp_path / "model.keras")
+    kept = keras.models.load_model(tmp_path / "model.keras")
+    assert type(kept) is type(model) and worst(kept.get_weights(), model.get_weights()) == 0
+    # A new head above the same encoder; and the encoder alone, without its prefix, as transformers saves one.
+    tagger = class_of(model_type, "TokenClassification")
+    other = tagger.from_pretrained(tmp_path, num_labels=5, ignore_mismatched_sizes=True)
+    assert worst(other.bert.weights[0], model.bert.weights[0]) == 0
+    prefix = f"{model.config.encoder.PREFIX}."
+    inner = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    save_file(inner, tmp_path / "model.safetensors")
+    base = class_of(model_type, "QuestionAnswering").from_pretrained(tmp_path, num_labels=2)
+    assert worst(base.bert.weights, [v for v in model.bert.weights if "pooler" not in v.path]) == 0
+
+
+@pytest.mark.parametrize("model_type, kind", [each for each in ALL if each[1] == "MaskedLM" and each[0] in OTHERS])
+def test_words_are_read_from_the_table_and_resized_with_it(model_type, kind, tmp_path):
+    model = make(model_type, kind)
+    before = model(batch_of(model)).logits
+    model.resize_token_embeddings(VOCAB + 9)
+    assert worst(model(batch_of(model)).logits[..., :VOCAB], before) < 1e-6
+    model.save_pretrained(tmp_path)
+    seconds = ("decoder.weight", "projector.weight")
+    assert not [name for name in load_file(tmp_path / "model.safetensors") if name.endswith(seconds)]
+    again = type(model).from_pretrained(tmp_path)
+    assert worst(again(batch_of(model)).logits, model(batch_of(model)).logits) == 0
+
+
+def test_settings_by_either_name_are_one_setting():
+    config = tfbert.DistilBertConfig(dim=32, n_heads=2, n_layers=1, hidden_dim=64)
+    assert (config.hidden_size, config.dim, config.num_hidden_layers) == (32, 32, 1)
+    config.dropout = 0.3
+    assert config.hidden_dropout_prob == config.to_dict()["dropout"] == 0.3
+    assert type(BertConfig.from_dict(config.to_dict())) is tfbert.DistilBertConfig
+    both = {"layer_norm_eps": 1e-3, "norm_eps": 1e-4, "model_type": "modernbert"}
+    sizes = dict.fromkeys(("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"), 8)
+    sizes["num_attention_heads"] = 2
+    assert BertConfig.from_dict(both | sizes).layer_norm_eps == 1e-4  # transformers reads `norm_eps`.
+
+
+REFUSED = {
+    "token types": (lambda: make("roberta")(batch_of(make("bert"))), "roberta .*Received: token_type_ids"),
+    "token types of DistilBERT": (lambda: make("distilbert")(batch_of(make("bert"))), "Received: token_type_ids"),
+    "another configuration": (lambda: tfbert.TFBertModel(make("roberta").config), "TFRobertaModel"),
+    "a BERT's for another": (lambda: tfbert.TFElectraModel(make("bert").config), "model_type='bert'"),
+    "next sentences": (lambda: class_of("roberta", "PreTraining"), "Received: RobertaForPreTraining"),
+    "ELECTRA's generator": (lambda: class_of("electra", "MaskedLM"), "Received: ElectraForMaskedLM"),
+    "a rate": (lambda: tfbert.DistilBertConfig(qa_dropout=1.5), "qa_dropout=1.5 in DistilBertConfig"),
+    "a rate by its own name": (lambda: tfbert.DistilBertConfig(attention_dropout="x"), "give attention_dropout as"),
+    "another summary": (lambda: tfbert.ElectraConfig(summary_type="last"), "summary_type='last'"),
+    "no padding token": (lambda: tfbert.RobertaConfig(pad_token_id=None), "pad_token_id=None"),
+    "another pooling": (lambda: tfbert.ModernBertConfig(classifier_pooling="max"), "classifier_pooling='max'"),
+    "kinds of layers": (lambda: tfbert.ModernBertConfig(layer_types=["full_attention"]), "layer_types="),
+    "a kind of layer": (lambda: tfbert.ModernBertConfig(layer_types=["linear_attention"] * 22), "layer_types="),
+    "a base of positions": (lambda: tfbert.ModernBertConfig(local_rope_theta=0), "rope_theta=0"),
+    "odd heads": (lambda: tfbert.ModernBertConfig(hidden_size=36, num_attention_heads=12), "an even share"),
+    "other positions": (
+        lambda: tfbert.ModernBertConfig(rope_parameters={"full_attention": {"rope_type": "yarn", "factor": 2}}),
+        "'yarn'",
+    ),
+    "LoRA of no layer": (lambda: make("distilbert").enable_lora(2, targets="queries"), "value, .*q_lin, .*or all"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_apply_is_refused_in_a_line(what):
+    call, line = REFUSED[what]
+    with pytest.raises(ValueError, match=line) as caught:
+        call()
+    assert "\n" not in str(caught.value) and "Received: " in str(caught.value)
+
+
+def test_products_are_counted():
+    work = Work.of(np.array([20, 20]))
+    assert forward_flops(make("roberta").config, work) == forward_flops(make("bert").config, work)
+    less = forward_flops(make("modernbert", num_hidden_layers=3).config, work)
+    assert forward_flops(make("modernbert", num_hidden_layers=3, local_attention=60).config, work) - less == 2 * (
+        2 * 2 * 32 * 2 * 20 * (20 - 9)
+    )
+    longer, plain = (make("electra", embedding_size=size).config for size in (16, 32))
+    assert forward_flops(longer, work) - forward_flops(plain, work) == 2 * 16 * 32 * 40
+
+
+def trained(model_type, replicas, parts, lora=False, policy="float32", recompute=False, **options):
+    """The weights after two updates; and those before."""
+    keras.config.set_dtype_policy(policy)
+    with strategy_of(replicas).scope():
+        model = make(model_type, dropout=0.1)
+        if lora:
+            model.enable_lora(2, targets="all", seed=1)
+        before = model.get_weights()
+        compute = functools.partial(forward, recompute=recompute)
+        tuner = tfbert.FineTuner(model, gradient_accumulation_steps=parts, seed=1, forward=compute, **options)
+        tuner.compile(tfbert.AdamW(1e-2, epsilon=1e-3), loss=keras.losses.SparseCategoricalCrossentropy(True))
+    inputs = {name: np.concatenate([value, value[1:3]]) for name, value in batch_of(model).items()}
+    tuner.fit(inputs, np.arange(8) % 3, batch_size=8, epochs=2, shuffle=False, verbose=0)
+    keras.config.set_dtype_policy("float32")
+    return model.get_weights(), before
+
+
+WAYS = ({}, {"lora": True}, {"recompute": True}, {"jit_compile": True}, {"policy": "mixed_bfloat16"})
+GRID = [(name, split, ways) for name in OTHERS for split in ((1, 4), (2, 1), (2, 4)) for ways in WAYS]
+QUICK = [("modernbert", (2, 4), {})]
+
+
+@pytest.mark.parametrize(
+    "model_type, split, ways", [*QUICK, *(pytest.param(*each, marks=SLOW) for each in GRID if each not in QUICK)]
+)
+def test_a_split_gives_the_weights_of_one_device(model_type, split, ways):
+    one, before = trained(model_type, 1, 1, **{name: value for name, value in ways.items() if name != "recompute"})
+    found, _ = trained(model_type, *split, **ways)
+    assert worst(one, found) < (2e-3 if "policy" in ways else 2e-6) < 5e-3 < worst(one, before)

@@ -1,0 +1,76 @@
+"""ELECTRA's discriminator (Clark et al. 2020): BERT with shorter vectors of words, and heads of its own for texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfbert.model.encoders.bert import Bert, Config
+from tfbert.model.layout import Dense, Tree
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from tfbert.model.arithmetic import Arithmetic, Pass
+
+
+class Electra(Bert):
+    """What differs from BERT."""
+
+    PREFIX = "electra"
+    PARTS = ("embeddings.", "embeddings_project.", "encoder.")
+    POOLED = ()
+    OUTPUTS = Bert.OUTPUTS | {"SequenceClassification": "classifier.out_proj"}
+    DEFAULTS = {
+        "embedding_size": 128,
+        "hidden_size": 256,
+        "num_attention_heads": 4,
+        "intermediate_size": 1024,
+        "summary_type": "first",
+        "summary_use_proj": True,
+        "summary_activation": "gelu",
+        "summary_last_dropout": 0.1,
+    }
+    SIZES = {"embedding_size": 1}
+    RATES = (*Bert.RATES, "summary_last_dropout")
+    CHOICES = {
+        "summary_type": ("first",),
+        "summary_use_proj": (True,),
+        "summary_activation": ("gelu", "relu", "tanh"),
+        "summary_first_dropout": (0,),
+        "summary_proj_to_labels": (False,),
+    }
+
+    def embedding_size(self, config: Config) -> int:
+        return config.embedding_size
+
+    def parts(self, config: Config, *, has_pooler: bool = False) -> Tree:
+        parts = super().parts(config, has_pooler=False)
+        longer = {"embeddings_project": Dense(config.embedding_size, config.hidden_size)}
+        return parts | (longer if config.embedding_size != config.hidden_size else {})
+
+    def head(self, config: Config, kind: str, outputs: int) -> Tree:
+        hidden, dropout = config.hidden_size, self.head_dropout(config, kind)
+        dense, labels = Dense(hidden, hidden), Dense(hidden, outputs)
+        if kind == "SequenceClassification":
+            return {"classifier": {"dense": dense, "dropout": dropout, "out_proj": labels}}
+        if kind == "MultipleChoice":
+            dropout = dropout._replace(rate=config.summary_last_dropout)
+            return {"sequence_summary": {"summary": dense, "last_dropout": dropout}, "classifier": labels}
+        return super().head(config, kind, outputs) if kind in self.OUTPUTS else {}
+
+    def start(self, base: keras.layers.Layer, tokens: tf.Tensor, run: Pass) -> tf.Tensor:
+        return run.dense(tokens, base.embeddings_project) if hasattr(base, "embeddings_project") else tokens
+
+    def of_text(self, model: keras.Model, first: tf.Tensor, run: Arithmetic) -> tf.Tensor:
+        if hasattr(model, "sequence_summary"):
+            head = model.sequence_summary
+            return run.drop(run.act(run.dense(first, head.summary), model.config.summary_activation), head.last_dropout)
+        head = model.classifier
+        return run.drop(run.act(run.dense(run.drop(first, head.dropout), head.dense), "gelu"), head.dropout)
+
+    def embedding_products(self, config: Config) -> int:
+        return config.embedding_size * config.hidden_size * (config.embedding_size != config.hidden_size)
+
+
+ENCODER = Electra()

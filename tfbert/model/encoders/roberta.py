@@ -1,0 +1,58 @@
+"""RoBERTa (Liu et al. 2019), and with it XLM-R and CamemBERT: BERT's layers, whose positions begin after the padding
+token's number, without token types, and with heads of its own."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tfbert.model.encoders.bert import Bert, Config
+from tfbert.model.layout import Dense, Norm, Tree, Words
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from tfbert.model.arithmetic import Arithmetic
+
+
+class Roberta(Bert):
+    """What differs from BERT. There is a table of token types, of which the first row is added to every word."""
+
+    PREFIX = "roberta"
+    POOLED = ("Model", "MultipleChoice")
+    OUTPUTS = Bert.OUTPUTS | {"SequenceClassification": "classifier.out_proj"}
+    DEFAULTS = {"vocab_size": 50265, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+    SIZES = {"pad_token_id": 0}
+    TOKEN_TYPES = False
+    COUNTS_FROM_PAD = True
+
+    def head(self, config: Config, kind: str, outputs: int) -> Tree:
+        hidden = config.hidden_size
+        if kind == "SequenceClassification":
+            dropout = self.head_dropout(config, kind)
+            return {
+                "classifier": {"dense": Dense(hidden, hidden), "dropout": dropout, "out_proj": Dense(hidden, outputs)}
+            }
+        if kind == "MaskedLM":
+            transform = {"dense": Dense(hidden, hidden), "layer_norm": Norm(hidden, config.layer_norm_eps)}
+            return {"lm_head": Words(config.vocab_size, transform)}
+        return super().head(config, kind, outputs)
+
+    def positions(self, config: Config, inputs: dict[str, tf.Tensor], ops: ModuleType) -> tf.Tensor | None:
+        given = inputs.get("position_ids")
+        if given is not None and "example_ids" not in inputs:
+            return given
+        return ops.positions_after(config.pad_token_id, inputs.get("input_ids"), inputs.get("inputs_embeds"), given)
+
+    def of_text(self, model: keras.Model, first: tf.Tensor, run: Arithmetic) -> tf.Tensor:
+        if model.KIND == "MultipleChoice":
+            return super().of_text(model, first, run)
+        head = model.classifier
+        return run.drop(run.tanh(run.dense(run.drop(first, head.dropout), head.dense)), head.dropout)
+
+    def words(self, model: keras.Model) -> tuple[Any, str, Any, Any]:
+        return model.lm_head.dense, "gelu", model.lm_head.layer_norm, model.lm_head
+
+
+ENCODER = Roberta()

@@ -1,0 +1,245 @@
+"""What users call of a `FineTuner`, and what is saved of it, whichever Keras its model is of."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
+from tfbert.step import batch, refusals
+from tfbert.step.core import Step, check_numbers
+from tfbert.step.counters import StepCounters
+from tfbert.step.one_line import one_line
+from tfbert.step.state import LayerState
+from tfbert.step.terms import OwnLoss, Terms
+
+
+class Tuner(Step):
+    """A `FineTuner`, but for what is of one Keras alone; it comes before that Keras's `Model` among the bases of that
+    Keras's class. See `tfbert.FineTuner`."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        gradient_accumulation_steps: int = 1,
+        max_grad_norm: float = 0.0,
+        jit_compile: bool = False,
+        seed: int = 0,
+        forward: Callable[[Any, Any, bool | None], Any] | None = None,
+        name: str = "fine_tuner",
+    ):
+        refusals.check_model(model, self._parts)
+        check_numbers(gradient_accumulation_steps, max_grad_norm)
+        refusals.check_tuner(self, self._parts)
+        super().__init__(name=name, dtype=model.dtype_policy)
+        self.model = model
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.max_grad_norm = max_grad_norm
+        self.seed = seed
+        self.counters = StepCounters()
+        self.marks_steps = False
+        self.is_foreign = True
+        self._xla = jit_compile
+        self._forward = forward
+        self._autograph = forward is None
+        self._dropout = None
+        self._layer_state = LayerState(model, self._parts)
+        self._unreached = []
+        self._terms = None
+        self._has_metrics = False
+        self._untracked("_compiled_with", {})
+        self._parts.wrap(self)
+
+    def _untracked(self, name: str, value: Any) -> None:
+        """Sets an attribute that is no part of what Keras saves and loads of this model."""
+        object.__setattr__(self, name, value)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, with the wrapped model's own configuration."""
+        forward = {}
+        if self._forward is not None:
+            self._parts.check_saved(self._forward)
+            forward = {"forward": self._parts.keras.saving.serialize_keras_object(self._forward)}
+        return forward | {"model": self._parts.serialized(self.model), **self._arguments(), "name": self.name}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Any:
+        """The inverse of `get_config`."""
+        objects = {name: config[name] for name in ("model", "forward") if name in config}
+        made = {name: cls._parts.deserialized(each, custom_objects) for name, each in objects.items()}
+        return cls(**config | made)
+
+    def get_build_config(self) -> None:
+        """Nothing: the wrapped model says how it is built, and not every model can be built from a shape."""
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model as it was, and creates the optimizer's variables; Keras then reads their values."""
+        self.compile(**self._parts.keras.saving.deserialize_keras_object(config))
+        if self.model.built:
+            self.optimizer.build(self.model.trainable_variables)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """As `compile` of Keras's models.
+
+        Raises:
+            ValueError: for an object of another Keras, no loss, a loss that is no mean, losses that do not match the
+                model's outputs, an optimizer that accumulates gradients itself, or `jit_compile` (an argument of the
+                constructor).
+        """
+        given = {"optimizer": "rmsprop", "loss": None} | self._arguments_of("compile", args, kwargs)
+        refusals.check_methods(self.model, self._parts)  # Again: a method may have been assigned since.
+        has_own = refusals.has_own_loss(self.model, self._parts)
+        given |= self._of_labels(given, has_own)
+        refusals.check_compile(given, self.model, self._parts, self.distribute_strategy)
+        given.pop("jit_compile", None)
+        names = self._names_of_outputs()
+        if names and len(names) > 1:
+            self._untracked("output_names", names)  # Keras names metrics by them.
+        with self.distribute_strategy.scope():
+            # Keras must not track its means, like compiled metrics: they are not weights to save and load.
+            self._terms = (
+                OwnLoss(self._parts, self.model)
+                if has_own
+                else Terms(self._parts, given["loss"], given.get("loss_weights"), names)
+            )
+            super().compile(**given | self._parts.without_xla)
+        measured = tf.nest.flatten([given.get("metrics"), given.get("weighted_metrics")])
+        self._has_metrics = any(metric is not None for metric in measured)
+        self._untracked("_compiled_with", given | {"optimizer": self.optimizer})
+        self._dropout = None  # The optimizer is new, and which variables are trainable may have changed.
+
+    def _of_labels(self, given: dict[str, Any], has_own: bool) -> dict[str, Any]:
+        """Arguments of `compile` that are others for a model that knows its labels."""
+        return {}
+
+    def _names_of_outputs(self) -> list[str] | None:
+        """Names of a functional model's outputs, by its dictionary or its layers; None for any other model."""
+        outputs = self._parts.outputs_of(self.model)
+        return sorted(outputs) if isinstance(outputs, Mapping) else getattr(self.model, "output_names", None)
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """The wrapped model's outputs: float32 where they are floating."""
+
+        def as_float32(output: tf.Tensor) -> tf.Tensor:
+            if not tf.as_dtype(output.dtype).is_floating:
+                return output
+            return with_mask(tf.cast(output, tf.float32), mask_of(output))
+
+        outputs = self._forwarded(inputs, training)
+        let_go_of_traced_gradients()
+        return tf.nest.map_structure(as_float32, outputs)
+
+    def create_variables(self) -> None:
+        """Settles what is trained and creates the optimizer's variables. The model must be built. Call it in scope."""
+        num_replicas = self.distribute_strategy.num_replicas_in_sync
+        self._dropout = self._parts.keyed(self.model, self.gradient_accumulation_steps * num_replicas)
+        self._untracked("_trained", list(self.model.trainable_variables))
+        self._untracked("_averages", self._parts.settled(self.model, self._layer_state.averages()))
+        if not self._trained:
+            raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
+        refusals.check_layers(self.model)
+        self._layer_state.check_carried(self.gradient_accumulation_steps)
+        self._trace_anew()
+        with tf.init_scope():
+            if not getattr(self.optimizer, "built", False):
+                self.optimizer.build(self._trained)
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """As Keras does, but creates all variables before the step is traced: else TensorFlow traces it twice.
+
+        Raises:
+            UsageError: in a forked process, where TensorFlow would hang.
+        """
+        check_not_forked()
+        if self._dropout is None and self.model.built and self.model.variables:
+            with self.distribute_strategy.scope():
+                self.create_variables()
+        return super().make_train_function(force)
+
+    def make_test_function(self, force: bool = False) -> Any:
+        """As Keras does; raises as `make_train_function`."""
+        check_not_forked()
+        return super().make_test_function(force)
+
+    def make_predict_function(self, force: bool = False) -> Any:
+        """As Keras does; raises as `make_train_function`."""
+        check_not_forked()
+        return super().make_predict_function(force)
+
+    def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
+        batch.check_data(data, xla=self._xla)
+        given = self._parts.keras.utils.unpack_x_y_sample_weight(data)
+        inputs, labels, sample_weight = self._separated(*given)
+        if labels is None and not self._terms.takes_all:
+            raise batch.no_labels(inputs)
+        return inputs, labels, sample_weight
+
+    def predict_step(self, data: Any) -> Any:
+        """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""
+        if refusals.is_own(self.model, "predict_step", self._parts.of_steps):  # Or a KerasHub task's, that decodes.
+            return self.model.predict_step(data)
+        return super().predict_step(data)
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """As `fit` of Keras's models."""
+        return self._call_keras("fit", args, kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """As `evaluate` of Keras's models."""
+        return self._call_keras("evaluate", args, kwargs)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """As `predict` of Keras's models."""
+        return self._call_keras("predict", args, kwargs)
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """As `train_on_batch` of Keras's models; in Keras 3 the rows of a batch are divided among the replicas."""
+        return self._call_keras("train_on_batch", args, kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """As `test_on_batch` of Keras's models."""
+        return self._call_keras("test_on_batch", args, kwargs)
+
+    def predict_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """As `predict_on_batch` of Keras's models."""
+        return self._call_keras("predict_on_batch", args, kwargs)
+
+    def _call_keras(self, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        given = self._arguments_of(name, args, kwargs)
+        refusals.check_called(self.model, name, given.get("callbacks"), self._parts)
+        given = self._checked(given)
+        with one_line():
+            if not name.endswith("_on_batch"):
+                self._check_same_call(self._parts.keras, name, given)
+            return getattr(super(), name)(**self._read(name, given))
+
+    def _arguments_of(self, name: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call of one of Keras's methods, by name; raises TypeError as the call would."""
+        method = getattr(self._parts.keras.Model, name)
+        arguments = inspect.signature(method).bind(self, *args, **kwargs).arguments
+        extra = arguments.pop("kwargs", {})
+        return {key: value for key, value in arguments.items() if key != "self"} | extra
+
+    def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
+        """A method's arguments as Keras takes them.
+
+        Raises:
+            ValueError: for rows that cannot be what they are given as.
+        """
+        return given
+
+    def _read(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        """The same where a method is about to read its data."""
+        return given
+
+    def _forwarded(self, inputs: Any, training: bool | None) -> Any:
+        """What the wrapped model, or `forward`, gives."""
+        raise NotImplementedError
+
+    def _separated(self, inputs: Any, labels: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Inputs, labels and weights, where labels may be among the inputs."""
+        raise NotImplementedError
