@@ -11,7 +11,9 @@ from transformers import AutoTokenizer
 
 from tests.support.host_tokenizers import KINDS, OF_ROBERTA, roberta, roberta_merges
 from tests.support.texts import TEXTS, random_texts
+from tfbert.corpus.manifest import Recipe
 from tfbert.errors import UsageError
+from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tokens.host import HostTokenizer, read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -217,6 +219,33 @@ def test_a_sentencepiece_model_alone_says_how_to_convert_it(tmp_path):
     (tmp_path / "sentencepiece.bpe.model").write_bytes(b"\n")
     with pytest.raises(UsageError, match="Run: pip install transformers sentencepiece; python -c"):
         read_tokenizer(tmp_path)
+
+
+def test_older_files_say_the_same(tmp_path):
+    """The model's kind not named, merges as texts, and Metaspace with `add_prefix_space`."""
+    for kind in ("roberta", "camembert"):
+        want = read_tokenizer(KINDS[kind](tmp_path / kind))
+        path = tmp_path / kind / "tokenizer.json"
+        old = json.loads(path.read_text())
+        del old["model"]["type"]
+        if kind == "roberta":
+            old["model"]["merges"] = [" ".join(pair) for pair in old["model"]["merges"]]
+        else:
+            old["pre_tokenizer"] = {"type": "Metaspace", "replacement": "\u2581", "add_prefix_space": True}
+        path.write_text(json.dumps(old))
+        found = read_tokenizer(tmp_path / kind)
+        assert found.crc32 == want.crc32
+        assert rows(found.encode(TEXTS, max_seq_length=32)) == rows(want.encode(TEXTS, max_seq_length=32))
+
+
+def test_corpora_are_prepared_by_wordpiece(tmp_path):
+    found = read_tokenizer(roberta(tmp_path))
+    for task in (Pretraining(), None):
+        with pytest.raises(UsageError, match="knows WordPiece alone. Received: a model with another tokenizer"):
+            if task:
+                task.encode(None, found, 32)
+            else:
+                Recipe.of_config(None, None, found, max_seq_length=32, seed=0, num_shards=1)
 
 
 def test_too_short_rows_and_missing_texts(tmp_path):

@@ -16,6 +16,9 @@ from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName, listed
 from tfbert.config.types import Options
 
 Batching = Literal["length_grouped", "padded", "packed"]
+LongTexts = Literal["cut", "first_last"]
+TEXT_TASKS = ("classification", "regression", "multi_label_classification")
+"""The tasks of whole texts."""
 InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll", "squad"]
 
 STANDARD_STREAM = "-"
@@ -83,6 +86,10 @@ class DataConfig(Options):
     """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut; sentences to tag and contexts of
     questions are split instead. Default: in training 128 (384 for question_answering, 256 for multiple_choice; in
     pre-training the length of the records, 128 in new ones), later the value that the model was trained with."""
+    long_texts: LongTexts | None = option(None, resume="same", modes=EVERY, tasks=TEXT_TASKS)
+    """Of a text longer than `max_seq_length`, `cut` keeps the beginning; `first_last` keeps a quarter of the tokens at
+    its beginning and three quarters at its end (Sun et al. 2019), of each text of a pair. Default: in training `cut`,
+    later what the model was trained with."""
     max_train_examples: int = option(0, resume="content", modes=TRAIN, least=0)
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
     max_eval_examples: int = option(0, resume="content", modes=EVALUATE, least=0)

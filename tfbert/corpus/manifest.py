@@ -112,6 +112,7 @@ class Recipe:
         Raises:
             UsageError: for options that do not fit each other.
         """
+        tokenizer.check_word_pieces()
         if max_seq_length < _LEAST_LENGTH:
             rule = f"Records must have room for {_LEAST_LENGTH} tokens"
             raise UsageError(f"{rule}. Received: max_seq_length={max_seq_length}. Pass a larger one.")

@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from tfbert.bert.build import build_model
+from tfbert.config.data import LongTexts
 from tfbert.config.given import Recorded
 from tfbert.config.run import Config
 from tfbert.data.foreign_files import read_json_object
@@ -100,6 +101,7 @@ def load_trained_model(config: Config, directory: pathlib.Path | None = None) ->
     task = task.at_length(length, config.task_options, notes)
     tell(notes)
     tokenizer = load_tokenizer(config.model, directory, training_texts=())
+    tokenizer = tokenizer.cutting(_long_texts(config, trained, directory))
     with log_if_slow("loading the weights"):
         classifier = build_model(
             config.model,
@@ -111,7 +113,8 @@ def load_trained_model(config: Config, directory: pathlib.Path | None = None) ->
             require_head=True,
         )
     num_texts, columns = trained.get("num_texts"), trained.get("columns", {})
-    record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length, columns=columns, **task.notes())
+    notes = task.notes() | tokenizer.notes()
+    record_inputs(classifier.config, num_texts=num_texts, max_seq_length=length, columns=columns, **notes)
     return TrainedModel(
         name=config.model.model_name_or_path,
         classifier=classifier,
@@ -124,9 +127,10 @@ def load_trained_model(config: Config, directory: pathlib.Path | None = None) ->
 
 
 def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
-    """`num_texts`, `max_seq_length` and `columns`, if the directory gives them."""
+    """`num_texts`, `max_seq_length`, `columns` and `long_texts`, if the directory gives them."""
     noted = getattr(saved, OWN_FIELD, None) or {}
-    found = {name: noted[name] for name in ("num_texts", "max_seq_length", "columns") if noted.get(name) is not None}
+    names = ("num_texts", "max_seq_length", "columns", "long_texts")
+    found = {name: noted[name] for name in names if noted.get(name) is not None}
     try:
         data = read_json_object(directory / RUN_CONFIG, "").get("data")
     except UsageError:  # It does not exist, or is another program's.
@@ -141,6 +145,19 @@ def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
         told = {"text_column": columns if isinstance(columns, list) else [], "label_column": [label] if one else []}
         found.setdefault("columns", {option: [*map(str, names)] for option, names in told.items() if names})
     return found
+
+
+def _long_texts(config: Config, trained: dict[str, Any], directory: pathlib.Path) -> str:
+    asked, own = config.data.long_texts, trained.get("long_texts", "cut")
+    known = get_args(LongTexts)
+    if asked is None and own not in known:
+        raise UsageError(
+            f"A model's long_texts is one of {', '.join(known)}. Received: {own!r:.80} in {directory / 'config.json'}. "
+            "Repair it, or pass --long_texts."
+        )
+    if asked not in (None, own):
+        log.info("Of long texts is kept what long_texts=%s says, as asked; the model was trained with %s.", asked, own)
+    return asked or own
 
 
 def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, task: Task) -> int:

@@ -27,7 +27,7 @@ from tfbert.tokens.offsets import FlatPieces
 from tfbert.tokens.parallel import map_chunks
 from tfbert.tokens.pretrained import JsonObject, token_text
 from tfbert.tokens.ragged import ranges, splits_of
-from tfbert.tokens.tokenizer import BertTokenizer, TokenIds, Tokenizer, check_pairs
+from tfbert.tokens.tokenizer import BertTokenizer, TokenIds, Tokenizer, check_pairs, tidied
 
 if TYPE_CHECKING:
     import tokenizers
@@ -67,11 +67,11 @@ class HostTokenizer(Tokenizer):
     def __init__(self, whole: dict[str, Any], config: dict[str, Any], source: str):
         self._whole = whole | {"truncation": None, "padding": None}
         self._config, self._source = {name: config[name] for name in _KEPT if name in config}, source
-        asis = _of_json(self._whole, source)
-        ids = asis.get_vocab(with_added_tokens=True)
+        self._asis = _of_json(self._whole, source)
+        ids = self._asis.get_vocab(with_added_tokens=True)
         tokens = {id: token for token, id in ids.items()}
         self._vocab = tuple(tokens.get(id, "") for id in range(max(tokens) + 1))
-        self.cls_id, self.sep_id, self.separators, has_types = _ends(asis, source)
+        self.cls_id, self.sep_id, self.separators, has_types = _ends(self._asis, source)
         self.has_token_types = has_types and "token_type_ids" in config.get("model_input_names", ["token_type_ids"])
         file = JsonObject(pathlib.Path(source), {})
         named = {kind: token_text(file, self._config.get(f"{kind}_token")) for kind in _KINDS}
@@ -88,16 +88,22 @@ class HostTokenizer(Tokenizer):
             )
         self.pad_id = ids[self.names["pad"]]
         self.unk_id = ids[self.names.get("unk", self.names["pad"])]
-        self.mask_id = ids.get(self.names.get("mask", ""))
+        self.mask_token = self.names.get("mask", "")
+        self.mask_id = ids.get(self.mask_token)
+        self.mask_takes_blanks = any(t["lstrip"] and t["content"] == self.mask_token for t in whole["added_tokens"])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, HostTokenizer) and (self._whole, self._config) == (other._whole, other._config)
+        return isinstance(other, HostTokenizer) and self._kind == other._kind
+
+    @property
+    def _kind(self) -> tuple[Any, ...]:
+        return self._whole, self._config, self.long_texts
 
     def __hash__(self) -> int:
         return self.crc32
 
     def __reduce__(self) -> tuple:
-        return type(self), (self._whole, self._config, self._source)
+        return type(self), (self._whole, self._config, self._source), self.notes()
 
     @property
     def vocab(self) -> tuple[str, ...]:
@@ -176,6 +182,10 @@ class HostTokenizer(Tokenizer):
             word_splits=found.row_splits,
         )
 
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        text = self._asis.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        return tidied(text) if self._config.get("clean_up_tokenization_spaces") else text
+
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
         """Writes `tokenizer.json` as it was read, and a configuration by which that file alone decides."""
         directory = pathlib.Path(directory)
@@ -231,9 +241,9 @@ def _kind_of(fast: JsonObject) -> str | None:
 
 def _from_json(directory: pathlib.Path, fast: JsonObject) -> HostTokenizer:
     config = _config_of(directory, _CLASSES)
-    whole = dict(fast.values) | {"added_tokens": fast.get("added_tokens", list) or []}
-    pre = fast.object("pre_tokenizer").values
-    stated, found = config.values.get("add_prefix_space"), pre.get("add_prefix_space")
+    whole = json.loads(_of_json(fast.values, str(fast.path)).to_str())  # Older files say the same in other words.
+    stated = config.values.get("add_prefix_space")
+    found = (whole["pre_tokenizer"] or {}).get("add_prefix_space")
     if found is not None and bool(stated) != found:
         if stated is None:  # transformers takes its absence for false.
             raise UsageError(
@@ -319,10 +329,11 @@ def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dic
     for token, is_special in named:
         text = token_text(config, token)
         if text is not None and (text not in known or is_special not in (None, known[text])):
+            how = "special" if known.get(text) else "no special one"
             raise UsageError(
                 "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: token "
-                f"{text!r}, which tokenizer.json lacks or calls {'special' if known.get(text) else 'no special one'}, "
-                f"in {directory}. Save it anew in transformers: AutoTokenizer.from_pretrained(D).save_pretrained(D)."
+                f"{text!r}, which tokenizer.json lacks or calls {how}, in {directory}. Save it anew in transformers: "
+                "AutoTokenizer.from_pretrained(D).save_pretrained(D)."
             )
 
 
@@ -383,8 +394,8 @@ def _ends(tokenizer: tokenizers.Tokenizer, source: str) -> tuple[int, int, int, 
     fits = (first, last) == (1, len(of) - 2) and 1 <= len(between) <= 2 and {*between, ids[-1]} == {ids[-1]}
     if not fits or single.ids != [ids[0], *ids[1 : end + 1], ids[-1]]:
         raise UsageError(
-            f"{TOKENIZER_JSON} must put one special token before texts, one after, one or two of these between two. "
-            f"Received: {' '.join(pair.tokens)} in {source}. Use another model."
+            f"{TOKENIZER_JSON} must put one special token before texts, one after, and one or two of these "
+            f"between two. Received: {' '.join(pair.tokens)} in {source}. Use another model."
         )
     return int(ids[0]), int(ids[-1]), len(between), pair.type_ids[second] != pair.type_ids[first]
 

@@ -10,6 +10,7 @@ effect: each call resets it.) `normalizer` lists the other differences: rare new
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import functools
 import json
@@ -18,7 +19,7 @@ import re
 import reprlib
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
@@ -77,8 +78,11 @@ class Tokenizer(abc.ABC):
         cls_id: The id before all texts.
         sep_id: The id after each text.
         mask_id: The id of a masked place; None where there is none.
+        mask_token: What a masked place is in a text to fill in.
+        mask_takes_blanks: Whether the blanks before it are part of it.
         separators: How many `sep_id` stand between two texts: 1, or 2 as in RoBERTa.
         has_token_types: Whether the model is told which of two texts a token is of.
+        long_texts: What rows keep of texts that are too long, see `cutting`.
         in_graph: Whether it can be part of a SavedModel.
         most_per_character: The most tokens of a character: three, those of Hangul's letters.
     """
@@ -88,8 +92,11 @@ class Tokenizer(abc.ABC):
     cls_id: int
     sep_id: int
     mask_id: int | None
+    mask_token: str = "[MASK]"
+    mask_takes_blanks: bool = False
     separators: int = 1
     has_token_types: bool = True
+    long_texts: str = "cut"
     in_graph: ClassVar[bool] = True
     most_per_character: ClassVar[float] = 3
 
@@ -112,6 +119,29 @@ class Tokenizer(abc.ABC):
     def crc32(self) -> int:
         """A checksum of the vocabulary, and of what `casing` does not say in words."""
         return zlib.crc32("\n".join(self.vocab).encode("utf-8", "surrogatepass"))
+
+    def cutting(self, long_texts: str) -> Self:
+        """The same tokenizer, whose rows keep of texts that are too long the beginning, `cut`, or a quarter of the
+        tokens at the beginning and three quarters at the end, `first_last`."""
+        other = copy.copy(self)
+        other.long_texts = long_texts
+        return other
+
+    def notes(self) -> dict[str, str]:
+        """What a saved model must record about it besides its files, as JSON can hold it."""
+        return {} if self.long_texts == "cut" else {"long_texts": self.long_texts}
+
+    def check_word_pieces(self) -> None:
+        """Refuses a tokenizer that splits words otherwise than a corpus is prepared.
+
+        Raises:
+            UsageError: for any but WordPiece.
+        """
+        if not self.in_graph:
+            raise UsageError(
+                "Pre-training from a corpus knows WordPiece alone. Received: a model with another tokenizer. "
+                "Pass one with vocab.txt."
+            )
 
     def num_special(self, num_texts: int) -> int:
         """The special tokens of a row of one text, or of two."""
@@ -157,6 +187,10 @@ class Tokenizer(abc.ABC):
         return self.encode_with_offsets(texts)
 
     @abc.abstractmethod
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """Token ids as text, as Hugging Face's tokenizer of what `save` writes decodes them."""
+
+    @abc.abstractmethod
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
         """Writes the files from which Hugging Face's libraries load a tokenizer that gives the same ids.
 
@@ -191,8 +225,19 @@ class Tokenizer(abc.ABC):
             )
         room = max_seq_length - num_special
         if second is None:
-            return self.joined(first[:, :room])
-        return self.joined(*_truncate_longest_first(first, second, room))
+            return self.joined(self._kept(first, tf.minimum(first.row_lengths(), room)))
+        lengths = _longest_first(first.row_lengths(), second.row_lengths(), room)
+        return self.joined(*map(self._kept, (first, second), lengths))
+
+    def _kept(self, tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+        """As many tokens of each row as `lengths` says."""
+        starts = tokens.row_starts()
+        if self.long_texts == "cut":
+            return tf.gather(tokens.values, tf.ragged.range(starts, starts + lengths))
+        ends, first = starts + tokens.row_lengths(), (lengths + 3) // 4
+        first = tf.where(lengths < tokens.row_lengths(), first, 0)
+        parts = [tf.ragged.range(starts, starts + first), tf.ragged.range(ends - lengths + first, ends)]
+        return tf.gather(tokens.values, tf.concat(parts, axis=1))
 
     def joined(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None
@@ -204,6 +249,20 @@ class Tokenizer(abc.ABC):
         if second is None or not self.has_token_types:
             return ids, tf.cast(ids.row_lengths(), tf.int32)
         return ids, tf.cast(first.row_lengths() + 1 + self.separators, tf.int32)
+
+
+def tidied(text: str) -> str:
+    """A decoded text without blanks before punctuation, by transformers' `clean_up_tokenization_spaces`."""
+    for end in (".", "?", "!", ",", "' ", "n't", "'m", "'s", "'ve", "'re"):
+        text = text.replace(f" {end}", end.rstrip())
+    return text
+
+
+@functools.cache
+def _decoder() -> Any:
+    from tokenizers import decoders
+
+    return decoders.WordPiece(prefix="##", cleanup=True)
 
 
 def check_pairs(texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[Sequence[str]]:
@@ -249,7 +308,7 @@ class BertTokenizer(Tokenizer):
         tokenize_chinese_chars: bool = True,
     ):
         self._vocab = tuple(vocab)
-        self._chunk_encoders: dict[tuple[int, int], tf.types.experimental.PolymorphicFunction] = {}
+        self._chunk_encoders: dict[tuple[int, int, str], tf.types.experimental.PolymorphicFunction] = {}
         self._casing = {
             "do_lower_case": do_lower_case,
             "strip_accents": strip_accents,
@@ -291,13 +350,13 @@ class BertTokenizer(Tokenizer):
         self._hash = hash(self._kind)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, BertTokenizer) and self._kind == other._kind
+        return isinstance(other, BertTokenizer) and (self._kind, self.long_texts) == (other._kind, other.long_texts)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple:
-        return functools.partial(type(self), **self.casing), (self._vocab,)  # Without what was traced.
+        return functools.partial(type(self), **self.casing), (self._vocab,), self.notes()  # Without what was traced.
 
     @property
     def vocab(self) -> tuple[str, ...]:
@@ -414,14 +473,19 @@ class BertTokenizer(Tokenizer):
         return FlatPieces(*arrays[:-2], *splits)
 
     def _chunk_encoder(self, num_columns: int, max_seq_length: int) -> tf.types.experimental.PolymorphicFunction:
-        kind = num_columns, max_seq_length
+        kind = num_columns, max_seq_length, self.long_texts  # Shared with others that cut otherwise.
         if kind not in self._chunk_encoders:
-            self._chunk_encoders[kind] = _chunk_encoder(self, *kind)
+            self._chunk_encoders[kind] = _chunk_encoder(self, *kind[:2])
         return self._chunk_encoders[kind]
 
     @functools.cached_property
     def _flat_pieces(self) -> tf.types.experimental.PolymorphicFunction:
         return _flat_pieces(self)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        tokens = [self._vocab[id] for id in ids]
+        skipped = SPECIAL_TOKENS if skip_special_tokens else ()
+        return tidied(_decoder().decode([token for token in tokens if token not in skipped]))
 
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
         """Writes `vocab.txt` and the JSON files of Hugging Face's tokenizers.
@@ -539,23 +603,16 @@ def _words(normalized: tf.Tensor) -> tf.RaggedTensor:
     return tf.strings.split(tf.strings.regex_replace(normalized, too_long, "x" * (_MAX_WORD_BYTES + 1)))
 
 
-def _truncate_longest_first(
-    first: tf.RaggedTensor, second: tf.RaggedTensor, room: int
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Cuts each pair of rows to `room` tokens in total, as `truncate_encodings` of Hugging Face's tokenizers does."""
-    first_length, second_length = first.row_lengths(), second.row_lengths()
-    shorter = tf.minimum(first_length, second_length)
+def _longest_first(first: tf.Tensor, second: tf.Tensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """How many tokens each pair of rows of these lengths keeps of `room` in total, int64 [n], as `truncate_encodings`
+    of Hugging Face's tokenizers has it."""
+    shorter = tf.minimum(first, second)
     longer = tf.maximum(shorter, room - shorter)
-    fits = first_length + second_length <= room
+    fits = first + second <= room
     both = shorter + longer > room
     shorter = tf.where(both, tf.cast(room // 2, tf.int64), shorter)
     longer = tf.where(both, tf.cast(room - room // 2, tf.int64), longer)
-    is_longer = first_length > second_length
-    keep_first = tf.where(fits, first_length, tf.where(is_longer, longer, shorter))
-    keep_second = tf.where(fits, second_length, tf.where(is_longer, shorter, longer))
-    return _keep(first, keep_first), _keep(second, keep_second)
-
-
-def _keep(tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    starts = tokens.row_starts()
-    return tf.gather(tokens.values, tf.ragged.range(starts, starts + lengths))
+    is_longer = first > second
+    keep_first = tf.where(fits, first, tf.where(is_longer, longer, shorter))
+    keep_second = tf.where(fits, second, tf.where(is_longer, shorter, longer))
+    return keep_first, keep_second

@@ -137,6 +137,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     # The model and its inputs.
     with log_if_slow("loading the vocabulary, or learning one from the training texts"):
         tokenizer = load_tokenizer(config.model, model_files, training_texts=data.train.texts())
+        tokenizer = tokenizer.cutting(config.data.long_texts or "cut")
     with strategy.scope(), log_if_slow("loading the weights"):
         classifier = build_model(
             config.model,
@@ -155,7 +156,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
                 seed=config.runtime.seed,
             )
     length = config.data.max_seq_length
-    recorded = {"num_texts": data.train.num_texts, "columns": data.columns, **task.notes()}
+    recorded = {"num_texts": data.train.num_texts, "columns": data.columns, **task.notes(), **tokenizer.notes()}
     record_inputs(classifier.config, max_seq_length=length, **recorded)
     with log_if_slow(f"encoding {len(data.train):,} training examples"):
         train = task.encode(data.train, tokenizer, length, training)

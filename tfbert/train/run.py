@@ -173,6 +173,7 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
         kept, data = evaluation.kept_predictions(), dataclasses.replace(data, task=evaluation.kept_task())
     if data.task.notes() != run.data.task.notes():
         recorded = {"num_texts": data.train.num_texts, "columns": data.columns, **data.task.notes()}
+        recorded |= run.tokenizer.notes()
         record_inputs(run.classifier.config, max_seq_length=config.data.max_seq_length, **recorded)
         if run.chief:
             save_pretrained(run.classifier, run.tokenizer, run.directory)

@@ -8,6 +8,7 @@ import pytest
 import transformers
 
 import tfbert
+from tests.support.host_tokenizers import KINDS as KINDS_OF_HOST
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.runs import TOKENS
 from tests.support.transformers_4 import transformers_4
@@ -21,7 +22,7 @@ from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.modes.export import export
 from tfbert.modes.predict import predict
-from tfbert.tasks.masked.prediction import decode
+from tfbert.tokens.host import read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
 
 KINDS = {"pairs": TFBertForPreTraining, "words": TFBertForMaskedLM}
@@ -91,11 +92,32 @@ def test_probabilities_and_words_of_one_place(saved):
 
 def test_joined_tokens_are_those_of_hugging_face(saved):
     tokenizer = transformers.BertTokenizerFast.from_pretrained(saved / "pairs")
+    ours = BertTokenizer.from_pretrained(saved / "pairs")
     rng = np.random.default_rng(0)
     for _ in range(50):
         ids = rng.integers(0, VOCAB, rng.integers(1, 9)).tolist()
-        expected = tokenizer.decode(ids)
-        assert decode(tokenizer.convert_ids_to_tokens(ids)) == expected
+        for skip in (False, True):
+            expected = tokenizer.decode(ids, skip_special_tokens=skip)
+            assert ours.decode(ids, skip_special_tokens=skip) == expected
+
+
+@pytest.mark.parametrize("kind", ["roberta", "camembert", "modernbert"])
+def test_words_of_other_tokenizers_are_those_of_the_pipeline(tmp_path, kind):
+    tokenizer = read_tokenizer(KINDS_OF_HOST[kind](tmp_path / "source"))
+    options = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1, "pad_token_id": tokenizer.pad_id}
+    model = tiny_bert(kind=TFBertForMaskedLM, **options)
+    record_inputs(model.config, num_texts=2, max_seq_length=32)
+    save_pretrained(model, tokenizer, tmp_path / "saved")
+    mask = tokenizer.mask_token
+    texts = [f"the  {mask} was good.", f"{mask}", f"a{mask}b, {mask} é !", f"Some text\n {mask}, then."]
+    pipe = transformers.pipeline(
+        "fill-mask",
+        model=transformers_4("TFBertForMaskedLM").from_pretrained(tmp_path / "saved"),
+        tokenizer=transformers.AutoTokenizer.from_pretrained(tmp_path / "saved"),
+        framework="tf",
+        torch_dtype=None,
+    )
+    assert_alike(tfbert.load(tmp_path / "saved")(texts), pipe(texts))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -16,9 +15,7 @@ from tfbert.tasks.masked.masked_words import MOST_CANDIDATES, MaskedRows
 from tfbert.tasks.trained import TrainedModel
 from tfbert.tokens.ragged import splits_of
 from tfbert.tokens.tokenizer import TokenIds
-from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
-MASK = "[MASK]"
 _UNCUT = 1 << 24
 _FILLED = 5
 """Words for each masked place by default, as in transformers."""
@@ -46,21 +43,24 @@ class MaskedItems(Items[Item]):
 
     def item(self, value: Any, where: str) -> Item:
         text = check_text(value, "text", where, strict=False)
-        if MASK not in text:
+        mask = self._model.tokenizer.mask_token
+        if mask not in text:
             raise UsageError(
-                f"A text to fill in must have a {MASK}. Received: {text!r:.60} in {where}. "
-                f"Write {MASK} for the word to find."
+                f"A text to fill in must have a {mask}. Received: {text!r:.60} in {where}. "
+                f"Write {mask} for the word to find."
             )
         return Item(name=where, texts=[text])
 
     def encode(self, items: Sequence[Item]) -> MaskedRows:
-        """Texts as rows. A literal `[MASK]` is a masked place; every other special token is plain text.
+        """Texts as rows. A literal mask, such as `[MASK]`, is a masked place; every other special token is plain text.
 
         Raises:
-            UsageError: for a text whose `[MASK]` would be cut off.
+            UsageError: for a text whose mask would be cut off.
         """
         tokenizer, longest = self._model.tokenizer, self._model.max_seq_length
-        parts = [item.texts[0].split(MASK) for item in items]
+        mask, parts = tokenizer.mask_token, [item.texts[0].split(tokenizer.mask_token) for item in items]
+        if tokenizer.mask_takes_blanks:
+            parts = [[*(part.rstrip() for part in own[:-1]), own[-1]] for own in parts]
         pieces = tokenizer.encode([part for own in parts for part in own], max_seq_length=_UNCUT)
         splits, rows, at = pieces.row_splits.tolist(), [], 0
         for item, own in zip(items, parts, strict=True):
@@ -72,7 +72,7 @@ class MaskedItems(Items[Item]):
             cut = np.array([*ids[: longest - 1], tokenizer.sep_id], np.int32)
             if (cut == tokenizer.mask_id).sum() < len(own) - 1:
                 raise UsageError(
-                    f"Every {MASK} must be within the first {longest} tokens of its text. Received: a later one in "
+                    f"Every {mask} must be within the first {longest} tokens of its text. Received: a later one in "
                     f"{item.name}. Shorten the text, or load the model with a larger max_seq_length."
                 )
             rows.append(cut)
@@ -96,7 +96,7 @@ class MaskedItems(Items[Item]):
         """The best words of each text, as transformers' `fill-mask` pipeline gives them: best first, each with `score`
         (its probability), `token` (its id), `token_str`, and `sequence`, the text with the word filled in. For a text
         with several masked places, one such list per place; in its sequences, the other places stay masked."""
-        vocab, texts = self._model.tokenizer.vocab, predictions["texts"]
+        tokenizer, texts = self._model.tokenizer, predictions["texts"]
         splits = texts.tokens.row_splits.tolist()
         for row, positions in enumerate(texts.positions):
             ids, places = texts.tokens.flat[splits[row] : splits[row + 1]].tolist(), positions[positions > 0].tolist()
@@ -105,24 +105,9 @@ class MaskedItems(Items[Item]):
                 scores, tokens = (predictions[name][row, number, : self._words].tolist() for name in ("score", "token"))
                 words = []
                 for score, token in zip(scores, tokens, strict=True):
-                    own = [vocab[id] for id in (*ids[:place], token, *ids[place + 1 :])]
-                    sequence = decode([t for t in own if t not in SPECIAL_TOKENS] if len(places) == 1 else own)
-                    word = decode([vocab[token]])
+                    own = [*ids[:place], token, *ids[place + 1 :]]
+                    sequence = tokenizer.decode(own, skip_special_tokens=len(places) == 1)
+                    word = tokenizer.decode([token])
                     words.append({"score": rounded(score), "token": token, "token_str": word, "sequence": sequence})
                 found.append(words)
             yield found[0] if len(places) == 1 else found
-
-
-def decode(tokens: Sequence[str]) -> str:
-    """Tokens as text, exactly as Hugging Face's tokenizer of a model that `save_pretrained` wrote decodes them."""
-    text = _decoder().decode(list(tokens))
-    for end in (".", "?", "!", ",", "' ", "n't", "'m", "'s", "'ve", "'re"):
-        text = text.replace(f" {end}", end.rstrip())
-    return text
-
-
-@functools.cache
-def _decoder():
-    from tokenizers import decoders
-
-    return decoders.WordPiece(prefix="##", cleanup=True)

@@ -103,6 +103,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         Raises:
             UsageError: for records of another vocabulary, longer than `max_seq_length`, or that need more predictions.
         """
+        tokenizer.check_word_pieces()
         examples.check_vocabulary(tokenizer.vocab)
         examples.check_casing(tokenizer.casing)
         length = examples.schema.max_seq_length
