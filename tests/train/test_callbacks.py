@@ -151,7 +151,7 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     )
     monkeypatch.setattr(Evaluate, "_speeds", lambda self, seconds: {})
     counter = iter(range(1, 100))
-    monkeypatch.setattr(callbacks, "get_weights_dict", lambda model: {"w": np.array([next(counter)])})
+    monkeypatch.setattr(callbacks, "get_trained", lambda model: {"w": np.array([next(counter)])})
     run = types.SimpleNamespace(
         schedule=schedule(total=24, **options),
         config=Config(training=TrainingConfig(early_stopping_patience=patience)),
