@@ -17,15 +17,12 @@ from tfbert.model.load import save_pretrained
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 
-SLOW = pytest.mark.slow
+pytestmark = pytest.mark.slow
 NAMES = [name for name in ENCODERS if name not in ("bert", "xlm-roberta", "camembert")]
 TEXTS = ["alpha beta", "gamma"]
 
 
-RUNS = [name if name == "distilbert" else pytest.param(name, marks=SLOW) for name in NAMES]
-
-
-@pytest.mark.parametrize("model_type", RUNS)
+@pytest.mark.parametrize("model_type", NAMES)
 def test_a_run_splits_resumes_answers_and_is_exported(model_type, tmp_path, monkeypatch):
     write_corpus(tmp_path)
     tokenizer = BertTokenizer.from_pretrained(tmp_path / "model")
