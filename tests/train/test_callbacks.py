@@ -13,6 +13,7 @@ from tfbert.config.parts import OutputConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import Preempted, RunError
+from tfbert.model.configuration import BertConfig
 from tfbert.output.callback import Reports
 from tfbert.tasks.sets import eval_prefix
 from tfbert.tasks.texts.classification import Classification
@@ -283,7 +284,7 @@ def test_speeds_of_an_evaluation_count_every_batch():
         checkpoints=None,
     )
     part = Evaluate(run, Log(), None, predictor)
-    config = types.SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=16, num_labels=2)
+    config = BertConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1, intermediate_size=16, num_labels=2)
     part.begin(types.SimpleNamespace(model=types.SimpleNamespace(config=config)))
     speeds = part._speeds(12.0)
     assert (speeds["eval_samples_per_second"], speeds["eval_tokens_per_second"]) == (0.3, 1.2)
