@@ -152,7 +152,7 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    module = _LAZY.get(name) or _OF_ENCODERS.get(name)
+    module = _LAZY.get(name) or _OF_ENCODERS.get(name, "")
     if name != "callbacks" and not module:
         if error := error_for(name):
             raise error

@@ -166,7 +166,7 @@ def record_inputs(
     config: Any,
     *,
     num_texts: int | None,
-    max_seq_length: int,
+    max_seq_length: int | None,
     columns: Mapping[str, Sequence[str]] | None = None,
     **others: Any,
 ) -> None:

@@ -18,7 +18,7 @@ from tfbert.model.head import Head
 
 if TYPE_CHECKING:
     from tfbert.model.configuration import BertConfig
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("tfbert")
 
@@ -106,7 +106,7 @@ def set_resized(model: Any, values: Mapping[str, np.ndarray], *, seed: int, scal
     weights.set_weights_dict(model, resized)
 
 
-def save_pretrained(model: Any, tokenizer: BertTokenizer | None, directory: pathlib.Path) -> None:
+def save_pretrained(model: Any, tokenizer: Tokenizer | None, directory: pathlib.Path) -> None:
     """Writes model and tokenizer so that transformers loads them in PyTorch.
 
     `config.json` comes last: a directory that has it is complete.

@@ -138,7 +138,7 @@ class Items(abc.ABC, Generic[ItemT]):
         if chunk:
             yield chunk
 
-    def size(self, item: ItemT) -> int:
+    def size(self, item: Any) -> int:
         """The number of its characters, about."""
         return sum(map(len, item.texts))
 

@@ -245,7 +245,7 @@ class Tokenizer(abc.ABC):
         """As `rows`, of texts that are not to be cut."""
         cls, sep = (tf.fill([first.nrows(), 1], id) for id in (self.cls_id, self.sep_id))
         parts = [cls, first, sep] if second is None else [cls, first, *[sep] * self.separators, second, sep]
-        ids = tf.concat(parts, axis=1)
+        ids: Any = tf.concat(parts, axis=1)
         if second is None or not self.has_token_types:
             return ids, tf.cast(ids.row_lengths(), tf.int32)
         return ids, tf.cast(first.row_lengths() + 1 + self.separators, tf.int32)
