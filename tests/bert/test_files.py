@@ -99,7 +99,7 @@ REFUSED = {
         "num_labels=3 and id2label of 2",
     ),
     "an unknown activation": (lambda directory: make(hidden_act="gelu2"), "hidden_act='gelu2'"),
-    "another architecture": (lambda directory: BertConfig.from_dict({"model_type": "roberta"}), "model_type='roberta'"),
+    "another architecture": (lambda directory: BertConfig.from_dict({"model_type": "gpt2"}), "model_type='gpt2'"),
     "scratch": (lambda directory: TFBertModel.from_pretrained("scratch/tiny"), "Received: scratch/tiny"),
     "no configuration": (lambda directory: TFBertModel("bert-base-uncased"), "Received: str"),
     "an automatic class": (lambda directory: tfbert.TFAutoModel(BertConfig(**SIZES)), "TFAutoModel.from_pretrained"),

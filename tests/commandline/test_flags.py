@@ -39,6 +39,7 @@ GIVEN = {
     "class_weights": ("1,2.5", (1.0, 2.5)),
     "metric_for_best_model": ("macro_f1", "macro_f1"),
     "lora_targets": ("query,key", "query,key"),
+    "long_texts": ("first_last", "first_last"),
     "num_replicas": ("1", 1),
     "sweep": ("xla=true,false", "xla=true,false"),
     "report_to": ("tensorboard,mlflow", ("tensorboard", "mlflow")),

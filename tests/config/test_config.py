@@ -206,6 +206,7 @@ def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
         "class_weights",
         "head_bias",
         "keep_adapter",
+        "long_texts",
         *of_pretraining,
     }
     only_of_corpora = {name for name, field in fields.items() if field["modes"] == ("prepare",)}

@@ -470,7 +470,7 @@ def test_vocabulary_and_length_must_fit(tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"model_type": "roberta"}, "model_type='roberta'"),
+        ({"model_type": "gpt2"}, "model_type='gpt2'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
         ({"num_attention_heads": 3}, "must be a multiple of num_attention_heads"),
         ({"hidden_act": "gelly"}, "gelly"),

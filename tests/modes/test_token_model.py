@@ -91,7 +91,7 @@ def test_a_package_that_is_missing_is_named(own, tmp_path):
 
 
 def test_an_operation_that_the_converter_does_not_know_is_told_in_one_line(own, tmp_path, monkeypatch):
-    def convert(function, module):
+    def convert(function, specs, module):
         raise ValueError("no such operation\nand a page of its graph")
 
     replaced(monkeypatch, convert=convert)

@@ -240,7 +240,8 @@ def test_words_to_predict_in_another_layout_are_read_by_themselves(tmp_path, wri
     for row in ("Ella B-X\nsang O\n\n", "Ella 1\nsang 2\n\n"):
         columns, (line,) = predicted(directory, write(f"{row[5]}.conll", 3 * row))
         assert not any(columns.values()) and "was trained on '1', which is not there, or holds something else" in line
-    with pytest.raises(UsageError, match="A column of entity tags does not hold the words. Received: text_column=1"):
+    rule = "A column of entity tags or of running numbers does not hold the words. Received: text_column=1"
+    with pytest.raises(UsageError, match=rule):
         predicted(directory, write("d.conll", 3 * "Ella B-X\nsang O\n\n"), text_column=("1",))
 
 

@@ -162,13 +162,14 @@ def changed(directory, name, **values):
     path.write_text(json.dumps(found | values))
 
 
+BYTES = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
 REFUSED = {
     "class": (
         lambda path: changed(path, "tokenizer_config.json", tokenizer_class="T5TokenizerFast"),
         "Received: tokenizer_class='T5TokenizerFast' in",
     ),
     "a blank that transformers drops": (
-        lambda path: changed(path, "tokenizer.json", pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True}),
+        lambda path: changed(path, "tokenizer.json", pre_tokenizer=BYTES | {"add_prefix_space": True}),
         "State add_prefix_space in tokenizer_config.json.",
     ),
     "no ends": (lambda path: changed(path, "tokenizer.json", post_processor=None), "Received: a a in"),

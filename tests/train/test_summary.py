@@ -11,6 +11,7 @@ from tests.support.models import strategy_of
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
+from tfbert.model.configuration import BertConfig
 from tfbert.tasks.texts.classification import Classification
 from tfbert.train.fit import banner, train_results
 
@@ -26,7 +27,7 @@ def test_speeds_with_warm_up_leave_out_evaluation():
             progress.steps.paused += 40
         after(progress, step)
     model.optimizer.iterations.assign(4)
-    config = types.SimpleNamespace(num_hidden_layers=2, hidden_size=8, intermediate_size=16, num_labels=2)
+    config = BertConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1, intermediate_size=16, num_labels=2)
     model.trainable_variables = [tf.Variable(np.zeros(shape)) for shape in ([3, 4], [5])]
     run = types.SimpleNamespace(
         model=model,

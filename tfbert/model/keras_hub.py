@@ -118,7 +118,7 @@ def plain(path: pathlib.Path) -> pathlib.Path:
     """
     config = path / "config.json"
     if not is_archive(path):
-        values = read_json_object(config, _JSON) if config.is_file() else {}
+        values = read_json_object(config, "config.json must be readable JSON") if config.is_file() else {}
         if not isinstance(values.get("class_name"), str):
             return path
         if problem := architecture_problem(values, path):

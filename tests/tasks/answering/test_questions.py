@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.saved_models import model_with
+from tests.support.texts import VOCAB
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
@@ -21,6 +22,7 @@ from tfbert.tasks.answering.prediction import QuestionItems, open_question_files
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.answering.questions import misaligned_answers, nearest, note_misaligned, training_questions
 from tfbert.tasks.answering.squad import holds_questions, open_questions, read_questions
+from tfbert.tokens.tokenizer import BertTokenizer
 
 SQUAD = pathlib.Path(__file__).parents[4] / "shared" / "data" / "squad"
 CONTEXT = "Zoë 😀 lives in Oslo. Ben lives in Rome, not in Oslo."
@@ -390,7 +392,8 @@ def test_questions_of_every_form(write):
 def test_questions_that_cannot_be_answered(write):
     """They are left out, or end the reading, and say where they are."""
     rows = [FLAT[0], FLAT[1] | {"context": " "}, FLAT[2] | {"question": ""}, FLAT[2]]
-    items = QuestionItems(dataclasses.replace(model_with(["a", "b"], num_texts=2), task=QuestionAnswering()))
+    model = dataclasses.replace(model_with(["a", "b"], num_texts=2), tokenizer=BertTokenizer(VOCAB))
+    items = QuestionItems(dataclasses.replace(model, task=QuestionAnswering()))
 
     def read(path, bad_rows):
         asked = PredictConfig(input_file=path, output_file="out.jsonl")
