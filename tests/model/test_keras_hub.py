@@ -251,6 +251,11 @@ def with_a_layer_less(directory, made):
     change(directory / "p" / "config.json", num_layers=4)
 
 
+def with_a_layer_more(directory, made):
+    shutil.copytree(made[0] / "sharded", directory / "p")
+    change(directory / "p" / "config.json", num_layers=2)
+
+
 def with_other_heads(directory, made):
     shutil.copytree(made[0] / "backbone", directory / "p")
     change(directory / "p" / "config.json", num_heads=4)
@@ -297,6 +302,7 @@ def change(path, **values):
         (without_weights, "must hold its weights"),
         (without_a_part, "must be readable and whole. Received: .*`model_00003.weights.h5` doesn't exist"),
         (with_a_layer_less, "A total of 8 objects could not be loaded.* expected 2 variables, but received 0"),
+        (with_a_layer_more, "must be those that config.json describes. Received: .* with 2,"),
         (with_other_heads, "12 objects could not be loaded.* Layer 'key' expected 2 variables"),
         (with_weights_elsewhere, "could not be loaded.* name=pooled_dense"),
         (quantized, "must be floating-point numbers. Received: a quantized model"),

@@ -155,6 +155,16 @@ def _converted(path: pathlib.Path, stamp: Any) -> tempfile.TemporaryDirectory:
     return made
 
 
+def _num_stored(file: pathlib.Path) -> int:
+    """The numbers that a file of weights holds."""
+    import h5py
+
+    sizes: list[int] = []
+    with h5py.File(file, "r") as opened:
+        opened.visititems(lambda name, item: sizes.append(item.size) if isinstance(item, h5py.Dataset) else None)
+    return sum(sizes)
+
+
 def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray]]:
     """The configuration, KerasHub's tokenizer if there is one, and the weights by PyTorch name if there are any."""
     import keras
@@ -190,6 +200,12 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray
         )
     if any(getattr(layer, "quantization_mode", None) for layer in layers_of(model)):
         raise _quantized(path)
+    stored = sum(map(_num_stored, path.glob("model*.weights.h5")))
+    if stored not in (0, backbone.count_params()):  # KerasHub leaves out what the configuration has no place for.
+        raise UsageError(
+            f"A KerasHub model's weights must be those that config.json describes. Received: {path} with {stored:,} "
+            f"numbers for {backbone.count_params():,}. Repair config.json, or download the model again."
+        )
     if tokenizer is not None and not isinstance(tokenizer, models.BertTokenizer):
         raise UsageError(
             "A model's tokenizer must be BERT's WordPiece. "
