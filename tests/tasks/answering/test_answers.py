@@ -182,6 +182,16 @@ def test_one_window_by_hand():
     assert listed(decode(*elsewhere, 1, n_best_size=8), 0)[:3] == [(7, 2, 3, 1, 6), (6, 0, 3, 0, 6), (4, 3, 4, 4, 0)]
 
 
+@pytest.mark.parametrize("n_best_size", [1, 8])
+def test_a_token_of_blanks_alone_is_neither_first_nor_last(n_best_size):
+    """A unigram tokenizer has one where a text ends with a blank; its characters are the place after it."""
+    #                     CLS q  SEP a  b  c  d  SEP
+    windows = one_window([0, 0, 0, 1, 2, 0, 9, 0], [0, 0, 0, 1, 3, 2, 9, 0])
+    assert listed(decode(*windows, 1, n_best_size=n_best_size), 0)[0] == (18, 3, 4, 9, 9)
+    windows[0].char_start[6] = windows[0].char_end[6]
+    assert listed(decode(*windows, 1, n_best_size=n_best_size), 0)[0] == (5, 1, 2, 2, 3)
+
+
 @pytest.mark.parametrize("ends_first", [False, True])
 def test_large_options_take_no_more_memory_than_a_row_needs(ends_first):
     """100 windows; with all the best ends before the best starts, each window is searched for its best pair."""

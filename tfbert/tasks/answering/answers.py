@@ -90,7 +90,7 @@ def decode(
     """The best answers to each question. Questions are independent, and may be decoded in groups of any size.
 
     If no pair of a question counts, each of its windows gives its best pair of all starts and ends instead. So every
-    question whose context has a token has a candidate.
+    question whose context has a token of more than blanks has a candidate.
 
     Args:
         windows: All windows of these questions, at least one per question, in any order.
@@ -202,6 +202,7 @@ def _pairs(
     count, width = tf.unstack(tf.shape(start_logits))
     place = tf.range(width)
     can_end = (place >= windows.context_start[:, tf.newaxis]) & (place < windows.context_end[:, tf.newaxis])
+    can_end &= rows(windows.char_start, 0) < rows(windows.char_end, 0)  # Not a token of blanks alone.
     can_start = can_end & rows(windows.max_context, False)
     copies = _copies(rows(windows.char_start, 0), can_end) * _copies(rows(windows.char_end, 0), can_end)
     most, max_answer_length = tf.minimum(n_best_size, width), tf.minimum(max_answer_length, width)
