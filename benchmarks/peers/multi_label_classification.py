@@ -13,9 +13,9 @@ and beside it
         --label_names=labels.txt --train_file=train.tsv --validation_file=dev.tsv --test_file=test.tsv --model=DIR \
         --max_seq_length=64 --output_dir=MINE
 
-Files are GoEmotions' own: no header, text, ids of labels, the comment's id. tfbert's own code, which needs no
-TensorFlow here, reads the labels and computes the scores, at a threshold of 0.5 and at the one that is best on the
-validation file. So only the tokenizer, the model and the training differ. Prints a JSON line.
+Files are GoEmotions' own: no header, text, ids of labels, the comment's id. tfbert's own code, for which the
+environment needs TensorFlow too, reads the labels and computes the scores, at a threshold of 0.5 and at the one that is
+best on the validation file. So only the tokenizer, the model and the training differ. Prints a JSON line.
 """
 
 import argparse

@@ -5,9 +5,9 @@
     peer/bin/python benchmarks/peers/multiple_choice.py evaluate --model=RUN --validation_file=dev.json.gz
     peer/bin/python benchmarks/peers/multiple_choice.py predict --model=RUN --input_file=questions.jsonl
 
-tfbert's own code, which needs no TensorFlow here, reads the files and computes the scores. So only the tokenizer, the
-model and the training differ. All questions need as many choices: transformers' model has no place for missing ones.
-Prints a JSON line.
+tfbert's own code, for which the environment needs TensorFlow too, reads the files and computes the scores. So only the
+tokenizer, the model and the training differ. All questions need as many choices: transformers' model has no place for
+missing ones. Prints a JSON line.
 """
 
 import argparse

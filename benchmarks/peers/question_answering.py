@@ -5,9 +5,9 @@
     peer/bin/python benchmarks/peers/question_answering.py evaluate --model=RUN --validation_file=dev.json
     peer/bin/python benchmarks/peers/question_answering.py predict --model=RUN --input_file=questions.jsonl
 
-tfbert's own code, which needs no TensorFlow here, reads the questions, chooses the answers and scores them. So only
-the tokenizer, the windows (made by transformers' fast tokenizer), the model and the training differ. Prints one JSON
-line.
+tfbert's own code, for which the environment needs TensorFlow too, reads the questions, chooses the answers and scores
+them. So only the tokenizer, the windows (made by transformers' fast tokenizer), the model and the training differ.
+Prints one JSON line.
 """
 
 import argparse

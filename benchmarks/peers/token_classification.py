@@ -5,9 +5,9 @@
     peer/bin/python benchmarks/peers/token_classification.py evaluate --model=RUN --validation_file=dev.txt
     peer/bin/python benchmarks/peers/token_classification.py predict --model=RUN --input_file=tokens.jsonl
 
-tfbert's own code, which needs no TensorFlow here, reads the files and computes the scores. So only the tokenizer, the
-model and the training differ. A word's label is that of its first piece. Sentences that are longer than a row are split
-as tfbert splits them. Prints a JSON line.
+tfbert's own code, for which the environment needs TensorFlow too, reads the files and computes the scores. So only the
+tokenizer, the model and the training differ. A word's label is that of its first piece. Sentences that are longer than
+a row are split as tfbert splits them. Prints a JSON line.
 """
 
 import argparse
