@@ -107,7 +107,7 @@ MOST_LINES = {
     "doors": 508,
     "launch": 454,
     "measure": 215,
-    "model": 2255,
+    "model": 2275,
     "modes": 1268,
     "output": 747,
     "python": 504,

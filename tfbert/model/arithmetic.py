@@ -67,27 +67,43 @@ class Pass(Arithmetic):
         self.inputs, self.dtype, self.rows, self.width = inputs, hidden.dtype, *tf.unstack(tf.shape(hidden)[:2])
         self._queries, self._row = self.rows, None
         self._masks: dict[int | None, tf.Tensor | None] = {}
+        self._sizes: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
         self.attentions: list[tf.Tensor] | None = None
         self.shared: Any = None
 
     def add_masks(self, windows: Iterable[int | None]) -> None:
         """Computes what is added to attention's scores in layers of these windows: before them, as all share it."""
         examples, mask = self.inputs.get("example_ids"), self.inputs.get("attention_mask")
-        if examples is not None:
-            # Places without a token attend to each other: with nothing to attend to, softmax is undefined.
-            self._attends = examples[:, None, :, None] == examples[:, None, None, :]
-        else:
-            self._attends = None if mask is None else tf.expand_dims(tf.expand_dims(mask > 0, 1), 1)
-        self._mask_at(tf.range(self.width)[None], windows)
-
-    def _mask_at(self, places: tf.Tensor, windows: Iterable[int | None]) -> None:
-        """Masks, `[rows, 1, 1 or queries, width]` or None, of queries at places `[rows or 1, queries]` of rows."""
         for window in {*windows}:
-            attends = self._attends
+            keys = queries = mask if examples is None else examples
             if window is not None:
-                near = tf.abs(places[:, None, :, None] - tf.range(self.width)) <= window
-                attends = near if attends is None else attends & near
+                marks = tf.ones([self.rows, self.width], tf.int32) if keys is None else keys
+                size, reach = self._sizes[window] = self._block_sizes(window)
+                queries, keys = (self._blocks(marks[..., None], size, each)[..., 0] for each in (0, reach))
+            attends = None if keys is None else tf.expand_dims(tf.expand_dims(keys > 0, 1), 1)
+            if examples is not None:
+                # Places without a token attend to each other: with nothing to attend to, softmax is undefined.
+                attends = queries[:, None, :, None] == keys[:, None, None, :]
+            if window is not None:
+                attends &= tf.abs(tf.range(size)[:, None] - tf.range(-reach, size + reach)) <= window
             self._masks[window] = None if attends is None else masked_unless(attends, self.dtype)
+
+    def _block_sizes(self, window: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """How many neighbouring tokens are a block, and how many on either side they attend to besides: all of a row
+        and none, where it is short, or where all shares of attention are kept."""
+        size = max(2 * window, 1)
+        is_long = (self.width > 2 * size) & (self.attentions is None)
+        return tf.where(is_long, size, self.width), tf.where(is_long, window, 0)
+
+    def _blocks(self, tokens: tf.Tensor, size: tf.Tensor, reach: tf.Tensor) -> tf.Tensor:
+        """Blocks of rows, each with the tokens on either side: `[rows x width, hidden]` ->
+        `[rows x blocks, reach + size + reach, hidden]`, with zeros where a row has no more."""
+        tokens = tf.reshape(tokens, [self.rows, self.width, tokens.shape[-1]])
+        count = -(-self.width // size)
+        padded = tf.pad(tokens, [[0, 0], [reach, count * size - self.width + reach], [0, 0]])
+        shape = [self.rows * count, size, tokens.shape[-1]]
+        before, own, after = (tf.reshape(padded[:, i : i + count * size], shape) for i in (0, reach, 2 * reach))
+        return tf.concat([before[:, :reach], own, after[:, size - reach :]], axis=1)
 
     def turns(self, theta: float) -> ops.Turns:
         """How far the positions of tokens turn their queries and keys: see `ops.turns_of`."""
@@ -109,11 +125,12 @@ class Pass(Arithmetic):
     ) -> tf.Tensor:
         """Scaled dot-product attention (Vaswani et al. 2017): `[queries, hidden]`, `[rows x width, hidden]` twice ->
         `[queries, hidden]`."""
-        query, key, value = (
-            self._heads(query, self._queries),
-            self._heads(key, self.rows),
-            self._heads(value, self.rows),
-        )
+        rows, queries, parts = self.rows, self._queries, (query, key, value)
+        if window in self._sizes:
+            size, reach = self._sizes[window]
+            parts = [self._blocks(part, size, by) for part, by in zip(parts, (0, reach, reach), strict=True)]
+            rows = queries = tf.shape(parts[0])[0]
+        query, key, value = (self._heads(part, by) for part, by in zip(parts, (queries, rows, rows), strict=True))
         if self._row is not None:
             key, value = tf.gather(key, self._row), tf.gather(value, self._row)
         heads, size = query.shape[1], query.shape[3]
@@ -123,8 +140,10 @@ class Pass(Arithmetic):
         probabilities = self.drop(tf.nn.softmax(scores), dropout)
         if self.attentions is not None:
             self.attentions.append(probabilities)
-        mixed = tf.matmul(probabilities, value)
-        return tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, heads * size])
+        mixed = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])
+        if window in self._sizes:
+            mixed = tf.reshape(mixed, [self.rows, -1, heads * size])[:, : self.width]
+        return tf.reshape(mixed, [-1, heads * size])
 
     def _heads(self, tokens: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """`[rows x width, hidden]` -> `[rows, heads, width, hidden / heads]`."""
@@ -141,8 +160,10 @@ class Last(Pass):
 
     def __init__(self, run: Pass, reads: Reads, window: int | None):
         vars(self).update(vars(run))
-        self._masks, self._is_first = {}, isinstance(reads, str)
+        self._masks, self._sizes, self._is_first = {}, {}, isinstance(reads, str)
         places, self._reads = tf.zeros([1, 1], tf.int32) if self._is_first else reads, reads
+        mask = self.inputs.get("attention_mask")
+        attends = None if mask is None else tf.expand_dims(tf.expand_dims(mask > 0, 1), 1)
         if "example_ids" in self.inputs:
             examples, self._reads = (
                 self.inputs["example_ids"],
@@ -151,10 +172,13 @@ class Last(Pass):
             first = self._reads if self._is_first else reads[:, 0]
             self._row, self._queries = first // self.width, tf.shape(first)[0]
             example = tf.gather(tf.reshape(examples, [-1]), first)
-            self._attends = (tf.gather(examples, self._row) == example[:, None])[:, None, None, :]
+            attends = (tf.gather(examples, self._row) == example[:, None])[:, None, None, :]
             places = (self._reads[:, None] if self._is_first else reads) % self.width
+        if window is not None:
+            near = tf.abs(places[:, None, :, None] - tf.range(self.width)) <= window
+            attends = near if attends is None else attends & near
         self.shape = [-1] if self._is_first else [self._queries, -1]
-        self._mask_at(places, [window])
+        self._masks[window] = None if attends is None else masked_unless(attends, self.dtype)
 
     def read(self, tokens: tf.Tensor) -> tf.Tensor:
         """`[rows x width, hidden]` -> `[queries, hidden]`."""
