@@ -96,7 +96,8 @@ def test_a_run_splits_resumes_answers_and_is_exported(model_type, tmp_path, monk
     assert one.keys() == two.keys() and max(worst(one[name], two[name]) for name in one) < 2e-6
 
     answers = tfbert.load(tmp_path / "whole")(TEXTS, top_k=None)
-    shares = [[each["score"] for each in sorted(answer, key=lambda each: each["label"])] for answer in answers]
+    by_label = [sorted(answer, key=lambda each: each["label"]) for answer in answers]
+    shares = np.array([[each["score"] for each in answer] for answer in by_label])
     model = tfbert.TFAutoModelForSequenceClassification.from_pretrained(tmp_path / "whole")
     assert type(model).__name__ == f"TF{ENCODERS[model_type].classes}ForSequenceClassification"
     tokens = read_tokenizer(tmp_path / "whole").encode(TEXTS, max_seq_length=16)

@@ -52,7 +52,13 @@ def test_transformers_computes_what_the_run_saved(corpus, task):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers", "5")
     model_type, directory = corpus
     out = directory / f"{task}-run"
-    own = ["--max_steps=2", "--learning_rate=3e-3", f"--model={directory / 'model'}", f"--output_dir={out}"]
+    own = [
+        "--max_seq_length=48",
+        "--max_steps=2",
+        "--learning_rate=3e-3",
+        f"--model={directory / 'model'}",
+        f"--output_dir={out}",
+    ]
     command(*arguments(directory, task), *own)
 
     theirs, ours = transformers.AutoTokenizer.from_pretrained(out), read_tokenizer(out)

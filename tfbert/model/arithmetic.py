@@ -67,7 +67,7 @@ class Pass(Arithmetic):
         self.inputs, self.dtype, self.rows, self.width = inputs, hidden.dtype, *tf.unstack(tf.shape(hidden)[:2])
         self._queries, self._row = self.rows, None
         self._masks: dict[int | None, tf.Tensor | None] = {}
-        self._sizes: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
+        self._blocks: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
         self.attentions: list[tf.Tensor] | None = None
         self.shared: Any = None
 
@@ -76,34 +76,36 @@ class Pass(Arithmetic):
         examples, mask = self.inputs.get("example_ids"), self.inputs.get("attention_mask")
         for window in {*windows}:
             keys = queries = mask if examples is None else examples
-            if window is not None:
-                marks = tf.ones([self.rows, self.width], tf.int32) if keys is None else keys
-                size, reach = self._sizes[window] = self._block_sizes(window)
-                queries, keys = (self._blocks(marks[..., None], size, each)[..., 0] for each in (0, reach))
+            near = None if window is None else self._add_blocks(window)
+            if near is not None:
+                marks = tf.ones([self.rows * self.width], tf.int32) if keys is None else tf.reshape(keys, [-1])
+                queries, keys = (tf.gather(marks, block) for block in self._blocks[window])
             attends = None if keys is None else tf.expand_dims(tf.expand_dims(keys > 0, 1), 1)
             if examples is not None:
                 # Places without a token attend to each other: with nothing to attend to, softmax is undefined.
                 attends = queries[:, None, :, None] == keys[:, None, None, :]
-            if window is not None:
-                attends &= tf.abs(tf.range(size)[:, None] - tf.range(-reach, size + reach)) <= window
+            if near is not None:
+                attends &= near
             self._masks[window] = None if attends is None else masked_unless(attends, self.dtype)
 
-    def _block_sizes(self, window: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """How many neighbouring tokens are a block, and how many on either side they attend to besides: all of a row
-        and none, where it is short, or where all shares of attention are kept."""
+    def _add_blocks(self, window: int) -> tf.Tensor:
+        """Cuts rows into blocks of neighbouring tokens, which attend to their block and to some on either side of it: a
+        row is one block where it is short, or where all shares of attention are kept.
+
+        Keeps the tokens of each block and those that it attends to, int32 `[rows x blocks, size or reach + size +
+        reach]`, in place of those beyond a row's ends its last ones; returns which of both are near each other.
+        """
         size = max(2 * window, 1)
         is_long = (self.width > 2 * size) & (self.attentions is None)
-        return tf.where(is_long, size, self.width), tf.where(is_long, window, 0)
-
-    def _blocks(self, tokens: tf.Tensor, size: tf.Tensor, reach: tf.Tensor) -> tf.Tensor:
-        """Blocks of rows, each with the tokens on either side: `[rows x width, hidden]` ->
-        `[rows x blocks, reach + size + reach, hidden]`, with zeros where a row has no more."""
-        tokens = tf.reshape(tokens, [self.rows, self.width, tokens.shape[-1]])
+        size, reach = tf.where(is_long, size, self.width), tf.where(is_long, window, 0)
+        within, around = tf.range(size), tf.range(-reach, size + reach)
         count = -(-self.width // size)
-        padded = tf.pad(tokens, [[0, 0], [reach, count * size - self.width + reach], [0, 0]])
-        shape = [self.rows * count, size, tokens.shape[-1]]
-        before, own, after = (tf.reshape(padded[:, i : i + count * size], shape) for i in (0, reach, 2 * reach))
-        return tf.concat([before[:, :reach], own, after[:, size - reach :]], axis=1)
+        places = tf.tile(tf.range(count) * size, [self.rows])[:, None]
+        first = tf.repeat(tf.range(self.rows) * self.width, count)[:, None]
+        last = self.width - 1
+        self._blocks[window] = tuple(first + tf.clip_by_value(places + each, 0, last) for each in (within, around))
+        is_there = (places + around >= 0) & (places + around <= last)
+        return is_there[:, None, None] & (tf.abs(within[:, None] - around) <= window)
 
     def turns(self, theta: float) -> ops.Turns:
         """How far the positions of tokens turn their queries and keys: see `ops.turns_of`."""
@@ -125,12 +127,16 @@ class Pass(Arithmetic):
     ) -> tf.Tensor:
         """Scaled dot-product attention (Vaswani et al. 2017): `[queries, hidden]`, `[rows x width, hidden]` twice ->
         `[queries, hidden]`."""
-        rows, queries, parts = self.rows, self._queries, (query, key, value)
-        if window in self._sizes:
-            size, reach = self._sizes[window]
-            parts = [self._blocks(part, size, by) for part, by in zip(parts, (0, reach, reach), strict=True)]
-            rows = queries = tf.shape(parts[0])[0]
-        query, key, value = (self._heads(part, by) for part, by in zip(parts, (queries, rows, rows), strict=True))
+        if window in self._blocks:
+            queries, keys = self._blocks[window]
+            query, key, value = (
+                self._in_blocks(query, queries),
+                self._in_blocks(key, keys),
+                self._in_blocks(value, keys),
+            )
+        else:
+            query = self._heads(query, self._queries)
+            key, value = self._heads(key, self.rows), self._heads(value, self.rows)
         if self._row is not None:
             key, value = tf.gather(key, self._row), tf.gather(value, self._row)
         heads, size = query.shape[1], query.shape[3]
@@ -141,7 +147,7 @@ class Pass(Arithmetic):
         if self.attentions is not None:
             self.attentions.append(probabilities)
         mixed = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])
-        if window in self._sizes:
+        if window in self._blocks:
             mixed = tf.reshape(mixed, [self.rows, -1, heads * size])[:, : self.width]
         return tf.reshape(mixed, [-1, heads * size])
 
@@ -149,6 +155,12 @@ class Pass(Arithmetic):
         """`[rows x width, hidden]` -> `[rows, heads, width, hidden / heads]`."""
         heads = self.config.num_attention_heads
         return tf.transpose(tf.reshape(tokens, [rows, -1, heads, tokens.shape[-1] // heads]), [0, 2, 1, 3])
+
+    def _in_blocks(self, tokens: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+        """`[rows x width, hidden]` -> `[blocks, heads, size, hidden / heads]`. Short rows are not copied."""
+        count = tf.shape(blocks)[0]
+        cut = tf.cond(count > self.rows, lambda: tf.gather(tokens, tf.reshape(blocks, [-1])), lambda: tokens)
+        return self._heads(cut, count)
 
 
 class Last(Pass):
@@ -160,7 +172,7 @@ class Last(Pass):
 
     def __init__(self, run: Pass, reads: Reads, window: int | None):
         vars(self).update(vars(run))
-        self._masks, self._sizes, self._is_first = {}, {}, isinstance(reads, str)
+        self._masks, self._blocks, self._is_first = {}, {}, isinstance(reads, str)
         places, self._reads = tf.zeros([1, 1], tf.int32) if self._is_first else reads, reads
         mask = self.inputs.get("attention_mask")
         attends = None if mask is None else tf.expand_dims(tf.expand_dims(mask > 0, 1), 1)
