@@ -1,5 +1,6 @@
-"""`--long_texts=first_last`: what is kept of long texts, the same in training, prediction, Python and an export."""
+"""`--long_texts`: what is kept of long texts or read in windows, alike in training, prediction, Python and exports."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,7 +11,11 @@ import tfbert
 from tests.support.host_tokenizers import roberta
 from tests.support.runs import TOKENS, WORDS, undrawn, write_corpus
 from tests.support.task_runs import arguments_of, command, write_tasks
+from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
+from tfbert.measure.flops import Work
+from tfbert.tasks.text_task import TextExamples
+from tfbert.tasks.texts.classification import Classification
 from tfbert.tokens.host import read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -53,6 +58,80 @@ def test_the_ends_of_long_texts_stay(kind, tmp_path):
     again = cuts.encode(texts, max_seq_length=9)  # What was traced for one is not called for the other.
     assert again.flat.tolist() != tokenizer.encode(texts, max_seq_length=9).flat.tolist()
     assert tokenizer != cuts and tokenizer == cuts.cutting("first_last")
+
+
+def windows_of(texts, room):
+    """The parts of one or two texts that stand in each window, in plain Python."""
+    sizes = shares(*map(len, texts), room) if len(texts) == 2 else [min(len(texts[0]), room)]
+    count = max(1, *(-(-len(text) // max(size, 1)) for text, size in zip(texts, sizes, strict=True)))
+    starts = [[i * (len(t) - n) // max(count - 1, 1) for i in range(count)] for t, n in zip(texts, sizes, strict=True)]
+    return [[t[at[i] : at[i] + n] for t, n, at in zip(texts, sizes, starts, strict=True)] for i in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "roberta"])
+def test_windows_hold_every_token(kind, tmp_path):
+    cuts = BertTokenizer(TOKENS) if kind == "wordpiece" else read_tokenizer(roberta(tmp_path))
+    tokenizer = cuts.cutting("windows")
+    rng = np.random.default_rng(3)
+    sizes = [*rng.integers(0, 40, 60), 0, 1, 300, 0, 300, 1]  # Also an empty one beside a long one, and the reverse.
+    texts = [" ".join(rng.choice(WORDS, size)) for size in sizes]
+    whole = [[tuple(row) for row in _pieces(cuts, text)] for text in texts]
+    for length in (1 << 16, 32, 9, 8):
+        for columns, own in (([texts], [whole]), ([texts, texts[::-1]], [whole, whole[::-1]])):
+            found, cut = (one.encode(*columns, max_seq_length=length) for one in (tokenizer, cuts))
+            room = min(length, 1 << 12) - cuts.num_special(len(columns))
+            expected = [windows_of([[id for id, _ in t] for t in row], room) for row in zip(*own, strict=True)]
+            counts = [len(windows) for windows in expected]
+            assert (found.splits is None) == (max(counts) == 1)
+            assert found.splits is None or np.diff(found.splits).tolist() == counts
+            rows = [row.tolist() for row in np.split(found.flat, found.row_splits[1:-1])]
+            starts = iter(found.second_start.tolist())
+            for windows, row_of_texts in zip(expected, zip(*own, strict=True), strict=True):
+                for parts in windows:
+                    ids = [cuts.cls_id, *parts[0], cuts.sep_id]
+                    second = len(ids) + cuts.separators - 1
+                    if len(parts) == 2:
+                        ids += [*[cuts.sep_id] * (cuts.separators - 1), *parts[1], cuts.sep_id]
+                    assert rows.pop(0) == ids and len(ids) <= length
+                    assert next(starts) == (second if len(parts) == 2 and cuts.has_token_types else len(ids))
+                    assert len(windows) == 1 or len(ids) == length, "windows of a text are as long as a row may be"
+                for text, parts in zip(row_of_texts, zip(*windows, strict=True), strict=True):
+                    assert len(text) <= sum(map(len, parts)), "each token is in one"
+            assert not rows
+            if found.splits is None:
+                for name, value in vars(cut).items():
+                    assert np.array_equal(value, getattr(found, name)), "short texts are as they are cut"
+    with pytest.raises(
+        UsageError,
+        match="4 special tokens and a token of each text. Received: max_seq_length=5."
+        if kind == "roberta"
+        else "3 special tokens and a token of each text. Received: max_seq_length=4.",
+    ):
+        tokenizer.encode(texts, texts, max_seq_length=cuts.num_special(2) + 1)
+
+
+def _pieces(tokenizer, text):
+    pieces = tokenizer.encode_with_offsets([text])
+    return [(id, place) for place, id in enumerate(pieces.ids.tolist())]
+
+
+def test_training_reads_so_many_windows_and_says_so(monkeypatch, caplog):
+    tokenizer = BertTokenizer(TOKENS).cutting("windows")
+    texts = [" ".join(WORDS[:n]) for n in (3, 14, 9, 14)]
+    examples = TextExamples(name="few", text=texts, text_pair=None, labels=np.zeros(4, np.int32))
+    task = Classification(("0", "1"))
+    every = task.encode(examples, tokenizer, 5)
+    assert np.diff(every.splits).tolist() == [1, 5, 3, 5] and len(every) == 4
+    monkeypatch.setattr("tfbert.tasks.text_task.MOST_WINDOWS", 3)
+    trained = task.encode(examples, tokenizer, 5, TrainingConfig())
+    assert np.diff(trained.splits).tolist() == [1, 3, 3, 3]
+    rows = [row.tolist() for row in np.split(every.tokens.flat, every.tokens.row_splits[1:-1])]
+    kept = [row.tolist() for row in np.split(trained.tokens.flat, trained.tokens.row_splits[1:-1])]
+    assert kept == [rows[i] for i in (0, 1, 3, 5, 6, 7, 8, 9, 11, 13)]
+    assert "few: 2 of 4 texts are longer than 3 windows of 5 tokens: training reads 3 of theirs" in caplog.text
+    assert trained.lengths.tolist() == [5, 15, 15, 15] and every.crc32 != trained.crc32
+    work = Work.of(every.lengths, 5)
+    assert work == dataclasses.replace(Work.of(every.tokens.lengths), examples=4, further_sequences=10)
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +177,8 @@ def test_a_model_keeps_to_what_it_was_trained_with(corpus, tmp_path, logged):
     assert own[0]["probabilities"][best["label"]] == pytest.approx(best["score"], abs=1e-5)
     assert asked[0]["probabilities"] == pytest.approx(asked[1]["probabilities"], abs=1e-6)
     path = out / "config.json"
-    path.write_text(path.read_text().replace('"first_last"', '"windows"'))
-    with pytest.raises(UsageError, match="one of cut, first_last. Received: 'windows' in"):
+    path.write_text(path.read_text().replace('"first_last"', '"middle"'))
+    with pytest.raises(UsageError, match="one of cut, first_last, windows. Received: 'middle' in"):
         tfbert.load(out)
 
 

@@ -16,7 +16,7 @@ from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName, listed
 from tfbert.config.types import Options
 
 Batching = Literal["length_grouped", "padded", "packed"]
-LongTexts = Literal["cut", "first_last"]
+LongTexts = Literal["cut", "first_last", "windows"]
 TEXT_TASKS = ("classification", "regression", "multi_label_classification")
 """The tasks of whole texts."""
 InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll", "squad"]

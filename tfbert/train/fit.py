@@ -99,7 +99,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
     steps = schedule.total_steps - schedule.first_step
     step_clock = StepClock(
-        planned_steps(run.batches.plans(), run.train.lengths),
+        planned_steps(run.batches.plans(), run.train.lengths, config.data.max_seq_length),
         warm_up=min(config.output.logging_steps, steps // 2),
         compiles_widths=config.runtime.xla,
     )
