@@ -9,7 +9,17 @@ import tensorflow as tf
 
 import tfbert
 from tests.support.host_tokenizers import roberta
-from tests.support.runs import TOKENS, WORDS, undrawn, write_corpus
+from tests.support.runs import (
+    TOKENS,
+    WORDS,
+    assert_same_bits,
+    changed,
+    make_config,
+    run_to,
+    undrawn,
+    weights,
+    write_corpus,
+)
 from tests.support.task_runs import arguments_of, command, write_tasks
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
@@ -18,6 +28,7 @@ from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tokens.host import read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train.run import finetune
 
 
 def kept(ids, room):
@@ -180,6 +191,93 @@ def test_a_model_keeps_to_what_it_was_trained_with(corpus, tmp_path, logged):
     path.write_text(path.read_text().replace('"first_last"', '"middle"'))
     with pytest.raises(UsageError, match="one of cut, first_last, windows. Received: 'middle' in"):
         tfbert.load(out)
+
+
+def lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("num_texts", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_model_of_windows_reads_them_again(corpus, tmp_path, num_texts, logged):
+    rng, names = np.random.default_rng(4), ("text", "text_pair")[:num_texts]
+    texts = [[rng.choice(WORDS, n).tolist() for n in rng.integers(0, 25, num_texts)] for _ in range(21)]
+    texts += [[list(WORDS)] * num_texts, [WORDS[:2]] * num_texts, [[]] * num_texts]
+
+    def rows(columns):
+        return [dict(zip(names, map(" ".join, row), strict=True)) for row in columns]
+
+    labelled = [row | {"label": "ab"[i % 2]} for i, row in enumerate(rows(texts))]
+    with undrawn():
+        found = tfbert.finetune(
+            model=corpus / "model",
+            train_file=lines(tmp_path / "train.jsonl", labelled),
+            validation_file=tmp_path / "train.jsonl",
+            max_seq_length=8,
+            long_texts="windows",
+            output_dir=tmp_path / "run",
+            global_batch_size=8,
+            max_steps=2,
+            learning_rate=1e-2,
+        )
+    log = "\n".join(logged())
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["tfbert"]["long_texts"] == "windows"
+    assert "in windows of 8 tokens" in (tmp_path / "run" / "README.md").read_text()
+
+    def predicted(name, columns, *options):
+        given = lines(tmp_path / f"{name}-in.jsonl", rows(columns))
+        out = tmp_path / f"{name}.jsonl"
+        files = (f"--input_file={given}", f"--output_file={out}")
+        command("--mode=predict", f"--model={tmp_path / 'run'}", *files, *options)
+        return np.array([json.loads(line)["logits"] for line in out.open()])
+
+    # Each word is a token: the windows as texts of their own give the logits whose mean is the text's.
+    windows = [windows_of(row, 8 - 1 - num_texts) for row in texts]
+    assert f"in up to {max(map(len, windows))} windows" in log and "may be cut" not in log
+    each = predicted("each", [window for own in windows for window in own], "--long_texts=cut")
+    splits = np.cumsum([len(own) for own in windows])[:-1]
+    expected = np.array([part.mean(axis=0) for part in np.split(each, splits)])
+    np.testing.assert_allclose(predicted("own", texts), expected, atol=1e-6)
+    split = predicted("split", texts, "--strategy=mirrored", "--num_replicas=2", "--per_device_eval_batch_size=1")
+    np.testing.assert_allclose(split, expected, atol=1e-6)
+    shares = np.exp(expected) / np.exp(expected).sum(axis=1, keepdims=True)
+    loss = -np.log(shares[np.arange(len(texts)), np.arange(len(texts)) % 2]).mean()
+    files = f"--validation_file={tmp_path / 'train.jsonl'}", f"--output_dir={tmp_path / 'evaluated'}"
+    evaluated = command("--mode=evaluate", f"--model={tmp_path / 'run'}", *files)
+    assert evaluated["eval_loss"] == pytest.approx(loss, abs=1e-6) == pytest.approx(found["eval_loss"], abs=1e-6)
+    loaded, inputs = tfbert.load(tmp_path / "run"), rows(texts) if num_texts == 2 else [r["text"] for r in rows(texts)]
+    for answers, own in zip(loaded(inputs, top_k=None, batch_size=3), shares, strict=True):
+        assert {a["label"]: a["score"] for a in answers} == pytest.approx(dict(zip("ab", own, strict=True)), abs=1e-6)
+    command("--mode=export", f"--model={tmp_path / 'run'}", f"--output_dir={tmp_path / 'export'}")
+    serve = tf.saved_model.load(str(tmp_path / "export")).signatures["serving_default"]
+    columns = {name: tf.constant([row[name] for row in rows(texts)]) for name in names}
+    np.testing.assert_allclose(serve(**columns)["logits"], expected, atol=1e-6)
+    assert serve(**{name: tf.constant([], tf.string) for name in names})["logits"].shape[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_on_windows_splits_and_resumes(corpus, monkeypatch):
+    """Dropout on; low-rank updates and recomputed layers in one of the splits."""
+    for own in ({}, {"lora_rank": 2, "gradient_checkpointing": True}):
+        name = f"windows{len(own)}"
+        config = changed(make_config(corpus, name), data={"long_texts": "windows", "max_seq_length": 8}, training=own)
+        finetune(config)
+        again = changed(config, output={"output_dir": str(corpus / f"{name}-again")})
+        run_to(5, again, monkeypatch)
+        finetune(again)
+        assert_same_bits(weights(corpus / name), weights(corpus / f"{name}-again"))
+        split = changed(
+            config,
+            output={"output_dir": str(corpus / f"{name}-split")},
+            runtime={"strategy": "mirrored", "num_replicas": 2},
+            training={"gradient_accumulation_steps": 4},
+        )
+        finetune(split)
+        one, other = weights(corpus / name), weights(corpus / f"{name}-split")
+        for key, value in one.items():
+            if not key.endswith("key.bias"):
+                np.testing.assert_allclose(other[key], value, atol=1e-5, err_msg=key)
 
 
 def test_other_tasks_refuse_it(corpus):
