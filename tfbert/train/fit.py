@@ -232,7 +232,9 @@ def banner(run: Run) -> list[str]:
     length, is_whole = config.data.max_seq_length, config.data.long_texts == "windows"
     full = int(counts[length + is_whole :].sum()) if run.train.may_be_cut else 0
     about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {length} and may be cut"
-    about = f"; {counted(full, 'text')} in up to {-(-(len(counts) - 1) // length)} windows" if is_whole else about
+    if is_whole:
+        most = -(-(len(counts) - 1) // length)
+        about = f"; {counted(full, 'text')} in up to {most} windows, {most * micro:,} of them in the widest micro-batch"
     about = about if full else ""
     if data.task.reads_tokens:  # An example longer than a row takes several.
         about = f", in {len(run.train):,} rows" * (len(run.train) != len(data.train))
