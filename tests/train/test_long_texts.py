@@ -116,7 +116,7 @@ def test_windows_hold_every_token(kind, tmp_path):
             for name, value in vars(cut).items():
                 assert np.array_equal(value, getattr(found, name)), "texts that are not too long are as they are cut"
     with pytest.raises(
-        UsageError, match="special tokens and a token of each text. Received: max_seq_length=[45]. Pass"
+        UsageError, match="and a token of each text. Received: max_seq_length=[45]. Pass"
     ):
         tokenizer.encode(texts, texts, max_seq_length=cuts.num_special(2) + 1)
 
