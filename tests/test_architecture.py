@@ -98,7 +98,7 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 828,
-    "bert": 1121,
+    "bert": 1125,
     "commandline": 578,
     "config": 1724,
     "corpus": 2221,
