@@ -98,13 +98,13 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 828,
-    "bert": 1121,
+    "bert": 1125,
     "commandline": 578,
-    "config": 1724,
+    "config": 1728,
     "corpus": 2221,
     "data": 1909,
     "devices": 1078,
-    "doors": 508,
+    "doors": 511,
     "launch": 454,
     "measure": 215,
     "model": 2255,
@@ -112,10 +112,10 @@ MOST_LINES = {
     "output": 747,
     "python": 504,
     "report": 1084,
-    "step": 2941,
+    "step": 2958,
     "tasks": 8232,
     "tokens": 1230,
-    "train": 1771,
+    "train": 1775,
 }
 
 

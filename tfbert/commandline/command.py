@@ -37,7 +37,7 @@ from tfbert.devices.quiet import (
     stderr_held_back,
     use_onednn,
     without_collections,
-    without_module,
+    without_modules,
 )
 from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
 
@@ -135,7 +135,7 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
         if config.runtime.keep_freed_memory:
             keep_freed_memory()
         with without_collections(), stderr_held_back("importing TensorFlow"):
-            with without_module("sklearn"):
+            with without_modules("sklearn", "matplotlib", "pandas", "scipy"):
                 import tensorflow as tf  # With Keras. Takes seconds; a wrong flag is reported before.
 
             run = verb_of(command, config.mode)
