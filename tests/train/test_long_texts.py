@@ -115,9 +115,7 @@ def test_windows_hold_every_token(kind, tmp_path):
             assert found.splits is None
             for name, value in vars(cut).items():
                 assert np.array_equal(value, getattr(found, name)), "texts that are not too long are as they are cut"
-    with pytest.raises(
-        UsageError, match="and a token of each text. Received: max_seq_length=[45]. Pass"
-    ):
+    with pytest.raises(UsageError, match="and a token of each text. Received: max_seq_length=[45]. Pass"):
         tokenizer.encode(texts, texts, max_seq_length=cuts.num_special(2) + 1)
 
 
@@ -134,7 +132,7 @@ def test_training_reads_so_many_windows_and_says_so(monkeypatch, caplog):
     rows = [row.tolist() for row in np.split(every.tokens.flat, every.tokens.row_splits[1:-1])]
     kept = [row.tolist() for row in np.split(trained.tokens.flat, trained.tokens.row_splits[1:-1])]
     assert kept == [rows[i] for i in (0, 1, 3, 5, 6, 7, 8, 9, 11, 13)]
-    assert "few: 2 of 4 texts are longer than 3 windows of 5 tokens: training reads 3 of theirs" in caplog.text
+    assert "few: texts of more than 3 windows of 5 tokens: 2 of 4; training reads 3 windows of each" in caplog.text
     assert trained.lengths.tolist() == [5, 15, 15, 15] and every.crc32 != trained.crc32
     work = Work.of(every.lengths, 5)
     assert work == dataclasses.replace(Work.of(every.tokens.lengths), examples=4, further_sequences=10)

@@ -98,8 +98,8 @@ class DataConfig(Options):
     """Evaluate on this many examples of each evaluation set, drawn the same way. 0: all."""
     batching: Batching = option("length_grouped", resume="same", modes=TRAIN)
     """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
-    pads every batch to `max_seq_length`; `packed` puts several texts, which do not attend to each other, in one
-    row: every update has the same shape, almost without padding."""
+    pads every batch to `max_seq_length`, or to the longest text in windows; `packed` puts several texts, which do not
+    attend to each other, in one row: every update has the same shape, almost without padding."""
 
     @property
     def uses_files(self) -> bool:

@@ -142,9 +142,9 @@ class TextTask(Task[TextExamples, np.ndarray]):
             tokens = tokens.thinned(MOST_WINDOWS) if longer else tokens
             if longer:
                 log.warning(
-                    "%s: %s of %s texts are longer than %d windows of %d tokens: training reads %d of theirs, spread "
-                    "evenly over the text; evaluation and prediction read all. A larger --max_seq_length needs fewer",
-                    *(examples.name, f"{longer:,}", f"{count:,}", MOST_WINDOWS, max_seq_length, MOST_WINDOWS),
+                    "%s: texts of more than %d windows of %d tokens: %s of %s; training reads %d windows of each, "
+                    "spread evenly over it, evaluation and prediction read all; a larger --max_seq_length makes fewer",
+                    *(examples.name, MOST_WINDOWS, max_seq_length, f"{longer:,}", f"{count:,}", MOST_WINDOWS),
                 )
         return EncodedExamples(tokens=tokens, labels=examples.labels, weights=weights)
 
