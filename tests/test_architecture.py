@@ -97,25 +97,25 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 828,
+    "batches": 860,
     "bert": 1125,
     "commandline": 578,
-    "config": 1728,
+    "config": 1730,
     "corpus": 2221,
     "data": 1909,
-    "devices": 1078,
+    "devices": 1077,
     "doors": 511,
     "launch": 454,
     "measure": 215,
-    "model": 2255,
-    "modes": 1268,
+    "model": 2264,
+    "modes": 1275,
     "output": 747,
     "python": 504,
-    "report": 1084,
+    "report": 1085,
     "step": 2958,
-    "tasks": 8232,
-    "tokens": 1230,
-    "train": 1775,
+    "tasks": 8181,
+    "tokens": 1255,
+    "train": 1780,
 }
 
 

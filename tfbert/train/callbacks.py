@@ -183,6 +183,7 @@ class Evaluate(StepCallback):
         super().__init__(run.schedule)
         self._run_log, self._progress, self._predictor = run_log, progress, predictor
         self._task, self._metric, self._checkpoints = run.data.task, run.metric, run.checkpoints
+        self._longest = run.config.data.max_seq_length
         self._patience = run.config.training.early_stopping_patience
         self._examples = run.data.validation
         self._sets = {name: run.encode(part) for name, part in self._examples.items()}
@@ -281,7 +282,7 @@ class Evaluate(StepCallback):
 
     def _speeds(self, seconds: float) -> dict[str, float]:
         """The speeds of an evaluation of all sets that took `seconds`, metrics included."""
-        work = sum((Work.of(examples.lengths) for examples in self._sets.values()), Work())
+        work = sum((Work.of(examples.lengths, self._longest) for examples in self._sets.values()), Work())
         predictor, batches = self._predictor, np.array(self._predictor.batch_seconds)
         read = {"reads_tokens": self._task.reads_tokens, "masked_share": self._task.masked_share}
         flops = forward_flops(self.model.model.config, work, **read)

@@ -99,7 +99,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
     steps = schedule.total_steps - schedule.first_step
     step_clock = StepClock(
-        planned_steps(run.batches.plans(), run.train.lengths),
+        planned_steps(run.batches.plans(), run.train.lengths, config.data.max_seq_length),
         warm_up=min(config.output.logging_steps, steps // 2),
         compiles_widths=config.runtime.xla,
     )
@@ -229,8 +229,12 @@ def banner(run: Run) -> list[str]:
     counts = _length_counts(run.train.lengths)
     steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
     micro = micro_batch_size(training.global_batch_size, replicas, steps)
-    full = int(counts[config.data.max_seq_length :].sum()) if run.train.may_be_cut else 0
-    about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
+    length, is_whole = config.data.max_seq_length, config.data.long_texts == "windows"
+    full = int(counts[length + is_whole :].sum()) if run.train.may_be_cut else 0
+    about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {length} and may be cut"
+    if is_whole:
+        most = -(-(len(counts) - 1) // length)
+        about = f"; {counted(full, 'text')} in up to {most} windows, {most * micro:,} of them in the widest micro-batch"
     about = about if full else ""
     if data.task.reads_tokens:  # An example longer than a row takes several.
         about = f", in {len(run.train):,} rows" * (len(run.train) != len(data.train))
