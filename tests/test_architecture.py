@@ -98,24 +98,24 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 828,
-    "bert": 1121,
-    "commandline": 578,
-    "config": 1724,
-    "corpus": 2221,
-    "data": 1909,
-    "devices": 1078,
+    "bert": 1119,
+    "commandline": 569,
+    "config": 1711,
+    "corpus": 2220,
+    "data": 1902,
+    "devices": 1054,
     "doors": 508,
     "launch": 454,
-    "measure": 215,
+    "measure": 204,
     "model": 2255,
-    "modes": 1268,
-    "output": 747,
-    "python": 504,
-    "report": 1084,
+    "modes": 1208,
+    "output": 733,
+    "python": 503,
+    "report": 1044,
     "step": 2941,
-    "tasks": 8232,
+    "tasks": 7930,
     "tokens": 1230,
-    "train": 1771,
+    "train": 1684,
 }
 
 
@@ -181,7 +181,8 @@ def test_the_registry_names_what_exists():
     for entry in registry.ENTRIES:
         references = [value for value in vars(entry).values() if isinstance(value, str) and ":" in value]
         assert len(references) >= 3
-        assert (ROOT / "tfbert" / "tasks" / entry.report).is_file(), entry.report
+        for name in ("report.html", "usage.md"):
+            assert (ROOT / "tfbert" / "tasks" / entry.folder / name).is_file(), entry.folder
         for reference in references:
             module, _, name = reference.partition(":")
             assert hasattr(importlib.import_module(f"tfbert.tasks.{module}"), name), reference

@@ -20,10 +20,10 @@ from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfi
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
-from tfbert.train import identity, resume
+from tfbert.train import resume
 from tfbert.train.resume import inspect
 
-FACTS = {"task": "classification", "train_crc32": 1, identity.EVALUATION: 2}
+FACTS = {"task": "classification", "train_crc32": 1, resume.EVALUATION: 2}
 
 
 @pytest.fixture(autouse=True)
@@ -262,7 +262,7 @@ def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
         assert resume.keep_warm_up(again, schedule(24, warmup_steps=3)).warmup_steps == 2
     # What is repeated from it is what was asked for, such as by --seeds over a seed that was continued.
     resume.write_start(tmp_path / "run", start.config, what, is_resumed=True)
-    assert not identity.different_in(output_dir.read_run_config(tmp_path / "run"), start.asked)
+    assert not resume.different_in(output_dir.read_run_config(tmp_path / "run"), start.asked)
 
     start = start_in(tmp_path / "run", changed(config, training={"max_steps": 16}))
     with pytest.raises(UsageError, match="24 updates planned before and 16 now.*max_steps=0 before and 16 now"):
@@ -285,7 +285,7 @@ def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_fo
     state = dataclasses.replace(start.resumed, best={"eval_loss": 1.0}, best_step=4)
     start = dataclasses.replace(start, resumed=state)
     assert resume.check_same_run(start, FACTS, 12)[0] == state
-    state, lines = resume.check_same_run(start, FACTS | {identity.EVALUATION: 3}, 12)
+    state, lines = resume.check_same_run(start, FACTS | {resume.EVALUATION: 3}, 12)
     assert (state.best, state.best_step) == ({}, 0) and "forgotten" in lines[-1]
 
 

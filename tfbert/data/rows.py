@@ -22,9 +22,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tfbert.config.counted import counted
 from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
-from tfbert.config.given import Given
+from tfbert.config.types import Given, counted
 from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of, how_to_convert
 from tfbert.data.foreign_files import file_beside, read_json_object
 from tfbert.data.json_rows import open_json_rows

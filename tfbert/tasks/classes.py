@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbert.config.counted import counted
+from tfbert.config.types import counted
 from tfbert.data.labels import canonical
 from tfbert.errors import UsageError
 

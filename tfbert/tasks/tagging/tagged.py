@@ -18,11 +18,10 @@ import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import find_columns, find_tag_columns, in_data
+from tfbert.config.types import counted
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of, how_to_convert
-from tfbert.data.files import RawTable, check_text
+from tfbert.data.files import RawTable, check_text, find_columns, find_tag_columns, in_data
 from tfbert.data.labels import given_names, named_labels
 from tfbert.data.open_file import FORMAT, BadRows, GivenTable, OpenFile, Row, Unlabelled
 from tfbert.data.rows import Source, open_rows
@@ -365,7 +364,7 @@ class TaggedTable:
     Attributes:
         name: Where they came from, for messages.
         words: The words of each sentence, at least one.
-        tags: One per word. Ids are text, or names where the file has the names of ids. None where no tags were read.
+        tags: One per word. Ids are text, or names where the file has the names of ids.
         lines: Each sentence's position from 1: the line it starts on, or its row's number.
         unit: What `lines` counts: `line` or `row`.
         notes: What the user should know, one line each.
@@ -375,7 +374,7 @@ class TaggedTable:
 
     name: str
     words: list[list[str]]
-    tags: list[list[str]] | None
+    tags: list[list[str]]
     lines: Sequence[int]
     unit: str = "line"
     notes: tuple[str, ...] = ()
@@ -482,18 +481,17 @@ def _of_lists(format: str, rows: OpenFile, words: str, label: str, *, are_texts:
     )
 
 
-def read_sentences(source: Source, config: DataConfig = _BY_NAME, *, require_label: bool = True) -> TaggedTable:
+def read_sentences(source: Source, config: DataConfig = _BY_NAME) -> TaggedTable:
     """Reads a file of sentences whose words have tags.
 
     Args:
         source: As for `open_sentences`.
         config: As for `open_sentences`; and whether sentences that cannot be used are left out, and counted.
-        require_label: Whether a file without tags is an error.
 
     Raises:
         UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad sentence.
     """
-    file = open_sentences(source, config, "required" if require_label else "optional")
+    file = open_sentences(source, config, "required")
     words, tags, lines, places = [], [], [], []
     bad_rows = BadRows(config.skip_bad_rows, is_data_set=isinstance(source, GivenTable) and bool(source.kinds))
     for sentence in bad_rows.usable(enumerate(file.read(())), lambda number, sentence: sentence):
@@ -511,7 +509,7 @@ def read_sentences(source: Source, config: DataConfig = _BY_NAME, *, require_lab
     return TaggedTable(
         name=file.name,
         words=words,
-        tags=tags if file.has_tags else None,
+        tags=tags,
         lines=lines,
         unit=file.unit,
         notes=(*notes, *skipped),
@@ -640,7 +638,7 @@ def read_named(source: Source, config: DataConfig) -> TaggedTable:
             f"Received: header={config.header}. Drop --noheader."
         )
     table, names = read_sentences(source, config), given_names(config)
-    if not names or table.tags is None:
+    if not names:
         return table
     distinct = dict.fromkeys(tag for tags in table.tags for tag in tags)
 
