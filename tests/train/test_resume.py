@@ -296,21 +296,6 @@ def test_a_run_in_the_batch_order_of_an_earlier_version_is_refused(tmp_path):
         resume.check_same_run(start_in(tmp_path / "run"), FACTS | {"batch_order": 2}, 12)
 
 
-def test_what_a_run_held_out_before_there_was_a_split_seed_was_decided_by_its_seed(tmp_path):
-    (tmp_path / "train.tsv").touch()
-    for name, share in (("whole", None), ("split", 0.1)):
-        data = {"dataset": "", "train_file": str(tmp_path / "train.tsv"), "validation_split": share}
-        config = changed(config_for(tmp_path / name), runtime={"seed": 7}, data=data)
-        write_run(tmp_path / name, config)
-        earlier = dataclasses.asdict(identity_of(config))
-        del earlier["settings"]["split_seed"]
-        checkpoints_in(tmp_path / name)[1](9, identity=earlier)
-        same_split = changed(config, data={"split_seed": 7}) if share else config
-        assert start_in(tmp_path / name, same_split).resumed.step == 9
-    with pytest.raises(UsageError, match="split_seed=7 before and 42 now"):
-        start_in(tmp_path / "split", config)
-
-
 def test_a_longer_packed_run_says_that_its_rows_are_packed_anew(tmp_path):
     for batching, said in (("packed", ["rows are packed anew"]), ("padded", [])):
         config = changed(config_for(tmp_path / batching), data={"batching": batching})

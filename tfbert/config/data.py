@@ -158,7 +158,7 @@ class DataConfig(Options):
                 if names_given_data(value):
                     todo = ", the name of data that was in memory. Pass the data to tfbert.finetune, or a file"
                 if is_pipe(value):
-                    stream = ", or pass it as --test_file=- in mode=evaluate" * (name == "test_file")
+                    stream = ", or pass it as --test_file=- in mode=evaluate" if name == "test_file" else ""
                     todo = f", which can be read only once. Write it to a file first{stream}"
                 out.append(f"{name} must be a file. Received: {name}={value!r}{todo}.")
         out += self._split_problems()

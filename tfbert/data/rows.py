@@ -456,7 +456,8 @@ def _hint(record: list[str], format: str) -> str:
     option, character = max(_DELIMITERS.items(), key=lambda item: record[0].count(item[1]))
     if len(record) > 1 or character not in record[0]:
         return _NO_HEADER_HINT
-    plain = " (--input_format=tsv where quotes are plain characters)" * (option == "tab" and format == "csv")
+    is_tab = option == "tab" and format == "csv"
+    plain = " (--input_format=tsv where quotes are plain characters)" if is_tab else ""
     return f", or --delimiter={option}{plain} as its only column looks like several{_NO_HEADER_HINT}"
 
 

@@ -222,16 +222,15 @@ def hold_out(
         )
     wanted, is_held = int(share * len(train) + 0.5), held_out_rows(groups, strata, share, seed)
     count = int(is_held.sum())
-    together = f", in groups of up to {np.bincount(groups).max():,} that share their texts" * (
-        len(np.unique(groups)) < len(train)
-    )
+    is_grouped = len(np.unique(groups)) < len(train)
+    together = f", in groups of up to {np.bincount(groups).max():,} that share their texts" if is_grouped else ""
     if not count:
         raise UsageError(
             "validation_split must hold out at least one example, and leave one of each class to train on. "
             f"Received: validation_split={share} of {len(train):,} in {train.name}{together}. "
             "Pass a larger share, or more examples."
         )
-    few = f", rather than {wanted:,}, as they come{together[1:]}" * (2 * count < wanted)
+    few = f", rather than {wanted:,}, as they come{together[1:]}" if 2 * count < wanted else ""
     notes.append(
         f"validation_split={share:g}: {count:,} of {len(train):,} examples of {train.name} are held out to evaluate "
         f"on{few}; split_seed={seed}"

@@ -422,7 +422,7 @@ def tidy(output_dir: pathlib.Path, *, keep: int, keep_state: bool = False) -> li
     removed = f"checkpoints removed: {(before - after) / 1e6:,.1f} MB, no longer needed"
     if state is None:
         return [f"{removed}; {kept} kept as {kinds}, {after / 1e6:,.1f} MB" if kept else removed]
-    also = f" and {kept} checkpoints as {kinds}" * bool(kept)
+    also = f" and {kept} checkpoints as {kinds}" if kept else ""
     return [f"the state of training kept{also}, {after / 1e6:,.1f} MB: the same command with more epochs trains on"]
 
 

@@ -215,8 +215,7 @@ class Evaluate(StepCallback):
 
     def restore(self, state: RunState) -> None:
         """Restores the state of evaluation from a checkpoint."""
-        # Earlier versions wrote `evaltest_` for a set called `test`.
-        self.best = {name.replace("evaltest_", "eval_", 1): value for name, value in state.best.items()}
+        self.best = dict(state.best)
         self.best_step, self.without_better = state.best_step, state.without_better
         if state.best:
             self.best_weights = self._checkpoints.read_best(state.best_step)
@@ -267,7 +266,7 @@ class Evaluate(StepCallback):
         self._run_log.record(step, "eval", numbers)
         shown = task.metrics_line(found, self.decisive)
         why = "" if by == self.decisive else f": {by or 'nothing'} decides among equals"
-        log.info("evaluation at step %d  %s%s", step, shown, f"  (best{why})" * is_kept)
+        log.info("evaluation at step %d  %s%s", step, shown, f"  (best{why})" if is_kept else "")
         for name, examples in self._examples.items():
             for line in task.remarks(predictions[name], examples):
                 log.warning("%s", line)
@@ -661,7 +660,7 @@ def banner(run: Run) -> list[str]:
     about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
     about = about if full else ""
     if data.task.reads_tokens:  # An example longer than a row takes several.
-        about = f", in {len(run.train):,} rows" * (len(run.train) != len(data.train))
+        about = f", in {len(run.train):,} rows" if len(run.train) != len(data.train) else ""
     sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
     if data.test is not None:
         sets["test"] = len(data.test)
@@ -674,6 +673,10 @@ def banner(run: Run) -> list[str]:
         trained = f", {count:,} of them trained: LoRA of rank {training.lora_rank} of {targets}, and the head"
     kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
+    is_small = len(run.train) < training.global_batch_size
+    above = ", above the number of examples: each update takes all" if is_small else ""
+    evaluated = f", evaluation every {schedule.eval_steps:,}" if data.validation else ""
+    power = f" of power {training.lr_power:g}" if training.lr_schedule == "polynomial" else ""
     return [
         *data.notes,
         *([run.head_start] if run.head_start and not run.resumed else []),
@@ -682,16 +685,16 @@ def banner(run: Run) -> list[str]:
         f"tokens     median {_median(counts)}, longest {len(counts) - 1}{about}",
         f"batch      {training.global_batch_size} = {counted(replicas, 'replica')} x "
         f"{counted(steps, 'micro-batch', 'micro-batches')} x {micro}"
-        f"{', above the number of examples: each update takes all' * (len(run.train) < training.global_batch_size)}",
+        f"{above}",
         f"batches    {run.batches.description}",
-        f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'s' * (epochs != 1)} of "
-        f"{schedule.steps_per_epoch:,}){f', evaluation every {schedule.eval_steps:,}' * bool(data.validation)}",
+        f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'' if epochs == 1 else 's'} of "
+        f"{schedule.steps_per_epoch:,}){evaluated}",
         f"rate       {OPTIMIZERS[training.optimizer].label}{training.learning_rate:g}, {training.lr_schedule}"
-        f"{f' of power {training.lr_power:g}' * (training.lr_schedule == 'polynomial')}, "
+        f"{power}, "
         f"{counted(schedule.warmup_steps, 'update')} of warm-up",
-        f"precision  {policy}{_SLOW * (policy == 'mixed_bfloat16' and emulates_bfloat16())}"
-        f"{', XLA' * config.runtime.xla}"
-        f"{', gradient checkpointing' * training.gradient_checkpointing}",
+        f"precision  {policy}{_SLOW if policy == 'mixed_bfloat16' and emulates_bfloat16() else ''}"
+        f"{', XLA' if config.runtime.xla else ''}"
+        f"{', gradient checkpointing' if training.gradient_checkpointing else ''}",
         f"devices    {describe(run.strategy)}",
         f"output     {run.directory}",
     ]

@@ -55,20 +55,9 @@ BATCH_ORDER = "batch_order"
 """The version of the order of batches grouped by length; versions of tfbert that did not note it had the first."""
 EXAMPLES = ("train_examples", "train_crc32", EVALUATION)
 """The facts that tell the examples of a run, those to evaluate on included, from others."""
-_ARCHITECTURE = {
-    "layers": "num_hidden_layers",
-    "hidden_size": "hidden_size",
-    "vocab_size": "vocab_size",
-    "attention_heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "max_position_embeddings": "max_position_embeddings",
-    "type_vocab_size": "type_vocab_size",
-    "hidden_act": "hidden_act",
-    "layer_norm_eps": "layer_norm_eps",
-    "hidden_dropout_prob": "hidden_dropout_prob",
-    "attention_probs_dropout_prob": "attention_probs_dropout_prob",
-    "classifier_dropout": "classifier_dropout",
-}
+_ARCHITECTURE = ("hidden_size", "vocab_size", "intermediate_size", "max_position_embeddings", "type_vocab_size")
+_ARCHITECTURE += ("hidden_act", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob")
+_ARCHITECTURE += ("classifier_dropout",)
 
 _MODEL_FILES = re.compile(
     r"(bert_)?config\.json|task\.json|(vocab(ulary)?|merges)\.txt|(vocab|tokenizer.*|special_tokens_map|added_tokens)\.json"
@@ -223,7 +212,9 @@ def facts_of(
     return {
         "task": data.task.name,
         "label_names": list(data.task.label_names),
-        **{name: getattr(bert_config, attribute) for name, attribute in _ARCHITECTURE.items()},
+        "layers": bert_config.num_hidden_layers,
+        "attention_heads": bert_config.num_attention_heads,
+        **{name: getattr(bert_config, name) for name in _ARCHITECTURE},
         **bert_config.encoder.own_facts(bert_config),
         "vocabulary_crc32": tokenizer.crc32,
         "do_lower_case": tokenizer.casing.get("do_lower_case"),
@@ -241,11 +232,8 @@ def data_facts(identity: Identity) -> dict[str, int]:
 
 
 def _completed(saved: dict[str, Any]) -> dict[str, Any]:
-    """A run's settings, with those that its version did not have: at their default, but what examples were held out was
-    decided by its `seed` before there was a `split_seed`."""
-    split = {"split_seed": saved["seed"]} if saved.get("validation_split") and "seed" in saved else {}
-    bias = {} if "head_bias" in saved else {"head_bias": "zero"}  # As all were before there was the option.
-    return settings(Config(), "same", "longer", "content", "split") | split | bias | saved
+    """A run's settings, with those that its version did not have: at their default, but for heads, which were at 0."""
+    return settings(Config(), "same", "longer", "content", "split") | {"head_bias": "zero"} | saved
 
 
 def _is_same(name: str, now: dict[str, Any], before: dict[str, Any], resolved: dict[str, int]) -> bool:

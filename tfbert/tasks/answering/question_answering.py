@@ -114,7 +114,7 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
 
     @property
     def kind(self) -> str:
-        return f"question answering{', some questions without an answer' * self.version_2_with_negative}"
+        return f"question answering{', some questions without an answer' if self.version_2_with_negative else ''}"
 
     def notes(self) -> dict[str, Any]:
         names = ("doc_stride", "max_query_length", "version_2_with_negative")
@@ -275,7 +275,7 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         return ErrorAnalysis(errors=errors, measure="missing F1", shown=shown, facts={})
 
     def card(self, num_texts: int) -> list[str]:
-        none = " or says that there is none" * self.version_2_with_negative
+        none = " or says that there is none" if self.version_2_with_negative else ""
         return [f"A BERT model that finds the answer to a question in a text{none}."]
 
     def example(self, num_texts: int) -> str:

@@ -173,11 +173,10 @@ def training_questions(table: QuestionTable, *, keep_misaligned_answers: bool = 
     sound = [tuple(answer for answer in given if answer is not None) for given in answers]
     kept = [row for row, given in enumerate(sound) if given or table.is_impossible[row]]
     if not kept:
+        look = "" if keep_misaligned_answers else ", or pass --keep_misaligned_answers to look for their texts"
         raise UsageError(
             "Training needs an answer that is in its context at answer_start, counted in characters. "
-            f"Received: {table.name}, where none of {len(table):,} questions has one. Repair the file"
-            + "." * keep_misaligned_answers
-            + ", or pass --keep_misaligned_answers to look for their texts." * (not keep_misaligned_answers)
+            f"Received: {table.name}, where none of {len(table):,} questions has one. Repair the file{look}."
         )
     moved = f"{num_moved:,} moved to the nearest place of their text, " if keep_misaligned_answers else ""
     note = (

@@ -326,7 +326,7 @@ def _refuse_from_one(asked: Sequence[Asked], found: Sequence[int | None], where:
 
 
 def _error(one: Asked, where: str, kind: str) -> UsageError:
-    like = f" as most labels here are ({kind})" * bool(kind)
+    like = f" as most labels here are ({kind})" if kind else ""
     twice = isinstance(one.label, str) and sum(choice.strip() == one.label.strip() for choice in one.choices) > 1
     what = ", the text of several choices" if twice else ""
     return UsageError(

@@ -300,10 +300,11 @@ def sentences_of_rows(
 def _check_words(value: Any, column: str, where: str) -> list[str]:
     """Checks a list of words. A word may be all blanks, as in data sets that keep line ends as words, but not empty."""
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        is_text = ", a text not cut into words (doccano and Label Studio can export CoNLL)" * isinstance(value, str)
+        uncut = ", a text not cut into words (doccano and Label Studio can export CoNLL)"
+        uncut = uncut if isinstance(value, str) else ""
         raise UsageError(
             "Words must be a list of strings in each row. "
-            f"Received: {column}={value!r:.60} in {where}{is_text}. "
+            f"Received: {column}={value!r:.60} in {where}{uncut}. "
             "Repair or drop the row, or pass another --text_column."
         )
     if not value:
@@ -615,7 +616,7 @@ def _of_word_rows(file: OpenFile, columns: WordColumns, tags: Tags) -> SentenceF
             "No column looks like the tags, or several do. "
             f"Received: {file.name} with columns {', '.join(map(repr, file.columns[:20]))}. Pass --label_column."
         )
-    tagged = f" and its tag in {columns.tag!r}" * bool(columns.tag)
+    tagged = f" and its tag in {columns.tag!r}" if columns.tag else ""
     note = f"{file.name}: each row holds a word, in {columns.word!r}{tagged}, of the sentence in {columns.sentence!r}"
     return SentenceFile(
         name=file.name,
@@ -712,7 +713,7 @@ def in_scheme(target: str, table: TaggedTable, notes: list[str], *, strict: bool
     scheme = scheme_of(table.tags)
     what = f"are {scheme.name}" if scheme.has_entities else "have no prefixes"
     is_converted = scheme.has_entities and target not in (scheme.name, "none")
-    converted = f", converted to {target}" * is_converted
+    converted = f", converted to {target}" if is_converted else ""
     notes.append(f"{table.name}: tags {what}{scheme.doubt}{converted}")
     bad = invalid_transitions(table.tags, scheme)
     if bad is not None:

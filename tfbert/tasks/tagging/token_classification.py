@@ -25,6 +25,7 @@ from tfbert.batches.inputs import TokenTensors
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
+from tfbert.config.types import counted
 from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
@@ -392,7 +393,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         if not self.has_entities:
             return f"token classification with {len(self.label_names)} tags"
         types = self.meanings.type_names
-        return f"token classification, entities of {len(types)} type{'s' * (len(types) > 1)}: {', '.join(types[:8])}"
+        return f"token classification, entities of {counted(len(types), 'type')}: {', '.join(types[:8])}"
 
     def doubts(self, examples: SentenceExamples) -> list[str]:
         """Tags that hardly occur are often typing errors."""
@@ -459,7 +460,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
             for tag, written in zip(own, written_tags[row], strict=True):
                 index = ids.get(tag)
                 if index is None:
-                    as_written = f", written {quoted(written)}," * (tag != written)
+                    as_written = f", written {quoted(written)}," if tag != written else ""
                     raise UsageError(
                         f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}. "
                         f"Received: {quoted(tag)}{as_written} in the sentence of {table.where(row)}. "
