@@ -98,13 +98,13 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 828,
-    "bert": 1119,
+    "bert": 1123,
     "commandline": 569,
-    "config": 1711,
+    "config": 1715,
     "corpus": 2220,
-    "data": 1902,
-    "devices": 1054,
-    "doors": 508,
+    "data": 1904,
+    "devices": 1053,
+    "doors": 511,
     "launch": 454,
     "measure": 204,
     "model": 2255,
@@ -112,10 +112,10 @@ MOST_LINES = {
     "output": 733,
     "python": 503,
     "report": 1044,
-    "step": 2941,
+    "step": 2958,
     "tasks": 7930,
     "tokens": 1230,
-    "train": 1684,
+    "train": 1681,
 }
 
 

@@ -191,6 +191,7 @@ REFUSED = [
     ({"training": {"global_batch_size": 16}}, "global_batch_size=32 before and 16 now"),
     ({"training": {"dropout": 0.2}}, "dropout=None before and 0.2 now"),
     ({"training": {"max_grad_norm": 0.0}}, "max_grad_norm=1.0 before and 0.0 now"),
+    ({"runtime": {"all_reduce_dtype": "bfloat16"}}, "all_reduce_dtype='float32' before and 'bfloat16' now"),
     ({"training": {"label_smoothing": 0.1}}, "label_smoothing=0.0 before and 0.1 now"),
     ({"training": {"class_weights": (1.0, 2.0)}}, r"class_weights='' before and \[1.0, 2.0\] now"),
     ({"training": {"metric_for_best_model": "f1"}}, "metric_for_best_model"),

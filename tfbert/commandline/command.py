@@ -126,7 +126,7 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
         if config.runtime.keep_freed_memory:
             quiet.keep_freed_memory()
         with quiet.without_collections(), quiet.stderr_held_back("importing TensorFlow"):
-            with quiet.without_module("sklearn"):
+            with quiet.without_modules("sklearn", "matplotlib", "pandas", "scipy"):
                 import tensorflow as tf  # With Keras. Takes seconds; a wrong flag is reported before.
 
             run = verb_of(command, config.mode)

@@ -24,6 +24,7 @@ StrategyName = Literal["one_device", "mirrored", "multi_worker"]
 Device = Literal["auto", "gpu", "cpu"]
 Resume = Literal["auto", "never"]
 MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
+AllReduceDtype = Literal["float32", "bfloat16"]
 
 SCRATCH_PREFIX = "scratch/"
 _NAMED_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
@@ -95,6 +96,9 @@ class RuntimeConfig(Options):
     GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
     cluster_timeout_seconds: int = option(300, resume="free", modes=COMPUTE, least=1)
     """How long a worker of `multi_worker` waits for the others to start before it fails."""
+    all_reduce_dtype: AllReduceDtype = option("float32", resume="same", modes=TRAIN)
+    """What gradients are rounded to before they are summed over replicas. `bfloat16`: half as much to send, for workers
+    whose network is slow; it rounds to three digits."""
     mixed_precision: bool = option(False, resume="same", modes=COMPUTE)
     """Compute in 16 bits, keep the weights in float32."""
     mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE, needs="mixed_precision")

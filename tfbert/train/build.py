@@ -262,6 +262,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
             classifier,
             gradient_accumulation_steps=accumulation,
             max_grad_norm=training.max_grad_norm,
+            all_reduce_dtype=config.runtime.all_reduce_dtype,
             jit_compile=config.runtime.xla,
             seed=config.runtime.seed,
             forward=functools.partial(task.head().forward, recompute=training.gradient_checkpointing),

@@ -671,6 +671,9 @@ def banner(run: Run) -> list[str]:
         count = run.classifier.num_parameters(only_trainable=True)
         targets = listed(run.classifier.lora.targets)
         trained = f", {count:,} of them trained: LoRA of rank {training.lora_rank} of {targets}, and the head"
+    summed = ""
+    if (dtype := config.runtime.all_reduce_dtype) != "float32":
+        summed = f", gradients summed in {dtype}" if replicas > 1 else f", no gradients to sum in {dtype}: one replica"
     kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
     is_small = len(run.train) < training.global_batch_size
@@ -695,7 +698,7 @@ def banner(run: Run) -> list[str]:
         f"precision  {policy}{_SLOW if policy == 'mixed_bfloat16' and emulates_bfloat16() else ''}"
         f"{', XLA' if config.runtime.xla else ''}"
         f"{', gradient checkpointing' if training.gradient_checkpointing else ''}",
-        f"devices    {describe(run.strategy)}",
+        f"devices    {describe(run.strategy)}{summed}",
         f"output     {run.directory}",
     ]
 
@@ -748,7 +751,7 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
         "data_wait_share": round(progress.data_wait_share, 5),
         "peak_memory_bytes": peak_memory_bytes(),
         "num_replicas": run.strategy.num_replicas_in_sync,
-        "gradient_bytes": 4  # They are summed in float32 in every precision.
+        "gradient_bytes": tf.as_dtype(run.model.all_reduce_dtype).size
         * sum(math.prod(variable.shape) for variable in run.model.trainable_variables),
         "parameters": run.classifier.num_parameters(),
         "trained_parameters": run.classifier.num_parameters(only_trainable=True),
