@@ -98,24 +98,24 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 860,
-    "bert": 1125,
-    "commandline": 578,
-    "config": 1730,
-    "corpus": 2221,
-    "data": 1909,
-    "devices": 1077,
+    "bert": 1123,
+    "commandline": 569,
+    "config": 1717,
+    "corpus": 2220,
+    "data": 1904,
+    "devices": 1053,
     "doors": 511,
     "launch": 454,
-    "measure": 215,
+    "measure": 204,
     "model": 2264,
-    "modes": 1275,
-    "output": 747,
-    "python": 504,
-    "report": 1085,
+    "modes": 1215,
+    "output": 733,
+    "python": 503,
+    "report": 1045,
     "step": 2958,
-    "tasks": 8181,
+    "tasks": 7879,
     "tokens": 1255,
-    "train": 1780,
+    "train": 1686,
 }
 
 
@@ -181,7 +181,8 @@ def test_the_registry_names_what_exists():
     for entry in registry.ENTRIES:
         references = [value for value in vars(entry).values() if isinstance(value, str) and ":" in value]
         assert len(references) >= 3
-        assert (ROOT / "tfbert" / "tasks" / entry.report).is_file(), entry.report
+        for name in ("report.html", "usage.md"):
+            assert (ROOT / "tfbert" / "tasks" / entry.folder / name).is_file(), entry.folder
         for reference in references:
             module, _, name = reference.partition(":")
             assert hasattr(importlib.import_module(f"tfbert.tasks.{module}"), name), reference

@@ -35,7 +35,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.config.training import TrainingConfig
 from tfbert.step.updates import NO_DECAY
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 

@@ -19,9 +19,9 @@ from tfbert.batches.plan import (
     plan_pools,
     steps_per_epoch,
 )
-from tfbert.config.counted import counted
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
+from tfbert.config.types import counted
 from tfbert.corpus.records import RecordLengths
 from tfbert.errors import UsageError
 from tfbert.measure.flops import ANY_LENGTH, Work

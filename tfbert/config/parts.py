@@ -103,7 +103,7 @@ class RuntimeConfig(Options):
     """Compute in 16 bits, keep the weights in float32."""
     mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE, needs="mixed_precision")
     """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
-    per_device_eval_batch_size: int = option(32, resume="split", least=1)
+    per_device_eval_batch_size: int = option(32, resume="split", modes=COMPUTE, least=1)
     """Rows that each replica evaluates or predicts at a time."""
     xla: bool = option(False, resume="split", modes=TRAIN)
     """Compile each replica's forward and backward pass with XLA."""
@@ -145,7 +145,7 @@ class OutputConfig(Options):
 
     output_dir: str = option("", resume="free", modes=EVERY)
     """Where the model and the logs go. Empty: a new directory `runs/DATA-MODEL-TIME`."""
-    overwrite_output_dir: bool = option(False, resume="free", modes=(*EVALUATE, "prepare"))
+    overwrite_output_dir: bool = option(False, resume="free", modes=(*EVALUATE, "export", "prepare"))
     """Write into a directory that holds an earlier run's files, replacing them."""
     resume: Resume = option("auto", resume="free", modes=("train",))
     """`auto` resumes from the newest intact checkpoint of an unfinished run in `output_dir`, with the settings that it
@@ -234,8 +234,7 @@ class ExportConfig(Options):
     logits, of any task but pre-training, with the tokenizer's files beside it (`pip install -e '.[onnx]'` or
     `'.[tflite]'` in the clone). KerasHub needs no export: it reads a run's directory."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
-    """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
-    accuracy is measured."""
+    """Store the weights in float16, half as large; computation stays in float32."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
+from tfbert.measure.step_clock import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
 from tfbert.private import let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import comparisons, gradients
 from tfbert.step.batch import num_rows_of, rows_of

@@ -16,11 +16,10 @@ from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import check_token_types
 from tfbert.tasks.base import Task
-from tfbert.tasks.items import BEST, NAME, Item, Items
+from tfbert.tasks.items import BEST, NAME, Item, Items, TrainedModel
 from tfbert.tasks.prediction_files import Job, chosen_format, open_text_file, table_job
 from tfbert.tasks.served_model import ServedModel
 from tfbert.tasks.text_task import TextExamples, takes
-from tfbert.tasks.trained import TrainedModel
 
 _NAMES = ("text", "text_pair")
 _PAIR = '{"text": ..., "text_pair": ...} or a tuple of two texts'
