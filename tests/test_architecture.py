@@ -108,14 +108,14 @@ MOST_LINES = {
     "launch": 454,
     "measure": 215,
     "model": 2264,
-    "modes": 1275,
+    "modes": 1277,
     "output": 747,
     "python": 504,
     "report": 1085,
     "step": 2958,
     "tasks": 8181,
     "tokens": 1255,
-    "train": 1780,
+    "train": 1781,
 }
 
 
