@@ -97,25 +97,25 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 828,
+    "batches": 860,
     "bert": 1123,
     "commandline": 569,
-    "config": 1715,
+    "config": 1717,
     "corpus": 2220,
     "data": 1904,
     "devices": 1053,
     "doors": 511,
     "launch": 454,
     "measure": 204,
-    "model": 2255,
-    "modes": 1208,
+    "model": 2272,
+    "modes": 1215,
     "output": 733,
     "python": 490,
-    "report": 1044,
+    "report": 1045,
     "step": 2930,
-    "tasks": 7926,
-    "tokens": 1230,
-    "train": 1681,
+    "tasks": 7886,
+    "tokens": 1255,
+    "train": 1684,
 }
 
 

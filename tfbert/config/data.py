@@ -15,7 +15,7 @@ from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName, listed
 from tfbert.config.types import Given, Options, names_given_data
 
 Batching = Literal["length_grouped", "padded", "packed"]
-LongTexts = Literal["cut", "first_last"]
+LongTexts = Literal["cut", "first_last", "windows"]
 TEXT_TASKS = ("classification", "regression", "multi_label_classification")
 """The tasks of whole texts."""
 InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll", "squad"]
@@ -84,21 +84,23 @@ class DataConfig(Options):
     multi_label_classification, labels with a fraction (0.5, 3.2) as regression and everything else as classification.
     In files, `classification` also accepts NA, N/A, None and null as class names; `auto` refuses them as missing."""
     max_seq_length: int | None = option(None, resume="same", modes=EVERY, least=8)
-    """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut; sentences to tag and contexts of
-    questions are split instead. Default: in training 128 (384 for question_answering, 256 for multiple_choice; in
-    pre-training the length of the records, 128 in new ones), later the value that the model was trained with."""
+    """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut, or read in windows (`long_texts`);
+    sentences to tag and contexts of questions are split instead. Default: in training 128 (384 for question_answering,
+    256 for multiple_choice; in pre-training the length of the records, 128 in new ones), later the value that the model
+    was trained with."""
     long_texts: LongTexts | None = option(None, resume="same", modes=EVERY, tasks=TEXT_TASKS)
     """Of a text longer than `max_seq_length`, `cut` keeps the beginning; `first_last` keeps a quarter of the tokens at
-    its beginning and three quarters at its end (Sun et al. 2019), of each text of a pair. Default: in training `cut`,
-    later what the model was trained with."""
+    its beginning and three quarters at its end (Sun et al. 2019), of each text of a pair; `windows` reads all of it, in
+    as few windows of that length as hold it, and takes the mean of their logits. Default: in training `cut`, later what
+    the model was trained with."""
     max_train_examples: int = option(0, resume="content", modes=TRAIN, least=0)
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
     max_eval_examples: int = option(0, resume="content", modes=EVALUATE, least=0)
     """Evaluate on this many examples of each evaluation set, drawn the same way. 0: all."""
     batching: Batching = option("length_grouped", resume="same", modes=TRAIN)
     """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
-    pads every batch to `max_seq_length`; `packed` puts several texts, which do not attend to each other, in one
-    row: every update has the same shape, almost without padding."""
+    pads every batch to `max_seq_length`, or to the longest text in windows; `packed` puts several texts, which do not
+    attend to each other, in one row: every update has the same shape, almost without padding."""
 
     @property
     def uses_files(self) -> bool:

@@ -68,6 +68,13 @@ def export(config: Config) -> dict[str, Any]:
         model = load_trained_model(config)
     entry = entry_of(model.task.name)
     check_can(model.task, entry.served_class, "export")
+    takes_ids = export_format in FORMATS or not model.tokenizer.in_graph
+    if takes_ids and model.tokenizer.long_texts == "windows":
+        log.warning(
+            "The export takes rows of token ids, and gives logits for each. The model was trained on windows: of a "
+            "text longer than %d tokens, pass a row for each window, and take the mean of their logits.",
+            model.max_seq_length,
+        )
     if export_format in FORMATS:
         with log_if_slow("converting the model"):
             return _write(functools.partial(write_token_model, model, export_format), directory)

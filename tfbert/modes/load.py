@@ -250,7 +250,8 @@ def load(directory: str | os.PathLike[str], *, max_seq_length: int | None = None
     Args:
         directory: A run's output directory, or that of another BERT from transformers with a task's head; or a model's
             name on the hub.
-        max_seq_length: Longest input in tokens; longer texts are cut, long sentences and contexts split. None: as in
+        max_seq_length: Longest input in tokens; longer texts are cut, or read in windows as in training;
+            long sentences and contexts are split. None: as in
             training.
         **options: The part of `Config` with the options of the model's task, by its name there, such as
             `multi_label=MultiLabelConfig(label_threshold=0.3)`, `tagging=TaggingConfig(strict_entities=True)` or

@@ -63,6 +63,7 @@ def model_card(
         classes=", ".join(map(_code, data.task.label_names)),
         sets=Table(names=("set", "from", "examples"), body=sets).markdown(),
         max_seq_length=config.data.max_seq_length,
+        has_windows=config.data.long_texts == "windows",
         metrics=Table(names=("metric", "value"), body=[*metrics.items()]).markdown() if metrics else _NOT_EVALUATED,
         command=command_line(config),
         updates=counted(round(results["global_step"]), "update"),

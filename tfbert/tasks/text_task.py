@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
     from tfbert.config.training import TrainingConfig
     from tfbert.tokens.tokenizer import Tokenizer
+
+
+log = logging.getLogger("tfbert")
+
+MOST_WINDOWS = 32
+"""The most windows of a text that training reads: memory grows with those of a batch's longest text."""
 
 
 def check_same_columns(train: RawTable, others: Iterable[RawTable]) -> None:
@@ -113,6 +120,15 @@ class TextTask(Task[TextExamples, np.ndarray]):
         count = len(examples)
         weights = np.ones(count, np.float32) if training is None else self.example_weights(examples.labels, training)
         tokens = tokenizer.encode(examples.text, examples.text_pair, max_seq_length=max_seq_length)
+        if training is not None and tokens.splits is not None:
+            longer = int((np.diff(tokens.splits) > MOST_WINDOWS).sum())
+            tokens = tokens.thinned(MOST_WINDOWS) if longer else tokens
+            if longer:
+                log.warning(
+                    "%s: texts of more than %d windows of %d tokens: %s of %s; training reads %d windows of each, "
+                    "spread evenly over it, evaluation and prediction read all; a larger --max_seq_length makes fewer",
+                    *(examples.name, MOST_WINDOWS, max_seq_length, f"{longer:,}", f"{count:,}", MOST_WINDOWS),
+                )
         return EncodedExamples(tokens=tokens, labels=examples.labels, weights=weights)
 
     def example_weights(self, labels: np.ndarray, training: TrainingConfig) -> np.ndarray:
@@ -124,6 +140,13 @@ class TextTask(Task[TextExamples, np.ndarray]):
         return np.ones(len(labels), np.float32)
 
     # Predictions.
+
+    def predictions(self, outputs: np.ndarray, encoded: EncodedExamples) -> np.ndarray:
+        """The outputs; of texts in windows the mean of these."""
+        if encoded.splits is None:
+            return outputs
+        totals = np.add.reduceat(outputs, encoded.splits[:-1], axis=0)
+        return totals / np.diff(encoded.splits)[:, None].astype(np.float32)
 
     @abc.abstractmethod
     def columns(self) -> list[str]:

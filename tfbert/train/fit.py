@@ -191,6 +191,7 @@ class Evaluate(StepCallback):
         super().__init__(run.schedule)
         self._run_log, self._progress, self._predictor = run_log, progress, predictor
         self._task, self._metric, self._checkpoints = run.data.task, run.metric, run.checkpoints
+        self._longest = run.config.data.max_seq_length
         self._patience = run.config.training.early_stopping_patience
         self._examples = run.data.validation
         self._sets = {name: run.encode(part) for name, part in self._examples.items()}
@@ -288,7 +289,7 @@ class Evaluate(StepCallback):
 
     def _speeds(self, seconds: float) -> dict[str, float]:
         """The speeds of an evaluation of all sets that took `seconds`, metrics included."""
-        work = sum((Work.of(examples.lengths) for examples in self._sets.values()), Work())
+        work = sum((Work.of(examples.lengths, self._longest) for examples in self._sets.values()), Work())
         predictor, batches = self._predictor, np.array(self._predictor.batch_seconds)
         read = {"reads_tokens": self._task.reads_tokens, "masked_share": self._task.masked_share}
         flops = forward_flops(self.model.model.config, work, **read)
@@ -526,7 +527,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
     steps = schedule.total_steps - schedule.first_step
     step_clock = StepClock(
-        planned_steps(run.batches.plans(), run.train.lengths),
+        planned_steps(run.batches.plans(), run.train.lengths, config.data.max_seq_length),
         warm_up=min(config.output.logging_steps, steps // 2),
         compiles_widths=config.runtime.xla,
     )
@@ -656,8 +657,12 @@ def banner(run: Run) -> list[str]:
     counts = _length_counts(run.train.lengths)
     steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
     micro = micro_batch_size(training.global_batch_size, replicas, steps)
-    full = int(counts[config.data.max_seq_length :].sum()) if run.train.may_be_cut else 0
-    about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
+    length, is_whole = config.data.max_seq_length, config.data.long_texts == "windows"
+    full = int(counts[length + is_whole :].sum()) if run.train.may_be_cut else 0
+    about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {length} and may be cut"
+    if is_whole:
+        most = -(-(len(counts) - 1) // length)
+        about = f"; {counted(full, 'text')} in up to {most} windows, {most * micro:,} of them in the widest micro-batch"
     about = about if full else ""
     if data.task.reads_tokens:  # An example longer than a row takes several.
         about = f", in {len(run.train):,} rows" if len(run.train) != len(data.train) else ""
