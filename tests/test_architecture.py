@@ -110,10 +110,10 @@ MOST_LINES = {
     "model": 2272,
     "modes": 1217,
     "output": 733,
-    "python": 503,
+    "python": 490,
     "report": 1045,
-    "step": 2958,
-    "tasks": 7890,
+    "step": 2930,
+    "tasks": 7886,
     "tokens": 1255,
     "train": 1685,
 }
