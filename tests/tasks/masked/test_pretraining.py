@@ -31,12 +31,14 @@ from tfbert.model.predictor import Predictor
 from tfbert.report.pages import write_report
 from tfbert.report.run_files import evaluation_facts
 from tfbert.step.keras3.finetuner import FineTuner
-from tfbert.tasks.examples import load_data
 from tfbert.tasks.masked import masked_words
+from tfbert.tasks.masked import pretraining as masked_pretraining
 from tfbert.tasks.masked.masked_words import MaskedPredictions
 from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tasks.metrics import is_better
+from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
+from tfbert.train.build import start_head
 
 RATE, STEPS, RECORDS = 0.5, 2, 37
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
@@ -57,6 +59,30 @@ def encoded(records, task=None, training=None):
 
 
 # Training.
+
+
+@pytest.mark.parametrize("masking", ["dynamic", "static"])
+def test_a_new_head_starts_at_the_frequencies_of_masked_words(records, masking, monkeypatch):
+    """All of the records, or of some that are spread over them, in a model whose file has no such head."""
+    task = Pretraining(options=PretrainingConfig(masked_lm_prob=0.3, masking=masking))
+    rows = encoded(records, task, TrainingConfig())
+    for limit, chosen in ((100, range(RECORDS)), (4, [0, 12, 24, 36])):
+        monkeypatch.setattr(masked_pretraining, "_COUNTED_RECORDS", limit)
+        counts = np.full(VOCAB, 0.5)
+        for row in chosen:
+            _, masked = rows.masked(np.array([row]))
+            for word in masked.labels[masked.weights > 0].tolist():
+                counts[word] += 1
+        start = task.head_start(rows, TrainingConfig())
+        np.testing.assert_allclose(start.bias, np.log(counts) - np.log(counts).mean(), atol=1e-6)
+        assert start.words == f"the frequencies of words in {len(chosen)} records"
+    model = tiny_bert(kind=TFBertForPreTraining)
+    for new, expected in ((set(), 0), ({"cls.predictions.bias"}, start.bias)):
+        model.new_weights = new
+        said = start_head(task, model, rows, TrainingConfig())
+        assert said == "The new head starts at the frequencies of words in 4 records" * bool(new)
+        np.testing.assert_array_equal(model.mlm.predictions.bias.numpy(), np.broadcast_to(expected, VOCAB))
+    assert start_head(task, model, rows, TrainingConfig(head_bias="zero")) == ""
 
 
 def plain_loss(model, batch):

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfbert.batches.inputs import INPUTS
-from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
+from tfbert.batches.masked_records import CHUNK, MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
 from tfbert.config.commands import PRETRAIN
 from tfbert.config.data import DataConfig
 from tfbert.config.encoders import kinds_of
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 from tfbert.config.tasks import TaskOptions
+from tfbert.config.types import counted
 from tfbert.corpus.masking import Masking, most_predictions
 from tfbert.corpus.records import Records, open_records
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
 from tfbert.output.logs import evaluating
-from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
-from tfbert.tasks.losses import SmoothedCrossEntropy
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, subset
+from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate
 from tfbert.tasks.masked.masked_words import LABELS, MaskedPredictions, MaskedRows, candidates, scored
-from tfbert.tasks.sets import subset
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _WORST_WORDS = 20
 _SHOWN_RECORDS = 5
+_COUNTED_RECORDS = 20_000
+"""The most training records whose words are counted for a new head."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +134,16 @@ class Pretraining(Task[Records, MaskedPredictions]):
             return EncodedRecords.to_evaluate(masking=masking, **common)
         return EncodedRecords(masking=None if options.masking == "static" else masking, seed=self.seed, **common)
 
+    def head_start(self, encoded: EncodedRecords, training: TrainingConfig) -> HeadStart:
+        """At the frequencies of masked words, of records spread evenly over all."""
+        rows = np.unique(np.linspace(0, len(encoded) - 1, _COUNTED_RECORDS).astype(np.int64))
+        words = []
+        for part in np.array_split(rows, -(-len(rows) // CHUNK)):
+            _, masked = encoded.masked(part)
+            words.append(masked.labels[masked.weights > 0])
+        bias = base_rate(np.concatenate(words), "single_label_classification", num_classes=len(encoded.vocab))
+        return HeadStart(bias=bias, words=f"the frequencies of words in {counted(len(rows), 'record')}")
+
     def loss(self, training: TrainingConfig) -> dict[str, SmoothedCrossEntropy]:
         """The loss of each masked word, float32 `[rows, predictions]`, and of each pair, `[rows]`."""
         names = (MASKED_LM, NEXT_SENTENCE) if self.next_sentence else (MASKED_LM,)
@@ -204,15 +216,6 @@ class Pretraining(Task[Records, MaskedPredictions]):
     def card(self, num_texts: int) -> list[str]:
         pairs = " and tells whether two stretches of text belong together" * self.next_sentence
         return [f"A BERT model that fills in masked words{pairs}, to be fine-tuned for other tasks."]
-
-    def usage(self, num_texts: int) -> list[str]:
-        return [
-            "from transformers import pipeline",
-            "",
-            'fill = pipeline("fill-mask", "THIS_DIRECTORY")',
-            "# Like the mask, any special token written in a text is one here. To tfbert all others are text.",
-            f"fill({self.example(num_texts)})",
-        ]
 
     def example(self, num_texts: int) -> str:
         return 'f"Paris is the {fill.tokenizer.mask_token} of France."'
