@@ -24,10 +24,10 @@ from tfbert.devices.runtime import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes import many
 from tfbert.modes.many import train_many
-from tfbert.report import plots
+from tfbert.report import pages
 from tfbert.report.compare import SweptPoint, compare, over_seeds, seeds_lines, seeds_table, tables, write_seeds
+from tfbert.report.pages import Table
 from tfbert.report.run_files import read_run
-from tfbert.report.tables import Table
 from tfbert.tasks.metrics import lower_is_better
 from tfbert.train.run import finetune
 
@@ -45,7 +45,7 @@ def everything_is_told():
 def drawn_once(request, monkeypatch):
     """Plots take seconds: one test looks at them."""
     if request.node.name != "test_the_table_is_numpys":
-        monkeypatch.setattr(plots, "lines", lambda *_, **options: "")
+        monkeypatch.setattr(pages, "line_plot", lambda *_, **options: "")
 
 
 def config_for(directory, *seeds, **output):

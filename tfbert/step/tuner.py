@@ -9,12 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
-from tfbert.step import batch, refusals
-from tfbert.step.core import Step, check_numbers
-from tfbert.step.counters import StepCounters
-from tfbert.step.one_line import one_line
+from tfbert.step import refusals
+from tfbert.step.core import Step, StepCounters, check_data, check_options, no_labels
 from tfbert.step.state import LayerState
 from tfbert.step.terms import OwnLoss, Terms
+from tfbert.step.values import one_line
 
 
 class Tuner(Step):
@@ -27,18 +26,20 @@ class Tuner(Step):
         *,
         gradient_accumulation_steps: int = 1,
         max_grad_norm: float = 0.0,
+        all_reduce_dtype: str = "float32",
         jit_compile: bool = False,
         seed: int = 0,
         forward: Callable[[Any, Any, bool | None], Any] | None = None,
         name: str = "fine_tuner",
     ):
         refusals.check_model(model, self._parts)
-        check_numbers(gradient_accumulation_steps, max_grad_norm)
+        check_options(gradient_accumulation_steps, max_grad_norm, all_reduce_dtype)
         refusals.check_tuner(self, self._parts)
         super().__init__(name=name, dtype=model.dtype_policy)
         self.model = model
         self.gradient_accumulation_steps = gradient_accumulation_steps
         self.max_grad_norm = max_grad_norm
+        self.all_reduce_dtype = all_reduce_dtype
         self.seed = seed
         self.counters = StepCounters()
         self.marks_steps = False
@@ -171,11 +172,11 @@ class Tuner(Step):
         return super().make_predict_function(force)
 
     def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
-        batch.check_data(data, xla=self._xla)
+        check_data(data, xla=self._xla)
         given = self._parts.keras.utils.unpack_x_y_sample_weight(data)
         inputs, labels, sample_weight = self._separated(*given)
         if labels is None and not self._terms.takes_all:
-            raise batch.no_labels(inputs)
+            raise no_labels(inputs)
         return inputs, labels, sample_weight
 
     def predict_step(self, data: Any) -> Any:

@@ -31,6 +31,7 @@ from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.offsets import FlatPieces, Pieces, find_pieces
 from tfbert.tokens.parallel import map_texts
 from tfbert.tokens.pretrained import read_pretrained
+from tfbert.tokens.ragged import ranges, splits_of
 from tfbert.tokens.vocabulary import (
     MAX_WORD_CHARS,
     SPECIAL_TOKENS,
@@ -39,6 +40,7 @@ from tfbert.tokens.vocabulary import (
 
 __all__ = ["BertTokenizer", "TokenIds", "Tokenizer"]
 
+TOKENIZER_JSON = "tokenizer.json"
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
 _MAX_TOKENS = 1_000_000  # Twice those of LaBSE, the largest known vocabulary; compiled in seconds.
 _MAX_TOKEN_BYTES = 256  # The limit of FastWordpieceTokenizer.
@@ -47,24 +49,45 @@ _NOT_A_TOKEN = re.compile("[\r\n\0\ud800-\udfff]")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TokenIds:
-    """Token ids of many examples, held flat in memory. `len()` is the number of examples."""
+    """Token ids of many rows, held flat in memory. `len()` is the number of rows."""
 
     flat: np.ndarray
-    """int32 [total]: the ids of all examples, one after the other."""
+    """int32 [total]: the ids of all rows, one after the other."""
     row_splits: np.ndarray
-    """int64 [n + 1]: example i is `flat[row_splits[i]:row_splits[i + 1]]`."""
+    """int64 [n + 1]: row i is `flat[row_splits[i]:row_splits[i + 1]]`."""
     second_start: np.ndarray
     """int32 [n]: the position in its row at which segment B starts; the row's length for single texts."""
     pad_id: int = 0
     """The id that pads rows."""
+    splits: np.ndarray | None = None
+    """int64 [examples + 1]: example i has the rows `splits[i]` to `splits[i + 1]`; None where each has one."""
+
+    @classmethod
+    def of(
+        cls, flat: np.ndarray, lengths: np.ndarray, second_start: np.ndarray, counts: np.ndarray, pad_id: int
+    ) -> Self:
+        """From what `Tokenizer.rows` returns, as arrays."""
+        splits = None if len(counts) == len(lengths) else splits_of(counts)
+        return cls(flat=flat, row_splits=splits_of(lengths), second_start=second_start, pad_id=pad_id, splits=splits)
 
     @property
     def lengths(self) -> np.ndarray:
-        """int32 [n]: tokens of each example, `[CLS]` and `[SEP]` counted."""
+        """int32 [n]: tokens of each row, `[CLS]` and `[SEP]` counted."""
         return np.diff(self.row_splits).astype(np.int32)
 
     def __len__(self) -> int:
         return len(self.row_splits) - 1
+
+    def thinned(self, most: int) -> TokenIds:
+        """At most so many rows of each example, spread evenly over its own."""
+        counts = np.diff(self.splits)
+        kept = np.minimum(counts, most)
+        number, last = ranges(np.zeros_like(kept), kept), np.maximum(kept - 1, 1)
+        rows = np.repeat(self.splits[:-1], kept)
+        rows += number * np.repeat(counts - 1, kept) // np.repeat(last, kept)
+        lengths = self.lengths[rows]
+        flat = self.flat[ranges(self.row_splits[rows], lengths)]
+        return TokenIds.of(flat, lengths, self.second_start[rows], kept, self.pad_id)
 
 
 class Tokenizer(abc.ABC):
@@ -83,6 +106,7 @@ class Tokenizer(abc.ABC):
         separators: How many `sep_id` stand between two texts: 1, or 2 as in RoBERTa.
         has_token_types: Whether the model is told which of two texts a token is of.
         long_texts: What rows keep of texts that are too long, see `cutting`.
+        special_ids: The ids that pre-training never predicts.
         in_graph: Whether it can be part of a SavedModel.
         most_per_character: The most tokens of a character: three, those of Hangul's letters.
     """
@@ -97,6 +121,7 @@ class Tokenizer(abc.ABC):
     separators: int = 1
     has_token_types: bool = True
     long_texts: str = "cut"
+    special_ids: tuple[int, ...]
     in_graph: ClassVar[bool] = True
     most_per_character: ClassVar[float] = 3
 
@@ -122,7 +147,8 @@ class Tokenizer(abc.ABC):
 
     def cutting(self, long_texts: str) -> Self:
         """The same tokenizer, whose rows keep of texts that are too long the beginning, `cut`, or a quarter of the
-        tokens at the beginning and three quarters at the end, `first_last`."""
+        tokens at the beginning and three quarters at the end, `first_last`; or that makes several rows of them, which
+        have all tokens, `windows`: see `rows`."""
         other = copy.copy(self)
         other.long_texts = long_texts
         return other
@@ -131,17 +157,37 @@ class Tokenizer(abc.ABC):
         """What a saved model must record about it besides its files, as JSON can hold it."""
         return {} if self.long_texts == "cut" else {"long_texts": self.long_texts}
 
-    def check_word_pieces(self) -> None:
-        """Refuses a tokenizer that splits words otherwise than a corpus is prepared.
+    @property
+    def drawn_ids(self) -> np.ndarray:
+        """The ids that pre-training puts in a word's place at random: all, as in Google's script."""
+        return np.arange(self.vocab_size)
 
-        Raises:
-            UsageError: for any but WordPiece.
-        """
-        if not self.in_graph:
-            raise UsageError(
-                "Pre-training from a corpus knows WordPiece alone. Received: a model with another tokenizer. "
-                "Pass one with vocab.txt."
-            )
+    @property
+    @abc.abstractmethod
+    def file(self) -> tuple[str, str]:
+        """The file that decides the ids of words: its name and its content."""
+
+    @property
+    @abc.abstractmethod
+    def pieces(self) -> tuple[str, ...]:
+        """What each token is in a text, with the blank before it. A byte that is a part of a character is a surrogate,
+        as Python's `surrogateescape` has it."""
+
+    @property
+    def shown_vocab(self) -> tuple[str, ...]:
+        """The tokens in the order of their ids, for people to read."""
+        return self.vocab
+
+    @property
+    @abc.abstractmethod
+    def word_marks(self) -> tuple[np.ndarray, np.ndarray]:
+        """bool [vocab_size] twice: the tokens that begin a word wherever they stand, and those after which one begins.
+        Words are BERT's: between blanks, each punctuation mark and each Chinese character by itself."""
+
+    @abc.abstractmethod
+    def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of texts without special ones, as one call computes them: int32 ids of all, one text after the
+        other, and int64 how many each has."""
 
     def num_special(self, num_texts: int) -> int:
         """The special tokens of a row of one text, or of two."""
@@ -203,8 +249,12 @@ class Tokenizer(abc.ABC):
 
     def rows(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None, *, max_seq_length: int
-    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Rows of texts that are tokenized, cut to a length.
+    ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """Rows of texts that are tokenized, cut to a length, or in windows of that length.
+
+        Of a text that is too long, windows are as few rows as hold all its tokens, each as long as a row may be; they
+        start at equal distances, the first at the beginning, and the last ends at the end. Of a pair, each window has
+        as much of either text as a row that is cut: a text that would not be cut is whole in each.
 
         Args:
             first: int32 [n, None], ids without special tokens.
@@ -212,22 +262,35 @@ class Tokenizer(abc.ABC):
             max_seq_length: As for `encode`.
 
         Returns:
-            int32 [n, None] ids and int32 [n] `second_start`, see `TokenIds`.
+            int32 [rows, None] ids; int32 [rows] `second_start`, see `TokenIds`; and int64 [n], the rows of each text, 1
+            where there are no windows.
 
         Raises:
-            UsageError: if `max_seq_length` has no room for the special tokens.
+            UsageError: if `max_seq_length` has no room for the special tokens, and windows none for a token of each
+                text.
         """
-        num_special = self.num_special(1 if second is None else 2)
-        if max_seq_length < num_special:
+        texts = [first] if second is None else [first, second]
+        num_special, is_cut = self.num_special(len(texts)), self.long_texts != "windows"
+        least, beside = (num_special, "") if is_cut else (num_special + len(texts), " and a token of each text")
+        if max_seq_length < least:
             raise UsageError(
-                f"max_seq_length must hold {num_special} special tokens. "
+                f"max_seq_length must hold {num_special} special tokens{beside}. "
                 f"Received: max_seq_length={max_seq_length}. Pass a larger one."
             )
-        room = max_seq_length - num_special
-        if second is None:
-            return self.joined(self._kept(first, tf.minimum(first.row_lengths(), room)))
-        lengths = _longest_first(first.row_lengths(), second.row_lengths(), room)
-        return self.joined(*map(self._kept, (first, second), lengths))
+        room, totals = max_seq_length - num_special, [text.row_lengths() for text in texts]
+        sizes = [tf.minimum(totals[0], room)] if second is None else _longest_first(*totals, room)
+        if is_cut:
+            return *self.joined(*map(self._kept, texts, sizes)), tf.ones_like(totals[0])
+        counts = [-(-total // tf.maximum(size, 1)) for total, size in zip(totals, sizes, strict=True)]
+        counts = tf.reduce_max([tf.ones_like(totals[0]), *counts], axis=0)
+        numbers = tf.ragged.range(counts)
+        text, number, last = numbers.value_rowids(), numbers.values, tf.maximum(counts - 1, 1)
+        parts = []
+        for tokens, total, size in zip(texts, totals, sizes, strict=True):
+            moved = number * tf.gather(total - size, text) // tf.gather(last, text)
+            starts = tf.gather(tokens.row_starts(), text) + moved
+            parts.append(tf.gather(tokens.values, tf.ragged.range(starts, starts + tf.gather(size, text))))
+        return *self.joined(*parts), counts
 
     def _kept(self, tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
         """As many tokens of each row as `lengths` says."""
@@ -339,6 +402,7 @@ class BertTokenizer(Tokenizer):
                 f"Received: {len(ids)} tokens without {' '.join(missing)}. Use the model's own vocabulary."
             )
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
+        self.special_ids = self.pad_id, self.cls_id, self.sep_id
         with tf.init_scope(), tf.device("CPU:0"):  # The compiled vocabulary must not belong to a particular graph.
             self._wordpiece = tf_text.FastWordpieceTokenizer(
                 list(self._vocab),
@@ -372,6 +436,24 @@ class BertTokenizer(Tokenizer):
     def casing(self) -> dict[str, bool | None]:
         """`do_lower_case`, `strip_accents` and `tokenize_chinese_chars`, as the constructor takes them."""
         return dict(self._casing)
+
+    @property
+    def file(self) -> tuple[str, str]:
+        return "vocab.txt", "".join(f"{token}\n" for token in self._vocab)
+
+    @functools.cached_property
+    def pieces(self) -> tuple[str, ...]:
+        return tuple(token[2:] if token.startswith("##") else f" {token}" for token in self._vocab)
+
+    @functools.cached_property
+    def word_marks(self) -> tuple[np.ndarray, np.ndarray]:
+        begins = np.array([not token.startswith("##") for token in self._vocab], bool)
+        return begins, np.zeros_like(begins)
+
+    def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        with tf.device("CPU:0"):
+            ids, lengths = _flat_ids(self)(tf.constant(texts, tf.string, [len(texts)]))
+        return ids.numpy(), lengths.numpy()
 
     @classmethod
     def from_vocab_file(cls, path: str | pathlib.Path, **casing: Any) -> BertTokenizer:
@@ -451,7 +533,7 @@ class BertTokenizer(Tokenizer):
         """
         _check_own(options)
         second = None if text_pair is None else self.tokenize(text_pair)
-        return self.rows(self.tokenize(text), second, max_seq_length=max_seq_length)
+        return self.rows(self.tokenize(text), second, max_seq_length=max_seq_length)[:2]
 
     def encode(
         self,
@@ -463,9 +545,7 @@ class BertTokenizer(Tokenizer):
     ) -> TokenIds:
         columns = check_pairs(texts, text_pairs)
         encode_chunk = self._chunk_encoder(len(columns), max_seq_length)
-        flat, lengths, second_start = map_texts(encode_chunk, *columns, batch_size=batch_size)
-        row_splits = np.concatenate([[0], np.cumsum(lengths)])
-        return TokenIds(flat=flat, row_splits=row_splits, second_start=second_start, pad_id=self.pad_id)
+        return TokenIds.of(*map_texts(encode_chunk, *columns, batch_size=batch_size), self.pad_id)
 
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
         arrays = map_texts(self._flat_pieces, texts, batch_size=batch_size)
@@ -551,7 +631,8 @@ class BertTokenizer(Tokenizer):
         }.items():
             text = json.dumps(values, indent=2, ensure_ascii=False)
             (directory / name).write_text(text, encoding="utf-8", newline="\n")
-        (directory / "vocab.txt").write_text("".join(f"{token}\n" for token in ids), encoding="utf-8", newline="\n")
+        name, text = self.file
+        (directory / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 # Tracing takes a second, and a process may train or load several models alike. What is dropped here stays with the
@@ -567,8 +648,8 @@ def _chunk_encoder(
 
     @counted_alone(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
     def encode_chunk(*texts):
-        ids, second_start = tokenizer(*texts, max_seq_length=max_seq_length)
-        return ids.values, ids.row_lengths(), second_start
+        ids, *others = tokenizer.rows(*map(tokenizer.tokenize, texts), max_seq_length=max_seq_length)
+        return ids.values, ids.row_lengths(), *others
 
     return encode_chunk
 
@@ -584,6 +665,18 @@ def _flat_pieces(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicF
         return *(ragged.values for ragged in pieces), *lengths
 
     return flat_pieces
+
+
+@functools.lru_cache(maxsize=1)
+def _flat_ids(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicFunction:
+    """`tokenize` as flat arrays. One is kept: it is for a corpus."""
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
+    def flat_ids(texts):
+        ids = tokenizer.tokenize(texts)
+        return ids.values, ids.row_lengths()
+
+    return flat_ids
 
 
 def _check_own(options: Mapping[str, Any]) -> None:

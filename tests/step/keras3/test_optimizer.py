@@ -16,7 +16,7 @@ from tfbert.config.training import LrSchedule, Optimizer, TrainingConfig
 from tfbert.step import updates as updates_module
 from tfbert.step.gradients import all_reduce_sum
 from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule
-from tfbert.step.keras3.optimizer import apply_if_finite, inner_of, unscaled
+from tfbert.step.keras3.parts import apply_if_finite, inner_of, unscaled
 from tfbert.step.schedule import _AFTER_WARM_UP, share_at_end
 from tfbert.step.updates import norm
 from tfbert.train.build import _OPTIMIZERS, optimizer_of

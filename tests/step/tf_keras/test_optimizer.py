@@ -7,8 +7,8 @@ import tf_keras as keras
 
 from tests.support.models import strategy_of
 from tfbert.step.gradients import all_reduce_sum
-from tfbert.step.tf_keras.optimizer import apply_if_finite, unscaled
-from tfbert.step.tf_keras.optimizer import scaled as scaled_loss
+from tfbert.step.tf_keras.parts import apply_if_finite, unscaled
+from tfbert.step.tf_keras.parts import scaled as scaled_loss
 
 SLOW = pytest.mark.slow
 
