@@ -32,6 +32,7 @@ from tfbert.devices.workers import Consensus, checksum
 from tfbert.errors import RunError, UsageError
 from tfbert.measure.tracing import counted_alone
 from tfbert.model.bert_config import record_inputs
+from tfbert.model.configuration import load_config
 from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.model.forward import output_layer
 from tfbert.model.load import save_pretrained
@@ -212,7 +213,10 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     model_files = resolve_model(config.model)
     with log_if_slow("reading the data"):
         contents = contents_of(config)  # Before they are read: what changes meanwhile must not pass for what was read.
-        data = load_data(config.data, config.task_options)
+        options = config.task_options
+        if model_files:
+            options = dataclasses.replace(options, model_type=load_config(model_files).model_type)
+        data = load_data(config.data, options)
     check_same_examples({"train": data.train} | data.sets, strategy)
     task = data.task
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or task.default_metric

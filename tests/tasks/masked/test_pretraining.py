@@ -246,7 +246,7 @@ def outputs_of(best, log_probability, pairs=None):
 
 
 def test_words_that_are_wrong_are_counted_by_hand():
-    found = MaskedPredictions(TOKENIZER.vocab)
+    found = MaskedPredictions(TOKENIZER)
     ids = [2, 6, 7, 8, 6, 3]
     found.add(chunk_of(ids, [1, 3]), outputs_of([9, 8], [-1.0, -2.0]))
     found.add(chunk_of(ids, [1, 2, 4]), outputs_of([9, 7, 10], [-3.0, -1.0, -4.0]))
@@ -263,7 +263,7 @@ def test_words_that_are_wrong_are_counted_by_hand():
 
 
 def test_pairs_add_to_the_loss():
-    found = MaskedPredictions(TOKENIZER.vocab)
+    found = MaskedPredictions(TOKENIZER)
     found.add(chunk_of([2, 6, 3], [1], np.array([1])), outputs_of([6], [-1.0], [-0.1, -2.5]))
     metrics = found.metrics()
     assert metrics["next_sentence_accuracy"] == 0 and metrics["loss"] == 3.5
@@ -273,7 +273,7 @@ def test_pairs_add_to_the_loss():
 def test_rare_mistakes_are_forgotten_and_memory_stays(monkeypatch):
     monkeypatch.setattr(masked_words, "_KEPT_MISTAKES", 3)
     monkeypatch.setattr(masked_words, "KEPT_RECORDS", 2)
-    found = MaskedPredictions(TOKENIZER.vocab)
+    found = MaskedPredictions(TOKENIZER)
     for best in [9, 9, 10, 11, 12, 13, 14, 9]:
         found.add(chunk_of([2, 6, 3], [1]), outputs_of([best], [-1.0]))
     assert len(found._mistakes) == 3 and len(found.kept) == 2
@@ -281,7 +281,7 @@ def test_rare_mistakes_are_forgotten_and_memory_stays(monkeypatch):
 
 
 def test_predictions_that_are_not_finite_are_refused(records):
-    found = MaskedPredictions(TOKENIZER.vocab)
+    found = MaskedPredictions(TOKENIZER)
     found.add(chunk_of([2, 6, 3], [1]), outputs_of([6], [np.nan]))
     with pytest.raises(RunError, match="1 of 1 are not"):
         Pretraining(next_sentence=False).metrics(found, records)
@@ -332,7 +332,7 @@ def test_records_and_lengths_must_fit(records):
 
 
 def test_report_shows_words_and_sentences(tmp_path, records):
-    task, found = Pretraining(next_sentence=False), MaskedPredictions(TOKENIZER.vocab)
+    task, found = Pretraining(next_sentence=False), MaskedPredictions(TOKENIZER)
     found.add(chunk_of([2, 6, 7, 8, 6, 3], [1, 3]), outputs_of([9, 8], [-1.5, -2.0]))
     facts = json.loads(json.dumps(evaluation_facts(task, "validation", records, found)))
     assert (facts["num_wrong"], facts["worst"][0]["error"], facts["num_shown"]) == (1, 1.5, 1)

@@ -14,6 +14,7 @@ from tfbert.batches.inputs import INPUTS
 from tfbert.batches.masked_records import CHUNK, MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
 from tfbert.config.commands import PRETRAIN
 from tfbert.config.data import DataConfig
+from tfbert.config.encoders import kinds_of
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import counted
@@ -105,7 +106,6 @@ class Pretraining(Task[Records, MaskedPredictions]):
         Raises:
             UsageError: for records of another vocabulary, longer than `max_seq_length`, or that need more predictions.
         """
-        tokenizer.check_word_pieces()
         examples.check_vocabulary(tokenizer.vocab)
         examples.check_casing(tokenizer.casing)
         length = examples.schema.max_seq_length
@@ -116,8 +116,8 @@ class Pretraining(Task[Records, MaskedPredictions]):
                 f"Pass --max_seq_length={length}, or prepare shorter records."
             )
         options = self.options
-        masking = Masking.of_vocab(
-            tokenizer.vocab,
+        masking = Masking.of_tokenizer(
+            tokenizer,
             masked_lm_prob=options.masked_lm_prob,
             max_predictions_per_seq=most_predictions(
                 options.max_predictions_per_seq, masked_lm_prob=options.masked_lm_prob, max_seq_length=length
@@ -128,7 +128,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
             "records": examples,
             "has_next_sentence": self.next_sentence and examples.has_pairs,
             "pad_id": tokenizer.pad_id,
-            "vocab": tokenizer.vocab,
+            "tokenizer": tokenizer,
         }
         if training is None:
             return EncodedRecords.to_evaluate(masking=masking, **common)
@@ -172,7 +172,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
 
     def predict(self, predictor: Predictor, encoded: EncodedRecords) -> MaskedPredictions:
         """Chunk by chunk, in memory that does not grow with the number of records."""
-        found, chunks = MaskedPredictions(encoded.vocab), collections.deque()
+        found, chunks = MaskedPredictions(encoded.tokenizer), collections.deque()
 
         def rows() -> Iterator[MaskedRows]:
             for chunk in encoded.chunks():
@@ -218,7 +218,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         return [f"A BERT model that fills in masked words{pairs}, to be fine-tuned for other tasks."]
 
     def example(self, num_texts: int) -> str:
-        return '"Paris is the [MASK] of France."'
+        return 'f"Paris is the {fill.tokenizer.mask_token} of France."'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -226,10 +226,10 @@ class EncodedRecords(MaskedRecords):
     """Records with the way they are masked.
 
     Attributes:
-        vocab: The tokens in the order of their ids.
+        tokenizer: The model's.
     """
 
-    vocab: Sequence[str]
+    tokenizer: Tokenizer
 
 
 _SAMPLED_RECORDS = 2048
@@ -245,7 +245,13 @@ def load_records(config: DataConfig, options: TaskOptions) -> TaskData:
         sets["validation"] = open_records(own.validation_records, "validation_records", **skips)
         sample = subset(train, min(len(sets["validation"]), _SAMPLED_RECORDS), [])
         sets["validation_training"] = dataclasses.replace(sample, name=f"a sample of {train.name}")
-    if own.next_sentence and not train.has_pairs:
+    next_sentence, has_head = own.next_sentence and train.has_pairs, "PreTraining" in kinds_of(options.model_type)
+    if own.next_sentence and not train.has_pairs and has_head:
         notes.append(f"{train.name}: no pairs, so no next-sentence prediction: only masked words are predicted")
-    task = Pretraining(next_sentence=own.next_sentence and train.has_pairs, options=own, seed=options.seed)
+    if next_sentence and not has_head:
+        notes.append(
+            f"{train.name}: pairs, but a {options.model_type} model has no head for next sentences: only masked words "
+            "are predicted. Records of --norandom_next_sentence hold one text each"
+        )
+    task = Pretraining(next_sentence=next_sentence and has_head, options=own, seed=options.seed)
     return TaskData(task=task, train=train, validation=sets, test=None, notes=tuple(notes))
