@@ -112,7 +112,7 @@ MOST_LINES = {
     "output": 747,
     "python": 504,
     "report": 1084,
-    "step": 2941,
+    "step": 2935,
     "tasks": 8232,
     "tokens": 1230,
     "train": 1771,

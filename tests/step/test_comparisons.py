@@ -5,16 +5,10 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows
+from tests.support.either_keras import CLASSES, FEATURES, SLOW, Either, apart, rows
 from tests.support.models import strategy_of
 
-SLOW = pytest.mark.slow
 SAME = 1e-5
-
-
-@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=SLOW)])
-def either(request):
-    return Either(request.param)
 
 
 def scores_of_pairs(outputs):

@@ -8,17 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows
+from tests.support.either_keras import CLASSES, FEATURES, SLOW, apart, rows
 from tests.support.models import strategy_of
 
-SLOW = pytest.mark.slow
 SAME, OTHER = 1e-5, 1e-3
 """What rounding may change, and what it cannot."""
-
-
-@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=SLOW)])
-def either(request):
-    return Either(request.param)
 
 
 def test_the_optimizers_own_accumulation(either):
