@@ -332,7 +332,7 @@ def linear(either, width, *before):
             return tf.reshape(labels, [-1]) * outputs[:, 0]
 
     dense = lambda: either.layers.Dense(1, use_bias=False, kernel_initializer="zeros")  # noqa: E731
-    return lambda: either.sequential(lambda: [*before, dense()], shape=[width]), {"loss": Linear()}
+    return lambda: either.sequential(lambda: [*(make() for make in before), dense()], shape=[width]), {"loss": Linear()}
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_clipping_comes_after_the_sum_over_all_replicas(either, replicas, parts,
 
 def kept_inputs(either, draws, steps=1, **options):
     """How many of equal rows, one a micro-batch, kept each input: by a weight's change in steps of rate -1."""
-    make, compiled = linear(either, 400, either.layers.Dropout(0.5))
+    make, compiled = linear(either, 400, lambda: either.layers.Dropout(0.5))
     model = either.build(make, optimizer=lambda: either.sgd(-draws / 2), compiled=compiled, **options)
     found = []
     for _ in range(steps):
