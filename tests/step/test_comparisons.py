@@ -300,7 +300,7 @@ def test_a_metric_that_is_no_sum(either, metric, name):
         with pytest.raises(ValueError, match=f"must be a sum over rows. Received: metric '{name}'"):
             call(x, y, batch_size=10, verbose=0)
     plain = either.classifier()
-    plain.compile(optimizer=either.sgd(), loss=either.loss(), metrics=["accuracy", metric(either)])
+    plain.compile(either.sgd(), either.loss(), metrics=["accuracy", metric(either)], run_eagerly=True)
     options = {"batch_size": 10, "shuffle": False, "verbose": 0}
     found, expected = build(1).fit(x, y, **options), plain.fit(x, y, **options)
     assert found.history[name] == pytest.approx(expected.history[name], abs=1e-5)

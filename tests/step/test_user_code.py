@@ -7,9 +7,6 @@ import tensorflow as tf
 from tests.support.either_keras import CLASSES, FEATURES, SLOW, apart, rows, splits
 
 SPLITS = splits((2, 2))
-SLOW_ONES = [pytest.param(name, marks=SLOW) for name in ("Named", "Halved", "Signed")]
-
-
 def with_logits(either):
     def values(labels, predictions):
         return either.keras.losses.sparse_categorical_crossentropy(labels, predictions, from_logits=True)

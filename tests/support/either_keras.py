@@ -125,7 +125,8 @@ class Either:
         return self.keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
 
     def plain(self, make=None, xy=None, *, replicas=None, optimizer=None, compiled=None, **fit):
-        """Trains a model as Keras does."""
+        """Trains a model as Keras does; eagerly, where no replicas are asked for: a reference need not be traced."""
+        compiled = {"run_eagerly": replicas is None} | (compiled or {})
         return self._train(lambda model: model, make, xy, replicas, optimizer, compiled, fit)
 
     def ours(self, make=None, xy=None, *, replicas=2, optimizer=None, compiled=None, parts=1, wrap=None, **fit):

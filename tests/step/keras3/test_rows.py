@@ -71,15 +71,25 @@ def test_what_is_right_is_taken(of_texts, of_numbers):
     for labels in (y, y.astype(np.float32), y.astype(object), y.tolist(), keras.ops.convert_to_tensor(y)):
         of_numbers.evaluate(x, np.asarray(labels, np.int32), verbose=0)
         check_rows({"x": x, "y": labels}, of_numbers.model, of_numbers.loss)
-    of_texts.fit(table()["text"], table()["label"], verbose=0)
-    assert of_texts.predict((TEXTS, TEXTS), verbose=0).shape == (4, 3)
+    for texts in (table()["text"], (TEXTS, TEXTS)):
+        check_rows({"x": texts, "y": table()["label"]}, of_texts.model, of_texts.loss)
     ignoring = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
     check_rows({"x": x, "y": y - 1}, of_numbers.model, ignoring)
+    check_rows({"x": x, "y": y + 0.5}, of_numbers.model, "mse")
+
+
+@pytest.mark.slow
+def test_what_is_right_is_trained_on(of_texts):
+    of_texts.fit(table()["text"], table()["label"], verbose=0)
+    assert of_texts.predict((TEXTS, TEXTS), verbose=0).shape == (4, 3)
     fractions = THREE.build(lambda: THREE.classifier(outputs=1), compiled={"loss": "mse"})
-    fractions.fit(x, y + 0.5, verbose=0)
+    fractions.fit(rows(40)[0], rows(40)[1] + 0.5, verbose=0)
 
 
-@pytest.mark.parametrize("kind", [list, tuple, lambda arrays: dict(zip(("one", "two"), arrays, strict=True))])
+@pytest.mark.parametrize(
+    "kind",
+    [list, pytest.param(tuple, marks=pytest.mark.slow), lambda arrays: dict(zip(("one", "two"), arrays, strict=True))],
+)
 def test_several_inputs_are_no_rows(kind):
     def make():
         one, two = keras.Input([3], name="one"), keras.Input([2], name="two")

@@ -22,7 +22,6 @@ def test_a_kerashub_task_takes_texts(lora):
     fit = {"validation_data": (TEXTS[:5], LABELS[:5]), "compiled": {"metrics": ["accuracy"]}}
     make = lambda: with_preprocessor(lora)  # noqa: E731
     found = THREE.ours(make, (TEXTS, LABELS), parts=2, **fit)
-    fit["compiled"] |= {"run_eagerly": True}
     expected = THREE.plain(make, (TEXTS, LABELS), **fit)
     assert apart(found, expected) < 1e-5
     for name, values in expected.history.items():
