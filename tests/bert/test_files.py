@@ -188,7 +188,9 @@ def test_a_functional_model_is_saved_with_the_encoder_in_it(encoder, tmp_path):
     assert worst(loaded.predict(x, verbose=0), model.predict(x, verbose=0)) == 0
 
 
-@pytest.mark.parametrize("kind", ["TFBertForSequenceClassification", "TFBertForMultipleChoice"])
+@pytest.mark.parametrize(
+    "kind", ["TFBertForMultipleChoice", pytest.param("TFBertForSequenceClassification", marks=pytest.mark.slow)]
+)
 def test_an_exported_model_gives_the_same(kind, tmp_path):
     model, inputs = make(kind), KINDS[kind][1]
     model.export(tmp_path / "exported")
@@ -236,7 +238,7 @@ def test_tflite_converts_with_its_own_operations_alone():
 
 
 def test_words_are_added_and_taken_away(tmp_path):
-    model = make("TFBertForMaskedLM")
+    model = make("TFBertForMaskedLM", num_hidden_layers=1)
     before = model(TEXTS).logits
     assert model.resize_token_embeddings(70) is model.get_input_embeddings() and model.config.vocab_size == 70
     assert worst(model(TEXTS).logits[..., :60], before) == 0 and model(TEXTS).logits.shape[-1] == 70

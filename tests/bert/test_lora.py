@@ -14,6 +14,8 @@ from tests.support.models import strategy_of
 from tfbert.model.forward import forward
 
 SLOW = pytest.mark.slow
+
+
 def with_lora(kind="TFBertForSequenceClassification", rank=4, targets="all", dropout=0.0, started=True, **options):
     """A model with updates, which are not 0."""
     model = make(kind, dropout)

@@ -96,7 +96,7 @@ def test_a_loss_that_looks_across_rows(either, loss, replicas, parts):
             lambda values: tf.concat([values[:1], values[:-1]], axis=0), False, "looks across rows", marks=SLOW
         ),
         (lambda values: 0.1 * tf.reduce_sum(values**2), True, "must be a mean over rows"),
-        (balance, True, "must be a mean over rows"),
+        pytest.param(balance, True, "must be a mean over rows", marks=SLOW),
         pytest.param(decorrelation, True, "must be a mean over rows", marks=SLOW),
     ],
 )

@@ -87,7 +87,7 @@ def _numbers(either, width, squeezed):
 @SPLITS_OF_ONE
 @pytest.mark.parametrize("loss", ["mse", slow("binary_crossentropy"), slow("huber")])
 @pytest.mark.parametrize(
-    "width, squeezed, column", [(0, True, True), (0, True, False), (7, False, False), (7, True, True)]
+    "width, squeezed, column", [(0, True, True), slow(0, True, False), (7, False, False), slow(7, True, True)]
 )
 def test_a_last_dimension_of_1_makes_no_difference(either, width, squeezed, column, loss, replicas, parts):
     """`[rows]` beside `[rows, 1]` broadcasts to `[rows, rows]`: a loss that depends on the split, and no error."""
@@ -217,7 +217,8 @@ def test_learning_rates_that_callbacks_set(either):
 # Models.
 
 
-@pytest.mark.parametrize("replicas", [1, slow(2)])
+@SLOW  # By default models with a loss of their own are, in test_user_code.
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_a_model_that_is_built_by_its_first_batch(either, replicas):
     either.like(either.subclassed, rows(37), replicas=replicas)
 
@@ -252,7 +253,8 @@ def test_a_recurrent_model_with_a_mask(either, layer):
     either.like(make, (x, x.max(1) % CLASSES), replicas=1, epochs=1)
 
 
-@pytest.mark.parametrize("replicas, parts", [(1, 3), slow(1, 1), slow(2, 3)])
+@SLOW  # By default `test_lookup_tables_and_adapted_layers` has raw texts.
+@pytest.mark.parametrize("replicas, parts", [(1, 3), (1, 1), (2, 3)])
 def test_a_model_of_raw_texts(either, replicas, parts):
     texts = ["good film", "bad film", "dull", "bright and good", "bad bad plot"] * 8
     vocabulary, kinds = ["good", "bad", "film", "dull", "bright", "plot"], either.layers

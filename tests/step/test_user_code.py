@@ -7,6 +7,8 @@ import tensorflow as tf
 from tests.support.either_keras import CLASSES, FEATURES, SLOW, apart, rows, splits
 
 SPLITS = splits((2, 2))
+
+
 def with_logits(either):
     def values(labels, predictions):
         return either.keras.losses.sparse_categorical_crossentropy(labels, predictions, from_logits=True)
