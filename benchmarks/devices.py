@@ -28,13 +28,20 @@ sys.path.insert(0, str(ROOT))
 
 from ring import ring_bytes_per_second  # noqa: E402
 
-from tfbert.config.counted import counted  # noqa: E402
+from tfbert.config.types import counted  # noqa: E402
 from tfbert.launch.worker_group import end_child, start_child  # noqa: E402
 from tfbert.output.output_dir import write_json, write_text  # noqa: E402
-from tfbert.report import plots  # noqa: E402
-from tfbert.report.pages import render  # noqa: E402
+from tfbert.report.pages import (  # noqa: E402
+    Series,
+    Table,
+    line_plot,
+    markdown_text,
+    memory,
+    render,  # noqa: E402
+    share,
+    table_of,
+)
 from tfbert.report.run_files import environment, read_run  # noqa: E402
-from tfbert.report.tables import Table, markdown_text, memory, share, table_of  # noqa: E402
 
 COLUMNS = {
     "seconds": ("time, s", "{:,.1f}"),
@@ -278,7 +285,7 @@ def write(directory: pathlib.Path, axes: Any, rows: list[Row]) -> None:
     text = "".join(f"## {each.title}\n\n{each.markdown()}\n" for each in tables)
     write_text(directory / "benchmark.md", text + "\n\n".join(map(markdown_text, notes)) + "\n")
     curves = [
-        (title, plots.lines(series, x_label=axis, y_label=unit, from_zero=True))
+        (title, line_plot(series, x_label=axis, y_label=unit, from_zero=True))
         for name, title, unit, scale in PLOTS
         if (series := series_of(done, axes, name, scale))
     ]
@@ -286,16 +293,14 @@ def write(directory: pathlib.Path, axes: Any, rows: list[Row]) -> None:
     write_text(directory / "benchmark.html", render("page.html", tables=tables, **values))
 
 
-def series_of(done: list[Row], axes: Any, name: str, scale: float) -> list[plots.Series]:
+def series_of(done: list[Row], axes: Any, name: str, scale: float) -> list[Series]:
     """A line over the devices for each combination of the other axes."""
     groups: dict[str, list[Row]] = {}
     others = [axis for axis in axes if axis not in _DEVICES]
     for row in sorted(done, key=devices_of):
         groups.setdefault(name_of(row, others).partition(": ")[2], []).append(row)
     return [
-        plots.Series(
-            label=label, x=[devices_of(row) for row in rows], y=[scale * row[name] for row in rows], is_marked=True
-        )
+        Series(label=label, x=[devices_of(row) for row in rows], y=[scale * row[name] for row in rows], is_marked=True)
         for label, rows in groups.items()
     ]
 

@@ -42,7 +42,7 @@ from tfbert.bert.build import build_model  # noqa: E402
 from tfbert.model.files import load_tokenizer, resolve_model  # noqa: E402
 from tfbert.model.weights import get_weights_dict  # noqa: E402
 from tfbert.step.keras3.fused import WarmupSchedule  # noqa: E402
-from tfbert.tasks.examples import load_data  # noqa: E402
+from tfbert.tasks.tables import load_data  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parent.parent
 _INPUTS = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}

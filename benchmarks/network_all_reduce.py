@@ -79,7 +79,7 @@ def work(num_bytes: int, directory: pathlib.Path) -> None:
     from peaks import measure_all_reduce
 
     import tfbert
-    from tfbert.devices.strategy import is_chief
+    from tfbert.devices.runtime import is_chief
 
     strategy = tfbert.build_strategy(tfbert.RuntimeConfig(strategy="multi_worker", device="cpu"))
     for number in itertools.count():

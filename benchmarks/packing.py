@@ -24,7 +24,7 @@ from tfbert.config.data import DataConfig  # noqa: E402
 from tfbert.config.parts import ModelConfig  # noqa: E402
 from tfbert.config.run import Config  # noqa: E402
 from tfbert.model.files import load_tokenizer, resolve_model  # noqa: E402
-from tfbert.tasks.examples import load_data  # noqa: E402
+from tfbert.tasks.tables import load_data  # noqa: E402
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ def main() -> None:
 def draw_evaluations(prior: pathlib.Path, zero: pathlib.Path) -> None:
     """The micro F1 of each evaluation of two runs, over their updates."""
     sys.path.insert(0, str(ROOT))
-    from tfbert.report.plots import Series, lines
+    from tfbert.report.pages import Series, line_plot
 
     series = []
     for label, run in (("--head_bias=prior", prior), ("--head_bias=zero", zero)):
@@ -65,7 +65,7 @@ def draw_evaluations(prior: pathlib.Path, zero: pathlib.Path) -> None:
         points = [(record["step"], record["eval_micro_f1"]) for record in records if record["kind"] == "eval"]
         x, y = zip(*points, strict=True)
         series.append(Series(label=label, x=x, y=y, is_marked=True))
-    HEAD_BIAS.write_text(lines(series, x_label="updates", y_label="micro F1", from_zero=True) + "\n")
+    HEAD_BIAS.write_text(line_plot(series, x_label="updates", y_label="micro F1", from_zero=True) + "\n")
 
 
 def in_terminal(command: str, directory: pathlib.Path) -> bytes:

@@ -177,7 +177,7 @@ def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.
     from tfbert.corpus.manifest import ENTRIES, Recipe
     from tfbert.corpus.shards import Job, build_shard, shares_of
     from tfbert.corpus.sources import open_source
-    from tfbert.measure.cpu_time import CpuTime
+    from tfbert.measure.step_clock import CpuTime
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import read_vocab_file
 

@@ -1,16 +1,17 @@
 """What more devices would give, on paper: time of an update = arithmetic, the optimizer's too, + all-reduce.
 
-The gradients of an update are reduced once, after its last micro-batch, so nothing hides the all-reduce, and
-micro-batches divide its share of the time. A ring sends `2 (n - 1) / n` of the bytes over each of n links, which is the
-least possible (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms"): its time hardly grows with n.
+The gradients of an update are reduced once, with its last micro-batch, so that micro-batches divide the all-reduce's
+share of the time. What of it the backward pass hides, where a batch is in one piece, is left out. A ring sends
+`2 (n - 1) / n` of the bytes over each of n links, which is the least possible (Patarasuk and Yuan 2009, "Bandwidth
+optimal all-reduce algorithms"): its time hardly grows with n.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-GRADIENT_BYTES = 4
-"""Of each trained number: gradients are summed and reduced in float32 in every precision."""
+GRADIENT_BYTES = {"float32": 4, "bfloat16": 2}
+"""Of each trained number, by `--all_reduce_dtype`, in every precision."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ _BATCHES = ("examples_per_gpu", "global_batch_size")
 def main(argv: list[str] | None = None) -> str:
     """Prints the table, and returns it."""
     args = arguments(argv)
-    num_bytes = args.gradient_bytes or GRADIENT_BYTES * num_parameters(args.size)
+    num_bytes = args.gradient_bytes or GRADIENT_BYTES[args.all_reduce_dtype] * num_parameters(args.size)
     network = Network(
         devices_per_node=args.gpus_per_node, intra_node=args.intra_node * 1e9, inter_node=args.inter_node * 1e9
     )
@@ -62,6 +62,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["base", "large"], default="base")
     parser.add_argument("--gradient_bytes", type=int, help="of another model, as devices.py says")
+    parser.add_argument("--all_reduce_dtype", choices=list(GRADIENT_BYTES), default="float32")
     parser.add_argument(
         "--examples_per_second", type=float, required=True, help="of one GPU, as devices.py or anybody measured"
     )

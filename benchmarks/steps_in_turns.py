@@ -139,10 +139,9 @@ def own_step(config):
     """
     from tfbert.batches.pipeline import distribute_batches
     from tfbert.devices import runtime
-    from tfbert.devices.strategy import build_strategy
+    from tfbert.devices.runtime import build_strategy
     from tfbert.devices.workers import Consensus
-    from tfbert.measure.cpu_time import CpuTime
-    from tfbert.measure.data_clock import DataClock
+    from tfbert.measure.step_clock import CpuTime, DataClock
     from tfbert.train.build import build_run
     from tfbert.train.resume import decide, inspect
 

@@ -209,18 +209,18 @@ def logged(caplog):
 @pytest.fixture(autouse=True, scope="session")
 def drawing():
     """Pages have an empty picture where matplotlib would take a second for one; gives the function that draws."""
-    from tfbert.report import plots
+    from tfbert.report import pages
 
-    draw = plots._svg
+    draw = pages.line_plot
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "_svg", lambda picture: "<svg></svg>")
+        patch.setattr(pages, "line_plot", lambda series, **options: "<svg></svg>")
         yield draw
 
 
 @pytest.fixture
 def drawn(drawing, monkeypatch):
     """Pictures of the test are drawn."""
-    monkeypatch.setattr("tfbert.report.plots._svg", drawing)
+    monkeypatch.setattr("tfbert.report.pages.line_plot", drawing)
 
 
 @pytest.fixture

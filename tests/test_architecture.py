@@ -97,25 +97,25 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 828,
-    "bert": 1121,
-    "commandline": 578,
-    "config": 1724,
-    "corpus": 2221,
-    "data": 1909,
-    "devices": 1078,
-    "doors": 508,
+    "batches": 860,
+    "bert": 1123,
+    "commandline": 569,
+    "config": 1717,
+    "corpus": 2220,
+    "data": 1904,
+    "devices": 1053,
+    "doors": 511,
     "launch": 454,
-    "measure": 215,
-    "model": 2255,
-    "modes": 1268,
-    "output": 747,
-    "python": 504,
-    "report": 1084,
-    "step": 2935,
-    "tasks": 8232,
-    "tokens": 1230,
-    "train": 1771,
+    "measure": 204,
+    "model": 2264,
+    "modes": 1215,
+    "output": 733,
+    "python": 503,
+    "report": 1045,
+    "step": 2952,
+    "tasks": 7879,
+    "tokens": 1255,
+    "train": 1686,
 }
 
 
@@ -181,7 +181,8 @@ def test_the_registry_names_what_exists():
     for entry in registry.ENTRIES:
         references = [value for value in vars(entry).values() if isinstance(value, str) and ":" in value]
         assert len(references) >= 3
-        assert (ROOT / "tfbert" / "tasks" / entry.report).is_file(), entry.report
+        for name in ("report.html", "usage.md"):
+            assert (ROOT / "tfbert" / "tasks" / entry.folder / name).is_file(), entry.folder
         for reference in references:
             module, _, name = reference.partition(":")
             assert hasattr(importlib.import_module(f"tfbert.tasks.{module}"), name), reference

@@ -13,6 +13,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tfbert.bert.elsewhere import error_for
+from tfbert.config.commands import of_arguments
 from tfbert.config.data import DataConfig
 from tfbert.config.encoders import ENCODERS, class_name, kinds_of
 from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
@@ -20,7 +21,6 @@ from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
-from tfbert.config.wording import of_arguments
 from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError, other_project, speak_to_python
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
         TFBertForTokenClassification,
         TFBertModel,
     )
-    from tfbert.devices.strategy import build_strategy
+    from tfbert.devices.runtime import build_strategy
     from tfbert.finetuner import FineTuner
     from tfbert.model.configuration import BertConfig
     from tfbert.modes.load import load
     from tfbert.python.finetune import Results, evaluate, finetune, pretrain
     from tfbert.python.sweep import SweepResults, sweep
     from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule, create_optimizer
-    from tfbert.tasks.base_rate import base_rate
+    from tfbert.tasks.losses import base_rate
     from tfbert.tokens.tokenizer import BertTokenizer
 
 __version__ = "1.0.0"
@@ -70,8 +70,8 @@ _LAZY = {
     "sweep": "tfbert.python.sweep",
     "SweepResults": "tfbert.python.sweep",
     "load": "tfbert.modes.load",
-    "base_rate": "tfbert.tasks.base_rate",
-    "build_strategy": "tfbert.devices.strategy",
+    "base_rate": "tfbert.tasks.losses",
+    "build_strategy": "tfbert.devices.runtime",
     "BertTokenizer": "tfbert.tokens.tokenizer",
     "BertConfig": "tfbert.model.configuration",
     "TFBertModel": "tfbert.bert.models",

@@ -96,6 +96,8 @@ class FineTuner(metaclass=_OfEitherKeras):
         model: A Keras model. Create it in the strategy's scope. Of a Hugging Face TF model, the `logits` are taken.
         gradient_accumulation_steps: Micro-batches per replica and step.
         max_grad_norm: Largest global norm of the gradient of the global batch; 0 for no clipping.
+        all_reduce_dtype: `bfloat16` rounds each replica's gradients to 16 bits before they are summed over all: half as
+            much to send between machines. Nothing is rounded on one replica.
         jit_compile: Compile the forward and backward pass with XLA, under any strategy. Each new shape of a batch
             is compiled anew: pad to few lengths.
         seed: Decides the dropout noise, together with step, row of the global batch and layer.
@@ -126,6 +128,7 @@ class FineTuner(metaclass=_OfEitherKeras):
             *,
             gradient_accumulation_steps: int = 1,
             max_grad_norm: float = 0.0,
+            all_reduce_dtype: str = "float32",
             jit_compile: bool = False,
             seed: int = 0,
             forward: Callable[[Any, Any, bool | None], Any] | None = None,
@@ -139,6 +142,7 @@ class FineTuner(metaclass=_OfEitherKeras):
             *,
             gradient_accumulation_steps: int = 1,
             max_grad_norm: float = 0.0,
+            all_reduce_dtype: str = "float32",
             jit_compile: bool = False,
             seed: int = 0,
             forward: Callable[[tf_keras.Model, Any, bool | None], Any] | None = None,
@@ -152,6 +156,7 @@ class FineTuner(metaclass=_OfEitherKeras):
             *,
             gradient_accumulation_steps: int = 1,
             max_grad_norm: float = 0.0,
+            all_reduce_dtype: str = "float32",
             jit_compile: bool = False,
             seed: int = 0,
             forward: Callable[[keras.Model, Any, bool | None], Any] | None = None,

@@ -21,8 +21,11 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.data.columns import find_columns  # noqa: E402
-from tfbert.data.files import RawTable, read_file  # noqa: E402
+from tfbert.data.files import (  # noqa: E402
+    RawTable,
+    find_columns,  # noqa: E402
+    read_file,
+)
 from tfbert.data.labels import canonical  # noqa: E402
 from tfbert.tasks.metrics import classification_metrics  # noqa: E402
 

@@ -19,8 +19,10 @@ from common import chosen, label_meanings
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.data.columns import find_columns  # noqa: E402
-from tfbert.data.files import read_file  # noqa: E402
+from tfbert.data.files import (
+    find_columns,  # noqa: E402
+    read_file,  # noqa: E402
+)
 from tfbert.data.labels import canonical  # noqa: E402
 from tfbert.tasks.metrics import classification_metrics  # noqa: E402
 

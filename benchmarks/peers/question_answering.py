@@ -21,10 +21,15 @@ from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.tasks.answering.answer_files import Answers, select_answers  # noqa: E402
-from tfbert.tasks.answering.answers import decode  # noqa: E402
-from tfbert.tasks.answering.questions import training_questions  # noqa: E402
-from tfbert.tasks.answering.squad import read_questions  # noqa: E402
+from tfbert.tasks.answering.answers import (  # noqa: E402
+    Answers,
+    decode,  # noqa: E402
+    select_answers,
+)
+from tfbert.tasks.answering.squad import (
+    read_questions,  # noqa: E402
+    training_questions,  # noqa: E402
+)
 from tfbert.tasks.answering.squad_metrics import squad_metrics  # noqa: E402
 from tfbert.tasks.answering.windows import Windows  # noqa: E402
 

@@ -23,9 +23,16 @@ from transformers import AutoModelForTokenClassification, DataCollatorForTokenCl
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.tasks.tagging.entities import entity_metrics, find_entities, word_accuracy  # noqa: E402
 from tfbert.tasks.tagging.tagged import read_sentences  # noqa: E402
-from tfbert.tasks.tagging.tags import TagMeanings, class_names, scheme_of, to_scheme  # noqa: E402
+from tfbert.tasks.tagging.tags import (  # noqa: E402  # noqa: E402
+    TagMeanings,
+    class_names,
+    entity_metrics,
+    find_entities,
+    scheme_of,
+    to_scheme,
+    word_accuracy,
+)
 
 _UNLABELLED = -100
 

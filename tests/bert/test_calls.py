@@ -145,6 +145,8 @@ NAMES = {
     "SquadV2Processor": "question_answering",
     "get_linear_schedule_with_warmup": "tfbert.WarmupSchedule",
     "TFBertMainLayer": "`model.bert`",
+    "TFDistilBertMainLayer": "`model.distilbert`",
+    "TFElectraForPreTraining": "not its pre-training",
     "TFBertLayer": "`model.bert.encoder`",
     "TFBertPreTrainedModel": "Derive from",
     "TFBertLMHeadModel": "no decoder",

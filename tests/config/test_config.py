@@ -235,19 +235,19 @@ def test_json_keeps_the_rules():
 
 
 @pytest.mark.parametrize("name, value", [("input_format", "csv"), ("delimiter", ";"), ("skip_bad_rows", True)])
-@pytest.mark.parametrize("mode", ["train", "evaluate", "predict", "export"])
-def test_options_of_files_in_every_mode(mode, name, value, tmp_path):
+@pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
+def test_options_of_files_in_every_mode_that_reads_some(mode, name, value, tmp_path):
     path = tmp_path / "a.tsv"
     path.touch()
-    parts = {"model": SAVED, "output": OutputConfig(output_dir="x" if mode == "export" else "")}
-    if mode == "export":
-        parts["export"] = ExportConfig(export_float16=True)
+    parts = {"model": SAVED}
     predict = PredictConfig(input_file=str(path)) if mode == "predict" else PredictConfig()
     names = {"train": ["train_file"], "predict": []}.get(mode, ["validation_file"])
     files = {file: str(path) for file in names} | {name: value}
     assert getattr(Config(mode=mode, data=DataConfig(**files), predict=predict, **parts).data, name) == value
     with pytest.raises(UsageError, match=f"^{name} takes effect with files only. Received: .*Drop --{name}.$"):
         Config(mode=mode, data=DataConfig(dataset="glue/rte", **{name: value}), **parts)
+    with pytest.raises(UsageError, match=f"^{name} has no effect with mode=export. Received: .*Drop --{name}.$"):
+        in_mode("export", data=DataConfig(**{name: value}))
 
 
 @pytest.mark.parametrize(

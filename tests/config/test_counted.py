@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfbert.config.counted import counted, rate_text
+from tfbert.config.types import counted, rate_text
 
 
 @pytest.mark.parametrize(

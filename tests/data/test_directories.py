@@ -11,8 +11,8 @@ from tfbert.config.data import DataConfig
 from tfbert.config.parts import PredictConfig
 from tfbert.data.rows import file_format, labelled_source, open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.examples import load_data
 from tfbert.tasks.registry import ENTRIES
+from tfbert.tasks.tables import load_data
 
 
 def load(path: pathlib.Path):

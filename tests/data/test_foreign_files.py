@@ -22,10 +22,16 @@ from tfbert.config.run import Config
 from tfbert.data.files import read_file
 from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.answering.questions import misaligned_answers, note_misaligned, training_questions
-from tfbert.tasks.answering.squad import holds_questions, open_questions, read_questions
-from tfbert.tasks.detect import detect_task
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.answering.squad import (
+    holds_questions,
+    misaligned_answers,
+    note_misaligned,
+    open_questions,
+    read_questions,
+    training_questions,
+)
+from tfbert.tasks.registry import detect_task
+from tfbert.tasks.tables import load_data
 from tfbert.tasks.tagging.tagged import read_sentences, sentence_format
 
 TEXTS, LABELS = ["one, two", "drei; 3 €", "日本 😀"], ["good", "bad", "good"]

@@ -14,7 +14,7 @@ from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.errors import UsageError
 from tfbert.modes.evaluate import labelled_sets
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.tables import load_data
 from tfbert.tasks.tagging.token_classification import TokenClassification
 
 MRPC = ("not_equivalent", "equivalent")  # As GLUE numbers them; by alphabet it is the other way round.

@@ -36,7 +36,7 @@ from tfbert.devices.cluster import (
     visible_gpus,
     wait_for_peers,
 )
-from tfbert.devices.strategy import _own_gpus, build_strategy, is_chief
+from tfbert.devices.runtime import _own_gpus, build_strategy, is_chief
 from tfbert.devices.workers import is_peer_failure, peer_failures_as_run_errors
 from tfbert.errors import RunError, UsageError
 from tfbert.launch.launcher import worker_environments
@@ -460,7 +460,7 @@ import os, sys, time
 from tfbert.config.parts import RuntimeConfig
 from tfbert.errors import RunError
 from tfbert.devices.workers import peer_failures_as_run_errors
-from tfbert.devices.strategy import build_strategy, describe, is_chief
+from tfbert.devices.runtime import build_strategy, describe, is_chief
 import tensorflow as tf
 try:
     strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=float(sys.argv[1]))
@@ -482,7 +482,7 @@ TRAINER = """\
 import sys
 import numpy as np
 from tfbert.config.parts import RuntimeConfig
-from tfbert.devices.strategy import build_strategy, describe, is_chief
+from tfbert.devices.runtime import build_strategy, describe, is_chief
 from tfbert.devices.workers import check_same
 from tests.support.two_workers import train
 strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=60.0)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfbert.devices.quiet import without_collections, without_module
+from tfbert.devices.quiet import without_collections, without_modules
 
 COLLECTIONS_OF_IMPORTS = """
 import gc, sys
@@ -45,12 +45,13 @@ def test_tensorflow_is_imported_without_it():
     subprocess.run([sys.executable, "-c", COLLECTIONS_OF_IMPORTS], check=True)
 
 
-def test_a_module_is_not_found_in_the_block_and_is_afterwards():
+def test_modules_are_not_found_in_the_block_and_are_afterwards():
     sys.modules.pop("wave", None)
-    with without_module("wave"), pytest.raises(ImportError):
-        import wave
-    with without_module("gc"):
+    with without_modules("gc", "wave"):
         import gc as found  # Imported already: it stays.
+
+        with pytest.raises(ImportError):
+            import wave
     import wave
 
     assert found is gc and wave.__name__ == "wave"

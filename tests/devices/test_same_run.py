@@ -152,7 +152,7 @@ import sys
 from tfbert.config.parts import RuntimeConfig
 from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.devices.workers import check_same
-from tfbert.devices.strategy import build_strategy
+from tfbert.devices.runtime import build_strategy
 import tensorflow as tf
 strategy = build_strategy(RuntimeConfig(strategy="multi_worker"))
 own = strategy.cluster_resolver.task_id

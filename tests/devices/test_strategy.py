@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tfbert.config.parts import RuntimeConfig
-from tfbert.devices import strategy as devices
-from tfbert.devices.strategy import build_strategy, describe
+from tfbert.devices import runtime as devices
+from tfbert.devices.runtime import build_strategy, describe
 from tfbert.errors import RunError, UsageError
 
 

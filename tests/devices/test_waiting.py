@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbert.devices import quiet, waiting
+from tfbert.devices import quiet
 from tfbert.tokens.parallel import map_texts
 
 
@@ -26,8 +26,8 @@ class Terminal(io.StringIO):
 )
 def test_slow_work_is_named_once(stream, seconds, monkeypatch, caplog):
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(waiting, seconds, 0.05)
-    with caplog.at_level(logging.INFO, "tfbert"), waiting.log_if_slow("reading"):
+    monkeypatch.setattr(quiet, seconds, 0.05)
+    with caplog.at_level(logging.INFO, "tfbert"), quiet.log_if_slow("reading"):
         deadline = time.monotonic() + 20
         while not caplog.messages and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -37,10 +37,10 @@ def test_slow_work_is_named_once(stream, seconds, monkeypatch, caplog):
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
 def test_quick_work_is_not_named(stream, monkeypatch, caplog):
     monkeypatch.setattr("sys.stderr", stream())
-    monkeypatch.setattr(waiting, "SECONDS_ON_A_TERMINAL", 0.2)
-    monkeypatch.setattr(waiting, "SECONDS_IN_A_FILE", 0.2)
+    monkeypatch.setattr(quiet, "SECONDS_ON_A_TERMINAL", 0.2)
+    monkeypatch.setattr(quiet, "SECONDS_IN_A_FILE", 0.2)
     with caplog.at_level(logging.INFO, "tfbert"):
-        with pytest.raises(ValueError, match="bad"), waiting.log_if_slow("reading"):
+        with pytest.raises(ValueError, match="bad"), quiet.log_if_slow("reading"):
             raise ValueError("bad")
         time.sleep(0.5)
     assert not caplog.messages
@@ -61,9 +61,9 @@ def test_texts_have_a_bar_on_a_terminal_where_they_take_long(stream, delay, is_s
 def test_slow_work_is_named_while_stderr_is_held_back():
     script = """
 import os, sys, time
-from tfbert.devices import quiet, waiting
+from tfbert.devices import quiet
 from tfbert.devices.quiet import stderr_held_back
-waiting.SECONDS_IN_A_FILE = 0.05
+quiet.SECONDS_IN_A_FILE = 0.05
 with stderr_held_back("importing"):
     os.write(2, b"noise of C++\\n")
     time.sleep(1)
@@ -102,4 +102,4 @@ def test_lines_break_between_fields_on_a_terminal(monkeypatch, text, width):
 def test_a_terminal_that_is_none_has_no_width(monkeypatch):
     for stream in (io.StringIO(), Terminal(), None):  # The second has no descriptor to ask.
         monkeypatch.setattr("sys.stderr", stream)
-        assert waiting.terminal_width() == 0
+        assert quiet.terminal_width() == 0

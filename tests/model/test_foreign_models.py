@@ -18,7 +18,7 @@ from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.configuration import load_config
 from tfbert.model.files import load_tokenizer
-from tfbert.modes.saved_model import load_trained_model
+from tfbert.modes.load import load_trained_model
 from tfbert.tokens.tokenizer import BertTokenizer
 
 PREDICT = PredictConfig(input_file="-")

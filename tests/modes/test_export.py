@@ -167,21 +167,14 @@ def test_pairs_without_rows_and_without_second_texts(untrained):
 
 
 @pytest.mark.slow
-def test_pairs_and_float16_with_its_measured_loss(runs, pairs, ask, tmp_path):
-    data = DataConfig(validation_file=str(runs / "pairs.tsv"))
-    results = export_of(runs, "pairs", tmp_path / "half", export_float16=True, data=data)
-    labels, logits = reference_logits(runs / "pairs", runs / "pairs.tsv")
+def test_pairs_and_float16(runs, pairs, ask, tmp_path):
+    results = export_of(runs, "pairs", tmp_path / "half", export_float16=True)
+    _, logits = reference_logits(runs / "pairs", runs / "pairs.tsv")
     rows = [line.split("\t") for line in (runs / "pairs.tsv").read_text().splitlines()[1:]]
     first, second = ([row[i].encode() for row in rows] for i in (0, 1))
     found = ask(tmp_path / "half", text=first, text_pair=second)
     error = float(np.abs(np.array(found["logits"]) - logits).max())
     assert 1e-6 < error < 1e-2, "the weights were rounded"
-    assert results["eval_largest_logit_error"] == pytest.approx(error, rel=0.05)
-    names = label_names(runs / "pairs")
-    accuracy = np.mean([names[i] == label for i, label in zip(logits.argmax(axis=1), labels, strict=True)])
-    assert results["eval_float32_accuracy"] == pytest.approx(accuracy)
-    accuracy = np.mean([name == label for name, label in zip(found["label"], labels, strict=True)])
-    assert results["eval_float16_accuracy"] == pytest.approx(accuracy)
     assert 0 < results["largest_weight_error"] < 1e-3
     assert json.loads((tmp_path / "half" / "export_results.json").read_text()) == results
     sizes = [(d / "variables" / "variables.data-00000-of-00001").stat().st_size for d in (tmp_path / "half", pairs)]
@@ -327,10 +320,9 @@ def test_text_columns_say_what_a_model_leaves_open(runs, pairs, ask, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("answering_nothing")
-def test_else_the_data_or_the_model_says(runs, open_model, tmp_path):
+def test_else_the_columns_or_the_model_say(runs, open_model, tmp_path):
     def num_texts(number, model=open_model, **options):
         return export_of(runs, model, tmp_path / str(number), **options)["num_texts"]
 
     assert num_texts(1) == 1
-    assert num_texts(3, data=DataConfig(validation_file=str(runs / "pairs.tsv")), export_float16=True) == 2
     assert num_texts(4, "pairs", data=DataConfig(text_column=("a", "b"))) == 2

@@ -22,7 +22,7 @@ from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
 from tfbert.model.predictor import DirectPredictor, Predictor
-from tfbert.modes.saved_model import load_trained_model
+from tfbert.modes.load import load_trained_model
 from tfbert.tasks import items as items_module
 from tfbert.tasks.answering.prediction import QuestionItems
 from tfbert.tasks.answering.question_answering import QuestionAnswering

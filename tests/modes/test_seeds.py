@@ -25,8 +25,8 @@ from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes import many
 from tfbert.modes.many import train_many
 from tfbert.report.compare import SweptPoint, compare, over_seeds, seeds_lines, seeds_table, tables, write_seeds
+from tfbert.report.pages import Table
 from tfbert.report.run_files import read_run
-from tfbert.report.tables import Table
 from tfbert.tasks.metrics import lower_is_better
 from tfbert.train.run import finetune
 

@@ -7,10 +7,9 @@ import types
 
 import pytest
 
-from tfbert.devices import waiting
+from tfbert.devices import quiet
 from tfbert.devices.runtime import tell
-from tfbert.output.logs import bar
-from tfbert.output.screen import shown
+from tfbert.output.logs import bar, shown
 
 log = logging.getLogger("tfbert")
 
@@ -75,7 +74,7 @@ def test_quiet_shows_nothing(set_up, capsys):
     with shown(quiet=True):
         say()
         logging.getLogger("tensorflow").warning("retracing")
-        bar(total=3, disable=not waiting.is_watched()).update(3)
+        bar(total=3, disable=not quiet.is_watched()).update(3)
     assert state() == before and capsys.readouterr() == ("", "")
 
 
@@ -116,7 +115,7 @@ def test_all_is_undone_where_a_run_fails(set_up):
     before = state()
     with pytest.raises(KeyError), shown(quiet=True):
         raise KeyError
-    assert state() == before and not waiting.is_unwatched()
+    assert state() == before and not quiet.is_unwatched()
 
 
 class Display:

@@ -202,7 +202,7 @@ import os, signal, sys
 import tfbert
 from tfbert.output import output_dir
 from tfbert.output.callback import Reports
-from tfbert.train.callbacks import Progress
+from tfbert.train.fit import Progress
 
 at = int(sys.argv[2])
 on_step, passed, write_json = Progress.on_step, Reports._call, output_dir.write_json

@@ -10,10 +10,9 @@ from typing import Literal, get_args, get_origin
 
 import tfbert
 from tfbert.commandline.options import field_docs
-from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.config.commands import FINETUNE, PRETRAIN, of_arguments
 from tfbert.config.run import Config
 from tfbert.config.types import field_types
-from tfbert.config.wording import of_arguments
 from tfbert.python.keywords import options_of
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "arguments.md"

@@ -21,8 +21,8 @@ from tests.support.runs import assert_same_bits, steps_logged, stop_at, undrawn,
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES, write_tasks
 from tfbert.config.commands import FINETUNE
 from tfbert.python.keywords import config_of
-from tfbert.tasks.detect import detect_task
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.registry import detect_task
+from tfbert.tasks.tables import load_data
 from tfbert.train.resume import decide, inspect
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pytest
 
 import tfbert
 from tests.support.runs import assert_same_bits, make_config, stop_at, undrawn, weights, write_corpus
-from tfbert.train.callbacks import Progress
+from tfbert.train.fit import Progress
 from tfbert.train.run import _earlier_models
 from tfbert.train.run import finetune as as_the_command_does
 

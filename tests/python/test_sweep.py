@@ -14,7 +14,7 @@ import tfbert
 from tests.support.sweeps import FakeRuns, files_in
 from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
-from tfbert.config.given import Given
+from tfbert.config.types import Given
 from tfbert.data.files import read_file
 from tfbert.data.given_kinds import given_table
 from tfbert.data.open_file import GivenTable, make_table
@@ -25,7 +25,7 @@ from tfbert.launch.worker_group import Signals
 from tfbert.python import sweep as module
 from tfbert.python.keywords import config_of
 from tfbert.python.on_disk import on_disk
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.tables import load_data
 
 
 @pytest.fixture

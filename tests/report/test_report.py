@@ -16,14 +16,13 @@ from sklearn import metrics
 from tests.support.labelled import labelled
 from tests.support.reports import make_run
 from tfbert.errors import UsageError
-from tfbert.report import pages, plots
+from tfbert.report import pages
 from tfbert.report.__main__ import main
 from tfbert.report.compare import by_score, compare, comparison, tables
 from tfbert.report.run_files import MAX_TEXT, MAX_WORST, differing, evaluation_facts, read_run, used, write_facts
 from tfbert.tasks.answering.answers import Candidates
 from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.answering.questions import QuestionExamples
-from tfbert.tasks.answering.squad import question_table
+from tfbert.tasks.answering.squad import QuestionExamples, question_table
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
@@ -46,8 +45,7 @@ def drawn_once(drawing):
         return drawn
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "_svg", drawing)
-        patch.setattr(plots, "lines", kept(plots.lines, {}))
+        patch.setattr(pages, "line_plot", kept(drawing, {}))
         yield
 
 
@@ -155,14 +153,14 @@ def test_a_page_needs_no_other_file(tmp_path):
 def test_numbers_are_those_of_the_log(tmp_path, monkeypatch):
     run = read_run(make_run(tmp_path / "run"))
     drawn = {}
-    real = plots.lines
+    real = pages.line_plot
 
     def lines(series, *, x_label, y_label, **options):
         for line in series:
             drawn[line.label or y_label] = (list(line.x), list(line.y))
         return real(series, x_label=x_label, y_label=y_label, **options)
 
-    monkeypatch.setattr(plots, "lines", lines)
+    monkeypatch.setattr(pages, "line_plot", lines)
     page = Page(pages.run_page(run))
     records = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     for label, kind, name in (
@@ -418,7 +416,7 @@ def test_wide_tables_fit_on_paper(tmp_path):
 def test_losses_are_compared_by_a_running_mean(tmp_path, monkeypatch):
     run, seen = read_run(make_run(tmp_path / "run", logged=50)), {}
     values = np.array(run.series("train", "loss")[1])
-    monkeypatch.setattr(plots, "lines", lambda series, **_: [seen.setdefault(s.label, s.y) for s in series] and "")
+    monkeypatch.setattr(pages, "line_plot", lambda series, **_: [seen.setdefault(s.label, s.y) for s in series] and "")
     comparison([run, run]).html()
     expected = [values[max(0, i - 4) : i + 1].mean() for i in range(50)]
     np.testing.assert_allclose(seen["1: run"], expected)
@@ -476,8 +474,8 @@ def test_a_terminal_sees_no_markdown(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("y", [0.8125, 0.0, 2.3, -0.4])
 @pytest.mark.parametrize("from_zero", [False, True])
 def test_a_plot_of_one_point_has_axes_that_begin_at_zero(y, from_zero):
-    line = plots.Series(label="", x=[8], y=[y], is_marked=True)
-    svg = plots.lines([line], x_label="step", y_label="accuracy", from_zero=from_zero)
+    line = pages.Series(label="", x=[8], y=[y], is_marked=True)
+    svg = pages.line_plot([line], x_label="step", y_label="accuracy", from_zero=from_zero)
     numbers = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
     assert {"0", "8"} <= set(numbers), "steps from 0, whole ones"
     assert not any(re.fullmatch(r"7\.\d+|8\.[1-9]", number) for number in numbers)
@@ -485,8 +483,8 @@ def test_a_plot_of_one_point_has_axes_that_begin_at_zero(y, from_zero):
 
 
 def test_a_flat_line_and_a_few_steps_have_whole_steps_and_no_axis_of_a_few_percent():
-    line = plots.Series(label="", x=[1, 2, 3], y=[1.0, 1.0, 1.0], is_marked=True)
-    numbers = re.findall(r"<text[^>]*>([^<]*)</text>", plots.lines([line], x_label="step", y_label="accuracy"))
+    line = pages.Series(label="", x=[1, 2, 3], y=[1.0, 1.0, 1.0], is_marked=True)
+    numbers = re.findall(r"<text[^>]*>([^<]*)</text>", pages.line_plot([line], x_label="step", y_label="accuracy"))
     assert {"1", "2", "3"} <= set(numbers) and "1.5" not in numbers[:4]
     assert {"0.0", "1.0"} <= set(numbers)
 

@@ -1,10 +1,12 @@
 """The parts of a step against NumPy: filling, accumulation, sums over replicas, clipping."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.support.models import strategy_of
+from tfbert import FineTuner
 from tfbert.step.gradients import (
     accumulate,
     all_reduce_sum,
@@ -178,9 +180,59 @@ def test_sums_over_replicas():
             np.testing.assert_array_equal(value, expected)
 
 
+def test_sums_of_what_was_rounded_to_bfloat16():
+    """Many more numbers than a pack has; each replica gets the same."""
+    strategy, rng = strategy_of(2), np.random.default_rng(0)
+    shares = [rng.normal(size=(2, size)).astype(np.float32) for size in (3, 3_000_000, 5)]
+
+    @tf.function
+    def run():
+        def each():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return all_reduce_sum([tf.gather(share, replica) for share in shares], tf.bfloat16)
+
+        return strategy.run(each)
+
+    for part, share in zip(run(), shares, strict=True):
+        first, second = share.astype(tf.bfloat16.as_numpy_dtype)
+        for value in strategy.experimental_local_results(part):
+            assert value.dtype == tf.float32
+            np.testing.assert_array_equal(value, (first + second).astype(np.float32))
+
+
 def test_one_replica_sums_nothing():
     tensors = [tf.ones([2])]
-    assert strategy_of(1).run(lambda: all_reduce_sum(tensors))[0] is tensors[0]
+    assert strategy_of(1).run(lambda: all_reduce_sum(tensors, tf.bfloat16))[0] is tensors[0]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_updates_with_gradients_summed_in_bfloat16(micro_batches):
+    """Gradients of one replica are not rounded, of two at most by a part in 128; losses never."""
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(24, 6)).astype(np.float32), rng.normal(size=(24, 4)).astype(np.float32)
+
+    def updated(replicas, dtype, steps=1):
+        with strategy_of(replicas).scope():
+            keras.utils.set_random_seed(3)
+            model = keras.Sequential([keras.layers.Input([6]), keras.layers.Dense(4)])
+            options = {"gradient_accumulation_steps": steps, "all_reduce_dtype": dtype}
+            tuner = FineTuner(model, **options)
+            tuner.compile(keras.optimizers.SGD(1.0), "mse")
+        before = np.concatenate([weight.ravel() for weight in model.get_weights()])
+        loss = tuner.fit(x, y, batch_size=24, verbose=0).history["loss"]
+        assert tuner.get_config()["all_reduce_dtype"] == dtype
+        return np.concatenate([weight.ravel() for weight in model.get_weights()]) - before, loss
+
+    expected, loss = updated(1, "float32")
+    assert np.abs(updated(1, "bfloat16", micro_batches)[0] - expected).max() < 1e-6
+    found, others = updated(2, "bfloat16", micro_batches)
+    assert others == pytest.approx(loss, rel=1e-6)
+    assert 1e-5 < np.abs(found - expected).max() < np.abs(expected).max() / 64
+
+
+def test_gradients_are_summed_in_float32_or_bfloat16():
+    with pytest.raises(ValueError, match="all_reduce_dtype='float16'. Pass one of these"):
+        FineTuner(keras.Sequential([keras.layers.Input([2]), keras.layers.Dense(1)]), all_reduce_dtype="float16")
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

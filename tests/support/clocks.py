@@ -10,7 +10,7 @@ from tfbert.measure.flops import Work
 from tfbert.measure.step_clock import PlannedStep, StepClock
 from tfbert.step.counters import StepCounters
 from tfbert.step.keras3.fused import WarmupSchedule
-from tfbert.train.callbacks import Progress
+from tfbert.train.fit import Progress
 
 
 class Log:

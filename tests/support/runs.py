@@ -25,10 +25,9 @@ from tfbert.model.load import save_pretrained
 from tfbert.model.weights import write_weights
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tokens.tokenizer import BertTokenizer
-from tfbert.train.callbacks import Progress
-from tfbert.train.checkpoint import Checkpoints
+from tfbert.train.checkpoint import MODEL, Checkpoints, RunState
+from tfbert.train.fit import Progress
 from tfbert.train.run import finetune
-from tfbert.train.saved_state import MODEL, RunState
 
 WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a", "was", "film", "slow", "bright"]
 

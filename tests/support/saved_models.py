@@ -21,11 +21,11 @@ from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
-from tfbert.modes import saved_model
+from tfbert.modes import load as saved_model
 from tfbert.modes.predict import predict
+from tfbert.tasks.items import TrainedModel
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
-from tfbert.tasks.trained import TrainedModel
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 

@@ -19,7 +19,7 @@ from tfbert.model.bert_config import record_inputs
 from tfbert.model.configuration import BertConfig
 from tfbert.model.load import save_pretrained
 from tfbert.modes.export import export
-from tfbert.tasks.trained import TrainedModel
+from tfbert.tasks.items import TrainedModel
 from tfbert.tokens.tokenizer import BertTokenizer
 
 _CLEAN = """

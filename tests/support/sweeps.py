@@ -11,7 +11,7 @@ from tfbert.commandline.options import config_from_flags
 from tfbert.config.commands import FINETUNE, PRETRAIN
 from tfbert.config.run import CONTENTS
 from tfbert.modes.pretrain import with_records
-from tfbert.train.identity import contents_of
+from tfbert.train.resume import contents_of
 
 RATES = (1e-5, 3e-5, 1e-4)
 

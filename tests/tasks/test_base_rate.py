@@ -11,8 +11,7 @@ from safetensors.numpy import load_file
 
 import tfbert
 from tfbert.config.run import Config
-from tfbert.tasks.base_rate import base_rate
-from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
+from tfbert.tasks.losses import SmoothedCrossEntropy, base_rate, class_weights
 from tfbert.tasks.multi_label.label_metrics import MeanBinaryCrossEntropy, positive_weights
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification

@@ -8,7 +8,7 @@ import pytest
 from tfbert.config.data import DataConfig
 from tfbert.corpus.sources import BuiltInCorpus
 from tfbert.data.rows import DEMOS
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.tables import load_data
 
 NAMES = {
     "auto": ("negative", "positive"),

@@ -10,8 +10,8 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.data.tfds_builder import open_tests
 from tfbert.errors import UsageError
-from tfbert.tasks.detect import detect_task, task_of_dataset
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.registry import detect_task, task_of_dataset
+from tfbert.tasks.tables import load_data
 from tfbert.tasks.texts.source import read_labelled
 
 TEXTS, TAGS, LABELS, CHOICES = "classification", "token_classification", "multi_label_classification", "multiple_choice"

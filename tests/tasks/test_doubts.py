@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tfbert.config.data import DataConfig
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.tables import load_data
 
 
 def warnings_of(tmp_path, train, validation=(), test=(), **options):

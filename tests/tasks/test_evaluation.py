@@ -20,7 +20,7 @@ from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.modes.evaluate import evaluate_model, labelled_sets
-from tfbert.modes.saved_model import load_trained_model
+from tfbert.modes.load import load_trained_model
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -174,7 +174,7 @@ def test_labels_that_match_in_no_way_are_refused(written, names, tmp_path):
 
 
 def test_the_subset_of_an_evaluation_is_that_of_training(runs):
-    from tfbert.tasks.examples import load_data
+    from tfbert.tasks.tables import load_data
 
     files = {"train_file": str(runs / "train.tsv"), "validation_file": str(runs / "dev.tsv")}
     trained = load_data(DataConfig(**files, max_eval_examples=5)).validation["validation"]

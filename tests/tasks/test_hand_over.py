@@ -24,13 +24,15 @@ from tfbert.config.run import Config
 from tfbert.config.tasks import ChoosingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
-from tfbert.output import hub
+from tfbert.output import callback
 from tfbert.report.model_card import _string, command_line, model_card
+from tfbert.report.pages import render
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.base import TaskData
 from tfbert.tasks.choosing.multiple_choice import MultipleChoice
 from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
+from tfbert.tasks.registry import entry_of
 from tfbert.tasks.tagging.token_classification import TokenClassification
 from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
@@ -95,7 +97,7 @@ def test_the_command_of_a_card_is_that_of_the_run(runs):
 )
 def test_the_code_of_a_card_uses_what_transformers_5_has(task, pipelines):
     """Run with transformers 5.23 on models of all four: benchmarks/results/2026-11-23-tasks-splits-and-kills.md."""
-    code = "\n".join(task.usage(1))
+    code = render(f"{entry_of(task.name).folder}/usage.md", task=task, num_texts=1, place='"THIS_DIRECTORY"')
     calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     named = [call.args[0].value for call in calls if getattr(call.func, "id", "") == "pipeline"]
     assert named == pipelines and "THIS_DIRECTORY" in code
@@ -255,10 +257,10 @@ def server():
 
 
 def push_in_a_process(server, directory, token, config):
-    """`check_login` and `push`, where the hub is the fake one: conftest takes this process offline."""
+    """`check_login` and `upload`, where the hub is the fake one: conftest takes this process offline."""
     code = (
-        "import pathlib; from tfbert.output import hub; from tfbert.config.parts import HubConfig;"
-        f"hub.check_login(); print(hub.push(pathlib.Path({str(directory)!r}), {config!r}))"
+        "import pathlib; from tfbert.output import callback; from tfbert.config.parts import HubConfig;"
+        f"callback.check_login(); print(callback.upload(pathlib.Path({str(directory)!r}), {config!r}))"
     )
     environment = {
         "PATH": "/usr/bin:/bin",
@@ -276,7 +278,7 @@ def test_an_upload_holds_the_model_and_nothing_else(server, tmp_path):
     directory = tmp_path / "mine"
     for name in ("checkpoints", "adapter"):
         (directory / name).mkdir(parents=True)
-    for name in (*hub.UPLOADED, "log.jsonl", "checkpoints/model.safetensors"):
+    for name in (*callback.UPLOADED, "log.jsonl", "checkpoints/model.safetensors"):
         (directory / name).write_text(f"this is {name}")
     done = push_in_a_process(server, directory, "good", HubConfig(push_to_hub=True, hub_private_repo=True))
     assert done.returncode == 0, done.stderr
@@ -289,7 +291,7 @@ def test_an_upload_holds_the_model_and_nothing_else(server, tmp_path):
     assert path.startswith("/api/models/me/mine/commit/main")
     lines = [json.loads(line) for line in body.decode().splitlines()]
     files = {line["value"]["path"]: base64.b64decode(line["value"]["content"]) for line in lines[1:]}
-    assert files == {name: f"this is {name}".encode() for name in hub.UPLOADED}
+    assert files == {name: f"this is {name}".encode() for name in callback.UPLOADED}
 
 
 def test_a_token_that_is_not_valid_is_a_usage_error(server, tmp_path):
@@ -309,10 +311,10 @@ class BrokenApi:
 
 def test_an_upload_that_fails_says_how_to_try_again(tmp_path):
     with pytest.raises(UsageError, match="Received: no route. Run hf auth login") as caught:
-        hub.check_login(BrokenApi())
+        callback.check_login(BrokenApi())
     assert "\n" not in str(caught.value)
     with pytest.raises(RunError, match="uploaded to 'me/x': no route. .*hf upload me/x") as caught:
-        hub.push(tmp_path, HubConfig(push_to_hub=True, hub_model_id="me/x"), BrokenApi())
+        callback.upload(tmp_path, HubConfig(push_to_hub=True, hub_model_id="me/x"), BrokenApi())
     assert "\n" not in str(caught.value)
 
 

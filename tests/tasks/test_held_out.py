@@ -13,8 +13,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.errors import UsageError
-from tfbert.tasks.examples import load_data
-from tfbert.tasks.held_out import equal, held_out_rows, that_share_texts
+from tfbert.tasks.tables import equal, held_out_rows, load_data, that_share_texts
 
 
 def _write(tmp_path, rows, columns=("text", "label")):

@@ -6,12 +6,12 @@ import pytest
 
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES
 from tfbert.config.data import DataConfig
-from tfbert.config.given import Given
+from tfbert.config.types import Given
 from tfbert.data.given_kinds import given_table
 from tfbert.data.open_file import BadRows
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.tables import load_data
 
 ANSWERS = ["accept", "reject", "accept", "ignore", None, "accept"]
 KEPT = [0, 2, 4, 5]

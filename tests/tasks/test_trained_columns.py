@@ -8,17 +8,17 @@ import pytest
 
 from tests.support.saved_models import model_with
 from tfbert.config.data import DataConfig
-from tfbert.config.given import Recorded
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import ChoosingConfig, TaskOptions
-from tfbert.data.columns import about_columns, find_columns, in_data
+from tfbert.config.types import Recorded
+from tfbert.data.files import about_columns, find_columns, in_data
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import record_inputs
-from tfbert.modes.saved_model import as_saved, saved_task
+from tfbert.modes.load import as_saved, saved_task
 from tfbert.tasks.choosing.prediction import ChoiceItems
-from tfbert.tasks.examples import load_data
 from tfbert.tasks.registry import entry_of
+from tfbert.tasks.tables import load_data
 from tfbert.tasks.tagging.tagged import read_sentences
 from tfbert.tasks.text_items import TextItems
 

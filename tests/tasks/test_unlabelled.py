@@ -12,9 +12,9 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.errors import UsageError
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.choosing.multiple_choice import MultipleChoice
-from tfbert.tasks.detect import detect_task
-from tfbert.tasks.examples import load_data
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
+from tfbert.tasks.registry import detect_task
+from tfbert.tasks.tables import load_data
 from tfbert.tasks.tagging.token_classification import TokenClassification
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression

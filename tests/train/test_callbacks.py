@@ -15,13 +15,12 @@ from tfbert.config.training import TrainingConfig
 from tfbert.errors import Preempted, RunError
 from tfbert.model.configuration import BertConfig
 from tfbert.output.callback import Reports
-from tfbert.tasks.sets import eval_prefix
+from tfbert.tasks.base import eval_prefix
 from tfbert.tasks.texts.classification import Classification
-from tfbert.train import callbacks
-from tfbert.train.callbacks import Evaluate, Save, StepCallback, StopWhenDiverged
-from tfbert.train.fit import _updates
-from tfbert.train.identity import Identity
-from tfbert.train.saved_state import RunState
+from tfbert.train import fit
+from tfbert.train.checkpoint import RunState
+from tfbert.train.fit import Evaluate, Save, StepCallback, StopWhenDiverged, _updates
+from tfbert.train.resume import Identity
 
 
 def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged):
@@ -56,7 +55,7 @@ def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged
 def test_a_terminal_hears_of_the_first_update(monkeypatch):
     """The next report may be minutes away."""
     for watched in (True, False):
-        monkeypatch.setattr(callbacks, "is_watched", lambda watched=watched: watched)
+        monkeypatch.setattr(fit, "is_watched", lambda watched=watched: watched)
         log, clock, model = Log(), Clock(), a_model()
         progress, wait = progress_over(log, clock, model, [0, 0, 0], first=6)
         began = []
@@ -152,7 +151,7 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     )
     monkeypatch.setattr(Evaluate, "_speeds", lambda self, seconds: {})
     counter = iter(range(1, 100))
-    monkeypatch.setattr(callbacks, "get_trained", lambda model: {"w": np.array([next(counter)])})
+    monkeypatch.setattr(fit, "get_trained", lambda model: {"w": np.array([next(counter)])})
     run = types.SimpleNamespace(
         schedule=schedule(total=24, **options),
         config=Config(training=TrainingConfig(early_stopping_patience=patience)),

@@ -27,9 +27,8 @@ from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.weights import write_weights
 from tfbert.output.output_dir import seal, unseal
 from tfbert.train import resume
-from tfbert.train.checkpoint import tidy
+from tfbert.train.checkpoint import MODEL, STATE, RunState, newest_intact, tidy
 from tfbert.train.run import finetune
-from tfbert.train.saved_state import MODEL, STATE, RunState, newest_intact
 
 # Results that are times, or follow from them.
 TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tests.support.runs import make_config, steps_logged
-from tfbert.train.saved_state import newest_intact
+from tfbert.train.checkpoint import newest_intact
 
 ROOT = pathlib.Path(__file__).parents[2]
 

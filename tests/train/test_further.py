@@ -139,8 +139,8 @@ def test_a_finished_run_goes_no_further_than_it_went(corpus, finished):
 def test_a_run_that_stopped_early_would_stop_again(corpus, finished):
     directory = copied(finished, corpus, "early")
     shutil.rmtree(directory / "checkpoints")
+    from tfbert.train.checkpoint import newest_intact
     from tfbert.train.resume import inspect
-    from tfbert.train.saved_state import newest_intact
 
     identity = newest_intact(finished[0] / "checkpoints").identity
     checkpoints_in(directory)[1](5, identity=identity)
@@ -150,7 +150,7 @@ def test_a_run_that_stopped_early_would_stop_again(corpus, finished):
 
 def test_a_run_in_the_order_of_an_earlier_version_goes_no_further(corpus, finished):
     """Its own order is noted; earlier versions, whose batches came in another one, noted none."""
-    from tfbert.train.saved_state import newest_intact
+    from tfbert.train.checkpoint import newest_intact
 
     directory = copied(finished, corpus, "earlier")
     identity = newest_intact(directory / "checkpoints").identity
@@ -190,7 +190,7 @@ def test_a_run_goes_on_on_fewer_devices_with_more_micro_batches(corpus, straight
 KILLED = """\
 import os, signal, sys
 sys.path.insert(0, {root!r})
-from tfbert.train.callbacks import Save
+from tfbert.train.fit import Save
 on_step = Save.on_step
 def dying(self, step):
     on_step(self, step)

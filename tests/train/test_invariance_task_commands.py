@@ -1,7 +1,7 @@
-"""Tagged words, answers, choices and several labels a text, trained by the command, end in one device's weights however
-a batch is split, dropout on: of {one device, two replicas, two workers through TF_CONFIG} x {1, 2, 4 micro-batches} x
-{float32, bfloat16, float16} x {XLA off, on}, the 18 cells in which each two values meet. Sentences and contexts are
-longer than a row, and the last batch is ragged."""
+"""Tagged words, answers, choices, several labels a text, and texts in windows, trained by the command, end in one
+device's weights however a batch is split, dropout on: of {one device, two replicas, two workers through TF_CONFIG} x
+{1, 2, 4 micro-batches} x {float32, bfloat16, float16} x {XLA off, on}, the 18 cells in which each two values meet (of
+windows three). Sentences and contexts are longer than a row, and the last batch is ragged."""
 
 import functools
 import itertools
@@ -45,12 +45,17 @@ WITHOUT |= dict.fromkeys((SENTENCES, LABELS), NO_GRADIENT)
 OWN = dict.fromkeys((SENTENCES, LABELS), ["--class_weights=1,2,0.5,1.5", "--label_smoothing=0.1"])
 OWN[LABELS] = [*OWN[LABELS], "--label_threshold=0.5"]  # These runs have nothing to choose it on.
 OWN |= {QUESTIONS: [], CHOICES: []}
+WINDOWS = "windows"  # Of the same texts with several labels.
+HEADS[WINDOWS], WITHOUT[WINDOWS] = HEADS[LABELS], WITHOUT[LABELS]
+OWN[WINDOWS] = [*OWN[LABELS], "--long_texts=windows", "--max_seq_length=8"]
 MICRO_BATCHES = (1, 2, 4)
 GRID = [
     (task, devices, MICRO_BATCHES[(i + j + xla + 1) % 3], precision, xla)
     for task in (SENTENCES, QUESTIONS, CHOICES, LABELS)
     for (i, devices), (j, precision), xla in itertools.product(enumerate(DEVICES), enumerate(PRECISIONS), (False, True))
 ]
+GRID += [(WINDOWS, "mirrored", 2, "float32", True), (WINDOWS, "two_workers", 4, "float32", False)]
+GRID += [(WINDOWS, "two_workers", 1, "bfloat16", True)]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +78,7 @@ def reference(tmp_path_factory):
         return directory / f"{task}-model"
 
     def arguments(task, out):
-        given = arguments_of(directory, task, out)
+        given = arguments_of(directory, LABELS if task == WINDOWS else task, out)
         given = [flag for flag in given if not flag.startswith(("--vocab_file", "--validation_file"))]
         own = [f"--model={start(task)}", "--num_train_epochs=1", "--learning_rate=1e-3", "--save_steps=0"]
         return [*given, *own, *OWN[task]]

@@ -1,6 +1,6 @@
-"""Updates on tagged words, on answers and on several labels a text are those of one big batch however it is split:
-split sentences and windows, weights of classes, and a ragged last batch included; packed rows of sentences compute what
-plain ones do."""
+"""Updates on tagged words, on answers, on several labels a text and on texts in windows are those of one big batch
+however it is split: split sentences and windows, weights of classes, and a ragged last batch included; packed rows of
+sentences and of windows compute what plain ones do."""
 
 import dataclasses
 import itertools
@@ -35,16 +35,18 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.config.training import TrainingConfig
 from tfbert.step.updates import NO_DECAY
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 
-BATCH, WIDTH, SMOOTHING = 8, {SENTENCES: 16, QUESTIONS: 24, CHOICES: 24, LABELS: 16}, 0.1
+WINDOWS = "windows"  # Of texts with several labels.
+BATCH, WIDTH, SMOOTHING = 8, {SENTENCES: 16, QUESTIONS: 24, CHOICES: 24, LABELS: 16, WINDOWS: 8}, 0.1
 KINDS = {
     SENTENCES: TFBertForTokenClassification,
     QUESTIONS: TFBertForQuestionAnswering,
     CHOICES: TFBertForMultipleChoice,
     LABELS: TFBertForSequenceClassification,
+    WINDOWS: TFBertForSequenceClassification,
 }
 OPTIONS = TaskOptions(answering=AnsweringConfig(doc_stride=9, max_query_length=5, version_2_with_negative=True))
 TRAINING = TrainingConfig(label_smoothing=SMOOTHING, class_weights=(1.0, 2.0, 0.5, 1.5))
@@ -52,10 +54,10 @@ WEIGHTS = np.array(TRAINING.class_weights, np.float32)
 TASKS = (SENTENCES, QUESTIONS, CHOICES, LABELS)
 UNFELT = {QUESTIONS: ("qa_outputs.bias", "encoder.layer.1.output.LayerNorm.bias"), CHOICES: ("classifier.bias",)}
 """Weights that add the same to all that a softmax compares."""
-QUICK = [(QUESTIONS, 1, 4), (CHOICES, 2, 2), (LABELS, 1, 4)]  # test_terms has labels of tokens.
+QUICK = [(QUESTIONS, 1, 4), (CHOICES, 2, 2), (LABELS, 1, 4), (WINDOWS, 2, 2)]  # test_terms has labels of tokens.
 GRID = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
-    for case in itertools.product(TASKS, (1, 2), (1, 2, 4))
+    for case in itertools.product((*TASKS, WINDOWS), (1, 2), (1, 2, 4))
 ]
 
 
@@ -68,9 +70,11 @@ def encoded(tmp_path_factory):
     tokenizer = BertTokenizer(words + [f"[unused{i}]" for i in range(VOCAB - len(words))])
     found = {}
     files = {SENTENCES: "train.conll", QUESTIONS: "train.json", CHOICES: "train.jsonl", LABELS: "train-labels.jsonl"}
-    for name, file in files.items():
-        data = load_data(DataConfig(train_file=str(directory / file), task=name), OPTIONS)
-        rows = data.task.encode(data.train, tokenizer, WIDTH[name], TRAINING)
+    for name, file in (files | {WINDOWS: files[LABELS]}).items():
+        task = LABELS if name == WINDOWS else name
+        data = load_data(DataConfig(train_file=str(directory / file), task=task), OPTIONS)
+        own = tokenizer.cutting("windows") if name == WINDOWS else tokenizer
+        rows = data.task.encode(data.train, own, WIDTH[name], TRAINING)
         assert len(rows.tokens) > len(data.train) or name == LABELS, "long ones must be split"
         found[name] = data.task, rows
     return found
@@ -123,7 +127,20 @@ def choice_losses(model, inputs, labels):
 
 def label_losses(model, inputs, labels):
     """Of each row, the mean over labels with label smoothing and the weights of those that the row has."""
-    logits = tf.cast(model(inputs, training=True).logits, tf.float32)
+    return _label_losses(tf.cast(model(inputs, training=True).logits, tf.float32), labels)
+
+
+def window_losses(model, inputs, labels):
+    """The same from the mean of the logits of a row's windows, by the model's own call of one at a time."""
+    is_there, total = tf.reduce_sum(inputs["attention_mask"], axis=2) > 1, 0.0
+    for i in range(is_there.shape[1]):
+        logits = model({name: value[:, i] for name, value in inputs.items()}, training=True).logits
+        total += tf.where(is_there[:, i : i + 1], logits, 0.0)
+    counts = tf.math.count_nonzero(is_there, axis=1, keepdims=True, dtype=tf.float32)
+    return _label_losses(tf.math.divide_no_nan(total, counts), labels)
+
+
+def _label_losses(logits, labels):
     has = tf.cast(labels > 0, tf.float32)
     targets = has * (1 - SMOOTHING) + SMOOTHING / 2
     terms = -targets * tf.math.log_sigmoid(logits) - (1 - targets) * tf.math.log_sigmoid(-logits)
@@ -131,6 +148,7 @@ def label_losses(model, inputs, labels):
 
 
 VALUES = {SENTENCES: tag_losses, QUESTIONS: span_losses, CHOICES: choice_losses, LABELS: label_losses}
+VALUES[WINDOWS] = window_losses
 
 
 def make_model(name, task):
@@ -169,10 +187,10 @@ def test_every_split_gives_the_updates_of_one_big_batch(encoded, references, nam
     assert_equal_weights(model, references[name], TOLERANCE["float32"])
 
 
-@pytest.mark.parametrize("name", [SENTENCES, pytest.param(LABELS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [SENTENCES, WINDOWS, pytest.param(LABELS, marks=pytest.mark.slow)])
 def test_packed_examples_give_the_loss_and_gradients_of_plain_ones(encoded, name):
     task, rows = encoded[name]
-    lengths, options = rows.tokens.lengths, {"global_batch_size": BATCH, "seed": 3}
+    lengths, options = rows.lengths, {"global_batch_size": BATCH, "seed": 3}
     shape = choose_packed_shape(lengths, **options, epochs=range(1), num_parts=1, max_width=48)
     plan = plan_packed_epoch(lengths, **options, epoch=0, shape=shape)
     packed = list(make_dataset(rows, lambda: iter([plan]), range(1), 1, shape=shape))

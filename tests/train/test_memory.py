@@ -21,7 +21,7 @@ from tfbert.errors import RunError
 from tfbert.modes.evaluate import evaluate_model
 from tfbert.modes.predict import predict
 from tfbert.private import let_go_of_traced_gradients
-from tfbert.train.callbacks import Progress
+from tfbert.train.fit import Progress
 
 
 def traced():

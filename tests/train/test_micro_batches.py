@@ -25,9 +25,9 @@ from tfbert.devices.workers import Consensus
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.forward import forward
 from tfbert.step.keras3.finetuner import FineTuner
-from tfbert.train import build, micro_batches
+from tfbert.train import build
+from tfbert.train.build import find_accumulation
 from tfbert.train.checkpoint import _training_variables
-from tfbert.train.micro_batches import find_accumulation
 from tfbert.train.resume import decide, inspect
 from tfbert.train.run import finetune
 
@@ -108,8 +108,8 @@ def test_micro_batches_beyond_what_kernels_count_are_not_tried(monkeypatch, logg
     model, arguments = setting(batching=batching)
     batches = training_batches(arguments[1].accumulating(1), arguments[2].tokens.lengths, arguments[3], num_replicas=1)
     tokens = batches.shape.num_tokens if batches.shape else BATCH * int(batches.largest.widths.max())
-    monkeypatch.setattr(micro_batches, "MAX_TOKENS", tokens // 3)
-    monkeypatch.setattr(micro_batches, "_fits", lambda *tried: True)
+    monkeypatch.setattr(build, "MAX_TOKENS", tokens // 3)
+    monkeypatch.setattr(build, "_fits", lambda *tried: True)
     assert find_accumulation(model, *arguments) == 4
     assert logged() == []
 

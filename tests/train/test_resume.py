@@ -20,10 +20,10 @@ from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfi
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
-from tfbert.train import identity, resume
+from tfbert.train import resume
 from tfbert.train.resume import inspect
 
-FACTS = {"task": "classification", "train_crc32": 1, identity.EVALUATION: 2}
+FACTS = {"task": "classification", "train_crc32": 1, resume.EVALUATION: 2}
 
 
 @pytest.fixture(autouse=True)
@@ -191,6 +191,7 @@ REFUSED = [
     ({"training": {"global_batch_size": 16}}, "global_batch_size=32 before and 16 now"),
     ({"training": {"dropout": 0.2}}, "dropout=None before and 0.2 now"),
     ({"training": {"max_grad_norm": 0.0}}, "max_grad_norm=1.0 before and 0.0 now"),
+    ({"runtime": {"all_reduce_dtype": "bfloat16"}}, "all_reduce_dtype='float32' before and 'bfloat16' now"),
     ({"training": {"label_smoothing": 0.1}}, "label_smoothing=0.0 before and 0.1 now"),
     ({"training": {"class_weights": (1.0, 2.0)}}, r"class_weights='' before and \[1.0, 2.0\] now"),
     ({"training": {"metric_for_best_model": "f1"}}, "metric_for_best_model"),
@@ -262,7 +263,7 @@ def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
         assert resume.keep_warm_up(again, schedule(24, warmup_steps=3)).warmup_steps == 2
     # What is repeated from it is what was asked for, such as by --seeds over a seed that was continued.
     resume.write_start(tmp_path / "run", start.config, what, is_resumed=True)
-    assert not identity.different_in(output_dir.read_run_config(tmp_path / "run"), start.asked)
+    assert not resume.different_in(output_dir.read_run_config(tmp_path / "run"), start.asked)
 
     start = start_in(tmp_path / "run", changed(config, training={"max_steps": 16}))
     with pytest.raises(UsageError, match="24 updates planned before and 16 now.*max_steps=0 before and 16 now"):
@@ -285,7 +286,7 @@ def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_fo
     state = dataclasses.replace(start.resumed, best={"eval_loss": 1.0}, best_step=4)
     start = dataclasses.replace(start, resumed=state)
     assert resume.check_same_run(start, FACTS, 12)[0] == state
-    state, lines = resume.check_same_run(start, FACTS | {identity.EVALUATION: 3}, 12)
+    state, lines = resume.check_same_run(start, FACTS | {resume.EVALUATION: 3}, 12)
     assert (state.best, state.best_step) == ({}, 0) and "forgotten" in lines[-1]
 
 
@@ -294,21 +295,6 @@ def test_a_run_in_the_batch_order_of_an_earlier_version_is_refused(tmp_path):
     write_run(tmp_path / "run", step=9)  # Its facts do not name their order.
     with pytest.raises(UsageError, match="batch_order=1 before and 2 now. Finish it with the version of tfbert that"):
         resume.check_same_run(start_in(tmp_path / "run"), FACTS | {"batch_order": 2}, 12)
-
-
-def test_what_a_run_held_out_before_there_was_a_split_seed_was_decided_by_its_seed(tmp_path):
-    (tmp_path / "train.tsv").touch()
-    for name, share in (("whole", None), ("split", 0.1)):
-        data = {"dataset": "", "train_file": str(tmp_path / "train.tsv"), "validation_split": share}
-        config = changed(config_for(tmp_path / name), runtime={"seed": 7}, data=data)
-        write_run(tmp_path / name, config)
-        earlier = dataclasses.asdict(identity_of(config))
-        del earlier["settings"]["split_seed"]
-        checkpoints_in(tmp_path / name)[1](9, identity=earlier)
-        same_split = changed(config, data={"split_seed": 7}) if share else config
-        assert start_in(tmp_path / name, same_split).resumed.step == 9
-    with pytest.raises(UsageError, match="split_seed=7 before and 42 now"):
-        start_in(tmp_path / "split", config)
 
 
 def test_a_longer_packed_run_says_that_its_rows_are_packed_anew(tmp_path):

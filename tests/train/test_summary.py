@@ -1,5 +1,6 @@
 """The results of a run: each speed over the time it is said to be over."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 from tests.support.clocks import Clock, Log, a_model, after, progress_over, update
 from tests.support.models import strategy_of
 from tfbert.config.data import DataConfig
+from tfbert.config.parts import RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.model.configuration import BertConfig
@@ -28,6 +30,7 @@ def test_speeds_with_warm_up_leave_out_evaluation():
         after(progress, step)
     model.optimizer.iterations.assign(4)
     config = BertConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1, intermediate_size=16, num_labels=2)
+    model.all_reduce_dtype = "bfloat16"
     model.trainable_variables = [tf.Variable(np.zeros(shape)) for shape in ([3, 4], [5])]
     run = types.SimpleNamespace(
         model=model,
@@ -40,7 +43,7 @@ def test_speeds_with_warm_up_leave_out_evaluation():
     assert results["train_examples_per_second_with_warmup"] == pytest.approx(4 * 8 / 10)
     assert results["train_examples_per_second_steady"] == pytest.approx(2 * 8 / 2)
     assert results["train_samples_per_second"] == pytest.approx(4 * 8 / 50)
-    assert results["gradient_bytes"] == 4 * (3 * 4 + 5), "float32, whatever the weights are"
+    assert results["gradient_bytes"] == 2 * (3 * 4 + 5), "as they are summed, whatever the weights are"
     assert (results["trained_parameters"], results["parameters"]) == (17, 20)
     run.classifier.lora = "some"
     of_frozen = train_results(run, progress, 50.0)["train_model_gflops_per_second"]
@@ -78,3 +81,8 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
     assert ("evaluation every 2" in text) == has_validation == ("nothing to evaluate on" not in text)
     assert ("1 text fills all 16 and may be cut" in text) == (longest == 16) == ("may be cut" in text)
     assert "above the number of examples" in text
+    config = dataclasses.replace(run.config, runtime=RuntimeConfig(all_reduce_dtype="bfloat16"))
+    run.config = config.resolved()
+    assert "on CPU, no gradients to sum in bfloat16: one replica" in "\n".join(banner(run))
+    run.strategy = strategy_of(2)
+    assert "(logical devices that share its cores), gradients summed in bfloat16" in "\n".join(banner(run))

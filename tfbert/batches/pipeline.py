@@ -19,11 +19,14 @@ from tfbert.tokens.tokenizer import TokenIds
 
 Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
 """`(inputs, labels, weights)`: int32 `[rows, width]` each of `input_ids`, `attention_mask` and `token_type_ids`; labels
-`[rows]`; float32 weights `[rows]`, 0 for rows that only fill the batch.
+`[rows]`; float32 weights `[rows]`, 0 for rows that only fill the batch. Inputs of examples of several sequences are
+`[rows, sequences, width]`; a sequence that an example does not have attends to a single token.
 
 Packed, rows hold several examples: int32 `[rows, width]` each of `input_ids`, `token_type_ids`, `position_ids` (from 0
 in each example) and `example_ids` (1, 2, ... in each micro-batch; 0 where there is no token); int32 `cls_positions`
-`[examples]`, counted through the rows of the example's micro-batch; labels and weights `[examples]`.
+`[examples]`, counted through the rows of the example's micro-batch; labels and weights `[examples]`. Of examples of
+several sequences each is as an example of its own, those of an example one after the other; their `cls_positions` are
+`[examples, sequences]`, -1 where there is none.
 
 Labels of tokens and their weights are `[rows, width]`, in the places of the ids, packed or not; 0 where there is none.
 
@@ -35,7 +38,7 @@ class EncodedExamples:
     """Examples ready to be batched, in memory.
 
     Attributes:
-        tokens: Token ids, `[CLS]` and `[SEP]` included.
+        tokens: Token ids, `[CLS]` and `[SEP]` included: a row for each example, or for each of its sequences.
         labels: One per example, int32 or float32 `[n, ...]`; or one per token, int32 `[tokens]` as in `tokens.flat`.
         weights: float32, each label's weight in the loss: `[n]`, or `[tokens]`, 0 for a token without a label.
         labels_tokens: Whether labels belong to tokens.
@@ -49,22 +52,29 @@ class EncodedExamples:
     """Whether an example of the longest length may be the beginning of a longer one."""
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.tokens) if self.splits is None else len(self.splits) - 1
+
+    @property
+    def splits(self) -> np.ndarray | None:
+        """int64 `[n + 1]`: example i has the sequences `splits[i]` to `splits[i + 1]`; None where each has one."""
+        return self.tokens.splits
 
     def check_read(self) -> None:
         """As `MaskedRecords.check_read`: nothing in memory can fail to be read."""
 
     @property
     def lengths(self) -> np.ndarray:
-        """int32 `[n]`: tokens of each example; `[n, sequences]` for examples of several sequences, 0 where there is
-        none."""
-        return self.tokens.lengths
+        """int32 `[n]`: tokens of each example, in all its windows; or `[n, sequences]`, 0 where there is none: then all
+        examples of a batch are padded to the most sequences that any example has."""
+        lengths = self.tokens.lengths
+        return lengths if self.splits is None else np.add.reduceat(lengths, self.splits[:-1])
 
     @property
     def crc32(self) -> int:
         """Tells these examples from others."""
         value = 0
-        for array in (self.tokens.flat, self.labels, self.weights):
+        splits = () if self.splits is None else (self.splits,)
+        for array in (self.tokens.flat, self.labels, self.weights, *splits):
             value = zlib.crc32(np.ascontiguousarray(array).data.cast("B"), value)
         return value
 
@@ -143,10 +153,12 @@ def _gather_rows(examples: EncodedExamples) -> Callable[[tf.Tensor, tf.Tensor, t
     held = _Held(examples)
 
     def gather(rows: tf.Tensor, width: tf.Tensor, epoch: tf.Tensor) -> Batch:
-        inputs, source, is_token = padded_inputs_in_graph(held.tokens, rows, width)
+        sequences, width = held.of_width(rows, width)
+        inputs, source, is_token = padded_inputs_in_graph(held.tokens, tf.reshape(sequences, [-1]), width)
         if held.labels_tokens:
             return inputs, *(tf.where(is_token, values, 0) for values in held.of_tokens(source))
-        return inputs, *held.of_examples(rows)
+        shape = tf.concat([tf.shape(sequences), [width]], axis=0)
+        return {name: tf.reshape(value, shape) for name, value in inputs.items()}, *held.of_examples(rows)
 
     return gather
 
@@ -154,19 +166,24 @@ def _gather_rows(examples: EncodedExamples) -> Callable[[tf.Tensor, tf.Tensor, t
 def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Batch]:
     """A function of (example indexes, their places in their micro-batches) that makes a packed batch."""
     held = _Held(examples)
-    tokens = held.tokens
+    tokens, most = held.tokens, held.most
     part_size = shape.num_rows * shape.width
 
     def gather(rows: tf.Tensor, starts: tf.Tensor, epoch: tf.Tensor) -> Batch:
-        row = tf.maximum(rows, 0)
-        index = tf.range(tf.size(rows))
-        part, number = index // shape.num_examples, index % shape.num_examples + 1
-        length = tf.where(rows != FILL, tf.gather(tokens.lengths, row), 0)
-        # From here on one element per token, example after example.
-        of = tf.repeat(index, length)
-        position = tf.range(tf.size(of)) - tf.gather(tf.cumsum(length, exclusive=True), of)
-        source = tf.gather(tf.gather(tokens.starts, row), of) + tf.cast(position, tf.int64)
-        target = (tf.gather(part * part_size + starts, of) + position)[:, None]
+        sequences = held.sequences(rows, most)
+        is_there, sequence = sequences != FILL, tf.maximum(sequences, 0)
+        length = tf.where(is_there, tf.gather(tokens.lengths, sequence), 0)
+        # The sequences of an example stand one after the other, from where the example starts.
+        firsts = starts[:, None] + tf.cumsum(length, axis=1, exclusive=True)
+        part, in_part = (op(tf.range(tf.size(rows)), shape.num_examples) for op in (tf.math.floordiv, tf.math.floormod))
+        number = in_part[:, None] * most + tf.range(most) + 1
+        # From here on one element per token, sequence after sequence.
+        flat_length = tf.reshape(length, [-1])
+        of = tf.repeat(tf.range(tf.size(flat_length)), flat_length)
+        position = tf.range(tf.size(of)) - tf.gather(tf.cumsum(flat_length, exclusive=True), of)
+        own = tf.gather(tf.reshape(sequence, [-1]), of)
+        source = tf.gather(tokens.starts, own) + tf.cast(position, tf.int64)
+        target = (tf.gather(tf.reshape(part[:, None] * part_size + firsts, [-1]), of) + position)[:, None]
         num_rows = tf.size(rows) // shape.num_examples * shape.num_rows
 
         def spread(values: tf.Tensor, empty: int, dtype: tf.DType = tf.int32) -> tf.Tensor:
@@ -176,10 +193,10 @@ def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[t
 
         inputs = {
             "input_ids": spread(tf.gather(tokens.flat, source), tokens.pad_id),
-            "token_type_ids": spread(position >= tf.gather(tf.gather(tokens.second_start, row), of), 0),
+            "token_type_ids": spread(position >= tf.gather(tokens.second_start, own), 0),
             "position_ids": spread(position, 0),
-            "example_ids": spread(tf.gather(number, of), 0),
-            "cls_positions": starts,
+            "example_ids": spread(tf.gather(tf.reshape(number, [-1]), of), 0),
+            "cls_positions": starts if examples.splits is None else tf.where(is_there, firsts, -1),
         }
         if held.labels_tokens:
             labels, weights = held.of_tokens(source)
@@ -190,7 +207,11 @@ def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[t
 
 
 class _Held:
-    """Examples as tensors of the pipeline."""
+    """Examples as tensors of the pipeline.
+
+    Attributes:
+        most: The most sequences of an example.
+    """
 
     def __init__(self, examples: EncodedExamples):
         self.tokens = TokenTensors(
@@ -203,6 +224,28 @@ class _Held:
         self.labels_tokens = examples.labels_tokens
         self.weights = tf.constant(examples.weights)
         self._labels = tf.constant(examples.labels)
+        self._splits = None if examples.splits is None else tf.constant(examples.splits)
+        self.most = 1 if examples.splits is None else int(np.diff(examples.splits).max())
+        self._longest = int(examples.tokens.lengths.max())
+        self._are_windows = examples.lengths.ndim == 1
+
+    def of_width(self, rows: tf.Tensor, width: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The sequences of some examples, `[rows]` or `[rows, sequences]`, in a batch whose examples are padded to a
+        width; and the width of each sequence. Of an example of several windows each is as long as a row may be."""
+        if self._splits is None:
+            return rows, width
+        if not self._are_windows:
+            return self.sequences(rows, self.most), width
+        return self.sequences(rows, tf.maximum(width // self._longest, 1)), tf.minimum(width, self._longest)
+
+    def sequences(self, rows: tf.Tensor, count: tf.Tensor | int) -> tf.Tensor:
+        """int64 `[rows, count]`: the sequences of some examples; `FILL` where there is none."""
+        if self._splits is None:
+            return rows[:, None]
+        row = tf.maximum(rows, 0)
+        first, end = tf.gather(self._splits, row), tf.gather(self._splits, row + 1)
+        found = first[:, None] + tf.range(tf.cast(count, tf.int64))
+        return tf.where((rows != FILL)[:, None] & (found < end[:, None]), found, FILL)
 
     def of_examples(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Labels and weights of some examples; `FILL` has weight 0, and label 0, a place that every row has."""

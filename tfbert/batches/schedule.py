@@ -19,12 +19,12 @@ from tfbert.batches.plan import (
     plan_pools,
     steps_per_epoch,
 )
-from tfbert.config.counted import counted
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
+from tfbert.config.types import counted
 from tfbert.corpus.records import RecordLengths
 from tfbert.errors import UsageError
-from tfbert.measure.flops import Work
+from tfbert.measure.flops import ANY_LENGTH, Work
 from tfbert.measure.step_clock import PlannedStep
 
 _MOST_PACKED = 20_000_000
@@ -117,8 +117,8 @@ def training_batches(
 
     Args:
         config: Batching, seed, batch size, XLA.
-        lengths: int `[num_examples]`, tokens of each training example; `[num_examples, sequences]` for examples of
-            several sequences, 0 where there is none. Those of records are planned pool by pool.
+        lengths: int `[num_examples]`, tokens of each training example, in all its windows; `[num_examples, sequences]`
+            for examples of several other sequences, 0 where there is none. Those of records are planned pool by pool.
         schedule: The run in updates.
         num_replicas: Replicas of all workers together. Only the shape of packed batches depends on it and on the
             micro-batches, never which examples a batch holds.
@@ -205,7 +205,7 @@ def resolve_batching(
     longest = max(1, int(longest_of.max()))
     exact = np.arange(1, longest + 1)
     if not is_grouped:
-        widths = np.array([config.data.max_seq_length])
+        widths = np.array([max(config.data.max_seq_length, longest)])  # A text in windows has more tokens.
         description = f"padded to {widths[0]}: {real_tokens(widths):.1%} real tokens"
     elif not config.runtime.xla:
         widths, description = exact, f"length grouped: {real_tokens(exact):.1%} real tokens"
@@ -268,23 +268,25 @@ def _packed(
 
 
 def planned_steps(
-    plans: Iterator[BatchPlan | PackedPlan], lengths: np.ndarray | RecordLengths
+    plans: Iterator[BatchPlan | PackedPlan], lengths: np.ndarray | RecordLengths, longest: int = ANY_LENGTH
 ) -> Iterator[PlannedStep]:
     """What each update of the plans holds; computed only as far as it is read.
 
     Args:
         plans: As `TrainingBatches.plans` gives them.
         lengths: As for `training_batches`.
+        longest: The most tokens of a window.
     """
     for plan in plans:
         real = plan.rows != FILL
         found = lengths[np.maximum(plan.rows, 0)]
         found = found.reshape(*real.shape, -1)  # [batches, examples, sequences]
         tokens = np.where(real[:, :, None], found, 0).astype(np.int64)
-        each, further = (1, 2), np.count_nonzero(tokens, axis=(1, 2)) - real.sum(axis=1)
+        each, squared = (1, 2), tokens * np.minimum(tokens, longest)
+        further = (-(-tokens // longest)).sum(axis=each) - real.sum(axis=1)
         # All packed batches have one shape.
         widths = plan.widths if isinstance(plan, BatchPlan) else np.full(len(plan), plan.shape.width)
-        columns = (real.sum(axis=1), tokens.sum(axis=each), (tokens**2).sum(axis=each), further, widths)
+        columns = (real.sum(axis=1), tokens.sum(axis=each), squared.sum(axis=each), further, widths)
         for examples, total, squared, others, width in zip(*(column.tolist() for column in columns), strict=True):
             work = Work(examples=examples, tokens=total, squared_tokens=squared, further_sequences=others)
             yield PlannedStep(work=work, width=width)

@@ -3,6 +3,7 @@
 import re
 
 _THEIRS = "Write `from transformers import {name}`"
+_HERE = "(Bert|DistilBert|Electra|Roberta|XLMRoberta|Camembert|ModernBert)"
 _INSTEAD = {
     "TFBertTokenizer": "Write tfbert.BertTokenizer(vocab), which tokenizes in graphs",
     r"\w*Tokenizer(Fast)?|BatchEncoding": _THEIRS + ' and tokenizer(texts, padding=True, return_tensors="np")',
@@ -21,16 +22,19 @@ _INSTEAD = {
     r"WarmUp|get_\w+_schedule\w*": "Write tfbert.WarmupSchedule(peak=..., schedule='linear', warmup_steps=..., "
     "total_steps=...)",
     "GradientAccumulator": "Write tfbert.FineTuner(model, gradient_accumulation_steps=...)",
-    "TFBertMainLayer": "Take `model.bert` of a TFBertModel",
-    "TFBertEmbeddings": "Take `model.bert.embeddings` of a TFBertModel",
-    r"TFBert(Encoder|Layer|Attention|SelfAttention|Intermediate|Output)": "Take `model.bert.encoder` of a TFBertModel",
-    "TFBertPooler": "Take `model.bert.pooler` of a TFBertModel",
-    r"TF(Bert)?PreTrainedModel": "Derive from TFBertModel, or from TFBertFor... of the task",
+    f"TF{_HERE}MainLayer": "Take `model.bert` of a TFBertModel, or what it is called in another, as `model.distilbert`",
+    f"TF{_HERE}Embeddings": "Take `model.bert.embeddings` of a TFBertModel",
+    f"TF{_HERE}(Encoder|Transformer|Layer|Attention|SelfAttention|Intermediate|Output)": "Take `model.bert.encoder` of "
+    "a TFBertModel",
+    f"TF{_HERE}Pooler": "Take `model.bert.pooler` of a TFBertModel",
+    f"TF{_HERE}?PreTrainedModel": "Derive from TFBertModel, or from TFBertFor... of the task",
     "TFAutoModelWithLMHead": "Take TFAutoModelForMaskedLM",
     r"TF\w+(LMHead|ForCausalLM|ForSeq2SeqLM|ForConditionalGeneration)\w*": "There is no decoder; "
     "take TFBertForMaskedLM",
     r"TF\w+ForNextSentencePrediction": "Take TFBertForPreTraining, whose output has seq_relationship_logits",
     r"TF\w+Output\w*": "Take the output's parts by name, such as output.logits",
+    r"TFElectraFor(PreTraining|MaskedLM)": "ELECTRA's discriminator is here for tasks, not its pre-training; take "
+    "TFElectraModel, or a class of a task",
     r"TF[A-Z]\w*": "These encoders are here: BERT, DistilBERT, ELECTRA, RoBERTa, XLM-R, CamemBERT, ModernBERT; "
     "take TFAutoModelFor..., or the class of one",
     "pipeline": "Write tfbert.load(directory)(texts)",

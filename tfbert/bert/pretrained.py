@@ -24,7 +24,7 @@ from tfbert.model.encoders import encoder_of
 from tfbert.model.encoders.bert import WORDS
 from tfbert.model.files import load_values, resolve_model
 from tfbert.model.head import Head, LabelHead
-from tfbert.output import hub
+from tfbert.output.callback import check_login, upload
 from tfbert.private import layers_of
 from tfbert.step.keras3.labelled import plain
 from tfbert.step.keras3.private import accept_layers, resize_variable, take_as_they_are
@@ -205,12 +205,10 @@ class PreTrainedModel(Trained, keras.Model):
         from huggingface_hub import HfApi
 
         api = HfApi(token=token)
-        hub.check_login(api)
+        check_login(api)
         with tempfile.TemporaryDirectory() as directory:
             load.save_pretrained(self, None, pathlib.Path(directory))
-            return hub.push(
-                pathlib.Path(directory), HubConfig(hub_model_id=repo_id, hub_private_repo=bool(private)), api
-            )
+            return upload(pathlib.Path(directory), HubConfig(hub_model_id=repo_id, hub_private_repo=bool(private)), api)
 
     def _write(self, directory: pathlib.Path) -> None:
         for layer in layers_of(self):

@@ -29,16 +29,7 @@ from tfbert.config.rules import Mode, one_of
 from tfbert.config.run import Config
 from tfbert.config.sweep import way_to_vary
 from tfbert.config.types import ALIASES, called_elsewhere, elsewhere, joined, nearest
-from tfbert.devices import termination
-from tfbert.devices.help_text import show
-from tfbert.devices.quiet import (
-    keep_freed_memory,
-    silence_libraries,
-    stderr_held_back,
-    use_onednn,
-    without_collections,
-    without_module,
-)
+from tfbert.devices import quiet, termination
 from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
 
 
@@ -128,14 +119,14 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
     try:
         topic = help_topic(argv[1:])
         if topic is not None:
-            return show(help_text(command, topic, mode))
+            return quiet.show(help_text(command, topic, mode))
         config = parse(command, argv, mode)
-        silence_libraries()
-        use_onednn()
+        quiet.silence_libraries()
+        quiet.use_onednn()
         if config.runtime.keep_freed_memory:
-            keep_freed_memory()
-        with without_collections(), stderr_held_back("importing TensorFlow"):
-            with without_module("sklearn"):
+            quiet.keep_freed_memory()
+        with quiet.without_collections(), quiet.stderr_held_back("importing TensorFlow"):
+            with quiet.without_modules("sklearn", "matplotlib", "pandas", "scipy"):
                 import tensorflow as tf  # With Keras. Takes seconds; a wrong flag is reported before.
 
             run = verb_of(command, config.mode)

@@ -46,7 +46,7 @@ def find_flagfile(name: str) -> pathlib.Path:
         return known[wanted]
     near = difflib.get_close_matches(wanted, known, n=3) or sorted(key for key in known if wanted and wanted in key)
     rule = "flagfile must be a file, or the name of a preset"
-    todo = f"Check the path, or pass {'one of ' * (len(near) != 1)}{', '.join(near or known)}."
+    todo = f"Check the path, or pass {'' if len(near) == 1 else 'one of '}{', '.join(near or known)}."
     raise UsageError(f"{rule}. Received: flagfile={name!r}. {todo}")
 
 

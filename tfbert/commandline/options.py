@@ -20,7 +20,7 @@ from tfbert.config.rules import Mode
 from tfbert.config.run import Config
 from tfbert.config.task_table import facts_of
 from tfbert.config.types import ALIASES, field_types, in_words, of_text
-from tfbert.devices.help_text import ASKS_FOR_HELP, WIDTH, flag_text, wrapped
+from tfbert.devices.quiet import ASKS_FOR_HELP, WIDTH, flag_text, wrapped
 from tfbert.errors import UsageError
 
 RUN_CONFIG = "run_config"

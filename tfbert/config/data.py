@@ -10,17 +10,18 @@ import os
 import pathlib
 from typing import Literal
 
-from tfbert.config.given import Given, names_given_data
-from tfbert.config.rules import EVALUATE, EVERY, SEED, TRAIN, option
+from tfbert.config.rules import COMPUTE, EVALUATE, EVERY, SEED, TRAIN, option
 from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName, listed
-from tfbert.config.types import Options
+from tfbert.config.types import Given, Options, names_given_data
 
 Batching = Literal["length_grouped", "padded", "packed"]
-LongTexts = Literal["cut", "first_last"]
+LongTexts = Literal["cut", "first_last", "windows"]
 TEXT_TASKS = ("classification", "regression", "multi_label_classification")
 """The tasks of whole texts."""
 InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll", "squad"]
 
+_READING = (*COMPUTE, "prepare")
+"""The modes that read data; an export reads none."""
 STANDARD_STREAM = "-"
 """Standard input as `input_file` or `test_file`, standard output as `output_file`."""
 
@@ -38,15 +39,15 @@ def is_pipe(name: str) -> bool:
 class DataConfig(Options):
     """Which examples to train and evaluate on, and how they become batches."""
 
-    dataset: str = option("", resume="content", modes=EVERY)
+    dataset: str = option("", resume="content", modes=_READING)
     """`demo`, or a TensorFlow Datasets name such as `glue/sst2`. Empty: `demo`, unless files are given."""
-    data_dir: str = option("", resume="content", modes=EVERY)
+    data_dir: str = option("", resume="content", modes=_READING)
     """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
     train_file: str = option("", resume="content", modes=TRAIN)
     """Training examples: .tsv, .csv, .jsonl, .json, .parquet, CoNLL files, SQuAD's .json; all but .parquet
     may be .gz. Or a directory: a folder of .txt files for each class, or what `save_to_disk` of `datasets` writes."""
     validation_file: str = option("", resume="content", modes=EVALUATE, joined=True)
-    """Examples evaluated during training, and by the modes evaluate and export: a file, or several separated by commas
+    """Examples evaluated during training, and by the mode evaluate: a file, or several separated by commas
     (MNLI has two; the first decides which weights are best). Empty: no evaluation during training."""
     validation_split: float | None = option(None, resume="same", modes=TRAIN, tasks=OF_ROWS, above=0, below=1)
     """Hold out this share of the training examples, such as 0.1, and evaluate on it during training: each class, or
@@ -58,12 +59,12 @@ class DataConfig(Options):
     test_file: str = option("", resume="free", modes=("train", "evaluate"))
     """Labelled examples evaluated once, after training, with the model that is saved. `-` in `mode=evaluate`: standard
     input, with `input_format`."""
-    input_format: InputFormat = option("auto", resume="content")
+    input_format: InputFormat = option("auto", resume="content", modes=COMPUTE)
     """Format of all files that are read, whatever their names. `auto`: by each file's ending; `text`: one text a line,
     for standard input in `mode=predict`."""
-    delimiter: str = option("", resume="content")
+    delimiter: str = option("", resume="content", modes=COMPUTE)
     """What separates the columns of .tsv and .csv files: a character, or `tab`. Empty: tab in .tsv, comma in .csv."""
-    skip_bad_rows: bool = option(False, resume="content", modes=EVERY)
+    skip_bad_rows: bool = option(False, resume="content", modes=_READING)
     """Leave out rows of files that cannot be used, such as those with a column too many or without a label, and count
     them, rather than stop at the first one."""
     text_column: tuple[str, ...] = option((), resume="content", modes=EVERY)
@@ -75,7 +76,7 @@ class DataConfig(Options):
     """What the labels 0, 1, 2, ... of the data mean: names in that order, separated by commas, or a file with one name
     a line. In training they are the model's classes, in this order; data may hold the names instead. Empty: labels are
     taken as they are, and numbers never for names."""
-    header: bool = option(True, resume="content")
+    header: bool = option(True, resume="content", modes=COMPUTE)
     """Whether .tsv and .csv files start with a line of column names."""
     task: TaskName = option("auto", resume="content", modes=TRAIN)
     """`auto` takes CoNLL files and lists of tags as token_classification, SQuAD's files as question_answering,
@@ -83,21 +84,23 @@ class DataConfig(Options):
     multi_label_classification, labels with a fraction (0.5, 3.2) as regression and everything else as classification.
     In files, `classification` also accepts NA, N/A, None and null as class names; `auto` refuses them as missing."""
     max_seq_length: int | None = option(None, resume="same", modes=EVERY, least=8)
-    """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut; sentences to tag and contexts of
-    questions are split instead. Default: in training 128 (384 for question_answering, 256 for multiple_choice; in
-    pre-training the length of the records, 128 in new ones), later the value that the model was trained with."""
+    """Longest input in tokens, `[CLS]` and `[SEP]` included. Longer texts are cut, or read in windows (`long_texts`);
+    sentences to tag and contexts of questions are split instead. Default: in training 128 (384 for question_answering,
+    256 for multiple_choice; in pre-training the length of the records, 128 in new ones), later the value that the model
+    was trained with."""
     long_texts: LongTexts | None = option(None, resume="same", modes=EVERY, tasks=TEXT_TASKS)
     """Of a text longer than `max_seq_length`, `cut` keeps the beginning; `first_last` keeps a quarter of the tokens at
-    its beginning and three quarters at its end (Sun et al. 2019), of each text of a pair. Default: in training `cut`,
-    later what the model was trained with."""
+    its beginning and three quarters at its end (Sun et al. 2019), of each text of a pair; `windows` reads all of it, in
+    as few windows of that length as hold it, and takes the mean of their logits. Default: in training `cut`, later what
+    the model was trained with."""
     max_train_examples: int = option(0, resume="content", modes=TRAIN, least=0)
     """Train on this many examples, drawn at random but always the same ones. 0: all."""
     max_eval_examples: int = option(0, resume="content", modes=EVALUATE, least=0)
     """Evaluate on this many examples of each evaluation set, drawn the same way. 0: all."""
     batching: Batching = option("length_grouped", resume="same", modes=TRAIN)
     """`length_grouped` puts texts of similar length in one batch, padded to its longest; `padded` shuffles freely and
-    pads every batch to `max_seq_length`; `packed` puts several texts, which do not attend to each other, in one
-    row: every update has the same shape, almost without padding."""
+    pads every batch to `max_seq_length`, or to the longest text in windows; `packed` puts several texts, which do not
+    attend to each other, in one row: every update has the same shape, almost without padding."""
 
     @property
     def uses_files(self) -> bool:
@@ -157,7 +160,7 @@ class DataConfig(Options):
                 if names_given_data(value):
                     todo = ", the name of data that was in memory. Pass the data to tfbert.finetune, or a file"
                 if is_pipe(value):
-                    stream = ", or pass it as --test_file=- in mode=evaluate" * (name == "test_file")
+                    stream = ", or pass it as --test_file=- in mode=evaluate" if name == "test_file" else ""
                     todo = f", which can be read only once. Write it to a file first{stream}"
                 out.append(f"{name} must be a file. Received: {name}={value!r}{todo}.")
         out += self._split_problems()

@@ -27,7 +27,7 @@ def _without_effect(config: Parts) -> list[str]:
         name, modes = field.name, field.metadata["modes"]
         if name in given and config.mode not in modes:
             other = f", or add --mode={modes[0]}" if config.mode == "train" and len(modes) == 1 else ""
-            todo = f"Drop --{name}{other}."
+            todo = f"Drop --{f'no{name}' if given[name] is False else name}{other}."
             if (name, config.mode) == ("input_files", "train"):
                 todo = "Make records of them with --mode=prepare, and train with --train_records=DIRECTORY."
             rule = f"{name} has no effect with mode={config.mode}"
@@ -38,6 +38,8 @@ def _without_effect(config: Parts) -> list[str]:
 def _files(config: Parts) -> list[str]:
     """What concerns the reading of files, in any mode."""
     data, out = config.data, []
+    if config.mode == "export":
+        return []  # It reads none.
     if not data.uses_files and not config.predict.input_file and not config.corpus.input_files:
         out += idle(config.given("input_format", "delimiter", "skip_bad_rows"), "files", "without any")
     elif data.uses_files and not data.reads_files:
@@ -175,21 +177,11 @@ def _export(config: Parts) -> list[str]:
     out = []
     if not config.output.output_dir:
         out.append("An export needs a directory. Received: output_dir=''. Pass --output_dir.")
-    has_data = bool(config.data.dataset or config.data.uses_files)
-    export_format = config.export.export_format
-    if export_format in ("onnx", "tflite") and (has_data or config.data.text_column):
-        what = "evaluation data" if has_data else f"text_column={','.join(config.data.text_column)}"
+    export_format, columns = config.export.export_format, config.data.text_column
+    if export_format in ("onnx", "tflite") and columns:
         rule = f"export_format={export_format} writes a model of token ids, which takes no texts"
-        out.append(f"{rule}. Received: {what}. Drop {'the data' if has_data else '--text_column'}.")
-    elif has_data and not config.export.export_float16:
-        rule = "An export uses evaluation data only to measure what export_float16 loses"
-        todo = "Drop the data, or add --export_float16."
-        out.append(f"{rule}. Received: evaluation data with export_float16=False. {todo}")
-    if not has_data:
-        # Not text_column: where a model does not say that it takes pairs, two columns do.
-        names = ("label_column", "label_names", "header", "max_eval_examples", "per_device_eval_batch_size")
-        out += idle(config.given(*names), "evaluation data", "without any")
-    return out + _saved_model(config) + _indexes(config, ("text_column", "label_column") if has_data else ())
+        out.append(f"{rule}. Received: text_column={','.join(columns)}. Drop --text_column.")
+    return out + _saved_model(config)
 
 
 def _prepare(config: Parts) -> list[str]:

@@ -24,6 +24,7 @@ StrategyName = Literal["one_device", "mirrored", "multi_worker"]
 Device = Literal["auto", "gpu", "cpu"]
 Resume = Literal["auto", "never"]
 MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
+AllReduceDtype = Literal["float32", "bfloat16"]
 
 SCRATCH_PREFIX = "scratch/"
 _NAMED_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
@@ -95,11 +96,14 @@ class RuntimeConfig(Options):
     GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
     cluster_timeout_seconds: int = option(300, resume="free", modes=COMPUTE, least=1)
     """How long a worker of `multi_worker` waits for the others to start before it fails."""
+    all_reduce_dtype: AllReduceDtype = option("float32", resume="same", modes=TRAIN)
+    """What gradients are rounded to before they are summed over replicas. `bfloat16`: half as much to send, for workers
+    whose network is slow; it rounds to three digits."""
     mixed_precision: bool = option(False, resume="same", modes=COMPUTE)
     """Compute in 16 bits, keep the weights in float32."""
     mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE, needs="mixed_precision")
     """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
-    per_device_eval_batch_size: int = option(32, resume="split", least=1)
+    per_device_eval_batch_size: int = option(32, resume="split", modes=COMPUTE, least=1)
     """Rows that each replica evaluates or predicts at a time."""
     xla: bool = option(False, resume="split", modes=TRAIN)
     """Compile each replica's forward and backward pass with XLA."""
@@ -141,7 +145,7 @@ class OutputConfig(Options):
 
     output_dir: str = option("", resume="free", modes=EVERY)
     """Where the model and the logs go. Empty: a new directory `runs/DATA-MODEL-TIME`."""
-    overwrite_output_dir: bool = option(False, resume="free", modes=(*EVALUATE, "prepare"))
+    overwrite_output_dir: bool = option(False, resume="free", modes=(*EVALUATE, "export", "prepare"))
     """Write into a directory that holds an earlier run's files, replacing them."""
     resume: Resume = option("auto", resume="free", modes=("train",))
     """`auto` resumes from the newest intact checkpoint of an unfinished run in `output_dir`, with the settings that it
@@ -230,8 +234,7 @@ class ExportConfig(Options):
     logits, of any task but pre-training, with the tokenizer's files beside it (`pip install -e '.[onnx]'` or
     `'.[tflite]'` in the clone). KerasHub needs no export: it reads a run's directory."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
-    """Store the weights in float16, half as large; computation stays in float32. With evaluation data, the loss of
-    accuracy is measured."""
+    """Store the weights in float16, half as large; computation stays in float32."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ OF_MODELS: tuple[Mode, ...] = ("train", "evaluate", "predict", "export")
 """The modes in which there is a model."""
 TRAIN: tuple[Mode, ...] = ("train",)
 """The modes in which something is trained."""
-EVALUATE: tuple[Mode, ...] = ("train", "evaluate", "export")
+EVALUATE: tuple[Mode, ...] = ("train", "evaluate")
 """Those in which labelled examples are predicted."""
 COMPUTE: tuple[Mode, ...] = ("train", "evaluate", "predict")
 """Those that compute on devices of the user's choice; an export is written on one."""

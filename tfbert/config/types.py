@@ -2,6 +2,9 @@
 users give.
 
 What means the same is converted, such as a path, a NumPy number or a list; all else is refused where it is given.
+
+Values that stand in options in the place of what a user names: data in memory for a file, and the columns that a saved
+model was trained on. Imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -15,13 +18,60 @@ import io
 import numbers
 import os
 import pathlib
+import re
 import reprlib
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from tfbert.config.given import Given, Recorded
 from tfbert.errors import UsageError, is_command
+
+_NAME = re.compile(r"(train|validation(_[\w-]+)?|test)=[\w.]+ of \d+ rows?\b")
+
+
+class Given(str):
+    """What `DataConfig` holds in the place of a path: the name of the data, with the data.
+
+    As text, in JSON and in messages, it is the name alone, such as `train=DataFrame of 60 rows`.
+
+    Attributes:
+        source: What is read: a table, as `data.given_kinds` makes it, or a `pathlib.Path`; None for several sets.
+        parts: Several sets, each with a name of its own.
+    """
+
+    source: Any
+    parts: tuple[Given, ...]
+
+    def __new__(cls, name: str, source: Any = None, parts: tuple[Given, ...] = ()) -> Given:
+        given = super().__new__(cls, name)
+        given.source, given.parts = source, parts
+        return given
+
+    @property
+    def argument(self) -> str:
+        """The name of the set: `train`, `validation`, `validation_NAME` or `test`."""
+        return self.partition("=")[0]
+
+    @property
+    def what(self) -> str:
+        """The data without the name of the set, such as `DataFrame of 60 rows`."""
+        return self.partition("=")[2]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Given:
+        return self  # As all text is.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Given, (str.__str__(self), self.source, self.parts)
+
+
+class Recorded(str):
+    """A column that a saved model was trained on, where its user names none: it is read where the data has it."""
+
+
+def names_given_data(*values: Any) -> bool:
+    """Whether any of these is the name of data in memory, as `run_config.json` has it."""
+    return any(isinstance(value, str) and _NAME.match(value) is not None for value in values)
+
 
 ALIASES = {"model": "model_name_or_path"}
 """Other names of options."""
@@ -277,3 +327,25 @@ def elsewhere() -> dict[str, Any]:
 def called_elsewhere(table: Mapping[str, str], name: str) -> str:
     """What a table of `elsewhere` says for a name; empty where it says nothing."""
     return next((answer for answer, names in table.items() if name in names.split()), "")
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """`1 example`, `2,000 examples`.
+
+    Args:
+        number: How many.
+        noun: What one of them is called.
+        plural: What several are called; empty: the noun with an s.
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def rate_text(number: float, seconds: float = 1.0) -> str:
+    """How many in a second: `1,234`, `12`; below 10 with two digits, `4`, `0.083`.
+
+    Args:
+        number: How many.
+        seconds: In how much time; 0 is taken as a moment.
+    """
+    rate = number / max(seconds, 1e-9)
+    return f"{rate:,.0f}" if rate >= 9.95 or not rate else f"{rate:.2g}"

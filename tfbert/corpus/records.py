@@ -34,9 +34,9 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from tfbert.config.counted import counted
 from tfbert.config.pretraining import RecordNames
 from tfbert.config.rules import path_of
+from tfbert.config.types import counted
 from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, crc32_of, is_shard, read_manifest, vocab_text
 from tfbert.corpus.masking import Masked
 from tfbert.data.permutation import permuted

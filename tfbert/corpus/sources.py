@@ -30,9 +30,8 @@ from tfbert.config.data import DataConfig
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.rules import path_of
 from tfbert.corpus.manifest import is_own
-from tfbert.data.columns import find_columns
 from tfbert.data.endings import CORPUS
-from tfbert.data.files import check_text
+from tfbert.data.files import check_text, find_columns
 from tfbert.data.json_rows import open_json_lines
 from tfbert.data.lines import check_gzip, lines_of, not_utf8, not_utf8_error
 from tfbert.data.open_file import BadRows, OpenFile

@@ -1,6 +1,9 @@
 """Files of examples -> texts and labels as written. Every error names the file and the line.
 
 `rows` parses the files; the task decides what a label means.
+
+Finds the columns of the text and the label, or of the words and their tags: those the user names, or else those with
+usual names.
 """
 
 from __future__ import annotations
@@ -9,16 +12,282 @@ import ast
 import contextlib
 import dataclasses
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import find_columns, in_data
-from tfbert.data.labels import label_text, named_id
+from tfbert.config.types import Recorded
+from tfbert.data.labels import SPANS, label_text, named_id
 from tfbert.data.lines import not_utf8, not_utf8_error
 from tfbert.data.open_file import VALUES, BadRows, OpenFile
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
+
+TEXT_PAIRS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+    ("question", "passage"),
+    ("text", "text_pair"),
+    ("text_a", "text_b"),
+    ("text1", "text2"),
+    ("#1 string", "#2 string"),
+)
+"""Names of two columns that hold a pair, as in GLUE, SNLI, BoolQ and Hugging Face."""
+TEXT_NAMES = ("text", "sentence", "content", "review", "review_body", "comment", "comment_text", "tweet")
+TEXT_NAMES += ("document", "description")
+LABEL_NAMES = (
+    ("label",),
+    ("labels", "gold_label", "class", "target", "sentiment", "score", "category", "is_duplicate", "quality"),
+)
+"""Usual names of the label's column; a plain `label` wins over all others."""
+SPAN_NAMES = ("entities", "spans", "annotations")
+"""Usual names of a column of what is marked in a text, which is no label of it."""
+WORDS_NAMES = (("tokens", "words"), ("text",))
+"""Usual names of a column whose rows are lists of words, the preferred first: `text` is often the unsplit sentence."""
+TAGS_NAMES = (("ner_tags",), ("tags", "labels", "label", "ner", "ner_labels"), ("pos_tags", "upos", "pos"))
+"""Usual names of a column whose rows are lists of tags, the preferred first."""
+RENAME = "Columns of one name cannot be told apart: rename all but one, or drop them"
+"""What to do about them: no option could name one."""
+UNLABELLED = "; data without labels is for --mode=predict"
+"""The rest of what to do, where the labels' column is missing."""
+
+
+def named_by_user(*columns: str) -> tuple[str, ...]:
+    """Those of these columns that a user named, rather than the training of a saved model."""
+    return tuple(column for column in columns if column and not isinstance(column, Recorded))
+
+
+def in_data(asked: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Columns as a user named them; those of a saved model's training only where all of them are there, in any case.
+
+    Args:
+        asked: The columns, all named by one or the other; empty for none.
+        columns: Those of the data.
+    """
+    if named_by_user(*asked):
+        return tuple(asked)
+    folded = {_folded(column): column for column in reversed(columns)} | {column: column for column in columns}
+    found = tuple(folded.get(str(column), folded.get(_folded(column), "")) for column in asked)
+    return found if all(found) else ()
+
+
+def _folded(column: str) -> str:
+    return column.strip().casefold()
+
+
+def about_columns(name: str, found: Mapping[str, Sequence[str]], asked: Mapping[str, Sequence[str]]) -> list[str]:
+    """A line about the columns that are read where no user named them.
+
+    Args:
+        name: What messages call the data.
+        found: The columns that are read, by the options that name them.
+        asked: What these options hold.
+    """
+    own = {option: asked.get(option, ()) for option in found if not named_by_user(*asked.get(option, ()))}
+    columns = [column for option in own for column in found[option]]
+    trained = [column for option in own for column in own[option] if column]
+    lacking = [str(column) for column in trained if _folded(column) not in map(_folded, columns)]
+    if not columns and not lacking:
+        return []
+    read = f"{name}: reading {' and '.join(map(repr, columns)) or 'the usual columns'}"
+    if lacking:
+        there = "which is not there" if len(lacking) == 1 else "which are not there"
+        there = there if columns else "which is not there, or holds something else"  # Of CoNLL, by its index.
+        return [f"warning: {read}; the model was trained on {' and '.join(map(repr, lacking))}, {there}"]
+    return [f"{read}, as in training" if trained else f"{read}, found by name"]
+
+
+class Finder:
+    """The columns of a table by what they hold: those that the user names, or else those with usual names.
+
+    Args:
+        name: What messages call the data.
+        columns: All columns there are.
+        hint: What else the user can try, for error messages.
+        todo: What to do instead of naming a column; empty: name it.
+        asked: The columns as the user names them, by option.
+
+    Attributes:
+        asked: Those that are read, by option.
+        usual: All others, by their names in lower case.
+
+    Raises:
+        UsageError: when a named column is absent, or there twice.
+    """
+
+    def __init__(self, name: str, columns: Sequence[str], *, hint: str = "", todo: str = "", **asked: Sequence[str]):
+        trained = [repr(str(one)) for wanted in asked.values() for one in wanted if isinstance(one, Recorded)]
+        about = f" The model was trained on {' and '.join(trained)}." if trained else ""
+        self._has, self._hint, self._todo = f"Received: {name} with columns {_listed(columns)}.{about}", hint, todo
+        self.asked = {option: in_data(wanted, columns) for option, wanted in asked.items()}
+        for option, wanted in self.asked.items():
+            for column in wanted:
+                rule = f"{option}={column!r} is "
+                if column not in columns:
+                    way_out = f"Pass --{option} with one of them{hint}{_about_labels(option)}"
+                    raise UsageError(f"{rule}not in the data. {self._has} {way_out}.")
+                if columns.count(column) > 1:
+                    raise UsageError(f"{rule}in the data twice. {self._has} {RENAME}.")
+        taken = {column for wanted in self.asked.values() for column in wanted}
+        self.usual: dict[str, list[str]] = {}
+        for column in columns:
+            if column not in taken:
+                self.usual.setdefault(column.strip().lower(), []).append(column)
+
+    def one_of(
+        self,
+        what: str,
+        option: str,
+        groups: Iterable[Sequence[str]],
+        taken: Sequence[str] = (),
+        *,
+        is_optional: bool = False,
+    ) -> str:
+        """The column with a name of the first group of which there is any; empty for none.
+
+        Args:
+            what: What it holds, for messages.
+            option: Which option names it.
+            groups: Usual names, the preferred first.
+            taken: Columns that hold something else.
+            is_optional: Whether none is meant where several could be.
+
+        Raises:
+            UsageError: where several could be meant.
+        """
+        for names in groups:
+            found = [(name,) for name in names if any(own not in taken for own in self.usual.get(name, ()))]
+            if is_optional and sum(len(self.usual[name]) for (name,) in found) > 1:
+                return ""
+            if found:
+                return self.the_one(what, option, found)[0]
+        return ""
+
+    def the_one(self, what: str, option: str, found: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """The columns of the only candidate, a name or two.
+
+        Raises:
+            UsageError: for none or several, or a name that several columns have.
+        """
+        if not found:
+            raise self.none(f"the {what}", option)
+        columns = [column for names in found for name in names for column in self.usual[name]]
+        if len(found) > 1 or len(columns) != len(found[0]):
+            way_out = RENAME if len({*columns}) < len(columns) else self._todo or f"Pass --{option}"
+            raise UsageError(f"{' and '.join(columns)} all look like the {what}. {self._has} {way_out}.")
+        return tuple(columns)
+
+    def none(self, what: str, option: str) -> UsageError:
+        """The error where no column could be meant."""
+        name = next((name for name in SPAN_NAMES if name in self.usual), "") if option == "label_column" else ""
+        spans = f" {name!r} may hold {SPANS}." if name else ""
+        todo = self._todo or f"Pass --{option}{self._hint}{_about_labels(option)}"
+        return UsageError(f"No column looks like {what}. {self._has}{spans} {todo}.")
+
+
+def _about_labels(option: str) -> str:
+    return UNLABELLED if option == "label_column" else ""
+
+
+def check_different(*columns: str) -> None:
+    """Refuses columns that are read as two things.
+
+    Raises:
+        UsageError: naming them.
+    """
+    if len({*columns}) != len(columns):
+        received = ", ".join(map(repr, columns))
+        raise UsageError(f"What is read must be different columns. Received: {received}. Pass different ones.")
+
+
+def find_columns(
+    name: str,
+    columns: Sequence[str],
+    *,
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+    require_label: bool = True,
+    find_label: bool = True,
+    hint: str = "",
+) -> tuple[tuple[str, ...], str]:
+    """Decides which columns hold the text (one, or two for pairs) and the label (`""`: none).
+
+    Args:
+        name: As for `Finder`.
+        columns: As for `Finder`.
+        text_column: As the user named it. Empty: found by name.
+        label_column: As the user named it. Empty: found by name.
+        require_label: Whether it is an error if no column, or more than one, could be the label.
+        find_label: Whether to look for a label column by name. If not, only `label_column` counts.
+        hint: As for `Finder`.
+
+    Raises:
+        UsageError: when a named column is absent, or when no column or more than one looks right.
+    """
+    found = Finder(name, columns, hint=hint, text_column=text_column, label_column=[label_column])
+    texts, label = found.asked["text_column"], "".join(found.asked["label_column"])
+    if not texts:
+        pairs = [pair for pair in TEXT_PAIRS if all(part in found.usual for part in pair)]
+        in_pairs = {part for pair in pairs for part in pair}
+        singles = [(single,) for single in TEXT_NAMES if single in found.usual and single not in in_pairs]
+        texts = found.the_one("text", "text_column", pairs + singles)
+    if not label and find_label:
+        label = found.one_of("label", "label_column", LABEL_NAMES, texts, is_optional=not require_label)
+        if not label and require_label:
+            raise found.none("the label", "label_column")
+    check_different(*texts, *filter(None, [label]))
+    return texts, label
+
+
+def are_of_texts(columns: Sequence[str]) -> bool:
+    """Whether columns have the usual names of a text and a label."""
+    try:
+        find_columns("", columns)
+    except UsageError:
+        return False
+    return True
+
+
+def find_tag_columns(
+    file: OpenFile, text_column: Sequence[str] = (), label_column: str = "", *, require_label: bool = True
+) -> tuple[str, str]:
+    """Decides which column holds each row's list of words, and which its list of tags (`""`: none). Of a data set, they
+    are such lists, and the only one of texts and the only one of classes, whatever they are called.
+
+    Args:
+        file: Just opened.
+        text_column: As the user named it. Empty: found by name.
+        label_column: As the user named it. Empty: found by name.
+        require_label: Whether it is an error if no column, or more than one, could be the tags.
+
+    Raises:
+        UsageError: when a named column is absent, or when no column or more than one looks right.
+    """
+    columns = file.of_kinds("texts", "classes", "wholes")
+    texts = in_data(text_column, columns) or file.only("texts") or text_column
+    label = in_data([label_column], columns) or file.only("classes") or [label_column]
+    found = Finder(file.name, columns, text_column=texts, label_column=label)
+    texts, label = found.asked.values()
+    if len(texts) > 1:
+        received = f"text_column={','.join(texts)!r}"
+        raise UsageError(f"Words with tags must be in one column. Received: {received}. Pass one --text_column.")
+    words = "".join(texts) or found.one_of("words", "text_column", WORDS_NAMES)
+    if not words:
+        raise found.none("the words: each row needs a list", "text_column")
+    tags = "".join(label)
+    tags = tags or found.one_of("tags", "label_column", TAGS_NAMES, [words], is_optional=not require_label)
+    if not tags and require_label:
+        raise found.none("the tags: each row needs a list", "label_column")
+    check_different(words, tags)
+    return words, tags
+
+
+def _listed(columns: Sequence[str]) -> str:
+    shown = [f"{column[:37]}..." if len(column) > 40 else column for column in columns[:20]]
+    return ", ".join(map(repr, shown)) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
+
 
 _BY_NAME = DataConfig()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbert.config.types import shown
-from tfbert.data.columns import WORDS_NAMES
+from tfbert.data.files import WORDS_NAMES
 from tfbert.data.labels import names_in_schema
 from tfbert.data.open_file import GivenTable, make_table, plain
 from tfbert.errors import UsageError

@@ -399,5 +399,5 @@ def _what(value: Any) -> str:
     if not isinstance(value, dict):
         return f"{value!r:.40}"
     keys = ", ".join(map(repr, list(value)[:5]))
-    pandas = ", as pandas writes with orient='columns', 'index' or 'list'" * _is_of_columns(value)
+    pandas = ", as pandas writes with orient='columns', 'index' or 'list'" if _is_of_columns(value) else ""
     return f"an object with {keys}{pandas}"

@@ -109,7 +109,8 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
         raise not_utf8_error(byte, where)
     if is_missing(text, class_words):
         received = f"{text!r}, which stands for a missing one," if text else "none"
-        way_out = "; if it is the name of a class, train with --task=classification" * (text in NAMES_OR_MISSING)
+        is_name = text in NAMES_OR_MISSING
+        way_out = "; if it is the name of a class, train with --task=classification" if is_name else ""
         raise Unlabelled(
             f"Every row needs a label. Received: {received} for {column!r} in {where}. Add it or drop the row{way_out}."
         )
@@ -201,7 +202,7 @@ def named_labels(
     # Names decide what the bad label is: a file of ids has no name in it.
     has_names = any(name is not None and by_id[label] is None for label, name in by_name.items())
     label = next(label for label in distinct if (by_name if has_names else by_id)[label] is None)
-    mixed = " beside names" * (by_id[label] is not None)
+    mixed = "" if by_id[label] is None else " beside names"
     raise UsageError(
         f"Labels must be the {len(names)} names of label_names, or their numbers 0 to {len(names) - 1}. "
         f"Received: {label!r:.60}{mixed} in {where(label)}. Correct it, or --label_names."

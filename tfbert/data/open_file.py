@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tfbert.config.counted import counted
+from tfbert.config.types import counted
 from tfbert.data.lines import not_utf8
 from tfbert.errors import UsageError
 

@@ -22,9 +22,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tfbert.config.counted import counted
 from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
-from tfbert.config.given import Given
+from tfbert.config.types import Given, counted
 from tfbert.data.endings import ROWS, TEXTS, Formats, ending_of, format_of, how_to_convert
 from tfbert.data.foreign_files import file_beside, read_json_object
 from tfbert.data.json_rows import open_json_rows
@@ -457,7 +456,8 @@ def _hint(record: list[str], format: str) -> str:
     option, character = max(_DELIMITERS.items(), key=lambda item: record[0].count(item[1]))
     if len(record) > 1 or character not in record[0]:
         return _NO_HEADER_HINT
-    plain = " (--input_format=tsv where quotes are plain characters)" * (option == "tab" and format == "csv")
+    is_tab = option == "tab" and format == "csv"
+    plain = " (--input_format=tsv where quotes are plain characters)" if is_tab else ""
     return f", or --delimiter={option}{plain} as its only column looks like several{_NO_HEADER_HINT}"
 
 

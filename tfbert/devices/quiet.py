@@ -9,6 +9,10 @@ mallopt(3).
 
 Ctrl-C, or a notebook's interrupt, never breaks off an import: what it leaves can often not be imported again in the
 same process, as of NumPy and TensorFlow, so that the next call would fail.
+
+A line about work that takes long, shown only once it does, so that nobody takes it for a hang.
+
+Help on the screen: the text of a flag, and printing for a reader that may leave.
 """
 
 from __future__ import annotations
@@ -28,11 +32,85 @@ import textwrap
 import threading
 import types
 import warnings
-from collections.abc import Iterator
-
-from tfbert.devices.waiting import is_notebook, log_if_slow, terminal_width
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 log = logging.getLogger("tfbert")
+
+SECONDS_ON_A_TERMINAL = 2.0
+SECONDS_IN_A_FILE = 10.0
+"""A log file is read later: it needs fewer lines."""
+
+
+_NOTEBOOK_WIDTH = 100
+"""Characters that fit into the output of a cell, which does not say; a window that is narrower breaks lines itself."""
+
+_nobody_watches = False
+
+
+@contextlib.contextmanager
+def nobody_watching() -> Iterator[None]:
+    """In the block, no terminal and no notebook counts as watched: nothing is drawn there."""
+    global _nobody_watches
+    before, _nobody_watches = _nobody_watches, True
+    try:
+        yield
+    finally:
+        _nobody_watches = before
+
+
+def is_unwatched() -> bool:
+    """Whether it was said that nobody watches: helper processes show nothing either."""
+    return _nobody_watches
+
+
+def is_terminal() -> bool:
+    """Whether somebody watches stderr on a terminal; not if it is closed."""
+    return not _nobody_watches and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+
+
+def is_notebook() -> bool:
+    """Whether this process runs the cells of a notebook, in Jupyter, Colab or an editor."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return not _nobody_watches and hasattr(shell, "kernel")
+
+
+def is_watched() -> bool:
+    """Whether somebody watches as it happens: what is drawn is seen at once, and may change."""
+    return is_terminal() or is_notebook()
+
+
+def terminal_width() -> int:
+    """Characters in a line of the terminal that shows stderr, or of a notebook; 0 if nobody watches, or it does not
+    say."""
+    if is_notebook():
+        return _NOTEBOOK_WIDTH
+    if not is_terminal():
+        return 0
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return 0
+
+
+@contextlib.contextmanager
+def log_if_slow(what: str, say: Callable[[str], object] = log.info) -> Iterator[None]:
+    """Says `what ...` if the block takes longer than two seconds where somebody watches, or ten seconds elsewhere.
+
+    Args:
+        what: The work, as `tokenizing 25,000 examples`.
+        say: Shows a line; the logger by default.
+    """
+    seconds = SECONDS_ON_A_TERMINAL if is_watched() else SECONDS_IN_A_FILE
+    timer = threading.Timer(seconds, say, [f"{what} ..."])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # `say` may use what ends with the block.
+
 
 _SETTINGS = {
     # No block is mapped by itself, whatever its size. Raising M_MMAP_THRESHOLD, the size from which blocks are, does
@@ -96,22 +174,21 @@ def without_collections() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_module(name: str) -> Iterator[None]:
-    """For a block of imports that try this module and do without it: there it is not found, unless it is imported
-    already. Keras imports all of scikit-learn, for the base classes of wrappers that no command has: 0.5 of the 3.3 s
-    of these imports, and 59 MB.
+def without_modules(*names: str) -> Iterator[None]:
+    """For a block of imports that try these modules and do without them: there they are not found, unless they are
+    imported already. Keras imports all of scikit-learn, matplotlib, pandas and scipy, for wrappers, galleries and data
+    frames that no command gives it: 1.1 of the 3.5 s of these imports, and 150 MB.
 
     Args:
-        name: The module.
+        names: The modules.
     """
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # pyright: ignore[reportArgumentType]
+    absent = [name for name in names if name not in sys.modules]
+    sys.modules |= dict.fromkeys(absent)  # pyright: ignore[reportArgumentType]
     try:
         yield
     finally:
-        del sys.modules[name]
+        for name in absent:
+            del sys.modules[name]
 
 
 _AGAIN_SECONDS = 0.05
@@ -312,3 +389,57 @@ def start_quietly(threads: int = 0, *, silent: bool = False) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
         tf.constant(0)
+
+
+WIDTH = 100
+ASKS_FOR_HELP = ("--help", "-help", "-h", "-?", "--helpshort", "-helpshort")
+
+
+def show(text: str) -> int:
+    """Prints a text on stdout.
+
+    Returns:
+        The exit status: 0; 141 where the reader, such as `head`, closed the pipe.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Else Python fails once more at its end.
+        if not isinstance(error, BrokenPipeError):
+            raise
+        return 141
+    return 0
+
+
+def flag_text(names: Sequence[str], takes: str, text: str, default: Any = None) -> str:
+    """The lines of a flag: how it is written, what it does, its default.
+
+    Args:
+        names: Its names.
+        takes: What follows `=`: a word such as N, or choices with | between; empty for a switch.
+        text: What it does.
+        default: Its default; None where there is none, or where the text says what an empty value does.
+    """
+    written = ", ".join(f"--{name}={takes}" if takes else f"--[no]{name}" for name in names)
+    if "|" in takes and len(f"  {written}") > WIDTH:  # They do not fit on the line of the name.
+        written, text = f"--{names[0]}=WORD", f"{takes.replace('|', ', ')}. {text}"
+    if isinstance(default, bool):
+        default = "on" if default else "off"
+    elif isinstance(default, list | tuple):
+        default = ",".join(map(str, default))
+    if default not in (None, ""):
+        text += f" Default: {default}."
+    return "\n".join([f"  {written}", *wrapped(text, "      ")]) + "\n"
+
+
+def wrapped(text: str, indent: str, *, further: int = 0, width: int = WIDTH) -> list[str]:
+    """The lines of a text, those after the first indented further; a line breaks at spaces only."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + further * " ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -19,7 +19,7 @@ from absl import flags
 from tfbert.config.commands import FINETUNE, STARTED_AS, typed
 from tfbert.config.rules import outside
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, divide_gpus, visible_gpus
-from tfbert.devices.help_text import ASKS_FOR_HELP, flag_text, show, wrapped
+from tfbert.devices.quiet import ASKS_FOR_HELP, flag_text, show, wrapped
 from tfbert.errors import UsageError
 from tfbert.launch.worker_group import Output, Signals, WorkerGroup
 

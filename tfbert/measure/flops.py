@@ -15,6 +15,8 @@ import numpy as np
 TRAINING_PASSES = 3
 """A training step computes the forward pass once, and twice as much for the gradients of inputs and weights; with LoRA
 the gradients of weights are next to nothing."""
+ANY_LENGTH = 1 << 30
+"""More tokens than a sequence has."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,15 +41,15 @@ class Work:
         return self.examples + self.further_sequences
 
     @classmethod
-    def of(cls, lengths: np.ndarray) -> Work:
+    def of(cls, lengths: np.ndarray, longest: int = ANY_LENGTH) -> Work:
         """The work of examples with these numbers of tokens: int `[n]`; `[n, sequences]` for examples of several
-        sequences, 0 where there is none."""
+        sequences, 0 where there is none. More than `longest` are in windows of so many."""
         lengths = np.asarray(lengths, np.int64)
         return cls(
             examples=len(lengths),
             tokens=int(lengths.sum()),
-            squared_tokens=int((lengths**2).sum()),
-            further_sequences=further_sequences(lengths),
+            squared_tokens=int((lengths * np.minimum(lengths, longest)).sum()),
+            further_sequences=int((-(-lengths // longest)).sum()) - len(lengths),
         )
 
     def __add__(self, other: Work) -> Work:
@@ -57,11 +59,6 @@ class Work:
             squared_tokens=self.squared_tokens + other.squared_tokens,
             further_sequences=self.further_sequences + other.further_sequences,
         )
-
-
-def further_sequences(lengths: np.ndarray) -> int:
-    """The sequences beyond one an example: int `[n]`, or `[n, sequences]`, tokens of each."""
-    return int(np.count_nonzero(lengths)) - len(lengths) if lengths.ndim == 2 else 0
 
 
 def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False, masked_share: float = 0.0) -> float:

@@ -1,14 +1,128 @@
-"""When each update of a run ended and what it held; every speed that a run reports comes from here. Pure NumPy."""
+"""Clocks: when each update of a run ended and what it held, from which every speed comes that a run reports; how long
+updates waited for data; CPU seconds; and marks of a step in a profile, see benchmarks/profile_split.py."""
 
 from __future__ import annotations
 
 import dataclasses
+import resource
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfbert.measure.flops import Work
+from tfbert.measure.tracing import counted_alone
+from tfbert.private import is_op_determinism_enabled
+
+OPERATIONS = ("Timestamp", "PyFunc")
+"""The types of the operations that read the time, as a profile calls them."""
+
+
+def read_clock(name: str | None = None) -> tf.Tensor:
+    """Seconds since 1970 when the operation ran, float64 `[]`.
+
+    Args:
+        name: Name of the operation.
+    """
+    if is_op_determinism_enabled():  # TensorFlow's own operation fails then, although no result depends on the time.
+        return tf.ensure_shape(tf.numpy_function(time.time, [], tf.float64, name=name), [])
+    return tf.timestamp(name=name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CpuTime:
+    """CPU seconds of all threads together.
+
+    Attributes:
+        user: In the program itself.
+        kernel: In the kernel on its behalf: mapping and zeroing memory, files, scheduling.
+    """
+
+    user: float
+    kernel: float
+
+    @classmethod
+    def now(cls) -> CpuTime:
+        """CPU time since the process began."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(user=used.ru_utime, kernel=used.ru_stime)
+
+    @classmethod
+    def since(cls, before: CpuTime) -> CpuTime:
+        """CPU time since `before` was read."""
+        now = cls.now()
+        return cls(user=now.user - before.user, kernel=now.kernel - before.kernel)
+
+    def named(self, prefix: str) -> dict[str, float]:
+        """`{prefix}_user_seconds` and `{prefix}_kernel_seconds`."""
+        return {f"{prefix}_user_seconds": round(self.user, 2), f"{prefix}_kernel_seconds": round(self.kernel, 2)}
+
+
+ASKED, ARRIVED = "data_asked", "data_arrived"
+"""Names of the two operations that read the time; a profile finds them by these."""
+
+
+class DataClock:
+    """Adds up the seconds from asking for a batch to having it.
+
+    On a CPU nothing else of the step runs in that time. On a GPU the host waits, while the device may still be busy
+    with the step before: an upper bound.
+
+    Create it in the strategy's scope.
+    """
+
+    def __init__(self):
+        once = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False, aggregation=once, name="data_seconds")
+
+    @property
+    def seconds(self) -> float:
+        """The seconds so far; reading them waits for the device."""
+        return float(self._seconds.numpy())
+
+    def timed(self, update: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A function of an iterator that measures, and returns what `update` of its next batch does.
+
+        Args:
+            update: Traced; as TensorFlow's iterators know no shapes, once for all.
+        """
+
+        @counted_alone(reduce_retracing=True, autograph=False)
+        def timed(batches: Any) -> Any:
+            batch, seconds = timed_next(batches, asked=ASKED, arrived=ARRIVED)
+            self._seconds.assign_add(seconds)
+            return update(batch)
+
+        return timed
+
+
+def timed_next(batches: Any, *, asked: str | None = None, arrived: str | None = None) -> tuple[Any, tf.Tensor]:
+    """The next batch of an iterator, and the seconds until it arrived: float64. Call it inside a `tf.function`.
+
+    Args:
+        batches: A strategy's iterator.
+        asked: Name of the operation that reads the time before.
+        arrived: Name of the one that reads the time after.
+    """
+    before = read_clock(asked)
+    with tf.control_dependencies([before]):
+        batch = next(batches)
+    with tf.control_dependencies([t for t in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(t)]):
+        after = read_clock(arrived)
+    if not tf.config.list_logical_devices("GPU"):  # There ids might be copied to the host and back.
+        with tf.control_dependencies([after]):  # Else a machine with one core may read the clock after the whole step.
+            batch = tf.nest.map_structure(_held, batch, expand_composites=True)
+    return batch, after - before
+
+
+def _held(value: Any) -> Any:
+    """The same value on the same device, once the control dependencies around are met."""
+    if not tf.is_tensor(value):
+        return value
+    with value.graph.colocate_with(value.op):  # Else all replicas' batches would pass through the first device.
+        return tf.identity(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,3 +238,29 @@ class StepClock:
         """How much longer the updates that traced and compiled took than a usual one; NaN if there is no usual one."""
         usual = self.percentile(50)
         return sum(seconds - usual for seconds in self._compiling_seconds)
+
+
+ROWS, GRADIENTS, REDUCED, UPDATED = "mark_rows", "mark_gradients", "mark_reduced", "mark_updated"
+"""Names of the operations, in their order."""
+FORWARD_BACKWARD, ALL_REDUCE, UPDATE = "forward_backward", "all_reduce", "update"
+"""Name scopes, which GPU kernels carry."""
+
+
+def mark(name: str, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Adds an operation between these tensors and what is made of the ones that are returned.
+
+    For CPUs only: on a GPU the host would wait for the tensors, where otherwise kernels follow each other without it.
+
+    Args:
+        name: What the profile calls it.
+        tensors: Tensors of the graph that is being traced.
+
+    Returns:
+        The same values. Whatever takes the tensors themselves may run before the operation.
+    """
+    # When TensorFlow inlines a call, control dependencies on the call are lost: depend on the values themselves.
+    held = tf.identity_n(tensors) if len(tensors) > 1 else tensors
+    with tf.control_dependencies(held):
+        clock = read_clock(name)
+    with tf.control_dependencies([clock]):
+        return [tf.identity(tensor) for tensor in held]

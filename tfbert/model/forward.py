@@ -54,14 +54,22 @@ def forward(
     Args:
         model: A `TFBertForSequenceClassification`.
         inputs: A `Batch`'s inputs, int32 `[rows, width]`; packed inputs are those of one micro-batch. Of plain inputs
-            only `input_ids` is needed.
+            only `input_ids` is needed. Of an example of several sequences, which are windows of its text, the logits
+            are the mean of theirs.
         training: Whether dropout is on.
         recompute: Whether the backward pass recomputes each layer but the last from its input: see `recomputed`.
         seen: Gets what is kept of the pass; of plain inputs only.
 
     Returns:
-        `[examples, num_labels]` in the precision that the model computes in.
+        `[examples, num_labels]` in the precision that the model computes in; means in float32.
     """
+    inputs, is_there = _by_sequence(inputs)
+    if is_there is not None:
+        logits = tf.cast(forward(model, inputs, training, recompute=recompute), tf.float32)
+        logits = tf.reshape(logits, tf.concat([tf.shape(is_there), [logits.shape[1]]], axis=0))
+        counts = tf.reduce_sum(tf.cast(is_there, tf.float32), axis=1, keepdims=True)
+        total = tf.reduce_sum(tf.where(is_there[:, :, None], logits, 0.0), axis=1)
+        return total / tf.maximum(counts, 1.0)  # A row that only fills the batch has none.
     encoder, run = encoder_of(model.config.model_type), Arithmetic(model.config, training)
     reads = "mean" if encoder.means(model.config) else "first"
     read = encode(model.bert, inputs, training, reads=reads, recompute=recompute, seen=seen)
@@ -142,17 +150,23 @@ def forward_choices(
         float32 `[examples, choices]`, for choices that are not there so low that a softmax turns it into 0; or
         `[rows, 1]`.
     """
-    if "cls_positions" in inputs:
-        places = inputs["cls_positions"]
-        shape, is_there = tf.shape(places), places >= 0
-        inputs = inputs | {"cls_positions": tf.reshape(tf.maximum(places, 0), [-1])}
-    elif inputs["input_ids"].shape.rank == 3:
-        shape, is_there = tf.shape(inputs["input_ids"])[:2], tf.reduce_sum(inputs["attention_mask"], axis=2) > 1
-        inputs = {name: tf.reshape(value, [-1, tf.shape(value)[2]]) for name, value in inputs.items()}
-    else:
-        return forward(model, inputs, training, recompute=recompute)
-    logits = tf.reshape(forward(model, inputs, training, recompute=recompute), shape)
-    return tf.where(is_there, tf.cast(logits, tf.float32), MASKED)
+    inputs, is_there = _by_sequence(inputs)
+    logits = forward(model, inputs, training, recompute=recompute)
+    if is_there is None:
+        return logits
+    return tf.where(is_there, tf.cast(tf.reshape(logits, tf.shape(is_there)), tf.float32), MASKED)
+
+
+def _by_sequence(inputs: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor | None]:
+    """The inputs with each sequence as an example of its own, and which sequences there are, bool `[examples,
+    sequences]`; None where the examples have one each."""
+    places, ids = inputs.get("cls_positions"), inputs.get("input_ids")
+    if places is not None and places.shape.rank == 2:
+        return inputs | {"cls_positions": tf.reshape(tf.maximum(places, 0), [-1])}, places >= 0
+    if ids is None or tf.TensorShape(ids.shape).rank != 3:
+        return inputs, None
+    is_there = tf.reduce_sum(inputs["attention_mask"], axis=2) > 1
+    return {name: tf.reshape(value, [-1, tf.shape(value)[2]]) for name, value in inputs.items()}, is_there
 
 
 @tf.autograph.experimental.do_not_convert

@@ -17,7 +17,7 @@ from tfbert.batches.inputs import INPUTS, padded_inputs
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_in_order_of_length
 from tfbert.devices.workers import check_same, checksum
-from tfbert.measure.data_clock import timed_next
+from tfbert.measure.step_clock import timed_next
 from tfbert.measure.tracing import counted_alone
 from tfbert.private import device_iterators_without_autotune, let_go_of_traced_gradients, without_autotune
 from tfbert.tokens.tokenizer import TokenIds

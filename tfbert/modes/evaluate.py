@@ -6,17 +6,17 @@ import logging
 import time
 from typing import Any
 
-from tfbert.config.counted import counted, rate_text
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
+from tfbert.config.types import counted, rate_text
 from tfbert.devices.runtime import start_devices, tell
 from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.model.predictor import Predictor
-from tfbert.modes.saved_model import as_saved, load_trained_model
+from tfbert.modes.load import as_saved, load_trained_model
 from tfbert.output import output_dir
-from tfbert.tasks.detect import check_files
-from tfbert.tasks.sets import Examples, check_same_examples, subset
-from tfbert.tasks.trained import TrainedModel
+from tfbert.tasks.base import Examples, check_same_examples, subset
+from tfbert.tasks.items import TrainedModel
+from tfbert.tasks.registry import check_files
 
 log = logging.getLogger("tfbert")
 

@@ -18,17 +18,14 @@ import tensorflow as tf
 
 from tfbert.bert.build import with_float16_matrices
 from tfbert.config.run import Config
-from tfbert.devices.quiet import stderr_held_back
+from tfbert.devices.quiet import log_if_slow, stderr_held_back
 from tfbert.devices.runtime import start_devices
-from tfbert.devices.waiting import log_if_slow
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model.weights import get_weights_dict
-from tfbert.modes.evaluate import labelled_sets
-from tfbert.modes.saved_model import as_saved, check_can, load_trained_model
+from tfbert.modes.load import check_can, load_trained_model
 from tfbert.output import output_dir
+from tfbert.tasks.items import TrainedModel
 from tfbert.tasks.registry import entry_of
-from tfbert.tasks.sets import Examples
-from tfbert.tasks.trained import TrainedModel
 from tfbert.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -55,9 +52,7 @@ def export(config: Config) -> dict[str, Any]:
     Returns:
         For ONNX and TFLite, see `write_token_model`. For a SavedModel, the content of `export_results.json` beside it:
         `num_texts`, `max_seq_length`, `label_names`, `weights`, the task's options that it includes; and for float16
-        weights what they change: `largest_weight_error` and, with evaluation data, the metrics with the float32 and the
-        float16 weights, `changed_labels`, `changed_tags` or `changed_answers`, and `largest_logit_error` (for
-        questions, of the score of no answer).
+        weights `largest_weight_error`, by how much one was rounded.
 
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
@@ -66,25 +61,29 @@ def export(config: Config) -> dict[str, Any]:
     strategy = start_devices(config).strategy
     directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name; a link points elsewhere.
     check_directory(directory, overwrite=config.output.overwrite_output_dir)
-    has_data = bool(config.data.dataset or config.data.uses_files)
-    rows = config.runtime.per_device_eval_batch_size
-    export_format, config = config.export.export_format, as_saved(config)
+    export_format = config.export.export_format
     if export_format in FORMATS:
         check_packages(export_format)
     with strategy.scope():
         model = load_trained_model(config)
     entry = entry_of(model.task.name)
     check_can(model.task, entry.served_class, "export")
+    takes_ids = export_format in FORMATS or not model.tokenizer.in_graph
+    if takes_ids and model.tokenizer.long_texts == "windows":
+        log.warning(
+            "The export takes rows of token ids, and gives logits for each. The model was trained on windows: of a "
+            "text longer than %d tokens, pass a row for each window, and take the mean of their logits.",
+            model.max_seq_length,
+        )
     if export_format in FORMATS:
         with log_if_slow("converting the model"):
             return _write(functools.partial(write_token_model, model, export_format), directory)
     if not model.tokenizer.in_graph:
         log.info("The export takes token ids: no graph holds this model's tokenizer, whose files lie beside it.")
-    sets = labelled_sets(config.data, model) if has_data else {}
     served = entry.served
     if served.num_texts is not None:
         model = dataclasses.replace(model, num_texts=served.num_texts)
-    num_texts = _num_texts(model, config.data.text_column, sets)
+    num_texts = _num_texts(model, config.data.text_column)
     model = dataclasses.replace(model, num_texts=num_texts)
     results = {
         "num_texts": num_texts,
@@ -95,9 +94,13 @@ def export(config: Config) -> dict[str, Any]:
     }
     if config.export.export_float16:
         with strategy.scope():
-            halved = dataclasses.replace(model, classifier=with_float16_matrices(model.classifier))
-        results |= _loss_of(sets, strategy, rows, model, halved)
-        model = halved
+            halved = with_float16_matrices(model.classifier)
+        whole, half = get_weights_dict(model.classifier), get_weights_dict(halved)
+        if endless := [name for name, value in half.items() if not np.isfinite(value).all()]:
+            rule = "float16 holds numbers up to 65504"
+            raise UsageError(f"{rule}. Received: larger weights in {', '.join(endless[:3])}. Drop --export_float16.")
+        results["largest_weight_error"] = max(float(np.abs(whole[name] - half[name]).max()) for name in whole)
+        model = dataclasses.replace(model, classifier=halved)
     with log_if_slow("tracing and writing the SavedModel"):
         module = served(model)
 
@@ -110,8 +113,8 @@ def export(config: Config) -> dict[str, Any]:
         return _write(save, directory)
 
 
-def _num_texts(model: TrainedModel, columns: Sequence[str], sets: Mapping[str, Examples]) -> int:
-    """1 for single texts, 2 for pairs: as the model says, else the columns asked for, else the data.
+def _num_texts(model: TrainedModel, columns: Sequence[str]) -> int:
+    """1 for single texts, 2 for pairs: as the model says, else the columns asked for.
 
     Raises:
         UsageError: for columns that the model does not take.
@@ -122,42 +125,11 @@ def _num_texts(model: TrainedModel, columns: Sequence[str], sets: Mapping[str, E
         return model.num_texts
     if columns:
         return len(columns)
-    if sets:
-        return next(iter(sets.values())).num_texts
     log.info(
         "The model does not say whether it takes single texts or pairs: exported for single texts. "
         "--text_column=FIRST,SECOND exports it for pairs."
     )
     return 1
-
-
-def _loss_of(
-    sets: Mapping[str, Examples],
-    strategy: tf.distribute.Strategy,
-    rows_per_replica: int,
-    model: TrainedModel,
-    halved: TrainedModel,
-) -> dict[str, Any]:
-    """Measures what float16 weights change."""
-    whole, half = get_weights_dict(model.classifier), get_weights_dict(halved.classifier)
-    endless = [name for name, value in half.items() if not np.isfinite(value).all()]
-    if endless:
-        rule = "float16 holds numbers up to 65504"
-        raise UsageError(f"{rule}. Received: larger weights in {', '.join(endless[:3])}. Drop --export_float16.")
-    results: dict[str, Any] = {
-        "largest_weight_error": max(float(np.abs(whole[name] - half[name]).max()) for name in whole)
-    }
-    for prefix, examples in sets.items():
-        pair = [each.predict(each.predictor(strategy, rows_per_replica), examples) for each in (model, halved)]
-        for kind, found in zip(("float32", "float16"), pair, strict=True):
-            metrics = model.task.metrics(found, examples)
-            results |= {f"{prefix}_{kind}_{metric}": value for metric, value in metrics.items()}
-        results[f"{prefix}_samples"] = len(examples)
-        scores = [model.task.scores(found) for found in pair]
-        results[f"{prefix}_largest_logit_error"] = float(np.abs(scores[0] - scores[1]).max())
-        changes = model.task.changes(*pair)
-        results |= {f"{prefix}_{name}": count for name, count in changes.items()}
-    return results
 
 
 def check_directory(directory: pathlib.Path, *, overwrite: bool) -> None:

@@ -15,30 +15,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from tfbert.config.commands import STARTED_AS, command_of, option_words
-from tfbert.config.counted import counted
 from tfbert.config.run import Config
 from tfbert.config.sweep import Point, points_of
+from tfbert.config.types import counted
 from tfbert.corpus.records import as_records_are
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.launch.worker_group import Signals, run_to_its_end, signals_collected
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback, all_callbacks
-from tfbert.report.compare import (
-    FILES,
-    OverSeeds,
-    Swept,
-    SweptPoint,
-    rank,
-    seeds_lines,
-    seeds_table,
-    write_seeds,
-    write_sweep,
-)
+from tfbert.report import compare
 from tfbert.report.run_files import RunFiles, read_run
-from tfbert.tasks.detect import detect_task
-from tfbert.train.identity import contents_of, different_in, other_contents
-from tfbert.train.resume import CHECKPOINTS, how_to_resume, is_restart
+from tfbert.tasks.registry import detect_task
+from tfbert.train.resume import CHECKPOINTS, contents_of, different_in, how_to_resume, is_restart, other_contents
 from tfbert.train.run import finetune
 
 log = logging.getLogger("tfbert")
@@ -48,13 +37,13 @@ _INTERRUPTED = 128 + signal.SIGINT
 """The exit status of a command that Ctrl-C ended before it trained, or at once."""
 DATA = "data"
 """The directory of a sweep's data that was given in memory: other processes read it from files."""
-_OWN = re.compile("|".join([r"seed-\d+|\w+=[^/]+|seeds\.md", DATA, *map(re.escape, FILES)]))
+_OWN = re.compile("|".join([r"seed-\d+|\w+=[^/]+|seeds\.md", DATA, *map(re.escape, compare.FILES)]))
 """What a directory of such runs holds; `seeds.md` is of earlier versions."""
 _COMPARED = "Runs are compared with everything else equal."
 _ALL_AGAIN = "--overwrite_output_dir trains all runs again"
 
 
-def train(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | OverSeeds | Swept:
+def train(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | compare.OverSeeds | compare.Swept:
     """What the mode does: `finetune`, with several seeds or a sweep `train_many`. The processes of these have no
     callbacks but the trackers of `report_to`."""
     all_callbacks(config.output.report_to, callbacks)  # What is missing is missing in every process.
@@ -63,7 +52,7 @@ def train(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float
     return finetune(config, callbacks=callbacks)
 
 
-def train_many(config: Config, start: Starter = run_to_its_end) -> OverSeeds | Swept:
+def train_many(config: Config, start: Starter = run_to_its_end) -> compare.OverSeeds | compare.Swept:
     """Trains each run, one after the other, and writes the table over those that are done.
 
     The same command resumes: a run that is done is not trained again, and one that was interrupted resumes. More seeds
@@ -101,15 +90,15 @@ def train_many(config: Config, start: Starter = run_to_its_end) -> OverSeeds | S
         missing = {name: failed[name] for name in own if name in failed}
         found_runs = [read[name] for name in own if name in read]
         check_same_data(found_runs)
-        swept.append(SweptPoint(values=point.values, label=point.label, runs=found_runs, failed=missing))
+        swept.append(compare.SweptPoint(values=point.values, label=point.label, runs=found_runs, failed=missing))
     found = None
     if done and is_sweep:
-        found = rank(swept)
-        write_sweep(found, directory)
+        found = compare.rank(swept)
+        compare.write_sweep(found, directory)
         lines = [*found.table(directory).plain(), *found.lines()]
     elif done:
-        found = write_seeds(swept[0], directory)
-        lines = [*seeds_table(found).plain(), *seeds_lines(swept[0])]
+        found = compare.write_seeds(swept[0], directory)
+        lines = [*compare.seeds_table(found).plain(), *compare.seeds_lines(swept[0])]
     for line in ["", *lines, f"saved to {directory}"] if done else ():
         log.info("%s", line)
     if failed:
@@ -156,7 +145,7 @@ def train_all(
     for name, run in runs.items():
         _check_same(run, contents[name], is_done=name in done)
     output_dir.make(directory)
-    for name in FILES if config.output.overwrite_output_dir else ():
+    for name in compare.FILES if config.output.overwrite_output_dir else ():
         (directory / name).unlink(missing_ok=True)
     failed: dict[str, str] = {}
     refused: list[str] = []

@@ -10,23 +10,21 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tfbert.config.counted import counted, rate_text
 from tfbert.config.run import Config
-from tfbert.data.columns import about_columns
+from tfbert.config.types import counted, rate_text
+from tfbert.data.files import about_columns
 from tfbert.data.open_file import BadRows
 from tfbert.devices.runtime import start_devices, tell
 from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.errors import UsageError
 from tfbert.model.predictor import Predictor
-from tfbert.modes.saved_model import as_saved, check_can, load_trained_model, saved_task
+from tfbert.modes.load import as_saved, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.logs import PassProgress, clock_text
 from tfbert.tasks.base import Task
-from tfbert.tasks.detect import check_files
-from tfbert.tasks.items import Items
+from tfbert.tasks.items import Items, check_finite
 from tfbert.tasks.prediction_files import Job, write_predictions
-from tfbert.tasks.registry import Entry, entry_of
-from tfbert.tasks.trained import check_finite
+from tfbert.tasks.registry import Entry, check_files, entry_of
 from tfbert.tokens.tokenizer import TokenIds
 
 log = logging.getLogger("tfbert")

@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.config.counted import counted
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config
+from tfbert.config.types import counted
 from tfbert.corpus import manifest, vocabulary
 from tfbert.corpus.manifest import Recipe
 from tfbert.corpus.shards import STRETCH_BYTES, Job, make_shards, make_shards_with_beam, shares_of

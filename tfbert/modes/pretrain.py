@@ -18,8 +18,7 @@ from tfbert.config.run import Config
 from tfbert.corpus.records import as_records_are
 from tfbert.corpus.sources import BuiltInCorpus
 from tfbert.corpus.vocabulary import learn_vocab
-from tfbert.devices.quiet import start_quietly, without_main_module
-from tfbert.devices.waiting import is_unwatched
+from tfbert.devices.quiet import is_unwatched, start_quietly, without_main_module
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.modes.many import train

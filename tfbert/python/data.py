@@ -8,10 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tfbert.config.given import Given
 from tfbert.config.rules import path_of
-from tfbert.config.types import shown
-from tfbert.data.columns import LABEL_NAMES, TAGS_NAMES, TEXT_NAMES, TEXT_PAIRS, WORDS_NAMES
+from tfbert.config.types import Given, shown
+from tfbert.data.files import LABEL_NAMES, TAGS_NAMES, TEXT_NAMES, TEXT_PAIRS, WORDS_NAMES
 from tfbert.data.given_kinds import given_table, is_data
 from tfbert.errors import UsageError
 

@@ -13,7 +13,7 @@ from tfbert.config.run import Config
 from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback, all_callbacks
-from tfbert.output.screen import shown
+from tfbert.output.logs import shown
 from tfbert.python.keywords import EVALUATE, TRAIN, config_of, signature_of
 from tfbert.python.tracebacks import frees_all
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbert.config.data import DataConfig
-from tfbert.config.given import Given
+from tfbert.config.types import Given
 from tfbert.data.open_file import GivenTable
 from tfbert.data.rows import JSON_COLUMNS
 from tfbert.errors import RunError, UsageError

@@ -16,7 +16,7 @@ from tfbert.config.sweep import sweep_text
 from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.errors import UsageError
 from tfbert.output import output_dir
-from tfbert.output.screen import shown
+from tfbert.output.logs import shown
 from tfbert.python.keywords import config_of
 from tfbert.python.on_disk import on_disk
 from tfbert.python.tracebacks import frees_all

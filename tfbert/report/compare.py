@@ -14,22 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfbert.config.counted import counted
 from tfbert.config.sweep import shown
+from tfbert.config.types import counted
 from tfbert.output.output_dir import write_json, write_text
-from tfbert.report import plots
-from tfbert.report.pages import drawn, render
+from tfbert.report import pages
 from tfbert.report.run_files import RunFiles, differing, loss_extras
-from tfbert.report.tables import Shown, Table, duration, markdown_text, memory, sentence, show, table_of
 from tfbert.tasks.metrics import decided_by, tie_breakers
 
 COMPARISON = "comparison"
 FILES = ("seeds.json", "comparison.html", "comparison.md", "sweep.json", "sweep.md", "sweep.html")
 """What `--seeds` and `--sweep` write beside the directories of their runs."""
 EXAMPLES = "max_train_examples"
-"""The option whose curve is over the examples that there were."""
+"""The option of which a run may have fewer than it asks for."""
 _SEED = "seed"
-_MOST_METRICS, _MOST_CURVES = 5, 8
+_MOST_METRICS = 5
 _SAME_WORK = ("model_name_or_path", "dataset", "train_file", "text_column", "max_seq_length")
 _SAME_EXAMPLES = ("dataset", "validation_file", "validation_split", "split_seed", "text_column", "label_column")
 _SAME_EXAMPLES += ("max_eval_examples",)
@@ -49,7 +47,7 @@ class Page:
     """
 
     title: str
-    tables: list[Table]
+    tables: list[pages.Table]
     lines: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     plots: list[tuple[str, str]] = dataclasses.field(default_factory=list)
@@ -57,12 +55,12 @@ class Page:
 
     def html(self) -> str:
         """The page; needs no other file."""
-        return render("page.html", **vars(self))
+        return pages.render("page.html", **vars(self))
 
     def markdown(self) -> str:
         """The tables, then a list of the rest."""
         titled = [f"{table.title}:\n\n{table.markdown()}" if table.title else table.markdown() for table in self.tables]
-        return "\n".join([*titled, *(f"- {markdown_text(line)}" for line in (*self.lines, *self.notes))]) + "\n"
+        return "\n".join([*titled, *(f"- {pages.markdown_text(line)}" for line in (*self.lines, *self.notes))]) + "\n"
 
     def text(self) -> str:
         """The same for a screen."""
@@ -196,12 +194,12 @@ def on_different_examples(runs: Sequence[RunFiles]) -> list[str]:
     return [line] if len(tested) > 1 else []
 
 
-def seeds_table(found: OverSeeds) -> Table:
+def seeds_table(found: OverSeeds) -> pages.Table:
     """The runs, their mean and their standard deviation."""
     rows: list[Mapping[str, float]] = [*found.values, found.mean, found.standard_deviation]
     labels = [*(f"seed {seed}" for seed in found.seeds), "mean", "standard deviation"]
     metrics = [(name, [row.get(name) for row in rows], "{:.4f}") for name in found.mean]
-    return table_of([("run", labels, "{}"), *metrics], title="Over the seeds", texts=("run",), kept=found.best)
+    return pages.table_of([("run", labels, "{}"), *metrics], title="Over the seeds", texts=("run",), kept=found.best)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -245,7 +243,7 @@ class SweptPoint:
 def seeds_lines(point: SweptPoint) -> list[str]:
     """What stands beside the table of seeds: where the best is, and seeds without a run."""
     found = point.over.ranking.in_words([run.name for run in point.runs], point.over.mean)
-    return [found, *(f"{sentence(name)} is missing: {why}." for name, why in point.failed.items())]
+    return [found, *(f"{pages.sentence(name)} is missing: {why}." for name, why in point.failed.items())]
 
 
 def write_seeds(point: SweptPoint, directory: pathlib.Path) -> OverSeeds:
@@ -297,24 +295,24 @@ class Swept:
             if point.runs
         ]
 
-    def table(self, directory: pathlib.Path) -> Table:
+    def table(self, directory: pathlib.Path) -> pages.Table:
         """A row for each point; on a page in that directory, with links to the reports of its runs."""
         done = [point for point in self.points if point.runs]
         names = [name for name in done[0].over.mean if all(name in point.over.mean for point in done)]
         names.sort(key=lambda name: (name != self.ranking.decisive, not name.endswith("loss")))
         planned = [len(point.runs) + len(point.failed) for point in self.points]
         counts = [f"{len(point.runs)} of {n}" for point, n in zip(self.points, planned, strict=True)]
-        columns: list[tuple[str, list[Any], Shown]]
+        columns: list[tuple[str, list[Any], pages.Shown]]
         columns = [(name, [point.values[name] for point in self.points], shown) for name in done[0].values]
         columns += [("runs", counts, "{}")] if max(planned) > 1 else []
         columns += [(name, [_measured(point, name) for point in self.points], "{}") for name in names[:_MOST_METRICS]]
-        columns.append(("time", [point.seconds for point in self.points], duration))
+        columns.append(("time", [point.seconds for point in self.points], pages.duration))
         links = []
         for point in self.points:
             paths = [os.path.relpath(pathlib.Path(run.name) / "report.html", directory) for run in point.runs]
             seeds = [f"seed {run.option('runtime', _SEED)}" for run in point.runs]
             links.append([*zip(map(urllib.parse.quote, paths), seeds, strict=True)])
-        return table_of(columns, texts=done[0].values.keys(), kept=0, links=links)
+        return pages.table_of(columns, texts=done[0].values.keys(), kept=0, links=links)
 
     def lines(self) -> list[str]:
         """What stands below the table: where the best is, and runs that are missing."""
@@ -369,7 +367,6 @@ def write_sweep(found: Swept, directory: pathlib.Path) -> None:
         lines=found.lines(),
         tables=[found.table(directory)],
         notes=found.notes(),
-        plots=curves(found),
     )
     page.write(directory, "sweep")
 
@@ -384,38 +381,6 @@ def _as_json(point: SweptPoint) -> dict[str, Any]:
         for run, values in zip(point.runs, point.over.values if point.runs else [], strict=True)
     ]
     return found | {"failed": dict(point.failed)}
-
-
-def curves(found: Swept) -> list[tuple[str, str]]:
-    """(title, SVG) of the metric that decides over the option of most numbers: a curve for each combination of the
-    others; nothing where no option has several numbers."""
-    decisive = found.ranking.decisive
-    points = [point for point in found.points if point.runs and decisive in point.over.mean]
-    numbers = {
-        name: {point.values[name] for point in points}
-        for name in found.points[0].values
-        if all(type(point.values[name]) in (int, float) for point in points)
-    }
-    over = max(numbers, key=lambda name: len(numbers[name]), default="")
-    if len(numbers.get(over, ())) < 2:
-        return []
-
-    def place(point: SweptPoint) -> float:
-        return point.examples if over == EXAMPLES and point.examples else point.values[over]
-
-    groups: dict[str, list[SweptPoint]] = {}
-    for point in sorted(points, key=place):
-        label = ", ".join(f"{name}={shown(value)}" for name, value in point.values.items() if name != over)
-        groups.setdefault(label, []).append(point)
-    series = [
-        plots.Series(label=label, x=[*map(place, group)], y=[p.over.mean[decisive] for p in group], is_marked=True)
-        for label, group in sorted(groups.items())[:_MOST_CURVES]
-    ]
-    x_label = "training examples" if over == EXAMPLES else over
-    y_label = decisive.removeprefix("eval_").replace("_", " ")
-    is_whole = all(isinstance(value, int) for value in numbers[over])
-    drawn = plots.lines(series, x_label=x_label, y_label=y_label, x_is_whole=is_whole)
-    return [(sentence(f"{y_label} by {x_label}"), drawn)]
 
 
 class ComparedRun(NamedTuple):
@@ -490,7 +455,7 @@ def _size(run: RunFiles) -> tuple[Any, ...]:
     return run.num_replicas, _xla(run), run.examples_per_second
 
 
-def tables(rows: list[ComparedRun]) -> list[Table]:
+def tables(rows: list[ComparedRun]) -> list[pages.Table]:
     """Quality and time, speed, and the settings in which the runs differ, with a row for each run."""
     runs = [row.run for row in rows]
     of_runs = ("run", run_labels(runs), "{}")
@@ -507,7 +472,7 @@ def tables(rows: list[ComparedRun]) -> list[Table]:
         ("training loss", [run.training_loss() for run in runs], "{:.4f}"),
         ("kept at step", result("best_step"), "{:,}"),
         ("updates", result("global_step"), "{:,}"),
-        ("time", result("train_runtime"), duration),
+        ("time", result("train_runtime"), pages.duration),
         ("speed-up", [row.speed_up for row in rows], "{:.2f}"),
     ]
     speed = [
@@ -519,17 +484,17 @@ def tables(rows: list[ComparedRun]) -> list[Table]:
         ("examples/s", [run.examples_per_second for run in runs], "{:,.1f}"),
         ("efficiency", [row.efficiency for row in rows], "{:.0%}"),
         ("tokens/s", result("train_tokens_per_second_steady"), "{:,.0f}"),
-        ("peak memory", result("peak_memory_bytes"), memory),
+        ("peak memory", result("peak_memory_bytes"), pages.memory),
     ]
     metric, texts = shared_metric(runs), ("run", "devices", "precision")
     title = f"Quality and time, the best by {metric} first" if metric else "Quality and time"
-    found = [table_of(quality, title=title, texts=texts), table_of(speed, title="Speed", texts=texts)]
+    found = [pages.table_of(quality, title=title, texts=texts), pages.table_of(speed, title="Speed", texts=texts)]
     if differ_in_seed_alone(runs):
         found.insert(1, seeds_table(over_seeds(runs)))
-    settings = [(name, values, show) for name, values in differing(runs)]
+    settings = [(name, values, pages.show) for name, values in differing(runs)]
     if settings:
         title = "Settings in which the runs differ"
-        found.append(table_of([of_runs, *settings], title=title, texts=["run", *(name for name, *_ in settings)]))
+        found.append(pages.table_of([of_runs, *settings], title=title, texts=["run", *(name for name, *_ in settings)]))
     return found
 
 
@@ -574,7 +539,7 @@ def notes(runs: list[RunFiles]) -> list[str]:
             out.append(f"The training loss of run {which} includes {extra}; the validation loss does not.")
     for number, run in enumerate(runs, 1):
         for step, options in run.until_step.items():
-            had = ", ".join(f"{name} {show(value)}" for name, value in options.items())
+            had = ", ".join(f"{name} {pages.show(value)}" for name, value in options.items())
             out.append(f"Up to update {step}, run {number} had {had}.")
     if any("train_examples_per_second_steady" not in run.results for run in runs):
         out.append("Runs without a steady speed are compared by that of their whole training, compilation included.")
@@ -601,8 +566,10 @@ def _plots(runs: list[RunFiles]) -> list[tuple[str, str]]:
     labelled = [*zip(runs, run_labels(runs), strict=True)]
     losses = {name: title for run in runs for name, title in run.validation_losses.items()}
     scores = {f"eval_{run.score[0]}": f"evaluation: {run.score[0].replace('_', ' ')}" for run in runs if run.score}
-    out = drawn("Training loss", "loss", [(run, ("train", "loss", label)) for run, label in labelled], smooth=True)
+    out = pages.drawn(
+        "Training loss", "loss", [(run, ("train", "loss", label)) for run, label in labelled], smooth=True
+    )
     for name, title in (losses | scores).items():
         y_label = "loss" if name in losses else title.partition(": ")[2]
-        out += drawn(sentence(title), y_label, [(run, ("eval", name, label)) for run, label in labelled])
+        out += pages.drawn(pages.sentence(title), y_label, [(run, ("eval", name, label)) for run, label in labelled])
     return out

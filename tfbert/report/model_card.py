@@ -10,13 +10,13 @@ import tensorflow as tf
 from huggingface_hub import ModelCardData
 
 from tfbert.config.commands import command_of, option_words
-from tfbert.config.counted import counted, rate_text
 from tfbert.config.run import Config
+from tfbert.config.types import counted, rate_text
 from tfbert.model.keras_hub import may_be_built_in
-from tfbert.report.pages import render
+from tfbert.report.pages import CONTROL, Table, render, visible
 from tfbert.report.run_files import environment
-from tfbert.report.tables import CONTROL, Table, visible
 from tfbert.tasks.base import TaskData
+from tfbert.tasks.registry import entry_of
 
 _WHERE_IT_GOES = ("output_dir", "overwrite_output_dir")
 _NOT_EVALUATED = "The model was not evaluated.\n"
@@ -63,6 +63,7 @@ def model_card(
         classes=", ".join(map(_code, data.task.label_names)),
         sets=Table(names=("set", "from", "examples"), body=sets).markdown(),
         max_seq_length=config.data.max_seq_length,
+        has_windows=config.data.long_texts == "windows",
         metrics=Table(names=("metric", "value"), body=[*metrics.items()]).markdown() if metrics else _NOT_EVALUATED,
         command=command_line(config),
         updates=counted(round(results["global_step"]), "update"),
@@ -73,6 +74,7 @@ def model_card(
         rate=rate_text(results["train_samples_per_second"]),
         head_start=head_start,
         versions=Table(names=("package", "version"), body=[*versions.items()]).markdown(),
+        usage=f"{entry_of(data.task.name).folder}/usage.md",
         place=_string(str(directory)),
     )
 

@@ -1,26 +1,262 @@
-"""A run's files -> `report.html`: one file that needs no other. Every text in it is escaped."""
+"""A run's files -> `report.html`: one file that needs no other. Every text in it is escaped.
+
+Numbers -> plots as SVG text that stands inside an HTML page. Takes values and labels, knows nothing of runs.
+
+A table, once: as Markdown, as lines for a screen, and by the templates as HTML; and values as people read them.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import io
 import logging
+import math
 import pathlib
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbert.config.counted import rate_text
-from tfbert.devices.waiting import log_if_slow
+from tfbert.config.types import rate_text
+from tfbert.devices.quiet import log_if_slow
 from tfbert.output.output_dir import write_text
-from tfbert.report import plots
 from tfbert.report.run_files import RunFiles, environment, evaluation_facts, loss_extras, read_run, used, write_facts
-from tfbert.report.tables import Table, duration, markdown_text, memory, sentence, share, show, table_of
 from tfbert.tasks.metrics import per_class
 from tfbert.tasks.registry import entry_of
 
 if TYPE_CHECKING:
     from tfbert.tasks.base import TaskData
+
+COLORS = ("#2563a8", "#c2571a", "#2e7d4f", "#8a3ffc", "#a3195b", "#5f6b7a", "#0f8b8d", "#9a7b00")
+_DASHES = ("-", "--", ":", "-.")
+_WIDTH, _HEIGHT = 4.4, 2.7
+"""Inches: about a phone's width, so that text keeps its size there; a page puts two side by side."""
+_LONGEST_LABEL = 56
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # Text stays text: small, searchable, and in the page's own font.
+    "svg.hashsalt": "tfbert",  # The same numbers give the same file.
+    "text.parse_math": False,  # A dollar sign in a run's name is a dollar sign.
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e3e6ea",
+    "grid.linewidth": 0.7,
+    "axes.edgecolor": "#8b95a1",
+    "xtick.color": "#3c4650",
+    "ytick.color": "#3c4650",
+    "lines.linewidth": 1.4,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Series:
+    """A line of a plot.
+
+    Attributes:
+        label: For the legend; empty for none.
+        x: `[n]`.
+        y: `[n]`.
+        is_marked: Whether each point is marked; one that stands alone always is.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    is_marked: bool = False
+
+
+def line_plot(
+    series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False, x_is_whole: bool = True
+) -> str:
+    """A plot of one or more lines.
+
+    Args:
+        series: What to draw.
+        x_label: Under the plot.
+        y_label: Beside it.
+        from_zero: Start the vertical axis at 0.
+        x_is_whole: Whether the horizontal axis counts: there is no half a step.
+    """
+
+    # matplotlib takes half a second to import; the Figure alone keeps no global state and needs no display.
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # A name in a script that matplotlib's font lacks; the page's has it.
+        figure = Figure(figsize=(_WIDTH, _HEIGHT))
+        axes = figure.add_subplot()
+        for index, line in enumerate(series):
+            marker = "o" if line.is_marked or len(line.x) == 1 else ""
+            color, style = COLORS[index % len(COLORS)], _DASHES[index // len(COLORS) % len(_DASHES)]
+            axes.plot(line.x, line.y, color=color, linestyle=style, marker=marker, markersize=3.5)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=x_is_whole))
+        # Around a single value, matplotlib would draw an axis of a few percent, such as 7.6 to 8.4.
+        for values, set_limits in (("x", axes.set_xlim), ("y", axes.set_ylim)):
+            found = {value for line in series for value in getattr(line, values) if math.isfinite(value)}
+            if len(found) == 1:
+                end = 1.1 * found.pop()  # From 0 to a little beyond it.
+                set_limits(*((min(0, end), max(0, end)) if end else (-1, 1)))
+        if from_zero:
+            axes.set_ylim(bottom=0)
+        labels = [shortened(line.label) for line in series]
+        if any(labels):
+            # Below the plot, where no line can hide it. Handles are given, as matplotlib leaves out some labels.
+            axes.legend(
+                axes.get_lines(), labels, loc="upper left", bbox_to_anchor=(-0.1, -0.22), frameon=False, fontsize=8
+            )
+
+        file = io.StringIO()
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.05, transparent=True, metadata=metadata)
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    # Several plots share a page, where an id must be unique; nothing refers to those of groups.
+    return re.sub(r'<g id="[^"]*"', "<g", text)
+
+
+def lines_against(columns: Mapping[str, Sequence[float]], x: str) -> str:
+    """A plot of several quantities against one.
+
+    Args:
+        columns: By name, `[n]` each.
+        x: The name of the one.
+    """
+    series = [Series(label=name, x=columns[x], y=values) for name, values in columns.items() if name != x]
+    return line_plot(series, x_label=x, y_label="", from_zero=True, x_is_whole=False)
+
+
+def shortened(label: str) -> str:
+    """The beginning and the end of a long label, so that the legend does not widen the plot."""
+    if len(label) <= _LONGEST_LABEL:
+        return label
+    return f"{label[: _LONGEST_LABEL // 3]}…{label[_LONGEST_LABEL // 3 + 1 - _LONGEST_LABEL :]}"
+
+
+# Characters with a meaning to Markdown or HTML within a line; an underscore only at the edge of a word.
+_MARKUP = re.compile(r"[\\`*\[\]<>|~$&]|(?<!\w)_|_(?!\w)")
+# Control characters, ends of lines, what turns the direction of the text around, and halves of surrogate pairs.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+Shown = str | Callable[[Any], str]
+"""How a column shows its values: a pattern, or a function."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table.
+
+    Attributes:
+        names: Of its columns.
+        body: A text for each cell.
+        title: What it is about; may be empty.
+        numeric: Columns of numbers, which stand on the right.
+        kept: The row that is marked on a page.
+        links: On a page, for each row what stands behind it, as (address, text).
+    """
+
+    names: Sequence[str]
+    body: Sequence[Sequence[str]]
+    title: str = ""
+    numeric: Collection[str] = ()
+    kept: int | None = None
+    links: Sequence[Sequence[tuple[str, str]]] = ()
+
+    def markdown(self) -> str:
+        """The table in GitHub's Markdown."""
+        rule = ["---:" if name in self.numeric else "---" for name in self.names]
+        lines = [map(markdown_text, self.names), rule, *(map(markdown_text, row) for row in self.body)]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def plain(self) -> list[str]:
+        """The table for a screen, a line each: its first column on the left, numbers on the right; its rows are columns
+        where there are more metrics than rows."""
+        lines = [list(self.names), *map(list, self.body)]
+        if len(self.names) > len(lines):
+            lines = [list(line) for line in zip(*lines, strict=True)]
+        first, *widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return [
+            "  ".join([line[0].ljust(first), *(cell.rjust(w) for cell, w in zip(line[1:], widths, strict=True))])
+            for line in lines
+        ]
+
+
+def table_of(
+    columns: Sequence[tuple[str, Sequence[Any], Shown]], *, texts: Collection[str] = (), **about: Any
+) -> Table:
+    """A table of columns; those without a value in any row are left out.
+
+    Args:
+        columns: The name of each, a value for each row, or None, and how they are shown.
+        texts: Columns that hold no numbers.
+        **about: The other attributes of the table.
+    """
+    known = [column for column in columns if any(value is not None for value in column[1])]
+    cells = [["–" if value is None else _cell(value, shown) for value in values] for _, values, shown in known]
+    names = [name for name, *_ in known]
+    body = [list(row) for row in zip(*cells, strict=True)]
+    return Table(names=names, body=body, numeric={*names} - {*texts}, **about)
+
+
+def _cell(value: Any, shown: Shown) -> str:
+    return shown.format(value) if isinstance(shown, str) else shown(value)
+
+
+def markdown_text(text: str) -> str:
+    """Markdown that shows a text as it is: it starts no HTML, no link, no table column and no new line."""
+    return _MARKUP.sub(r"\\\g<0>", visible(text))
+
+
+def visible(text: str) -> str:
+    """A text whose control characters, which JSON can bring into labels, are written as Python writes them."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def sentence(text: str) -> str:
+    """A text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def show(value: Any) -> str:
+    """A value for people: numbers with 4 significant digits, lists separated by commas, no value as a dash."""
+    if value is None or value == "" or value == []:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def share(value: float | None, digits: int = 1) -> str:
+    """A part of 1 in percent."""
+    return "–" if value is None else f"{100 * value:.{digits}f}%"
+
+
+def memory(value: float) -> str:
+    """Bytes as GiB."""
+    return f"{value / 2**30:.2f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """`1 h 2 min`, `2 min 3 s` or `3.1 s`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
 
 log = logging.getLogger("tfbert")
 
@@ -87,7 +323,7 @@ def run_page(run: RunFiles) -> str:
     confusion = evaluation.get("confusion")
     quality, speed = _evaluations(run)
     return render(
-        task.report,
+        f"{task.folder}/report.html",
         title=run.name,
         run=run,
         facts=run.facts,
@@ -126,9 +362,9 @@ def _environment():
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # Only `plots` makes what passes here unescaped, and matplotlib escapes the texts in it.
+    # Only `line_plot` makes what passes here unescaped, and matplotlib escapes the texts in it.
     environment.filters |= {"svg": markupsafe.Markup, "shown": show, "md": markdown_text}
-    environment.globals["lines_against"] = plots.lines_against
+    environment.globals["lines_against"] = lines_against
     # A long name may continue on another line after an underscore.
     environment.filters["broken"] = lambda name: markupsafe.escape(name).replace("_", markupsafe.Markup("_<wbr>"))
     return environment
@@ -144,10 +380,10 @@ def drawn(
         if steps:
             over = min(20, max(1, len(values) // 10)) if smooth else 1
             values = [float(np.mean(values[max(0, end - over) : end])) for end in range(1, len(values) + 1)]
-            series.append(plots.Series(label=label, x=steps, y=values, is_marked=kind == "eval"))
+            series.append(Series(label=label, x=steps, y=values, is_marked=kind == "eval"))
     if not series:
         return []
-    return [(title or sentence(series[0].label), plots.lines(series, x_label="step", y_label=y_label, **options))]
+    return [(title or sentence(series[0].label), line_plot(series, x_label="step", y_label=y_label, **options))]
 
 
 def _headline(run: RunFiles) -> list[tuple[str, str]]:

@@ -26,8 +26,7 @@ from tfbert.errors import UsageError
 from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG, checked, checksum, with_seal, write_json
 
 if TYPE_CHECKING:
-    from tfbert.tasks.base import Task
-    from tfbert.tasks.sets import Examples
+    from tfbert.tasks.base import Examples, Task
 
 _RULE = "A run's files must be readable"
 

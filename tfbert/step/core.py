@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.measure.step_marks import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
+from tfbert.measure.step_clock import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
 from tfbert.private import let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import comparisons, gradients
 from tfbert.step.batch import num_rows_of, rows_of
@@ -24,8 +24,8 @@ from tfbert.step.terms import Terms, as_numbers
 log = logging.getLogger("tfbert")
 
 
-def check_numbers(gradient_accumulation_steps: int, max_grad_norm: float) -> None:
-    """Raises ValueError for numbers that no step can be made with."""
+def check_options(gradient_accumulation_steps: int, max_grad_norm: float, all_reduce_dtype: str) -> None:
+    """Raises ValueError for what no step can be made with."""
     is_count = isinstance(gradient_accumulation_steps, numbers.Integral) and gradient_accumulation_steps >= 1
     is_norm = isinstance(max_grad_norm, numbers.Real) and max_grad_norm >= 0
     if not (is_count and is_norm):
@@ -33,6 +33,11 @@ def check_numbers(gradient_accumulation_steps: int, max_grad_norm: float) -> Non
             "gradient_accumulation_steps must be a whole number from 1 and max_grad_norm a number from 0. Received: "
             f"gradient_accumulation_steps={gradient_accumulation_steps!r}, max_grad_norm={max_grad_norm!r}. Pass 1 for "
             "no accumulation and 0 for no clipping."
+        )
+    if all_reduce_dtype not in ("float32", "bfloat16"):
+        raise ValueError(
+            "Gradients are summed over replicas in float32, or rounded to bfloat16 before. Received: all_reduce_dtype="
+            f"{all_reduce_dtype!r}. Pass one of these."
         )
 
 
@@ -43,6 +48,7 @@ class Step:
         model: The wrapped model.
         gradient_accumulation_steps: Micro-batches per replica and step.
         max_grad_norm: Largest global norm of the gradient of the global batch; 0 for no clipping.
+        all_reduce_dtype: What gradients are rounded to before they are summed over replicas.
         seed: Decides the noise.
         counters: What the run counts.
         marks_steps: Whether a step's parts are marked in profiles.
@@ -53,6 +59,7 @@ class Step:
     model: Any
     gradient_accumulation_steps: int
     max_grad_norm: float
+    all_reduce_dtype: str
     seed: int
     counters: StepCounters
     marks_steps: bool
@@ -88,6 +95,7 @@ class Step:
         return {
             "gradient_accumulation_steps": self.gradient_accumulation_steps,
             "max_grad_norm": self.max_grad_norm,
+            "all_reduce_dtype": self.all_reduce_dtype,
             "jit_compile": self._xla,
             "seed": self.seed,
         }
@@ -169,7 +177,12 @@ class Step:
         losses, *grads = self._marked(GRADIENTS, [losses, *grads])
 
         with tf.name_scope(ALL_REDUCE):
-            *grads, total_losses = gradients.all_reduce_sum([*grads, tf.concat([losses, faults], 0)])
+            total_losses = tf.concat([losses, faults], 0)
+            if self.all_reduce_dtype == "float32":
+                total_losses, *grads = gradients.all_reduce_sum([total_losses, *grads])
+            else:
+                grads = gradients.all_reduce_sum(grads, tf.as_dtype(self.all_reduce_dtype))
+                (total_losses,) = gradients.all_reduce_sum([total_losses])
         total_losses, total_faults = total_losses[: losses.shape[0]], total_losses[losses.shape[0] :]
         total_losses, *grads = self._marked(REDUCED, [total_losses, *grads])
         with tf.name_scope(UPDATE):

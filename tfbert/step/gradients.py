@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+_PACKS = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=4 << 20)
 LossFn = Callable[[Any, Any, Any, tf.Tensor], tuple[tf.Tensor, tf.Tensor, Any]]
 """`(inputs, labels, weights, micro_batch_index) -> (scaled_loss [], losses [terms], predictions [rows, ...])`, where
 the losses of all micro-batches and replicas add up to those of the step."""
@@ -125,12 +126,22 @@ def accumulate(
     return [g if g is None else next(sums) for g in grads], loss, tf.nest.map_structure(join, outputs)
 
 
-def all_reduce_sum(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Sums each tensor over all replicas; call it in a replica context, outside any XLA function."""
+def all_reduce_sum(tensors: list[tf.Tensor], dtype: tf.DType | None = None) -> list[tf.Tensor]:
+    """Sums each tensor over all replicas; call it in a replica context, outside any XLA function.
+
+    TensorFlow sends the last ones first, in packs, each as soon as it is computed: of gradients in the order of a
+    model's layers, the first packs travel while the backward pass still computes the others.
+
+    Args:
+        tensors: All of one dtype.
+        dtype: What is sent and added up; None for the tensors' own. The sums have that of the tensors again.
+    """
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
         return tensors
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+    sent = [tf.cast(tensor, dtype or tensor.dtype) for tensor in tensors]
+    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sent, _PACKS)
+    return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, tensors, strict=True)]
 
 
 def sum_and_count_before(values: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import batch, refusals
-from tfbert.step.core import Step, check_numbers
+from tfbert.step.core import Step, check_options
 from tfbert.step.counters import StepCounters
 from tfbert.step.one_line import one_line
 from tfbert.step.state import LayerState
@@ -27,18 +27,20 @@ class Tuner(Step):
         *,
         gradient_accumulation_steps: int = 1,
         max_grad_norm: float = 0.0,
+        all_reduce_dtype: str = "float32",
         jit_compile: bool = False,
         seed: int = 0,
         forward: Callable[[Any, Any, bool | None], Any] | None = None,
         name: str = "fine_tuner",
     ):
         refusals.check_model(model, self._parts)
-        check_numbers(gradient_accumulation_steps, max_grad_norm)
+        check_options(gradient_accumulation_steps, max_grad_norm, all_reduce_dtype)
         refusals.check_tuner(self, self._parts)
         super().__init__(name=name, dtype=model.dtype_policy)
         self.model = model
         self.gradient_accumulation_steps = gradient_accumulation_steps
         self.max_grad_norm = max_grad_norm
+        self.all_reduce_dtype = all_reduce_dtype
         self.seed = seed
         self.counters = StepCounters()
         self.marks_steps = False

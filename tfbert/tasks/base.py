@@ -2,6 +2,8 @@
 
 Examples -> token ids -> head -> loss -> predictions -> metrics and words: a task defines each of them. They are listed
 here in the order in which a run needs them.
+
+Sets of examples: their interface, their names, and random parts of them.
 """
 
 from __future__ import annotations
@@ -9,24 +11,25 @@ from __future__ import annotations
 import abc
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
+import tensorflow as tf
 
 from tfbert.batches.inputs import INPUTS
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.task_table import facts_of, listed
+from tfbert.devices.workers import check_same
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
 from tfbert.output.logs import evaluating
-from tfbert.tasks.base_rate import HeadStart
-from tfbert.tasks.sets import Examples, ExamplesT
+from tfbert.tasks.losses import HeadStart
 
 if TYPE_CHECKING:
     import keras
-    import tensorflow as tf
 
     from tfbert.config.data import DataConfig
     from tfbert.config.run import Config
@@ -35,6 +38,124 @@ if TYPE_CHECKING:
     from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import Tokenizer
+
+
+class Examples(Protocol):
+    """The examples that a task trains and is evaluated on; each task has its own class of them.
+
+    Attributes:
+        name: Where they came from, for messages.
+        labels: In the form that the task defines; None where there are none.
+        num_texts: 1 for single texts, 2 for pairs.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def labels(self) -> np.ndarray | None: ...
+
+    @property
+    def num_texts(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: Iterable[int]) -> Self:
+        """The examples at `indices`, in that order."""
+        ...
+
+    def sample(self, count: int) -> Self:
+        """`count` of them, drawn at random but always the same, in their order."""
+        ...
+
+    def checksum(self, name: str, start: int) -> int:
+        """CRC-32 of a name and what they hold, texts and labels; continues the checksum `start`."""
+        ...
+
+    def where(self, row: int) -> str:
+        """The place of an example in the file or data set that it comes from, such as `line 17`."""
+        ...
+
+    def texts(self) -> list[str]:
+        """All their texts, without labels, for learning a vocabulary."""
+        ...
+
+    def contents(self) -> Iterator[tuple[str, ...]]:
+        """The text or texts of each example, without blanks around them; duplicates have equal contents."""
+        ...
+
+
+class InMemory:
+    """Part of a class of `Examples` whose texts and labels are in memory."""
+
+    labels: np.ndarray | None
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def take(self, indices: Iterable[int]) -> Self:
+        """See `Examples`."""
+        raise NotImplementedError
+
+    def texts(self) -> list[str]:
+        """See `Examples`."""
+        raise NotImplementedError
+
+    def sample(self, count: int) -> Self:
+        """See `Examples`."""
+        order = np.random.Generator(np.random.PCG64(0)).permutation(len(self))
+        return self.take(np.sort(order[:count]))
+
+    def checksum(self, name: str, start: int) -> int:
+        """See `Examples`."""
+        labels = zlib.crc32(np.ascontiguousarray(self.labels).data.cast("B"))
+        labels = zlib.crc32(np.array([start]).data.cast("B"), labels)
+        return zlib.crc32("\0".join([name, *self.texts()]).encode("utf-8", "surrogatepass"), labels)
+
+
+ExamplesT = TypeVar("ExamplesT", bound=Examples)
+
+
+def eval_prefix(name: str) -> str:
+    """The prefix of the metrics of a set that is evaluated during training: `validation` -> `eval`,
+    `validation_matched` -> `eval_matched`, `test` -> `eval`.
+
+    For a data set without a validation split, `test` takes its place.
+    """
+    return "eval" + ("" if name == "test" else name.removeprefix("validation"))
+
+
+def check_same_examples(sets: Mapping[str, Examples], strategy: tf.distribute.Strategy) -> None:
+    """Refuses workers that hold different examples, or the same in another order.
+
+    Args:
+        sets: This worker's, by name.
+        strategy: Each of its workers must call this function.
+
+    Raises:
+        UsageError: on all workers alike.
+    """
+    check_same(
+        lambda: {name: f"{len(part)} examples, {part.checksum('', 0):08x}" for name, part in sets.items()},
+        strategy,
+        rule="All workers must have the same examples, in the same order",
+        way_out="Give each the same files or tables; a data set that shuffles needs a seed",
+    )
+
+
+def place_of(row: int, lines: np.ndarray | None, unit: str) -> str:
+    """`Examples.where`, from all examples' int64 `[n]` lines, or whatever the unit counts; None: they have none."""
+    return f"{unit} {lines[row]}" if lines is not None else f"row {row + 1}"
+
+
+def subset(examples: ExamplesT, limit: int, notes: list[str]) -> ExamplesT:
+    """At most `limit` examples (0: all), drawn at random but always the same; adds a line to `notes` if some are left
+    out."""
+    if not 0 < limit < len(examples):
+        return examples
+    notes.append(f"{examples.name}: {limit:,} of {len(examples):,} examples, a random subset that is always the same")
+    return examples.sample(limit)
+
 
 SAVED_MODEL_WAY_OUT = "Pass another model, or compute in float32"
 """What to do about a saved model whose predictions are not finite."""
@@ -342,10 +463,6 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
     def error_analysis(self, predictions: PredictionsT, examples: ExamplesT) -> ErrorAnalysis:
         """Each prediction beside its label, for a report."""
 
-    def changes(self, predictions: PredictionsT, others: PredictionsT) -> dict[str, int]:
-        """How many predictions of two models differ, by name; empty if every tiny difference would count."""
-        return {}
-
     # Words.
 
     @abc.abstractmethod
@@ -355,11 +472,6 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
         Args:
             num_texts: 1 for single texts, 2 for pairs.
         """
-
-    @abc.abstractmethod
-    def usage(self, num_texts: int) -> list[str]:
-        """Lines of Python that use a model of this task through transformers and PyTorch; `THIS_DIRECTORY` is where it
-        is."""
 
     def example(self, num_texts: int) -> str:
         """An input that a loaded model of this task takes, as Python writes it."""

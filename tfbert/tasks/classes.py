@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbert.config.counted import counted
+from tfbert.config.types import counted
 from tfbert.data.labels import canonical
 from tfbert.errors import UsageError
 
@@ -156,7 +156,7 @@ def names_of_model(saved: BertConfig, directory: pathlib.Path) -> tuple[str, ...
 def or_name_ids(label: str, names: Sequence[str]) -> str:
     """The end of a message about an unknown label: what to do if it is a number, and names are no numbers."""
     is_id = label.isdigit() and not any(map(is_number, names))
-    return ", or pass --label_names with the names of 0, 1, ... in this order" * is_id
+    return ", or pass --label_names with the names of 0, 1, ... in this order" if is_id else ""
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:

@@ -1,8 +1,12 @@
-"""The losses of the command: values per example or per token, float32; and the weight of each class in them."""
+"""The losses of the command: values per example or per token, float32; and the weight of each class in them.
+
+Where a new head starts: at what the training labels are on average, so that the encoder need not learn it first.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Literal
 
 import keras
 import numpy as np
@@ -11,6 +15,7 @@ import tensorflow as tf
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
+    from tfbert.batches.pipeline import EncodedExamples
     from tfbert.config.training import TrainingConfig
 
 
@@ -84,3 +89,125 @@ class SpanCrossEntropy(keras.losses.Loss):
     def get_config(self) -> dict:
         """The constructor's arguments."""
         return {}
+
+
+ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeadStart:
+    """Where a task's new head starts.
+
+    Attributes:
+        bias: float32, its bias.
+        scale: What its new weights are multiplied by.
+        words: What that is, for the log.
+    """
+
+    bias: np.ndarray
+    scale: float = 1.0
+    words: str
+
+
+def base_rate(
+    labels: np.ndarray,
+    problem_type: ProblemType,
+    *,
+    num_classes: int | None = None,
+    sample_weight: np.ndarray | None = None,
+    label_smoothing: float = 0.0,
+) -> np.ndarray:
+    """The bias with which a new head predicts the labels' frequencies, whatever the text.
+
+    A bias of 0 says 1/n for each class, and 0.5 for each label. Where labels are rare, a small learning rate takes
+    thousands of updates to move it away from there, in which the encoder learns to say "rare" instead of why (the prior
+    of Lin et al. 2017, "Focal loss for dense object detection", section 3.3). Counts are smoothed by half an example.
+
+    Args:
+        labels: The training labels. Classes: integers of any shape, also `[rows, width]` for tags. Several labels a
+            text: 0 or 1 `[rows, num_labels]`; a number above 0 is the weight of a label where a text has it.
+            Regression: numbers `[rows]`.
+        problem_type: transformers' word for what they are.
+        num_classes: The number of classes; needed for classes alone.
+        sample_weight: What each label weighs in the loss: in the shape of integers or numbers, 0 for a label that does
+            not count, such as padding's; `[rows]` for several labels a text. None: 1 each.
+        label_smoothing: As in the loss.
+
+    Returns:
+        float32: `[num_classes]`, the logarithm of each class's share, less their mean; `[num_labels]`, the log-odds of
+        each label; or `[1]`, the mean.
+
+    Raises:
+        ValueError: for no labels that count, or labels that are not what `problem_type` says.
+
+    Example:
+        head = keras.layers.Dense(28)
+        logits = head(encoder.output)
+        head.bias.assign(tfbert.base_rate(train_labels, "multi_label_classification"))
+    """
+    if problem_type not in _RATES:
+        raise ValueError(
+            f"problem_type must be one of {', '.join(_RATES)}. Received: problem_type={problem_type!r}. "
+            "Pass one of them."
+        )
+    labels = np.asarray(labels)
+    weights = np.ones(1) if sample_weight is None else np.asarray(sample_weight, np.float64)
+    if not labels.size or not weights.sum() > 0:
+        raise ValueError(
+            f"A base rate needs labels that count. Received: labels of shape {labels.shape}, none with a weight above "
+            "0. Pass those of the training data."
+        )
+    weights = weights * (np.count_nonzero(weights) / weights.sum())  # 1 on average: half an example stays half a one.
+    return _RATES[problem_type](labels, weights, num_classes, label_smoothing).astype(np.float32)
+
+
+def _of_classes(labels: np.ndarray, weights: np.ndarray, num_classes: int | None, smoothing: float) -> np.ndarray:
+    weights = np.broadcast_to(weights, labels.shape)
+    labels, weights = labels[weights > 0], weights[weights > 0]
+    if num_classes is None or labels.dtype.kind not in "iu" or not 0 <= labels.min() <= labels.max() < num_classes:
+        raise ValueError(
+            f"Classes are integers from 0 to num_classes - 1. Received: num_classes={num_classes} and "
+            f"{labels.dtype} labels from {labels.min()} to {labels.max()}. Pass the number of classes, and a "
+            "sample_weight of 0 for labels that do not count."
+        )
+    counts = np.bincount(labels, weights, num_classes) + 0.5
+    logs = np.log((1 - smoothing) * counts / counts.sum() + smoothing / num_classes)
+    return logs - logs.mean()
+
+
+def _of_labels(labels: np.ndarray, weights: np.ndarray, num_classes: int | None, smoothing: float) -> np.ndarray:
+    if labels.ndim != 2 or (labels < 0).any():
+        raise ValueError(
+            "Several labels a text are 0 or 1 in a table [rows, num_labels]. Received: labels of shape "
+            f"{labels.shape}, the least {labels.min()}. Pass a column for each label."
+        )
+    weights = np.broadcast_to(weights, labels.shape[:1])
+    present, absent = weights @ labels, weights @ (labels == 0)
+    moved = smoothing / 2  # To the other side.
+    yes, no = (1 - moved) * present + moved * absent, (1 - moved) * absent + moved * present
+    return np.log((yes + 0.5) / (no + 0.5))
+
+
+def _of_numbers(labels: np.ndarray, weights: np.ndarray, num_classes: int | None, smoothing: float) -> np.ndarray:
+    return np.average(
+        labels.reshape(-1).astype(np.float64), weights=np.broadcast_to(weights, labels.size), keepdims=True
+    )
+
+
+_RATES = {
+    "single_label_classification": _of_classes,
+    "multi_label_classification": _of_labels,
+    "regression": _of_numbers,
+}
+
+
+def class_start(encoded: EncodedExamples, training: TrainingConfig, num_classes: int, word: str) -> HeadStart:
+    """The start of a head of classes, `word` being what these are called; with balanced weights it is 0."""
+    bias = base_rate(
+        encoded.labels,
+        "single_label_classification",
+        num_classes=num_classes,
+        sample_weight=encoded.weights,
+        label_smoothing=training.label_smoothing,
+    )
+    return HeadStart(bias=bias, words=f"the base rate of {num_classes} {word}")

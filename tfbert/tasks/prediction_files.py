@@ -25,8 +25,8 @@ import numpy as np
 from tfbert.config.data import STANDARD_STREAM, TYPED_TEXTS
 from tfbert.config.parts import PredictConfig
 from tfbert.config.run import Config
-from tfbert.data.columns import find_columns
 from tfbert.data.endings import TEXTS, Formats
+from tfbert.data.files import find_columns
 from tfbert.data.open_file import BadRows, OpenFile, Row
 from tfbert.data.rows import input_source, open_rows, source_format
 from tfbert.errors import ReaderGone, RunError, UsageError

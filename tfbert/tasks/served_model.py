@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfbert.batches.inputs import PaddedRows, TokenTensors, padded_inputs_in_graph
 from tfbert.tasks.base import SAVED_MODEL_WAY_OUT, Task
-from tfbert.tasks.trained import TrainedModel
+from tfbert.tasks.items import TrainedModel
 
 _ROWS_AT_ONCE = 32
 """Rows that the model computes at a time where one text may become many: memory does not grow with its length."""

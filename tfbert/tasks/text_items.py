@@ -16,11 +16,10 @@ from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import check_token_types
 from tfbert.tasks.base import Task
-from tfbert.tasks.items import BEST, NAME, Item, Items
+from tfbert.tasks.items import BEST, NAME, Item, Items, TrainedModel
 from tfbert.tasks.prediction_files import Job, chosen_format, open_text_file, table_job
 from tfbert.tasks.served_model import ServedModel
 from tfbert.tasks.text_task import TextExamples, takes
-from tfbert.tasks.trained import TrainedModel
 
 _NAMES = ("text", "text_pair")
 _PAIR = '{"text": ..., "text_pair": ...} or a tuple of two texts'
@@ -140,10 +139,15 @@ class TextClassifier(ServedModel):
         # BERT cannot compute a batch without rows: one row stands in, and is taken out again.
         stand_in = [[0, tf.maximum(1 - count, 0)]]
         columns = [tf.pad(texts[name], stand_in, constant_values="") for name in self.text_inputs]
-        ids, second_start = tokenizer(*columns, max_seq_length=self._model.max_seq_length)
+        texts = map(tokenizer.tokenize, columns)
+        ids, second_start, windows = tokenizer.rows(*texts, max_seq_length=self._model.max_seq_length)
         tokens = TokenTensors.of_rows(ids, second_start, tokenizer.pad_id)
-        rows = padded_inputs_in_graph(tokens, tf.range(ids.nrows()), tf.reduce_max(tokens.lengths))
-        return self.answer_rows(self._model.logits(rows.inputs)[:count], tf.fill([count], ""))
+        if tokenizer.long_texts == "windows":
+            logits = tf.math.segment_mean(self.row_logits(tokens), tf.repeat(tf.range(tf.size(windows)), windows))
+        else:
+            rows = padded_inputs_in_graph(tokens, tf.range(ids.nrows()), tf.reduce_max(tokens.lengths))
+            logits = self._model.logits(rows.inputs)
+        return self.answer_rows(logits[:count], tf.fill([count], ""))
 
     def answer_rows(self, logits: tf.Tensor, error: tf.Tensor) -> dict[str, tf.Tensor]:
         found = super().answer_rows(logits, error)

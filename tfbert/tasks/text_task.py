@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from tfbert.batches.pipeline import EncodedExamples
+from tfbert.data.files import RawTable
 from tfbert.errors import UsageError
-from tfbert.tasks.base import ErrorAnalysis, Task, rounded
-from tfbert.tasks.sets import InMemory, place_of
+from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, place_of, rounded
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -21,24 +22,13 @@ if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import Tokenizer
 
 
-class TextTable(Protocol):
-    """Texts as they were written, whatever their labels; `RawTable` says what its attributes are."""
+log = logging.getLogger("tfbert")
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def text_columns(self) -> tuple[str, ...]: ...
-    @property
-    def text(self) -> list[str]: ...
-    @property
-    def text_pair(self) -> list[str] | None: ...
-    @property
-    def lines(self) -> Sequence[int]: ...
-    @property
-    def unit(self) -> str: ...
+MOST_WINDOWS = 32
+"""The most windows of a text that training reads: memory grows with those of a batch's longest text."""
 
 
-def check_same_columns(train: TextTable, others: Iterable[TextTable]) -> None:
+def check_same_columns(train: RawTable, others: Iterable[RawTable]) -> None:
     """Refuses tables of single texts beside tables of pairs.
 
     Raises:
@@ -53,7 +43,7 @@ def check_same_columns(train: TextTable, others: Iterable[TextTable]) -> None:
             )
 
 
-def about_empty(table: TextTable) -> list[str]:
+def about_empty(table: RawTable) -> list[str]:
     """A line about the empty texts of a table, if there are any."""
     empty = sum(not text.strip() for texts in (table.text, table.text_pair or []) for text in texts)
     return [f"{table.name}: {empty:,} empty text{'s' if empty > 1 else ''}"] if empty else []
@@ -80,7 +70,7 @@ class TextExamples(InMemory):
     unit: str = "line"
 
     @classmethod
-    def of_table(cls, table: TextTable, labels: np.ndarray | None) -> Self:
+    def of_table(cls, table: RawTable, labels: np.ndarray | None) -> Self:
         """The texts of a table with their labels, `[n, ...]` as the task makes them; None: unlabelled."""
         lines = np.asarray(table.lines, np.int64)
         return cls(
@@ -130,6 +120,15 @@ class TextTask(Task[TextExamples, np.ndarray]):
         count = len(examples)
         weights = np.ones(count, np.float32) if training is None else self.example_weights(examples.labels, training)
         tokens = tokenizer.encode(examples.text, examples.text_pair, max_seq_length=max_seq_length)
+        if training is not None and tokens.splits is not None:
+            longer = int((np.diff(tokens.splits) > MOST_WINDOWS).sum())
+            tokens = tokens.thinned(MOST_WINDOWS) if longer else tokens
+            if longer:
+                log.warning(
+                    "%s: texts of more than %d windows of %d tokens: %s of %s; training reads %d windows of each, "
+                    "spread evenly over it, evaluation and prediction read all; a larger --max_seq_length makes fewer",
+                    *(examples.name, MOST_WINDOWS, max_seq_length, f"{longer:,}", f"{count:,}", MOST_WINDOWS),
+                )
         return EncodedExamples(tokens=tokens, labels=examples.labels, weights=weights)
 
     def example_weights(self, labels: np.ndarray, training: TrainingConfig) -> np.ndarray:
@@ -141,6 +140,13 @@ class TextTask(Task[TextExamples, np.ndarray]):
         return np.ones(len(labels), np.float32)
 
     # Predictions.
+
+    def predictions(self, outputs: np.ndarray, encoded: EncodedExamples) -> np.ndarray:
+        """The outputs; of texts in windows the mean of these."""
+        if encoded.splits is None:
+            return outputs
+        totals = np.add.reduceat(outputs, encoded.splits[:-1], axis=0)
+        return totals / np.diff(encoded.splits)[:, None].astype(np.float32)
 
     @abc.abstractmethod
     def columns(self) -> list[str]:
@@ -179,14 +185,6 @@ class TextTask(Task[TextExamples, np.ndarray]):
     @abc.abstractmethod
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """The outputs of an exported model by name, computed in the graph."""
-
-    def usage(self, num_texts: int) -> list[str]:
-        return [
-            "from transformers import pipeline",
-            "",
-            'classify = pipeline("text-classification", "THIS_DIRECTORY")',
-            f"classify({self.example(num_texts)})",
-        ]
 
     def example(self, num_texts: int) -> str:
         return '{"text": "...", "text_pair": "..."}' if num_texts == 2 else '"..."'

@@ -142,11 +142,9 @@ class HostTokenizer(Tokenizer):
 
         columns = check_pairs(texts, text_pairs)
         with tf.device("CPU:0"):
-            ids, second_start = self.rows(*map(ragged, columns), max_seq_length=max_seq_length)
-        splits = ids.row_splits.numpy()
-        return TokenIds(
-            flat=ids.values.numpy(), row_splits=splits, second_start=second_start.numpy(), pad_id=self.pad_id
-        )
+            ids, *others = self.rows(*map(ragged, columns), max_seq_length=max_seq_length)
+            arrays = (tensor.numpy() for tensor in (ids.values, ids.row_lengths(), *others))
+        return TokenIds.of(*arrays, self.pad_id)
 
     def _ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         rows = [row.ids for row in self._texts.encode_batch_fast(texts, add_special_tokens=False)]

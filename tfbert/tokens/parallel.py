@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from tfbert.devices.waiting import is_watched
+from tfbert.devices.quiet import is_watched
 from tfbert.output.logs import bar
 from tfbert.private import check_not_forked
 

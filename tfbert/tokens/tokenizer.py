@@ -31,6 +31,7 @@ from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.offsets import FlatPieces, Pieces, find_pieces
 from tfbert.tokens.parallel import map_texts
 from tfbert.tokens.pretrained import read_pretrained
+from tfbert.tokens.ragged import ranges, splits_of
 from tfbert.tokens.vocabulary import (
     MAX_WORD_CHARS,
     SPECIAL_TOKENS,
@@ -47,24 +48,45 @@ _NOT_A_TOKEN = re.compile("[\r\n\0\ud800-\udfff]")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TokenIds:
-    """Token ids of many examples, held flat in memory. `len()` is the number of examples."""
+    """Token ids of many rows, held flat in memory. `len()` is the number of rows."""
 
     flat: np.ndarray
-    """int32 [total]: the ids of all examples, one after the other."""
+    """int32 [total]: the ids of all rows, one after the other."""
     row_splits: np.ndarray
-    """int64 [n + 1]: example i is `flat[row_splits[i]:row_splits[i + 1]]`."""
+    """int64 [n + 1]: row i is `flat[row_splits[i]:row_splits[i + 1]]`."""
     second_start: np.ndarray
     """int32 [n]: the position in its row at which segment B starts; the row's length for single texts."""
     pad_id: int = 0
     """The id that pads rows."""
+    splits: np.ndarray | None = None
+    """int64 [examples + 1]: example i has the rows `splits[i]` to `splits[i + 1]`; None where each has one."""
+
+    @classmethod
+    def of(
+        cls, flat: np.ndarray, lengths: np.ndarray, second_start: np.ndarray, counts: np.ndarray, pad_id: int
+    ) -> Self:
+        """From what `Tokenizer.rows` returns, as arrays."""
+        splits = None if len(counts) == len(lengths) else splits_of(counts)
+        return cls(flat=flat, row_splits=splits_of(lengths), second_start=second_start, pad_id=pad_id, splits=splits)
 
     @property
     def lengths(self) -> np.ndarray:
-        """int32 [n]: tokens of each example, `[CLS]` and `[SEP]` counted."""
+        """int32 [n]: tokens of each row, `[CLS]` and `[SEP]` counted."""
         return np.diff(self.row_splits).astype(np.int32)
 
     def __len__(self) -> int:
         return len(self.row_splits) - 1
+
+    def thinned(self, most: int) -> TokenIds:
+        """At most so many rows of each example, spread evenly over its own."""
+        counts = np.diff(self.splits)
+        kept = np.minimum(counts, most)
+        number, last = ranges(np.zeros_like(kept), kept), np.maximum(kept - 1, 1)
+        rows = np.repeat(self.splits[:-1], kept)
+        rows += number * np.repeat(counts - 1, kept) // np.repeat(last, kept)
+        lengths = self.lengths[rows]
+        flat = self.flat[ranges(self.row_splits[rows], lengths)]
+        return TokenIds.of(flat, lengths, self.second_start[rows], kept, self.pad_id)
 
 
 class Tokenizer(abc.ABC):
@@ -122,7 +144,8 @@ class Tokenizer(abc.ABC):
 
     def cutting(self, long_texts: str) -> Self:
         """The same tokenizer, whose rows keep of texts that are too long the beginning, `cut`, or a quarter of the
-        tokens at the beginning and three quarters at the end, `first_last`."""
+        tokens at the beginning and three quarters at the end, `first_last`; or that makes several rows of them, which
+        have all tokens, `windows`: see `rows`."""
         other = copy.copy(self)
         other.long_texts = long_texts
         return other
@@ -203,8 +226,12 @@ class Tokenizer(abc.ABC):
 
     def rows(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None, *, max_seq_length: int
-    ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Rows of texts that are tokenized, cut to a length.
+    ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """Rows of texts that are tokenized, cut to a length, or in windows of that length.
+
+        Of a text that is too long, windows are as few rows as hold all its tokens, each as long as a row may be; they
+        start at equal distances, the first at the beginning, and the last ends at the end. Of a pair, each window has
+        as much of either text as a row that is cut: a text that would not be cut is whole in each.
 
         Args:
             first: int32 [n, None], ids without special tokens.
@@ -212,22 +239,35 @@ class Tokenizer(abc.ABC):
             max_seq_length: As for `encode`.
 
         Returns:
-            int32 [n, None] ids and int32 [n] `second_start`, see `TokenIds`.
+            int32 [rows, None] ids; int32 [rows] `second_start`, see `TokenIds`; and int64 [n], the rows of each text, 1
+            where there are no windows.
 
         Raises:
-            UsageError: if `max_seq_length` has no room for the special tokens.
+            UsageError: if `max_seq_length` has no room for the special tokens, and windows none for a token of each
+                text.
         """
-        num_special = self.num_special(1 if second is None else 2)
-        if max_seq_length < num_special:
+        texts = [first] if second is None else [first, second]
+        num_special, is_cut = self.num_special(len(texts)), self.long_texts != "windows"
+        least, beside = (num_special, "") if is_cut else (num_special + len(texts), " and a token of each text")
+        if max_seq_length < least:
             raise UsageError(
-                f"max_seq_length must hold {num_special} special tokens. "
+                f"max_seq_length must hold {num_special} special tokens{beside}. "
                 f"Received: max_seq_length={max_seq_length}. Pass a larger one."
             )
-        room = max_seq_length - num_special
-        if second is None:
-            return self.joined(self._kept(first, tf.minimum(first.row_lengths(), room)))
-        lengths = _longest_first(first.row_lengths(), second.row_lengths(), room)
-        return self.joined(*map(self._kept, (first, second), lengths))
+        room, totals = max_seq_length - num_special, [text.row_lengths() for text in texts]
+        sizes = [tf.minimum(totals[0], room)] if second is None else _longest_first(*totals, room)
+        if is_cut:
+            return *self.joined(*map(self._kept, texts, sizes)), tf.ones_like(totals[0])
+        counts = [-(-total // tf.maximum(size, 1)) for total, size in zip(totals, sizes, strict=True)]
+        counts = tf.reduce_max([tf.ones_like(totals[0]), *counts], axis=0)
+        numbers = tf.ragged.range(counts)
+        text, number, last = numbers.value_rowids(), numbers.values, tf.maximum(counts - 1, 1)
+        parts = []
+        for tokens, total, size in zip(texts, totals, sizes, strict=True):
+            moved = number * tf.gather(total - size, text) // tf.gather(last, text)
+            starts = tf.gather(tokens.row_starts(), text) + moved
+            parts.append(tf.gather(tokens.values, tf.ragged.range(starts, starts + tf.gather(size, text))))
+        return *self.joined(*parts), counts
 
     def _kept(self, tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
         """As many tokens of each row as `lengths` says."""
@@ -451,7 +491,7 @@ class BertTokenizer(Tokenizer):
         """
         _check_own(options)
         second = None if text_pair is None else self.tokenize(text_pair)
-        return self.rows(self.tokenize(text), second, max_seq_length=max_seq_length)
+        return self.rows(self.tokenize(text), second, max_seq_length=max_seq_length)[:2]
 
     def encode(
         self,
@@ -463,9 +503,7 @@ class BertTokenizer(Tokenizer):
     ) -> TokenIds:
         columns = check_pairs(texts, text_pairs)
         encode_chunk = self._chunk_encoder(len(columns), max_seq_length)
-        flat, lengths, second_start = map_texts(encode_chunk, *columns, batch_size=batch_size)
-        row_splits = np.concatenate([[0], np.cumsum(lengths)])
-        return TokenIds(flat=flat, row_splits=row_splits, second_start=second_start, pad_id=self.pad_id)
+        return TokenIds.of(*map_texts(encode_chunk, *columns, batch_size=batch_size), self.pad_id)
 
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
         arrays = map_texts(self._flat_pieces, texts, batch_size=batch_size)
@@ -567,8 +605,8 @@ def _chunk_encoder(
 
     @counted_alone(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
     def encode_chunk(*texts):
-        ids, second_start = tokenizer(*texts, max_seq_length=max_seq_length)
-        return ids.values, ids.row_lengths(), second_start
+        ids, *others = tokenizer.rows(*map(tokenizer.tokenize, texts), max_seq_length=max_seq_length)
+        return ids.values, ids.row_lengths(), *others
 
     return encode_chunk
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from tfbert.data.foreign_files import read_text
-from tfbert.devices.waiting import log_if_slow
+from tfbert.devices.quiet import log_if_slow
 from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress
 

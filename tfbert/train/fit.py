@@ -1,5 +1,11 @@
 """The training of a run: `FineTuner.fit` over its batches, with the callbacks that run beside the updates; and what the
-run reports: the banner at its start, its results, the lines at its end."""
+run reports: the banner at its start, its results, the lines at its end.
+
+What happens beside the updates of a run: progress, evaluation, the best weights, early stopping, checkpoints, a
+profile.
+
+A run is one pass over all its updates, so that it can start and stop anywhere.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +15,10 @@ import functools
 import logging
 import math
 import pathlib
+import statistics
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,30 +27,450 @@ import tensorflow as tf
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, planned_steps
-from tfbert.config.counted import counted, rate_text
+from tfbert.bert.lora import get_trained
 from tfbert.config.run import Config
 from tfbert.config.task_table import listed
 from tfbert.config.training import OPTIMIZERS
+from tfbert.config.types import counted, rate_text
 from tfbert.corpus.records import RecordLengths
-from tfbert.devices.runtime import emulates_bfloat16, peak_memory_bytes, tell
-from tfbert.devices.strategy import describe
-from tfbert.devices.waiting import log_if_slow
+from tfbert.devices.quiet import is_watched, log_if_slow
+from tfbert.devices.runtime import describe, emulates_bfloat16, peak_memory_bytes, tell
 from tfbert.devices.workers import StopRequest
-from tfbert.errors import RunError
-from tfbert.measure.cpu_time import CpuTime
-from tfbert.measure.data_clock import DataClock
-from tfbert.measure.flops import training_flops
-from tfbert.measure.step_clock import StepClock
+from tfbert.errors import Preempted, RunError
+from tfbert.measure.flops import Work, forward_flops, training_flops
+from tfbert.measure.step_clock import CpuTime, DataClock, StepClock
 from tfbert.model.predictor import Predictor
 from tfbert.output.callback import Record, Reports, RunInfo
 from tfbert.output.logs import RunLog, clock_text
+from tfbert.private import rate_of
 from tfbert.step.keras3.finetuner import FineTuner
-from tfbert.tasks.base import Task
-from tfbert.tasks.sets import eval_prefix
+from tfbert.tasks.base import TRAINING_WAY_OUT, Task, eval_prefix
+from tfbert.tasks.metrics import decided_by
 from tfbert.train.build import Run
-from tfbert.train.callbacks import Evaluate, Profile, Progress, Save, StepCallback, StopWhenDiverged
+from tfbert.train.checkpoint import RunState
+from tfbert.train.resume import how_to_resume
 
 log = logging.getLogger("tfbert")
+
+
+class StepCallback:
+    """What is called beside the updates.
+
+    Attributes:
+        model: What is trained, from `begin` on.
+        schedule: The run in updates.
+    """
+
+    model: FineTuner
+
+    def __init__(self, schedule: Schedule):
+        self.schedule = schedule
+
+    def begin(self, model: FineTuner) -> None:
+        """Called before the first update of this start."""
+        self.model = model
+
+    def before(self, step: int) -> None:
+        """Called before update number `step`."""
+
+    def on_step(self, step: int) -> None:
+        """Called after update number `step`."""
+
+    def end(self) -> None:
+        """Called after the last update."""
+
+
+class Progress(StepCallback):
+    """Loss, learning rate, gradient norm, speed and time left, every `logging_steps` updates.
+
+    Args:
+        schedule: The run in updates.
+        run_log: Where the numbers go.
+        steps: Read after each update.
+        data: Attached to the model; says how long updates waited for data.
+
+    Attributes:
+        steps: As above.
+        logged: The model's counters when the loss was last logged.
+        on_first_update: Called after the first update of this start.
+    """
+
+    def __init__(self, schedule: Schedule, run_log: RunLog, steps: StepClock, data: DataClock):
+        super().__init__(schedule)
+        self._run_log, self.steps, self._data = run_log, steps, data
+        self._data_seconds, self._warm = 0.0, (0.0, 0.0)
+        self.logged: dict[str, float] = {}
+        self.on_first_update: Callable[[], None] = lambda: None
+
+    @property
+    def data_wait_share(self) -> float:
+        """Share of the training time in which updates waited for data. NaN before the first update.
+
+        The first logged stretch is left out if there are more: its tracing and compiling make the share look small.
+        """
+        waited, seconds = self._warm if self.steps.total.seconds > self._warm[1] else (0.0, 0.0)
+        seconds = self.steps.total.seconds - seconds
+        return (self._data.seconds - waited) / seconds if seconds else float("nan")
+
+    def restore(self, state: RunState) -> None:
+        """The first loss that is logged covers updates before the checkpoint too, as in a run that was not stopped."""
+        self.logged = dict(state.logged)
+
+    def begin(self, model: FineTuner) -> None:
+        super().begin(model)
+        self.logged = self.logged or self._counted()
+        self.steps.start()
+
+    def _counted(self) -> dict[str, float]:
+        counters = self.model.counters
+        return {
+            "loss_sum": float(counters.loss_sum.numpy()),
+            "finite_steps": int(counters.finite_steps.numpy()),
+            "skipped_steps": int(counters.skipped_steps.numpy()),
+        }
+
+    def on_step(self, step: int) -> None:
+        self.steps.tick()
+        if step == self.schedule.first_step + 1:
+            self.on_first_update()
+        if self.schedule.is_due(step, self.schedule.logging_steps):
+            self._report(step)
+        elif step == self.schedule.first_step + 1 and is_watched():
+            self._run_log.advance(step, f"first update after {self.steps.total.seconds:.1f} s")
+
+    def _report(self, step: int) -> None:
+        now, before = self._counted(), self.logged
+        new = {name: value - before[name] for name, value in now.items()}
+        recent, data_seconds = self.steps.take_recent(), self._data.seconds
+        known = next((s for s in (self.steps.steady, self.steps.usual) if s.steps), recent)
+        left = (self.schedule.total_steps - step) * known.seconds / known.steps
+        numbers = {
+            "loss": new["loss_sum"] / new["finite_steps"] if new["finite_steps"] else float("nan"),
+            "learning_rate": float(learning_rate(self.model.optimizer, step - 1)),
+            "grad_norm": float(self.model.counters.gradient_norm.numpy()),
+            "epoch": self.schedule.epoch_at(step),
+            "examples_per_second": round(recent.examples_per_second, 1),
+            "tokens_per_second": round(recent.tokens_per_second, 1),
+            "data_wait_share": round((data_seconds - self._data_seconds) / recent.seconds, 5),
+            "skipped_steps": now["skipped_steps"],
+        }
+        told = self._run_log.record(step, "train", {k: v for k, v in numbers.items() if np.isfinite(v)})
+        self.steps.paused += told
+        self._run_log.advance(
+            step,
+            f"step {step}/{self.schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
+            f"lr {numbers['learning_rate']:.2e}  {rate_text(recent.examples_per_second)} examples/s  "
+            f"{clock_text(left)} left",
+        )
+        if new["skipped_steps"]:
+            since = sum(new[name] for name in ("finite_steps", "skipped_steps"))
+            log.info("%d of the last %d steps skipped: gradients not finite", new["skipped_steps"], since)
+        if not self._warm[1]:
+            self._warm = data_seconds, self.steps.total.seconds
+        self._data_seconds, self.logged = data_seconds, now
+
+
+class Evaluate(StepCallback):
+    """Evaluates, keeps the best weights, stops early; every worker makes the same decisions.
+
+    Args:
+        run: Its metric on its first validation set decides which weights are best, and where that is equal, the loss;
+            its checkpoints keep them.
+        run_log: Where the metrics go.
+        progress: Told how long evaluation took, so that it does not count as training.
+        predictor: Runs the model.
+
+    Attributes:
+        best: All metrics of the best evaluation.
+        best_step: The step of that evaluation.
+        best_weights: What is trained of the model at that step, as `get_trained` has it.
+        decisive: Name of the number that decides: `eval_accuracy`, or `eval_matched_accuracy` of MNLI's first set.
+    """
+
+    def __init__(self, run: Run, run_log: RunLog, progress: Progress, predictor: Predictor):
+        super().__init__(run.schedule)
+        self._run_log, self._progress, self._predictor = run_log, progress, predictor
+        self._task, self._metric, self._checkpoints = run.data.task, run.metric, run.checkpoints
+        self._longest = run.config.data.max_seq_length
+        self._patience = run.config.training.early_stopping_patience
+        self._examples = run.data.validation
+        self._sets = {name: run.encode(part) for name, part in self._examples.items()}
+        self.decisive = f"{eval_prefix(next(iter(self._sets)))}_{run.metric}"
+        self.without_better = 0
+        self.best: dict[str, float] = {}
+        self.best_step = 0
+        self.best_weights: dict[str, np.ndarray] = {}
+        self._best_predictions: Any = None
+        self._before_the_end: dict[str, Any] | None = None
+
+    def state(self, *, of_longer_run: bool = False) -> dict[str, Any]:
+        """What a checkpoint holds of evaluation.
+
+        Args:
+            of_longer_run: As it would be in a run with more updates, which evaluates where this one ends only if that
+                is due there.
+        """
+        if of_longer_run and self._before_the_end is not None:
+            return self._before_the_end
+        return {"best": self.best, "best_step": self.best_step, "without_better": self.without_better}
+
+    def restore(self, state: RunState) -> None:
+        """Restores the state of evaluation from a checkpoint."""
+        self.best = dict(state.best)
+        self.best_step, self.without_better = state.best_step, state.without_better
+        if state.best:
+            self.best_weights = self._checkpoints.read_best(state.best_step)
+
+    def kept_predictions(self) -> Any:
+        """The task's predictions for the first set by the best weights, which the model must hold.
+
+        They are computed again if an earlier start made the best evaluation, so every worker must call this.
+        """
+        if self._best_predictions is None:
+            self._best_predictions = self._predict(next(iter(self._sets)))
+        return self._best_predictions
+
+    def kept_task(self) -> Task:
+        """The task with what the predictions by the best weights decide; every worker must call this."""
+        return self._tuned(self.kept_predictions())
+
+    def _tuned(self, predictions: Any) -> Task:
+        return self._task.tuned(predictions, next(iter(self._examples.values())), self._metric)
+
+    def _predict(self, name: str) -> Any:
+        return self._task.predict(self._predictor, self._sets[name])
+
+    def on_step(self, step: int) -> None:
+        if not self.schedule.is_due(step, self.schedule.eval_steps):
+            return
+        self.model.counters.finite_steps.numpy()  # On a GPU the update still runs; waiting is no pause.
+        start = time.perf_counter()
+        self._before_the_end = self.state() if step % self.schedule.eval_steps else None
+        self._evaluate(step)
+        self._progress.steps.paused += time.perf_counter() - start
+
+    def _evaluate(self, step: int) -> None:
+        found: dict[str, float] = {}
+        self._predictor.reset_clock()
+        start, cpu = time.perf_counter(), CpuTime.now()
+        predictions = {name: self._predict(name) for name in self._sets}
+        task = self._tuned(predictions[next(iter(self._sets))])
+        for name, examples in self._examples.items():
+            prefix = eval_prefix(name)
+            found |= task.metrics(predictions[name], examples, prefix=prefix, way_out=TRAINING_WAY_OUT)
+        speeds = self._speeds(time.perf_counter() - start) | CpuTime.since(cpu).named("eval")
+        order, by = decided_by(self.decisive, found, self.best)
+        # Without a loss nothing tells equal evaluations apart: the weights that were trained longer are kept then, but
+        # nothing has improved.
+        is_kept = order > 0 or (order == 0 and not any(name.endswith("_loss") for name in found))
+        numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
+        self._run_log.record(step, "eval", numbers)
+        shown = task.metrics_line(found, self.decisive)
+        why = "" if by == self.decisive else f": {by or 'nothing'} decides among equals"
+        log.info("evaluation at step %d  %s%s", step, shown, f"  (best{why})" if is_kept else "")
+        for name, examples in self._examples.items():
+            for line in task.remarks(predictions[name], examples):
+                log.warning("%s", line)
+        self.without_better = 0 if order > 0 else self.without_better + 1
+        if is_kept:
+            self.best, self.best_step = found, step
+            self.best_weights = get_trained(self.model.model)
+            self._best_predictions = next(iter(predictions.values()))
+            self._checkpoints.save_best(self.best_weights, step)
+        if self._patience and self.without_better >= self._patience:
+            log.info(
+                "stopped early: %s has not improved on %.4f (step %d) in %d evaluations",
+                self.decisive,
+                self.best[self.decisive],
+                self.best_step,
+                self.without_better,
+            )
+            self.model.stop_training = True
+
+    def _speeds(self, seconds: float) -> dict[str, float]:
+        """The speeds of an evaluation of all sets that took `seconds`, metrics included."""
+        work = sum((Work.of(examples.lengths, self._longest) for examples in self._sets.values()), Work())
+        predictor, batches = self._predictor, np.array(self._predictor.batch_seconds)
+        read = {"reads_tokens": self._task.reads_tokens, "masked_share": self._task.masked_share}
+        flops = forward_flops(self.model.model.config, work, **read)
+        return {
+            "eval_runtime": round(seconds, 3),
+            "eval_samples_per_second": round(work.examples / predictor.seconds, 2),
+            "eval_tokens_per_second": round(work.tokens / predictor.seconds, 1),
+            "eval_model_gflops_per_second": round(flops / predictor.seconds / 1e9, 2),
+            "eval_batch_seconds_p50": round(float(np.percentile(batches, 50)), 5),
+            "eval_batch_seconds_p95": round(float(np.percentile(batches, 95)), 5),
+            "eval_data_wait_share": round(predictor.waiting_seconds / predictor.seconds, 5),
+        }
+
+
+class StopWhenDiverged(StepCallback):
+    """Ends a run whose gradients stay non-finite, or never were finite.
+
+    Args:
+        schedule: The run in updates; looks every `logging_steps`.
+        limit: Skipped steps in a row that end the run.
+    """
+
+    def __init__(self, schedule: Schedule, *, limit: int):
+        super().__init__(schedule)
+        self._limit = limit
+
+    def on_step(self, step: int) -> None:
+        if not self.schedule.is_due(step, self.schedule.logging_steps):
+            return
+        in_a_row = int(self.model.counters.skipped_in_a_row.numpy())
+        if in_a_row >= self._limit:
+            raise RunError(
+                f"Gradients must stay finite; the last {in_a_row} updates up to step {step} were skipped. "
+                "Lower --learning_rate, raise --warmup_ratio, or train without --mixed_precision."
+            )
+
+    def end(self) -> None:
+        # A short run can end before it reaches the limit. Its model is unchanged and must not pass for a trained one.
+        if int(self.model.counters.finite_steps.numpy()):
+            return
+        skipped = int(self.model.counters.skipped_steps.numpy())
+        if isinstance(self.model.optimizer, keras.optimizers.LossScaleOptimizer) and skipped < self._limit:
+            updates = counted(skipped, "update")
+            log.warning("nothing was trained: %s went into finding a loss scale; train longer", updates)
+            return
+        rule = "Gradients must be finite"
+        todo = "Lower --learning_rate, or train without --mixed_precision."
+        raise RunError(f"{rule}. Received: none that are, in {counted(skipped, 'update')}. {todo}")
+
+
+def learning_rate(optimizer: keras.optimizers.Optimizer, step: int) -> tf.Tensor:
+    """The rate of the update after `step` updates."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    rate = rate_of(inner)
+    return rate(tf.constant(step)) if callable(rate) else rate
+
+
+_UPDATES_BETWEEN_QUESTIONS = 5
+
+
+class Save(StepCallback):
+    """Writes checkpoints, on schedule and when the run is asked to stop. Comes after `Evaluate`, whose state it saves.
+
+    Args:
+        run: Its identity, how often it is saved, and how it is resumed.
+        progress: Told how long saving took.
+        evaluation: Whose state is saved; None without evaluation.
+        is_stopped: Whether a signal asked this worker to stop. Several workers check together, and only every few
+            updates, because each check waits for all of them.
+        reports: Told of each checkpoint; a user's callbacks, too, may end the run.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        progress: Progress,
+        evaluation: Evaluate | None,
+        is_stopped: Callable[[], bool],
+        reports: Reports,
+    ):
+        super().__init__(run.schedule)
+        self._run, self._progress, self._evaluation, self._is_stopped = run, progress, evaluation, is_stopped
+        self._reports = reports
+        self._ask_every = _UPDATES_BETWEEN_QUESTIONS if run.consensus.has_peers else 1
+        self._seconds: list[float] = []
+        self._bytes = 0
+
+    def costs(self) -> dict[str, float]:
+        """How many checkpoints this start wrote, their mean seconds and the bytes of the last; empty if none."""
+        if not self._seconds:
+            return {}
+        mean = round(statistics.fmean(self._seconds), 3)
+        return {"checkpoints": len(self._seconds), "checkpoint_seconds": mean, "checkpoint_bytes": self._bytes}
+
+    def on_step(self, step: int) -> None:
+        if step == self.schedule.total_steps or self.model.stop_training:
+            return
+        any_of_us, reports = self._run.consensus.any, self._reports
+        is_stopping = step % self._ask_every == 0 and any_of_us(self._is_stopped() or reports.asks_to_end)
+        has_failed = is_stopping and any_of_us(reports.failed is not None)
+        every = self._run.config.output.save_steps
+        if is_stopping or (every and step % every == 0):
+            self._save(step)
+        if not is_stopping:
+            return
+        who = f" by {reports.who_asks}" if reports.who_asks else ""
+        how = f"checkpoint saved; {how_to_resume(self._run.config, self._run.directory)}"
+        if has_failed:
+            raise reports.error(f"The run ended after step {step} of {self.schedule.total_steps}; {how}")
+        raise Preempted(f"stopped after step {step} of {self.schedule.total_steps}{who}; {how}")
+
+    def save_last(self) -> None:
+        """Writes the state after the last update, from which a longer run goes on."""
+        step = int(self.model.optimizer.iterations.numpy())
+        self._run.checkpoints.save_last(self.model, self._state(step, of_longer_run=True))
+
+    def _state(self, step: int, **options: bool) -> RunState:
+        evaluated = self._evaluation.state(**options) if self._evaluation else {}
+        identity = dataclasses.asdict(self._run.identity)
+        return RunState(step=step, identity=identity, logged=self._progress.logged, **evaluated)
+
+    def _save(self, step: int) -> None:
+        self.model.counters.finite_steps.numpy()  # As in `Evaluate`.
+        start = time.perf_counter()
+        self._bytes = self._run.checkpoints.save(self.model, self._state(step))
+        self._seconds.append(time.perf_counter() - start)
+        self._reports.saved(step, {"checkpoint_seconds": self._seconds[-1], "checkpoint_bytes": float(self._bytes)})
+        self._progress.steps.paused += time.perf_counter() - start
+
+
+class Profile(StepCallback):
+    """Profiles updates `first` to `last`, both included, and nothing beside them.
+
+    Comes after callbacks that evaluate or save: what they do between the profiled updates counts as `other`, and what
+    they do before the first one is not in the profile.
+
+    Args:
+        schedule: The run in updates.
+        steps: First and last update, counted from 1.
+        directory: Where the profile goes; made if needed.
+        clock: Told how long starting the profiler and writing its files took.
+    """
+
+    def __init__(self, schedule: Schedule, steps: tuple[int, int], directory: pathlib.Path, clock: StepClock):
+        super().__init__(schedule)
+        self._clock = clock
+        self._first, self._last = steps
+        self._directory, self._is_running = directory, False
+        if self._first <= schedule.first_step:
+            log.info("steps %s to %s lie before the checkpoint and are not profiled again", *steps)
+
+    def before(self, step: int) -> None:
+        if self._is_running and step > self._last:
+            self._stop()
+        if step == self._first:
+            self._wait()
+            start = time.perf_counter()
+            tf.profiler.experimental.start(str(self._directory))
+            self._clock.paused += time.perf_counter() - start
+            self._is_running = True
+
+    def end(self) -> None:
+        if self._is_running:
+            self._stop()
+
+    def close(self) -> None:
+        """Stops the profiler where a run was ended inside the profiled steps: a process has only one."""
+        if self._is_running:
+            self._is_running = False
+            tf.profiler.experimental.stop()
+
+    def _stop(self) -> None:
+        self._wait()
+        start = time.perf_counter()
+        self._is_running = False  # Also where its files cannot be written.
+        tf.profiler.experimental.stop()
+        self._clock.paused += time.perf_counter() - start
+
+    def _wait(self) -> None:
+        """Waits until the device has done all its work."""
+        self.model.counters.finite_steps.numpy()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +527,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
     steps = schedule.total_steps - schedule.first_step
     step_clock = StepClock(
-        planned_steps(run.batches.plans(), run.train.lengths),
+        planned_steps(run.batches.plans(), run.train.lengths, config.data.max_seq_length),
         warm_up=min(config.output.logging_steps, steps // 2),
         compiles_widths=config.runtime.xla,
     )
@@ -229,11 +657,15 @@ def banner(run: Run) -> list[str]:
     counts = _length_counts(run.train.lengths)
     steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
     micro = micro_batch_size(training.global_batch_size, replicas, steps)
-    full = int(counts[config.data.max_seq_length :].sum()) if run.train.may_be_cut else 0
-    about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {config.data.max_seq_length} and may be cut"
+    length, is_whole = config.data.max_seq_length, config.data.long_texts == "windows"
+    full = int(counts[length + is_whole :].sum()) if run.train.may_be_cut else 0
+    about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {length} and may be cut"
+    if is_whole:
+        most = -(-(len(counts) - 1) // length)
+        about = f"; {counted(full, 'text')} in up to {most} windows, {most * micro:,} of them in the widest micro-batch"
     about = about if full else ""
     if data.task.reads_tokens:  # An example longer than a row takes several.
-        about = f", in {len(run.train):,} rows" * (len(run.train) != len(data.train))
+        about = f", in {len(run.train):,} rows" if len(run.train) != len(data.train) else ""
     sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
     if data.test is not None:
         sets["test"] = len(data.test)
@@ -244,8 +676,15 @@ def banner(run: Run) -> list[str]:
         count = run.classifier.num_parameters(only_trainable=True)
         targets = listed(run.classifier.lora.targets)
         trained = f", {count:,} of them trained: LoRA of rank {training.lora_rank} of {targets}, and the head"
+    summed = ""
+    if (dtype := config.runtime.all_reduce_dtype) != "float32":
+        summed = f", gradients summed in {dtype}" if replicas > 1 else f", no gradients to sum in {dtype}: one replica"
     kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
+    is_small = len(run.train) < training.global_batch_size
+    above = ", above the number of examples: each update takes all" if is_small else ""
+    evaluated = f", evaluation every {schedule.eval_steps:,}" if data.validation else ""
+    power = f" of power {training.lr_power:g}" if training.lr_schedule == "polynomial" else ""
     return [
         *data.notes,
         *([run.head_start] if run.head_start and not run.resumed else []),
@@ -254,17 +693,17 @@ def banner(run: Run) -> list[str]:
         f"tokens     median {_median(counts)}, longest {len(counts) - 1}{about}",
         f"batch      {training.global_batch_size} = {counted(replicas, 'replica')} x "
         f"{counted(steps, 'micro-batch', 'micro-batches')} x {micro}"
-        f"{', above the number of examples: each update takes all' * (len(run.train) < training.global_batch_size)}",
+        f"{above}",
         f"batches    {run.batches.description}",
-        f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'s' * (epochs != 1)} of "
-        f"{schedule.steps_per_epoch:,}){f', evaluation every {schedule.eval_steps:,}' * bool(data.validation)}",
+        f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'' if epochs == 1 else 's'} of "
+        f"{schedule.steps_per_epoch:,}){evaluated}",
         f"rate       {OPTIMIZERS[training.optimizer].label}{training.learning_rate:g}, {training.lr_schedule}"
-        f"{f' of power {training.lr_power:g}' * (training.lr_schedule == 'polynomial')}, "
+        f"{power}, "
         f"{counted(schedule.warmup_steps, 'update')} of warm-up",
-        f"precision  {policy}{_SLOW * (policy == 'mixed_bfloat16' and emulates_bfloat16())}"
-        f"{', XLA' * config.runtime.xla}"
-        f"{', gradient checkpointing' * training.gradient_checkpointing}",
-        f"devices    {describe(run.strategy)}",
+        f"precision  {policy}{_SLOW if policy == 'mixed_bfloat16' and emulates_bfloat16() else ''}"
+        f"{', XLA' if config.runtime.xla else ''}"
+        f"{', gradient checkpointing' if training.gradient_checkpointing else ''}",
+        f"devices    {describe(run.strategy)}{summed}",
         f"output     {run.directory}",
     ]
 
@@ -317,7 +756,7 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
         "data_wait_share": round(progress.data_wait_share, 5),
         "peak_memory_bytes": peak_memory_bytes(),
         "num_replicas": run.strategy.num_replicas_in_sync,
-        "gradient_bytes": 4  # They are summed in float32 in every precision.
+        "gradient_bytes": tf.as_dtype(run.model.all_reduce_dtype).size
         * sum(math.prod(variable.shape) for variable in run.model.trainable_variables),
         "parameters": run.classifier.num_parameters(),
         "trained_parameters": run.classifier.num_parameters(only_trainable=True),

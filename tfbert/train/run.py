@@ -17,24 +17,23 @@ from tfbert import __version__, private
 from tfbert.bert.lora import set_trained
 from tfbert.config.run import Config
 from tfbert.devices import runtime
-from tfbert.devices.runtime import chief_ends_last, start_devices
-from tfbert.devices.strategy import describe
+from tfbert.devices.runtime import chief_ends_last, describe, start_devices
 from tfbert.devices.workers import Consensus, StopRequest, peer_failures_as_run_errors
 from tfbert.errors import Preempted, UsageError
 from tfbert.model.bert_config import record_inputs
 from tfbert.model.load import save_pretrained
-from tfbert.output import hub, output_dir
-from tfbert.output.callback import Callback, Reports, all_callbacks
+from tfbert.output import output_dir
+from tfbert.output.callback import Callback, Reports, all_callbacks, upload
 from tfbert.report.model_card import model_card
 from tfbert.report.pages import report_at_end
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT
-from tfbert.tasks.detect import detect_task
+from tfbert.tasks.registry import detect_task
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy
 from tfbert.train.fit import Trained, fit, summary, train_results
-from tfbert.train.identity import data_facts
+from tfbert.train.resume import data_facts
 
 if TYPE_CHECKING:
     from tfbert.model.configuration import BertConfig
@@ -100,7 +99,7 @@ def _finetune(config: Config, callbacks: Sequence[Callback]) -> dict[str, float]
                 keep = {"keep": config.output.save_total_limit, "keep_state": config.output.keep_optimizer}
                 tidy(start.directory, **keep)
         if devices.chief and config.hub.push_to_hub:  # Before a restart, this may have failed.
-            log.info("uploaded to %s", hub.push(start.directory, config.hub))
+            log.info("uploaded to %s", upload(start.directory, config.hub))
         return results
 
 

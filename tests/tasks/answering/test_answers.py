@@ -9,8 +9,15 @@ import pytest
 
 from tfbert.errors import RunError
 from tfbert.tasks.answering import answers as answers_module
-from tfbert.tasks.answering.answer_files import n_best, probabilities, select_answers, write_answers
-from tfbert.tasks.answering.answers import Candidates, decode, join
+from tfbert.tasks.answering.answers import (
+    Candidates,
+    decode,
+    join,
+    n_best,
+    probabilities,
+    select_answers,
+    write_answers,
+)
 from tfbert.tasks.answering.windows import Windows
 
 OF_TOKENS = ("char_start", "char_end", "max_context")

@@ -15,10 +15,10 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.errors import RunError, UsageError
 from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.answering.questions import QuestionExamples
+from tfbert.tasks.answering.squad import QuestionExamples
 from tfbert.tasks.answering.squad_metrics import squad_metrics
-from tfbert.tasks.detect import detect_task
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.registry import detect_task
+from tfbert.tasks.tables import load_data
 
 METRICS = ("f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact", "best_f1", "best_exact")
 
@@ -177,7 +177,7 @@ def test_transformers_loads_it_by_its_names_and_gives_the_same_logits(trained):
     import tensorflow as tf
     from transformers import BertTokenizerFast
 
-    from tfbert.modes.saved_model import load_trained_model
+    from tfbert.modes.load import load_trained_model
 
     directory, _ = trained
     config = json.loads((directory / "run" / "config.json").read_text())

@@ -14,13 +14,10 @@ from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tests.support.transformers_4 import transformers_4
 from tfbert.batches.inputs import TokenTensors
-from tfbert.config.data import DataConfig
-from tfbert.tasks.answering.answer_files import select_answers
-from tfbert.tasks.answering.answers import answers_in_graph, decode
-from tfbert.tasks.answering.prediction import unanswered
+from tfbert.tasks.answering.answers import answers_in_graph, decode, select_answers
+from tfbert.tasks.answering.prediction import QuestionAnswerer, unanswered
 from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.answering.questions import EncodedQuestions, QuestionExamples
-from tfbert.tasks.answering.serving import QuestionAnswerer
+from tfbert.tasks.answering.squad import EncodedQuestions, QuestionExamples
 from tfbert.tasks.answering.squad_metrics import squad_metrics
 from tfbert.tasks.answering.windows import make_windows, window_labels, windows_in_graph
 from tfbert.tasks.items import Item
@@ -316,24 +313,3 @@ def test_token_ids(saved, signatures):
     assert set(found) == {"start_logits", "end_logits", "error"} and not any(found.pop("error").numpy())
     for name, values in found.items():
         np.testing.assert_allclose(values, want[name], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_float16_with_its_measured_loss(saved, signatures, tmp_path):
-    contexts = [LONG[i:] for i in range(8)]
-    questions = [
-        {"id": str(i), "question": "fox?", "answers": [{"text": "x", "answer_start": context.index("x")}]}
-        for i, context in enumerate(contexts)
-    ]
-    paragraphs = [{"context": c, "qas": [question]} for c, question in zip(contexts, questions, strict=True)]
-    (tmp_path / "dev.json").write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
-    data = DataConfig(validation_file=str(tmp_path / "dev.json"))
-    results = export_of(saved.parent, saved.name, tmp_path / "half", export_float16=True, data=data)
-    assert results["weights"] == "float16" and results["eval_samples"] == 8
-    assert 1e-6 < results["eval_largest_logit_error"] < 0.2
-    assert results["eval_changed_answers"] <= 2
-    assert {f"eval_{kind}_f1" for kind in ("float32", "float16")} < set(results)
-    half = tf.saved_model.load(str(tmp_path / "half")).signatures
-    found, want = (answers_of(each["text"], ["fox?"] * 8, contexts) for each in (half, signatures))
-    assert (found["start"] != want["start"]).sum() <= results["eval_changed_answers"]
-    assert 0 < np.abs(found["score"] - want["score"]).max() < 0.1

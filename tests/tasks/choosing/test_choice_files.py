@@ -12,8 +12,8 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.data.given_kinds import given_table
 from tfbert.errors import UsageError
 from tfbert.tasks.choosing.questions import Checks, holds_choices, open_questions, read_questions
-from tfbert.tasks.detect import detect_task
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.registry import detect_task
+from tfbert.tasks.tables import load_data
 
 RACE = {
     "answers": ["B", "A"],

@@ -15,7 +15,7 @@ from tests.support.saved_models import save_with_nan
 from tests.support.task_runs import CHOICES, arguments_of, command, config_of, write_tasks
 from tests.support.transformers_4 import transformers_4
 from tfbert.errors import RunError, UsageError
-from tfbert.tasks.choosing.metrics import Choices, breakdown, choice_metrics
+from tfbert.tasks.choosing.multiple_choice import Choices, choice_metrics
 from tfbert.train.run import finetune
 
 METRICS = ("accuracy", "mean_reciprocal_rank", "loss")
@@ -241,20 +241,12 @@ def test_metrics_are_those_of_a_plain_loop():
         losses.append(np.log(np.exp(own).sum()) - own[label])
     expected = zip(METRICS, map(np.mean, (hits, ranks, losses)), strict=True)
     assert found == pytest.approx(dict(expected))
-    groups = breakdown(Choices.of(scores, splits), labels, [10] * 20 + [600] * 20)
-    by_count, by_length = groups["By the number of choices"], groups["By length"]
-    assert [row["name"] for row in by_count] == [f"{count} choices" for count in np.unique(counts)]
-    assert [row["name"] for row in by_length] == ["0 to 31 words", "512 words or more"]
-    for part in (by_count, by_length):
-        assert sum(row["questions"] for row in part) == 40
-        assert sum(row["questions"] * row["accuracy"] for row in part) == pytest.approx(40 * found["accuracy"])
-    assert by_count[0]["chance"] == pytest.approx(1 / counts.min())
 
 
 def test_the_report_and_the_card(trained):
     directory, _ = trained
     page = (directory / "run" / "report.html").read_text()
-    assert "By the number of choices" in page and "By length" in page and 'class="answer"' in page
+    assert "Most wrong" in page and 'class="answer"' in page
     card = (directory / "run" / "README.md").read_text()
     assert "pipeline_tag: multiple-choice" in card and "AutoModelForMultipleChoice" in card
 

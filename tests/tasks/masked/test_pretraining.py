@@ -31,11 +31,11 @@ from tfbert.model.predictor import Predictor
 from tfbert.report.pages import write_report
 from tfbert.report.run_files import evaluation_facts
 from tfbert.step.keras3.finetuner import FineTuner
-from tfbert.tasks.examples import load_data
 from tfbert.tasks.masked import masked_words
 from tfbert.tasks.masked.masked_words import MaskedPredictions
 from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tasks.metrics import is_better
+from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
 
 RATE, STEPS, RECORDS = 0.5, 2, 37

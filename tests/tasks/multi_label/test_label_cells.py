@@ -15,8 +15,8 @@ from tfbert.config.run import Config
 from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.errors import UsageError
 from tfbert.python.keywords import config_of
-from tfbert.tasks.detect import detect_task
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.registry import detect_task
+from tfbert.tasks.tables import load_data
 
 NAME = "multi_label_classification"
 TEXTS = ["good film", "bad film", "dull plot", "fine cast"]

@@ -7,8 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from tfbert.tasks.tagging.entities import (
+from tfbert.tasks.tagging.tagged import read_sentences
+from tfbert.tasks.tagging.tags import (
     Entities,
+    TagMeanings,
     are_correct,
     entity_metrics,
     find_entities,
@@ -17,8 +19,6 @@ from tfbert.tasks.tagging.entities import (
     type_table,
     word_accuracy,
 )
-from tfbert.tasks.tagging.tagged import read_sentences
-from tfbert.tasks.tagging.tags import TagMeanings
 
 NCBI = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ncbi_disease"
 IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER", "B-a-b", "I-a-b")

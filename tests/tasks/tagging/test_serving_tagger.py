@@ -9,9 +9,8 @@ import tensorflow as tf
 from tests.support.saved_models import HOSTILE, predict_with, read_json
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, long_words, random_texts
-from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
-from tfbert.tasks.tagging.serving import Tagger
+from tfbert.tasks.tagging.prediction import Tagger
 from tfbert.tasks.tagging.token_classification import TokenClassification
 
 IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
@@ -169,15 +168,9 @@ def test_token_ids(model, signatures):
 
 
 @pytest.mark.slow
-def test_float16_with_its_measured_loss(saved, signatures, tmp_path):
-    words = LONG.split()
-    (tmp_path / "dev.conll").write_text("".join(f"{word}\t{IOB2[i % 5]}\n" for i, word in enumerate(words)))
-    data = DataConfig(validation_file=str(tmp_path / "dev.conll"))
-    results = export_of(saved.parent, saved.name, tmp_path / "half", export_float16=True, data=data)
-    assert results["weights"] == "float16" and results["eval_samples"] == 1
-    assert 1e-6 < results["eval_largest_logit_error"] < 0.1
-    assert results["eval_changed_tags"] < 0.05 * len(words)
-    assert {f"eval_{kind}_f1" for kind in ("float32", "float16")} < set(results)
+def test_float16_finds_nearly_the_same_entities(saved, signatures, tmp_path):
+    results = export_of(saved.parent, saved.name, tmp_path / "half", export_float16=True)
+    assert results["weights"] == "float16" and 0 < results["largest_weight_error"] < 1e-3
     half = tf.saved_model.load(str(tmp_path / "half")).signatures
     found, want = (answers_of(each["text"], [LONG]) for each in (half, signatures))
     _, mine, theirs = np.intersect1d(found["entity_start"], want["entity_start"], return_indices=True)

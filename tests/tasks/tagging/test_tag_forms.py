@@ -7,7 +7,7 @@ import pytest
 from tests.support.task_runs import SENTENCES
 from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.tables import load_data
 from tfbert.tasks.tagging.tagged import TaggedTable, in_usual_form
 from tfbert.tasks.tagging.tags import look_like_entities, read_forms
 from tfbert.tasks.tagging.token_classification import TokenClassification

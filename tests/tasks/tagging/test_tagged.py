@@ -260,7 +260,6 @@ def test_columns_as_asked_for(write):
 
 def test_without_tags(write):
     path = write("a.jsonl", rows_of(id=["x", "y"], tokens=WORDS))
-    assert read_sentences(path, require_label=False).tags is None
     file = open_sentences(path)
     assert (file.columns, file.has_tags, file.unit) == (["id", "tokens"], False, "line")
     assert [(s.words, s.tags, s.others) for s in file.read(["id"])] == [
@@ -269,8 +268,7 @@ def test_without_tags(write):
     ]
     path = write("b.jsonl", rows_of(tokens=WORDS, tags=["bad", "bad"]))
     assert [s.words for s in open_sentences(path).read(())] == WORDS, "tags are not looked at"
-    path = write("a.conll", "a\n\nb\n")
-    assert read_sentences(path, require_label=False).tags is None
+    assert not open_sentences(write("a.conll", "a\n\nb\n"), tags="optional").has_tags
 
 
 def test_formats(write):

@@ -15,8 +15,8 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaggingConfig, TaskOptions
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
-from tfbert.tasks.detect import detect_task
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.registry import detect_task
+from tfbert.tasks.tables import load_data
 from tfbert.tasks.tagging.tagged import read_sentences
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 
@@ -177,7 +177,7 @@ def test_logits_are_those_of_transformers(trained):
     import tensorflow as tf
     from transformers import BertTokenizerFast
 
-    from tfbert.modes.saved_model import load_trained_model
+    from tfbert.modes.load import load_trained_model
     from tfbert.tasks.tagging.token_classification import SentenceExamples
 
     directory, _ = trained

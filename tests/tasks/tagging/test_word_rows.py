@@ -10,8 +10,8 @@ from pyarrow import parquet
 from tests.support.task_runs import SENTENCES, command, config_of, write_tasks
 from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
-from tfbert.tasks.detect import detect_task
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.registry import detect_task
+from tfbert.tasks.tables import load_data
 from tfbert.tasks.tagging.tagged import holds_tags, holds_word_rows, look_like_words, open_sentences, read_sentences
 
 WORDS, TAGS = [["Ann", "left", "."], ["Oslo", "1,000"]], [["B-PER", "O", "O"], ["B-LOC", "O"]]

@@ -8,7 +8,7 @@ import pytest
 from tests.support.real_texts import VOCABULARIES, ncbi_sentences, needs_real_data, tokenizers
 from tests.support.texts import TEXTS, VOCAB, hugging_face, random_texts
 from tfbert.errors import UsageError
-from tfbert.tasks.tagging.words import encode_text_words, encode_words
+from tfbert.tasks.tagging.token_classification import encode_text_words, encode_words
 from tfbert.tokens.tokenizer import BertTokenizer
 
 LONG = 1 << 20

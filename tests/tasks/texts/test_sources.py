@@ -15,7 +15,7 @@ from pyarrow import parquet
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
-from tfbert.tasks.examples import load_data
+from tfbert.tasks.tables import load_data
 from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification, class_ids
 

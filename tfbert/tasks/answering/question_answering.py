@@ -23,22 +23,13 @@ from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.head import Head, span_head
 from tfbert.output.output_dir import EVAL_RESULTS, FACTS
-from tfbert.tasks.answering.answer_files import Answers, select_answers, write_answers
-from tfbert.tasks.answering.answers import Candidates, decode
-from tfbert.tasks.answering.questions import (
-    EncodedQuestions,
-    QuestionExamples,
-    QuestionTable,
-    note_misaligned,
-    training_questions,
-)
-from tfbert.tasks.answering.squad import read_questions
-from tfbert.tasks.answering.squad_metrics import Scores, as_groups, breakdown, score_predictions, squad_metrics
+from tfbert.tasks.answering import squad
+from tfbert.tasks.answering.answers import Answers, Candidates, decode, select_answers, write_answers
+from tfbert.tasks.answering.squad_metrics import score_predictions, squad_metrics
 from tfbert.tasks.answering.windows import make_windows, window_labels
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
-from tfbert.tasks.held_out import equal, hold_out
 from tfbert.tasks.losses import SpanCrossEntropy
-from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
+from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
 
 if TYPE_CHECKING:
     from tfbert.config.data import DataConfig
@@ -54,7 +45,7 @@ _TIE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
-class QuestionAnswering(Task[QuestionExamples, Candidates]):
+class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
     """See `Task`. Outputs are logits of tokens, float32 `[tokens, 2]`: of an answer that starts there, and of one that
     ends there. Predictions are the best `Candidates` of each question.
 
@@ -123,7 +114,7 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
 
     @property
     def kind(self) -> str:
-        return f"question answering{', some questions without an answer' * self.version_2_with_negative}"
+        return f"question answering{', some questions without an answer' if self.version_2_with_negative else ''}"
 
     def notes(self) -> dict[str, Any]:
         names = ("doc_stride", "max_query_length", "version_2_with_negative")
@@ -158,18 +149,18 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
         stride, longest = window_sizes(max_seq_length, stride, self.max_query_length)
         return dataclasses.replace(self, doc_stride=stride, max_query_length=longest)
 
-    def read(self, source: Source, config: DataConfig) -> QuestionTable:
+    def read(self, source: Source, config: DataConfig) -> squad.QuestionTable:
         """The questions that an option names."""
-        return read_questions(source, config, version_2_with_negative=self.version_2_with_negative)
+        return squad.read_questions(source, config, version_2_with_negative=self.version_2_with_negative)
 
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
-    ) -> dict[str, QuestionExamples]:
+    ) -> dict[str, squad.QuestionExamples]:
         tables = read_labelled_tables(config, self.name, lambda source: self.read(source, config))
-        tables = {prefix: note_misaligned(table, EVAL_RESULTS) for prefix, table in tables.items()}
+        tables = {prefix: squad.note_misaligned(table, EVAL_RESULTS) for prefix, table in tables.items()}
         for table in tables.values():
             notes += table.notes
-        return {prefix: QuestionExamples(table=table) for prefix, table in tables.items()}
+        return {prefix: squad.QuestionExamples(table=table) for prefix, table in tables.items()}
 
     def check_options(self, config: Config) -> None:
         super().check_options(config)
@@ -184,11 +175,11 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
 
     def encode(
         self,
-        examples: QuestionExamples,
+        examples: squad.QuestionExamples,
         tokenizer: Tokenizer,
         max_seq_length: int,
         training: TrainingConfig | None = None,
-    ) -> EncodedQuestions:
+    ) -> squad.EncodedQuestions:
         table, sizes = examples.table, self.resolved(max_seq_length)
         windows = make_windows(
             tokenizer,
@@ -201,7 +192,7 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
         )
         count = len(windows.example)
         labels = np.zeros([count, 2], np.int32) if training is None else window_labels(windows, examples.labels)
-        return EncodedQuestions(
+        return squad.EncodedQuestions(
             tokens=windows.tokens,
             labels=labels,
             weights=np.ones(count, np.float32),
@@ -212,7 +203,7 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
     def loss(self, training: TrainingConfig) -> SpanCrossEntropy:
         return SpanCrossEntropy()
 
-    def predictions(self, outputs: np.ndarray, encoded: EncodedQuestions) -> Candidates:
+    def predictions(self, outputs: np.ndarray, encoded: squad.EncodedQuestions) -> Candidates:
         best = {"n_best_size": self.n_best_size, "max_answer_length": self.max_answer_length}
         return decode(encoded.windows, outputs, encoded.num_questions, **best)
 
@@ -231,7 +222,7 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
             null_score_diff_threshold=self.null_score_diff_threshold,
         )
 
-    def _metrics(self, predictions: Candidates, examples: QuestionExamples) -> dict[str, float]:
+    def _metrics(self, predictions: Candidates, examples: squad.QuestionExamples) -> dict[str, float]:
         table, answers = examples.table, self.answers(predictions)
         found = squad_metrics(
             _golds(table),
@@ -241,19 +232,12 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
         )
         return {"f1": found.pop("f1")} | found
 
-    def details(self, predictions: Candidates, examples: QuestionExamples) -> tuple[dict[str, Any], list[str]]:
-        found: dict[str, Any] = {"breakdown": breakdown(examples.table, self._scores_of(predictions, examples))}
-        if examples.table.misaligned_ids:
-            found["misaligned_answers"] = list(examples.table.misaligned_ids)
-        return found, []
-
-    def _scores_of(self, predictions: Candidates, examples: QuestionExamples) -> Scores:
-        table = examples.table
-        texts = self.answers(predictions).texts(table.contexts, table.context_of)
-        return score_predictions(_golds(table), texts, version_2_with_negative=self.version_2_with_negative)
+    def details(self, predictions: Candidates, examples: squad.QuestionExamples) -> tuple[dict[str, Any], list[str]]:
+        misaligned = list(examples.table.misaligned_ids)
+        return {"misaligned_answers": misaligned} if misaligned else {}, []
 
     def write_evaluation(
-        self, directory: pathlib.Path, predictions: Candidates, examples: QuestionExamples, prefix: str
+        self, directory: pathlib.Path, predictions: Candidates, examples: squad.QuestionExamples, prefix: str
     ) -> None:
         """`predictions.json`, `nbest_predictions.json` and `null_odds.json` in SQuAD's form."""
         table = examples.table
@@ -268,11 +252,11 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
             null_score_diff_threshold=self.null_score_diff_threshold,
         )
 
-    def error_analysis(self, predictions: Candidates, examples: QuestionExamples) -> ErrorAnalysis:
+    def error_analysis(self, predictions: Candidates, examples: squad.QuestionExamples) -> ErrorAnalysis:
         """The error is 1 minus F1; of two equally wrong answers, the more probable one is the worse."""
         table, answers = examples.table, self.answers(predictions)
-        scores = self._scores_of(predictions, examples)
-        missing = 1 - scores.f1
+        texts = answers.texts(table.contexts, table.context_of)
+        missing = 1 - score_predictions(_golds(table), texts, version_2_with_negative=self.version_2_with_negative).f1
 
         def shown(row: int) -> dict[str, Any]:
             context, gold = table.context(row), table.answers[row]
@@ -287,48 +271,18 @@ class QuestionAnswering(Task[QuestionExamples, Candidates]):
                 "context": _marked(context, right, given),
             }
 
-        groups = breakdown(table, scores)
-        return ErrorAnalysis(
-            errors=np.where(missing > 0, missing + _TIE * answers.probability, 0.0),
-            measure="missing F1",
-            shown=shown,
-            facts={"groups": as_groups(groups)},
-        )
-
-    def changes(self, predictions: Candidates, others: Candidates) -> dict[str, int]:
-        mine, theirs = self.answers(predictions), self.answers(others)
-        differ = (mine.char_start != theirs.char_start) | (mine.char_end != theirs.char_end)
-        return {"changed_answers": int(differ.sum())}
+        errors = np.where(missing > 0, missing + _TIE * answers.probability, 0.0)
+        return ErrorAnalysis(errors=errors, measure="missing F1", shown=shown, facts={})
 
     def card(self, num_texts: int) -> list[str]:
-        none = " or says that there is none" * self.version_2_with_negative
+        none = " or says that there is none" if self.version_2_with_negative else ""
         return [f"A BERT model that finds the answer to a question in a text{none}."]
-
-    def usage(self, num_texts: int) -> list[str]:
-        return [
-            "import torch",
-            "from transformers import AutoModelForQuestionAnswering, AutoTokenizer",
-            "",
-            'tokenizer = AutoTokenizer.from_pretrained("THIS_DIRECTORY")',
-            'model = AutoModelForQuestionAnswering.from_pretrained("THIS_DIRECTORY")',
-            'question, context = "...", "..."',
-            'options = {"return_tensors": "pt", "return_offsets_mapping": True}',
-            'inputs = tokenizer(question, context, truncation="only_second", **options)',
-            'places = inputs.pop("offset_mapping")[0]',
-            "with torch.no_grad():",
-            "    found = model(**inputs)",
-            "scores = found.start_logits[0, :, None] + found.end_logits[0]",
-            "in_context = torch.tensor([part == 1 for part in inputs.sequence_ids()])",
-            f"allowed = (in_context[:, None] & in_context).triu().tril({self.max_answer_length - 1})",
-            'first, last = divmod(scores.masked_fill(~allowed, float("-inf")).argmax().item(), len(places))',
-            "context[places[first, 0] : places[last, 1]]",
-        ]
 
     def example(self, num_texts: int) -> str:
         return '{"question": "...", "context": "..."}'
 
 
-def _golds(table: QuestionTable) -> list[list[str]]:
+def _golds(table: squad.QuestionTable) -> list[list[str]]:
     return [[text for text, _ in answers] for answers in table.answers]
 
 
@@ -357,11 +311,11 @@ def load_questions(config: DataConfig, options: TaskOptions) -> TaskData:
         tables = hold_out(tables, config, own_notes, groups=groups)
         tables["validation"] = dataclasses.replace(tables["validation"], notes=())
     notes = (*notes, *own_notes)
-    tables = {name: note_misaligned(table, FACTS) for name, table in tables.items()}
+    tables = {name: squad.note_misaligned(table, FACTS) for name, table in tables.items()}
     misaligned = {name: list(table.misaligned_ids) for name, table in tables.items() if table.misaligned_ids}
     keep = options.answering.keep_misaligned_answers
-    tables["train"] = training_questions(tables["train"], keep_misaligned_answers=keep)
-    sets = {name: QuestionExamples(table=table) for name, table in tables.items()}
+    tables["train"] = squad.training_questions(tables["train"], keep_misaligned_answers=keep)
+    sets = {name: squad.QuestionExamples(table=table) for name, table in tables.items()}
     notes = (*notes, *(line for table in tables.values() for line in table.notes))
     data = data_of(task, sets, notes, config, tables["train"].columns)
     return dataclasses.replace(data, facts={"misaligned_answers": misaligned}) if misaligned else data

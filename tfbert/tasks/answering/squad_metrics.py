@@ -1,9 +1,7 @@
-"""Exact match and F1 as SQuAD's own scripts compute them, to every digit: evaluate-v1.1.py and evaluate-v2.0.py; and
-scores of answers in groups, for reports: by length of context, question and answer, and with an answer or without.
+"""Exact match and F1 as SQuAD's own scripts compute them, to every digit: evaluate-v1.1.py and evaluate-v2.0.py.
 
 The scripts differ in more than their names. If an answer holds nothing but articles and punctuation, version 1.1 gives
-it an F1 of 0; version 2.0 drops such a gold answer, and treats such a prediction as no answer. Lengths count words
-between spaces, which needs no tokenizer.
+it an F1 of 0; version 2.0 drops such a gold answer, and treats such a prediction as no answer.
 """
 
 from __future__ import annotations
@@ -13,12 +11,9 @@ import dataclasses
 import functools
 import re
 import string
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-
-from tfbert.tasks.answering.questions import QuestionTable
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -72,7 +67,6 @@ def squad_metrics(
     *,
     version_2_with_negative: bool = False,
     null_odds: Sequence[float] | np.ndarray | None = None,
-    no_answer_threshold: float | None = None,
 ) -> dict[str, float]:
     """The metrics of SQuAD's scripts, on their scale of 0 to 100.
 
@@ -82,8 +76,6 @@ def squad_metrics(
         version_2_with_negative: Whether to follow version 2.0's script rather than 1.1's.
         null_odds: With version 2.0, `[questions]`: how much more likely no answer is than any answer, by any measure;
             needed for `best_*`, which are left out without it.
-        no_answer_threshold: With `null_odds`, count predictions above it as no answer, as evaluate-v2.0.py does with
-            `--na-prob-thresh` (1.0 by default there). None: take the predictions as they are.
 
     Returns:
         `exact_match` and `f1`. Or version 2.0's `exact`, `f1` and `total`; the same three as `HasAns_*` and `NoAns_*`
@@ -97,25 +89,11 @@ def squad_metrics(
         return {"exact_match": _percent_in_order(exact), "f1": _percent_in_order(f1)}
     has_answer = [bool(given) for given in golds]
     odds = None if null_odds is None else [float(value) for value in null_odds]
-    shown = (exact, f1)
-    if odds is not None and no_answer_threshold is not None:
-        shown = tuple(
-            [
-                float(not has) if odd > no_answer_threshold else value
-                for value, odd, has in zip(values, odds, has_answer, strict=True)
-            ]
-            for values in shown
-        )
     out: dict[str, float] = {}
-    subsets: list[tuple[str, Callable[[bool], bool]]] = [
-        ("", lambda has: True),
-        ("HasAns_", lambda has: has),
-        ("NoAns_", lambda has: not has),
-    ]
-    for prefix, belongs in subsets:
-        rows = [row for row, has in enumerate(has_answer) if belongs(has)]
+    with_answer, without = ([row for row, has in enumerate(has_answer) if has is kind] for kind in (True, False))
+    for prefix, rows in (("", range(len(golds))), ("HasAns_", with_answer), ("NoAns_", without)):
         if rows:
-            for name, values in zip(("exact", "f1"), shown, strict=True):
+            for name, values in zip(("exact", "f1"), (exact, f1), strict=True):
                 out[f"{prefix}{name}"] = _percent_in_order([values[row] for row in rows])
             out[f"{prefix}total"] = len(rows)
     if odds is not None:
@@ -163,87 +141,3 @@ def _best_threshold(
         if score > best:
             best, threshold = score, odds[row]
     return 100.0 * best / len(values), threshold
-
-
-NUM_BINS = 5
-
-
-def breakdown(table: QuestionTable, scores: Scores) -> dict[str, Any]:
-    """Scores of parts of an evaluation, 0 to 100, as JSON can hold them.
-
-    Args:
-        table: The questions that were answered.
-        scores: The score of each.
-
-    Returns:
-        `context_words`, `question_words` and `answer_words`: as `by_length`. `answer_words` has only questions with an
-        answer, by the length of their shortest answer. `answerable`: `yes` and `no` -> `questions`, `exact`, `f1`, if
-        there are such questions.
-    """
-    context_words = np.array([len(context.split()) for context in table.contexts], np.int64)[table.context_of]
-    question_words = np.array([len(question.split()) for question in table.questions], np.int64)
-    has_answer = np.array([bool(answers) for answers in table.answers])
-    answer_words = [min(len(text.split()) for text, _ in answers) for answers in table.answers if answers]
-    with_answer = Scores(exact=scores.exact[has_answer], f1=scores.f1[has_answer])
-    groups = {"yes": has_answer, "no": ~has_answer}
-    return {
-        "context_words": by_length(context_words, scores),
-        "question_words": by_length(question_words, scores),
-        "answer_words": by_length(np.array(answer_words, np.int64), with_answer),
-        "answerable": {name: _of(scores, rows) for name, rows in groups.items() if rows.any()},
-    }
-
-
-def by_length(lengths: Sequence[int] | np.ndarray, scores: Scores) -> list[dict[str, Any]]:
-    """Scores of questions of similar length, in bins with about as many each.
-
-    There may be fewer bins than `NUM_BINS`, because equal lengths are in one.
-
-    Args:
-        lengths: Integers `[questions]`.
-        scores: The score of each.
-
-    Returns:
-        For each bin, in order: `least` and `most`, the lengths in it, `questions`, `exact` and `f1`, 0 to 100.
-    """
-    lengths = np.asarray(lengths)
-    if not len(lengths):
-        return []
-    edges = np.unique(np.quantile(lengths, np.arange(1, NUM_BINS) / NUM_BINS, method="inverted_cdf"))
-    which = np.searchsorted(edges, lengths, side="left")
-    return [
-        {"least": int(lengths[rows].min()), "most": int(lengths[rows].max())} | _of(scores, rows)
-        for rows in (which == number for number in np.unique(which))
-    ]
-
-
-def _of(scores: Scores, rows: np.ndarray) -> dict[str, Any]:
-    means = {name: 100.0 * float(np.mean(getattr(scores, name)[rows])) for name in ("exact", "f1")}
-    return {"questions": int(rows.sum())} | means
-
-
-def as_groups(found: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The results of `breakdown` as tables for a report: title -> rows of a name and scores."""
-    titles = {
-        "context_words": "By words of the context",
-        "question_words": "By words of the question",
-        "answer_words": "By words of the shortest right answer",
-    }
-    groups = {
-        title: [_row(_range(row["least"], row["most"]), row) for row in found[name]]
-        for name, title in titles.items()
-        if found[name]
-    }
-    answerable = found["answerable"]
-    if len(answerable) > 1:
-        names = {"yes": "has an answer", "no": "has none"}
-        groups["With and without an answer"] = [_row(names[name], row) for name, row in answerable.items()]
-    return groups
-
-
-def _range(least: int, most: int) -> str:
-    return f"{least} to {most}" if least < most else str(least)
-
-
-def _row(name: str, scores: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "exact_match": scores["exact"], "f1": scores["f1"], "questions": scores["questions"]}

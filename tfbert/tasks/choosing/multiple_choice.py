@@ -1,4 +1,7 @@
-"""Multiple choice: which of several choices answers a question, or ends a text."""
+"""Multiple choice: which of several choices answers a question, or ends a text.
+
+Scores of choices: accuracy, mean reciprocal rank and loss.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,86 @@ from tfbert.data.rows import Source
 from tfbert.model.head import Head, choice_head
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
 from tfbert.tasks.choosing.encoded import EncodedChoices, encode_choices
-from tfbert.tasks.choosing.metrics import Choices, breakdown, choice_metrics
 from tfbert.tasks.choosing.questions import ChoiceExamples, open_questions, read_questions
-from tfbert.tasks.held_out import equal, hold_out
 from tfbert.tasks.losses import SmoothedCrossEntropy
-from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
+from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
 
 if TYPE_CHECKING:
-    from tfbert.config.data import DataConfig
     from tfbert.config.tasks import ChoosingConfig, TaskOptions
     from tfbert.config.training import TrainingConfig
     from tfbert.model.configuration import BertConfig
     from tfbert.tokens.tokenizer import Tokenizer
+
+MISSING = -np.inf
+"""The logit of a choice that an example does not have."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Choices:
+    """The model's scores for the choices of each example.
+
+    Attributes:
+        logits: float32 `[n, choices]`; `MISSING` for a choice that an example does not have.
+        counts: int64 `[n]`: how many choices each has.
+    """
+
+    logits: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, scores: np.ndarray, splits: np.ndarray) -> Choices:
+        """From scores of all choices, float32 `[sequences]`, and where each example's begin, int64 `[n + 1]`."""
+        counts = np.diff(splits)
+        is_there = np.arange(counts.max(initial=0)) < counts[:, None]
+        logits = np.full(is_there.shape, MISSING, np.float32)
+        logits[is_there] = scores
+        return cls(logits=logits, counts=counts)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def is_there(self) -> np.ndarray:
+        """bool `[n, choices]`: which choices there are."""
+        return np.arange(self.logits.shape[1]) < self.counts[:, None]
+
+    @property
+    def index(self) -> np.ndarray:
+        """int64 `[n]`: the best choice of each; the first of equals."""
+        return self.logits.argmax(axis=1)
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """float64 `[n, choices]`: a softmax over the choices of each example; 0 for missing ones."""
+        logits = self.logits.astype(np.float64)
+        own = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return own / own.sum(axis=1, keepdims=True)
+
+    def losses(self, labels: np.ndarray) -> np.ndarray:
+        """float64 `[n]`: the cross-entropy of each right choice, in nats."""
+        logits = self.logits.astype(np.float64)
+        most = logits.max(axis=1)
+        total = most + np.log(np.exp(logits - most[:, None]).sum(axis=1))
+        return total - logits[np.arange(len(labels)), labels]
+
+    def ranks(self, labels: np.ndarray) -> np.ndarray:
+        """int64 `[n]`: the place of each right choice among all, best first, from 1; of equals, the first comes first,
+        so that rank 1 is an accurate prediction."""
+        rows = np.arange(len(labels))
+        own = self.logits[rows, labels][:, None]
+        is_before = np.arange(self.logits.shape[1]) < labels[:, None]
+        return 1 + ((self.logits > own) | ((self.logits == own) & is_before)).sum(axis=1)
+
+
+def choice_metrics(choices: Choices, labels: np.ndarray) -> dict[str, float]:
+    """The metrics of predictions, given the right choices, int `[n]`."""
+    ranks = choices.ranks(labels)
+    return {
+        "accuracy": float((ranks == 1).mean()),
+        "mean_reciprocal_rank": float((1 / ranks).mean()),
+        "loss": float(choices.losses(labels).mean()),
+    }
+
 
 log = logging.getLogger("tfbert")
 
@@ -136,13 +207,6 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
     def _metrics(self, predictions: Choices, examples: ChoiceExamples) -> dict[str, float]:
         return choice_metrics(predictions, examples.labels)
 
-    def details(self, predictions: Choices, examples: ChoiceExamples) -> tuple[dict[str, Any], list[str]]:
-        return {"breakdown": self._breakdown(predictions, examples)}, []
-
-    def _breakdown(self, predictions: Choices, examples: ChoiceExamples) -> dict[str, list[dict[str, Any]]]:
-        words = [sum(len(text.split()) for text in (a.context, a.question, *a.choices)) for a in examples.asked]
-        return breakdown(predictions, examples.labels, words)
-
     def error_analysis(self, predictions: Choices, examples: ChoiceExamples) -> ErrorAnalysis:
         """The error is the loss of a wrong choice."""
         labels, chosen, shares = examples.labels, predictions.index, predictions.probabilities
@@ -161,37 +225,14 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
                 context = f"{context[:_SHOWN_CONTEXT]} …"
             return {"context": context, "question": one.question, "choices": choices}
 
-        return ErrorAnalysis(
-            errors=np.where(chosen != labels, predictions.losses(labels), 0.0),
-            measure="loss",
-            shown=shown,
-            facts={"groups": self._breakdown(predictions, examples)},
-        )
-
-    def changes(self, predictions: Choices, others: Choices) -> dict[str, int]:
-        return {"changed_choices": int((predictions.index != others.index).sum())}
+        errors = np.where(chosen != labels, predictions.losses(labels), 0.0)
+        return ErrorAnalysis(errors=errors, measure="loss", shown=shown, facts={})
 
     def card(self, num_texts: int) -> list[str]:
         return ["A BERT model that chooses which of several choices answers a question, or ends a text."]
 
     def example(self, num_texts: int) -> str:
         return '{"context": "...", "question": "...", "choices": ["...", "..."]}'
-
-    def usage(self, num_texts: int) -> list[str]:
-        return [
-            "import torch",
-            "from transformers import AutoModelForMultipleChoice, AutoTokenizer",
-            "",
-            'tokenizer = AutoTokenizer.from_pretrained("THIS_DIRECTORY")',
-            'model = AutoModelForMultipleChoice.from_pretrained("THIS_DIRECTORY")',
-            'context, question, choices = "...", "...", ["...", "..."]',
-            'seconds = [f"{question} {choice}" for choice in choices]',
-            'options = {"truncation": "only_first", "padding": True, "return_tensors": "pt"}',
-            "inputs = tokenizer([context] * len(choices), seconds, **options)",
-            "with torch.no_grad():",
-            "    logits = model(**{name: part[None] for name, part in inputs.items()}).logits[0]",
-            "choices[logits.argmax()], logits.softmax(-1)",
-        ]
 
 
 def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:

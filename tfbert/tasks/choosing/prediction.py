@@ -14,7 +14,7 @@ from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.base import rounded
 from tfbert.tasks.choosing.encoded import EncodedChoices, encode_choices
-from tfbert.tasks.choosing.metrics import Choices
+from tfbert.tasks.choosing.multiple_choice import Choices
 from tfbert.tasks.choosing.questions import NO_LABEL, Asked, Checks, Columns, open_questions, place_text, table_rows
 from tfbert.tasks.items import BEST, Items
 from tfbert.tasks.prediction_files import Job, check_id_column, chosen_format, output_path, row_id, usual_id_column

@@ -28,14 +28,13 @@ from typing import Any
 import numpy as np
 
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import UNLABELLED, Finder, are_of_texts, check_different, named_by_user
-from tfbert.data.files import check_text, literal
+from tfbert.data.files import UNLABELLED, Finder, are_of_texts, check_different, check_text, literal, named_by_user
 from tfbert.data.json_rows import Entries, open_json
 from tfbert.data.labels import HELD_BACK, NAMES_OR_MISSING, is_missing
 from tfbert.data.open_file import BadRows, GivenTable, OpenFile, Unlabelled, plain
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
-from tfbert.tasks.sets import InMemory
+from tfbert.tasks.base import InMemory
 
 Place = tuple[int, ...]
 """Where a question stands: numbers from 1, one for each level; 0 for a level that it does not have."""
@@ -327,7 +326,7 @@ def _refuse_from_one(asked: Sequence[Asked], found: Sequence[int | None], where:
 
 
 def _error(one: Asked, where: str, kind: str) -> UsageError:
-    like = f" as most labels here are ({kind})" * bool(kind)
+    like = f" as most labels here are ({kind})" if kind else ""
     twice = isinstance(one.label, str) and sum(choice.strip() == one.label.strip() for choice in one.choices) > 1
     what = ", the text of several choices" if twice else ""
     return UsageError(

@@ -10,9 +10,8 @@ import numpy as np
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.tasks.base import rounded
-from tfbert.tasks.items import BEST, Item, Items
+from tfbert.tasks.items import BEST, Item, Items, TrainedModel
 from tfbert.tasks.masked.masked_words import MOST_CANDIDATES, MaskedRows
-from tfbert.tasks.trained import TrainedModel
 from tfbert.tokens.ragged import splits_of
 from tfbert.tokens.tokenizer import TokenIds
 

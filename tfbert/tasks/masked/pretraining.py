@@ -22,10 +22,9 @@ from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
 from tfbert.output.logs import evaluating
-from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, subset
 from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.masked.masked_words import LABELS, MaskedPredictions, MaskedRows, candidates, scored
-from tfbert.tasks.sets import subset
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -204,15 +203,6 @@ class Pretraining(Task[Records, MaskedPredictions]):
     def card(self, num_texts: int) -> list[str]:
         pairs = " and tells whether two stretches of text belong together" * self.next_sentence
         return [f"A BERT model that fills in masked words{pairs}, to be fine-tuned for other tasks."]
-
-    def usage(self, num_texts: int) -> list[str]:
-        return [
-            "from transformers import pipeline",
-            "",
-            'fill = pipeline("fill-mask", "THIS_DIRECTORY")',
-            "# Like [MASK], any [SEP] or [CLS] written in a text is a special token here. To tfbert it is text.",
-            f"fill({self.example(num_texts)})",
-        ]
 
     def example(self, num_texts: int) -> str:
         return '"Paris is the [MASK] of France."'

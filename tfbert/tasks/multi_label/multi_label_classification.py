@@ -19,9 +19,8 @@ from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, TaskData
-from tfbert.tasks.base_rate import HeadStart, base_rate
 from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
-from tfbert.tasks.held_out import hold_out, that_share_texts
+from tfbert.tasks.losses import HeadStart, base_rate
 from tfbert.tasks.multi_label.label_metrics import (
     DEFAULT,
     MeanBinaryCrossEntropy,
@@ -39,7 +38,7 @@ from tfbert.tasks.multi_label.label_metrics import (
     threshold_curve,
 )
 from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, label_reader
-from tfbert.tasks.tables import data_of, read_labelled_tables, read_training_tables
+from tfbert.tasks.tables import data_of, hold_out, read_labelled_tables, read_training_tables, that_share_texts
 from tfbert.tasks.text_task import (
     TextExamples,
     TextTask,
@@ -279,10 +278,6 @@ class MultiLabelClassification(TextTask):
             },
         )
 
-    def changes(self, predictions: np.ndarray, others: np.ndarray) -> dict[str, int]:
-        pair = [given_labels(each, self.thresholds) for each in (predictions, others)]
-        return {"changed_labels": int((pair[0] != pair[1]).any(axis=1).sum())}
-
     def columns(self) -> list[str]:
         if self.column_per_label:
             return list(self.label_names)
@@ -337,10 +332,6 @@ class MultiLabelClassification(TextTask):
             f"A BERT model that gives {takes(num_texts)} any number of {len(self.label_names)} labels: each whose "
             f"probability, the sigmoid of its logit, is {how}."
         ]
-
-    def usage(self, num_texts: int) -> list[str]:
-        lines = super().usage(num_texts)
-        return [line.replace('"THIS_DIRECTORY")', '"THIS_DIRECTORY", top_k=None)') for line in lines]
 
 
 def check_all_labels(table: LabelSets, labels: Sequence[str], expected: Sequence[str]) -> None:

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import RENAME, UNLABELLED, WORDS_NAMES, find_columns, in_data
-from tfbert.data.files import RawTable, check_text, literal
+from tfbert.data.files import RENAME, UNLABELLED, WORDS_NAMES, RawTable, check_text, find_columns, in_data, literal
 from tfbert.data.labels import (
     NAMES_OR_MISSING,
     canonical,

@@ -22,9 +22,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Literal
 
-from tfbert.config.counted import counted
-from tfbert.data.columns import in_data, named_by_user
+from tfbert.config.types import counted
 from tfbert.data.endings import CONLL_ENDINGS, IOB_ENDINGS, WORDS, ending_of
+from tfbert.data.files import in_data, named_by_user
 from tfbert.data.lines import lines_of, not_utf8, not_utf8_error, source_name, without_end
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.tags import TagForm, read_forms
@@ -94,31 +94,30 @@ class ConllSentence(Sentence):
     separator: str
     line_end: str
 
-    def with_column(self, values: Sequence[str], outside: str = "O") -> str:
+    def with_column(self, values: Sequence[str]) -> str:
         """The lines of this sentence as they were, each with a column added.
 
         All sentences of a file together are the file with a column added. `conlleval` reads it where the previous
         column holds the right tags. The last line gets a line end if the file has none.
 
         Args:
-            values: One per word.
-            outside: The value for a `-DOCSTART-` line: conlleval demands the same number of columns in all lines.
+            values: One per word. A `-DOCSTART-` line gets an O: conlleval demands the same number of columns in all.
         """
-        lines = [self._without_word(line, outside) for line in self.before]
+        lines = [self._without_word(line) for line in self.before]
         between = collections.deque(self.between)
         for place, (line, value) in enumerate(zip(self.written, values, strict=True), start=1):
             lines.append(f"{line}{self.separator}{value}")
             while between and between[0][0] == place:
-                lines.append(self._without_word(between.popleft()[1], outside))
-        lines += [self._without_word(line, outside) for line in self.after]
+                lines.append(self._without_word(between.popleft()[1]))
+        lines += [self._without_word(line) for line in self.after]
         return "".join(line + self.line_end for line in lines)
 
-    def _without_word(self, line: str, outside: str) -> str:
+    def _without_word(self, line: str) -> str:
         """A blank line and a comment stay as they are."""
         if _is_blank(line) or line.lstrip(" ").startswith("#"):
             return line
         if line.startswith(DOCSTART):
-            return f"{line}{' ' if ' ' in line else self.separator}{outside}"
+            return f"{line}{' ' if ' ' in line else self.separator}O"
         return f"{line}{self.separator}_"
 
 

@@ -1,5 +1,8 @@
 """Prediction of tags: texts, or sentences that are split into words, in Python and in files -> entities, or the tags of
-words."""
+words.
+
+Token classification as a SavedModel: texts -> entities, or tagged words, with their characters.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import functools
 import itertools
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import tensorflow as tf
 
 from tfbert.config.data import STANDARD_STREAM, is_pipe
 from tfbert.config.parts import PredictConfig
@@ -19,23 +23,20 @@ from tfbert.data.endings import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
 from tfbert.data.files import check_text
 from tfbert.data.rows import file_format, input_source
 from tfbert.errors import UsageError
-from tfbert.tasks.base import rounded
-from tfbert.tasks.items import BEST, NAME, Item, Items
-from tfbert.tasks.prediction_files import (
-    Job,
-    check_id_column,
-    chosen_format,
-    open_text_file,
-    output_path,
-    row_id,
-    table_job,
-    usual_id_column,
-)
+from tfbert.tasks import prediction_files
+from tfbert.tasks.base import Task, rounded
+from tfbert.tasks.items import BEST, NAME, Item, Items, TrainedModel
+from tfbert.tasks.served_model import ServedModel, substrings, without_endless
 from tfbert.tasks.tagging.conll import ConllSentence, Sentence, looks_like_conll
 from tfbert.tasks.tagging.tagged import holds_word_rows, open_sentences, sentence_format
-from tfbert.tasks.tagging.token_classification import EncodedSentences, SentenceExamples
-from tfbert.tasks.tagging.words import encode_text_words
-from tfbert.tasks.trained import TrainedModel
+from tfbert.tasks.tagging.tags import entities_in_graph
+from tfbert.tasks.tagging.token_classification import (
+    EncodedSentences,
+    SentenceExamples,
+    encode_text_words,
+    text_rows_in_graph,
+)
+from tfbert.tokens.offsets import Pieces
 
 _WORD_SIZE = 32
 """What a word counts as, in characters: the scores of all tags are kept for it."""
@@ -152,7 +153,7 @@ class SentenceItems(Items[TaggedItem]):
         return zip(item.words, tags, strict=True)
 
 
-def open_sentence_files(config: Config) -> list[Job]:
+def open_sentence_files(config: Config) -> list[prediction_files.Job]:
     """The input to tag, and where the tags go.
 
     Raises:
@@ -160,19 +161,21 @@ def open_sentence_files(config: Config) -> list[Job]:
     """
     asked, data = config.predict, config.data
     if not _holds_words(config):
-        format, is_text = chosen_format(asked, PREDICTED_TAGS, default="jsonl"), _is_plain_text(config)
-        file = open_text_file(config)
+        format, is_text = prediction_files.chosen_format(asked, PREDICTED_TAGS, default="jsonl"), _is_plain_text(config)
+        file = prediction_files.open_text_file(config)
         if format == "conll":
             words = "--input_format=conll where it holds words, one a line, or " if is_text and not asked.text else ""
             input_is = f"{file.name}, which is read as {'plain texts' if is_text else 'texts'}"
             raise _no_conll(asked, input_is, f"{words}--output_format=jsonl, tsv or csv")
         by_default = is_text and data.input_format == "auto" and not asked.text
         doubts = functools.partial(_about_words, file.name) if by_default else lambda items: []
-        return [table_job(config, file, format=format, doubts=doubts)]
+        return [prediction_files.table_job(config, file, format=format, doubts=doubts)]
     if data.input_format == "auto" and is_pipe(asked.input_file):
         data = dataclasses.replace(data, input_format=sentence_format(pathlib.Path(asked.input_file)))
     file = open_sentences(input_source(asked.input_file), data)
-    format = chosen_format(asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl")
+    format = prediction_files.chosen_format(
+        asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl"
+    )
     if format == "conll" and file.format != "conll":
         form = "a table with one word per row" if file.id_column else file.format
         raise _no_conll(asked, f"{file.name}, which is {form}", "--output_format=jsonl, tsv or csv")
@@ -182,20 +185,26 @@ def open_sentence_files(config: Config) -> list[Job]:
             "The sentences of a CoNLL file have no ids: they are numbered. "
             f"Received: id_column={id_column!r} for {file.name}. Drop --id_column."
         )
-    check_id_column(id_column, file.name, file.columns)
-    id_column = id_column or file.id_column or usual_id_column(file.columns if file.format != "conll" else ())
+    prediction_files.check_id_column(id_column, file.name, file.columns)
+    id_column = (
+        id_column or file.id_column or prediction_files.usual_id_column(file.columns if file.format != "conll" else ())
+    )
 
     def read(items: SentenceItems, row: Sentence, number: int, where: str) -> TaggedItem:
-        name = row_id(row.others[0], id_column, f"{file.name}, {file.unit} {row.line}") if id_column else number
+        name = (
+            prediction_files.row_id(row.others[0], id_column, f"{file.name}, {file.unit} {row.line}")
+            if id_column
+            else number
+        )
         return TaggedItem(name=name, words=row.words, written=row if isinstance(row, ConllSentence) else None)
 
     return [
-        Job(
+        prediction_files.Job(
             name=file.name,
             columns=file.chosen,
             rows=(("", row) for row in file.read([id_column] if id_column else [])),
             read=read,
-            path=output_path(asked),
+            path=prediction_files.output_path(asked),
             format=format,
             notes=file.notes,
         )
@@ -247,3 +256,71 @@ def _holds_words(config: Config) -> bool:
     except UsageError:
         return False
     return first is not None and not isinstance(first, UsageError)
+
+
+class Tagger(ServedModel):
+    """Takes `text`; gives the predictions of `--mode=predict`.
+
+    Returns flat arrays over all texts, in their order. For entities: `entity_row`, int32 `[m]`, the text that each is
+    in; `entity_type` and `entity_text`, string `[m]`; `entity_start` and `entity_end`, int32 `[m]`, its first character
+    and the one after its last, as Python counts characters; `entity_score`, float32 `[m]`, its words' mean probability.
+    Where tags are no entities, the same for words: `word_row`, `word_tag`, `word_text`, `word_start`, `word_end` and
+    `word_score`. And `error`, string `[n]`, see `ServedModel`: nothing is said about a text with an error.
+
+    For rows of token ids, returns `logits`, float32 `[n, length, num_labels]`, and `error`.
+
+    Raises:
+        UsageError: if `max_seq_length` has no room for a word.
+    """
+
+    num_texts: ClassVar[int | None] = 1
+    text_inputs = ("text",)
+
+    def __init__(self, model: TrainedModel):
+        if model.max_seq_length < 3:
+            raise UsageError(
+                "max_seq_length must hold 2 special tokens and a word. "
+                f"Received: max_seq_length={model.max_seq_length}. Pass a larger one."
+            )
+        super().__init__(model)
+
+    @staticmethod
+    def settings(task: Task) -> dict[str, Any]:
+        return {"strict_entities": task.strict_entities}
+
+    def answer(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        tokenizer = self._model.tokenizer
+        with tf.device("CPU:0"):
+            pieces = tokenizer.tokenize_with_offsets(text)
+            rows = text_rows_in_graph(tokenizer, pieces, self._model.max_seq_length)
+        logits = self.token_logits(rows.tokens)
+        with tf.device("CPU:0"):
+            error, logits = without_endless(tf.fill(tf.shape(text), ""), logits, rows.tokens, rows.sentence)
+            return self._found(text, pieces, tf.gather(logits, rows.first_piece), error) | {"error": error}
+
+    def _found(self, text: tf.Tensor, pieces: Pieces, logits: tf.Tensor, error: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The answer for words with these logits, float32 `[words, num_labels]`, in texts without an error."""
+        task, texts = self._model.task, pieces.word_starts.value_rowids()
+        tags = tf.argmax(logits, axis=1)
+        first = last = tf.range(tf.size(tags))
+        score = tf.reduce_max(tf.nn.softmax(tf.cast(logits, tf.float64)), axis=1)
+        what, kind, names = "word", "tag", tf.gather(tf.constant(task.label_names), tags)
+        if task.has_entities:
+            found = entities_in_graph(tags, texts, task.meanings, strict=task.strict_entities)
+            first, last = found.start, found.end - 1
+            sums = tf.concat([tf.zeros([1], tf.float64), tf.cumsum(score)], 0)
+            score = tf.gather(sums, found.end) - tf.gather(sums, found.start)
+            score /= tf.cast(found.end - found.start, tf.float64)
+            what, kind, names = "entity", "type", tf.gather(tf.constant(task.meanings.type_names), found.type)
+        rows = tf.gather(texts, first)
+        start, end = tf.gather(pieces.word_starts.values, first), tf.gather(pieces.word_ends.values, last)
+        found = {
+            f"{what}_row": tf.cast(rows, tf.int32),
+            f"{what}_{kind}": names,
+            f"{what}_text": substrings(text, rows, start, end),
+            f"{what}_start": start,
+            f"{what}_end": end,
+            f"{what}_score": tf.cast(score, tf.float32),
+        }
+        is_sound = tf.gather(error == "", rows)
+        return {name: tf.boolean_mask(values, is_sound) for name, values in found.items()}

@@ -18,11 +18,10 @@ import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
-from tfbert.data.columns import find_columns, find_tag_columns, in_data
+from tfbert.config.types import counted
 from tfbert.data.endings import CONLL_ENDINGS, WORDS, ending_of, format_of, how_to_convert
-from tfbert.data.files import RawTable, check_text
+from tfbert.data.files import RawTable, check_text, find_columns, find_tag_columns, in_data
 from tfbert.data.labels import given_names, named_labels
 from tfbert.data.open_file import FORMAT, BadRows, GivenTable, OpenFile, Row, Unlabelled
 from tfbert.data.rows import Source, open_rows
@@ -301,10 +300,11 @@ def sentences_of_rows(
 def _check_words(value: Any, column: str, where: str) -> list[str]:
     """Checks a list of words. A word may be all blanks, as in data sets that keep line ends as words, but not empty."""
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        is_text = ", a text not cut into words (doccano and Label Studio can export CoNLL)" * isinstance(value, str)
+        uncut = ", a text not cut into words (doccano and Label Studio can export CoNLL)"
+        uncut = uncut if isinstance(value, str) else ""
         raise UsageError(
             "Words must be a list of strings in each row. "
-            f"Received: {column}={value!r:.60} in {where}{is_text}. "
+            f"Received: {column}={value!r:.60} in {where}{uncut}. "
             "Repair or drop the row, or pass another --text_column."
         )
     if not value:
@@ -365,7 +365,7 @@ class TaggedTable:
     Attributes:
         name: Where they came from, for messages.
         words: The words of each sentence, at least one.
-        tags: One per word. Ids are text, or names where the file has the names of ids. None where no tags were read.
+        tags: One per word. Ids are text, or names where the file has the names of ids.
         lines: Each sentence's position from 1: the line it starts on, or its row's number.
         unit: What `lines` counts: `line` or `row`.
         notes: What the user should know, one line each.
@@ -375,7 +375,7 @@ class TaggedTable:
 
     name: str
     words: list[list[str]]
-    tags: list[list[str]] | None
+    tags: list[list[str]]
     lines: Sequence[int]
     unit: str = "line"
     notes: tuple[str, ...] = ()
@@ -482,18 +482,17 @@ def _of_lists(format: str, rows: OpenFile, words: str, label: str, *, are_texts:
     )
 
 
-def read_sentences(source: Source, config: DataConfig = _BY_NAME, *, require_label: bool = True) -> TaggedTable:
+def read_sentences(source: Source, config: DataConfig = _BY_NAME) -> TaggedTable:
     """Reads a file of sentences whose words have tags.
 
     Args:
         source: As for `open_sentences`.
         config: As for `open_sentences`; and whether sentences that cannot be used are left out, and counted.
-        require_label: Whether a file without tags is an error.
 
     Raises:
         UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad sentence.
     """
-    file = open_sentences(source, config, "required" if require_label else "optional")
+    file = open_sentences(source, config, "required")
     words, tags, lines, places = [], [], [], []
     bad_rows = BadRows(config.skip_bad_rows, is_data_set=isinstance(source, GivenTable) and bool(source.kinds))
     for sentence in bad_rows.usable(enumerate(file.read(())), lambda number, sentence: sentence):
@@ -511,7 +510,7 @@ def read_sentences(source: Source, config: DataConfig = _BY_NAME, *, require_lab
     return TaggedTable(
         name=file.name,
         words=words,
-        tags=tags if file.has_tags else None,
+        tags=tags,
         lines=lines,
         unit=file.unit,
         notes=(*notes, *skipped),
@@ -617,7 +616,7 @@ def _of_word_rows(file: OpenFile, columns: WordColumns, tags: Tags) -> SentenceF
             "No column looks like the tags, or several do. "
             f"Received: {file.name} with columns {', '.join(map(repr, file.columns[:20]))}. Pass --label_column."
         )
-    tagged = f" and its tag in {columns.tag!r}" * bool(columns.tag)
+    tagged = f" and its tag in {columns.tag!r}" if columns.tag else ""
     note = f"{file.name}: each row holds a word, in {columns.word!r}{tagged}, of the sentence in {columns.sentence!r}"
     return SentenceFile(
         name=file.name,
@@ -640,7 +639,7 @@ def read_named(source: Source, config: DataConfig) -> TaggedTable:
             f"Received: header={config.header}. Drop --noheader."
         )
     table, names = read_sentences(source, config), given_names(config)
-    if not names or table.tags is None:
+    if not names:
         return table
     distinct = dict.fromkeys(tag for tags in table.tags for tag in tags)
 
@@ -714,7 +713,7 @@ def in_scheme(target: str, table: TaggedTable, notes: list[str], *, strict: bool
     scheme = scheme_of(table.tags)
     what = f"are {scheme.name}" if scheme.has_entities else "have no prefixes"
     is_converted = scheme.has_entities and target not in (scheme.name, "none")
-    converted = f", converted to {target}" * is_converted
+    converted = f", converted to {target}" if is_converted else ""
     notes.append(f"{table.name}: tags {what}{scheme.doubt}{converted}")
     bad = invalid_transitions(table.tags, scheme)
     if bad is not None:

@@ -17,7 +17,6 @@ from tfbert.data.labels import NAMES_OR_MISSING, canonical, given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
-from tfbert.tasks.base_rate import HeadStart, class_start
 from tfbert.tasks.classes import (
     as_in_model,
     have_fractions,
@@ -32,11 +31,10 @@ from tfbert.tasks.classes import (
     several_in_one,
     shortened,
 )
-from tfbert.tasks.held_out import hold_out, that_share_texts
-from tfbert.tasks.losses import SmoothedCrossEntropy, class_weights
+from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
 from tfbert.tasks.registry import warnings_of_others
-from tfbert.tasks.tables import data_of, read_training_tables
+from tfbert.tasks.tables import data_of, hold_out, read_training_tables, that_share_texts
 from tfbert.tasks.text_task import TextExamples, about_empty, check_same_columns, error_analysis_of_texts, takes
 from tfbert.tasks.texts.regression import Regression
 from tfbert.tasks.texts.source import TEXTS, OneLabelTask, text_reader
@@ -179,9 +177,6 @@ class Classification(OneLabelTask):
             [names[label] for label in predicted],
             {"confusion": confusion_matrix(logits, labels, len(names)).tolist()},
         )
-
-    def changes(self, predictions: np.ndarray, others: np.ndarray) -> dict[str, int]:
-        return {"changed_labels": int((predictions.argmax(axis=1) != others.argmax(axis=1)).sum())}
 
     def columns(self) -> list[str]:
         return ["label", *(f"probability_{name}" for name in self.label_names)]

@@ -14,8 +14,8 @@ from tfbert.data.files import RawTable
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks.base import ErrorAnalysis, rounded
-from tfbert.tasks.base_rate import HeadStart, base_rate
 from tfbert.tasks.classes import is_number, quoted
+from tfbert.tasks.losses import HeadStart, base_rate
 from tfbert.tasks.metrics import regression_metrics
 from tfbert.tasks.text_task import TextExamples, error_analysis_of_texts, takes
 from tfbert.tasks.texts.source import OneLabelTask

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfbert.config.counted import counted
 from tfbert.config.data import DataConfig
+from tfbert.config.types import counted
 from tfbert.data.files import RawTable, read_file, text_columns
 from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, given_names, named_labels, stand_for_none
 from tfbert.data.open_file import BadRows, GivenTable, Unlabelled
