@@ -10,7 +10,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import kernels
 
 from tests.support.either_keras import SLOW
-from tests.support.models import random_batch
+from tests.support.models import random_batch, strategy_of
 
 # Those of what is as large as a batch. int32 holds shapes, which are on the host in any case.
 TYPES = {types_pb2.DataType.Value(f"DT_{name}") for name in ("FLOAT", "HALF", "BFLOAT16", "UINT16", "UINT32", "BOOL")}
@@ -43,7 +43,8 @@ def test_all_of_a_step_has_kernels_on_a_gpu(either, policy):
     more = {} if either.is_keras_3 else {"jit_compile": False}
     adamw = lambda: either.keras.optimizers.AdamW(1e-2, 0.1, **more)  # noqa: E731
     model = either.build(lambda: either.bert(dropout=0.1, num_hidden_layers=1), optimizer=adamw, **options)
-    model.create_variables()
+    with strategy_of(1).scope():
+        model.create_variables()
     of_any_size = tf.nest.map_structure(
         lambda values: tf.TensorSpec([None] * values.ndim, values.dtype), random_batch(4, weights=[1.0] * 4)
     )

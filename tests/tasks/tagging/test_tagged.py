@@ -327,7 +327,7 @@ def test_memory_does_not_grow_with_the_file(name, write):
     sentence = "".join(f"word{i} O\n" for i in range(30)) + "\n"
     row = json_lines({"tokens": [f"word{i}" for i in range(30)]})
     peaks = []
-    for count in (10, 400, 1600):  # The first fills what Python keeps.
+    for count in (10, 1000, 4000):  # The first fills what Python keeps.
         path = write(name, (sentence if name == "a.conll" else row) * count)
         tracemalloc.start()
         assert sum(len(s.words) for s in open_sentences(path).read(())) == 30 * count
