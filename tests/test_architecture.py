@@ -107,15 +107,15 @@ MOST_LINES = {
     "doors": 511,
     "launch": 454,
     "measure": 204,
-    "model": 2264,
-    "modes": 1215,
+    "model": 2272,
+    "modes": 1217,
     "output": 733,
-    "python": 503,
+    "python": 490,
     "report": 1045,
-    "step": 2952,
-    "tasks": 7879,
+    "step": 2924,
+    "tasks": 7886,
     "tokens": 1255,
-    "train": 1686,
+    "train": 1685,
 }
 
 

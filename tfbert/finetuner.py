@@ -107,7 +107,7 @@ class FineTuner(metaclass=_OfEitherKeras):
 
     Attributes:
         model: The wrapped model.
-        counters: What the run counts, see `tfbert.step.counters.StepCounters`.
+        counters: What the run counts, see `tfbert.step.core.StepCounters`.
 
     Raises:
         ValueError: for a model with a step of its own or of another strategy's scope, a model of Keras 3 with another

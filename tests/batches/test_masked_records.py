@@ -35,9 +35,9 @@ def files(tmp_path_factory):
 def masking_of(**changed):
     values = {
         "mask_id": MASK,
-        "vocab_size": VOCAB_SIZE,
-        "special_ids": (PAD, CLS, SEP),
-        "continues": np.zeros(VOCAB_SIZE, bool),
+        "is_special": np.isin(np.arange(VOCAB_SIZE), (PAD, CLS, SEP)),
+        "drawn_ids": np.arange(VOCAB_SIZE),
+        "word_marks": None,
         "masked_lm_prob": 0.15,
         "max_predictions_per_seq": 9,
     }

@@ -1,10 +1,20 @@
 """Masks against Google's algorithm written out plainly, and against its statistics."""
 
+import collections
+import json
+import unicodedata
+
 import numpy as np
 import pytest
+import transformers
+from tokenizers import normalizers, pre_tokenizers
 
+from tests.support.host_tokenizers import KINDS
+from tests.support.texts import TEXTS
 from tfbert.corpus.masking import Masking, mask, most_predictions, record_keys
 from tfbert.errors import UsageError
+from tfbert.tokens.host import read_tokenizer
+from tfbert.tokens.tokenizer import BertTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, _, CLS, SEP, MASK = range(5)
@@ -13,7 +23,8 @@ FIRST_PIECE = VOCAB.index("##p0")
 
 
 def masking(prob=0.15, most=20, whole_words=False):
-    return Masking.of_vocab(VOCAB, masked_lm_prob=prob, max_predictions_per_seq=most, whole_words=whole_words)
+    options = {"masked_lm_prob": prob, "max_predictions_per_seq": most, "whole_words": whole_words}
+    return Masking.of_tokenizer(BertTokenizer(VOCAB), **options)
 
 
 def records(rows, width, seed=0, pair=True):
@@ -166,8 +177,89 @@ def test_too_few_predictions_are_refused():
         most_predictions(20, masked_lm_prob=0.15, max_seq_length=512)
 
 
-def test_a_vocabulary_without_mask_is_refused():
-    with pytest.raises(UsageError, match=r"must hold \[MASK\]. Received: 4 tokens"):
-        Masking.of_vocab(
-            ["[PAD]", "[CLS]", "[SEP]", "a"], masked_lm_prob=0.15, max_predictions_per_seq=2, whole_words=False
-        )
+# Tokenizers of the host: words are found in the texts themselves.
+
+SENTENCES = [
+    "A film, which (it's said) cost $3.50 -- or more; un-seen masterpieces: batch_size=32!",
+    "Über naïve cafés; 北京是 a city，且 2 of 3 中文 words. ทดสอบ ภาษา emoji 😀😀x done",
+    "the  two  blanks, tabs\tand </s> <mask> [MASK] [SEP] as they are",
+    *(text for text in TEXTS if text.isprintable() and text.strip() and unicodedata.is_normalized("NFKC", text)),
+]
+
+
+def words_in(text, names, spans):
+    """The tokens of each word by the characters that they are of. Words are BERT's: between blanks, each mark and each
+    Chinese character by itself, with the blank before. Of a character of several tokens nothing is known, but where a
+    Chinese one begins."""
+    alone, found, blank, known = {i for i, char in enumerate(text) if is_alone(char)}, [], False, False
+    counts = collections.Counter(span for name, span in zip(names, spans, strict=True) if name != "\u2581")
+    for number, (name, (start, end)) in enumerate(zip(names, spans, strict=True)):
+        before, was_blank, was_known = spans[number - 1], blank, known
+        blank, known = name == "\u2581" or text[start:end].isspace(), name != "<unk>"
+        by_itself = start in alone and (counts[start, end] == 1 or "\u4000" <= text[start] <= "\u9fff")
+        if not number or blank or text[start].isspace() or not (known and was_known):
+            begins = True
+        elif was_blank:
+            begins = by_itself
+        elif start < before[1]:  # In the same character.
+            begins = False
+        else:  # Maybe after a blank that is in no token.
+            begins = start > before[1] or by_itself or (start - 1 in alone and counts[before] == 1)
+        if begins:
+            found.append([])
+        found[-1] += [number] * known
+    return found
+
+
+def is_alone(char):
+    text = normalizers.BertNormalizer(strip_accents=False, lowercase=False).normalize_str(f"x{char}x")
+    return not char.isspace() and len(pre_tokenizers.BertPreTokenizer().pre_tokenize_str(text)) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_words_of_other_tokenizers_are_those_of_the_text(kind, tmp_path):
+    tokenizer = read_tokenizer(KINDS[kind](tmp_path / "source"))
+    tokenizer.save(tmp_path / "saved")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    options = {"masked_lm_prob": 0.4, "max_predictions_per_seq": 100, "whole_words": True}
+    masking, num_words, kept = Masking.of_tokenizer(tokenizer, **options), 0, 0
+    special = {token["id"] for token in json.loads((tmp_path / "saved" / "tokenizer.json").read_text())["added_tokens"]}
+    special = {*theirs.all_special_ids, *(() if kind == "modernbert" else special)}
+    assert special == {*range(len(theirs))} - {*masking.drawn_ids.tolist()}
+    for number, text in enumerate(SENTENCES):
+        ids, _ = tokenizer.ids_of([text])
+        want = theirs(text, add_special_tokens=False, return_offsets_mapping=True)
+        assert kind in ("xlm_roberta", "camembert") or ids.tolist() == want["input_ids"]
+        names = theirs.convert_ids_to_tokens(ids.tolist())
+        row = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id]], np.int32)
+        words = [{place + 1 for place in word} for word in words_in(text, names, places_of(tokenizer, text))]
+        keys, drawn = record_keys(7, number, np.arange(100)), set()
+        masked = mask(row.repeat(100, axis=0), np.full(100, row.shape[1]), masking, keys)
+        for out, positions, weights in zip(masked.ids, masked.positions, masked.weights, strict=True):
+            chosen = {*positions[weights > 0].tolist()}
+            assert chosen == set().union(*(word for word in words if word & chosen))
+            drawn |= {*out[[*chosen]].tolist()} - {tokenizer.mask_id}
+            kept += len(chosen)
+        num_words += len(words)
+        assert not drawn & special and len(drawn) > 10
+    assert num_words > 150 and kept > 5000
+
+
+def places_of(tokenizer, text):
+    """Where each token is, blanks before it included."""
+    whole = json.loads(json.dumps(tokenizer._whole).replace('"trim_offsets": true', '"trim_offsets": false'))
+    return type(tokenizer)(whole, tokenizer._config, "x")._texts.encode(text, add_special_tokens=False).offsets
+
+
+def test_a_tokenizer_without_a_mask_or_blanks_is_refused(tmp_path):
+    directory = KINDS["roberta"](tmp_path)
+    options = {"masked_lm_prob": 0.15, "max_predictions_per_seq": 2}
+    text = (directory / "tokenizer.json").read_text()
+    (directory / "tokenizer.json").write_text(text.replace("\u0120", "\u0152"))
+    tokenizer = read_tokenizer(directory)
+    assert Masking.of_tokenizer(tokenizer, **options, whole_words=False).word_marks is None
+    with pytest.raises(UsageError, match="Received: whole_word_masking=True with a tokenizer that has no such piece"):
+        Masking.of_tokenizer(tokenizer, **options, whole_words=True)
+    tokenizer.mask_id = None
+    with pytest.raises(UsageError, match="must have a mask. Received: one without. State mask_token"):
+        Masking.of_tokenizer(tokenizer, **options, whole_words=False)

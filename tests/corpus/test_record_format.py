@@ -24,9 +24,9 @@ def some(rows=40, seed=0):
     second[1] = lengths[1]
     masking = Masking(
         mask_id=4,
-        vocab_size=VOCAB,
-        special_ids=(0,),
-        continues=np.zeros(VOCAB, bool),
+        is_special=np.arange(VOCAB) == 0,
+        drawn_ids=np.arange(VOCAB),
+        word_marks=None,
         masked_lm_prob=0.2,
         max_predictions_per_seq=MOST,
     )

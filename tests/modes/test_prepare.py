@@ -111,7 +111,7 @@ def test_the_number_of_processes_changes_no_byte(made, words, tmp_path, num_proc
 
 def test_pieces_of_any_size_change_no_byte(made, words, tmp_path, monkeypatch):
     monkeypatch.setattr("tfbert.corpus.manifest._ROWS", 7)
-    monkeypatch.setattr("tfbert.corpus.shards._CHUNK_BYTES", 50)
+    monkeypatch.setattr("tfbert.corpus.shards._CHUNK_SIZE", 50)
     monkeypatch.setattr("tfbert.corpus.shards._BLOCK", 5)
     prepare_records(made_up_corpus(), words, config(), tmp_path)
     assert content(tmp_path) == content(made)

@@ -68,7 +68,7 @@ def test_another_casing_is_refused(made):
         ):
             records.check_casing(BertTokenizer(CORPUS_VOCAB, **other).casing)
     Pretraining().encode(records, lower, WIDTH)
-    with pytest.raises(UsageError, match="must be cased as"):
+    with pytest.raises(UsageError, match="must be cased and split as"):
         Pretraining().encode(records, BertTokenizer(CORPUS_VOCAB, do_lower_case=False), WIDTH)
 
 
@@ -205,5 +205,5 @@ def test_a_changed_vocabulary_or_casing_beside_the_records_is_noticed(made, tmp_
     records = open_records([str(directory)])
     with pytest.raises(UsageError, match="made with another one, its vocab.txt"):
         records.check_vocabulary(tokenizer.vocab)
-    with pytest.raises(UsageError, match="must be cased as"):
+    with pytest.raises(UsageError, match="must be cased and split as"):
         records.check_casing(tokenizer.casing)

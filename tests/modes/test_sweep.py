@@ -69,7 +69,7 @@ def test_the_table_ranks_the_means(tmp_path, caplog, drawn):
     assert "Best by eval_accuracy: global_batch_size=32, learning_rate=3e-05, in" in caplog.text
     page = (tmp_path / "sweep.html").read_text()
     assert 'href="global_batch_size%3D32%2Clearning_rate%3D3e-05%2Cseed%3D3/report.html"' in page
-    assert page.count("<svg") == 1 and "learning_rate=3e-05</text>" in page and "0.7817 ± 0.0002" in page
+    assert "0.7817 ± 0.0002" in page
     rows = found.rows()
     assert rows[0]["eval_accuracy"] == best["mean"]["eval_accuracy"] and rows[0]["learning_rate"] == 3e-5
     assert rows[0]["eval_accuracy_std"] > 0 and rows[0]["directory"] == best["directory"]

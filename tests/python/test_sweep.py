@@ -24,7 +24,7 @@ from tfbert.launch import worker_group
 from tfbert.launch.worker_group import Signals
 from tfbert.python import sweep as module
 from tfbert.python.keywords import config_of
-from tfbert.python.on_disk import on_disk
+from tfbert.python.sweep import on_disk
 from tfbert.tasks.tables import load_data
 
 

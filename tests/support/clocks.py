@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfbert.batches.schedule import Schedule
 from tfbert.measure.flops import Work
 from tfbert.measure.step_clock import PlannedStep, StepClock
-from tfbert.step.counters import StepCounters
+from tfbert.step.core import StepCounters
 from tfbert.step.keras3.fused import WarmupSchedule
 from tfbert.train.fit import Progress
 

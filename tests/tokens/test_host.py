@@ -11,9 +11,7 @@ from transformers import AutoTokenizer
 
 from tests.support.host_tokenizers import KINDS, OF_ROBERTA, roberta, roberta_merges
 from tests.support.texts import TEXTS, random_texts
-from tfbert.corpus.manifest import Recipe
 from tfbert.errors import UsageError
-from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tokens.host import HostTokenizer, read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -238,16 +236,6 @@ def test_older_files_say_the_same(tmp_path):
         found = read_tokenizer(tmp_path / kind)
         assert found.crc32 == want.crc32
         assert rows(found.encode(TEXTS, max_seq_length=32)) == rows(want.encode(TEXTS, max_seq_length=32))
-
-
-def test_corpora_are_prepared_by_wordpiece(tmp_path):
-    found = read_tokenizer(roberta(tmp_path))
-    for task in (Pretraining(), None):
-        with pytest.raises(UsageError, match="knows WordPiece alone. Received: a model with another tokenizer"):
-            if task:
-                task.encode(None, found, 32)
-            else:
-                Recipe.of_config(None, None, found, max_seq_length=32, seed=0, num_shards=1)
 
 
 def test_too_short_rows_and_missing_texts(tmp_path):

@@ -242,6 +242,7 @@ def test_a_model_of_windows_reads_them_again(corpus, tmp_path, num_texts, logged
     for answers, own in zip(loaded(inputs, top_k=None, batch_size=3), shares, strict=True):
         assert {a["label"]: a["score"] for a in answers} == pytest.approx(dict(zip("ab", own, strict=True)), abs=1e-6)
     command("--mode=export", f"--model={tmp_path / 'run'}", f"--output_dir={tmp_path / 'export'}")
+    assert json.loads((tmp_path / "export" / "export_results.json").read_text())["long_texts"] == "windows"
     serve = tf.saved_model.load(str(tmp_path / "export")).signatures["serving_default"]
     columns = {name: tf.constant([row[name] for row in rows(texts)]) for name in names}
     np.testing.assert_allclose(serve(**columns)["logits"], expected, atol=1e-6)

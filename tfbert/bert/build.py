@@ -22,7 +22,7 @@ from tfbert.step.keras3.private import store_as_float16
 
 if TYPE_CHECKING:
     from tfbert.bert.pretrained import PreTrainedModel
-    from tfbert.tokens.tokenizer import BertTokenizer
+    from tfbert.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("tfbert")
 
@@ -35,7 +35,7 @@ def build_model(
     config: ModelConfig,
     directory: pathlib.Path | None,
     *,
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     head: Head,
     max_seq_length: int,
     seed: int,
@@ -107,7 +107,7 @@ def with_float16_matrices(model: PreTrainedModel) -> PreTrainedModel:
     return other
 
 
-def _scratch_config(config: ModelConfig, tokenizer: BertTokenizer, max_seq_length: int) -> BertConfig:
+def _scratch_config(config: ModelConfig, tokenizer: Tokenizer, max_seq_length: int) -> BertConfig:
     layers, hidden, heads, _ = SCRATCH_LAYOUTS[config.name.removeprefix(SCRATCH_PREFIX)]
     return BertConfig(
         vocab_size=tokenizer.vocab_size,
@@ -124,7 +124,7 @@ def _check_fit(
     config: ModelConfig,
     directory: pathlib.Path,
     bert_config: BertConfig,
-    tokenizer: BertTokenizer,
+    tokenizer: Tokenizer,
     max_seq_length: int,
 ) -> None:
     rows, tokens = bert_config.vocab_size, tokenizer.vocab_size
@@ -144,7 +144,7 @@ def _check_fit(
         )
 
 
-def _check_same(config: BertConfig, tokenizer: BertTokenizer, tensors: Mapping[str, np.ndarray]) -> None:
+def _check_same(config: BertConfig, tokenizer: Tokenizer, tensors: Mapping[str, np.ndarray]) -> None:
     """Refuses workers with other models, before variables are made, whose values they share."""
     check_same(
         lambda: {

@@ -9,8 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfbert.bert.pretrained import PreTrainedModel
-from tfbert.config.encoders import ENCODERS, class_name, kinds_of
-from tfbert.errors import UsageError
+from tfbert.config.encoders import ENCODERS, check_kind, class_name, kinds_of
 from tfbert.model.configuration import BertConfig
 from tfbert.model.forward import (
     Seen,
@@ -171,10 +170,5 @@ def class_of(model_type: str, kind: str) -> type[PreTrainedModel]:
     Raises:
         UsageError: for one that the encoder has not.
     """
-    if (model_type, kind) not in CLASSES:
-        known = kinds_of(model_type)[1:]
-        words = "Train on words alone (--nonext_sentence)" if "MaskedLM" in known else "Take another model"
-        todo = words if kind == "PreTraining" else f"It has heads for {', '.join(known)}: take another model"
-        name = class_name(model_type, kind).removeprefix("TF")
-        raise UsageError(f"A {model_type} model has no head for this. Received: {name}. {todo}.")
+    check_kind(model_type, kind)
     return CLASSES[model_type, kind]

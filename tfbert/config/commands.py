@@ -122,7 +122,7 @@ FINETUNE = Command(
 PRETRAIN = Command(
     word="pretrain",
     script="run_pretraining.py",
-    summary="Pre-trains BERT on your own text: makes records of a corpus, trains on them, evaluates.",
+    summary="Pre-trains BERT and the like on your own text: makes records of a corpus, trains on them, evaluates.",
     examples=(
         ("", "the built-in corpus, from text to model"),
         ("--mode=prepare --input_files='corpus/*.jsonl.gz' --learn_vocab=30522 --output_dir=records", "make records"),

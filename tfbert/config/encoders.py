@@ -1,9 +1,12 @@
-"""The encoders that can be trained: a row for each `model_type` of `config.json`. Imports nothing."""
+"""The encoders that can be trained: a row for each `model_type` of `config.json`. Imports the standard library
+only."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, NamedTuple
+
+from tfbert.errors import UsageError
 
 _KINDS = (
     "Model",
@@ -46,6 +49,21 @@ ENCODERS = {
 def kinds_of(model_type: str) -> tuple[str, ...]:
     """The kinds of models that an encoder has."""
     return tuple(kind for kind in _KINDS if kind not in ENCODERS[model_type].without)
+
+
+def check_kind(model_type: str, kind: str) -> None:
+    """Refuses a kind of models that an encoder has not.
+
+    Raises:
+        UsageError: naming those that it has.
+    """
+    known = kinds_of(model_type)
+    if kind not in known:
+        name = class_name(model_type, kind).removeprefix("TF")
+        raise UsageError(
+            f"A {model_type} model has no head for this. Received: {name}. "
+            f"It has heads for {', '.join(known[1:])}: take another model."
+        )
 
 
 def class_name(model_type: str, kind: str) -> str:

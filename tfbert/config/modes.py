@@ -191,9 +191,13 @@ def _prepare(config: Parts) -> list[str]:
     if config.corpus.input_files and config.data.dataset:
         received = f"input_files={','.join(config.corpus.input_files)!r}, dataset={config.data.dataset!r}"
         out.append(f"A corpus comes from files or from a data set, not both. Received: {received}. Drop one.")
-    if bool(config.corpus.learn_vocab) == bool(config.model.vocab_file):
-        rule = "Preparing a corpus takes a vocabulary from a file, or learns one from the corpus"
-        received = f"vocab_file={config.model.vocab_file!r}, learn_vocab={config.corpus.learn_vocab}"
+    model, vocab, learned = config.model.model_name_or_path, config.model.vocab_file, config.corpus.learn_vocab
+    if model and config.model.is_scratch:
+        rule = "A scratch model has no vocabulary yet"
+        out.append(f"{rule}. Received: model_name_or_path={model!r}. Pass --learn_vocab, or --vocab_file.")
+    elif [bool(model), bool(vocab), bool(learned)].count(True) != 1:
+        rule = "Preparing a corpus takes a model's tokenizer, a vocabulary from a file, or learns one from the corpus"
+        received = f"model_name_or_path={model!r}, vocab_file={vocab!r}, learn_vocab={learned}"
         out.append(f"{rule}. Received: {received}. Pass one of them.")
     if len(config.data.text_column) > 1:
         rule = "A document is the text of one column"

@@ -47,7 +47,7 @@ GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnl
 class ModelConfig(Options):
     """Which weights to start from."""
 
-    model_name_or_path: str = option("", resume="same")
+    model_name_or_path: str = option("", resume="same", modes=EVERY)
     """A Hugging Face hub name, a local directory, a KerasHub preset's name or `.keras` file, or `scratch/SIZE` (tiny,
     mini, small, medium, base, large, or one of the 24 miniatures, L-2_H-128 to L-12_H-768) for random weights and a
     vocabulary learned from the training text. Empty: `scratch/tiny`, with the built-in data alone."""
@@ -79,6 +79,9 @@ class ModelConfig(Options):
                 out += [problem] if problem else []
         if self.vocab_file and not pathlib.Path(self.vocab_file).is_file():
             out.append(f"vocab_file must be a file. Received: vocab_file={self.vocab_file!r}. Check the path.")
+        elif self.vocab_file.endswith((".json", ".model")):
+            rule = "vocab_file is a WordPiece vocabulary, one token per line"
+            out.append(f"{rule}. Received: vocab_file={self.vocab_file!r}. Pass --model for its own tokenizer.")
         return out
 
 

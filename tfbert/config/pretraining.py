@@ -44,15 +44,16 @@ class CorpusConfig(Options):
     """Language of text that does not have one sentence per line, as a code such as `de` or `zh`: its abbreviations do
     not end a sentence."""
     learn_vocab: int = option(0, modes=_PREPARE, tasks=_ONLY, least=0)
-    """Learn a WordPiece vocabulary of this many tokens from the corpus, rather than read `vocab_file`."""
+    """Learn a WordPiece vocabulary of this many tokens from the corpus, rather than take that of a model or a file."""
     dupe_factor: int = option(1, modes=_PREPARE, tasks=_ONLY, least=1)
     """Passes over the corpus, each with different sentence pairs and masks. Training draws masks anew in each epoch
     anyway."""
     short_seq_prob: float = option(0.1, modes=_PREPARE, tasks=_ONLY, least=0, most=1)
     """Share of records whose target length is drawn at random rather than `max_seq_length`."""
-    random_next_sentence: bool = option(True, modes=_PREPARE, tasks=_ONLY)
+    random_next_sentence: bool | None = option(None, modes=_PREPARE, tasks=_ONLY)
     """A record is two stretches of text; in half of the records the second is from another document, for next-sentence
-    prediction. Otherwise whole sentences fill each record, as in RoBERTa."""
+    prediction. Otherwise whole sentences fill each record, as in RoBERTa. Unset: yes for BERT, no for other encoders,
+    which have no head for it."""
     num_shards: int = option(0, modes=_PREPARE, tasks=_ONLY, least=0)
     """Number of record files. 0: one for each 64 MB of the corpus on disk, at least 4; a small corpus of fewer than 400
     documents has 1."""
@@ -100,9 +101,11 @@ class PretrainingConfig(Options):
     max_predictions_per_seq: int = option(0, resume="same", modes=MASK_OPTIONS, tasks=_ONLY, least=0)
     """The most tokens of a record that are predicted. 0: `masked_lm_prob` of `max_seq_length`, rounded up."""
     whole_word_masking: bool | None = option(None, resume="same", modes=MASK_OPTIONS, tasks=_ONLY)
-    """Mask all pieces of a word together. Unset: no in new records, in training and later as for `masked_lm_prob`."""
+    """Mask all pieces of a word together; words are between blanks, each punctuation mark and each Chinese character by
+    itself. Unset: no in new records, in training and later as for `masked_lm_prob`."""
     next_sentence: bool = option(True, resume="same", modes=TRAIN, tasks=_ONLY)
-    """Train to predict whether the second stretch of text follows the first, where the records have that label."""
+    """Train to predict whether the second stretch of text follows the first, where the records have that label, and the
+    encoder is BERT: others have no head for it."""
     skip_bad_records: bool = option(False, resume="content", modes=(*TRAIN, "evaluate"), tasks=_ONLY)
     """Leave out a damaged record and the rest of its file, and count that, rather than stop."""
 

@@ -156,3 +156,5 @@ class TaskOptions:
     pretraining: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
     seed: int = 0
     """The run's seed; decides which words are masked."""
+    model_type: str = "bert"
+    """The encoder that is trained; decides whether it has a head for next sentences."""

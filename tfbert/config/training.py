@@ -109,10 +109,10 @@ class TrainingConfig(Options):
     """A weight for each class in label order, or `balanced`: n / (num_classes x count). Of several labels a text, the
     weight of a label where a text has it; `balanced`: (n - count) / count. Where words are tagged, words are counted;
     with `label_all_tokens` their pieces, as in the loss. Empty: all 1."""
-    head_bias: HeadBias = option("prior", resume="same", modes=TRAIN, tasks=(*OF_CLASSES, "regression"))
-    """Where a new head starts. `prior`: at the frequencies of the training labels, weighted as in the loss, or at the
-    mean of numbers, so that the encoder need not learn them first (Lin et al. 2017); `zero`: at 0, as in Hugging Face's
-    trainer. A head that the model's file has is never changed."""
+    head_bias: HeadBias = option("prior", resume="same", modes=TRAIN, tasks=(*OF_CLASSES, "regression", "pretraining"))
+    """Where a new head starts. `prior`: at the frequencies of the training labels, weighted as in the loss, of masked
+    words, or at the mean of numbers, so that the encoder need not learn them first (Lin et al. 2017); `zero`: at 0, as
+    in Hugging Face's trainer. A head that the model's file has is never changed."""
     early_stopping_patience: int = option(0, resume="same", modes=("train",), least=0)
     """Stop after this many evaluations in a row without a better metric. 0: never."""
     metric_for_best_model: str = option("", resume="same", modes=TRAIN)

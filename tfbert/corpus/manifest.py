@@ -3,8 +3,8 @@
 The `Recipe` is everything that a shard depends on besides its documents. The directory:
 
     manifest.json                      written when all shards are whole; sealed
-    vocab.txt                          the vocabulary
-    tokenizer_config.json              the casing of its text, as Hugging Face's tokenizers state it
+    vocab.txt                          the vocabulary, or `tokenizer.json`, see `Tokenizer.file`
+    tokenizer_config.json              beside `vocab.txt`, the casing of text, as Hugging Face's tokenizers state it
     records-00003-of-00100.tfrecord    the records
     entries/00003.json                 one per shard: proves that the shard is whole; sealed
     .preparing.json                    how the records are being made, until there is a manifest; sealed
@@ -33,11 +33,12 @@ from typing import Any
 
 import numpy as np
 
+from tfbert.config.encoders import kinds_of
 from tfbert.config.pretraining import CorpusConfig, PretrainingConfig, RecordNames
 from tfbert.corpus.masking import Masking, most_predictions, record_keys
 from tfbert.errors import UsageError
 from tfbert.output.output_dir import seal, unseal, write_text
-from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.tokenizer import TOKENIZER_JSON, Tokenizer
 
 MANIFEST, PREPARING, ENTRIES, VOCAB = "manifest.json", ".preparing.json", "entries", "vocab.txt"
 WORK = ".work"
@@ -45,7 +46,7 @@ WORK = ".work"
 CASING = "tokenizer_config.json"
 _LEARNED = "learned_vocab"
 _OWN = re.compile(r"records-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?")
-_BEGINNINGS = re.compile(r"\.lock|\.work|\.+(preparing|vocab)\.")
+_BEGINNINGS = re.compile(r"\.lock|\.work|\.+(preparing|vocab|tokenizer)\.")
 _READ_BYTES = 1 << 22
 _RULE = "A directory of records must have the manifest that --mode=prepare wrote"
 _LEAST_LENGTH = 5
@@ -56,7 +57,7 @@ _ROWS = 1 << 12
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The options of `--mode=prepare` that decide what is in the records, and the vocabulary. It can be pickled.
+    """The options of `--mode=prepare` that decide what is in the records, and the tokenizer. It can be pickled.
 
     Attributes:
         max_seq_length: Width of a record, in tokens.
@@ -70,8 +71,7 @@ class Recipe:
         compress_records: Write GZIP.
         seed: The seed of everything that is drawn.
         num_shards: The number of record files.
-        vocab: The tokens in the order of their ids.
-        casing: `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` of the tokenizer, as pairs.
+        tokenizer: Splits text.
     """
 
     max_seq_length: int
@@ -85,34 +85,42 @@ class Recipe:
     compress_records: bool
     seed: int
     num_shards: int
-    vocab: tuple[str, ...]
-    casing: tuple[tuple[str, bool | None], ...]
+    tokenizer: Tokenizer
 
     @classmethod
     def of_config(
         cls,
         corpus: CorpusConfig,
         pretraining: PretrainingConfig,
-        tokenizer: BertTokenizer,
+        tokenizer: Tokenizer,
         *,
         max_seq_length: int,
         seed: int,
         num_shards: int,
+        model_type: str = "bert",
     ) -> Recipe:
         """The recipe that a run's options describe.
 
         Args:
             corpus: Options of the corpus.
             pretraining: Options of masking.
-            tokenizer: Its vocabulary and casing.
+            tokenizer: Splits text.
             max_seq_length: Width of a record, in tokens.
             seed: The seed of everything that is drawn.
             num_shards: The number of record files.
+            model_type: Of the model that the records are for; BERT alone tells whether a text follows another.
 
         Raises:
-            UsageError: for options that do not fit each other.
+            UsageError: for options that do not fit each other, the tokenizer or the model.
         """
-        tokenizer.check_word_pieces()
+        told_apart = tokenizer.has_token_types and tokenizer.separators == 1
+        makes_pairs = told_apart and "PreTraining" in kinds_of(model_type)
+        if corpus.random_next_sentence and not makes_pairs:
+            why = f"a {model_type} model" if told_apart else "a tokenizer without types for two texts"
+            raise UsageError(
+                "Next sentences are predicted by BERT alone, with a tokenizer as BERT's. Received: "
+                f"random_next_sentence=True for {why}. Drop --random_next_sentence."
+            )
         if max_seq_length < _LEAST_LENGTH:
             rule = f"Records must have room for {_LEAST_LENGTH} tokens"
             raise UsageError(f"{rule}. Received: max_seq_length={max_seq_length}. Pass a larger one.")
@@ -122,24 +130,25 @@ class Recipe:
         known = vars(pretraining) | vars(corpus)
         options = {field.name: known[field.name] for field in dataclasses.fields(cls) if field.name in known}
         options |= {"max_predictions_per_seq": most, "max_seq_length": max_seq_length, "seed": seed}
-        text = {"vocab": tokenizer.vocab, "casing": tuple(tokenizer.casing.items())}
-        return cls(**options | text | {"num_shards": num_shards})
+        if corpus.random_next_sentence is None:
+            options["random_next_sentence"] = makes_pairs
+        return cls(**options | {"num_shards": num_shards, "tokenizer": tokenizer})
 
     def options(self) -> dict[str, Any]:
-        """All options, as JSON can hold them; for the vocabulary, its size and hash."""
+        """All options, as JSON can hold them; for the tokenizer, its casing, and the vocabulary's size and hash."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del fields["vocab"]
+        tokenizer: Tokenizer = fields.pop("tokenizer")
         return fields | {
-            "casing": dict(self.casing),
-            "vocab_size": len(self.vocab),
-            "vocab_sha256": hash_of(vocab_text(self.vocab)),
+            "casing": tokenizer.casing,
+            "vocab_size": tokenizer.vocab_size,
+            "vocab_sha256": hash_of(vocab_text(tokenizer.vocab)),
         }
 
     @functools.cached_property
     def masking(self) -> Masking:
         """How the records are masked."""
-        return Masking.of_vocab(
-            self.vocab,
+        return Masking.of_tokenizer(
+            self.tokenizer,
             masked_lm_prob=self.masked_lm_prob,
             max_predictions_per_seq=self.max_predictions_per_seq,
             whole_words=self.whole_word_masking,
@@ -193,7 +202,7 @@ def digest_of(identity: dict[str, Any]) -> str:
 def begin(
     directory: pathlib.Path,
     identity: dict[str, Any],
-    vocab: tuple[str, ...],
+    file: tuple[str, str],
     *,
     overwrite: bool = False,
     shared: bool = False,
@@ -206,7 +215,7 @@ def begin(
     Args:
         directory: The records' directory.
         identity: What `identify` returned.
-        vocab: The vocabulary.
+        file: The vocabulary, as `Tokenizer.file` gives it.
         overwrite: Whether other records that were begun here may be removed.
         shared: Whether other tasks of the same job may be using the directory: then nothing is removed.
 
@@ -217,10 +226,10 @@ def begin(
         UsageError: for a directory that holds something else, or records made differently; says what differs.
         RunError: if it cannot be written.
     """
-    had_vocab = _begun(directory) is None and (directory / VOCAB).exists()
+    had_vocab = _begun(directory) is None and (directory / file[0]).exists()
     way_out = "Pass another, or empty it before the job." if shared else "Pass another, or --overwrite_output_dir."
     if _begun(directory) is None:
-        others = _others(directory, vocab)
+        others = _others(directory, *file)
         if others and _begun(directory) is None:  # Another task may have begun just now.
             rule = "Records are written to a directory of their own"
             raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}, which holds {min(others)}. {way_out}")
@@ -232,20 +241,20 @@ def begin(
             raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. {todo}")
         clear(directory)
         _write_whole(directory / PREPARING, seal(identity))
-    _write_whole(directory / VOCAB, vocab_text(vocab))
+    _write_whole(directory / file[0], file[1])
     return had_vocab
 
 
-def undo_begin(directory: pathlib.Path, *, keep_vocab: bool) -> None:
+def undo_begin(directory: pathlib.Path, *, vocab: str) -> None:
     """Undoes `begin`, if no shard has been made.
 
     Args:
         directory: The records' directory, which no other task may be using.
-        keep_vocab: Leave the vocabulary, because it was there before.
+        vocab: The name of the vocabulary's file; empty to leave it, because it was there before.
     """
     if _has_shards(directory):
         return
-    for name in (PREPARING,) if keep_vocab else (PREPARING, VOCAB):
+    for name in filter(None, (PREPARING, vocab)):
         (directory / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # It may never have been made.
         (directory / ENTRIES).rmdir()
@@ -271,7 +280,7 @@ def replace(directory: pathlib.Path, made_in: pathlib.Path) -> None:
     """Puts records that were made elsewhere on the same disk, and their vocabulary, in the place of earlier ones."""
     clear(directory, but=made_in.name)
     (directory / ENTRIES).mkdir(exist_ok=True)
-    for path in [*(made_in / ENTRIES).iterdir(), *made_in.glob("records-*"), made_in / VOCAB]:
+    for path in [*(made_in / ENTRIES).iterdir(), *made_in.glob("[!.]*.*")]:
         path.replace(directory / path.relative_to(made_in))
     shutil.rmtree(made_in)
 
@@ -383,7 +392,7 @@ def finish(directory: pathlib.Path, manifest: dict[str, Any]) -> None:
         RunError: if it cannot be written.
     """
     casing = manifest["options"]["casing"]
-    if _states_only(directory / CASING, casing):
+    if TOKENIZER_JSON not in casing and _states_only(directory / CASING, casing):
         _write_whole(directory / CASING, json.dumps(casing, indent=2) + "\n")
     _write_whole(directory / MANIFEST, seal(manifest))
     (directory / PREPARING).unlink(missing_ok=True)
@@ -411,7 +420,7 @@ def is_own(path: pathlib.Path, output_dir: pathlib.Path | None = None) -> bool:
         output_dir: A directory of records even if it does not say so yet.
     """
     in_entries = path.parent.name == ENTRIES and path.suffix == ".json"
-    if not in_entries and path.name not in (MANIFEST, VOCAB, CASING) and not _OWN.fullmatch(path.name):
+    if not in_entries and path.name not in (MANIFEST, VOCAB, TOKENIZER_JSON, CASING) and not _OWN.fullmatch(path.name):
         return False
     directory = path.parent.parent if in_entries else path.parent
     if output_dir is not None and directory.resolve() == output_dir.resolve():
@@ -466,11 +475,11 @@ def _begun(directory: pathlib.Path) -> pathlib.Path | None:
     return next((path for path in (directory / PREPARING, directory / MANIFEST) if path.exists()), None)
 
 
-def _others(directory: pathlib.Path, vocab: tuple[str, ...]) -> list[str]:
+def _others(directory: pathlib.Path, vocab: str, text: str) -> list[str]:
     """The files in a directory, except those that tasks of the same job write first, and the same vocabulary."""
     others = [path.name for path in directory.iterdir() if not _BEGINNINGS.match(path.name)]
-    if VOCAB in others and (directory / VOCAB).read_bytes() == vocab_text(vocab).encode():
-        others.remove(VOCAB)
+    if vocab in others and (directory / vocab).read_bytes() == text.encode():
+        others.remove(vocab)
     return others
 
 

@@ -7,13 +7,15 @@ record's key and on the place in the record: not on other records, and not on th
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfbert.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfbert.tokens.tokenizer import Tokenizer
 
 MAX_WIDTH = 1 << 16
 """The longest record, in tokens: places are the low bits of the values that are sorted, so that there are no ties."""
@@ -29,56 +31,53 @@ class Masking:
 
     Attributes:
         mask_id: The id of `[MASK]`.
-        vocab_size: Tokens of the vocabulary; a random token is any of them, as in Google's script.
-        special_ids: Tokens that are never predicted: `[CLS]`, `[SEP]`, `[PAD]`.
-        continues: bool [vocab_size]: tokens that continue a word (`##ing`). Used only with `whole_words`.
+        is_special: bool [vocab_size]: tokens that are never predicted.
+        drawn_ids: int [n]: a random token is one of these.
+        word_marks: With `whole_words`, the tokens that begin a word, and those after which one begins, see `Tokenizer`.
         masked_lm_prob: Share of a record's tokens, special ones counted, that are predicted; at least one is.
         max_predictions_per_seq: Most tokens of a record that are predicted.
-        whole_words: Predict all pieces of a word together. A word with too many pieces is skipped.
     """
 
     mask_id: int
-    vocab_size: int
-    special_ids: tuple[int, ...]
-    continues: np.ndarray
+    is_special: np.ndarray
+    drawn_ids: np.ndarray
+    word_marks: tuple[np.ndarray, np.ndarray] | None
     masked_lm_prob: float
     max_predictions_per_seq: int
-    whole_words: bool = False
 
     @classmethod
-    def of_vocab(
-        cls, vocab: Sequence[str], *, masked_lm_prob: float, max_predictions_per_seq: int, whole_words: bool
+    def of_tokenizer(
+        cls, tokenizer: Tokenizer, *, masked_lm_prob: float, max_predictions_per_seq: int, whole_words: bool
     ) -> Masking:
-        """The masking over a vocabulary.
+        """The masking of a tokenizer's ids.
 
         Args:
-            vocab: The tokens in the order of their ids, the special ones among them.
+            tokenizer: The model's.
             masked_lm_prob: See the class.
             max_predictions_per_seq: See the class.
-            whole_words: See the class.
+            whole_words: Predict all pieces of a word together. A word with too many pieces is skipped.
 
         Raises:
-            UsageError: for a vocabulary that lacks a special token.
+            UsageError: for a tokenizer without a mask; with `whole_words`, for one whose pieces have no blanks.
         """
-        missing = [token for token in ("[PAD]", "[CLS]", "[SEP]", "[MASK]") if token not in vocab]
-        if missing:
-            rule = f"A vocabulary to pre-train with must hold {' '.join(missing)}"
-            todo = "Add them, or use another vocabulary."
-            raise UsageError(f"{rule}. Received: {len(vocab)} tokens without them. {todo}")
+        if tokenizer.mask_id is None:
+            raise UsageError(
+                "A tokenizer to pre-train with must have a mask. Received: one without. State mask_token in its "
+                "tokenizer_config.json, or use another model."
+            )
+        if whole_words and not any(piece.startswith(" ") for piece in tokenizer.pieces):
+            raise UsageError(
+                "Whole words are found by the blanks that their first pieces begin with. Received: "
+                "whole_word_masking=True with a tokenizer that has no such piece. Drop --whole_word_masking."
+            )
         return cls(
-            mask_id=vocab.index("[MASK]"),
-            vocab_size=len(vocab),
-            special_ids=tuple(vocab.index(token) for token in ("[PAD]", "[CLS]", "[SEP]")),
-            continues=np.array([token.startswith("##") for token in vocab], bool),
+            mask_id=tokenizer.mask_id,
+            is_special=np.isin(np.arange(tokenizer.vocab_size), tokenizer.special_ids),
+            drawn_ids=tokenizer.drawn_ids,
+            word_marks=tokenizer.word_marks if whole_words else None,
             masked_lm_prob=masked_lm_prob,
             max_predictions_per_seq=max_predictions_per_seq,
-            whole_words=whole_words,
         )
-
-    @functools.cached_property
-    def is_special(self) -> np.ndarray:
-        """bool [vocab_size]: tokens that are never predicted."""
-        return np.isin(np.arange(self.vocab_size), self.special_ids)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,7 +139,7 @@ def mask(ids: np.ndarray, lengths: np.ndarray, masking: Masking, keys: np.ndarra
     """Masks records. The result for a record depends only on its own tokens and key, not on the width.
 
     Args:
-        ids: int32 [rows, width], each below `masking.vocab_size`; at most `MAX_WIDTH` wide.
+        ids: int32 [rows, width], each one of the vocabulary; at most `MAX_WIDTH` wide.
         lengths: int32 [rows]: tokens of each record; what follows them is ignored.
         masking: What is predicted.
         keys: uint64 [rows], from `record_keys`.
@@ -153,8 +152,10 @@ def mask(ids: np.ndarray, lengths: np.ndarray, masking: Masking, keys: np.ndarra
     # rint rounds halves as Python's round() does, which Google's script calls.
     budget = np.rint(lengths * masking.masked_lm_prob).clip(1, masking.max_predictions_per_seq).astype(np.int64)
     noise = _hash(keys[:, None] + places * np.uint64(_GAMMA)) & ~_PLACE_BITS | places
-    if masking.whole_words:
-        chosen = _choose_words(candidates, masking.continues[ids], noise, budget)
+    if masking.word_marks:
+        begins, ends = (marks[ids] for marks in masking.word_marks)
+        begins[:, 1:] |= ends[:, :-1]
+        chosen = _choose_words(candidates, begins, noise, budget)
     else:
         chosen = _choose_tokens(candidates, noise, budget)
 
@@ -167,9 +168,9 @@ def mask(ids: np.ndarray, lengths: np.ndarray, masking: Masking, keys: np.ndarra
 
     second = _hash(~noise[row, column] ^ keys[row])
     share = (second >> np.uint64(32)).astype(np.float64) / 2**32
-    random_id = (second & np.uint64(2**32 - 1)) * np.uint64(masking.vocab_size) >> np.uint64(32)
+    drawn = (second & np.uint64(2**32 - 1)) * np.uint64(len(masking.drawn_ids)) >> np.uint64(32)
     out = np.array(ids, np.int32)
-    inner = np.where(share < _TO_RANDOM, random_id.astype(np.int32), labels[row, rank])
+    inner = np.where(share < _TO_RANDOM, masking.drawn_ids[drawn].astype(np.int32), labels[row, rank])
     out[row, column] = np.where(share < _TO_MASK, np.int32(masking.mask_id), inner)
     return Masked(ids=out, positions=positions, labels=labels, weights=weights)
 
@@ -181,12 +182,12 @@ def _choose_tokens(candidates: np.ndarray, noise: np.ndarray, budget: np.ndarray
     return candidates & (noise <= np.take_along_axis(ordered, last, axis=1))
 
 
-def _choose_words(candidates: np.ndarray, continues: np.ndarray, noise: np.ndarray, budget: np.ndarray) -> np.ndarray:
+def _choose_words(candidates: np.ndarray, begins: np.ndarray, noise: np.ndarray, budget: np.ndarray) -> np.ndarray:
     """bool [rows, width]: whole words in the order of their first pieces' noise, skipping those that no longer fit."""
     rows, width = candidates.shape
     after_candidate = np.zeros_like(candidates)
     after_candidate[:, 1:] = candidates[:, :-1]
-    starts = candidates & ~(continues & after_candidate)
+    starts = candidates & (begins | ~after_candidate)
     word = np.maximum(np.cumsum(starts, axis=1) - 1, 0)  # Which word of its row each token is.
     flat = word + np.arange(rows)[:, None] * width
     sizes = np.bincount(flat[candidates], minlength=rows * width).reshape(rows, width)

@@ -46,6 +46,7 @@ from tfbert.output.logs import PassProgress
 from tfbert.output.output_dir import seal, unseal
 from tfbert.private import without_autotune
 from tfbert.tokens.normalizer import effective_casing
+from tfbert.tokens.tokenizer import TOKENIZER_JSON
 
 if TYPE_CHECKING:
     from tfbert.config.run import Config
@@ -631,7 +632,8 @@ class Records:
         Raises:
             UsageError: for a token that is not in it, or a manifest that names another vocabulary.
         """
-        rule, way_out = "Records must use the model's vocabulary", "the --vocab_file that they were made with"
+        rule = "Records must use the model's vocabulary"
+        way_out = "the --vocab_file, or --model, that they were made with"
         for file in self.files:
             if file.max_id >= len(vocab):
                 raise UsageError(
@@ -641,8 +643,9 @@ class Records:
         own = hashlib.sha256(vocab_text(tuple(vocab)).encode("utf-8", "surrogatepass")).hexdigest()
         for directory, other in self.vocabularies.items():
             if own != other:
+                name = TOKENIZER_JSON if TOKENIZER_JSON in self.casings[directory] else VOCAB
                 raise UsageError(
-                    f"{rule}. Received: {self.option} in {directory!r}, made with another one, its {VOCAB}. "
+                    f"{rule}. Received: {self.option} in {directory!r}, made with another one, its {name}. "
                     f"Pass {way_out}, or prepare new records."
                 )
 
@@ -656,12 +659,12 @@ class Records:
             UsageError: naming what differs.
         """
         for directory, other in self.casings.items():
-            if effective_casing(**other) != effective_casing(**casing):
+            if _effective(other) != _effective(casing):
                 theirs, own = (", ".join(f"{name}={value}" for name, value in c.items()) for c in (other, casing))
                 raise UsageError(
-                    "Records must be cased as the model's tokenizer cases text. "
+                    "Records must be cased and split as the model's tokenizer does it. "
                     f"Received: {self.option} in {directory!r}, made with {theirs}, and a model with {own}. "
-                    "Prepare new records with --vocab_file in the model's directory."
+                    "Prepare new records with --model, or --vocab_file in the model's directory."
                 )
 
     def take(self, indices: Iterable[int]) -> Records:
@@ -764,6 +767,10 @@ class Records:
             raise _unreadable(file, 0, error.strerror) from None
 
 
+def _effective(casing: Mapping[str, Any]) -> Any:
+    return casing if TOKENIZER_JSON in casing else effective_casing(**casing)
+
+
 class _Descriptor:
     """An open file, closed when nobody has it any more."""
 
@@ -854,6 +861,12 @@ def as_records_are(config: Config) -> Config:
         config = dataclasses.replace(config, data=data)
     config = dataclasses.replace(config, pretraining=config.pretraining.with_masking(made_with))
     vocab = first / VOCAB
+    if config.model.is_scratch and not config.model.vocab_file and TOKENIZER_JSON in made_with.get("casing", {}):
+        raise UsageError(
+            "Random weights of ours are BERT's, with a WordPiece vocabulary. Received: model_name_or_path="
+            f"{config.model.name!r} with train_records of another tokenizer, {first / TOKENIZER_JSON}. Pass --model, "
+            "the directory of the model whose tokenizer that is; its weights may be random."
+        )
     if config.model.is_scratch and not config.model.vocab_file and vocab.is_file():
         config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_file=str(vocab)))
     return config

@@ -26,7 +26,6 @@ import array
 import bisect
 import contextlib
 import dataclasses
-import functools
 import heapq
 import logging
 import os
@@ -34,7 +33,7 @@ import pathlib
 import random
 import re
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,6 @@ from tfbert.corpus.sources import Source
 from tfbert.corpus.worker_pool import done_by_processes
 from tfbert.errors import EXPECTED, RunError, UsageError, first_line
 from tfbert.output.logs import PassProgress
-from tfbert.tokens.tokenizer import BertTokenizer
 
 log = logging.getLogger("tfbert")
 
@@ -276,7 +274,7 @@ MAX_SHARD_BYTES = 1 << 30
 """The most text of a shard: building the shard takes about three times as much memory."""
 _MOST_READERS = 16
 """The most shards that read the same part, if it is large, without a word about the time that takes."""
-_CHUNK_BYTES = 1 << 20  # Text that is tokenised at once.
+_CHUNK_SIZE = 1 << 20  # Characters that are tokenised at once.
 _BLOCK = 512  # Records that are made at once: few enough for the processor's caches.
 _RECORD_FRAME = 16  # Bytes around a record: its length, and two checksums.
 
@@ -426,26 +424,25 @@ def check_documents(recipe: Recipe, shard: int, count: int, *, without_words: in
 
 
 def tokenize(recipe: Recipe, texts: list[bytes]) -> TokenizedDocuments:
-    """Tokenises documents.
+    """Tokenises documents, each as if its sentences were one text, with a blank between two.
 
     Args:
-        recipe: Holds the vocabulary.
+        recipe: Holds the tokenizer.
         texts: The sentences of each document, joined by line feeds. The list is emptied to free memory.
     """
-    function = _tokenizer(recipe.vocab, recipe.casing)
-    tokens, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+    found: list[tuple[np.ndarray, np.ndarray]] = []
     counts = np.array([text.count(b"\n") + 1 for text in texts], np.int64)
     texts.reverse()
     chunk, size = [], 0
     while texts:
-        for sentence in texts.pop().split(b"\n"):
+        for sentence in texts.pop().decode().replace("\n", "\n ").split("\n"):
             chunk.append(sentence)
             size += len(sentence)
-            if size >= _CHUNK_BYTES:
-                _tokenize_chunk(function, chunk, tokens, lengths)
+            if size >= _CHUNK_SIZE:
+                found.append(recipe.tokenizer.ids_of(chunk))
                 chunk, size = [], 0
-    _tokenize_chunk(function, chunk, tokens, lengths)
-    return TokenizedDocuments.of_lengths(np.concatenate(tokens), np.concatenate(lengths), counts)
+    found.append(recipe.tokenizer.ids_of(chunk))
+    return TokenizedDocuments.of_lengths(*map(np.concatenate, zip(*found, strict=True)), counts)
 
 
 def _texts(job: Job, shard: int) -> list[bytes]:
@@ -488,7 +485,8 @@ def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: path
 
 def _records(recipe: Recipe, shard: int, tokenized: TokenizedDocuments) -> Iterator[tuple[bytes, int, bool, int]]:
     """Each record, its length in tokens, whether its second part is random, and its number of predictions."""
-    cls_id, sep_id, pad_id = (recipe.vocab.index(token) for token in ("[CLS]", "[SEP]", "[PAD]"))
+    tokenizer = recipe.tokenizer
+    cls_id, sep_id, pad_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
     for number in range(recipe.dupe_factor):
         # The key alone decides what one pass over a shard draws.
         key = int(record_keys(recipe.seed, shard, np.array([number]))[0])
@@ -511,29 +509,6 @@ def _records(recipe: Recipe, shard: int, tokenized: TokenizedDocuments) -> Itera
             records = serialize(masked, lengths, second_start, is_random, recipe.record_names)
             predictions = masked.weights.sum(axis=1).astype(np.int64)
             yield from zip(records, lengths.tolist(), is_random.tolist(), predictions.tolist(), strict=True)
-
-
-def _tokenize_chunk(
-    function: Callable[..., Any], chunk: list[bytes], tokens: list[np.ndarray], lengths: list[np.ndarray]
-) -> None:
-    with tf.device("CPU:0"):
-        found, counts = function(tf.constant(chunk, tf.string, [len(chunk)]))
-    tokens.append(found.numpy())
-    lengths.append(counts.numpy())
-
-
-@functools.lru_cache(maxsize=1)
-def _tokenizer(vocab: tuple[str, ...], casing: tuple[tuple[str, bool | None], ...]) -> Callable[..., Any]:
-    """A function: sentences, string [n] -> int32 ids of all, int64 [n] ids per sentence. Kept for all shards of a
-    process."""
-    tokenizer = BertTokenizer(vocab, **dict(casing))
-
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
-    def tokenize_sentences(sentences):
-        ids = tokenizer.tokenize(sentences)
-        return ids.values, ids.row_lengths()
-
-    return tokenize_sentences
 
 
 _OURS = re.compile(r"\b(UsageError|RunError): (.+?)(?= \[while running |\\n|$)", re.MULTILINE)

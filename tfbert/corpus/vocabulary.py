@@ -14,13 +14,11 @@ import re
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tfbert.corpus.manifest import Recipe
 from tfbert.corpus.sources import Source
 from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress
-from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.tokens.vocabulary import learn_vocabulary
 
 log = logging.getLogger("tfbert")
@@ -114,17 +112,17 @@ def word_counts(recipe: Recipe, tokens: np.ndarray) -> dict[str, int]:
     """The number of words in tokens, and how many of them are unknown; marks of punctuation are no words.
 
     Args:
-        recipe: Holds the vocabulary.
+        recipe: Holds the tokenizer.
         tokens: int32 [tokens], without special tokens.
 
     Returns:
         `words`, all of them, and `unknown_words`, which are `[UNK]`.
     """
-    unknown = recipe.vocab.index("[UNK]")
-    begins_word = np.array([not token.startswith("##") and any(map(str.isalnum, token)) for token in recipe.vocab])
-    begins_word[unknown] = True
-    counts = np.bincount(tokens, minlength=len(recipe.vocab))
-    return {"words": int(counts[begins_word].sum()), "unknown_words": int(counts[unknown])}
+    tokenizer = recipe.tokenizer
+    is_word = tokenizer.word_marks[0] & [any(map(str.isalnum, piece)) for piece in tokenizer.pieces]
+    is_word[tokenizer.unk_id] = True
+    counts = np.bincount(tokens, minlength=tokenizer.vocab_size)
+    return {"words": int(counts[is_word].sum()), "unknown_words": int(counts[tokenizer.unk_id])}
 
 
 def share_of(totals: dict[str, Any]) -> float:
@@ -153,9 +151,7 @@ def check_beginnings(source: Source, recipe: Recipe) -> None:
             "the end; see --corpus_format.",
             f"{len(found.documents):,}",
         )
-    tokenizer = BertTokenizer(recipe.vocab, **dict(recipe.casing))
-    tokens = tokenizer.tokenize(tf.constant(found.sentences, tf.string)).values.numpy()
-    words = word_counts(recipe, tokens)
+    words = word_counts(recipe, recipe.tokenizer.ids_of(found.sentences)[0])
     if share_of(words) >= NEARLY_ALL:
         _refuse(source, recipe, words, "of a sample of ")
 
@@ -196,10 +192,11 @@ def check_totals(source: Source, recipe: Recipe, totals: dict[str, Any]) -> None
         _refuse(source, recipe, totals, "of ")
     if share >= MANY:
         log.warning(
-            "%s of %s%s are unknown to the vocabulary: they become [UNK], and a model learns to predict that. %s",
+            "%s of %s%s are unknown to the vocabulary: they become %s, and a model learns to predict that. %s",
             _how_many(totals),
             source.name,
             _examples(source, recipe),
+            recipe.tokenizer.vocab[recipe.tokenizer.unk_id],
             _reason(recipe),
         )
 
@@ -207,7 +204,8 @@ def check_totals(source: Source, recipe: Recipe, totals: dict[str, Any]) -> None
 def _refuse(source: Source, recipe: Recipe, found: dict[str, Any], what: str) -> None:
     raise UsageError(
         "The vocabulary must know the words of the corpus. "
-        f"Received: {_how_many(found)} {what}{source.name}{_examples(source, recipe)} are unknown, [UNK]. "
+        f"Received: {_how_many(found)} {what}{source.name}{_examples(source, recipe)} are unknown, "
+        f"{recipe.tokenizer.vocab[recipe.tokenizer.unk_id]}. "
         f"{_reason(recipe)}"
     )
 
@@ -217,8 +215,9 @@ def _how_many(found: dict[str, Any]) -> str:
 
 
 def _reason(recipe: Recipe) -> str:
-    advice = "Pass the --vocab_file of a model for this text, or --learn_vocab."
-    if not dict(recipe.casing)["do_lower_case"] and not any(map(_has_capital, recipe.vocab)):
+    advice = "Pass the --vocab_file or --model of a model for this text, or --learn_vocab."
+    casing = recipe.tokenizer.casing
+    if not casing.get("do_lower_case", True) and not any(map(_has_capital, recipe.tokenizer.vocab)):
         return (
             "The vocabulary has no capital letters, but text is not lower-cased for it: set do_lower_case to true in "
             "the tokenizer_config.json beside it."
@@ -235,9 +234,9 @@ def _examples(source: Source, recipe: Recipe) -> str:
     """The most frequent unknown words of the corpus's beginnings, for a message."""
     counts = collections.Counter(word for text in _beginnings(source).sentences for word in _WORD.findall(text))
     words = [word for word, _ in counts.most_common(_MOST_WORDS)]
-    tokenizer = BertTokenizer(recipe.vocab, **dict(recipe.casing))
-    is_unknown = tf.reduce_any(tokenizer.tokenize(tf.constant(words, tf.string)) == tokenizer.unk_id, axis=1).numpy()
-    unknown = [word for word, flag in zip(words, is_unknown, strict=True) if flag][:_SHOWN]
+    ids, lengths = recipe.tokenizer.ids_of(words)
+    unknown = np.repeat(np.arange(len(words)), lengths)[ids == recipe.tokenizer.unk_id]
+    unknown = [words[place] for place in dict.fromkeys(unknown.tolist())][:_SHOWN]
     shown = [repr(word[:_SHOWN_CHARACTERS] + "..." * (len(word) > _SHOWN_CHARACTERS)) for word in unknown]
     return f", such as {', '.join(shown)}," if shown else ""
 

@@ -216,7 +216,9 @@ def pooler_output(pooler: keras.layers.Layer, firsts: tf.Tensor) -> tf.Tensor:
 
 
 def output_layer(model: keras.Model, kind: str) -> keras.layers.Layer:
-    """The layer that gives each label's logit in a model of this kind."""
+    """The layer that gives each label's logit in a model of this kind, or holds the bias of each word's."""
+    if kind in ("PreTraining", "MaskedLM"):
+        return encoder_of(model.config.model_type).words(model)[-1]
     return operator.attrgetter(encoder_of(model.config.model_type).OUTPUTS[kind])(model)
 
 

@@ -38,6 +38,10 @@ class Head(abc.ABC):
         return ()
 
     @abc.abstractmethod
+    def bias_name(self, config: BertConfig) -> str:
+        """The name in PyTorch of the bias of its labels or words."""
+
+    @abc.abstractmethod
     def describe_in(self, config: BertConfig) -> None:
         """Describes the head in a model's configuration."""
 
@@ -82,6 +86,9 @@ class LabelHead(Head):
         """The names of its weights in PyTorch: a row and a number for each label."""
         layer = config.encoder.OUTPUTS[self.kind]
         return f"{layer}.weight", f"{layer}.bias"
+
+    def bias_name(self, config: BertConfig) -> str:
+        return self.weight_names(config)[1]
 
     def describe_in(self, config: BertConfig) -> None:
         config.id2label = dict(enumerate(self.labels))  # num_labels follows from it.

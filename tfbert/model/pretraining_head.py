@@ -27,6 +27,9 @@ class PretrainingHead(Head):
         config.problem_type = None
         config.tie_word_embeddings = True
 
+    def bias_name(self, config: BertConfig) -> str:
+        return f"{words_path(config.encoder.head(config, self.kind, 0))}.bias"
+
     def second_names(self, config: BertConfig) -> tuple[str, ...]:
         """The decoder's, whose weights are the table and the bias, wherever files have it."""
         words = words_path(config.encoder.head(config, self.kind, 0))
@@ -39,7 +42,7 @@ class PretrainingHead(Head):
         """The weights of each head that the file holds whole."""
         words, table = shapes_of(saved.encoder.head(saved, "MaskedLM", 0)), next(iter(saved.encoder.shapes(saved)))
         pairs = {name: shape for name, shape in self.shapes(stored, saved).items() if name not in words}
-        bias = f"{words_path(saved.encoder.head(saved, self.kind, 0))}.bias"
+        bias = self.bias_name(saved)
         *decoders, second_bias = self.second_names(saved)
         if bias not in stored and second_bias in stored:
             stored = {**stored, bias: stored[second_bias]}

@@ -51,8 +51,8 @@ def export(config: Config) -> dict[str, Any]:
 
     Returns:
         For ONNX and TFLite, see `write_token_model`. For a SavedModel, the content of `export_results.json` beside it:
-        `num_texts`, `max_seq_length`, `label_names`, `weights`, the task's options that it includes; and for float16
-        weights `largest_weight_error`, by how much one was rounded.
+        `num_texts`, `max_seq_length`, `label_names`, `weights`, `long_texts` where it is not `cut`, the task's options
+        that it includes; and for float16 weights `largest_weight_error`, by how much one was rounded.
 
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
@@ -90,6 +90,7 @@ def export(config: Config) -> dict[str, Any]:
         "max_seq_length": model.max_seq_length,
         "label_names": list(model.task.label_names),
         "weights": "float16" if config.export.export_float16 else "float32",
+        **model.tokenizer.notes(),
         **served.settings(model.task),
     }
     if config.export.export_float16:
@@ -263,7 +264,8 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
 
     Returns:
         The content of `export_results.json`: `format`, `file`, `num_texts`, `max_seq_length`, `label_names`,
-        `weights`, the task's options, and `largest_logit_error`, over random pairs of several lengths.
+        `weights`, `long_texts` where it is not `cut`, the task's options, and `largest_logit_error`, over random
+        pairs of several lengths.
 
     Raises:
         UsageError: for a model that the converter does not take.
@@ -317,6 +319,7 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
         "max_seq_length": model.max_seq_length,
         "label_names": list(model.task.label_names),
         "weights": "float32",
+        **model.tokenizer.notes(),
         **entry_of(model.task.name).served.settings(model.task),
         "largest_logit_error": largest,
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfbert.config.encoders import check_kind
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.config.run import Config
 from tfbert.config.types import counted
@@ -22,11 +23,12 @@ from tfbert.corpus.sources import Source, open_source
 from tfbert.corpus.vocabulary import learn_vocab
 from tfbert.corpus.worker_pool import available_cores
 from tfbert.errors import RunError, UsageError
-from tfbert.model.files import load_tokenizer
+from tfbert.model.configuration import load_config
+from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.output import output_dir
 from tfbert.output.logs import PassProgress, clock_text
 from tfbert.output.output_dir import locked
-from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.tokenizer import BertTokenizer, Tokenizer
 
 log = logging.getLogger("tfbert")
 
@@ -52,12 +54,14 @@ def prepare(config: Config) -> dict[str, Any]:
     source = open_source(config.corpus, config.data, directory)
     output_dir.check_writable(directory)
     _leave_gpus_alone()
+    model = resolve_model(config.model, needs_weights=False)
+    model_type = model_type_of_words(model)
     if config.corpus.learn_vocab:
         vocab = None if config.output.overwrite_output_dir else manifest.learned_vocab(directory, _how_learned(config))
         tokenizer = BertTokenizer(vocab or learn_vocab(source, config.corpus.learn_vocab, config.runtime.seed))
     else:
-        tokenizer = load_tokenizer(config.model, None, training_texts=())
-    made = prepare_records(source, tokenizer, config, directory)
+        tokenizer = load_tokenizer(config.model, model, training_texts=())
+    made = prepare_records(source, tokenizer, config, directory, model_type=model_type)
     if made is None:
         return {}
     totals = made["totals"]
@@ -73,7 +77,7 @@ def prepare(config: Config) -> dict[str, Any]:
 
 
 def prepare_records(
-    source: Source, tokenizer: BertTokenizer, config: Config, directory: pathlib.Path
+    source: Source, tokenizer: Tokenizer, config: Config, directory: pathlib.Path, *, model_type: str = "bert"
 ) -> dict[str, Any] | None:
     """Makes the records of a corpus that do not exist yet.
 
@@ -82,6 +86,7 @@ def prepare_records(
         tokenizer: Its vocabulary becomes that of the records.
         config: With `mode="prepare"`.
         directory: Where the records go; locked meanwhile.
+        model_type: Of the model that the records are for.
 
     Returns:
         The manifest, whose `totals` sum up the records; None while shards that other tasks of an array job make are
@@ -100,6 +105,7 @@ def prepare_records(
         max_seq_length=config.max_seq_length,
         seed=config.runtime.seed,
         num_shards=corpus.num_shards or default_num_shards(source),
+        model_type=model_type,
     )
     shards = shards_asked_for(corpus, recipe.num_shards)
     is_part = len(shards) < recipe.num_shards
@@ -118,7 +124,7 @@ def prepare_records(
         digest = manifest.digest_of(identity)
         job = Job(source=source, shares=shares, recipe=recipe, digest=digest, directory=str(made_in), work=str(work))
         made_in.mkdir(exist_ok=True)
-        had_vocab = manifest.begin(made_in, identity, tokenizer.vocab, overwrite=overwrite, shared=is_part)
+        had_vocab = manifest.begin(made_in, identity, tokenizer.file, overwrite=overwrite, shared=is_part)
         for path in () if is_part else made_in.glob(f"{manifest.WORK}*"):
             if path != work:  # Left by a killed task of an array job.
                 shutil.rmtree(path, ignore_errors=True)
@@ -128,7 +134,7 @@ def prepare_records(
         except UsageError:
             shutil.rmtree(made_in if overwrite else work, ignore_errors=True)
             if not is_part and not overwrite:  # The rest belongs to the other tasks as well.
-                manifest.undo_begin(made_in, keep_vocab=had_vocab)
+                manifest.undo_begin(made_in, vocab="" if had_vocab else tokenizer.file[0])
             raise
         shutil.rmtree(work, ignore_errors=True)
         if made is not None and overwrite:
@@ -138,6 +144,17 @@ def prepare_records(
     if made is None:
         log.info("Shards %s to %s of %s are done; others are missing.", shards[0], shards[-1], recipe.num_shards)
     return made
+
+
+def model_type_of_words(model: pathlib.Path | None) -> str:
+    """The encoder of a model's directory, BERT's where there is none.
+
+    Raises:
+        UsageError: for one without a head for masked words.
+    """
+    model_type = load_config(model).model_type if model else "bert"
+    check_kind(model_type, "MaskedLM")
+    return model_type
 
 
 def default_num_shards(source: Source) -> int:

@@ -22,7 +22,7 @@ from tfbert.devices.quiet import is_unwatched, start_quietly, without_main_modul
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.modes.many import train
-from tfbert.modes.prepare import prepare_records
+from tfbert.modes.prepare import model_type_of_words, prepare_records
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback
 from tfbert.report.compare import OverSeeds, Swept
@@ -102,10 +102,12 @@ def with_named_records(config: Config) -> Config:
 
 def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str]:
     """Makes the records of both splits with one vocabulary; returns their directories."""
+    model = resolve_model(config.model)
+    model_type = model_type_of_words(model)
     if config.model.is_scratch and not config.model.vocab_file:
         tokenizer = BertTokenizer(learn_vocab(BuiltInCorpus("train"), _TOKENS_OF_BUILT_IN, config.runtime.seed))
     else:
-        tokenizer = load_tokenizer(config.model, resolve_model(config.model), training_texts=())
+        tokenizer = load_tokenizer(config.model, model, training_texts=())
     masks, found = config.pretraining, []
     for split in ("train", "validation"):
         path = directory / split
@@ -121,6 +123,6 @@ def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str
             runtime=RuntimeConfig(seed=config.runtime.seed),
             output=OutputConfig(output_dir=str(path)),
         )
-        prepare_records(BuiltInCorpus(split), tokenizer, options, path)
+        prepare_records(BuiltInCorpus(split), tokenizer, options, path, model_type=model_type)
         found.append(str(path))
     return found[0], found[1]

@@ -1,24 +1,59 @@
-"""`tfbert.finetune`, `tfbert.pretrain` and `tfbert.evaluate`: a run as one call, in a script or a notebook."""
+"""`tfbert.finetune`, `tfbert.pretrain` and `tfbert.evaluate`: a run as one call, in a script or a notebook.
+
+What a user can cause, or asked for, is told without the way through this library.
+"""
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tfbert.commandline.command import verb_of
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, command_of
 from tfbert.config.run import Config
 from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
+from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.output.callback import Callback, all_callbacks
 from tfbert.output.logs import shown
 from tfbert.python.keywords import EVALUATE, TRAIN, config_of, signature_of
-from tfbert.python.tracebacks import frees_all
 
 if TYPE_CHECKING:
     from tfbert.modes.load import LoadedModel
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+def frees_all(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Frees what a call leaves, whatever way it ends: a model is full of reference cycles, and an exception, of which a
+    notebook keeps the last, holds all that its frames refer to."""
+
+    @functools.wraps(function)
+    def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        try:
+            return function(*args, **kwargs)
+        except (UsageError, Preempted) as error:
+            _clear_frames(error)
+            raise error.with_traceback(None) from None
+        except (RunError, KeyboardInterrupt) as error:
+            _clear_frames(error)
+            raise
+        finally:
+            gc.collect()
+
+    return call
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 class Results(dict[str, float]):

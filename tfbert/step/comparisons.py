@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfbert.private import mask_of, with_mask
-from tfbert.step.one_line import refuse_unless_equal
 from tfbert.step.state import LayerState
+from tfbert.step.values import refuse_unless_equal
 
 _STEPS = (0, 1, 3, 7)
 """More than one: values may be equal by chance, as those of a head of zeros are, or of pairs within a margin."""

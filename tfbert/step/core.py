@@ -1,4 +1,6 @@
-"""One update, whichever Keras the model is from: all of it in order."""
+"""One update, whichever Keras the model is from: all of it in order, on a batch as `fit` gets it; and what a run counts
+on the device, so that the host never waits for a number that nothing reads.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,90 @@ import tensorflow as tf
 from tfbert.measure.step_clock import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
 from tfbert.private import let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import comparisons, gradients
-from tfbert.step.batch import num_rows_of, rows_of
-from tfbert.step.counters import StepCounters
-from tfbert.step.noise import noise_key
+from tfbert.step.noise import Rows, noise_key
 from tfbert.step.parts import KerasParts
 from tfbert.step.same_call import check_same_call, check_same_start
 from tfbert.step.state import LayerState
 from tfbert.step.terms import Terms, as_numbers
+
+
+class StepCounters:
+    """What a run counts on the device, so that only reading a counter makes the host wait.
+
+    Attributes:
+        loss_sum: float64 `[]`: sum of the losses of all steps whose gradients were finite.
+        finite_steps: int64 `[]`: how many those are.
+        skipped_steps: int64 `[]`: steps whose gradients were not finite.
+        skipped_in_a_row: int64 `[]`: such steps since the last finite one.
+        gradient_norm: float32 `[]`: global norm of the last step's gradient, before clipping.
+        evaluated: int64 `[]`: batches that were evaluated.
+    """
+
+    def __init__(self):
+        def counter(dtype: tf.DType, name: str) -> tf.Variable:
+            once = tf.VariableAggregation.ONLY_FIRST_REPLICA
+            return tf.Variable(0, dtype=dtype, trainable=False, aggregation=once, name=name)
+
+        self.loss_sum = counter(tf.float64, "loss_sum")
+        self.finite_steps = counter(tf.int64, "finite_steps")
+        self.skipped_steps = counter(tf.int64, "skipped_steps")
+        self.skipped_in_a_row = counter(tf.int64, "skipped_in_a_row")
+        self.gradient_norm = counter(tf.float32, "gradient_norm")
+        self.evaluated = counter(tf.int64, "evaluated")
+
+    def steps(self) -> tf.Tensor:
+        """All of them, int64 `[]`."""
+        return self.finite_steps + self.skipped_steps
+
+    def update(self, loss: tf.Tensor, norm: tf.Tensor, is_finite: tf.Tensor) -> None:
+        """Counts a step; the arguments are equal on all replicas."""
+        one = tf.cast(is_finite, tf.int64)
+        self.loss_sum.assign_add(tf.where(is_finite, tf.cast(loss, tf.float64), 0.0))
+        self.finite_steps.assign_add(one)
+        self.skipped_steps.assign_add(1 - one)
+        self.skipped_in_a_row.assign((self.skipped_in_a_row + 1) * (1 - one))
+        self.gradient_norm.assign(norm)
+
+
+def check_data(data: Any, *, xla: bool = False) -> None:
+    """Raises ValueError for a batch that cannot be cut into micro-batches, or that XLA does not take."""
+    for tensor in tf.nest.flatten(data):
+        if xla and getattr(tensor, "dtype", None) == tf.string:
+            raise ValueError(
+                "XLA compiles numbers only. Received: a batch with texts, and FineTuner(jit_compile=True). "
+                "Leave out jit_compile, or turn texts into numbers in the data set."
+            )
+        if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor)):
+            raise ValueError(
+                f"FineTuner cuts batches of dense tensors. Received: a {type(tensor).__name__}. "
+                "Make it dense in the data set: tensor.to_tensor(), or tf.sparse.to_dense(tensor)."
+            )
+
+
+def no_labels(inputs: Any) -> ValueError:
+    """For a batch of inputs alone."""
+    among = f", with {', '.join(sorted(inputs))}" if isinstance(inputs, Mapping) else ""
+    return ValueError(
+        f"FineTuner needs labels for its loss. Received: inputs alone{among}. "
+        "Let the data set give pairs, (inputs, labels), or pass y."
+    )
+
+
+def num_rows_of(tensors: Any) -> tf.Tensor:
+    """Rows of the first of some tensors, int32 `[]`."""
+    return tf.shape(next(tensor for tensor in tf.nest.flatten(tensors) if tensor is not None))[0]
+
+
+def rows_of(inputs: Any, rows: Any, weights: Any, first_row: tf.Tensor, micro_batch: tf.Tensor) -> Rows:
+    """Which rows of the global batch a micro-batch holds, for its noise.
+
+    Packed inputs have a different number of rows than labels: only the place of the micro-batch is known then.
+    """
+    num_rows = num_rows_of(weights)
+    known = {tensor.shape[0] for tensor in tf.nest.flatten((inputs, rows))} - {None}
+    count = num_rows if not known else known.pop() if len(known) == 1 else 1
+    return Rows(first_row + tf.cast(micro_batch * num_rows, tf.int64), count)
+
 
 log = logging.getLogger("tfbert")
 

@@ -9,12 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
-from tfbert.step import batch, refusals
-from tfbert.step.core import Step, check_options
-from tfbert.step.counters import StepCounters
-from tfbert.step.one_line import one_line
+from tfbert.step import refusals
+from tfbert.step.core import Step, StepCounters, check_data, check_options, no_labels
 from tfbert.step.state import LayerState
 from tfbert.step.terms import OwnLoss, Terms
+from tfbert.step.values import one_line
 
 
 class Tuner(Step):
@@ -158,11 +157,11 @@ class Tuner(Step):
         return super().make_train_function(force)
 
     def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
-        batch.check_data(data, xla=self._xla)
+        check_data(data, xla=self._xla)
         given = self._parts.keras.utils.unpack_x_y_sample_weight(data)
         inputs, labels, sample_weight = self._separated(*given)
         if labels is None and not self._terms.takes_all:
-            raise batch.no_labels(inputs)
+            raise no_labels(inputs)
         return inputs, labels, sample_weight
 
     def predict_step(self, data: Any) -> Any:

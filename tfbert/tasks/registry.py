@@ -18,11 +18,10 @@ from tfbert.data.rows import labelled_source
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfbert.config.data import DataConfig
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.data.files import RawTable
-    from tfbert.data.open_file import GivenTable
+    from tfbert.data.rows import Source
     from tfbert.model.configuration import BertConfig
     from tfbert.tasks.base import Task, TaskData
     from tfbert.tasks.items import Items
@@ -98,7 +97,7 @@ class Entry:
         """The module that is saved for a model."""
         return _named(self.served_class)
 
-    def holds(self, source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
+    def holds(self, source: Source, config: DataConfig) -> bool:
         """Whether a file, a table in memory or a data set can be for no other task."""
         return bool(self.test) and _named(self.test)(source, config)
 
@@ -167,7 +166,7 @@ ENTRIES = (
         loader="choosing.multiple_choice:load_choices",
         job_opener="choosing.prediction:open_choice_files",
         items_class="choosing.prediction:ChoiceItems",
-        served_class="choosing.serving:Chooser",
+        served_class="choosing.prediction:Chooser",
         test="choosing.questions:holds_choices",
     ),
     Entry(

@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import pathlib
+import re
 import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,14 +28,13 @@ from tfbert.tokens.offsets import FlatPieces
 from tfbert.tokens.parallel import map_chunks
 from tfbert.tokens.pretrained import JsonObject, token_text
 from tfbert.tokens.ragged import ranges, splits_of
-from tfbert.tokens.tokenizer import BertTokenizer, TokenIds, Tokenizer, check_pairs, tidied
+from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, check_pairs, tidied
 
 if TYPE_CHECKING:
     import tokenizers
 
 log = logging.getLogger("tfbert")
 
-TOKENIZER_JSON = "tokenizer.json"
 _OF_ROBERTA = {"RobertaTokenizer", "RobertaTokenizerFast"}
 _CLASSES = {"XLMRobertaTokenizer", "XLMRobertaTokenizerFast", "CamembertTokenizer", "CamembertTokenizerFast"}
 _CLASSES |= {"PreTrainedTokenizerFast", "TokenizersBackend", *_OF_ROBERTA}
@@ -44,6 +44,15 @@ _KEPT = ("add_prefix_space", "clean_up_tokenization_spaces", "model_input_names"
 _KEPT += tuple(f"{kind}_token" for kind in _KINDS)
 _USUAL = {kind: (f"<{kind}>", f"[{kind.upper()}]") for kind in ("pad", "unk", "mask")}
 """What tokens are called where no file says it: transformers' classes have these as defaults."""
+_BLANK = "\u2581"
+"""What a blank is in the vocabularies of SentencePiece."""
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_CHINESE, _LETTER = re.compile("[\udce4-\udce9]"), re.compile("[\udc80-\udcff]")
+"""Bytes of UTF-8, as surrogates: those that a Chinese character begins with, and all that are no whole character."""
+_PLAIN = (*range(33, 127), *range(161, 173), *range(174, 256))
+_BYTES = {chr(byte): byte for byte in _PLAIN}
+_BYTES |= {chr(256 + place): byte for place, byte in enumerate(sorted({*range(256)} - {*_PLAIN}))}
+"""The bytes of byte-level BPE (Radford et al. 2019), by the characters that stand for them in its vocabulary."""
 _HIDDEN = "\0 "
 """Before a special token's name where texts are searched: no text has both after it is split at blanks."""
 
@@ -90,6 +99,8 @@ class HostTokenizer(Tokenizer):
         self.unk_id = ids[self.names.get("unk", self.names["pad"])]
         self.mask_token = self.names.get("mask", "")
         self.mask_id = ids.get(self.mask_token)
+        special = {ids[token] for token in _special_of(whole, {*self.names.values()})}
+        self.special_ids = tuple(sorted(special | ({*range(len(self._vocab))} - {*tokens})))
         self.mask_takes_blanks = any(t["lstrip"] and t["content"] == self.mask_token for t in whole["added_tokens"])
 
     def __eq__(self, other: object) -> bool:
@@ -115,7 +126,50 @@ class HostTokenizer(Tokenizer):
 
     @functools.cached_property
     def crc32(self) -> int:
-        return zlib.crc32(json.dumps(self._whole).encode("utf-8", "surrogatepass"))
+        named = json.dumps([self._whole, sorted(self.names.items())])
+        return zlib.crc32(named.encode("utf-8", "surrogatepass"))
+
+    @property
+    def file(self) -> tuple[str, str]:
+        return TOKENIZER_JSON, json.dumps(self._whole, indent=2, ensure_ascii=False)
+
+    @property
+    def drawn_ids(self) -> np.ndarray:
+        """All but special tokens and numbers of none."""
+        return np.setdiff1d(np.arange(self.vocab_size), self.special_ids)
+
+    @functools.cached_property
+    def pieces(self) -> tuple[str, ...]:
+        whole = self._whole
+        is_bytes = '"ByteLevel"' in json.dumps([whole["pre_tokenizer"], whole["normalizer"]])
+        literal = {token["content"] for token in whole["added_tokens"]}
+
+        def text(token: str) -> str:
+            if is_bytes and token not in literal and _BYTES.keys() >= {*token}:
+                return bytes(map(_BYTES.get, token)).decode("utf-8", "surrogateescape")
+            if whole["model"].get("byte_fallback") and _BYTE.fullmatch(token):
+                return bytes.fromhex(token[3:5]).decode("utf-8", "surrogateescape")
+            return token if is_bytes else token.replace(_BLANK, " ")
+
+        return tuple(map(text, self._vocab))
+
+    @property
+    def shown_vocab(self) -> tuple[str, ...]:
+        """With a blank as in SentencePiece's vocabularies, whichever tokenizer it is."""
+        whole = (piece.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for piece in self.pieces)
+        return tuple(piece.replace(" ", _BLANK) for piece in whole)
+
+    @functools.cached_property
+    def word_marks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Found beside a letter. A byte of a character counts as a letter, the first of a Chinese one as such a one."""
+        pieces, find = self.pieces, functools.partial(_flat, _word_finder(), batch_size=8192)
+        shown = [_LETTER.sub("x", _CHINESE.sub("\u4e00", piece)) for piece in pieces]
+        after, before = find([f"x{piece}" for piece in shown]), find([f"{piece}x" for piece in shown])
+        begins = after.ends[after.row_splits[:-1]] == 1
+        ends = before.starts[before.row_splits[1:] - 1] == [len(piece) for piece in pieces]
+        # A blank belongs to what follows it, and so does the beginning of a character.
+        ends &= [bool(piece.strip()) and not _CHINESE.match(piece[-1]) for piece in pieces]
+        return begins, ends
 
     @functools.cached_property
     def _texts(self) -> tokenizers.Tokenizer:
@@ -137,7 +191,7 @@ class HostTokenizer(Tokenizer):
         batch_size: int = 1024,
     ) -> TokenIds:
         def ragged(column: Sequence[str]) -> tf.RaggedTensor:
-            ids, lengths = map_chunks(self._ids_of, column, batch_size=batch_size)
+            ids, lengths = map_chunks(self.ids_of, column, batch_size=batch_size)
             return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 
         columns = check_pairs(texts, text_pairs)
@@ -146,7 +200,7 @@ class HostTokenizer(Tokenizer):
             arrays = (tensor.numpy() for tensor in (ids.values, ids.row_lengths(), *others))
         return TokenIds.of(*arrays, self.pad_id)
 
-    def _ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         rows = [row.ids for row in self._texts.encode_batch_fast(texts, add_special_tokens=False)]
         flat = np.fromiter((id for row in rows for id in row), np.int32)
         return flat, np.fromiter(map(len, rows), np.int64, len(rows))
@@ -349,9 +403,14 @@ def _of_json(whole: dict[str, Any], source: str) -> tokenizers.Tokenizer:
     return found
 
 
+def _special_of(whole: dict[str, Any], names: set[str]) -> set[str]:
+    """The tokens that no text holds."""
+    return names | {token["content"] for token in whole["added_tokens"] if token["special"]}
+
+
 def _without_control(whole: dict[str, Any], names: set[str]) -> dict[str, Any]:
     """The same tokenizer, whose special tokens have names that no text holds."""
-    special = names | {token["content"] for token in whole["added_tokens"] if token["special"]}
+    special = _special_of(whole, names)
 
     def hidden(token: Any) -> Any:
         return _HIDDEN + token if token in special else token

@@ -40,6 +40,7 @@ from tfbert.tokens.vocabulary import (
 
 __all__ = ["BertTokenizer", "TokenIds", "Tokenizer"]
 
+TOKENIZER_JSON = "tokenizer.json"
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
 _MAX_TOKENS = 1_000_000  # Twice those of LaBSE, the largest known vocabulary; compiled in seconds.
 _MAX_TOKEN_BYTES = 256  # The limit of FastWordpieceTokenizer.
@@ -105,6 +106,7 @@ class Tokenizer(abc.ABC):
         separators: How many `sep_id` stand between two texts: 1, or 2 as in RoBERTa.
         has_token_types: Whether the model is told which of two texts a token is of.
         long_texts: What rows keep of texts that are too long, see `cutting`.
+        special_ids: The ids that pre-training never predicts.
         in_graph: Whether it can be part of a SavedModel.
         most_per_character: The most tokens of a character: three, those of Hangul's letters.
     """
@@ -119,6 +121,7 @@ class Tokenizer(abc.ABC):
     separators: int = 1
     has_token_types: bool = True
     long_texts: str = "cut"
+    special_ids: tuple[int, ...]
     in_graph: ClassVar[bool] = True
     most_per_character: ClassVar[float] = 3
 
@@ -154,17 +157,37 @@ class Tokenizer(abc.ABC):
         """What a saved model must record about it besides its files, as JSON can hold it."""
         return {} if self.long_texts == "cut" else {"long_texts": self.long_texts}
 
-    def check_word_pieces(self) -> None:
-        """Refuses a tokenizer that splits words otherwise than a corpus is prepared.
+    @property
+    def drawn_ids(self) -> np.ndarray:
+        """The ids that pre-training puts in a word's place at random: all, as in Google's script."""
+        return np.arange(self.vocab_size)
 
-        Raises:
-            UsageError: for any but WordPiece.
-        """
-        if not self.in_graph:
-            raise UsageError(
-                "Pre-training from a corpus knows WordPiece alone. Received: a model with another tokenizer. "
-                "Pass one with vocab.txt."
-            )
+    @property
+    @abc.abstractmethod
+    def file(self) -> tuple[str, str]:
+        """The file that decides the ids of words: its name and its content."""
+
+    @property
+    @abc.abstractmethod
+    def pieces(self) -> tuple[str, ...]:
+        """What each token is in a text, with the blank before it. A byte that is a part of a character is a surrogate,
+        as Python's `surrogateescape` has it."""
+
+    @property
+    def shown_vocab(self) -> tuple[str, ...]:
+        """The tokens in the order of their ids, for people to read."""
+        return self.vocab
+
+    @property
+    @abc.abstractmethod
+    def word_marks(self) -> tuple[np.ndarray, np.ndarray]:
+        """bool [vocab_size] twice: the tokens that begin a word wherever they stand, and those after which one begins.
+        Words are BERT's: between blanks, each punctuation mark and each Chinese character by itself."""
+
+    @abc.abstractmethod
+    def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of texts without special ones, as one call computes them: int32 ids of all, one text after the
+        other, and int64 how many each has."""
 
     def num_special(self, num_texts: int) -> int:
         """The special tokens of a row of one text, or of two."""
@@ -379,6 +402,7 @@ class BertTokenizer(Tokenizer):
                 f"Received: {len(ids)} tokens without {' '.join(missing)}. Use the model's own vocabulary."
             )
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
+        self.special_ids = self.pad_id, self.cls_id, self.sep_id
         with tf.init_scope(), tf.device("CPU:0"):  # The compiled vocabulary must not belong to a particular graph.
             self._wordpiece = tf_text.FastWordpieceTokenizer(
                 list(self._vocab),
@@ -412,6 +436,24 @@ class BertTokenizer(Tokenizer):
     def casing(self) -> dict[str, bool | None]:
         """`do_lower_case`, `strip_accents` and `tokenize_chinese_chars`, as the constructor takes them."""
         return dict(self._casing)
+
+    @property
+    def file(self) -> tuple[str, str]:
+        return "vocab.txt", "".join(f"{token}\n" for token in self._vocab)
+
+    @functools.cached_property
+    def pieces(self) -> tuple[str, ...]:
+        return tuple(token[2:] if token.startswith("##") else f" {token}" for token in self._vocab)
+
+    @functools.cached_property
+    def word_marks(self) -> tuple[np.ndarray, np.ndarray]:
+        begins = np.array([not token.startswith("##") for token in self._vocab], bool)
+        return begins, np.zeros_like(begins)
+
+    def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        with tf.device("CPU:0"):
+            ids, lengths = _flat_ids(self)(tf.constant(texts, tf.string, [len(texts)]))
+        return ids.numpy(), lengths.numpy()
 
     @classmethod
     def from_vocab_file(cls, path: str | pathlib.Path, **casing: Any) -> BertTokenizer:
@@ -589,7 +631,8 @@ class BertTokenizer(Tokenizer):
         }.items():
             text = json.dumps(values, indent=2, ensure_ascii=False)
             (directory / name).write_text(text, encoding="utf-8", newline="\n")
-        (directory / "vocab.txt").write_text("".join(f"{token}\n" for token in ids), encoding="utf-8", newline="\n")
+        name, text = self.file
+        (directory / name).write_text(text, encoding="utf-8", newline="\n")
 
 
 # Tracing takes a second, and a process may train or load several models alike. What is dropped here stays with the
@@ -622,6 +665,18 @@ def _flat_pieces(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicF
         return *(ragged.values for ragged in pieces), *lengths
 
     return flat_pieces
+
+
+@functools.lru_cache(maxsize=1)
+def _flat_ids(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicFunction:
+    """`tokenize` as flat arrays. One is kept: it is for a corpus."""
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
+    def flat_ids(texts):
+        ids = tokenizer.tokenize(texts)
+        return ids.values, ids.row_lengths()
+
+    return flat_ids
 
 
 def _check_own(options: Mapping[str, Any]) -> None:

@@ -32,9 +32,9 @@ from tfbert.devices.workers import Consensus, checksum
 from tfbert.errors import RunError, UsageError
 from tfbert.measure.tracing import counted_alone
 from tfbert.model.bert_config import record_inputs
+from tfbert.model.configuration import load_config
 from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.model.forward import output_layer
-from tfbert.model.head import LabelHead
 from tfbert.model.load import save_pretrained
 from tfbert.output.callback import check_login
 from tfbert.step.keras3.finetuner import FineTuner
@@ -213,7 +213,10 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     model_files = resolve_model(config.model)
     with log_if_slow("reading the data"):
         contents = contents_of(config)  # Before they are read: what changes meanwhile must not pass for what was read.
-        data = load_data(config.data, config.task_options)
+        options = config.task_options
+        if model_files:
+            options = dataclasses.replace(options, model_type=load_config(model_files).model_type)
+        data = load_data(config.data, options)
     check_same_examples({"train": data.train} | data.sets, strategy)
     task = data.task
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or task.default_metric
@@ -247,7 +250,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     record_inputs(classifier.config, max_seq_length=length, **recorded)
     with log_if_slow(f"encoding {len(data.train):,} training examples"):
         train = task.encode(data.train, tokenizer, length, training)
-    head_start = _start_head(task, classifier, train, training)
+    head_start = start_head(task, classifier, train, training)
     schedule = plan_run(config, len(train))
     schedule = resume.keep_warm_up(start, schedule)
     facts = facts_of(config, data, train, tokenizer, classifier.config)
@@ -324,7 +327,7 @@ def optimizer_of(training: TrainingConfig, total_steps: int, warm_up: int) -> ke
     return _OPTIMIZERS[training.optimizer](rate, training.weight_decay, no_decay=(*NO_DECAY, "norm/"))
 
 
-def _start_head(
+def start_head(
     task: Task,
     classifier: PreTrainedModel,
     train: EncodedExamples | MaskedRecords,
@@ -332,16 +335,15 @@ def _start_head(
 ) -> str:
     """Gives a new head the bias of the training labels' frequencies, and says so; empty if there is nothing to do."""
     head, new = task.head(), classifier.new_weights
-    if training.head_bias == "zero" or not isinstance(head, LabelHead):
-        return ""
-    if head.weight_names(classifier.config)[1] not in new:
+    if training.head_bias == "zero" or head.bias_name(classifier.config) not in new:
         return ""
     start = task.head_start(train, training)
     if start is None:
         return ""
     layer = output_layer(classifier, head.kind)
     layer.bias.assign(start.bias)
-    layer.kernel.assign(layer.kernel.value * start.scale)
+    if start.scale != 1:
+        layer.kernel.assign(layer.kernel.value * start.scale)
     return f"The new head starts at {start.words}"
 
 

@@ -662,7 +662,8 @@ def banner(run: Run) -> list[str]:
     about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {length} and may be cut"
     if is_whole:
         most = -(-(len(counts) - 1) // length)
-        about = f"; {counted(full, 'text')} in up to {most} windows, {most * micro:,} of them in the widest micro-batch"
+        widest = f", up to {most * micro:,} in a micro-batch" if run.batches.shape is None else ""
+        about = f"; {counted(full, 'text')} in up to {most} windows{widest}"
     about = about if full else ""
     if data.task.reads_tokens:  # An example longer than a row takes several.
         about = f", in {len(run.train):,} rows" if len(run.train) != len(data.train) else ""

@@ -32,11 +32,13 @@ from tfbert.report.pages import write_report
 from tfbert.report.run_files import evaluation_facts
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.masked import masked_words
+from tfbert.tasks.masked import pretraining as masked_pretraining
 from tfbert.tasks.masked.masked_words import MaskedPredictions
 from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tasks.metrics import is_better
 from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
+from tfbert.train.build import start_head
 
 RATE, STEPS, RECORDS = 0.5, 2, 37
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
@@ -57,6 +59,30 @@ def encoded(records, task=None, training=None):
 
 
 # Training.
+
+
+@pytest.mark.parametrize("masking", ["dynamic", "static"])
+def test_a_new_head_starts_at_the_frequencies_of_masked_words(records, masking, monkeypatch):
+    """All of the records, or of some that are spread over them, in a model whose file has no such head."""
+    task = Pretraining(options=PretrainingConfig(masked_lm_prob=0.3, masking=masking))
+    rows = encoded(records, task, TrainingConfig())
+    for limit, chosen in ((100, range(RECORDS)), (4, [0, 12, 24, 36])):
+        monkeypatch.setattr(masked_pretraining, "_COUNTED_RECORDS", limit)
+        counts = np.full(VOCAB, 0.5)
+        for row in chosen:
+            _, masked = rows.masked(np.array([row]))
+            for word in masked.labels[masked.weights > 0].tolist():
+                counts[word] += 1
+        start = task.head_start(rows, TrainingConfig())
+        np.testing.assert_allclose(start.bias, np.log(counts) - np.log(counts).mean(), atol=1e-6)
+        assert start.words == f"the frequencies of words in {len(chosen)} records"
+    model = tiny_bert(kind=TFBertForPreTraining)
+    for new, expected in ((set(), 0), ({"cls.predictions.bias"}, start.bias)):
+        model.new_weights = new
+        said = start_head(task, model, rows, TrainingConfig())
+        assert said == "The new head starts at the frequencies of words in 4 records" * bool(new)
+        np.testing.assert_array_equal(model.mlm.predictions.bias.numpy(), np.broadcast_to(expected, VOCAB))
+    assert start_head(task, model, rows, TrainingConfig(head_bias="zero")) == ""
 
 
 def plain_loss(model, batch):
@@ -220,7 +246,7 @@ def outputs_of(best, log_probability, pairs=None):
 
 
 def test_words_that_are_wrong_are_counted_by_hand():
-    found = MaskedPredictions(TOKENIZER.vocab)
+    found = MaskedPredictions(TOKENIZER)
     ids = [2, 6, 7, 8, 6, 3]
     found.add(chunk_of(ids, [1, 3]), outputs_of([9, 8], [-1.0, -2.0]))
     found.add(chunk_of(ids, [1, 2, 4]), outputs_of([9, 7, 10], [-3.0, -1.0, -4.0]))
@@ -237,7 +263,7 @@ def test_words_that_are_wrong_are_counted_by_hand():
 
 
 def test_pairs_add_to_the_loss():
-    found = MaskedPredictions(TOKENIZER.vocab)
+    found = MaskedPredictions(TOKENIZER)
     found.add(chunk_of([2, 6, 3], [1], np.array([1])), outputs_of([6], [-1.0], [-0.1, -2.5]))
     metrics = found.metrics()
     assert metrics["next_sentence_accuracy"] == 0 and metrics["loss"] == 3.5
@@ -247,7 +273,7 @@ def test_pairs_add_to_the_loss():
 def test_rare_mistakes_are_forgotten_and_memory_stays(monkeypatch):
     monkeypatch.setattr(masked_words, "_KEPT_MISTAKES", 3)
     monkeypatch.setattr(masked_words, "KEPT_RECORDS", 2)
-    found = MaskedPredictions(TOKENIZER.vocab)
+    found = MaskedPredictions(TOKENIZER)
     for best in [9, 9, 10, 11, 12, 13, 14, 9]:
         found.add(chunk_of([2, 6, 3], [1]), outputs_of([best], [-1.0]))
     assert len(found._mistakes) == 3 and len(found.kept) == 2
@@ -255,7 +281,7 @@ def test_rare_mistakes_are_forgotten_and_memory_stays(monkeypatch):
 
 
 def test_predictions_that_are_not_finite_are_refused(records):
-    found = MaskedPredictions(TOKENIZER.vocab)
+    found = MaskedPredictions(TOKENIZER)
     found.add(chunk_of([2, 6, 3], [1]), outputs_of([6], [np.nan]))
     with pytest.raises(RunError, match="1 of 1 are not"):
         Pretraining(next_sentence=False).metrics(found, records)
@@ -306,7 +332,7 @@ def test_records_and_lengths_must_fit(records):
 
 
 def test_report_shows_words_and_sentences(tmp_path, records):
-    task, found = Pretraining(next_sentence=False), MaskedPredictions(TOKENIZER.vocab)
+    task, found = Pretraining(next_sentence=False), MaskedPredictions(TOKENIZER)
     found.add(chunk_of([2, 6, 7, 8, 6, 3], [1, 3]), outputs_of([9, 8], [-1.5, -2.0]))
     facts = json.loads(json.dumps(evaluation_facts(task, "validation", records, found)))
     assert (facts["num_wrong"], facts["worst"][0]["error"], facts["num_shown"]) == (1, 1.5, 1)

@@ -7,7 +7,6 @@ sums of them, counts of words and the first records are kept.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import tensorflow as tf
 from tfbert.batches.inputs import INPUTS, padded_inputs
 from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedChunk
 from tfbert.batches.plan import FILL
-from tfbert.tokens.tokenizer import TokenIds
+from tfbert.tokens.tokenizer import TokenIds, Tokenizer
 
 LABELS = "masked_lm_ids"
 """The input with the words at the masked places; a model gets it only for evaluation."""
@@ -118,7 +117,7 @@ class MaskedPredictions:
     """Predictions of any number of records, in memory of a fixed size, plus one number per chunk of records.
 
     Args:
-        vocab: The tokens in the order of their ids.
+        tokenizer: The model's.
 
     Attributes:
         num_words: Masked words so far, of weight above 0.
@@ -132,12 +131,12 @@ class MaskedPredictions:
         kept: The first records.
     """
 
-    def __init__(self, vocab: Sequence[str]):
-        self.vocab = vocab
+    def __init__(self, tokenizer: Tokenizer):
+        self._pieces, self.vocab = tokenizer.pieces, tokenizer.shown_vocab
         self.num_words = self.right_words = self.num_pairs = self.right_pairs = 0
         self.word_losses: list[float] = []
         self.pair_losses: list[float] = []
-        self.masked, self.wrong = np.zeros((2, len(vocab)), np.int64)
+        self.masked, self.wrong = np.zeros((2, len(self.vocab)), np.int64)
         self.kept: list[KeptRecord] = []
         self._mistakes, self._times = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
@@ -209,14 +208,16 @@ class MaskedPredictions:
         for place, token in enumerate(record.ids.tolist()):
             if place == 0:  # [CLS]
                 continue
-            text = self.vocab[token]
-            text = text[2:] if text.startswith("##") else f" {text}" if place > 1 else text
+            text = self._pieces[token]
+            text = text if place > 1 else text.removeprefix(" ")
             guess = guesses.get(place)
             mark = "" if guess is None else "answer" if guess == token else "wrong"
             if parts and not mark and not parts[-1]["mark"]:
                 parts[-1]["text"] += text
             else:
                 parts.append({"text": text, "mark": mark, "instead": self.vocab[guess] if mark == "wrong" else ""})
+        for part in parts:  # Bytes of a character that are together by now.
+            part["text"] = part["text"].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         return parts
 
     def _count_mistakes(self, labels: np.ndarray, best: np.ndarray) -> None:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfbert.batches.inputs import INPUTS
-from tfbert.batches.masked_records import MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
+from tfbert.batches.masked_records import CHUNK, MASKED_LM, NEXT_SENTENCE, POSITIONS, MaskedRecords
 from tfbert.config.commands import PRETRAIN
 from tfbert.config.data import DataConfig
+from tfbert.config.encoders import kinds_of
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
 from tfbert.config.tasks import TaskOptions
+from tfbert.config.types import counted
 from tfbert.corpus.masking import Masking, most_predictions
 from tfbert.corpus.records import Records, open_records
 from tfbert.errors import UsageError
@@ -23,7 +25,7 @@ from tfbert.model.bert_config import OWN_FIELD
 from tfbert.model.pretraining_head import PretrainingHead, pretraining_head
 from tfbert.output.logs import evaluating
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, subset
-from tfbert.tasks.losses import SmoothedCrossEntropy
+from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate
 from tfbert.tasks.masked.masked_words import LABELS, MaskedPredictions, MaskedRows, candidates, scored
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 _WORST_WORDS = 20
 _SHOWN_RECORDS = 5
+_COUNTED_RECORDS = 20_000
+"""The most training records whose words are counted for a new head."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +106,6 @@ class Pretraining(Task[Records, MaskedPredictions]):
         Raises:
             UsageError: for records of another vocabulary, longer than `max_seq_length`, or that need more predictions.
         """
-        tokenizer.check_word_pieces()
         examples.check_vocabulary(tokenizer.vocab)
         examples.check_casing(tokenizer.casing)
         length = examples.schema.max_seq_length
@@ -113,8 +116,8 @@ class Pretraining(Task[Records, MaskedPredictions]):
                 f"Pass --max_seq_length={length}, or prepare shorter records."
             )
         options = self.options
-        masking = Masking.of_vocab(
-            tokenizer.vocab,
+        masking = Masking.of_tokenizer(
+            tokenizer,
             masked_lm_prob=options.masked_lm_prob,
             max_predictions_per_seq=most_predictions(
                 options.max_predictions_per_seq, masked_lm_prob=options.masked_lm_prob, max_seq_length=length
@@ -125,11 +128,21 @@ class Pretraining(Task[Records, MaskedPredictions]):
             "records": examples,
             "has_next_sentence": self.next_sentence and examples.has_pairs,
             "pad_id": tokenizer.pad_id,
-            "vocab": tokenizer.vocab,
+            "tokenizer": tokenizer,
         }
         if training is None:
             return EncodedRecords.to_evaluate(masking=masking, **common)
         return EncodedRecords(masking=None if options.masking == "static" else masking, seed=self.seed, **common)
+
+    def head_start(self, encoded: EncodedRecords, training: TrainingConfig) -> HeadStart:
+        """At the frequencies of masked words, of records spread evenly over all."""
+        rows = np.unique(np.linspace(0, len(encoded) - 1, _COUNTED_RECORDS).astype(np.int64))
+        words = []
+        for part in np.array_split(rows, -(-len(rows) // CHUNK)):
+            _, masked = encoded.masked(part)
+            words.append(masked.labels[masked.weights > 0])
+        bias = base_rate(np.concatenate(words), "single_label_classification", num_classes=len(encoded.vocab))
+        return HeadStart(bias=bias, words=f"the frequencies of words in {counted(len(rows), 'record')}")
 
     def loss(self, training: TrainingConfig) -> dict[str, SmoothedCrossEntropy]:
         """The loss of each masked word, float32 `[rows, predictions]`, and of each pair, `[rows]`."""
@@ -159,7 +172,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
 
     def predict(self, predictor: Predictor, encoded: EncodedRecords) -> MaskedPredictions:
         """Chunk by chunk, in memory that does not grow with the number of records."""
-        found, chunks = MaskedPredictions(encoded.vocab), collections.deque()
+        found, chunks = MaskedPredictions(encoded.tokenizer), collections.deque()
 
         def rows() -> Iterator[MaskedRows]:
             for chunk in encoded.chunks():
@@ -205,7 +218,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         return [f"A BERT model that fills in masked words{pairs}, to be fine-tuned for other tasks."]
 
     def example(self, num_texts: int) -> str:
-        return '"Paris is the [MASK] of France."'
+        return 'f"Paris is the {fill.tokenizer.mask_token} of France."'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -213,10 +226,10 @@ class EncodedRecords(MaskedRecords):
     """Records with the way they are masked.
 
     Attributes:
-        vocab: The tokens in the order of their ids.
+        tokenizer: The model's.
     """
 
-    vocab: Sequence[str]
+    tokenizer: Tokenizer
 
 
 _SAMPLED_RECORDS = 2048
@@ -232,7 +245,13 @@ def load_records(config: DataConfig, options: TaskOptions) -> TaskData:
         sets["validation"] = open_records(own.validation_records, "validation_records", **skips)
         sample = subset(train, min(len(sets["validation"]), _SAMPLED_RECORDS), [])
         sets["validation_training"] = dataclasses.replace(sample, name=f"a sample of {train.name}")
-    if own.next_sentence and not train.has_pairs:
+    next_sentence, has_head = own.next_sentence and train.has_pairs, "PreTraining" in kinds_of(options.model_type)
+    if own.next_sentence and not train.has_pairs and has_head:
         notes.append(f"{train.name}: no pairs, so no next-sentence prediction: only masked words are predicted")
-    task = Pretraining(next_sentence=own.next_sentence and train.has_pairs, options=own, seed=options.seed)
+    if next_sentence and not has_head:
+        notes.append(
+            f"{train.name}: pairs, but a {options.model_type} model has no head for next sentences: only masked words "
+            "are predicted. Records of --norandom_next_sentence hold one text each"
+        )
+    task = Pretraining(next_sentence=next_sentence and has_head, options=own, seed=options.seed)
     return TaskData(task=task, train=train, validation=sets, test=None, notes=tuple(notes))
