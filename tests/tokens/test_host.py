@@ -80,7 +80,8 @@ def test_ids(ours, theirs):
 
 @pytest.mark.parametrize("length", [1 << 20, 31, 32, 9, 4])
 def test_pairs_and_truncation(ours, theirs, length):
-    texts, others = HOSTILE[:600], HOSTILE[600:1200]
+    count = 600 if length > 9 else 150  # transformers makes all that it cuts off, of pairs each piece beside each.
+    texts, others = HOSTILE[:count], HOSTILE[count : 2 * count]
     want = theirs(whole(texts), whole(others), truncation=True, max_length=length)
     found = ours.encode(texts, others, max_seq_length=length)
     assert rows(found) == want["input_ids"]
