@@ -26,7 +26,9 @@ from tfbert.model.forward import Seen, encode, forward, forward_tokens
 from tfbert.model.weights import get_weights_dict, set_weights_dict
 
 OTHERS = [name for name in ENCODERS if name != "bert"]
-FAMILIES = [name if name not in ("xlm-roberta", "camembert") else pytest.param(name, marks=SLOW) for name in OTHERS]
+FAMILIES = [
+    name if name not in ("xlm-roberta", "camembert") else pytest.param(name, marks=pytest.mark.slow) for name in OTHERS
+]
 """All, those that share RoBERTa's class with the slow ones."""
 LIKE_BERT = {
     "distilbert": (
