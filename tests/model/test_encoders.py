@@ -141,14 +141,15 @@ def test_packed_rows_and_parts_of_the_last_layer_give_what_whole_rows_give(model
             assert worst(found[is_real], tf.gather(flat, places + rows)[is_real]) < 5e-6
 
 
-@pytest.mark.parametrize("window", [0, 1, 4])
-@pytest.mark.parametrize("width, is_packed", [(16, False), (41, False), (41, True)])
-def test_near_attention_by_blocks_is_that_of_whole_rows(window, width, is_packed):
-    """Rows of a block, and of several the last of which is not full; padded and packed. Whole rows are computed where
-    all shares of attention are kept."""
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("window, width, is_packed", [(0, 5, True), (1, 41, True), (4, 41, False), (4, 16, True)])
+def test_near_attention_by_blocks_is_that_of_whole_rows(window, width, is_packed, is_known, xla):
+    """Rows of a block, and of several the last of which is not full; padded and packed; in a graph that knows their
+    width or not. Whole rows are computed where all shares of attention are kept."""
     ids = np.random.default_rng(0).integers(2, VOCAB, (3, width)).astype(np.int32)
     places = np.arange(width) - (np.arange(width) >= 13) * 13
-    examples = ((np.arange(width) >= 13) + 1 + 2 * np.arange(3)[:, None]) * (np.arange(width) < [[width], [9], [30]])
+    examples = ((np.arange(width) >= 13) + 1 + 2 * np.arange(3)[:, None]) * (np.arange(width) < [[width], [3], [30]])
     is_real = examples > 0
     inputs = {"input_ids": ids, "attention_mask": is_real.astype(np.int32)}
     if is_packed:
@@ -158,14 +159,17 @@ def test_near_attention_by_blocks_is_that_of_whole_rows(window, width, is_packed
     values = {"local_attention": 2 * window, "layer_types": kinds, "num_hidden_layers": 3, "norm_bias": True}
     model = make("modernbert", "TokenClassification", max_position_embeddings=64, **values)
 
-    def gradients(seen):
+    def gradients(inputs, seen=None):
         with tf.GradientTape() as tape:
-            logits = tf.boolean_mask(forward_tokens(model, inputs, True, seen=seen), is_real)
+            logits = tf.where(is_real[..., None], forward_tokens(model, inputs, True, seen=seen), 0.0)
             loss = tf.reduce_mean(logits**2)
         grads = tape.gradient(loss, [v.value for v in model.trainable_variables])
         return logits, [tf.convert_to_tensor(each) for each in grads]
 
-    blocks, (logits, grads) = gradients(None), gradients(seen := Seen([], []))
+    known = [None, width] if is_known else [None, None]
+    spec = {name: tf.TensorSpec(known, tf.int32) for name in inputs}
+    blocks = tf.function(gradients, [spec], autograph=False, jit_compile=xla)(inputs)
+    logits, grads = gradients(inputs, seen := Seen([], []))
     assert {each.shape for each in seen.attentions} == {(3, 2, width, width)}
     largest = max(np.abs(each).max() for each in grads)
     assert worst(blocks[0], logits) < 1e-6 and worst(blocks[1], grads) < 1e-6 * largest

@@ -67,7 +67,9 @@ class Pass(Arithmetic):
         self.inputs, self.dtype, self.rows, self.width = inputs, hidden.dtype, *tf.unstack(tf.shape(hidden)[:2])
         self._queries, self._row = self.rows, None
         self._masks: dict[int | None, tf.Tensor | None] = {}
-        self._blocks: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
+        # As the graph is made where the width is known: `tf.cond` would give its gradient another shape then.
+        self._known_width = self.width if hidden.shape[1] is None else hidden.shape[1]
+        self._blocks: dict[int, tuple[tf.Tensor, tf.Tensor, tf.Tensor | bool]] = {}
         self.attentions: list[tf.Tensor] | None = None
         self.shared: Any = None
 
@@ -79,7 +81,7 @@ class Pass(Arithmetic):
             near = None if window is None else self._add_blocks(window)
             if near is not None:
                 marks = tf.ones([self.rows * self.width], tf.int32) if keys is None else tf.reshape(keys, [-1])
-                queries, keys = (tf.gather(marks, block) for block in self._blocks[window])
+                queries, keys = (tf.gather(marks, block) for block in self._blocks[window][:2])
             attends = None if keys is None else tf.expand_dims(tf.expand_dims(keys > 0, 1), 1)
             if examples is not None:
                 # Places without a token attend to each other: with nothing to attend to, softmax is undefined.
@@ -96,14 +98,15 @@ class Pass(Arithmetic):
         reach]`, in place of those beyond a row's ends its last ones; returns which of both are near each other.
         """
         size = max(2 * window, 1)
-        is_long = (self.width > 2 * size) & (self.attentions is None)
+        is_long = self.attentions is None and self._known_width > 2 * size
         size, reach = tf.where(is_long, size, self.width), tf.where(is_long, window, 0)
         within, around = tf.range(size), tf.range(-reach, size + reach)
         count = -(-self.width // size)
         places = tf.tile(tf.range(count) * size, [self.rows])[:, None]
         first = tf.repeat(tf.range(self.rows) * self.width, count)[:, None]
         last = self.width - 1
-        self._blocks[window] = tuple(first + tf.clip_by_value(places + each, 0, last) for each in (within, around))
+        own, near = (first + tf.clip_by_value(places + each, 0, last) for each in (within, around))
+        self._blocks[window] = own, near, is_long
         is_there = (places + around >= 0) & (places + around <= last)
         return is_there[:, None, None] & (tf.abs(within[:, None] - around) <= window)
 
@@ -128,12 +131,9 @@ class Pass(Arithmetic):
         """Scaled dot-product attention (Vaswani et al. 2017): `[queries, hidden]`, `[rows x width, hidden]` twice ->
         `[queries, hidden]`."""
         if window in self._blocks:
-            queries, keys = self._blocks[window]
-            query, key, value = (
-                self._in_blocks(query, queries),
-                self._in_blocks(key, keys),
-                self._in_blocks(value, keys),
-            )
+            own, near, is_long = self._blocks[window]
+            query = self._in_blocks(query, own, is_long)
+            key, value = (self._in_blocks(part, near, is_long) for part in (key, value))
         else:
             query = self._heads(query, self._queries)
             key, value = self._heads(key, self.rows), self._heads(value, self.rows)
@@ -156,11 +156,13 @@ class Pass(Arithmetic):
         heads = self.config.num_attention_heads
         return tf.transpose(tf.reshape(tokens, [rows, -1, heads, tokens.shape[-1] // heads]), [0, 2, 1, 3])
 
-    def _in_blocks(self, tokens: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+    def _in_blocks(self, tokens: tf.Tensor, blocks: tf.Tensor, is_long: tf.Tensor | bool) -> tf.Tensor:
         """`[rows x width, hidden]` -> `[blocks, heads, size, hidden / heads]`. Short rows are not copied."""
-        count = tf.shape(blocks)[0]
-        cut = tf.cond(count > self.rows, lambda: tf.gather(tokens, tf.reshape(blocks, [-1])), lambda: tokens)
-        return self._heads(cut, count)
+        if isinstance(is_long, tf.Tensor):
+            tokens = tf.cond(is_long, lambda: tf.gather(tokens, tf.reshape(blocks, [-1])), lambda: tokens)
+        elif is_long:
+            tokens = tf.gather(tokens, tf.reshape(blocks, [-1]))
+        return self._heads(tokens, tf.shape(blocks)[0])
 
 
 class Last(Pass):
