@@ -276,7 +276,7 @@ def trained(model_type, replicas, parts, lora=False, policy="float32", recompute
 
 WAYS = ({}, {"lora": True}, {"recompute": True}, {"jit_compile": True}, {"policy": "mixed_bfloat16"})
 GRID = [(name, split, ways) for name in OTHERS for split in ((1, 4), (2, 1), (2, 4)) for ways in WAYS]
-QUICK = [("modernbert", (2, 4), {})]
+QUICK = [("modernbert", (1, 4), {})]
 
 
 @pytest.mark.parametrize(
