@@ -4,12 +4,12 @@ speed varies.
     python benchmarks/steps_in_turns.py --model=DIR --train_file=train.tsv --torch_python=peer/bin/python
     python benchmarks/steps_in_turns.py --model=DIR --train_file=train.tsv --checkout=DIR --padded --max_seq_length=32
 
-Ours is the function that the command runs, with its input pipeline, on real batches of 32 grouped by length; PyTorch's
+Ours is the function that the command runs, with its input pipeline, on real batches grouped by length; PyTorch's
 (`peers/torch_turns.py`: fused AdamW, clipping, no Trainer, no data to prepare) gets random tokens of the same widths.
 Another checkout (`peers/checkout_turns.py`) makes batches of its own: with --padded they have our widths. A turn is
 `--steps` updates of one side, then of the other; the first third of the turns is left out. Prints one JSON line, with
 the machine and each side's CPU seconds, those in the kernel apart. `--no-keep_freed_memory` leaves glibc's malloc at
-its defaults.
+its defaults. Any encoder: `peers/random_encoder.py` makes a model of its size.
 """
 
 import argparse
@@ -37,9 +37,6 @@ from tfbert import (  # noqa: E402
 )
 from tfbert.devices.quiet import use_onednn  # noqa: E402
 
-BATCH = 32
-
-
 PEERS = ROOT / "benchmarks" / "peers"
 
 
@@ -50,7 +47,12 @@ def main() -> None:
     if args.checkout:
         command = [sys.executable, PEERS / "checkout_turns.py", f"--checkout={args.checkout}", *sys.argv[1:]]
     else:
-        command = [args.torch_python, PEERS / "torch_turns.py", f"--model={args.model}"]
+        command = [
+            args.torch_python,
+            PEERS / "torch_turns.py",
+            f"--model={args.model}",
+            f"--batch_size={args.batch_size}",
+        ]
         command += ["--mixed_precision"] * args.mixed_precision
     peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert peer.stdout.readline() == "ready\n"
@@ -67,7 +69,9 @@ def main() -> None:
     peer.kill()
     kept = {name: list(zip(*values[args.turns // 3 :], strict=True)) for name, values in sides.items()}
     seconds = {name: values[0] for name, values in kept.items()}
-    speeds = {name: round(BATCH * args.steps * len(values) / sum(values), 1) for name, values in seconds.items()}
+    speeds = {
+        name: round(args.batch_size * args.steps * len(values) / sum(values), 1) for name, values in seconds.items()
+    }
     ratios = [round(peer / own, 3) for peer, own in zip(seconds["peer"], seconds["tfbert"], strict=True)]
     report = {"examples_per_second": speeds, "ratio": round(speeds["tfbert"] / speeds["peer"], 3), "ratios": ratios}
     for place, name in enumerate(("user_seconds", "kernel_seconds"), 1):
@@ -88,6 +92,7 @@ def parsed():
     )
     parser.add_argument("--mixed_precision", action="store_true", help="bfloat16")
     parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--keep_freed_memory", action=argparse.BooleanOptionalAction, default=True)
@@ -110,7 +115,7 @@ def config_of(args, scratch):
             max_seq_length=args.max_seq_length,
             batching="padded" if args.padded else "length_grouped",
         ),
-        training=TrainingConfig(global_batch_size=BATCH),
+        training=TrainingConfig(global_batch_size=args.batch_size),
         runtime=RuntimeConfig(keep_freed_memory=args.keep_freed_memory, mixed_precision=args.mixed_precision),
         output=OutputConfig(output_dir=f"{scratch}/run"),
     ).resolved()

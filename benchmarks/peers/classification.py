@@ -114,7 +114,7 @@ def predicted_logits(
 def encode(tokenizer, text: list[str], text_pair: list[str] | None, max_seq_length: int) -> list[dict]:
     """Rows `[CLS] text [SEP]`, or `[CLS] text [SEP] second text [SEP]`."""
     found = tokenizer(text, text_pair, truncation=True, max_length=max_seq_length)
-    return [{name: found[name][row] for name in INPUTS} for row in range(len(text))]
+    return [{name: found[name][row] for name in INPUTS if name in found} for row in range(len(text))]
 
 
 if __name__ == "__main__":

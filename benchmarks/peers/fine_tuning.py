@@ -147,7 +147,7 @@ def _outputs(
     model: torch.nn.Module, rows: Sequence[dict], args: argparse.Namespace, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[Sequence[int], np.ndarray]]:
     """Indices of rows, and their logits: `[rows, labels]` or `[rows, width, labels]`; by Trainer.predict or a loop."""
-    rows = [{name: row[name] for name in INPUTS} for row in rows]
+    rows = [{name: row[name] for name in INPUTS if name in row} for row in rows]
     if args.trainer:
         settings = TrainingArguments(
             output_dir="/tmp/tfbert-peer",
@@ -176,7 +176,7 @@ def padded_batches(
     fill = {"input_ids": pad_id}
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
-        inputs = {name: [torch.tensor(rows[row][name]) for row in batch] for name in INPUTS}
+        inputs = {name: [torch.tensor(rows[row][name]) for row in batch] for name in rows[0]}
         yield batch, {name: pad_sequence(each, True, fill.get(name, 0)) for name, each in inputs.items()}
 
 

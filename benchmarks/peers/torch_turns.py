@@ -1,7 +1,7 @@
 """The peer of `steps_in_turns.py`: a bare PyTorch training step on batches of given widths, in float32 or bfloat16.
 
-Reads lines of widths, such as `13,9,27`. For each width, makes an update on 32 random texts. Prints the seconds for the
-line, and the CPU seconds in the program and in the kernel.
+Reads lines of widths, such as `13,9,27`. For each width, makes an update on `--batch_size` random texts. Prints the
+seconds for the line, and the CPU seconds in the program and in the kernel.
 """
 
 import argparse
@@ -12,13 +12,12 @@ import time
 import torch
 from transformers import AutoModelForSequenceClassification
 
-BATCH = 32
-
 
 def main() -> None:
     """Answers requests until its input ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--mixed_precision", action="store_true")
     args = parser.parse_args()
     model = AutoModelForSequenceClassification.from_pretrained(args.model, num_labels=2).train()
@@ -27,8 +26,8 @@ def main() -> None:
     for line in sys.stdin:
         start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         for width in map(int, line.split(",")):
-            ids = torch.randint(1, model.config.vocab_size, (BATCH, width))
-            labels = torch.randint(0, 2, (BATCH,))
+            ids = torch.randint(1, model.config.vocab_size, (args.batch_size, width))
+            labels = torch.randint(0, 2, (args.batch_size,))
             with torch.autocast("cpu", torch.bfloat16, enabled=args.mixed_precision):
                 loss = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels).loss
             loss.backward()

@@ -4,7 +4,6 @@
 """
 
 import dataclasses
-import functools
 import json
 import math
 
@@ -19,17 +18,17 @@ from tests.support.batches import make_examples, packed_batches, plain_batches, 
 from tests.support.bert import worst
 from tests.support.encoders import ALL, MASK, VOCAB, batch_of, make
 from tests.support.models import VOCAB as VOCAB_OF_EXAMPLES
-from tests.support.models import strategy_of
 from tfbert.bert.models import class_of
 from tfbert.config.encoders import ENCODERS
 from tfbert.measure.flops import Work, forward_flops
 from tfbert.model.configuration import BertConfig, load_config
-from tfbert.model.forward import encode, forward
+from tfbert.model.forward import Seen, encode, forward, forward_tokens
 from tfbert.model.weights import get_weights_dict, set_weights_dict
 
-SLOW = pytest.mark.slow
 OTHERS = [name for name in ENCODERS if name != "bert"]
-FAMILIES = [name if name not in ("xlm-roberta", "camembert") else pytest.param(name, marks=SLOW) for name in OTHERS]
+FAMILIES = [
+    name if name not in ("xlm-roberta", "camembert") else pytest.param(name, marks=pytest.mark.slow) for name in OTHERS
+]
 """All, those that share RoBERTa's class with the slow ones."""
 LIKE_BERT = {
     "distilbert": (
@@ -140,6 +139,36 @@ def test_packed_rows_and_parts_of_the_last_layer_give_what_whole_rows_give(model
             flat = tf.reshape(every, [-1, every.shape[-1]])
             rows = 0 if "cls_positions" in inputs else tf.range(shape[0])[:, None] * shape[1]
             assert worst(found[is_real], tf.gather(flat, places + rows)[is_real]) < 5e-6
+
+
+@pytest.mark.parametrize("window", [0, 1, 4])
+@pytest.mark.parametrize("width, is_packed", [(16, False), (41, False), (41, True)])
+def test_near_attention_by_blocks_is_that_of_whole_rows(window, width, is_packed):
+    """Rows of a block, and of several the last of which is not full; padded and packed. Whole rows are computed where
+    all shares of attention are kept."""
+    ids = np.random.default_rng(0).integers(2, VOCAB, (3, width)).astype(np.int32)
+    places = np.arange(width) - (np.arange(width) >= 13) * 13
+    examples = ((np.arange(width) >= 13) + 1 + 2 * np.arange(3)[:, None]) * (np.arange(width) < [[width], [9], [30]])
+    is_real = examples > 0
+    inputs = {"input_ids": ids, "attention_mask": is_real.astype(np.int32)}
+    if is_packed:
+        inputs = {"input_ids": ids, "example_ids": examples, "position_ids": np.tile(places, (3, 1))}
+    inputs = {name: tf.constant(value, tf.int32) for name, value in inputs.items()}
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    values = {"local_attention": 2 * window, "layer_types": kinds, "num_hidden_layers": 3, "norm_bias": True}
+    model = make("modernbert", "TokenClassification", max_position_embeddings=64, **values)
+
+    def gradients(seen):
+        with tf.GradientTape() as tape:
+            logits = tf.boolean_mask(forward_tokens(model, inputs, True, seen=seen), is_real)
+            loss = tf.reduce_mean(logits**2)
+        grads = tape.gradient(loss, [v.value for v in model.trainable_variables])
+        return logits, [tf.convert_to_tensor(each) for each in grads]
+
+    blocks, (logits, grads) = gradients(None), gradients(seen := Seen([], []))
+    assert {each.shape for each in seen.attentions} == {(3, 2, width, width)}
+    largest = max(np.abs(each).max() for each in grads)
+    assert worst(blocks[0], logits) < 1e-6 and worst(blocks[1], grads) < 1e-6 * largest
 
 
 NAMES = {
@@ -254,35 +283,3 @@ def test_products_are_counted():
     )
     longer, plain = (make("electra", embedding_size=size).config for size in (16, 32))
     assert forward_flops(longer, work) - forward_flops(plain, work) == 2 * 16 * 32 * 40
-
-
-def trained(model_type, replicas, parts, lora=False, policy="float32", recompute=False, **options):
-    """The weights after two updates; and those before."""
-    keras.config.set_dtype_policy(policy)
-    with strategy_of(replicas).scope():
-        model = make(model_type, dropout=0.1)
-        if lora:
-            model.enable_lora(2, targets="all", seed=1)
-        before = model.get_weights()
-        compute = functools.partial(forward, recompute=recompute)
-        tuner = tfbert.FineTuner(model, gradient_accumulation_steps=parts, seed=1, forward=compute, **options)
-        loss, is_reference = keras.losses.SparseCategoricalCrossentropy(True), (replicas, parts, options) == (1, 1, {})
-        tuner.compile(tfbert.AdamW(1e-2, epsilon=1e-3), loss, run_eagerly=is_reference)
-    inputs = {name: np.concatenate([value, value[1:3]]) for name, value in batch_of(model).items()}
-    tuner.fit(inputs, np.arange(8) % 3, batch_size=8, epochs=2, shuffle=False, verbose=0)
-    keras.config.set_dtype_policy("float32")
-    return model.get_weights(), before
-
-
-WAYS = ({}, {"lora": True}, {"recompute": True}, {"jit_compile": True}, {"policy": "mixed_bfloat16"})
-GRID = [(name, split, ways) for name in OTHERS for split in ((1, 4), (2, 1), (2, 4)) for ways in WAYS]
-QUICK = [("modernbert", (1, 4), {})]
-
-
-@pytest.mark.parametrize(
-    "model_type, split, ways", [*QUICK, *(pytest.param(*each, marks=SLOW) for each in GRID if each not in QUICK)]
-)
-def test_a_split_gives_the_weights_of_one_device(model_type, split, ways):
-    one, before = trained(model_type, 1, 1, **{name: value for name, value in ways.items() if name != "recompute"})
-    found, _ = trained(model_type, *split, **ways)
-    assert worst(one, found) < (2e-3 if "policy" in ways else 2e-6) < 5e-3 < worst(one, before)

@@ -13,10 +13,10 @@ from tfbert.tokens.tokenizer import TokenIds
 BATCH = 8
 
 
-def make_examples(count=37, seed=0, labels=None):
+def make_examples(count=37, seed=0, labels=None, lengths=None):
     """Texts of 3 to 20 tokens, every second one a pair; example 0 is padding's own id throughout."""
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(3, 21, count)
+    lengths = rng.integers(3, 21, count) if lengths is None else np.array(lengths)
     flat = rng.integers(5, VOCAB, lengths.sum()).astype(np.int32)
     second = np.where(np.arange(count) % 2, np.maximum(lengths - 2, 1), lengths).astype(np.int32)
     tokens = TokenIds(flat=flat, row_splits=np.concatenate([[0], np.cumsum(lengths)]), second_start=second)
@@ -24,10 +24,10 @@ def make_examples(count=37, seed=0, labels=None):
     return EncodedExamples(tokens=tokens, labels=labels, weights=rng.uniform(0.5, 1.5, count).astype(np.float32))
 
 
-def plan_of(examples, parts=1, epoch=0):
-    options = {"global_batch_size": BATCH, "seed": 3}
-    shape = choose_packed_shape(examples.tokens.lengths, **options, epochs=range(2), num_parts=parts, max_width=2 * 20)
-    return plan_packed_epoch(examples.tokens.lengths, **options, epoch=epoch, shape=shape)
+def plan_of(examples, parts=1, epoch=0, max_width=2 * 20):
+    lengths, options = examples.tokens.lengths, {"global_batch_size": BATCH, "seed": 3}
+    shape = choose_packed_shape(lengths, **options, epochs=range(2), num_parts=parts, max_width=max_width)
+    return plan_packed_epoch(lengths, **options, epoch=epoch, shape=shape)
 
 
 def packed_batches(examples, plan, replicas=1, pad_id=0):

@@ -1,11 +1,17 @@
 """Small models of each encoder, and batches for them: texts and pairs, padded, some as long as the model takes."""
 
+import shutil
+
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.support.host_tokenizers import OF_ENCODERS
+from tests.support.runs import write_corpus
 from tfbert.bert.models import CLASSES, class_of
 from tfbert.model.configuration import CONFIGS
+from tfbert.model.load import save_pretrained
+from tfbert.tokens.host import read_tokenizer
 
 VOCAB, WIDTH, POSITIONS = 60, 24, 26
 SIZES = {
@@ -37,6 +43,19 @@ def make(model_type, kind="SequenceClassification", size="small", dropout=0.0, s
         is_scale = variable.path.endswith("gamma")
         variable.assign(rng.normal(is_scale, 0.2, variable.shape).astype(np.float32))
     return model
+
+
+def write_run(model_type, directory):
+    """As `write_corpus`, of a small model of this type, with a tokenizer of its kind; which is returned."""
+    write_corpus(directory)
+    model = directory / "model"
+    if model_type in OF_ENCODERS:
+        shutil.rmtree(model)
+        OF_ENCODERS[model_type](model)
+    tokenizer = read_tokenizer(model)
+    sizes = {"vocab_size": tokenizer.vocab_size, "max_position_embeddings": 66, "pad_token_id": tokenizer.pad_id}
+    save_pretrained(make(model_type, "Model", dropout=0.1, **sizes), tokenizer, model)
+    return tokenizer
 
 
 def batch_of(model):

@@ -120,3 +120,5 @@ KINDS = {
     kind.__name__: kind
     for kind in (roberta, roberta_with_prefix_space, roberta_merges, modernbert, xlm_roberta, camembert)
 }
+OF_ENCODERS = {"roberta": roberta, "xlm-roberta": xlm_roberta, "camembert": camembert, "modernbert": modernbert}
+"""By `model_type`, of the encoders that have not WordPiece."""

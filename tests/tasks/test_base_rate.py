@@ -12,8 +12,11 @@ from safetensors.numpy import load_file
 import tfbert
 from tfbert.config.run import Config
 from tfbert.tasks.losses import SmoothedCrossEntropy, base_rate, class_weights
-from tfbert.tasks.multi_label.label_metrics import MeanBinaryCrossEntropy, positive_weights
-from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
+from tfbert.tasks.multi_label.multi_label_classification import (
+    MeanBinaryCrossEntropy,
+    MultiLabelClassification,
+    positive_weights,
+)
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification

@@ -67,27 +67,45 @@ class Pass(Arithmetic):
         self.inputs, self.dtype, self.rows, self.width = inputs, hidden.dtype, *tf.unstack(tf.shape(hidden)[:2])
         self._queries, self._row = self.rows, None
         self._masks: dict[int | None, tf.Tensor | None] = {}
+        self._blocks: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
         self.attentions: list[tf.Tensor] | None = None
         self.shared: Any = None
 
     def add_masks(self, windows: Iterable[int | None]) -> None:
         """Computes what is added to attention's scores in layers of these windows: before them, as all share it."""
         examples, mask = self.inputs.get("example_ids"), self.inputs.get("attention_mask")
-        if examples is not None:
-            # Places without a token attend to each other: with nothing to attend to, softmax is undefined.
-            self._attends = examples[:, None, :, None] == examples[:, None, None, :]
-        else:
-            self._attends = None if mask is None else tf.expand_dims(tf.expand_dims(mask > 0, 1), 1)
-        self._mask_at(tf.range(self.width)[None], windows)
-
-    def _mask_at(self, places: tf.Tensor, windows: Iterable[int | None]) -> None:
-        """Masks, `[rows, 1, 1 or queries, width]` or None, of queries at places `[rows or 1, queries]` of rows."""
         for window in {*windows}:
-            attends = self._attends
-            if window is not None:
-                near = tf.abs(places[:, None, :, None] - tf.range(self.width)) <= window
-                attends = near if attends is None else attends & near
+            keys = queries = mask if examples is None else examples
+            near = None if window is None else self._add_blocks(window)
+            if near is not None:
+                marks = tf.ones([self.rows * self.width], tf.int32) if keys is None else tf.reshape(keys, [-1])
+                queries, keys = (tf.gather(marks, block) for block in self._blocks[window])
+            attends = None if keys is None else tf.expand_dims(tf.expand_dims(keys > 0, 1), 1)
+            if examples is not None:
+                # Places without a token attend to each other: with nothing to attend to, softmax is undefined.
+                attends = queries[:, None, :, None] == keys[:, None, None, :]
+            if near is not None:
+                attends &= near
             self._masks[window] = None if attends is None else masked_unless(attends, self.dtype)
+
+    def _add_blocks(self, window: int) -> tf.Tensor:
+        """Cuts rows into blocks of neighbouring tokens, which attend to their block and to some on either side of it: a
+        row is one block where it is short, or where all shares of attention are kept.
+
+        Keeps the tokens of each block and those that it attends to, int32 `[rows x blocks, size or reach + size +
+        reach]`, in place of those beyond a row's ends its last ones; returns which of both are near each other.
+        """
+        size = max(2 * window, 1)
+        is_long = (self.width > 2 * size) & (self.attentions is None)
+        size, reach = tf.where(is_long, size, self.width), tf.where(is_long, window, 0)
+        within, around = tf.range(size), tf.range(-reach, size + reach)
+        count = -(-self.width // size)
+        places = tf.tile(tf.range(count) * size, [self.rows])[:, None]
+        first = tf.repeat(tf.range(self.rows) * self.width, count)[:, None]
+        last = self.width - 1
+        self._blocks[window] = tuple(first + tf.clip_by_value(places + each, 0, last) for each in (within, around))
+        is_there = (places + around >= 0) & (places + around <= last)
+        return is_there[:, None, None] & (tf.abs(within[:, None] - around) <= window)
 
     def turns(self, theta: float) -> ops.Turns:
         """How far the positions of tokens turn their queries and keys: see `ops.turns_of`."""
@@ -109,11 +127,16 @@ class Pass(Arithmetic):
     ) -> tf.Tensor:
         """Scaled dot-product attention (Vaswani et al. 2017): `[queries, hidden]`, `[rows x width, hidden]` twice ->
         `[queries, hidden]`."""
-        query, key, value = (
-            self._heads(query, self._queries),
-            self._heads(key, self.rows),
-            self._heads(value, self.rows),
-        )
+        if window in self._blocks:
+            queries, keys = self._blocks[window]
+            query, key, value = (
+                self._in_blocks(query, queries),
+                self._in_blocks(key, keys),
+                self._in_blocks(value, keys),
+            )
+        else:
+            query = self._heads(query, self._queries)
+            key, value = self._heads(key, self.rows), self._heads(value, self.rows)
         if self._row is not None:
             key, value = tf.gather(key, self._row), tf.gather(value, self._row)
         heads, size = query.shape[1], query.shape[3]
@@ -123,13 +146,21 @@ class Pass(Arithmetic):
         probabilities = self.drop(tf.nn.softmax(scores), dropout)
         if self.attentions is not None:
             self.attentions.append(probabilities)
-        mixed = tf.matmul(probabilities, value)
-        return tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, heads * size])
+        mixed = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])
+        if window in self._blocks:
+            mixed = tf.reshape(mixed, [self.rows, -1, heads * size])[:, : self.width]
+        return tf.reshape(mixed, [-1, heads * size])
 
     def _heads(self, tokens: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """`[rows x width, hidden]` -> `[rows, heads, width, hidden / heads]`."""
         heads = self.config.num_attention_heads
         return tf.transpose(tf.reshape(tokens, [rows, -1, heads, tokens.shape[-1] // heads]), [0, 2, 1, 3])
+
+    def _in_blocks(self, tokens: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+        """`[rows x width, hidden]` -> `[blocks, heads, size, hidden / heads]`. Short rows are not copied."""
+        count = tf.shape(blocks)[0]
+        cut = tf.cond(count > self.rows, lambda: tf.gather(tokens, tf.reshape(blocks, [-1])), lambda: tokens)
+        return self._heads(cut, count)
 
 
 class Last(Pass):
@@ -141,8 +172,10 @@ class Last(Pass):
 
     def __init__(self, run: Pass, reads: Reads, window: int | None):
         vars(self).update(vars(run))
-        self._masks, self._is_first = {}, isinstance(reads, str)
+        self._masks, self._blocks, self._is_first = {}, {}, isinstance(reads, str)
         places, self._reads = tf.zeros([1, 1], tf.int32) if self._is_first else reads, reads
+        mask = self.inputs.get("attention_mask")
+        attends = None if mask is None else tf.expand_dims(tf.expand_dims(mask > 0, 1), 1)
         if "example_ids" in self.inputs:
             examples, self._reads = (
                 self.inputs["example_ids"],
@@ -151,10 +184,13 @@ class Last(Pass):
             first = self._reads if self._is_first else reads[:, 0]
             self._row, self._queries = first // self.width, tf.shape(first)[0]
             example = tf.gather(tf.reshape(examples, [-1]), first)
-            self._attends = (tf.gather(examples, self._row) == example[:, None])[:, None, None, :]
+            attends = (tf.gather(examples, self._row) == example[:, None])[:, None, None, :]
             places = (self._reads[:, None] if self._is_first else reads) % self.width
+        if window is not None:
+            near = tf.abs(places[:, None, :, None] - tf.range(self.width)) <= window
+            attends = near if attends is None else attends & near
         self.shape = [-1] if self._is_first else [self._queries, -1]
-        self._mask_at(places, [window])
+        self._masks[window] = None if attends is None else masked_unless(attends, self.dtype)
 
     def read(self, tokens: tf.Tensor) -> tf.Tensor:
         """`[rows x width, hidden]` -> `[queries, hidden]`."""

@@ -273,13 +273,13 @@ def encode(
         training=bool(training),
     )
     run, windows = Pass(config, inputs, hidden, training), encoder.windows(config)
+    run.attentions = None if seen is None else seen.attentions
     run.add_masks(windows)
     run.shared = encoder.shared(config, run)
     tokens = encoder.start(bert, tf.reshape(hidden, [-1, hidden.shape[-1]]), run)
     shape = [run.rows, run.width, tokens.shape[-1]]
     *layers, last = enumerate(encoder.layers(bert))
     if seen is not None:
-        run.attentions = seen.attentions
         seen.hidden.append(tf.reshape(tokens, shape))
     for number, layer in layers:
         compute = functools.partial(encoder.layer, layer, run=run, number=number)
