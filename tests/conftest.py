@@ -206,6 +206,23 @@ def logged(caplog):
     return lines
 
 
+@pytest.fixture(autouse=True, scope="session")
+def drawing():
+    """Pages have an empty picture where matplotlib would take a second for one; gives the function that draws."""
+    from tfbert.report import pages
+
+    draw = pages.line_plot
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "line_plot", lambda series, **options: "<svg></svg>")
+        yield draw
+
+
+@pytest.fixture
+def drawn(drawing, monkeypatch):
+    """Pictures of the test are drawn."""
+    monkeypatch.setattr("tfbert.report.pages.line_plot", drawing)
+
+
 @pytest.fixture
 def undrawn():
     """Runs of the test draw no report."""

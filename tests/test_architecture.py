@@ -98,24 +98,24 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 860,
-    "bert": 1123,
-    "commandline": 569,
-    "config": 1717,
-    "corpus": 2220,
+    "bert": 1117,
+    "commandline": 560,
+    "config": 1738,
+    "corpus": 2225,
     "data": 1904,
     "devices": 1053,
     "doors": 511,
     "launch": 454,
     "measure": 204,
     "model": 2302,
-    "modes": 1217,
+    "modes": 1228,
     "output": 733,
     "python": 490,
     "report": 1045,
-    "step": 2930,
-    "tasks": 7886,
-    "tokens": 1255,
-    "train": 1685,
+    "step": 2917,
+    "tasks": 7837,
+    "tokens": 1338,
+    "train": 1690,
 }
 
 

@@ -30,7 +30,7 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
 from tfbert.data.rows import file_format, open_rows  # noqa: E402
-from tfbert.tasks.multi_label.label_metrics import (  # noqa: E402
+from tfbert.tasks.multi_label.multi_label_classification import (  # noqa: E402
     choose_threshold,
     given_labels,
     multi_label_metrics,  # noqa: E402

@@ -32,6 +32,7 @@ def pretrained(tmp_path):
     return str(tmp_path)
 
 
+@pytest.mark.slow
 def test_question_answering(tmp_path):
     """The answer is the word 40, wherever it stands."""
     ids, places = texts(), RNG.integers(1, LENGTHS - 1)

@@ -19,36 +19,44 @@ SLOW = pytest.mark.slow
 EPSILON = 1e-3  # With the usual one, Adam blows up the rounding of gradients that are 0 in exact arithmetic.
 
 
-def train(kind, *, replicas=1, micro_batches=0, policy="float32", xla=False, dropout=0.0, data=None, **options):
-    """Weights after three updates of 4 rows, and the history; plain Keras without micro-batches."""
+def train(
+    kind, *, replicas=1, micro_batches=0, policy="float32", xla=False, dropout=0.0, data=None, layers=1, eagerly=None,
+    **options,
+):  # fmt: skip
+    """Weights after three updates of 4 rows, and the history; plain Keras, and eagerly, without micro-batches."""
     keras.config.set_dtype_policy(policy)
     _, texts, labels = KINDS[kind]
     inputs, y = data or (texts | labels, None)
     with strategy_of(replicas).scope():
-        model = trained = make(kind, dropout)
+        model = trained = make(kind, dropout, num_hidden_layers=layers)
         if micro_batches:
             trained = tfbert.FineTuner(model, gradient_accumulation_steps=micro_batches, jit_compile=xla)
-        trained.compile(**{"optimizer": tfbert.AdamW(1e-2, epsilon=EPSILON)} | options)
+        options = {"optimizer": tfbert.AdamW(1e-2, epsilon=EPSILON)} | options
+        trained.compile(**options, run_eagerly=not micro_batches if eagerly is None else eagerly)
     history = trained.fit(inputs, y, batch_size=4, epochs=1, shuffle=False, verbose=0).history
     return model.get_weights(), history
 
 
-QUICK = ("TFBertForTokenClassification", "TFBertForPreTraining")
+QUICK = "TFBertForTokenClassification"
+"""By default test_pretraining has the split of two losses, test_splits that of a classifier."""
+ONE_QUICK = pytest.mark.parametrize(
+    "kind", [kind if kind == QUICK else pytest.param(kind, marks=SLOW) for kind in WITH_LABELS]
+)
 
 
-@pytest.mark.parametrize("kind", [kind if kind in QUICK else pytest.param(kind, marks=SLOW) for kind in WITH_LABELS])
+@ONE_QUICK
 def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
     metrics = ["accuracy"]
-    expected, history = train(kind, micro_batches=1, dropout=0.1, metrics=metrics)
+    expected, history = train(kind, micro_batches=1, dropout=0.1, metrics=metrics, eagerly=True)
     found, others = train(kind, replicas=2, micro_batches=4, dropout=0.1, metrics=metrics)
     assert worst(found, expected) < 1e-6
     assert history.keys() == others.keys() and worst(history, others) < 2e-6
-    assert worst(expected, make(kind).get_weights()) > 5e-3
+    assert worst(expected, make(kind, num_hidden_layers=1).get_weights()) > 5e-3
 
 
 @functools.cache
 def on_one_device(kind):
-    return train(kind, micro_batches=1, dropout=0.1)
+    return train(kind, micro_batches=1, dropout=0.1, layers=2)
 
 
 @SLOW
@@ -59,15 +67,13 @@ def on_one_device(kind):
 def test_every_split_precision_and_xla_is_one_device(kind, policy, tolerance, xla, replicas, micro_batches):
     expected, history = on_one_device(kind)
     options = {"replicas": replicas, "micro_batches": micro_batches, "policy": policy, "xla": xla}
-    found, others = train(kind, dropout=0.1, **options)
+    found, others = train(kind, dropout=0.1, layers=2, **options)
     distances = worst(found, expected), worst(others, history)
     print(f"weights {distances[0]:.1e}, losses {distances[1]:.1e}")
     assert max(distances) < tolerance
 
 
-@pytest.mark.parametrize(
-    "kind", [QUICK[0], *(pytest.param(kind, marks=SLOW) for kind in WITH_LABELS if kind != QUICK[0])]
-)
+@ONE_QUICK
 def test_fine_tuner_gives_what_plain_keras_gives(kind):
     assert worst(train(kind, micro_batches=2)[0], train(kind)[0]) < 1e-6
 
@@ -94,7 +100,7 @@ def test_tags_of_minus_100_count_neither_in_the_loss_nor_in_metrics():
     expected = -np.log(np.take_along_axis(shares, np.maximum(TAGS, 0)[..., None], -1)[..., 0])[counts].mean()
     accuracy = (logits.argmax(-1) == TAGS)[counts].mean()
     for loss in (None, keras.losses.SparseCategoricalCrossentropy(from_logits=True), model.compute_loss):
-        model.compile(tfbert.AdamW(1e-3), loss, metrics=["accuracy"])
+        model.compile(tfbert.AdamW(1e-3), loss, metrics=["accuracy"], run_eagerly=True)
         found = model.evaluate(TEXTS, TAGS, batch_size=len(TAGS), verbose=0)
         np.testing.assert_allclose(found, [expected, accuracy], atol=1e-6)
     tuner = tfbert.FineTuner(model, gradient_accumulation_steps=2)
@@ -123,14 +129,14 @@ def test_the_own_loss_follows_the_problem(problem):
     output = model(TEXTS | {"labels": labels})
     np.testing.assert_allclose(output.loss, expected(labels, output.logits.numpy()), atol=1e-6)
     np.testing.assert_allclose(model.hf_compute_loss(labels, output.logits), output.loss)
-    model.compile(tfbert.AdamW(1e-3))
+    model.compile(tfbert.AdamW(1e-3), run_eagerly=True)
     assert model.evaluate(TEXTS, labels, verbose=0) == pytest.approx(output.loss.numpy().mean(), abs=1e-6)
 
 
 def test_keras_own_optimizers_add_up_repeated_words():
     """As tf_keras does; Keras 3 squares each occurrence by itself where it gets a list of rows."""
     model = make()
-    model.compile(keras.optimizers.Adam(1e-2, epsilon=1e-3))
+    model.compile(keras.optimizers.Adam(1e-2, epsilon=1e-3), run_eagerly=True)
     model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
     other = make()
     with tf.GradientTape() as tape:
@@ -150,7 +156,7 @@ def test_layer_norm_is_float32_in_every_precision(policy):
     norms = [v for v in model.weights if "LayerNorm" in v.path]
     assert {v.dtype for v in norms} == {"float32"} and len(norms) == 10
     assert model(TEXTS).logits.dtype == policy.removeprefix("mixed_") and worst(model(TEXTS).logits, expected) < 0.1
-    model.compile(keras.optimizers.Adam(1e-3), metrics=["accuracy"])
+    model.compile(keras.optimizers.Adam(1e-3), metrics=["accuracy"], run_eagerly=True)
     assert np.isfinite(model.fit(TEXTS, CLASSES, verbose=0).history["loss"]).all()
     assert {v.dtype for v in make(seed=1).bert.encoder.layer[0].bert_output.LayerNorm.weights} == {"float32"}
 
@@ -158,7 +164,7 @@ def test_layer_norm_is_float32_in_every_precision(policy):
 def test_what_is_frozen_stays_and_lists_and_encodings_train():
     model = make()
     model.layers[0].trainable = False
-    model.compile(optimizer="adam", metrics=["accuracy"])
+    model.compile(optimizer="adam", metrics=["accuracy"], run_eagerly=True)
     before = [v.numpy() for v in model.weights]
     model.fit({name: value.tolist() for name, value in TEXTS.items()}, CLASSES.tolist(), verbose=0)
     moved = [v.path for v, value in zip(model.weights, before, strict=True) if (v.numpy() != value).any()]
@@ -194,7 +200,7 @@ def test_an_own_train_step_shows_its_own_loss():
     own.set_weights(plain.get_weights())
     found = []
     for model in (plain, own):
-        model.compile(keras.optimizers.SGD(0.1))
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
         history = model.fit(TEXTS, CLASSES, batch_size=12, epochs=2, shuffle=False, verbose=0).history
         found.append((history["loss"], model.evaluate(TEXTS, CLASSES, verbose=0)))
     assert worst(found[0], found[1]) < 1e-6

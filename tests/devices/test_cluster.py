@@ -483,9 +483,15 @@ import sys
 import numpy as np
 from tfbert.config.parts import RuntimeConfig
 from tfbert.devices.runtime import build_strategy, describe, is_chief
+from tfbert.devices.workers import check_same
 from tests.support.two_workers import train
 strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=60.0)
 print("chief" if is_chief(strategy) else "not chief", describe(strategy), flush=True)
+check_same(lambda: {"seed": 1}, strategy)
+try:
+    check_same(lambda: {"seed": strategy.cluster_resolver.task_id}, strategy)
+except ValueError as error:
+    print(error)
 weights = train(strategy, micro_batches=2)
 if is_chief(strategy):
     np.savez(sys.argv[1], *weights)
@@ -520,13 +526,15 @@ def slurm_tasks():
 
 @pytest.mark.multi_worker
 def test_two_workers_train_as_one_device_does(tmp_path):
-    """The quick one of many, most of which are in tests/train/test_invariance_command.py."""
+    """The quick one of many: most are in tests/train/test_invariance_command.py, of workers that differ in
+    test_same_run.py."""
     path = tmp_path / "weights.npz"
     with processes_of([TRAINER, str(path)], slurm_tasks()) as processes:
         outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert [out.startswith(role) for (out, _), role in zip(outputs, ("chief", "not"), strict=True)] == [True, True]
     assert all("2 replicas on CPU, 2 workers" in out for out, _ in outputs)
+    assert all("Received: seed=0 on worker 0 and 1 on worker 1. " in out for out, _ in outputs)
     expected = two_workers.train(tf.distribute.OneDeviceStrategy("CPU:0"), micro_batches=1)
     with np.load(path) as found:
         for name, value in zip(found.files, expected, strict=True):

@@ -40,6 +40,7 @@ def test_the_collector_is_as_it_was():
         gc.enable()
 
 
+@pytest.mark.slow
 def test_tensorflow_is_imported_without_it():
     subprocess.run([sys.executable, "-c", COLLECTIONS_OF_IMPORTS], check=True)
 

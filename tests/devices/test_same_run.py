@@ -172,6 +172,7 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.slow  # By default test_cluster.py has two that differ in one fact.
 @pytest.mark.multi_worker
 def test_two_workers_say_the_same_and_go_on():
     with processes_of([WORKER], worker_environments(2)) as processes:

@@ -26,6 +26,10 @@ from tfbert.model.forward import Seen, encode, forward, forward_tokens
 from tfbert.model.weights import get_weights_dict, set_weights_dict
 
 OTHERS = [name for name in ENCODERS if name != "bert"]
+FAMILIES = [
+    name if name not in ("xlm-roberta", "camembert") else pytest.param(name, marks=pytest.mark.slow) for name in OTHERS
+]
+"""All, those that share RoBERTa's class with the slow ones."""
 LIKE_BERT = {
     "distilbert": (
         ("distilbert.transformer.", "bert.encoder."),
@@ -112,7 +116,7 @@ def with_pads(examples, pad):
     return dataclasses.replace(examples, tokens=dataclasses.replace(examples.tokens, flat=flat))
 
 
-@pytest.mark.parametrize("model_type", OTHERS)
+@pytest.mark.parametrize("model_type", FAMILIES)
 def test_packed_rows_and_parts_of_the_last_layer_give_what_whole_rows_give(model_type):
     pools = ["cls", "mean"] if model_type == "modernbert" else [None]
     for pooling in pools:
@@ -192,7 +196,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("model_type", OTHERS)
+@pytest.mark.parametrize("model_type", FAMILIES)
 def test_files_have_the_names_of_transformers_and_are_read_back_by_any_door(model_type, tmp_path):
     model = make(model_type)
     model.save_pretrained(tmp_path)

@@ -37,6 +37,11 @@ SIZES = {"num_layers": 3, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 1
 models = keras_hub.models
 
 
+def slow(*case):
+    """A case of what quick ones guard as well."""
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 def backbone(kind=models.BertBackbone, **options):
     """With random weights everywhere, so that no two can be mixed up."""
     made = kind(**{"vocabulary_size": len(VOCAB), **SIZES} | options)
@@ -101,7 +106,7 @@ def encoder_of(directory):
         return {name: stored[name].read() for name in config.encoder.shapes(config)}
 
 
-@pytest.mark.parametrize("name", ["preset", "model.keras", "tuner.keras"])
+@pytest.mark.parametrize("name", ["preset", "model.keras", slow("tuner.keras")])
 def test_a_classifier_gives_the_same_logits(made, name):
     directory, own = made
     model, tokenizer = load(directory / name, require_head=True)
@@ -113,7 +118,7 @@ def test_a_classifier_gives_the_same_logits(made, name):
     assert model.config.hidden_act == "gelu_new"
 
 
-@pytest.mark.parametrize("name", ["backbone", "sharded", "backbone.keras"])
+@pytest.mark.parametrize("name", ["backbone", slow("sharded"), slow("backbone.keras")])
 def test_a_backbone_starts_a_new_head(made, name, logged, tmp_path):
     directory, own = made
     (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
@@ -294,20 +299,20 @@ def change(path, **values):
 @pytest.mark.parametrize(
     "damage, message",
     [
-        (of_another_architecture, "tfbert trains those of its BertBackbone. Received: DistilBertBackbone in "),
+        slow(of_another_architecture, "tfbert trains those of its BertBackbone. Received: DistilBertBackbone in "),
         (of_roberta, "tfbert trains those of its BertBackbone. Received: RobertaBackbone in "),
         (without_vocabulary, "must hold the vocabulary of its tokenizer. Received: .*/p without one"),
         (truncated, "must be readable and whole. Received: .*/p: .*truncated file: eof = 30000"),
-        (truncated_head, "must be readable and whole. Received: .*/p: .*truncated file: eof = 3000,"),
+        slow(truncated_head, "must be readable and whole. Received: .*/p: .*truncated file: eof = 3000,"),
         (without_weights, "must hold its weights"),
         (without_a_part, "must be readable and whole. Received: .*`model_00003.weights.h5` doesn't exist"),
-        (with_a_layer_less, "A total of 8 objects could not be loaded.* expected 2 variables, but received 0"),
+        slow(with_a_layer_less, "A total of 8 objects could not be loaded.* expected 2 variables, but received 0"),
         (with_a_layer_more, "must be those that config.json describes. Received: .* with 2,"),
-        (with_other_heads, "12 objects could not be loaded.* Layer 'key' expected 2 variables"),
+        slow(with_other_heads, "12 objects could not be loaded.* Layer 'key' expected 2 variables"),
         (with_weights_elsewhere, "could not be loaded.* name=pooled_dense"),
-        (quantized, "must be floating-point numbers. Received: a quantized model"),
+        slow(quantized, "must be floating-point numbers. Received: a quantized model"),
         (of_another_tokenizer, "must be BERT's WordPiece. Received: RobertaTokenizer in "),
-        (with_other_pieces, "must be BERT's WordPiece. Received: suffix_indicator='@@'"),
+        slow(with_other_pieces, "must be BERT's WordPiece. Received: suffix_indicator='@@'"),
     ],
 )
 def test_a_preset_of_another_model_or_damaged_is_refused_in_a_line(damage, message, tmp_path, made):
@@ -449,6 +454,7 @@ def test_keras_hub_reads_a_run(tmp_path):
     assert ids.tolist() == tokenizer(tf.constant(["the Film abcé"]), max_seq_length=16)[0][0, 1:-1].numpy().tolist()
 
 
+@pytest.mark.slow  # By default `test_keras_hub_reads_a_run` has its hidden states and ids.
 def test_the_page_takes_a_run_to_keras_hub(tmp_path):
     """The lines of docs/after_training.md, of texts with accents: KerasHub does not read that they are dropped."""
     words = [*VOCAB[:-2], "cafe", "naive"]

@@ -149,15 +149,22 @@ def test_shards(tmp_path):
         build(tmp_path)
 
 
-@pytest.mark.parametrize("safe, file", [(True, "model.safetensors"), (False, "tf_model.h5")])
-@pytest.mark.parametrize("kind", ["classifier", "encoder", "pretraining"])
-def test_files_that_transformers_writes_in_tensorflow(tmp_path, safe, file, kind, logged):
+@pytest.mark.parametrize(
+    "kind, safe",
+    [
+        ("classifier", False),
+        ("encoder", True),
+        *(pytest.param(*c, marks=pytest.mark.slow) for c in [("classifier", True), ("encoder", False)]),
+        *(pytest.param("pretraining", safe, marks=pytest.mark.slow) for safe in (True, False)),
+    ],
+)
+def test_files_that_transformers_writes_in_tensorflow(tmp_path, safe, kind, logged):
     tensors = pytorch_tensors()
     source = write(tmp_path / "source", tensors)
     saved = tmp_path / "saved"
     name = {"classifier": "ForSequenceClassification", "encoder": "Model", "pretraining": "ForPreTraining"}[kind]
     transformers_4(f"TFBert{name}").from_pretrained(source).save_pretrained(saved, safe_serialization=safe)
-    assert weights.find_weight_file(saved) == saved / file
+    assert weights.find_weight_file(saved) == saved / ("model.safetensors" if safe else "tf_model.h5")
 
     logged()
     got = weights.get_weights_dict(build(saved))
@@ -656,45 +663,42 @@ def test_of_another_architecture_the_hub_sends_no_weights(tmp_path, monkeypatch)
     assert len(asked) == 1 and not any("safetensors" in pattern for pattern in asked[0])
 
 
+OTHER_ARCHITECTURES = [
+    ({"model_type": "deberta-v2", "architectures": ["BertModel"]}, "model_type='deberta-v2'"),
+    ({"model_type": "albert"}, "model_type='albert'"),
+    ({"model_type": "modernbert-decoder", "hidden_size": 768}, "model_type='modernbert-decoder'"),
+    ({"model_type": None}, "model_type=None"),
+    ({"architectures": ["AlbertForMaskedLM"], "hidden_size": 8}, "architectures=['AlbertForMaskedLM']"),
+    ({"architectures": ["BertweetModel"]}, "architectures=['BertweetModel']"),
+    ({"class_name": "RobertaBackbone", "config": {}}, "its BertBackbone. Received: RobertaBackbone"),
+]
+EVALUATED = ["--mode=evaluate", "--dataset=demo"]
+WAYS_TO_NAME_A_MODEL = {
+    "a configuration": lambda name: Config(model=ModelConfig(model_name_or_path=name)),
+    "--mode=predict": lambda name: parse(FINETUNE, ["x", f"--model={name}", "--mode=predict", "--text=a"]),
+    "--mode=evaluate": lambda name: parse(FINETUNE, ["x", f"--model={name}", *EVALUATED]),
+    "training": lambda name: parse(FINETUNE, ["x", f"--model={name}"]),
+    "--mode=export": lambda name: parse(FINETUNE, ["x", f"--model={name}", "--mode=export", "--output_dir=e"]),
+    "pre-training": lambda name: parse(PRETRAIN, ["x", f"--model={name}"]),
+    "a sweep": lambda name: parse(FINETUNE, ["x", f"--sweep=model={name},scratch/tiny", "--output_dir=s"]),
+    "load": lambda name: tfbert.load(pathlib.Path(name)),
+    "evaluate": lambda name: tfbert.evaluate(pathlib.Path(name), validation={"text": ["a"], "label": [1]}),
+    "finetune": lambda name: tfbert.finetune(model=name, train={"text": ["a", "b"], "label": [0, 1]}),
+    "pretrain": lambda name: tfbert.pretrain(model=name),
+}
+
+
 @pytest.mark.parametrize(
-    "config, shown",
-    [
-        ({"model_type": "deberta-v2", "architectures": ["BertModel"]}, "model_type='deberta-v2'"),
-        ({"model_type": "albert"}, "model_type='albert'"),
-        ({"model_type": "modernbert-decoder", "hidden_size": 768}, "model_type='modernbert-decoder'"),
-        ({"model_type": None}, "model_type=None"),
-        ({"architectures": ["AlbertForMaskedLM"], "hidden_size": 8}, "architectures=['AlbertForMaskedLM']"),
-        ({"architectures": ["BertweetModel"]}, "architectures=['BertweetModel']"),
-        ({"class_name": "RobertaBackbone", "config": {}}, "its BertBackbone. Received: RobertaBackbone"),
-    ],
+    "way, config, shown",
+    [("a configuration", *other) for other in OTHER_ARCHITECTURES]
+    + [(way, *OTHER_ARCHITECTURES[0]) for way in WAYS_TO_NAME_A_MODEL],
 )
-def test_another_architecture_is_refused_before_anything_is_loaded(config, shown, tmp_path):
+def test_another_architecture_is_refused_before_anything_is_loaded(way, config, shown, tmp_path):
     """Wherever a model can be named, from its `config.json` alone: it has no other file."""
     (tmp_path / "config.json").write_text(json.dumps(config))
-    name, refused = (
-        str(tmp_path),
-        re.escape(shown) + rf".* in {re.escape(str(tmp_path))}/config.json. Pass (a BERT model|one of them)",
-    )
-    with pytest.raises(UsageError, match=refused):
-        Config(model=ModelConfig(model_name_or_path=name))
-    rows = [["--mode=predict", "--text=a"], ["--mode=evaluate", "--dataset=demo"], []]
-    for command, more in [
-        *((FINETUNE, row) for row in rows),
-        (FINETUNE, ["--mode=export", "--output_dir=e"]),
-        (PRETRAIN, []),
-    ]:
-        with pytest.raises(UsageError, match=refused):
-            parse(command, ["x", f"--model={name}", *more])
-    with pytest.raises(UsageError, match=refused):
-        parse(FINETUNE, ["x", f"--sweep=model={name},scratch/tiny", "--output_dir=s"])
-    for call in (
-        lambda: tfbert.load(tmp_path),
-        lambda: tfbert.evaluate(tmp_path, validation={"text": ["a"], "label": [1]}),
-        lambda: tfbert.finetune(model=tmp_path, train={"text": ["a", "b"], "label": [0, 1]}),
-        lambda: tfbert.pretrain(model=tmp_path),
-    ):
-        with pytest.raises(UsageError, match=refused):
-            call()
+    place = re.escape(f"{tmp_path}/config.json")
+    with pytest.raises(UsageError, match=rf"{re.escape(shown)}.* in {place}. Pass (a BERT model|one of them)"):
+        WAYS_TO_NAME_A_MODEL[way](str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -160,10 +160,10 @@ def test_records_say_how_long_they_are_and_bring_a_vocabulary(tmp_path):
 @pytest.mark.parametrize(
     "values, has_records",
     [
-        ({"learning_rate": [1e-4, 2e-4]}, True),
         ({"learning_rate": [1e-4, 2e-4]}, False),
         ({"masked_lm_prob": [0.15, 0.3]}, True),  # One of them that of the records.
-        ({"model": ["scratch/tiny", "scratch/mini"]}, True),
+        pytest.param({"learning_rate": [1e-4, 2e-4]}, True, marks=pytest.mark.slow),
+        pytest.param({"model": ["scratch/tiny", "scratch/mini"]}, True, marks=pytest.mark.slow),
     ],
 )
 def test_a_sweep_again_finds_its_runs_with_what_records_decide(tmp_path, monkeypatch, values, has_records):

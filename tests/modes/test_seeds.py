@@ -24,7 +24,6 @@ from tfbert.devices.runtime import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes import many
 from tfbert.modes.many import train_many
-from tfbert.report import pages
 from tfbert.report.compare import SweptPoint, compare, over_seeds, seeds_lines, seeds_table, tables, write_seeds
 from tfbert.report.pages import Table
 from tfbert.report.run_files import read_run
@@ -39,13 +38,6 @@ ACCURACIES = {1: 0.8125, 2: 0.9375, 3: 0.875}
 def everything_is_told():
     yield
     inform_on_chief_alone(True)
-
-
-@pytest.fixture(autouse=True)
-def drawn_once(request, monkeypatch):
-    """Plots take seconds: one test looks at them."""
-    if request.node.name != "test_the_table_is_numpys":
-        monkeypatch.setattr(pages, "line_plot", lambda *_, **options: "")
 
 
 def config_for(directory, *seeds, **output):

@@ -26,7 +26,6 @@ from tfbert.config.training import TrainingConfig
 from tfbert.devices.runtime import inform_on_chief_alone
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.many import train_many
-from tfbert.report import pages
 from tfbert.report.compare import rank
 from tfbert.train.resume import contents_of
 
@@ -48,7 +47,7 @@ def written(directory):
     return json.loads((directory / "sweep.json").read_text())
 
 
-def test_the_table_ranks_the_means(tmp_path, caplog):
+def test_the_table_ranks_the_means(tmp_path, caplog, drawn):
     caplog.set_level("INFO", "tfbert")
     fake = Fake()
     sweep = "global_batch_size=16,32;learning_rate=1e-5,3e-5"
@@ -134,10 +133,7 @@ OPTIONS = ("train_file", "validation_file", "test_file", "label_names", "vocab_f
 
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("runtime", [{"sweep": "learning_rate=1e-5,3e-5"}, {"seeds": (1, 2)}])
-def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(
-    on_files, tmp_path, monkeypatch, option, runtime
-):
-    monkeypatch.setattr(pages, "line_plot", lambda *_, **options: "")  # It takes a second.
+def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(on_files, tmp_path, option, runtime):
     config, files = on_files
     train_many(config(**runtime), Fake())
     (tmp_path / "model" / "README.md").write_text("a report, which decides nothing")

@@ -77,10 +77,6 @@ def rows_of(table):
     return file.columns, [row for _, row in file.read(once)], names
 
 
-def frame(*arguments, **options):
-    return pytest.importorskip("pandas").DataFrame(*arguments, **options)
-
-
 class Image:
     """What no file of rows can hold."""
 

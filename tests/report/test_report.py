@@ -32,7 +32,7 @@ NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def drawn_once():
+def drawn_once(drawing):
     """Plots of the same numbers, which take seconds, are drawn once for all tests."""
 
     def kept(draw, done):
@@ -45,7 +45,7 @@ def drawn_once():
         return drawn
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pages, "line_plot", kept(pages.line_plot, {}))
+        patch.setattr(pages, "line_plot", kept(drawing, {}))
         yield
 
 

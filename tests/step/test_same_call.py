@@ -31,7 +31,7 @@ def tuner_of(keras, *, units=8, activation="tanh", rate=0.1, optimizer=None, com
     return tuner
 
 
-@pytest.fixture(params=KERASES)
+@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
 def keras(request):
     return importlib.import_module(request.param)
 

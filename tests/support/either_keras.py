@@ -1,15 +1,28 @@
-"""The same small training by plain Keras and by FineTuner, with Keras 3 or with tf_keras."""
+"""Small models of either Keras, the same training by plain Keras and by FineTuner, and what stands for both."""
 
 import contextlib
 import importlib
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 import tfbert
 from tests.support.models import strategy_of
+from tfbert import finetuner
 
 FEATURES, CLASSES = 5, 3
+SLOW = pytest.mark.slow
+OVER_BOTH = pytest.mark.parametrize("either", ["keras", "tf_keras"], indirect=True)
+"""For tests that train nothing: by default the others run with Keras 3 alone, as tf_keras is an extra."""
+
+
+def splits(*quick):
+    """Marks a test to run under these of the splits, and under the others when the slow ones run."""
+    cases = [(1, 1), (1, 3), (2, 2)]
+    return pytest.mark.parametrize(
+        "replicas, parts", [pytest.param(*c, marks=() if c in quick else SLOW) for c in cases]
+    )
 
 
 class Trained(NamedTuple):
@@ -29,7 +42,13 @@ class Either:
 
     def __init__(self, name):
         self.keras = importlib.import_module(name)
+        self.layers = self.keras.layers
         self.is_keras_3 = name == "keras"
+
+    @property
+    def step(self):
+        """What `FineTuner` knows of this Keras."""
+        return finetuner._class_of(self.keras.__name__)._parts
 
     @contextlib.contextmanager
     def policy(self, name):
@@ -42,44 +61,72 @@ class Either:
         finally:
             choose("float32")
 
-    def classifier(self, *layers, dropout=0.0):
+    def sequential(self, make_layers, shape=(FEATURES,), seed=3, dtype=None):
+        """Layers, made once the seed is set, after an input; without a shape, built by the first batch."""
+        self.keras.utils.set_random_seed(seed)
+        inputs = [] if shape is None else [self.layers.Input(shape, dtype=dtype)]
+        return self.keras.Sequential([*inputs, *make_layers()])
+
+    def classifier(self, *layers, dropout=0.0, outputs=CLASSES, activation=None, regularizer=None):
         """Dense layers, with others in between."""
-        self.keras.utils.set_random_seed(3)
-        kinds = self.keras.layers
-        first = kinds.Dense(8, activation="tanh")
-        return self.keras.Sequential(
-            [kinds.Input([FEATURES]), first, *layers, kinds.Dropout(dropout), kinds.Dense(CLASSES)]
+        dense = self.layers.Dense
+        return self.sequential(
+            lambda: [
+                dense(8, activation="tanh", kernel_regularizer=regularizer),
+                *layers,
+                self.layers.Dropout(dropout),
+                dense(outputs, activation=activation, bias_regularizer=regularizer),
+            ]
         )
 
     def words(self):
         """A text's four words, of six, as a mean of embeddings."""
-        self.keras.utils.set_random_seed(1)
-        kinds = self.keras.layers
-        layers = [kinds.Input([4], dtype="int32"), kinds.Embedding(6, 4), kinds.GlobalAveragePooling1D()]
-        return self.keras.Sequential([*layers, kinds.Dense(CLASSES)])
+        kinds = self.layers
+        make = lambda: [kinds.Embedding(6, 4), kinds.GlobalAveragePooling1D(), kinds.Dense(CLASSES)]  # noqa: E731
+        return self.sequential(make, shape=[4], seed=1, dtype="int32")
 
     def tagger(self, *layers):
         """A tag for each position."""
-        self.keras.utils.set_random_seed(1)
-        return self.keras.Sequential(
-            [self.keras.layers.Input([None, FEATURES]), *layers, self.keras.layers.Dense(CLASSES)]
+        return self.sequential(lambda: [*layers, self.layers.Dense(CLASSES)], shape=[None, FEATURES], seed=1)
+
+    def bert(self, **options):
+        """Ours, or transformers', with random weights."""
+        return importlib.import_module(f"tests.support.{'' if self.is_keras_3 else 'tf_keras_'}models").tiny_bert(
+            **options
         )
 
-    def sgd(self, **options):
-        """With a rate at which a step shows."""
-        return self.keras.optimizers.SGD(0.3, **options)
+    def subclassed(self, base=None, seed=3, **methods):
+        """A model, built by its first batch, with these methods of its own; its call takes no `training`."""
+        kinds = self.layers
 
-    def scaled(self, optimizer):
+        class Plain(self.keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.hidden = kinds.Dense(8, activation="tanh")
+                self.out = kinds.Dense(CLASSES)
+
+            def call(self, x):
+                return self.out(self.hidden(x))
+
+        self.keras.utils.set_random_seed(seed)
+        return type("Own", (base or Plain,), methods)()
+
+    def sgd(self, rate=0.3, **options):
+        """With a rate at which a step shows."""
+        return self.keras.optimizers.SGD(rate, **options)
+
+    def scaled(self, optimizer, **options):
         """With a loss scale."""
         wrap = self.keras.optimizers if self.is_keras_3 else self.keras.mixed_precision
-        return wrap.LossScaleOptimizer(optimizer, initial_scale=8.0)
+        return wrap.LossScaleOptimizer(optimizer, **{"initial_scale": 8.0} | options)
 
-    def loss(self):
+    def loss(self, **options):
         """Of logits."""
-        return self.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return self.keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
 
-    def plain(self, make=None, xy=None, *, replicas=1, optimizer=None, compiled=None, **fit):
-        """Trains a model as Keras does."""
+    def plain(self, make=None, xy=None, *, replicas=None, optimizer=None, compiled=None, **fit):
+        """Trains a model as Keras does; eagerly, where no replicas are asked for: a reference need not be traced."""
+        compiled = {"run_eagerly": replicas is None} | (compiled or {})
         return self._train(lambda model: model, make, xy, replicas, optimizer, compiled, fit)
 
     def ours(self, make=None, xy=None, *, replicas=2, optimizer=None, compiled=None, parts=1, wrap=None, **fit):
@@ -89,13 +136,39 @@ class Either:
             lambda model: tfbert.FineTuner(model, **options), make, xy, replicas, optimizer, compiled, fit
         )
 
+    def like(self, make=None, xy=None, *, replicas=2, parts=2, wrap=None, optimizer=None, compiled=None, **fit):
+        """Trains a model by plain Keras, eagerly on one device, and here: weights and history are the same.
+
+        `compiled` gives the arguments of `compile`, or is a function that does where they are objects.
+        """
+        fit, kinds = {"epochs": 2} | fit, {"optimizer": optimizer or (lambda: self.sgd(momentum=0.9))}
+        given = compiled if callable(compiled) else lambda: compiled or {}
+        expected = self.plain(make, xy, compiled=given() | {"run_eagerly": True}, **kinds, **fit)
+        found = self.ours(make, xy, replicas=replicas, parts=parts, wrap=wrap, compiled=given(), **kinds, **fit)
+        assert apart(found, expected) < 1e-5
+        assert found.history.keys() == expected.history.keys()
+        for name, values in expected.history.items():
+            np.testing.assert_allclose(found.history[name], values, atol=1e-5, err_msg=name)
+        return found
+
+    def build(self, make=None, *, replicas=1, policy="float32", optimizer=None, compiled=None, **options):
+        """A compiled FineTuner in the scope of its strategy."""
+        with self.policy(policy), _scope(replicas):
+            model = tfbert.FineTuner((make or self.classifier)(), **options)
+            model.compile(**{"optimizer": (optimizer or self.sgd)(), "loss": self.loss()} | (compiled or {}))
+        return model
+
     def _train(self, wrap, make, xy, replicas, optimizer, compiled, fit):
-        with strategy_of(replicas).scope():
+        with _scope(replicas):
             model = wrap((make or self.classifier)())
             model.compile(**{"optimizer": (optimizer or self.sgd)(), "loss": self.loss()} | (compiled or {}))
         x, y = xy or rows(40)
         history = model.fit(x, y, **{"batch_size": 10, "shuffle": False, "verbose": 0} | fit)
         return Trained(weights(model), history.history, model)
+
+
+def _scope(replicas):
+    return contextlib.nullcontext() if replicas is None else strategy_of(replicas).scope()
 
 
 def rows(count, seed=0):
@@ -107,10 +180,11 @@ def rows(count, seed=0):
 
 def weights(model):
     """Those of a model, or of the one within it."""
-    return [np.array(weight) for weight in getattr(model, "model", model).get_weights()]
+    inner = getattr(model, "model", model)
+    return [weight.numpy() for weight in inner.weights if hasattr(weight, "numpy")]  # A table of tf_keras has none.
 
 
 def apart(one, other):
     """The largest difference of two runs' weights, or of two lists of weights."""
     pairs = zip(getattr(one, "weights", one), getattr(other, "weights", other), strict=True)
-    return max(np.abs(first - second).max() for first, second in pairs)
+    return max(np.abs(first - second).max() for first, second in pairs if first.dtype.kind in "fiu" and first.size)

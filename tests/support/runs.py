@@ -158,7 +158,7 @@ def steps_logged(directory):
         return 0
 
 
-def limit_memory(patch, tokens, tries=None, error=MemoryError):
+def limit_memory(patch, tokens, tries=None):
     """Makes a step fail that computes a micro-batch of more tokens; TensorFlow raises ResourceExhaustedError for it."""
     original = FineTuner._accumulate
 
@@ -166,7 +166,7 @@ def limit_memory(patch, tokens, tries=None, error=MemoryError):
         if tries is not None:
             tries.append(tuple(shape.numpy().tolist()))
         if np.prod(shape) > tokens:
-            raise error("no room")
+            raise MemoryError("no room")
         return 0
 
     def accumulate(self, inputs, *others):

@@ -12,8 +12,11 @@ from safetensors.numpy import load_file
 import tfbert
 from tfbert.config.run import Config
 from tfbert.tasks.losses import SmoothedCrossEntropy, base_rate, class_weights
-from tfbert.tasks.multi_label.label_metrics import MeanBinaryCrossEntropy, positive_weights
-from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
+from tfbert.tasks.multi_label.multi_label_classification import (
+    MeanBinaryCrossEntropy,
+    MultiLabelClassification,
+    positive_weights,
+)
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
@@ -100,6 +103,7 @@ def run(directory, train, **options):
     return load_file(directory / "model.safetensors"), (directory / "README.md").read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_new_head_starts_there_and_one_from_a_file_stays(tmp_path, caplog):
     """Over an update that moves nothing."""
     caplog.set_level(logging.INFO, logger="tfbert")
@@ -121,6 +125,7 @@ def test_a_new_head_starts_there_and_one_from_a_file_stays(tmp_path, caplog):
     assert "new head" not in caplog.text + card
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_numbers_start_at_their_mean_with_weights_of_their_spread(tmp_path):
     train = tmp_path / "train.jsonl"
     labels = RNG.normal(3000, 700, 40).round(1)

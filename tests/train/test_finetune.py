@@ -284,8 +284,8 @@ def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
             raise RunError("no route to host")
         return "there"
 
-    monkeypatch.setattr("tfbert.output.callback.check_login", lambda: None)
-    monkeypatch.setattr("tfbert.output.callback.push", push)
+    monkeypatch.setattr("tfbert.train.build.check_login", lambda: None)
+    monkeypatch.setattr("tfbert.train.run.upload", push)
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
     with pytest.raises(RunError, match="no route"):
         finetune(config)

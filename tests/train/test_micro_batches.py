@@ -136,7 +136,11 @@ def test_more_micro_batches_than_examples_are_not_tried(monkeypatch, logged):
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
     model, arguments = setting()
-    limit_memory(monkeypatch, 1, error=ValueError)
+
+    def wrong(*_):
+        raise tf.errors.InvalidArgumentError(None, None, "no room")
+
+    monkeypatch.setattr(FineTuner, "_accumulate", wrong)
     with pytest.raises(tf.errors.InvalidArgumentError, match="no room"):
         find_accumulation(model, *arguments)
 

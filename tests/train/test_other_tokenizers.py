@@ -16,7 +16,7 @@ from tfbert.bert.models import TFBertForMultipleChoice, TFBertForSequenceClassif
 from tfbert.model.load import save_pretrained
 from tfbert.tokens.host import read_tokenizer
 
-TWO = ("roberta", "camembert")
+TWO = ("roberta", pytest.param("camembert", marks=pytest.mark.slow))
 
 
 @pytest.fixture(scope="module", params=TWO)

@@ -13,17 +13,8 @@ from typing import Any
 
 from absl import flags
 
+from tfbert.commandline import options
 from tfbert.commandline.option_files import CONFIG, FLAGFILE, Pairs, expand_flagfiles, read_config, take_config
-from tfbert.commandline.options import (
-    OptionParser,
-    config_from_flags,
-    define_flags,
-    flag_names,
-    flags_of,
-    help_text,
-    help_topic,
-    parser_of,
-)
 from tfbert.config.commands import FINETUNE, PRETRAIN, Command, verb_commands
 from tfbert.config.rules import Mode, one_of
 from tfbert.config.run import Config
@@ -52,9 +43,9 @@ def what_is_meant(command: Command, name: str, value: str = "") -> str:
     if answer := foreign_flag(command, name, value):
         return answer
     for other in (FINETUNE, PRETRAIN):
-        if other is not command and name in flags_of(other):
+        if other is not command and name in options.flags_of(other):
             return f"It is a flag of {other.typed}."
-    near = nearest(name.lower(), flag_names(command))
+    near = nearest(name.lower(), options.flag_names(command))
     return f"Did you mean {' or '.join(f'--{option}' for option in near)}?" if near else ""
 
 
@@ -77,9 +68,9 @@ def foreign_flag(command: Command, name: str, value: str = "") -> str:
 
 def _takes(command: Command, answer: str) -> bool:
     """Whether a command has all flags that an answer names, and these have the values."""
-    known = flags_of(command)
+    known = options.flags_of(command)
     for name, value in re.findall(r"--(\w+)(?:=([\w./]+))?", answer):
-        choices = parser_of(known[name]).choices if name in known else ()
+        choices = options.parser_of(known[name]).choices if name in known else ()
         if name not in known or (value and choices and value not in choices):
             return False
     return True
@@ -88,7 +79,7 @@ def _takes(command: Command, answer: str) -> bool:
 def wrong_value(flag: flags.Flag, text: str, where: str = "") -> str:
     """The line about a text that a flag does not take, empty where it does; `where` is its place, if it is not on the
     command line."""
-    parser, name = parser_of(flag), flag.name
+    parser, name = options.parser_of(flag), flag.name
     with contextlib.suppress(ValueError):
         parser.parse(text)
         return ""
@@ -117,9 +108,9 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
         The exit status.
     """
     try:
-        topic = help_topic(argv[1:])
+        topic = options.help_topic(argv[1:])
         if topic is not None:
-            return quiet.show(help_text(command, topic, mode))
+            return quiet.show(options.help_text(command, topic, mode))
         config = parse(command, argv, mode)
         quiet.silence_libraries()
         quiet.use_onednn()
@@ -163,7 +154,7 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
         UsageError: for flags that the command does not have, and rules that are broken.
     """
     values = flags.FlagValues()  # absl's own set has flags such as --pdb besides, which would be ignored.
-    define_flags(values, command)
+    options.define_flags(values, command)
     path, given = take_config(expand_flagfiles(argv[1:]))
     of_file, problems = _of_file(command, path) if path else ([], [])
     of_mode = [f"--mode={mode}"] if mode else []
@@ -176,12 +167,12 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
         rule = f"{command.typed} says the mode itself"
         todo = f"Drop --mode, or use {command.typed.removesuffix(mode)}{word}."
         raise UsageError(f"{rule}. Received: mode={other!r} beside it. {todo}")
-    return config_from_flags(values, command)
+    return options.config_from_flags(values, command)
 
 
 def _problems(command: Command, arguments: Sequence[str]) -> list[str]:
     """A line for each argument that is no flag, and each value that its flag does not take: absl stops at the first."""
-    known = flags_of(command)
+    known = options.flags_of(command)
     problems, others, left = [], [], collections.deque(arguments)
     while left:
         argument = left.popleft()
@@ -215,7 +206,7 @@ def _problems(command: Command, arguments: Sequence[str]) -> list[str]:
 
 def _of_file(command: Command, path: str) -> tuple[list[str], list[str]]:
     """The arguments that a file of options stands for, and a line for each thing in it that cannot be used."""
-    known, arguments, problems, seen = flags_of(command), [], [], {}
+    known, arguments, problems, seen = options.flags_of(command), [], [], {}
     for name, value, where in read_config(path):
         own = ALIASES.get(name, name)
         if isinstance(value, Pairs):
@@ -230,7 +221,7 @@ def _of_file(command: Command, path: str) -> tuple[list[str], list[str]]:
             twice = f"{name!r} twice" if seen[own] == name else f"{seen[own]!r} and {name!r}, which are the same"
             problems.append(f"Every option has one value. Received: {twice},{where}. Drop one.")
         elif value is not None:
-            flag = known[name] if name in known else flags.Flag(OptionParser(str, name), None, name, "", "")
+            flag = known[name] if name in known else flags.Flag(options.OptionParser(str, name), None, name, "", "")
             of_option, wrong = _of_value(flag, value, where)
             arguments += of_option
             problems += wrong
@@ -240,7 +231,7 @@ def _of_file(command: Command, path: str) -> tuple[list[str], list[str]]:
 
 def _of_value(flag: flags.Flag, value: Any, where: str) -> tuple[list[str], list[str]]:
     """The arguments that a value in a file stands for, and what is wrong with it."""
-    name, parser, rule = flag.name, parser_of(flag), ""
+    name, parser, rule = flag.name, options.parser_of(flag), ""
     values, todo = value if isinstance(value, list) else [value], f"--help={name} says what it takes."
     if any(isinstance(item, list) or item is None for item in values):
         rule = "takes a list of plain values"

@@ -14,14 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.private import (
-    as_not_trainable,
-    is_generator_state,
-    layers_of,
-    metrics_within,
-    operation_types,
-    variables_written,
-)
+from tfbert import private
 from tfbert.step.parts import KerasParts
 
 _RANDOM = re.compile(
@@ -46,7 +39,7 @@ class LayerState:
 
     def normalizations(self) -> list[Any]:
         """Layers that take means over a batch, and may."""
-        return [each for each in layers_of(self._model) if isinstance(each, self._parts.normalization)]
+        return [each for each in private.layers_of(self._model) if isinstance(each, self._parts.normalization)]
 
     def averages(self) -> list[tf.Variable]:
         """Variables that may follow the parts of a batch."""
@@ -58,21 +51,21 @@ class LayerState:
 
     def frozen(self) -> contextlib.AbstractContextManager[None]:
         """While active, layers that take means over a batch use their averages."""
-        return as_not_trainable(self.normalizations())
+        return private.as_not_trainable(self.normalizations())
 
     def drawing_in(self, graph: tf.Graph, first: int = 0) -> list[str]:
         """The types of a graph's operations of which nobody can say to which rows their numbers belong: all of
         `tf.random`. What `noise` draws is made of whole random words."""
-        return sorted(filter(_RANDOM.fullmatch, operation_types(graph, first)))
+        return sorted(filter(_RANDOM.fullmatch, private.operation_types(graph, first)))
 
     def written_in(self, graph: tf.Graph) -> list[tf.Variable]:
         """Variables that a graph assigns and of which each replica has its own."""
-        found = variables_written(graph, 0, self._variables())
+        found = private.variables_written(graph, 0, self._variables())
         return [v for v in found if v is not None and v.synchronization == tf.VariableSynchronization.ON_READ]
 
     def rounding(self) -> float:
         """What rounding may change of a value, relative to the largest one."""
-        is_coarse = any("16" in (getattr(each, "compute_dtype", None) or "") for each in layers_of(self._model))
+        is_coarse = any("16" in (getattr(each, "compute_dtype", None) or "") for each in private.layers_of(self._model))
         return 1e-2 if is_coarse or tf.config.get_visible_devices("GPU") else 1e-4
 
     def take_any_number_of_rows(self) -> bool:
@@ -83,7 +76,7 @@ class LayerState:
     def check_carried(self, num_micro_batches: int) -> None:
         """Raises ValueError for stateful recurrent layers in a batch of several parts."""
         num_parts = num_micro_batches * tf.distribute.get_strategy().num_replicas_in_sync
-        recurrent = [each for each in layers_of(self._model) if isinstance(each, self._parts.keras.layers.RNN)]
+        recurrent = [each for each in private.layers_of(self._model) if isinstance(each, self._parts.keras.layers.RNN)]
         carried = [each.name for each in recurrent if each.stateful]
         if carried and num_parts > 1:
             raise ValueError(
@@ -119,7 +112,7 @@ class LayerState:
             self._check_writes(first, num_micro_batches, split)
 
     def _check_metrics(self, split: str) -> None:
-        for metric in metrics_within(self._model):
+        for metric in private.metrics_within(self._model):
             raise ValueError(
                 "A layer's own metric is updated for each part of a batch, of whatever size. "
                 f"Received: metric {metric.name!r} of a layer (add_metric, or a Metric as an attribute), {split}. "
@@ -134,11 +127,11 @@ class LayerState:
                 f"Received: a layer that draws by itself, with the operation {name}, {split}. "
                 "Use keras.random with a SeedGenerator, or train in one part."
             )
-        for variable in variables_written(graph, first, self._variables(), apart_from=allowed):
+        for variable in private.variables_written(graph, first, self._variables(), apart_from=allowed):
             if variable is None:
                 raise _of_state("a call that assigns a variable which no layer holds", split)
             is_shared = variable.synchronization == tf.VariableSynchronization.ON_READ and variable.aggregation in _ONCE
-            if is_generator_state(variable) or (num_micro_batches == 1 and is_shared):
+            if private.is_generator_state(variable) or (num_micro_batches == 1 and is_shared):
                 continue
             raise _of_state(f"a layer that assigns {variable.name!r} in its call", split)
 

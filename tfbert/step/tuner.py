@@ -150,26 +150,11 @@ class Tuner(Step):
                 self.optimizer.build(self._trained)
 
     def make_train_function(self, force: bool = False) -> Any:
-        """As Keras does, but creates all variables before the step is traced: else TensorFlow traces it twice.
-
-        Raises:
-            UsageError: in a forked process, where TensorFlow would hang.
-        """
-        check_not_forked()
+        """As Keras does, but creates all variables before the step is traced: else TensorFlow traces it twice."""
         if self._dropout is None and self.model.built and self.model.variables:
             with self.distribute_strategy.scope():
                 self.create_variables()
         return super().make_train_function(force)
-
-    def make_test_function(self, force: bool = False) -> Any:
-        """As Keras does; raises as `make_train_function`."""
-        check_not_forked()
-        return super().make_test_function(force)
-
-    def make_predict_function(self, force: bool = False) -> Any:
-        """As Keras does; raises as `make_train_function`."""
-        check_not_forked()
-        return super().make_predict_function(force)
 
     def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
         check_data(data, xla=self._xla)
@@ -210,6 +195,7 @@ class Tuner(Step):
         return self._call_keras("predict_on_batch", args, kwargs)
 
     def _call_keras(self, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
+        check_not_forked()  # TensorFlow would hang.
         given = self._arguments_of(name, args, kwargs)
         refusals.check_called(self.model, name, given.get("callbacks"), self._parts)
         given = self._checked(given)

@@ -80,6 +80,7 @@ class TokenIds:
 
     def thinned(self, most: int) -> TokenIds:
         """At most so many rows of each example, spread evenly over its own."""
+        assert self.splits is not None
         counts = np.diff(self.splits)
         kept = np.minimum(counts, most)
         number, last = ranges(np.zeros_like(kept), kept), np.maximum(kept - 1, 1)
@@ -278,9 +279,10 @@ class Tokenizer(abc.ABC):
                 f"Received: max_seq_length={max_seq_length}. Pass a larger one."
             )
         room, totals = max_seq_length - num_special, [text.row_lengths() for text in texts]
-        sizes = [tf.minimum(totals[0], room)] if second is None else _longest_first(*totals, room)
+        sizes = [tf.minimum(totals[0], room)] if second is None else _longest_first(totals[0], totals[1], room)
         if is_cut:
-            return *self.joined(*map(self._kept, texts, sizes)), tf.ones_like(totals[0])
+            kept = [self._kept(text, size) for text, size in zip(texts, sizes, strict=True)]
+            return *self.joined(*kept), tf.ones_like(totals[0])
         counts = [-(-total // tf.maximum(size, 1)) for total, size in zip(totals, sizes, strict=True)]
         counts = tf.reduce_max([tf.ones_like(totals[0]), *counts], axis=0)
         numbers = tf.ragged.range(counts)
@@ -545,7 +547,7 @@ class BertTokenizer(Tokenizer):
     ) -> TokenIds:
         columns = check_pairs(texts, text_pairs)
         encode_chunk = self._chunk_encoder(len(columns), max_seq_length)
-        return TokenIds.of(*map_texts(encode_chunk, *columns, batch_size=batch_size), self.pad_id)
+        return TokenIds.of(*map_texts(encode_chunk, *columns, batch_size=batch_size), pad_id=self.pad_id)
 
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
         arrays = map_texts(self._flat_pieces, texts, batch_size=batch_size)
@@ -668,7 +670,7 @@ def _flat_pieces(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicF
 
 
 @functools.lru_cache(maxsize=1)
-def _flat_ids(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicFunction:
+def _flat_ids(tokenizer: BertTokenizer) -> Any:
     """`tokenize` as flat arrays. One is kept: it is for a corpus."""
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])

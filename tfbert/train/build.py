@@ -341,7 +341,9 @@ def start_head(
     if start is None:
         return ""
     layer = output_layer(classifier, head.kind)
-    layer.bias.assign(start.bias)
+    # A table may have rows that no token uses: they begin as the words that do not occur.
+    unused = layer.bias.shape[0] - len(start.bias)
+    layer.bias.assign(np.pad(start.bias, (0, unused), constant_values=start.bias.min()))
     if start.scale != 1:
         layer.kernel.assign(layer.kernel.value * start.scale)
     return f"The new head starts at {start.words}"

@@ -4,21 +4,23 @@ import keras
 import numpy as np
 import pytest
 
-from tests.support.keras3 import build, classifier, data, logits_loss, sgd, train, with_preprocessor
+from tests.support.either_keras import Either, rows
+from tests.support.keras_hub import with_preprocessor
 from tfbert.step.keras3.rows import check_rows
 
 LABELS = [0, 1, 2, 1]
+THREE = Either("keras")
 TEXTS = ["a good film", "the fox", "bad", "a fox"]
 
 
 @pytest.fixture(scope="module")
 def of_texts():
-    return build(with_preprocessor, compiled={"optimizer": sgd})
+    return THREE.build(with_preprocessor)
 
 
 @pytest.fixture(scope="module")
 def of_numbers():
-    return build(classifier)
+    return THREE.build()
 
 
 def table():
@@ -49,7 +51,7 @@ def test_texts(of_texts, texts, labels, message):
 
 @pytest.mark.parametrize("wrong", [0.5, -1, float("nan")])
 def test_classes(of_numbers, wrong):
-    x, y = data()
+    x, y = rows(40)
     y = y.astype(np.float64)
     y[3] = wrong
     for given in (
@@ -65,19 +67,29 @@ def test_classes(of_numbers, wrong):
 
 
 def test_what_is_right_is_taken(of_texts, of_numbers):
-    x, y = data()
+    x, y = rows(40)
     for labels in (y, y.astype(np.float32), y.astype(object), y.tolist(), keras.ops.convert_to_tensor(y)):
         of_numbers.evaluate(x, np.asarray(labels, np.int32), verbose=0)
         check_rows({"x": x, "y": labels}, of_numbers.model, of_numbers.loss)
-    of_texts.fit(table()["text"], table()["label"], verbose=0)
-    assert of_texts.predict((TEXTS, TEXTS), verbose=0).shape == (4, 3)
+    for texts in (table()["text"], (TEXTS, TEXTS)):
+        check_rows({"x": texts, "y": table()["label"]}, of_texts.model, of_texts.loss)
     ignoring = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
     check_rows({"x": x, "y": y - 1}, of_numbers.model, ignoring)
-    fractions = build(lambda: classifier(outputs=1), compiled={"loss": "mse"})
-    fractions.fit(x, y + 0.5, verbose=0)
+    check_rows({"x": x, "y": y + 0.5}, of_numbers.model, "mse")
 
 
-@pytest.mark.parametrize("kind", [list, tuple, lambda arrays: dict(zip(("one", "two"), arrays, strict=True))])
+@pytest.mark.slow
+def test_what_is_right_is_trained_on(of_texts):
+    of_texts.fit(table()["text"], table()["label"], verbose=0)
+    assert of_texts.predict((TEXTS, TEXTS), verbose=0).shape == (4, 3)
+    fractions = THREE.build(lambda: THREE.classifier(outputs=1), compiled={"loss": "mse"})
+    fractions.fit(rows(40)[0], rows(40)[1] + 0.5, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [list, pytest.param(tuple, marks=pytest.mark.slow), lambda arrays: dict(zip(("one", "two"), arrays, strict=True))],
+)
 def test_several_inputs_are_no_rows(kind):
     def make():
         one, two = keras.Input([3], name="one"), keras.Input([2], name="two")
@@ -85,7 +97,7 @@ def test_several_inputs_are_no_rows(kind):
         outputs = [keras.layers.Dense(2, name="a")(both), keras.layers.Dense(2, name="b")(both)]
         return keras.Model({"one": one, "two": two} if kind not in (list, tuple) else [one, two], outputs)
 
-    x, losses = kind([np.zeros([8, 3]), np.zeros([8, 2])]), {"loss": lambda: [logits_loss(), logits_loss()]}
-    train(make, x, [np.zeros(8, int), np.ones(8, int)], compiled=losses)
+    x, fit = kind([np.zeros([8, 3]), np.zeros([8, 2])]), {"compiled": {"loss": [THREE.loss(), THREE.loss()]}}
+    THREE.ours(make, (x, [np.zeros(8, int), np.ones(8, int)]), replicas=1, **fit)
     with pytest.raises(ValueError):
-        train(make, x, [np.zeros(7, int), np.ones(7, int)], compiled=losses)
+        THREE.ours(make, (x, [np.zeros(7, int), np.ones(7, int)]), replicas=1, **fit)

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.support.keras3 import bert, reference_steps, texts
+from tests.support.keras_hub import bert, reference_steps, texts
 from tests.support.models import NumpyAdamW
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE
 

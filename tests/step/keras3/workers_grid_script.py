@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 import tfbert
-from tests.support.keras3 import CLASSES, FEATURES, bert, data, logits_loss, texts
+from tests.support.either_keras import CLASSES, FEATURES, Either, rows
+from tests.support.keras_hub import bert, texts
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE
 
 ROWS, BATCH = 43, 16
@@ -31,7 +32,7 @@ def train(strategy, policy, xla, micro_batches):
     with strategy.scope():
         options = {"gradient_accumulation_steps": int(micro_batches), "jit_compile": xla == "xla"}
         model = tfbert.FineTuner(bert(), max_grad_norm=CLIP, **options)
-        model.compile(keras.optimizers.AdamW(RATE, weight_decay=DECAY, epsilon=EPSILON), logits_loss())
+        model.compile(keras.optimizers.AdamW(RATE, weight_decay=DECAY, epsilon=EPSILON), Either("keras").loss())
     batches = tf.data.Dataset.from_tensor_slices(texts(ROWS)).batch(BATCH)
     model.fit(batches.with_options(by_rows()), verbose=0)
     keras.config.set_dtype_policy("float32")
@@ -54,13 +55,13 @@ class Built(keras.Sequential):
 
 def dense(kind):
     model = kind([keras.layers.Input([FEATURES]), keras.layers.Dense(CLASSES)])
-    model.compile(keras.optimizers.SGD(0.1), logits_loss())
-    return model, data(16)
+    model.compile(keras.optimizers.SGD(0.1), Either("keras").loss())
+    return model, rows(16)
 
 
 def of_dictionaries():
     model = bert(dropout=0.0)
-    model.compile(keras.optimizers.SGD(0.1), logits_loss())
+    model.compile(keras.optimizers.SGD(0.1), Either("keras").loss())
     return model, texts(16)
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tests.support.like_tf_keras import classifier, data, logits_loss, sgd
+from tests.support.either_keras import Either, rows
 from tests.support.models import strategy_of
 from tfbert.private import layers_of, mask_of, with_mask
 from tfbert.step.tf_keras import private
@@ -62,11 +62,11 @@ def test_steps_with_metrics_given_by_name_are_traced_once(replicas, monkeypatch)
 
     counted("train_step", FineTuner.train_step)
     counted("test_step", FineTuner.test_step)
-    strategy = strategy_of(replicas)
+    strategy, two = strategy_of(replicas), Either("tf_keras")
     with strategy.scope():
-        trained = FineTuner(classifier())
-        trained.compile(sgd(), logits_loss(), metrics=["accuracy"], weighted_metrics=["accuracy"])
-    x, y = data()
+        trained = FineTuner(two.classifier())
+        trained.compile(two.sgd(), two.loss(), metrics=["accuracy"], weighted_metrics=["accuracy"])
+    x, y = rows(40)
     trained.fit(x, y, epochs=2, verbose=0)
     found = trained.evaluate(x, y, verbose=0, return_dict=True)
     assert traced == {"train_step": replicas, "test_step": replicas}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from tfbert.tasks.multi_label.label_metrics import (
+from tfbert.tasks.multi_label.multi_label_classification import (
     label_table,
     left_out,
     multi_label_metrics,

@@ -5,7 +5,7 @@ import pytest
 
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.label_metrics import MeanBinaryCrossEntropy, positive_weights
+from tfbert.tasks.multi_label.multi_label_classification import MeanBinaryCrossEntropy, positive_weights
 
 rng = np.random.default_rng(0)
 LOGITS = (3 * rng.standard_normal((7, 4))).astype(np.float32)

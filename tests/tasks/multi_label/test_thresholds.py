@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 from sklearn.metrics import f1_score
 
-from tfbert.tasks.multi_label.label_metrics import (
+from tfbert.tasks.multi_label.multi_label_classification import (
     CANDIDATES,
     choose_threshold,
     choose_thresholds,

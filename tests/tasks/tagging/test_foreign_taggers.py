@@ -62,7 +62,7 @@ def write_conll(path, names, said, gold):
     path.write_text("\n".join("".join(f"w{names.index(a)}\t{b}\n" for a, b in row) for row in rows))
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=[m if m == "BILOU" else pytest.param(m, marks=pytest.mark.slow) for m in MODELS])
 def tagger(request, tmp_path_factory):
     """The name of a scheme, and a directory with a tagger of it in `model`."""
     directory = tmp_path_factory.mktemp(request.param)

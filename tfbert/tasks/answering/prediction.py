@@ -18,16 +18,8 @@ from tfbert.data.endings import PREDICTED_ANSWERS
 from tfbert.data.files import check_text
 from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
+from tfbert.tasks.answering import squad
 from tfbert.tasks.answering.answers import Candidates, answers_in_graph
-from tfbert.tasks.answering.squad import (
-    QUESTION_COLUMNS,
-    EncodedQuestions,
-    QuestionExamples,
-    QuestionTable,
-    blank_error,
-    open_questions,
-    question_columns,
-)
 from tfbert.tasks.answering.windows import no_room_error, windows_in_graph
 from tfbert.tasks.base import Task, rounded
 from tfbert.tasks.items import BEST, NAME, Item, Items, TrainedModel
@@ -46,20 +38,20 @@ class QuestionItems(Items[Item]):
 
     def item(self, value: Any, where: str) -> Item:
         if isinstance(value, Mapping):
-            value = dict(zip(QUESTION_COLUMNS, self.as_trained(value, "text_column"), strict=False)) or value
-        if not isinstance(value, Mapping) or not value.keys() >= {*QUESTION_COLUMNS}:
+            value = dict(zip(squad.QUESTION_COLUMNS, self.as_trained(value, "text_column"), strict=False)) or value
+        if not isinstance(value, Mapping) or not value.keys() >= {*squad.QUESTION_COLUMNS}:
             received = f"the keys {', '.join(map(repr, value))}" if isinstance(value, Mapping) else f"{value!r:.60}"
             raise UsageError(
                 'A question comes with its context, as {"question": ..., "context": ...}. '
                 f"Received: {received} in {where}. Pass both."
             )
-        return self.row({name: value[name] for name in QUESTION_COLUMNS}, where)
+        return self.row({name: value[name] for name in squad.QUESTION_COLUMNS}, where)
 
     def row(self, texts: Mapping[str, Any], where: str) -> Item:
         found = [check_text(text, name, where, strict=False) for name, text in texts.items()]
-        for what, text in zip(QUESTION_COLUMNS, found, strict=True):
+        for what, text in zip(squad.QUESTION_COLUMNS, found, strict=True):
             if not text.strip():
-                raise blank_error(what, where)
+                raise squad.blank_error(what, where)
         model, num_special = self._model, self._model.tokenizer.num_special(2)
         most = model.max_seq_length - num_special - 1
         # Only those are tokenised that may be too long.
@@ -69,8 +61,8 @@ class QuestionItems(Items[Item]):
                 raise no_room_error(model.max_seq_length, min(tokens, self._longest), f"in {where}", num_special)
         return Item(texts=found)
 
-    def encode(self, items: Sequence[Item]) -> EncodedQuestions:
-        return self._model.encode(QuestionExamples(table=unanswered(items)))
+    def encode(self, items: Sequence[Item]) -> squad.EncodedQuestions:
+        return self._model.encode(squad.QuestionExamples(table=unanswered(items)))
 
     def answers(self, items: Sequence[Item], predictions: Candidates) -> Iterator[dict[str, Any]]:
         """For no answer, the text is empty, and `start` and `end` are 0."""
@@ -99,10 +91,10 @@ def open_question_files(config: Config) -> list[Job]:
             "Pass --text=QUESTION --text_pair=CONTEXT."
         )
     if asked.text:
-        file = typed_texts(asked, QUESTION_COLUMNS)
+        file = typed_texts(asked, squad.QUESTION_COLUMNS)
     else:
-        file = open_questions(input_source(asked.input_file), data)
-    columns = question_columns(file, data.text_column)
+        file = squad.open_questions(input_source(asked.input_file), data)
+    columns = squad.question_columns(file, data.text_column)
     format, seen = chosen_format(asked, PREDICTED_ANSWERS, default="jsonl"), set()
 
     def check(name: Any, where: str) -> None:
@@ -116,12 +108,12 @@ def open_question_files(config: Config) -> list[Job]:
     return [table_job(config, file, columns, check=check, format=format)]
 
 
-def unanswered(items: Sequence[Item]) -> QuestionTable:
+def unanswered(items: Sequence[Item]) -> squad.QuestionTable:
     """Questions without answers as a table of distinct contexts, so that each context is tokenised once."""
     index: dict[str, int] = {}
     context_of = [index.setdefault(item.texts[1], len(index)) for item in items]
     none: list[Any] = [()] * len(items)
-    return QuestionTable(
+    return squad.QuestionTable(
         name=NAME,
         ids=[str(number) for number in range(len(items))],
         questions=[item.texts[0] for item in items],

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfbert.config import tasks
 from tfbert.config.data import DataConfig
-from tfbert.config.tasks import (
-    MAX_ANSWER_LENGTH,
-    N_BEST_SIZE,
-    AnsweringConfig,
-    TaskOptions,
-    most_room,
-    window_sizes,
-)
 from tfbert.data.rows import Source
 from tfbert.errors import UsageError
 from tfbert.model.bert_config import OWN_FIELD
@@ -65,8 +58,8 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
     max_query_length: int | None = None
     version_2_with_negative: bool = False
     null_score_diff_threshold: float = 0.0
-    n_best_size: int = N_BEST_SIZE
-    max_answer_length: int = MAX_ANSWER_LENGTH
+    n_best_size: int = tasks.N_BEST_SIZE
+    max_answer_length: int = tasks.MAX_ANSWER_LENGTH
 
     name = "question_answering"
     length_rule = "Longer texts are split into rows of"
@@ -75,12 +68,12 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
     reads_tokens = True
 
     @classmethod
-    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> QuestionAnswering:
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: tasks.TaskOptions) -> QuestionAnswering:
         """The task of a saved model."""
         return cls.of_options(options.answering, getattr(saved, OWN_FIELD, None))
 
     @classmethod
-    def of_options(cls, options: AnsweringConfig, noted: dict[str, Any] | None = None) -> QuestionAnswering:
+    def of_options(cls, options: tasks.AnsweringConfig, noted: dict[str, Any] | None = None) -> QuestionAnswering:
         """The task with these options; what they leave open is taken from a saved model's notes.
 
         Args:
@@ -120,9 +113,9 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         names = ("doc_stride", "max_query_length", "version_2_with_negative")
         return {name: getattr(self, name) for name in names}
 
-    def at_length(self, max_seq_length: int, options: TaskOptions, notes: list[str]) -> QuestionAnswering:
+    def at_length(self, max_seq_length: int, options: tasks.TaskOptions, notes: list[str]) -> QuestionAnswering:
         options.answering.check_length(max_seq_length)
-        resolved, most = self.resolved(max_seq_length), most_room(max_seq_length)
+        resolved, most = self.resolved(max_seq_length), tasks.most_room(max_seq_length)
         if self.doc_stride not in (None, resolved.doc_stride):
             notes.append(
                 f"Windows are {resolved.doc_stride} tokens apart: the {self.doc_stride} that the model was trained "
@@ -145,8 +138,8 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
     def resolved(self, max_seq_length: int) -> QuestionAnswering:
         """The same task with its windows' sizes resolved for rows of this length; a stride that a row cannot hold is
         replaced by one that suits it."""
-        stride = self.doc_stride if (self.doc_stride or 0) <= most_room(max_seq_length) else None
-        stride, longest = window_sizes(max_seq_length, stride, self.max_query_length)
+        stride = self.doc_stride if (self.doc_stride or 0) <= tasks.most_room(max_seq_length) else None
+        stride, longest = tasks.window_sizes(max_seq_length, stride, self.max_query_length)
         return dataclasses.replace(self, doc_stride=stride, max_query_length=longest)
 
     def read(self, source: Source, config: DataConfig) -> squad.QuestionTable:
@@ -299,7 +292,7 @@ def _marked(context: str, right: tuple[int, int], given: tuple[int, int]) -> lis
     return parts + ([{"text": " …", "mark": ""}] if last < len(context) else [])
 
 
-def load_questions(config: DataConfig, options: TaskOptions) -> TaskData:
+def load_questions(config: DataConfig, options: tasks.TaskOptions) -> TaskData:
     """Reads questions about contexts, with their answers."""
     own_notes: list[str] = []
     task = QuestionAnswering.of_options(options.answering)

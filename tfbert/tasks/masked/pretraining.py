@@ -141,7 +141,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         for part in np.array_split(rows, -(-len(rows) // CHUNK)):
             _, masked = encoded.masked(part)
             words.append(masked.labels[masked.weights > 0])
-        bias = base_rate(np.concatenate(words), "single_label_classification", num_classes=len(encoded.vocab))
+        bias = base_rate(np.concatenate(words), "single_label_classification", num_classes=encoded.tokenizer.vocab_size)
         return HeadStart(bias=bias, words=f"the frequencies of words in {counted(len(rows), 'record')}")
 
     def loss(self, training: TrainingConfig) -> dict[str, SmoothedCrossEntropy]:

@@ -193,7 +193,7 @@ class LabelReader:
             raise missing_error(missing, where)
         if len(set(found)) < len(found):
             twice = next(label for label in found if found.count(label) > 1)
-            vector = ", or write a 0 or 1 for each label, as many in all rows" * (twice in ("0", "1"))
+            vector = ", or write a 0 or 1 for each label, as many in all rows" if twice in ("0", "1") else ""
             raise UsageError(
                 f"A row has each label once. Received: {twice!r:.60} twice in {where}. Repair the row{vector}."
             )
@@ -569,7 +569,7 @@ def _how_labels_are_written(
     if columns.has_one_each is None:
         names = indicator_columns(file.name, columns.labels, [row[2] for row in rows])
         others = [column for column in columns.labels if column not in names]
-        left_out = f"; no labels: {', '.join(others)}" * bool(others)
+        left_out = f"; no labels: {', '.join(others)}" if others else ""
         notes.append(f"{file.name}: the labels are the columns of 0 and 1: {', '.join(names)}{left_out}")
     places = [columns.labels.index(name) for name in names]
     return lambda written, place: indicated_labels([written[i] for i in places], names, place), names, notes

@@ -16,21 +16,8 @@ from tfbert.data.files import RawTable
 from tfbert.data.labels import NAMES_OR_MISSING, canonical, given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
+from tfbert.tasks import classes
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
-from tfbert.tasks.classes import (
-    as_in_model,
-    have_fractions,
-    is_number,
-    look_alikes,
-    maybe_thousands,
-    names_of_model,
-    nearly_numbers,
-    or_name_ids,
-    quoted,
-    rare_ones,
-    several_in_one,
-    shortened,
-)
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
 from tfbert.tasks.metrics import class_table, classification_metrics, confusion_matrix, cross_entropy, per_class
 from tfbert.tasks.registry import warnings_of_others
@@ -76,7 +63,7 @@ class Classification(OneLabelTask):
     @classmethod
     def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Classification:
         """The task of a saved model."""
-        return cls(names_of_model(saved, directory))
+        return cls(classes.names_of_model(saved, directory))
 
     @classmethod
     def of_rows(cls, train: RawTable, defined: Sequence[str] | None, *, is_asked_for: bool) -> Classification:
@@ -97,7 +84,7 @@ class Classification(OneLabelTask):
             left_out = "".join(f" ({note})" for note in train.notes if "left out" in note or "skipped" in note)
             raise UsageError(
                 "Classification needs at least two classes. "
-                f"Received: only {shortened(sorted(present))} in {train.name}{left_out}. "
+                f"Received: only {classes.shortened(sorted(present))} in {train.name}{left_out}. "
                 "Check the file and --label_column."
             )
         return cls(names)
@@ -111,20 +98,21 @@ class Classification(OneLabelTask):
 
     def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
         rows = [(label,) for label in table.labels]
-        written = as_in_model(table, rows, self.label_names, notes, are_given=are_given)
+        written = classes.as_in_model(table, rows, self.label_names, notes, are_given=are_given)
         return dataclasses.replace(table, labels=[written[label] for label in table.labels])
 
     def doubts(self, examples: TextExamples) -> list[str]:
         """Classes whose names are almost the same, or that hardly occur."""
         counts = np.bincount(examples.labels, minlength=len(self.label_names)).tolist()
-        out = look_alikes(self.label_names, counts, "classes")
-        if (label := several_in_one(self.label_names)) is not None:
+        out = classes.look_alikes(self.label_names, counts, "classes")
+        if (label := classes.several_in_one(self.label_names)) is not None:
             out.append(
-                f"{quoted(label)} looks like several labels in one, but each label is taken as a class of its own: "
-                f"{shortened(self.label_names, 3)}; give each text one label, or pass --task=multi_label_classification"
+                f"{classes.quoted(label)} looks like several labels in one, but each label is taken as a class of its "
+                f"own: {classes.shortened(self.label_names, 3)}; give each text one label, or pass "
+                "--task=multi_label_classification"
             )
-        out += nearly_numbers(self.label_names, counts)
-        return out + rare_ones(self.label_names, counts, "classes")
+        out += classes.nearly_numbers(self.label_names, counts)
+        return out + classes.rare_ones(self.label_names, counts, "classes")
 
     def head(self) -> Head:
         return sequence_head(self.label_names, has_names=True, problem_type="single_label_classification")
@@ -152,7 +140,7 @@ class Classification(OneLabelTask):
         predicted = np.unique(predictions.argmax(axis=1))
         if len(predicted) > 1 or len(np.unique(examples.labels)) < 2:
             return []
-        name = quoted(self.label_names[predicted[0]])
+        name = classes.quoted(self.label_names[predicted[0]])
         return [
             f"{examples.name}: all {len(examples):,} texts get the class {name}: the model tells no class from another "
             "so far; train longer, or try --class_weights=balanced"
@@ -224,9 +212,9 @@ def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable
         known = ids.get(label, ids.get(canonical(label)))
         if known is None:
             raise UsageError(
-                f"A label must be one of the training data's {len(ids)}: {shortened(label_names)}. "
-                f"Received: {quoted(label)} in {where(row)}. "
-                f"Correct it, or add it to the training data{or_name_ids(label, label_names)}."
+                f"A label must be one of the training data's {len(ids)}: {classes.shortened(label_names)}. "
+                f"Received: {classes.quoted(label)} in {where(row)}. "
+                f"Correct it, or add it to the training data{classes.or_name_ids(label, label_names)}."
             )
         out[row] = known
     return out
@@ -235,7 +223,7 @@ def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable
 def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
     """The distinct training labels in order: numbers by value, words by alphabet."""
     distinct = set(train.labels)
-    is_numeric = all(map(is_number, distinct))
+    is_numeric = all(map(classes.is_number, distinct))
     if is_numeric:
         endless = next((row for row, label in enumerate(train.labels) if not np.isfinite(float(label))), None)
         if endless is not None:
@@ -254,7 +242,7 @@ def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
         raise UsageError(
             "Classes must be few compared with examples. "
             f"Received: {len(names):,} distinct labels in the {len(train):,} rows of {train.name}, such as "
-            f"{shortened(names, 3)}. Check --label_column{way_out}."
+            f"{classes.shortened(names, 3)}. Check --label_column{way_out}."
         )
     return names
 
@@ -292,10 +280,10 @@ def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
     Raises:
         UsageError: for labels that do not fit the task.
     """
-    is_scores = train.is_regression or (train.label_names is None and have_fractions(train.labels))
+    is_scores = train.is_regression or (train.label_names is None and classes.have_fractions(train.labels))
     if asked == "auto" and is_scores:
         notes.append("the labels have fractions, so this is regression; --task=classification takes them as classes")
     if asked == Regression.name or (asked == "auto" and is_scores):
-        notes += maybe_thousands(train.labels)
+        notes += classes.maybe_thousands(train.labels)
         return Regression()
     return Classification.of_rows(train, train.label_names, is_asked_for=asked == Classification.name)

@@ -11,12 +11,11 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras as keras
 
 import tfbert
+from tests.support.either_keras import Either
 from tests.support.models import random_batch
 from tests.support.runs import TOKENS, make_config
-from tests.support.tf_keras_models import tiny_bert
 from tfbert.config.tasks import TaggingConfig
 from tfbert.errors import UsageError
 
@@ -49,14 +48,13 @@ def loaded(runs):
     return model
 
 
-def fine_tuner():
-    model = tfbert.FineTuner(tiny_bert(num_hidden_layers=1, dropout=0.1), gradient_accumulation_steps=2)
-    model.compile(keras.optimizers.Adam(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model
+def fine_tuner(either):
+    options = {"gradient_accumulation_steps": 2, "optimizer": lambda: either.keras.optimizers.Adam(1e-3)}
+    return either.build(lambda: either.bert(num_hidden_layers=1, dropout=0.1), **options)
 
 
 def test_whatever_computes_says_at_once_that_it_was_forked(loaded, runs, corpus):
-    tokenizer, model = tfbert.BertTokenizer(TOKENS), fine_tuner()
+    tokenizer, model = tfbert.BertTokenizer(TOKENS), fine_tuner(Either("keras"))
     inputs, labels, _ = random_batch(4)
     calls = [
         lambda: loaded("good film"),
@@ -184,11 +182,13 @@ def test_a_tokenizer_that_was_used_is_pickled_and_copied():
         np.testing.assert_array_equal(other.encode(TEXTS, max_seq_length=8).flat, expected)
 
 
-@pytest.mark.parametrize("is_fitted", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_copied_fine_tuner_trains_as_the_original(is_fitted):
+@pytest.mark.slow
+@pytest.mark.parametrize("is_fitted", [False, True])
+@pytest.mark.parametrize("name", ["keras", "tf_keras"])
+def test_a_copied_fine_tuner_trains_as_the_original(name, is_fitted):
     inputs, labels, _ = random_batch(8)
     data = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(4)
-    model = fine_tuner()
+    model = fine_tuner(Either(name))
     if is_fitted:
         model.fit(data, verbose=0)
     copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]

@@ -14,22 +14,11 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows, weights
+from tests.support.either_keras import CLASSES, FEATURES, SLOW, Either, apart, rows, weights
 from tests.support.tf_keras_models import tiny_bert
 
-ROOT = pathlib.Path(__file__).parents[3]
-SLOW = pytest.mark.slow
+ROOT = pathlib.Path(__file__).parents[2]
 SAME, OTHER = 1e-5, 1e-3
-
-
-@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=SLOW)])
-def either(request):
-    return Either(request.param)
-
-
-@pytest.fixture
-def three():
-    return Either("keras")
 
 
 def test_objects_of_the_two_kerases_together(three):
@@ -135,7 +124,6 @@ def test_clipping_where_a_token_occurs_twice(either):
     assert moved(either.ours(either.words, data, optimizer=optimizer)) == pytest.approx(1, abs=1e-3)
 
 
-@SLOW
 def test_rows_of_weight_zero(either):
     """keras#19740: they count in the mean of plain Keras."""
     x, y = rows(8)

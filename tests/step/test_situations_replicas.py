@@ -8,19 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows
+from tests.support.either_keras import CLASSES, FEATURES, SLOW, apart, rows
 from tests.support.models import strategy_of
 
-SLOW = pytest.mark.slow
 SAME, OTHER = 1e-5, 1e-3
 """What rounding may change, and what it cannot."""
 
 
-@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=SLOW)])
-def either(request):
-    return Either(request.param)
-
-
+@SLOW
 def test_the_optimizers_own_accumulation(either):
     """keras#20582."""
     big = either.plain(batch_size=20)
@@ -44,6 +39,7 @@ def test_one_or_several_replicas(either):
         np.testing.assert_allclose([two.history[name], found.history[name]], [values, values], atol=SAME)
 
 
+@SLOW  # By default `test_history_and_weights_are_those_of_plain_keras` has such a batch.
 def test_a_last_batch_that_they_do_not_divide(either):
     one, two = (either.plain(xy=rows(43), replicas=count) for count in (1, 2))
     assert apart(one, two) > OTHER

@@ -1,4 +1,5 @@
-"""Schedules as lists of rates; AdamW and LAMB, decay groups and skipped updates against NumPy; one replica and two."""
+"""Schedules as lists of rates; AdamW and LAMB, decay groups and skipped updates against NumPy; either
+Keras's optimizers and loss scales; one replica and two."""
 
 import copy
 import math
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.either_keras import SLOW, Either
 from tests.support.models import NumpyAdamW, NumpyLAMB, strategy_of, tiny_bert
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config import training as training_config
@@ -16,12 +18,11 @@ from tfbert.config.training import LrSchedule, Optimizer, TrainingConfig
 from tfbert.step import updates as updates_module
 from tfbert.step.gradients import all_reduce_sum
 from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule
-from tfbert.step.keras3.parts import apply_if_finite, inner_of, unscaled
 from tfbert.step.schedule import _AFTER_WARM_UP, share_at_end
 from tfbert.step.updates import norm
 from tfbert.train.build import _OPTIMIZERS, optimizer_of
 
-SLOW = pytest.mark.slow
+THREE = Either("keras")
 
 
 def rates(schedule, warmup, total, beyond=0):
@@ -124,12 +125,13 @@ def test_biases_and_layer_norms_do_not_decay():
         )
 
 
-def train(make_optimizer, gradients, *, replicas, factor=1.0):
+def train(either, make_optimizer, gradients, *, replicas, factor=1.0):
     """Applies equal gradients on all replicas: the variables' values everywhere, and the optimizer."""
-    strategy = strategy_of(replicas)
+    strategy, parts = strategy_of(replicas), either.step
+    kind = either.keras.Variable if either.is_keras_3 else tf.Variable
     with strategy.scope():
         values = {"kernel": [[1.0, -2.0], [3.0, 0.5]], "bias": [1.0, 2.0]}
-        variables = [keras.Variable(np.float32(value), name=name) for name, value in values.items()]
+        variables = [kind(np.float32(value), name=name) for name, value in values.items()]
         optimizer = make_optimizer()
         optimizer.build(variables)
 
@@ -138,13 +140,13 @@ def train(make_optimizer, gradients, *, replicas, factor=1.0):
         def each(grads):
             grads = all_reduce_sum([g / replicas for g in grads])
             is_finite = tf.math.is_finite(tf.linalg.global_norm(grads))
-            apply_if_finite(optimizer, grads, variables, tf.constant(factor), is_finite)
+            parts.apply(optimizer, grads, variables, tf.constant(factor), is_finite)
 
         strategy.run(each, args=(grads,))
 
     for grads in gradients:
         step([tf.constant(g, tf.float32) for g in grads])
-    values = [[local.numpy() for local in strategy.experimental_local_results(v.value)] for v in variables]
+    values = [[local.numpy() for local in strategy.experimental_local_results(parts.value_of(v))] for v in variables]
     for local in values:
         for value in local[1:]:
             np.testing.assert_array_equal(value, local[0])
@@ -178,7 +180,7 @@ def fused(**options):
     "replicas, factor", [(2, 0.25), *(pytest.param(*case, marks=SLOW) for case in [(1, 1.0), (1, 0.25), (2, 1.0)])]
 )
 def test_the_fused_update_equals_numpy(replicas, factor, make_optimizer, reference):
-    found, optimizer = train(make_optimizer, some_gradients(), replicas=replicas, factor=factor)
+    found, optimizer = train(THREE, make_optimizer, some_gradients(), replicas=replicas, factor=factor)
     reference = copy.deepcopy(reference)
     kernel, bias = np.array([[1.0, -2.0], [3.0, 0.5]]), np.array([1.0, 2.0])
     for g_kernel, g_bias in some_gradients():
@@ -187,7 +189,7 @@ def test_the_fused_update_equals_numpy(replicas, factor, make_optimizer, referen
         reference.step += 1
     np.testing.assert_allclose(found[0], kernel, rtol=2e-5)
     np.testing.assert_allclose(found[1], bias, rtol=2e-5)
-    assert int(inner_of(optimizer).iterations.numpy()) == 5
+    assert int(optimizer.iterations.numpy()) == 5
 
 
 def test_lamb_where_a_norm_is_0():
@@ -239,10 +241,10 @@ def test_variables_of_one_shape_and_decay_share_what_is_compiled_those_of_anothe
 
 @pytest.mark.parametrize("make", [fused, lamb])
 def test_all_variables_in_one_function_as_on_a_gpu_give_the_same_bits(make, monkeypatch):
-    one = train(make, some_gradients(), replicas=1)[0]
+    one = train(THREE, make, some_gradients(), replicas=1)[0]
     asked = []
     monkeypatch.setattr(updates_module, "_takes_all_at_once", lambda device: asked.append(device) or True)
-    for a, b in zip(one, train(make, some_gradients(), replicas=1)[0], strict=True):
+    for a, b in zip(one, train(THREE, make, some_gradients(), replicas=1)[0], strict=True):
         np.testing.assert_array_equal(a, b)
     assert asked
 
@@ -253,14 +255,14 @@ def test_fused_adamw_equals_keras_adamw():
         optimizer.exclude_from_weight_decay(var_names=["bias"])
         return optimizer
 
-    one, other = (train(kind, some_gradients(), replicas=1)[0] for kind in (fused, plain))
+    one, other = (train(THREE, kind, some_gradients(), replicas=1)[0] for kind in (fused, plain))
     for a, b in zip(one, other, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
 def test_fused_adamw_follows_a_schedule_and_a_changed_rate():
     schedule = WarmupSchedule(peak=0.1, schedule="linear", warmup_steps=1, total_steps=5)
-    found, _ = train(lambda: fused(learning_rate=schedule), some_gradients(), replicas=1)
+    found, _ = train(THREE, lambda: fused(learning_rate=schedule), some_gradients(), replicas=1)
     reference = NumpyAdamW(0.0, 0.1)
     kernel = np.array([[1.0, -2.0], [3.0, 0.5]])
     for rate, (g_kernel, _) in zip([0.05, 0.1, 0.075, 0.05, 0.025], some_gradients(), strict=True):
@@ -277,18 +279,22 @@ def test_fused_adamw_follows_a_schedule_and_a_changed_rate():
         np.testing.assert_allclose(before - variable.numpy(), rate, rtol=1e-4)
 
 
+# Of either Keras.
+
+
 OPTIMIZERS = {
-    "fused": fused,
-    "lamb": lamb,
-    "scaled lamb": lambda: keras.optimizers.LossScaleOptimizer(lamb(), initial_scale=8.0),
-    "sgd": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
-    "adam": lambda: keras.optimizers.Adam(0.1),
-    "scaled sgd": lambda: keras.optimizers.LossScaleOptimizer(
-        keras.optimizers.SGD(0.1, momentum=0.9), initial_scale=8.0
-    ),
-    "scaled fused": lambda: keras.optimizers.LossScaleOptimizer(fused(), initial_scale=8.0),
+    "sgd": lambda either: either.sgd(0.1, momentum=0.9),
+    "adam": lambda either: either.keras.optimizers.Adam(0.1),
+    "scaled sgd": lambda either: either.scaled(either.sgd(0.1, momentum=0.9)),
+    "fixed adam": lambda either: either.scaled(either.keras.optimizers.Adam(0.1), dynamic=False),
+    "fused": lambda either: fused(),
+    "lamb": lambda either: lamb(),
+    "scaled fused": lambda either: either.scaled(fused()),
+    "scaled lamb": lambda either: either.scaled(lamb()),
 }
-QUICK = {("fused", 1), ("lamb", 1), ("scaled lamb", 2), ("sgd", 1), ("scaled fused", 2)}
+QUICK = {("sgd", 1), ("fused", 1), ("lamb", 1), ("scaled lamb", 2), ("scaled fused", 2)}
+OF_ONE = {"fixed adam": False, "fused": True, "lamb": True, "scaled fused": True, "scaled lamb": True}
+"""What only Keras 3 has, or only tf_keras."""
 
 
 @pytest.mark.parametrize(
@@ -300,40 +306,40 @@ QUICK = {("fused", 1), ("lamb", 1), ("scaled lamb", 2), ("sgd", 1), ("scaled fus
         for name in OPTIMIZERS
     ],
 )
-def test_an_update_that_is_not_finite_changes_nothing_but_the_count(bad, replicas, name):
-    make_optimizer = OPTIMIZERS[name]
+def test_an_update_that_is_not_finite_changes_nothing_but_the_count(either, bad, replicas, name):
+    if OF_ONE.get(name, either.is_keras_3) != either.is_keras_3:
+        pytest.skip("the other Keras's")
+    make_optimizer = lambda: OPTIMIZERS[name](either)  # noqa: E731
     good = some_gradients(3)
     broken = (np.array([[1.0, bad], [0.0, 0.0]]), np.zeros(2))
     # The update counts although it is skipped, so what Adam corrects for the step differs: compare the first two.
-    kept, before = train(make_optimizer, [good[0]], replicas=replicas)
-    found, optimizer = train(make_optimizer, [good[0], broken], replicas=replicas)
+    kept, before = train(either, make_optimizer, [good[0]], replicas=replicas)
+    found, optimizer = train(either, make_optimizer, [good[0], broken], replicas=replicas)
     for a, b in zip(found, kept, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert int(inner_of(optimizer).iterations.numpy()) == 2
-    one, other = ([v.numpy() for v in inner_of(o).variables if len(v.shape)] for o in (optimizer, before))
+    assert int(either.step.num_updates(optimizer)) == 2
+    inner = [getattr(each, "inner_optimizer", each) for each in (optimizer, before)]
+    one, other = ([v.numpy() for v in each.variables if len(v.shape)] for each in inner)
     assert one
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_plain_optimizer_gets_the_clipped_gradients():
-    found, _ = train(lambda: keras.optimizers.SGD(1.0), [([[1, 2], [3, 4]], [5, 6])], replicas=1, factor=0.5)
+def test_a_plain_optimizer_gets_the_clipped_gradients(either):
+    found, _ = train(either, lambda: either.sgd(1.0), [([[1, 2], [3, 4]], [5, 6])], replicas=1, factor=0.5)
     np.testing.assert_allclose(found[0], [[0.5, -3.0], [1.5, -1.5]])
     np.testing.assert_allclose(found[1], [-1.5, -1.0])
 
 
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])
-def test_the_loss_scale_halves_when_it_overflows_and_doubles_when_it_can(replicas):
-    def make():
-        return keras.optimizers.LossScaleOptimizer(
-            keras.optimizers.SGD(0.1), initial_scale=64.0, dynamic_growth_steps=2
-        )
-
+def test_the_loss_scale_halves_when_it_overflows_and_doubles_when_it_can(either, replicas):
+    make = lambda: either.scaled(either.sgd(0.1), initial_scale=64.0, dynamic_growth_steps=2)  # noqa: E731
     good = some_gradients(1)[0]
     bad = (np.full((2, 2), np.inf), np.zeros(2))
     for gradients, scale in [([bad], 32.0), ([bad, bad], 16.0), ([good], 64.0), ([good, good], 128.0)]:
-        _, optimizer = train(make, gradients, replicas=replicas)
-        assert float(optimizer.dynamic_scale.numpy()) == scale, len(gradients)
+        _, optimizer = train(either, make, gradients, replicas=replicas)
+        found = optimizer.dynamic_scale.numpy() if either.is_keras_3 else optimizer.loss_scale
+        assert float(found) == scale, len(gradients)
 
 
 @pytest.mark.parametrize(
@@ -347,26 +353,20 @@ def test_the_loss_scale_halves_when_it_overflows_and_doubles_when_it_can(replica
         (2.0**126, 0, 3, 2.0**127),  # Twice that is infinite in float32.
     ],
 )
-def test_the_loss_scale_stays_between_1_and_what_is_finite(first, bad, good, scale):
-    def make():
-        return keras.optimizers.LossScaleOptimizer(
-            keras.optimizers.SGD(0.1), initial_scale=first, dynamic_growth_steps=1
-        )
-
+def test_the_loss_scale_of_keras_3_stays_between_1_and_what_is_finite(first, bad, good, scale):
+    make = lambda: THREE.scaled(THREE.sgd(0.1), initial_scale=first, dynamic_growth_steps=1)  # noqa: E731
     infinite = (np.full((2, 2), np.inf), np.zeros(2))
-    found, optimizer = train(make, [infinite] * bad + some_gradients(3)[:good], replicas=1)
+    found, optimizer = train(THREE, make, [infinite] * bad + some_gradients(3)[:good], replicas=1)
     assert float(optimizer.dynamic_scale.numpy()) == scale
-    assert int(inner_of(optimizer).iterations.numpy()) == bad + good
+    assert int(THREE.step.num_updates(optimizer)) == bad + good
     if good:
-        wanted, _ = train(lambda: keras.optimizers.SGD(0.1), some_gradients(3)[:good], replicas=1)
+        wanted, _ = train(THREE, lambda: THREE.sgd(0.1), some_gradients(3)[:good], replicas=1)
         np.testing.assert_allclose(found[0], wanted[0], rtol=1e-6)
 
 
-def test_scaling_concerns_loss_scale_optimizers_only():
-    plain = keras.optimizers.SGD(0.1)
-    scaling = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=16.0)
-    scaling.build([keras.Variable(np.ones(1, np.float32))])
-    assert float(plain.scale_loss(tf.constant(3.0))) == 3.0
-    assert float(scaling.scale_loss(tf.constant(3.0))) == 48.0
-    assert float(unscaled(plain, [tf.constant(3.0)])[0]) == 3.0
-    assert float(unscaled(scaling, [tf.constant(48.0)])[0]) == 3.0
+def test_scaling_concerns_loss_scale_optimizers_only(either):
+    for optimizer, scale in ((either.sgd(0.1), 1), (either.scaled(either.sgd(0.1), initial_scale=16.0), 16)):
+        if either.is_keras_3:
+            optimizer.build([either.keras.Variable(np.ones(1, np.float32))])
+        assert float(either.step.scaled(optimizer, tf.constant(3.0))) == 3.0 * scale
+        assert float(either.step.unscaled(optimizer, [tf.constant(3.0 * scale)])[0]) == 3.0

@@ -1,0 +1,419 @@
+"""FineTuner from a user's own code: what plain Keras does on one device, it does too, under any split."""
+
+import contextlib
+import logging
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfbert
+from tests.support.either_keras import (
+    CLASSES,
+    FEATURES,
+    OVER_BOTH,
+    SLOW,
+    apart,
+    rows,
+    splits,
+    weights,
+)
+from tests.support.models import strategy_of
+
+SPLITS, SPLITS_OF_ONE = splits((2, 2)), splits((1, 3))
+"""Quick where what matters is what all replicas make together, or what one does."""
+
+
+def slow(*case):
+    """A case of what quick ones guard as well."""
+    return pytest.param(*case, marks=SLOW)
+
+
+# Losses.
+
+X, Y = rows(40)
+ONE_HOT = np.eye(CLASSES, dtype=np.float32)[Y]
+LABELS = {
+    "classes": Y,
+    "column": Y[:, None],
+    "one_hot": ONE_HOT,
+    "whole one_hot": ONE_HOT.astype(np.int32),
+    "binary": (Y > 0).astype(np.int32),
+    "column_binary": (Y > 0).astype(np.float32)[:, None],
+    "float": X[:, 0] * 2 - X[:, 1],
+}
+
+
+@SLOW
+@pytest.mark.parametrize(
+    "loss, outputs, activation, labels",
+    [
+        (lambda losses: losses.SparseCategoricalCrossentropy(), CLASSES, "softmax", "column"),
+        (lambda losses: losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1), 3, None, "one_hot"),
+        (lambda losses: losses.BinaryCrossentropy(from_logits=True), 1, None, "column_binary"),
+        (lambda losses: losses.Huber(), 1, None, "float"),
+        (lambda losses: losses.CosineSimilarity(), CLASSES, None, "one_hot"),
+        (lambda losses: lambda y, p: tf.reduce_mean((y - p) ** 2, -1), CLASSES, None, "one_hot"),
+        (lambda losses: "binary_crossentropy", 1, "sigmoid", "binary"),
+        (lambda losses: "binary_crossentropy", 1, "sigmoid", "column_binary"),
+        (lambda losses: "binary_crossentropy", CLASSES, "sigmoid", "whole one_hot"),
+        (lambda losses: "mean_squared_error", 1, None, "float"),
+        (lambda losses: "sparse_categorical_crossentropy", CLASSES, "softmax", "classes"),
+        (lambda losses: "categorical_crossentropy", CLASSES, "softmax", "one_hot"),
+        (lambda losses: "mse", 1, None, "classes"),
+        (lambda losses: "mse", CLASSES, None, "one_hot"),
+    ],
+)
+def test_keras_losses_give_keras_weights(either, loss, outputs, activation, labels):
+    make = lambda: either.classifier(outputs=outputs, activation=activation)  # noqa: E731
+    either.like(make, (X, LABELS[labels]), compiled=lambda: {"loss": loss(either.keras.losses)})
+
+
+@SLOW
+def test_a_loss_whose_kind_depends_on_the_labels(three):
+    make = lambda: three.classifier(activation="softmax")  # noqa: E731
+    three.like(make, compiled={"loss": "crossentropy"})
+
+
+def _numbers(either, width, squeezed):
+    """A model with a number for each row of `[rows, 5]`, or for each position of `[rows, 7, 5]`."""
+    either.keras.utils.set_random_seed(3)
+    inputs = either.keras.Input([width, FEATURES] if width else [FEATURES])
+    outputs = either.layers.Dense(1, activation="sigmoid")(inputs)
+    return either.keras.Model(inputs, either.layers.Reshape([width] if width else [])(outputs) if squeezed else outputs)
+
+
+@SPLITS_OF_ONE
+@pytest.mark.parametrize("loss", ["mse", slow("binary_crossentropy"), slow("huber")])
+@pytest.mark.parametrize(
+    "width, squeezed, column", [(0, True, True), slow(0, True, False), (7, False, False), slow(7, True, True)]
+)
+def test_a_last_dimension_of_1_makes_no_difference(either, width, squeezed, column, loss, replicas, parts):
+    """`[rows]` beside `[rows, 1]` broadcasts to `[rows, rows]`: a loss that depends on the split, and no error."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(21, width, FEATURES) if width else (21, FEATURES)).astype(np.float32)
+    y = rng.integers(0, 2, x.shape[:-1]).astype(np.float32)
+    fit = {"batch_size": 7}  # As many rows as positions.
+    data = x, y[..., None] if column else y
+    make = lambda: _numbers(either, width, squeezed)  # noqa: E731
+    either.like(make, data, replicas=replicas, parts=parts, compiled={"loss": loss}, **fit)
+
+
+@SLOW
+@SPLITS_OF_ONE
+def test_a_loss_for_every_position_of_a_sequence(either, replicas, parts):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 7, FEATURES)).astype(np.float32)
+    y = rng.integers(0, CLASSES, (12, 7)).astype(np.int32)
+    for sample_weight in (None, rng.uniform(0.5, 2, (12, 7)).astype(np.float32)):
+        fit = {"sample_weight": sample_weight, "batch_size": 6}
+        either.like(either.tagger, (x, y), replicas=replicas, parts=parts, **fit)
+
+
+@pytest.mark.parametrize("replicas", [1, slow(2)])
+def test_regularisation_is_added_once_however_the_batch_is_split(either, replicas):
+    make = lambda: either.classifier(regularizer=either.keras.regularizers.L2(0.1))  # noqa: E731
+    either.like(make, rows(37), replicas=replicas, parts=3, validation_data=rows(11, seed=1))
+
+
+# Weights of rows.
+
+
+@SLOW
+@SPLITS
+def test_class_weight(either, replicas, parts):
+    either.like(class_weight={0: 0.5, 1: 2.0, 2: 3.0}, replicas=replicas, parts=parts)
+
+
+def test_what_is_huge_in_a_row_without_weight_does_no_harm(either):
+    fit = {"sample_weight": np.where(np.arange(40) == 7, 0.0, 1.0).astype(np.float32), "batch_size": 40}
+    spoilt = X.copy()
+    spoilt[7] = 1e30  # Finite, but its loss need not be.
+    found, again = (either.ours(xy=(x, Y), replicas=1, **fit) for x in (X, spoilt))
+    assert apart(again, found) < 2e-6
+
+
+# Metrics, evaluation, prediction.
+
+
+@SPLITS
+def test_history_and_weights_are_those_of_plain_keras(either, replicas, parts):
+    """Metrics, weighted or not, sample_weight and evaluation; what batches report, too."""
+    x, y = rows(37)
+
+    class Batches(either.keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.seen.append([float(logs[name]) for name in sorted(logs)])
+
+    kinds, callbacks = either.keras.metrics, []
+
+    def compiled():
+        return {
+            "metrics": ["accuracy", kinds.SparseTopKCategoricalAccuracy(2, name="top2")],
+            "weighted_metrics": [
+                kinds.SparseCategoricalAccuracy(name="weighted"),
+                kinds.SparseCategoricalCrossentropy(from_logits=True, name="entropy"),
+            ],
+        }
+
+    fit = {"validation_data": (x[:13], y[:13]), "sample_weight": np.linspace(0.3, 2, 37).astype(np.float32)}
+    optimizer = lambda: either.keras.optimizers.AdamW(1e-2, weight_decay=0.1, epsilon=1e-3)  # noqa: E731
+    # One for both runs: what batches report comes twice.
+    callbacks = [Batches()]
+    found = either.like(
+        xy=(x, y), replicas=replicas, parts=parts, compiled=compiled, optimizer=optimizer, callbacks=callbacks, **fit
+    )
+    one, other = np.split(np.array(callbacks[0].seen), 2)
+    np.testing.assert_allclose(other, one, atol=1e-5)
+    if not either.is_keras_3:
+        names = [metric.name for metric in found.model.metrics]
+        assert names == ["loss", "accuracy", "top2", "weighted", "entropy"]
+
+
+@pytest.mark.parametrize("count, replicas", [(17, 2), slow(1, 2), slow(1, 1), slow(17, 1), slow(40, 1), slow(40, 2)])
+def test_evaluate_and_predict_are_the_wrapped_models(either, count, replicas):
+    x, y = rows(count)
+    model = either.classifier()
+    model.compile("sgd", either.loss(), metrics=["accuracy"], run_eagerly=True)
+    trained = either.build(replicas=replicas, gradient_accumulation_steps=4, compiled={"metrics": ["accuracy"]})
+    for options in ({}, {"sample_weight": np.linspace(0.5, 1.5, count)}):
+        expected = model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True, **options)
+        found = trained.evaluate(x, y, batch_size=8, verbose=0, return_dict=True, **options)
+        assert found == pytest.approx(expected, abs=1e-6)
+    np.testing.assert_allclose(trained.predict(x, batch_size=8, verbose=0), model(x), atol=1e-6)
+
+
+# Optimizers.
+
+
+@SLOW
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "rmsprop", "schedule", "name"])
+def test_keras_optimizers(either, name, replicas):
+    kinds = either.keras.optimizers
+    make = {
+        "sgd": lambda: kinds.SGD(0.3, momentum=0.9),
+        "adam": lambda: kinds.Adam(0.05),
+        "adamw": lambda: kinds.AdamW(0.05, weight_decay=0.1),
+        "rmsprop": lambda: kinds.RMSprop(0.01),
+        "schedule": lambda: kinds.SGD(kinds.schedules.ExponentialDecay(0.5, 2, 0.5)),
+        "name": lambda: "adagrad",
+    }[name]
+    found = either.like(replicas=replicas, parts=5, optimizer=make)
+    assert int(found.model.optimizer.iterations.numpy()) == 8
+
+
+@SLOW
+def test_learning_rates_that_callbacks_set(either):
+    callbacks = [either.keras.callbacks.LearningRateScheduler(lambda epoch, *_: [0.5, 0.01][epoch])]
+    either.like(callbacks=callbacks)
+
+
+# Models.
+
+
+@SLOW  # By default models with a loss of their own are, in test_user_code.
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_model_that_is_built_by_its_first_batch(either, replicas):
+    either.like(either.subclassed, rows(37), replicas=replicas)
+
+
+@pytest.mark.parametrize("replicas", [1, slow(2)])
+def test_frozen_layers_stay_and_can_be_thawed(either, replicas):
+    """Compiled again, a model has the new optimizer, which trains what is trainable now."""
+
+    def frozen():
+        model = either.classifier()
+        model.layers[0].trainable = False
+        return model
+
+    trained = either.like(frozen, replicas=replicas).model
+    trained.model.layers[0].trainable = True
+    with strategy_of(replicas).scope():
+        trained.compile(either.keras.optimizers.Adam(0.1), either.loss())
+    before = weights(trained)
+    trained.fit(X, Y, batch_size=40, verbose=0)
+    for now, start in zip(weights(trained), before, strict=True):  # Adam's first step.
+        np.testing.assert_allclose(np.abs(now - start), 0.1, rtol=1e-2)
+
+
+@SLOW
+@pytest.mark.parametrize("layer", ["SimpleRNN", "LSTM"])
+def test_a_recurrent_model_with_a_mask(either, layer):
+    kinds = either.layers
+    layers = lambda: [kinds.Embedding(20, 4, mask_zero=True), getattr(kinds, layer)(4), kinds.Dense(CLASSES)]  # noqa: E731
+    make = lambda: either.sequential(layers, shape=[9], dtype="int32", seed=1)  # noqa: E731
+    rng = np.random.default_rng(0)
+    x = np.where(np.arange(9) < rng.integers(2, 9, (40, 1)), rng.integers(1, 20, (40, 9)), 0).astype(np.int32)
+    either.like(make, (x, x.max(1) % CLASSES), replicas=1, epochs=1)
+
+
+@SLOW  # By default `test_lookup_tables_and_adapted_layers` has raw texts.
+@pytest.mark.parametrize("replicas, parts", [(1, 3), (1, 1), (2, 3)])
+def test_a_model_of_raw_texts(either, replicas, parts):
+    texts = ["good film", "bad film", "dull", "bright and good", "bad bad plot"] * 8
+    vocabulary, kinds = ["good", "bad", "film", "dull", "bright", "plot"], either.layers
+
+    def layers():
+        words = kinds.TextVectorization(vocabulary=vocabulary, output_sequence_length=4)
+        return [words, kinds.Embedding(9, 4), kinds.GlobalAveragePooling1D(), kinds.Dense(2)]
+
+    make = lambda: either.sequential(layers, shape=[], dtype="string")  # noqa: E731
+    either.like(make, (tf.constant(texts), np.array([1, 0, 0, 1, 0] * 8)), replicas=replicas, parts=parts)
+
+
+@pytest.mark.parametrize("replicas, parts", [(1, 4), slow(2, 1)])
+def test_variables_that_the_loss_does_not_reach_stay_as_they_are(either, replicas, parts, caplog):
+    """Plain Keras leaves them out of the update, weight decay included, and says so."""
+    kinds = either.layers
+
+    class IdleHead(either.keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.used = either.classifier()
+            self.idle = kinds.Dense(2, kernel_initializer="ones", name="idle")
+            self.idle.build([None, 3])
+
+        def call(self, inputs):
+            return self.used(inputs)
+
+    optimizer = lambda: either.keras.optimizers.AdamW(0.01, weight_decay=0.5)  # noqa: E731
+    with caplog.at_level(logging.WARNING, "tfbert"), warned_of(either):
+        trained = either.like(IdleHead, replicas=replicas, parts=parts, optimizer=optimizer).model
+    np.testing.assert_array_equal(np.array(trained.model.idle.kernel), np.ones([3, 2]))
+    said = [record.getMessage() for record in caplog.records if "does not depend" in record.getMessage()]
+    names = r"\S*idle/kernel, \S*idle/bias" if either.is_keras_3 else "kernel:0, bias:0"
+    assert len(said) == 1 and re.search(f"depend on them: {names}$", said[0])
+
+
+def warned_of(either):
+    """Keras 3 warns of the plain model's gradients."""
+    return pytest.warns(UserWarning, match="Gradients do not exist") if either.is_keras_3 else contextlib.nullcontext()
+
+
+# Ways of running.
+
+
+@SLOW
+@pytest.mark.parametrize("how", [{"steps_per_execution": 3}, {"run_eagerly": True}], ids=lambda how: next(iter(how)))
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_other_ways_to_run_a_step(either, how, replicas):
+    """Three batches at once, of which the last call has one."""
+    if replicas == 2 and "run_eagerly" in how and not either.is_keras_3:
+        pytest.skip("tf_keras itself runs eagerly under no MirroredStrategy of several devices")
+    expected, found = either.plain(epochs=2), either.ours(replicas=replicas, parts=2, compiled=how, epochs=2)
+    assert apart(found, expected) < 1e-5
+    np.testing.assert_allclose(found.history["loss"], expected.history["loss"], atol=1e-5)
+    assert int(found.model.optimizer.iterations.numpy()) == 8
+
+
+@SLOW
+@SPLITS
+def test_data_sets_generators_and_sequences(either, replicas, parts):
+    sequence = either.keras.utils.PyDataset if either.is_keras_3 else either.keras.utils.Sequence
+
+    class Batches(sequence):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            part = slice(10 * index, 10 * index + 10)
+            return X[part], Y[part]
+
+    def generate():
+        for start in range(0, 40, 10):
+            yield X[start : start + 10], Y[start : start + 10]
+
+    expected = either.plain()
+    data_set = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10)
+    others = (Batches(), generate()) if either.is_keras_3 or replicas == 1 else ()
+    for batches in (data_set, *others):
+        found = either.ours(xy=(batches, None), batch_size=None, replicas=replicas, parts=parts)
+        assert apart(found, expected) < 1e-5
+        np.testing.assert_allclose(found.history["loss"], expected.history["loss"], atol=1e-5)
+
+
+def test_single_batches(either):
+    """In Keras 3, their rows are divided among the replicas."""
+    x, y = rows(11)
+    plain = either.classifier()
+    plain.compile(either.sgd(momentum=0.9), either.loss(), run_eagerly=True)
+    optimizer = lambda: either.sgd(momentum=0.9)  # noqa: E731
+    replicas = 2 if either.is_keras_3 else 1
+    model = either.build(replicas=replicas, gradient_accumulation_steps=2, optimizer=optimizer)
+    for _ in range(2):
+        expected, found = plain.train_on_batch(x, y), model.train_on_batch(x, y)
+        assert float(found) == pytest.approx(float(expected), abs=1e-6)
+    assert apart(weights(model), weights(plain)) < 1e-5
+    assert float(model.test_on_batch(x, y)) == pytest.approx(float(plain.test_on_batch(x, y)), abs=1e-6)
+    np.testing.assert_allclose(model.predict(x, verbose=0), plain(x), atol=1e-5)
+
+
+@SLOW
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_standard_callbacks(either, replicas, tmp_path):
+    # Under MirroredStrategy tf_keras cannot read the metrics' variables back from .weights.h5, of any model.
+    name = "{epoch}.weights.h5" if replicas == 1 or either.is_keras_3 else "{epoch}"
+    kinds, other = either.keras.callbacks, (Y + 1) % CLASSES
+    compiled = {"metrics": ["accuracy"]}
+    trained = either.build(
+        replicas=replicas, gradient_accumulation_steps=2, optimizer=lambda: either.sgd(5.0), compiled=compiled
+    )
+    of_keras_3 = [
+        kinds.ModelCheckpoint(str(tmp_path / "best.keras"), monitor="val_loss", save_best_only=True),
+        kinds.TensorBoard(str(tmp_path / "board")),
+        kinds.BackupAndRestore(str(tmp_path / "backup")),
+    ]
+    fit = {"validation_data": (X, other), "batch_size": 10, "shuffle": False, "verbose": 0}  # Learning makes it worse.
+    history = trained.fit(
+        X,
+        Y,
+        epochs=12,
+        callbacks=[
+            kinds.EarlyStopping("val_loss", patience=3, restore_best_weights=True, start_from_epoch=0),
+            kinds.ReduceLROnPlateau("val_loss", factor=0.1, patience=1, min_delta=100.0),
+            kinds.ModelCheckpoint(str(tmp_path / name), save_weights_only=True),
+            kinds.CSVLogger(str(tmp_path / "log.csv")),
+            kinds.TerminateOnNaN(),
+            *(of_keras_3 if either.is_keras_3 else []),
+        ],
+        **fit,
+    ).history
+    epochs, best = len(history["loss"]), int(np.argmin(history["val_loss"]))
+    assert epochs == best + 4 < 12
+    np.testing.assert_allclose(history["learning_rate" if either.is_keras_3 else "lr"][:3], [5.0, 5.0, 0.5], rtol=1e-6)
+    of = lambda epoch: pytest.approx(history["val_loss"][epoch], rel=1e-5)  # noqa: E731
+    assert trained.evaluate(X, other, verbose=0)[0] == of(best)
+    if either.is_keras_3:
+        loaded = either.keras.models.load_model(str(tmp_path / "best.keras"))
+        np.testing.assert_allclose(loaded.predict(X, verbose=0), trained.predict(X, verbose=0), atol=1e-5)
+        assert (tmp_path / "board").is_dir() and not (tmp_path / "backup").exists()
+    kept = weights(trained)
+    for epoch in (0, best):
+        trained.load_weights(str(tmp_path / name.format(epoch=epoch + 1)))
+        assert trained.evaluate(X, other, verbose=0)[0] == of(epoch)
+    assert apart(weights(trained), kept) == 0
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == epochs + 1
+
+
+@OVER_BOTH
+def test_a_configuration_makes_the_same_model(either):
+    options = {"gradient_accumulation_steps": 3, "max_grad_norm": 2.0, "jit_compile": True, "seed": 7, "name": "mine"}
+    first = tfbert.FineTuner(either.classifier(), **options)
+    second = type(first).from_config(first.get_config())
+    assert {**second.get_config(), "model": None} == {**options, "model": None}
+    second.model.set_weights(first.model.get_weights())
+    np.testing.assert_array_equal(second(X).numpy(), first(X).numpy())
+
+
+@pytest.mark.parametrize("replicas", [1, slow(2)])
+def test_export_after_training(either, replicas, tmp_path):
+    model = either.ours(replicas=replicas).model
+    model.export(str(tmp_path / "exported"))
+    exported = tf.saved_model.load(str(tmp_path / "exported"))
+    np.testing.assert_allclose(exported.serve(X), model.predict(X, verbose=0), atol=1e-6)

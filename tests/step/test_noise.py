@@ -1,0 +1,413 @@
+"""Dropout noise: its rate and scale; what computes some rows draws what the whole batch would, bit for bit."""
+
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.either_keras import OVER_BOTH, SLOW
+from tests.support.models import random_batch
+from tfbert.step.noise import Rows, drop, noise_key, noise_stream
+
+
+def key(seed=1, step=2):
+    return noise_key(seed, tf.constant(step, tf.int64))
+
+
+def stream(**parts):
+    return noise_stream(key(**parts))
+
+
+# Numbers.
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_kept_values_are_scaled_and_the_rate_is_kept(rate, dtype):
+    inputs = tf.ones([200_001], dtype)
+    out = drop(inputs, rate, stream())
+    assert out.dtype == inputs.dtype and out.shape == inputs.shape
+    values = out.numpy().astype(np.float64)
+    kept = values != 0
+    assert abs(kept.mean() - (1 - rate)) < 5 * np.sqrt(rate * (1 - rate) / len(values))
+    used = round(rate * 65536) / 65536
+    assert set(values[kept]) == {float(tf.cast(1 / (1 - used), dtype))}
+
+
+@pytest.mark.parametrize("rate", [1e-6, 1 - 1e-6])
+def test_extreme_rates_stay_finite_and_drop_something_or_keep_something(rate):
+    values = drop(tf.ones([1_000_000]), rate, stream()).numpy()
+    assert np.isfinite(values).all()
+    assert 0 < (values != 0).sum() < len(values)
+
+
+@pytest.mark.parametrize("shape", [[], [1], [7], [3, 5], [2, 3, 4], [0, 4]])
+def test_any_shape(shape):
+    assert drop(tf.ones(shape), 0.5, stream()).shape == shape
+
+
+def test_dropped_places_hide_infinity_and_nan():
+    out = drop(tf.fill([100], np.inf), 0.5, stream()).numpy()
+    assert set(out) == {0.0, np.inf}
+
+
+def test_neighbours_are_independent():
+    """Two elements share a 32-bit word: its halves must not be correlated."""
+    kept = (drop(tf.ones([100_000]), 0.5, stream()).numpy() != 0).reshape(-1, 2)
+    assert abs(np.corrcoef(kept.T)[0, 1]) < 0.03
+
+
+def test_the_gradient_is_the_mask():
+    inputs = tf.random.stateless_normal([50], [0, 0])
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        out = drop(inputs, 0.25, stream())
+    np.testing.assert_allclose(tape.gradient(out, inputs), np.where(out != 0, 1 / 0.75, 0), rtol=1e-6)
+
+
+def test_xla_draws_the_same_bits():
+    inputs = tf.ones([1001])
+    compiled = tf.function(lambda inputs, key: drop(inputs, 0.3, noise_stream(key), 7), jit_compile=True)
+    np.testing.assert_array_equal(compiled(inputs, key()), drop(inputs, 0.3, stream(), 7))
+
+
+def test_parts_of_a_stream_and_streams_are_independent():
+    inputs = tf.ones([100_000])
+    draws = [drop(inputs, 0.5, stream(step=step), number) for step in (1, 2) for number in (0, 1, 2)]
+    kept = np.stack([draw.numpy() != 0 for draw in draws])
+    assert np.abs(np.corrcoef(kept) - np.eye(6)).max() < 0.03
+    # A part is not another one that begins some blocks of four words, eight halves, later.
+    for shift in range(8, 65, 8):
+        assert abs(np.corrcoef(kept[0][shift:], kept[1][:-shift])[0, 1]) < 0.03
+
+
+def test_a_key_depends_on_each_of_its_parts():
+    streams = [tf.concat(stream(seed=seed, step=step), 0) for seed in range(9) for step in range(9)]
+    assert len({tuple(found.numpy()) for found in streams}) == 81
+
+
+def test_streams_are_the_same_under_xla():
+    compiled = tf.function(lambda step: noise_stream(noise_key(3, step)), jit_compile=True)
+    for found, expected in zip(compiled(tf.constant(5, tf.int64)), stream(seed=3, step=5), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+# Rows of the global batch.
+
+PARTS = [(0, 6), (6, 1), (7, 6)]
+"""(first, count) of runs that 13 rows are split into."""
+
+WAYS = {"eager": lambda f: f, "graph": tf.function, "xla": lambda f: tf.function(f, jit_compile=True)}
+
+
+def run_of(compute, way):
+    """`compute(rows' inputs, Rows)` as a function of the inputs and the first row."""
+    return WAYS[way](lambda inputs, first: compute(inputs, Rows(first, inputs.shape[0])))
+
+
+def in_parts(run, inputs):
+    """What it makes of all rows at once, and of the parts one after the other."""
+    whole = run(inputs, tf.constant(0, tf.int64)).numpy()
+    parts = [run(inputs[first : first + count], tf.constant(first, tf.int64)).numpy() for first, count in PARTS]
+    return whole, np.concatenate(parts)
+
+
+SHAPES = [[13], [13, 3], [13, 8], [13, 12, 7, 7], [13, 5, 16]]
+
+
+@pytest.mark.parametrize(
+    "shape, way",
+    [
+        pytest.param(shape, way, marks=SLOW if way == "xla" and shape != [13, 12, 7, 7] else ())
+        for shape in SHAPES
+        for way in WAYS
+    ],
+    ids=str,
+)
+def test_rows_of_any_size_draw_the_same_bits_in_any_part(shape, way):
+    """16 bits an element, 8 elements a count: rows that fill whole counts and rows that do not."""
+    numbers = stream()
+    inputs = tf.reshape(tf.range(1.0, np.prod(shape) + 1), shape)
+    whole, parts = in_parts(run_of(lambda inputs, rows: drop(inputs, 0.5, numbers, 3, rows=rows), way), inputs)
+    np.testing.assert_array_equal(parts, whole)
+    np.testing.assert_array_equal(whole, drop(inputs, 0.5, numbers, 3, rows=Rows(0, 13)), "in every way the same")
+    if np.prod(shape) > 200:
+        kept = (whole != 0).reshape(13, -1)
+        assert 0.35 < kept.mean() < 0.65 and len({row.tobytes() for row in kept}) == 13
+
+
+def test_rows_are_independent():
+    kept = drop(tf.ones([12, 50_001]), 0.5, stream(), rows=Rows(1000, 12)).numpy() != 0
+    assert np.abs(np.corrcoef(kept) - np.eye(12)).max() < 0.03
+
+
+@pytest.mark.parametrize("size", [9, 16])
+def test_tokens_in_one_dimension_belong_to_their_rows(size):
+    numbers, inputs = stream(), tf.ones([13, 7, size])
+    flat = drop(tf.reshape(inputs, [91, size]), 0.5, numbers, rows=Rows(4, 13))
+    np.testing.assert_array_equal(tf.reshape(flat, [13, 7, size]), drop(inputs, 0.5, numbers, rows=Rows(4, 13)))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_what_is_known_of_a_shape_changes_nothing(shape):
+    numbers, inputs = stream(), tf.ones(shape)
+    known = [shape, [None, *shape[1:]], [None] * len(shape), None]
+    made = [
+        tf.function(
+            lambda inputs, count: drop(inputs, 0.5, numbers, 3, rows=Rows(4, count)),
+            input_signature=[tf.TensorSpec(spec), tf.TensorSpec([], tf.int32)],
+        )(inputs, 13)
+        for spec in known
+    ]
+    for other in made:
+        np.testing.assert_array_equal(other, drop(inputs, 0.5, numbers, 3, rows=Rows(4, 13)))
+
+
+def test_the_bits_are_those_of_earlier_versions():
+    """A run may be resumed with a newer version."""
+    kept = [drop(tf.ones(shape), 0.5, stream(), 3, rows=Rows(4, 13)).numpy() != 0 for shape in SHAPES]
+    found = [zlib.crc32(np.packbits(mask)) for mask in kept]
+    assert found == [1904730912, 547446089, 3590045134, 611216412, 1518364567]
+
+
+def test_rows_far_into_a_batch_have_numbers_of_their_own():
+    """The rows before take more counts than 32 bits hold."""
+    far = [drop(tf.ones([1, 1 << 20]), 0.5, stream(), rows=Rows(first, 1)).numpy() != 0 for first in (0, 1 << 15)]
+    assert abs(np.corrcoef(far[0][0], far[1][0])[0, 1]) < 0.01
+
+
+# Layers of either Keras.
+
+
+def keyed(either, model):
+    """What takes over a model's noise."""
+    return either.step.keyed(model, 1)
+
+
+LAYERS = {
+    "Dropout": lambda kinds: kinds.Dropout(0.5),
+    "SpatialDropout1D": lambda kinds: kinds.SpatialDropout1D(0.5),
+    "GaussianNoise": lambda kinds: kinds.GaussianNoise(1.0),
+    "GaussianDropout": lambda kinds: kinds.GaussianDropout(0.5),
+    "AlphaDropout": lambda kinds: kinds.AlphaDropout(0.5),
+    "noise_shape": lambda kinds: kinds.Dropout(0.5, noise_shape=(None, 1, 8)),
+    "variable": lambda kinds: kinds.Dropout(tf.Variable(0.5)),
+    "LSTM": lambda kinds: kinds.LSTM(5, dropout=0.5),
+    "GRU": lambda kinds: kinds.GRU(5, dropout=0.3, recurrent_dropout=0.5),
+    "attention": None,
+}
+"""The first five keep the shape of their inputs."""
+
+
+def of_layer(either, name):
+    """A model of one layer that draws."""
+    kinds = either.layers
+    if name != "attention":
+        return either.sequential(lambda: [LAYERS[name](kinds)], shape=[6, 8], seed=1)
+    either.keras.utils.set_random_seed(1)
+    inputs = either.keras.Input([6, 8])  # Its probabilities are `[rows, heads, queries, keys]`.
+    return either.keras.Model(inputs, kinds.MultiHeadAttention(3, 4, dropout=0.5)(inputs, inputs))
+
+
+@OVER_BOTH
+@pytest.mark.parametrize("name", [*LAYERS][:5])
+def test_every_random_layer_takes_its_noise_from_the_key(either, name):
+    model = of_layer(either, name)
+    dropout = keyed(either, model)
+
+    @tf.function
+    def run(inputs, key):
+        with dropout.keyed(key):
+            return model(inputs, training=True)
+
+    inputs = tf.random.stateless_normal([4, 6, 8], [3, 4])
+    first = run(inputs, key())
+    assert np.isfinite(first).all() and (first != inputs).numpy().any()
+    np.testing.assert_array_equal(run(inputs, key()), first)
+    assert (run(inputs, key(step=3)) != first).numpy().any()
+    np.testing.assert_array_equal(model(inputs, training=False), inputs)
+
+
+@pytest.mark.parametrize(
+    "name, way",
+    [
+        # Each layer in a graph; recurrent ones take seconds to be traced.
+        pytest.param(name, way, marks=() if way == "graph" and name not in ("GRU", "LSTM") else SLOW)
+        for name in LAYERS
+        for way in ("graph", "xla", *(["eager"] if name == "attention" else []))
+    ],
+)
+def test_every_random_layer_of_keras_draws_by_row(either, name, way):
+    if name == "variable" and either.is_keras_3:
+        pytest.skip("Keras 3 takes numbers only")
+    model = of_layer(either, name)
+    dropout, noise = keyed(either, model), key()
+
+    def compute(inputs, rows):
+        with dropout.keyed(noise, rows):
+            return model(inputs, training=True)
+
+    inputs = tf.random.stateless_normal([13, 6, 8], [3, 4])
+    run = run_of(compute, way)
+    whole, parts = in_parts(run, inputs)
+    # Products and statistics may sum in another order for other shapes; a draw that differs is far from this.
+    np.testing.assert_allclose(parts, whole, atol=2e-6)
+    other = run(inputs, tf.constant(13, tf.int64)).numpy()
+    assert (np.abs(other - whole).reshape(13, -1).max(axis=1) > 1e-3).sum() > 6, "other rows have other noise"
+
+
+@OVER_BOTH
+def test_spatial_dropout_drops_whole_channels(either):
+    model = either.sequential(lambda: [either.layers.SpatialDropout1D(0.5)], shape=[6, 8])
+    with keyed(either, model).keyed(key()):
+        out = model(tf.ones([16, 6, 8]), training=True).numpy()
+    assert set(out.reshape(-1)) == {0.0, 2.0}
+    assert (out == out[:, :1]).all()
+
+
+@OVER_BOTH
+def test_layers_draw_different_noise(either):
+    inputs = either.keras.Input([1000])
+    model = either.keras.Model(inputs, [either.layers.Dropout(0.5)(inputs) for _ in range(2)])
+    with keyed(either, model).keyed(key()):
+        one, other = model(tf.ones([1, 1000]), training=True)
+    assert 0.4 < np.mean(one.numpy() == other.numpy()) < 0.6
+
+
+@OVER_BOTH
+@pytest.mark.parametrize("name", ["Dropout", "GaussianNoise"])
+def test_each_call_of_a_layer_draws_noise_of_its_own(either, name):
+    """ALBERT calls one layer 12 times; RoBERTa's head applies its dropout twice."""
+    layer, inputs = LAYERS[name](either.layers), either.keras.Input([1000])
+    model = either.keras.Model(inputs, [layer(inputs), layer(inputs)])
+    dropout = keyed(either, model)
+    passes = []
+    for _ in range(2):
+        with dropout.keyed(key()):
+            passes.append([out.numpy() for out in model(tf.ones([1, 1000]), training=True)])
+    (one, other), again = passes
+    assert np.mean(one == other) < 0.6 and abs(np.corrcoef(one[0], other[0])[0, 1]) < 0.15
+    np.testing.assert_array_equal(again, [one, other])
+
+
+@OVER_BOTH
+def test_without_a_key_the_layers_are_keras_own(either):
+    """A wrapped model that is then trained by other means still has noise, and new noise each time."""
+    model = either.sequential(lambda: [either.layers.Dropout(0.5)], shape=[100])
+    keyed(either, model)
+    one, other = (model(tf.ones([1, 100]), training=True).numpy() for _ in range(2))
+    assert set(one.reshape(-1)) == {0.0, 2.0} and (one != other).any()
+
+
+@OVER_BOTH
+def test_taking_over_twice_is_taking_over_once(either):
+    model = either.sequential(lambda: [either.layers.Dropout(0.5)], shape=[100])
+    outputs = []
+    for _ in range(2):
+        with keyed(either, model).keyed(key()):
+            outputs.append(model(tf.ones([1, 100]), training=True).numpy())
+    np.testing.assert_array_equal(*outputs)
+    np.testing.assert_array_equal(model(tf.ones([1, 100]), training=False), 1.0)
+
+
+@OVER_BOTH
+def test_nothing_is_added_to_what_the_model_saves(either, tmp_path):
+    layers = lambda: [either.layers.Dropout(0.5), either.layers.Dense(2)]  # noqa: E731
+    model = either.sequential(layers, shape=[4])
+    names = [v.name for v in model.variables]
+    keyed(either, model)
+    assert [v.name for v in model.variables] == names
+    model.save_weights(tmp_path / "w.weights.h5")
+    either.sequential(layers, shape=[4]).load_weights(tmp_path / "w.weights.h5")
+    model.save(tmp_path / "model.keras")
+    loaded = either.keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(tf.ones([1, 4])), model(tf.ones([1, 4])))
+
+
+def test_berts_noise_is_a_function_of_the_key(either):
+    model = either.bert(dropout=0.3)
+    dropout = keyed(either, model)
+    inputs, _, _ = random_batch(4)
+
+    @tf.function
+    def run(key):
+        with dropout.keyed(key):
+            return model(inputs, training=True).logits
+
+    first = run(key())
+    np.testing.assert_array_equal(run(key()), first)
+    for other in (key(seed=5), key(step=5)):
+        assert np.abs(run(other) - first).max() > 1e-3
+    plain = model(inputs, training=False).logits
+    assert np.abs(plain - first).max() > 1e-3
+
+
+def drawn(either, draw):
+    """Adds noise of one kind and shape, drawn as Keras's own layers do."""
+
+    class Drawn(either.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            if either.is_keras_3:
+                self.generator = either.keras.random.SeedGenerator(1)
+            else:
+                self._random_generator = either.layers.Dropout(0.5)._random_generator
+
+        def call(self, inputs):
+            if either.is_keras_3:
+                kind, shape, *numbers = draw(tf.shape(inputs))
+                kind = {"truncated": "truncated_normal"}.get(kind, kind)
+                return inputs + getattr(either.keras.random, kind)(shape, *numbers, seed=self.generator)
+            kind, *given = draw(tf.shape(inputs))
+            names = {"uniform": "random_uniform", "normal": "random_normal", "truncated": "truncated_normal"}
+            return inputs + getattr(self._random_generator, names[kind])(*given)
+
+    return Drawn()
+
+
+@OVER_BOTH
+@pytest.mark.parametrize(
+    "draw, mean, spread, least, most",
+    [
+        (lambda shape: ("uniform", shape, 2.0, 4.0), 3, 12**-0.5 * 2, 2, 4),
+        (lambda shape: ("normal", shape, 1.0, 3.0), 1, 3, -17, 19),
+        (lambda shape: ("truncated", shape, 1.0, 3.0), 1, 3 * 0.8796, -5, 7),
+    ],
+    ids=["uniform", "normal", "truncated_normal"],
+)
+def test_other_noise_has_the_distribution_it_names(either, draw, mean, spread, least, most):
+    model = either.sequential(lambda: [drawn(either, draw)], shape=[999])
+    with keyed(either, model).keyed(key(), Rows(7, 200)):
+        values = np.array(model(tf.zeros([200, 999])))
+    assert abs(values.mean() - mean) < 5 * spread / values.size**0.5
+    assert abs(values.std() / spread - 1) < 0.01
+    assert least <= values.min() and values.max() <= most
+    assert np.abs(np.corrcoef(values[:12]) - np.eye(12)).max() < 0.2
+
+
+@OVER_BOTH
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda either: either.layers.Dropout(0.5, noise_shape=(1, None, None)),
+        lambda either: drawn(either, lambda shape: ("uniform", [])),
+        lambda either: drawn(either, lambda shape: ("normal", [6, 8])),
+    ],
+    ids=["noise_shape", "number", "matrix"],
+)
+def test_noise_without_rows_is_that_of_the_step_in_every_part(either, layer):
+    model = either.sequential(lambda: [layer(either)], shape=[6, 8])
+    dropout, noise = keyed(either, model), key()
+
+    def compute(inputs, rows):
+        with dropout.keyed(noise, rows):
+            return model(inputs, training=True)
+
+    compute = tf.function(
+        compute,
+        input_signature=[tf.TensorSpec([None, 6, 8]), Rows(tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int32))],
+    )
+    whole, parts = in_parts(run_of(compute, "eager"), tf.ones([13, 6, 8]))
+    np.testing.assert_array_equal(parts, whole)
+    assert (whole == whole[:1]).all() and (whole != 1).any()

@@ -1,0 +1,569 @@
+"""What FineTuner does not take of a Keras is refused with a line that says what to do."""
+
+import functools
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import tfbert
+from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, Either, rows
+from tests.support.models import strategy_of
+from tests.support.tf_keras_models import tiny_bert
+from tfbert.step.keras3.finetuner import FineTuner
+from tfbert.step.state import LayerState
+from tfbert.step.tf_keras.finetuner import FineTuner as TFKerasFineTuner
+
+THREE, TWO = Either("keras"), Either("tf_keras")
+
+
+def method(name, base):
+    """A class with a method of its own, which calls its base's."""
+
+    def own(self, *args, **kwargs):
+        return getattr(super(type(self), self), name)(*args, **kwargs)
+
+    return type("Own", (base,), {name: own})
+
+
+def own_model(either, name):
+    return method(name, type(either.subclassed()))()
+
+
+def test_one_name_for_both():
+    one, three = TWO.classifier(), THREE.classifier()
+    assert type(tfbert.FineTuner(one)) is TFKerasFineTuner and type(tfbert.FineTuner(three)) is FineTuner
+    for made in (tfbert.FineTuner(one), tfbert.FineTuner(three)):
+        assert isinstance(made, tfbert.FineTuner)
+    assert not isinstance(three, tfbert.FineTuner) and issubclass(FineTuner, tfbert.FineTuner)
+
+    class Tuner(tfbert.FineTuner):
+        def greeting(self):
+            return f"{super().name} of {type(self).__name__}"
+
+    assert isinstance(Tuner(one, name="x"), TFKerasFineTuner) and Tuner(one, name="x").greeting() == "x of Tuner"
+    with pytest.raises(ValueError, match="Received: model=Sequential of Keras 3. Write `import tf_keras as keras`"):
+        Tuner(three)
+    with pytest.raises(ValueError, match="Received: model=Sequential of tf_keras. Write `import keras`"):
+        FineTuner(one)
+
+
+# Methods of one's own.
+
+
+@OVER_BOTH
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("train_step", "test_step", "compute_metrics", "make_train_function", "make_test_function"),
+        *("get_metrics_result", "compile", "reset_metrics"),
+    ],
+)
+def test_a_models_own_method(either, name):
+    with pytest.raises(ValueError, match=f"model Own with a {name} of its own"):
+        tfbert.FineTuner(own_model(either, name))
+
+
+@OVER_BOTH
+def test_however_it_came_there(either):
+    class Mixin:
+        def train_step(self, data):
+            return {}
+
+    mixed = type("Mixed", (Mixin, type(either.subclassed())), {})
+    tracked = either.subclassed(metrics=property(lambda self: []))
+    assigned, bound = either.subclassed(), either.subclassed()
+    object.__setattr__(assigned, "train_step", lambda data: {})
+    object.__setattr__(bound, "test_step", functools.partial(Mixin.train_step, bound))
+    for model in (mixed(), type("Below", (mixed,), {})(), assigned, bound, tracked):
+        with pytest.raises(ValueError, match="of its own"):
+            tfbert.FineTuner(model)
+    later = either.subclassed()
+    model = tfbert.FineTuner(later)
+    object.__setattr__(later, "train_step", Mixin.train_step)
+    with pytest.raises(ValueError, match="a train_step of its own"):
+        model.compile(optimizer=either.sgd(), loss=either.loss())
+
+
+def test_a_library_has_its_own_and_a_user_of_it_not():
+    model = tiny_bert()
+    tfbert.FineTuner(model)  # transformers overrides train_step, test_step, compile and compute_loss itself.
+    with pytest.raises(ValueError, match="a train_step of its own"):
+        tfbert.FineTuner(method("train_step", type(model))(model.config))
+
+
+@OVER_BOTH
+def test_a_subclass_of_finetuner(either):
+    base = type(tfbert.FineTuner(either.classifier()))
+    with pytest.raises(ValueError, match="a FineTuner Own with a compute_loss of its own"):
+        method("compute_loss", base)(either.classifier())
+
+
+@OVER_BOTH
+@pytest.mark.parametrize("name", ["fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"])
+def test_a_method_that_users_call(either, name):
+    model = tfbert.FineTuner(own_model(either, name))
+    model.compile(either.sgd(), either.loss())
+    x, y = rows(8)
+    with pytest.raises(ValueError, match=f"model Own with a {name} of its own"):
+        getattr(model, name)(*((x,) if name.startswith("predict") else (x, y)))
+
+
+@OVER_BOTH
+def test_an_optimizers_own_method(either):
+    """Of those below it, and of one within a loss scale, too."""
+    for name in either.step.of_optimizers:
+        kind = type("Own", (either.keras.optimizers.SGD,), {name: lambda self, *args, **kwargs: None})
+        below = type("Below", (kind,), {})
+        for optimizer in (kind(0.1), below(0.1), either.scaled(kind(0.1))):
+            with pytest.raises(ValueError, match=f"with a {name} of its own"):
+                tfbert.FineTuner(either.classifier()).compile(optimizer, either.loss())
+
+
+# Arguments of `compile`.
+
+KERAS3 = "Write `import keras` and use its objects"
+TF_KERAS = "Write `import tf_keras as keras` and use its objects"
+
+
+def of_each_other(name):
+    """Objects of the other Keras as arguments of `compile`, with what is received."""
+    here, there = (THREE.keras, TWO.keras) if name == "keras" else (TWO.keras, THREE.keras)
+    kind, way = ("tf_keras", KERAS3) if name == "keras" else ("Keras 3", TF_KERAS)
+    losses, metrics = there.losses, there.metrics
+    rate = there.optimizers.schedules.PolynomialDecay(0.1, 5)
+    rows = [
+        ({"optimizer": there.optimizers.SGD(0.1)}, "optimizer=SGD"),
+        ({"loss": losses.SparseCategoricalCrossentropy()}, "loss=SparseCategoricalCrossentropy"),
+        ({"loss": type("Below", (losses.MeanSquaredError,), {})()}, "loss=Below"),
+        ({"loss": losses.mean_squared_error}, "loss=mean_squared_error"),
+        ({"metrics": [metrics.SparseCategoricalAccuracy()]}, "metrics=SparseCategoricalAccuracy"),
+        ({"metrics": ["accuracy", metrics.Mean()]}, "metrics=Mean"),
+        ({"metrics": {"output": metrics.Mean()}}, "metrics=Mean"),
+        ({"metrics": [metrics.sparse_categorical_accuracy]}, "metrics=sparse_categorical_accuracy"),
+        ({"weighted_metrics": [metrics.Mean()]}, "weighted_metrics=Mean"),
+    ]
+    if name == "keras":  # tf_keras itself takes no such schedule.
+        rows.append(({"optimizer": here.optimizers.SGD(rate)}, "learning_rate=PolynomialDecay"))
+    return [(name, given, f"Received: {received} of {kind}. .*{way}") for given, received in rows]
+
+
+def accumulating(**options):
+    return keras.optimizers.Adam(0.1, **options)
+
+
+COMPILED = [
+    *of_each_other("keras"),
+    *of_each_other("tf_keras"),
+    *(
+        (each, given, message)
+        for each in ("keras", "tf_keras")
+        for given, message in [
+            ({"loss": None}, "FineTuner needs a loss for an output. Received: loss=None"),
+            ({"loss": [None]}, r"needs a loss for an output. Received: loss=\[None\]"),
+            ({"loss": {"a": None}}, "needs a loss for an output. Received: loss={"),
+            ({"loss": "auto"}, "Received: loss='auto'"),
+            ({"jit_compile": True}, r"Received: compile\(jit_compile=True\). Pass FineTuner\(jit_compile=True\)"),
+        ]
+    ),
+    *(
+        (name, {"loss": loss}, message)
+        for name, losses in (("keras", keras.losses), ("tf_keras", tf_keras.losses))
+        for loss, message in [
+            (losses.MeanSquaredError(reduction="sum"), "Received: a loss with reduction='sum'"),
+            (["mse", losses.MeanSquaredError(reduction="sum")], "Received: a loss with reduction='sum'"),
+            (method("__call__", losses.MeanSquaredError)(), "loss Own with a __call__ of its own"),
+            (method("call", method("__call__", losses.MeanSquaredError))(), "loss Own with a __call__ of its own"),
+        ]
+    ),
+    (
+        "keras",
+        {"loss": keras.losses.MeanSquaredError("mean_with_sample_weight")},
+        "reduction='mean_with_sample_weight'",
+    ),
+    ("keras", {"optimizer": "auto"}, 'Received: optimizer="auto"'),
+    (
+        "keras",
+        {"optimizer": accumulating(gradient_accumulation_steps=4)},
+        r"Received: an optimizer with gradient_accumulation_steps=4\. Pass FineTuner\(gradient_accumulation_steps=4",
+    ),
+    (
+        "keras",
+        {"optimizer": THREE.scaled(accumulating(gradient_accumulation_steps=2))},
+        "gradient_accumulation_steps=2",
+    ),
+    ("tf_keras", {"optimizer": (1, 2)}, "Received: a tuple of 2. Of what transformers' create_optimizer returns, pass"),
+    ("tf_keras", {"optimizer": tf_keras.optimizers.legacy.SGD(0.1)}, r"optimizer=SGD \(legacy\). Use keras.optimizers"),
+    ("tf_keras", {"optimizer": tf_keras.optimizers.legacy.Adam(0.1)}, r"optimizer=Adam \(legacy\). Use keras.opt"),
+]
+
+
+@pytest.mark.parametrize(("either", "given", "message"), COMPILED, indirect=["either"])
+def test_arguments_of_compile(either, given, message):
+    with pytest.raises(ValueError, match=message):
+        tfbert.FineTuner(either.classifier()).compile(**{"optimizer": either.sgd(), "loss": either.loss()} | given)
+
+
+@OVER_BOTH
+def test_losses_that_are_means(either):
+    for reduction in either.step.means:
+        tfbert.FineTuner(either.classifier()).compile("sgd", either.keras.losses.MeanSquaredError(reduction=reduction))
+
+
+def two_outputs(either, names=("first", "second")):
+    inputs = either.keras.Input([FEATURES])
+    return either.keras.Model(inputs, [either.layers.Dense(CLASSES, name=name)(inputs) for name in names])
+
+
+@OVER_BOTH
+@pytest.mark.parametrize("argument", ["loss", "loss_weights"])
+@pytest.mark.parametrize("names", [["one", "two"], ["one", "two", "three"], {"first": 1, "third": 1}])
+def test_names_that_are_not_the_outputs(either, argument, names):
+    given = {"loss": "mse", "loss_weights": 1.0}
+    value = dict.fromkeys(names, given[argument]) if isinstance(names, dict) else [given[argument]] * len(names)
+    model = two_outputs(either, ["first", "second"] if isinstance(names, dict) or len(names) != 2 else ["first"])
+    with pytest.raises(ValueError, match=f"those of the outputs.*Received: {argument} for"):
+        tfbert.FineTuner(model).compile("sgd", **given | {argument: value})
+
+
+# Models, options and callbacks.
+
+
+@OVER_BOTH
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gradient_accumulation_steps": 0},
+        {"gradient_accumulation_steps": 2.5},
+        {"gradient_accumulation_steps": "auto"},
+        {"max_grad_norm": -1.0},
+        {"max_grad_norm": float("nan")},
+        {"max_grad_norm": None},
+    ],
+)
+def test_options_out_of_range(either, options):
+    with pytest.raises(ValueError, match="Received: .*=") as caught:
+        tfbert.FineTuner(either.classifier(), **options)
+    assert next(iter(options)) in str(caught.value)
+
+
+@OVER_BOTH
+def test_what_is_no_model_to_wrap_or_to_train(either):
+    with pytest.raises(ValueError, match=rf"wraps a {either.keras.__name__}\.Model. Received: model="):
+        type(tfbert.FineTuner(either.classifier()))(lambda x: x)
+    with pytest.raises(ValueError, match="which is one already"):
+        tfbert.FineTuner(tfbert.FineTuner(either.classifier()))
+    model = either.classifier()
+    model.trainable = False
+    trained = tfbert.FineTuner(model)
+    trained.compile("sgd", either.loss())
+    with pytest.raises(ValueError, match="none that are trainable"):
+        trained.fit(*rows(8), verbose=0)
+
+
+@OVER_BOTH
+def test_callbacks_of_the_other_keras(either):
+    other, name = (TWO, "tf_keras") if either.is_keras_3 else (THREE, "Keras 3")
+    model = either.build()
+    for callback in (other.keras.callbacks.EarlyStopping(), type("Stop", (other.keras.callbacks.Callback,), {})()):
+        for call in (model.fit, model.evaluate):
+            with pytest.raises(ValueError, match=f"Received: callbacks={type(callback).__name__} of {name}"):
+                call(*rows(8), verbose=0, callbacks=[callback])
+
+
+@OVER_BOTH
+def test_scopes(either):
+    outside, optimizer = either.classifier(), either.sgd()
+    with strategy_of(2).scope():
+        with pytest.raises(ValueError, match="FineTuner under MirroredStrategy"):
+            tfbert.FineTuner(outside)
+        model = tfbert.FineTuner(either.classifier())
+        if either.is_keras_3:
+            with pytest.raises(ValueError, match="an optimizer created under .*, and a model under MirroredStrategy"):
+                model.compile(optimizer, either.loss())
+
+
+def test_other_strategies():
+    scope = tf.distribute.experimental.CentralStorageStrategy(["CPU:0", "CPU:1"]).scope()
+    with scope, pytest.raises(ValueError, match="MultiWorkerMirroredStrategy. Received: CentralStorageStrategy"):
+        tfbert.FineTuner(THREE.classifier())
+
+
+def test_another_backend(monkeypatch):
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    with pytest.raises(ValueError, match="trains with TensorFlow. Received: a model of Keras 3 with the backend 'jax'"):
+        tfbert.FineTuner(THREE.classifier())
+
+
+@pytest.mark.parametrize("hold", [lambda layer: layer, lambda layer: [layer], lambda layer: {"a": layer}])
+def test_a_layer_of_the_other_keras_within_a_model(hold):
+    """Keras 3 would not train it, without a word."""
+
+    class Mixed(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.first = hold(tf_keras.layers.Dense(8))
+
+    class Outer(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = Mixed()
+
+    for make in (Mixed, Outer):
+        with pytest.raises(ValueError, match=r"Received: Dense of tf_keras as Mixed\.first\. Use a layer of Keras 3"):
+            tfbert.FineTuner(make())
+
+
+# What only a batch, or the step being traced, shows: in one line.
+
+
+def mean_of_all(labels, predictions):
+    return tf.reduce_mean(tf.square(tf.cast(labels, tf.float32) - predictions))
+
+
+def compute_loss(value):
+    """A model with a compute_loss that returns this of itself and its outputs."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **others):
+        return value(self, y_pred)
+
+    return lambda either: either.subclassed(compute_loss=compute_loss)
+
+
+def named_outputs(either):
+    model = either.subclassed()
+    call = lambda self, x: dict.fromkeys(("first", "second"), type(model).call(self, x))  # noqa: E731
+    return either.subclassed(base=type(model), call=call)
+
+
+def ragged(either):
+    return either.sequential(
+        lambda: [either.layers.Embedding(5, 4), either.layers.GlobalAveragePooling1D(), either.layers.Dense(2)],
+        shape=None,
+    )
+
+
+X, Y = rows(8)
+IN_FIT = {
+    "labels of one output for several": (
+        {"make": two_outputs},
+        "labels of its own. Received: labels for 1 outputs.*first, second",
+    ),
+    "an output that is not there": (
+        {
+            "make": named_outputs,
+            "compiled": lambda each: {"loss": {"first": each.loss(), "third": each.loss()}},
+            "xy": (X, {"first": Y, "third": Y}),
+        },
+        "Received: outputs for first, second, and losses for first, third",
+    ),
+    "weights of positions": (
+        {"sample_weight": np.ones([8, 4], np.float32)},
+        "sample_weight of 2 dimensions and a loss of 1, SparseCategorical",
+    ),
+    "no labels": ({"xy": (X, None)}, "needs labels for its loss. Received: inputs alone"),
+    "one number": (
+        {"make": lambda each: each.classifier(outputs=1), "compiled": lambda each: {"loss": mean_of_all}},
+        "^A loss must return one value per row.*Received: mean_of_all",
+    ),
+    "an own loss of one number": (
+        {"make": compute_loss(lambda model, y_pred: tf.reduce_mean(y_pred)), "compiled": lambda each: {"loss": None}},
+        "compute_loss of Own, which returns one number",
+    ),
+    "an own loss that asks for the compiled one": (
+        {"make": lambda either: own_model(either, "compute_loss")},
+        r"compute_loss must return one value per row, and the compiled loss.*calls super\(\).compute_loss or",
+    ),
+    "a loss of labels": (
+        {
+            "make": lambda each: each.classifier(outputs=1),
+            "compiled": lambda each: {"loss": lambda labels, predictions: tf.cast(labels, tf.float32)},
+        },
+        "depend on a trainable variable",
+    ),
+    "ragged": (
+        {
+            "make": ragged,
+            "xy": (tf.data.Dataset.from_tensors((tf.ragged.constant([[1, 2], [3]]), tf.constant([0, 1]))), None),
+            "batch_size": None,
+        },
+        r"dense tensors. Received: a RaggedTensor.*to_tensor\(\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", IN_FIT)
+def test_what_a_batch_shows(either, what):
+    given, message = IN_FIT[what]
+    options = {name: value for name, value in given.items() if name not in ("make", "compiled")}
+    make, compiled = given.get("make", Either.classifier), given.get("compiled", lambda either: {})
+    with pytest.raises(ValueError, match=message) as caught:
+        either.ours(lambda: make(either), options.pop("xy", (X, Y)), replicas=1, compiled=compiled(either), **options)
+    assert "\n" not in str(caught.value)
+
+
+def normalised(either, layer):
+    return either.sequential(lambda: [layer(name="norm"), either.layers.Dense(CLASSES)])
+
+
+@pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=SLOW)])
+def test_layers_that_talk_to_other_replicas(either, is_old):
+    if is_old and either.is_keras_3:
+        pytest.skip("tf_keras has an older class")
+    kind = functools.partial(either.layers.BatchNormalization, synchronized=True)
+    make = lambda: normalised(either, either.layers.experimental.SyncBatchNormalization if is_old else kind)  # noqa: E731
+    with pytest.raises(ValueError, match="'norm' with synchronized=True on several replicas"):
+        either.ours(make)
+    assert np.isfinite(either.ours(make, replicas=1).history["loss"]).all()
+
+
+@pytest.mark.parametrize("policy, xla, warns", [("mixed_bfloat16", 0, 1), ("mixed_bfloat16", 1, 0), ("float32", 0, 0)])
+def test_biases_that_tensorflow_sums_in_bfloat16_are_warned_of(policy, xla, warns):
+    make = lambda: tf_keras.Sequential([tf_keras.layers.Dense(2, name="named")])  # noqa: E731
+    model = TWO.build(make, policy=policy, jit_compile=bool(xla))
+    model.build([None, 3])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.create_variables()
+    messages = [str(each.message) for each in caught if "bfloat16" in str(each.message)]
+    assert len(messages) == warns and all("Received: layer 'named'" in message for message in messages)
+
+
+# State and numbers of layers.
+
+
+class Drawing(keras.layers.Layer):
+    def call(self, x):
+        return x + keras.random.gamma(keras.ops.shape(x), 1.0, seed=3)
+
+
+class OfTensorFlow(keras.layers.Layer):
+    def call(self, x):
+        return tf.nn.dropout(x, 0.5)
+
+
+class Seeding(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.generator = keras.random.SeedGenerator(1)
+
+    def call(self, x):
+        return x + tf.cast(self.generator.next()[0], x.dtype)
+
+
+def measuring(either, way="attribute"):
+    """Reports a mean of its inputs, in the way asked for."""
+
+    class Measuring(either.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.mean = either.keras.metrics.Mean(name="inside") if way == "attribute" else None
+
+        def call(self, x):
+            if way == "attribute":
+                self.mean.update_state(tf.reduce_mean(x))
+            else:
+                self.add_metric(tf.reduce_mean(x), name="inside")
+            return x
+
+    return Measuring()
+
+
+def assigning(either, change):
+    """Changes a variable of its own: by each call."""
+
+    class Assigning(either.layers.Layer):
+        def build(self, shape):
+            self.kept = self.add_weight(name="kept", shape=(), initializer="zeros", trainable=False)
+
+        def call(self, x):
+            self.kept.assign(change(tf.convert_to_tensor(self.kept), x))
+            return x
+
+    return Assigning()
+
+
+_seen = []
+
+
+def of_nobody(either):
+    """Assigns a variable that no layer holds."""
+    _seen.append(tf.Variable(0.0, trainable=False))
+    place = len(_seen) - 1
+
+    class Global(either.layers.Layer):
+        def call(self, x):
+            _seen[place].assign_add(1.0)
+            return x
+
+    return Global()
+
+
+STATE, NUMBERS = "A layer's own state must change once in a step", "Random numbers must belong to rows"
+WITH_STATE = {
+    "count": (lambda each: assigning(each, lambda kept, x: kept + 1.0), STATE),
+    "average": (lambda each: assigning(each, lambda kept, x: 0.9 * kept + 0.1 * tf.reduce_mean(x)), STATE),
+    "global": (of_nobody, STATE),
+    "metric": (measuring, "metric 'inside' of a layer"),
+    "add_metric": (lambda each: measuring(each, "add_metric"), "metric 'inside' of a layer"),
+    "seed": (lambda each: Seeding(), STATE),
+    "gamma": (lambda each: Drawing(), "a layer that calls keras.random.gamma, and a batch in 2 parts"),
+    "tf.nn": (lambda each: OfTensorFlow(), NUMBERS + ".*a layer that draws by itself"),
+}
+OF_ONE = {"add_metric": False, "seed": True, "gamma": True, "tf.nn": True}
+"""What only Keras 3 has, or only tf_keras."""
+
+
+@pytest.mark.parametrize(("replicas", "parts"), [(1, 2), pytest.param(2, 1, marks=SLOW)])
+@pytest.mark.parametrize("name", WITH_STATE)
+def test_what_would_depend_on_the_split(either, name, replicas, parts):
+    if OF_ONE.get(name, either.is_keras_3) != either.is_keras_3:
+        pytest.skip("the other Keras's")
+    make, message = WITH_STATE[name]
+    shape = [FEATURES] if either.is_keras_3 else None  # tf_keras itself cannot build some of them on two replicas.
+    layers = lambda: [make(either), either.layers.Dense(CLASSES)]  # noqa: E731
+    with pytest.raises(ValueError, match=message):
+        either.ours(lambda: either.sequential(layers, shape=shape), (X, Y), replicas=replicas, parts=parts)
+
+
+@SLOW
+@pytest.mark.parametrize("name", WITH_STATE)
+def test_and_is_kerass_in_one_part(either, name):
+    if OF_ONE.get(name, either.is_keras_3) != either.is_keras_3:
+        pytest.skip("the other Keras's")
+    make = lambda: either.sequential(lambda: [WITH_STATE[name][0](either), either.layers.Dense(CLASSES)])  # noqa: E731
+    if name in ("seed", "gamma", "tf.nn"):
+        history = either.ours(make, (X, Y), replicas=1).history
+        assert np.isfinite(history["loss"]).all()
+    else:
+        history = either.like(make, replicas=1, parts=1).history
+    assert ("inside" in history) == (name in ("metric", "add_metric"))
+
+
+OF_TENSORFLOW = {
+    "gamma": lambda x: x + tf.random.gamma([5], 1.0),
+    "poisson": lambda x: x + tf.random.poisson([5], 1.0),
+    "binomial": lambda x: x + tf.random.stateless_binomial([5], [1, 2], 3.0, 0.5, tf.float32),
+    "categorical": lambda x: x + tf.cast(tf.random.categorical(x, 5), x.dtype),
+    "stateless": lambda x: x + tf.random.stateless_normal(tf.shape(x), [1, 2]),
+    "uniform": lambda x: x + tf.random.stateless_uniform(tf.shape(x), [1, 2]),
+    "whole": lambda x: x + tf.cast(tf.random.stateless_uniform(tf.shape(x), [1, 2], 0, 5, tf.int32), x.dtype),
+    "generator": lambda x: x + _GENERATOR.normal([5]),
+    "shuffle": lambda x: tf.random.experimental.stateless_shuffle(x, [1, 2]),
+    "loop": lambda x: tf.map_fn(lambda row: row + tf.random.normal([5]), x),
+    "function": tf.function(lambda x: x + tf.random.truncated_normal([5])),
+}
+_GENERATOR = tf.random.Generator.from_seed(1)
+
+
+@pytest.mark.parametrize("name", OF_TENSORFLOW)
+def test_whatever_tensorflow_draws_by_itself_is_noticed(name):
+    state = LayerState(THREE.classifier(), THREE.step)
+    graph = tf.function(OF_TENSORFLOW[name]).get_concrete_function(tf.TensorSpec([None, 5])).graph
+    plain = tf.function(lambda x: tf.cumsum(x) + 1.0).get_concrete_function(tf.TensorSpec([None, 5])).graph
+    assert state.drawing_in(graph) and not state.drawing_in(plain)
+    with graph.as_default(), pytest.raises(ValueError, match="a layer that draws by itself"), state.kept_once(2):
+        OF_TENSORFLOW[name](graph.inputs[0])

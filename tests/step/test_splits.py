@@ -1,0 +1,474 @@
+"""The project's first promise: the same update however a global batch is split."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support import models
+from tests.support.either_keras import CLASSES, SLOW, Either, apart, rows, weights
+from tests.support.models import NumpyAdamW, NumpyLAMB, random_batch, strategy_of
+from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, batches, concatenated, fused, lamb
+from tfbert.step.updates import NO_DECAY
+
+# Quick float32 cases are in test_cluster (two workers, dropout on), test_invariance_tasks and test_tokens_read, XLA's
+# is in test_terms; the rest of the grid is slow.
+COVERING = {(2, 4, "float32", False), (2, 2, "mixed_float16", False)}
+GRID = [
+    pytest.param(*case, marks=() if case in COVERING else SLOW, id="-".join(map(str, case)))
+    for case in (
+        (replicas, parts, policy, xla)
+        for replicas in (1, 2)
+        for parts in (1, 2, 4)
+        for policy in TOLERANCE
+        for xla in (False, True)
+    )
+]
+
+
+def noisy_bert(either):
+    """Noise belongs to rows of the global batch, so that splits may not differ with dropout on either."""
+    return either.bert(num_hidden_layers=1, dropout=0.2)
+
+
+def adamw(either):
+    if either.is_keras_3:
+        return fused()
+    optimizer = either.keras.optimizers.AdamW(RATE, DECAY, epsilon=EPSILON, jit_compile=False)
+    optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))
+    return optimizer
+
+
+def reference_steps(either, global_batches, optimizer=NumpyAdamW):
+    """One big batch after the other, written out in NumPy."""
+    model = noisy_bert(either)
+    options = {"dropout": either.step.keyed(model, 1)}
+    return models.reference_steps(model, global_batches, optimizer(RATE, DECAY, EPSILON), CLIP, NO_DECAY, **options)
+
+
+_references = {}
+
+
+def assert_like_one_big_batch(either, optimizer, numpy_optimizer, replicas, parts, policy, xla):
+    """Two whole batches and one of 11 rows, filled up to 16 with weight 0."""
+    key = either.keras.__name__, numpy_optimizer
+    if key not in _references:
+        _references[key] = reference_steps(either, batches(2), numpy_optimizer)
+    model = either.build(
+        lambda: noisy_bert(either),
+        replicas=replicas,
+        policy=policy,
+        optimizer=optimizer,
+        gradient_accumulation_steps=parts,
+        max_grad_norm=CLIP,
+        jit_compile=xla,
+    )
+    start = [variable.numpy() for variable in noisy_bert(either).trainable_variables]
+    model.fit(tf.data.Dataset.from_tensor_slices(concatenated(batches(2))).batch(16), verbose=0)
+    assert int(model.counters.skipped_steps.numpy()) == 0
+    found = [variable.numpy() for variable in model.model.trainable_variables]
+    assert apart(found, _references[key]) < TOLERANCE[policy]
+    moved = [np.abs(one - other).max() for one, other in zip(_references[key], start, strict=True)]
+    assert np.median(moved) > 10 * TOLERANCE["float32"], "the updates must be larger than what is allowed to differ"
+    assert ("LossScale" in type(model.optimizer).__name__) == (policy == "mixed_float16")
+
+
+@pytest.mark.parametrize("replicas, parts, policy, xla", GRID)
+def test_every_split_gives_the_weights_of_one_big_batch(either, replicas, parts, policy, xla):
+    assert_like_one_big_batch(either, lambda: adamw(either), NumpyAdamW, replicas, parts, policy, xla)
+
+
+@SLOW  # By default, test_optimizers compares LAMB with NumPy.
+@pytest.mark.parametrize("replicas, parts, policy, xla", GRID)
+def test_so_does_lamb(three, replicas, parts, policy, xla):
+    assert_like_one_big_batch(three, lamb, NumpyLAMB, replicas, parts, policy, xla)
+
+
+@SLOW
+@pytest.mark.parametrize("replicas, parts", [(1, 3), (2, 4)])
+def test_uneven_shares_over_two_epochs(either, replicas, parts):
+    """37 rows in batches of 16, split by Keras: whole, whole, and 5 rows for 8 micro-batches; twice."""
+    everything = random_batch(37, seed=7)
+    cut = [tf.nest.map_structure(lambda a, i=i: a[i : i + 16], everything) for i in (0, 16, 32)]
+    expected = reference_steps(either, cut * 2)
+    model = either.build(
+        lambda: noisy_bert(either),
+        replicas=replicas,
+        optimizer=lambda: adamw(either),
+        gradient_accumulation_steps=parts,
+        max_grad_norm=CLIP,
+    )
+    inputs, labels, _ = everything
+    history = model.fit(tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(16), epochs=2, verbose=0)
+    assert apart([variable.numpy() for variable in model.model.trainable_variables], expected) < 2e-5
+    assert int(model.optimizer.iterations.numpy()) == 6
+    assert len(history.history["loss"]) == 2
+
+
+# From here on a small model, for which the update can be written down.
+
+
+def sgd_reference(either, global_batches, rate, clip=0.0):
+    """Plain gradient descent over whole batches; also the losses."""
+    model, losses = either.classifier(), []
+    for x, y in global_batches:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x)))
+        grads = tape.gradient(loss, [either.step.value_of(v) for v in model.trainable_variables])
+        norm = float(tf.linalg.global_norm(grads))
+        for variable, gradient in zip(model.trainable_variables, grads, strict=True):
+            variable.assign_sub(rate * gradient * (clip / max(norm, clip) if clip else 1.0))
+        losses.append(float(loss))
+    return weights(model), losses
+
+
+@pytest.mark.parametrize(
+    "count, replicas, parts",
+    [(2, 2, 3), *(pytest.param(*c, marks=SLOW) for c in [(34, 1, 4), (1, 2, 1), (33, 2, 3), (37, 2, 1), (47, 2, 3)])],
+)
+def test_shares_of_any_size_even_none(either, count, replicas, parts):
+    x, y = rows(count)
+    cut = [(x[i : i + 16], y[i : i + 16]) for i in range(0, count, 16)]
+    expected, losses = sgd_reference(either, cut * 2, 0.5, clip=0.1)
+    options = {"gradient_accumulation_steps": parts, "max_grad_norm": 0.1}
+    model = either.build(replicas=replicas, optimizer=lambda: either.sgd(0.5), **options)
+    history = model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16), epochs=2, verbose=0)
+    assert apart(weights(model), expected) < 1e-6
+    # Keras's running mean is over rows.
+    sizes = [len(part[1]) for part in cut]
+    by_epoch = [np.average(losses[i : i + len(cut)], weights=sizes) for i in (0, len(cut))]
+    np.testing.assert_allclose(history.history["loss"], by_epoch, atol=1e-6)
+    assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
+
+
+def test_a_batch_of_no_weight_at_all_changes_nothing(either):
+    model = either.build(replicas=2, gradient_accumulation_steps=2)
+    before = weights(model)
+    model.fit(*rows(8), sample_weight=np.zeros(8), batch_size=8, verbose=0)
+    assert apart(weights(model), before) == 0
+    assert int(model.counters.skipped_steps.numpy()) == 0
+
+
+# Steps that are not finite.
+
+
+def normalized(either):
+    kinds = either.layers
+    return either.sequential(lambda: [kinds.Dense(8), kinds.BatchNormalization(), kinds.Dense(CLASSES)])
+
+
+OF_OPTIMIZERS = {
+    "sgd": lambda either: either.sgd(0.1, momentum=0.9),
+    "adamw": adamw,
+    "lamb": lambda either: lamb(),
+    "averages": lambda either: either.keras.optimizers.Adam(0.1, use_ema=True),
+}
+
+
+@pytest.mark.parametrize(
+    "replicas, parts, policy, name",
+    [
+        (2, 2, "mixed_float16", "averages"),
+        *(
+            pytest.param(*case, marks=SLOW)
+            for case in [
+                (1, 2, "mixed_float16", "adamw"),
+                (2, 1, "mixed_float16", "adamw"),
+                (1, 2, "float32", "sgd"),
+                (1, 1, "mixed_float16", "adamw"),
+                (2, 1, "mixed_float16", "sgd"),
+                (2, 2, "float32", "adamw"),
+                (2, 2, "mixed_float16", "adamw"),
+                (1, 1, "mixed_float16", "lamb"),
+                (2, 2, "mixed_float16", "lamb"),
+                (1, 1, "float32", "averages"),
+                (2, 2, "float32", "averages"),
+            ]
+        ),
+    ],
+)
+def test_a_step_that_is_not_finite_is_skipped_everywhere(either, replicas, parts, policy, name):
+    """Row 2 of the second of four batches has an infinite weight: only one replica's one micro-batch sees it."""
+    if name == "lamb" and not either.is_keras_3:
+        pytest.skip("ours are of Keras 3")
+    options = {"gradient_accumulation_steps": parts, "max_grad_norm": 1.0, "policy": policy, "replicas": replicas}
+    options["jit_compile"] = name == "sgd"  # For XLA, too.
+    scales = policy == "mixed_float16"
+
+    def optimizer():
+        made = OF_OPTIMIZERS[name](either)
+        return either.scaled(made, initial_scale=64.0) if scales else made
+
+    def train(bad_steps, sound_steps):
+        model = either.build(lambda: normalized(either), optimizer=optimizer, **options)
+        x, y = (column[: 8 * len(bad_steps + sound_steps)] for column in rows(32))
+        sample_weight = np.ones(len(x), np.float32)
+        for step in bad_steps:
+            sample_weight[8 * step + 2] = np.inf
+        model.fit(x, y, sample_weight=sample_weight, batch_size=8, shuffle=False, verbose=0)
+        return model
+
+    def counters(model):
+        read = {name: variable.numpy() for name, variable in vars(model.counters).items()}
+        return {name: read[name] for name in ("finite_steps", "skipped_steps", "skipped_in_a_row")}
+
+    broken, sound = train([1], [0]), train([], [0])
+    assert counters(broken) == {"finite_steps": 1, "skipped_steps": 1, "skipped_in_a_row": 1}
+    assert not np.isfinite(broken.counters.gradient_norm.numpy())
+    assert np.isfinite(broken.counters.loss_sum.numpy())
+    assert int(broken.optimizer.iterations.numpy()) == 2
+    assert apart(weights(broken), weights(sound)) == 0  # BatchNormalization's averages, too.
+    fresh = weights(normalized(either))
+    assert all(np.abs(one - other).max() > 0 for one, other in zip(weights(sound)[-4:], fresh[-4:], strict=True))
+    shown = broken.model.variables if either.is_keras_3 else broken.model.trainable_variables
+    for variable in shown:  # tf_keras shows the mean of what replicas have of an average.
+        one, *others = strategy_of(replicas).experimental_local_results(
+            variable.value if either.is_keras_3 else variable
+        )
+        for other in others:
+            np.testing.assert_array_equal(other.numpy(), one.numpy())
+    if scales:
+        name_of = "dynamic_scale" if either.is_keras_3 else "loss_scale"
+        scale = lambda model: float(np.array(getattr(model.optimizer, name_of)))  # noqa: E731
+        assert (scale(broken), scale(sound)) == (32.0, 64.0)
+    if name == "adamw":
+        longer = train([1, 2], [0, 3])
+        assert counters(longer) == {"finite_steps": 2, "skipped_steps": 2, "skipped_in_a_row": 0}
+        assert all(np.isfinite(value).all() for value in weights(longer))
+        assert apart(weights(longer), weights(broken)) > 0
+        assert not scales or scale(longer) == 16.0
+
+
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])
+def test_the_step_after_a_skipped_one_is_as_if_it_had_not_been(either, replicas):
+    x, y = rows(24)
+    model = either.build(replicas=replicas, optimizer=lambda: either.sgd(0.5), gradient_accumulation_steps=2)
+    sample_weight = np.where(np.arange(24) == 10, np.inf, 1.0).astype(np.float32)
+    model.fit(x, y, sample_weight=sample_weight, batch_size=8, shuffle=False, verbose=0)
+    expected, losses = sgd_reference(either, [(x[:8], y[:8]), (x[16:], y[16:])], 0.5)
+    assert apart(weights(model), expected) < 1e-6
+    assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
+
+
+@SLOW
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_first_loss_scale_does_not_overflow_on_a_loss_of_usual_size(either, replicas):
+    model = either.build(
+        replicas=replicas, policy="mixed_float16", optimizer=lambda: adamw(either), gradient_accumulation_steps=2
+    )
+    model.fit(*rows(32), batch_size=16, verbose=0)
+    assert int(model.counters.skipped_steps.numpy()) == 0
+
+
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])
+def test_steps_that_overflow_again_and_again_do_not_lose_the_loss_scale(three, replicas):
+    """Twelve in a row, on one replica's one micro-batch; the update after them is that of a sound run."""
+    x, y = rows(8)
+    overflowing = np.where(np.arange(8) == 5, np.inf, 1.0).astype(np.float32)
+    options = {"policy": "mixed_float16", "replicas": replicas, "gradient_accumulation_steps": 2}
+    options["optimizer"] = lambda: three.scaled(three.sgd(0.1), initial_scale=256.0)
+    broken, sound = three.build(**options), three.build(**options)
+    fit = {"batch_size": 8, "shuffle": False, "verbose": 0}
+    broken.fit(x, y, sample_weight=overflowing, epochs=12, **fit)
+    assert (broken.optimizer.dynamic_scale.numpy(), broken.counters.skipped_in_a_row.numpy()) == (1.0, 12)
+    sound.optimizer.build(sound.model.trainable_variables)
+    sound.optimizer.dynamic_scale.assign(1.0)
+    for model in (broken, sound):
+        model.fit(x, y, **fit)
+    assert apart(weights(broken), weights(sound)) == 0
+    assert broken.counters.skipped_in_a_row.numpy() == 0
+
+
+def test_the_loss_scale_grows_when_it_is_due(three):
+    optimizer = lambda: three.scaled(three.sgd(0.1), initial_scale=4.0, dynamic_growth_steps=2)  # noqa: E731
+    model = three.build(replicas=2, optimizer=optimizer)
+    model.fit(*rows(40), batch_size=8, epochs=1, verbose=0)
+    assert (model.optimizer.dynamic_scale.numpy(), model.optimizer.step_counter.numpy()) == (16.0, 1)
+
+
+@SLOW
+def test_a_fixed_loss_scale_of_tf_keras_skips_what_is_not_finite():
+    """Keras's own would apply it: all weights NaN."""
+    two = Either("tf_keras")
+    x, y = rows(40)
+    x[15] = np.inf
+    fit = {"replicas": 1, "wrap": {"max_grad_norm": 1.0}}
+    fixed = lambda: two.scaled(two.sgd(momentum=0.9), dynamic=False)  # noqa: E731
+    found = two.ours(xy=(x, y), optimizer=fixed, **fit)
+    assert all(np.isfinite(value).all() for value in found.weights)
+    assert int(found.model.counters.skipped_steps.numpy()) == 1
+    # The other batches train as if the scale were 1: it is a power of 2.
+    assert apart(found, two.ours(xy=(x, y), optimizer=lambda: two.sgd(momentum=0.9), **fit)) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_ema": True, "ema_momentum": 0.9, "ema_overwrite_frequency": 3},
+        *(
+            pytest.param(each, marks=SLOW)
+            for each in (
+                {"use_ema": True, "ema_momentum": 0.9},
+                {"clipnorm": 0.02},
+                {"global_clipnorm": 0.05},
+                {"clipvalue": 0.01},
+                {"loss_scale_factor": 1024.0},
+                {"weight_decay": 0.1},
+            )
+        ),
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_what_optimizers_do_with_a_gradient_they_do_with_the_global_batchs(three, options):
+    three.like(optimizer=lambda: three.keras.optimizers.Adam(0.02, epsilon=EPSILON, **options))
+
+
+# Clipping and dropout.
+
+
+def linear(either, width, *before):
+    """One output, at first 0; its gradient is the label times the inputs."""
+
+    class Linear(either.keras.losses.Loss):
+        def call(self, labels, outputs):
+            return tf.reshape(labels, [-1]) * outputs[:, 0]
+
+    dense = lambda: either.layers.Dense(1, use_bias=False, kernel_initializer="zeros")  # noqa: E731
+    return lambda: either.sequential(lambda: [*(make() for make in before), dense()], shape=[width]), {"loss": Linear()}
+
+
+@pytest.mark.parametrize(
+    "replicas, parts, policy",
+    [
+        (2, 2, "mixed_float16"),
+        *(pytest.param(*c, marks=SLOW) for c in [(1, 4, "float32"), (2, 1, "mixed_float16"), (2, 2, "float32")]),
+    ],
+)
+def test_clipping_comes_after_the_sum_over_all_replicas(either, replicas, parts, policy):
+    """Rows pull apart: each share's gradient alone has norm 2, all together 1/8, clipped to 1/16."""
+    x = np.array([[2, 1 / 8], [2, 1 / 8], [-2, 1 / 8], [-2, 1 / 8]], np.float32)
+    make, compiled = linear(either, 2)
+    options = {"gradient_accumulation_steps": parts, "max_grad_norm": 1 / 16, "policy": policy, "replicas": replicas}
+    model = either.build(make, optimizer=lambda: either.sgd(1.0), compiled=compiled, **options)
+    model.fit(x, np.ones(4, np.float32), batch_size=4, shuffle=False, verbose=0)
+    np.testing.assert_allclose(weights(model)[0][:, 0], [0.0, -1 / 16], atol=1e-6)
+    assert float(model.counters.gradient_norm.numpy()) == pytest.approx(1 / 8)
+
+
+def kept_inputs(either, draws, steps=1, **options):
+    """How many of equal rows, one a micro-batch, kept each input: by a weight's change in steps of rate -1."""
+    make, compiled = linear(either, 400, lambda: either.layers.Dropout(0.5))
+    model = either.build(make, optimizer=lambda: either.sgd(-draws / 2), compiled=compiled, **options)
+    found = []
+    for _ in range(steps):
+        before = weights(model)[0]
+        model.fit(np.ones((draws, 400), np.float32), np.ones(draws, np.float32), batch_size=draws, verbose=0)
+        found.append((weights(model)[0] - before).reshape(-1))
+    return found
+
+
+@SLOW
+@pytest.mark.parametrize("replicas, parts, draws", [(2, 2, 4), (1, 1, 1), (1, 2, 2), (2, 1, 2)])
+def test_micro_batches_and_replicas_draw_noise_of_their_own(either, replicas, parts, draws):
+    """By default `GRID` guards it: each row has the noise there that it has in one big batch."""
+    (kept,) = kept_inputs(either, draws, replicas=replicas, gradient_accumulation_steps=parts)
+    counts = np.bincount(np.round(kept).astype(int), minlength=draws + 1) / 400
+    binomial = {1: [0.5, 0.5], 2: [0.25, 0.5, 0.25], 4: [1 / 16, 4 / 16, 6 / 16, 4 / 16, 1 / 16]}[draws]
+    np.testing.assert_allclose(counts, binomial, atol=0.1)
+
+
+def test_each_step_draws_new_noise(either):
+    kept = [each > 0.5 for each in kept_inputs(either, 1, steps=3)]
+    for a, b in ((0, 1), (1, 2), (0, 2)):
+        assert 0.4 < np.mean(kept[a] == kept[b]) < 0.6
+
+
+@SLOW
+@pytest.mark.parametrize("is_bert", [False, True])
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others(either, is_bert):
+    def train(seed):
+        if not is_bert:
+            return kept_inputs(either, 16, seed=seed, gradient_accumulation_steps=2)
+        inputs, labels, _ = concatenated(batches(steps=1))
+        options = {"replicas": 2, "gradient_accumulation_steps": 2, "max_grad_norm": CLIP, "seed": seed}
+        model = either.build(lambda: noisy_bert(either), optimizer=lambda: adamw(either), **options)
+        model.fit(tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(16), verbose=0)
+        return weights(model)
+
+    first, again, other = train(1), train(1), train(2)
+    assert apart(first, again) == 0
+    assert apart(first, other) > 1e-3
+
+
+@pytest.mark.parametrize("recurrent", [False, pytest.param(True, marks=SLOW)])
+def test_layers_draw_by_row_whichever_they_are(three, recurrent):
+    """Dropout of slices, noise that is added and multiplied, an LSTM's dropout, and a layer of the user's own."""
+    keras, kinds = three.keras, three.layers
+
+    class Own(kinds.Layer):
+        def __init__(self):
+            super().__init__()
+            self.generator = keras.random.SeedGenerator(5)
+
+        def call(self, x, training=False):
+            if not training:
+                return x
+            x = x + 0.1 * keras.random.truncated_normal(keras.ops.shape(x), seed=self.generator)
+            x = x * keras.random.uniform([keras.ops.shape(x)[0], 1, 1], 0.5, 1.5)  # No seed: Keras's global generator.
+            whole = keras.random.randint(keras.ops.shape(x), 0, 3, seed=self.generator)
+            return keras.random.dropout(x + 0.1 * keras.ops.cast(whole, x.dtype), 0.1, seed=7)
+
+    def layers():
+        lstm = [kinds.LSTM(4, dropout=0.3, recurrent_dropout=0.2, return_sequences=True)] if recurrent else []
+        noise = [kinds.SpatialDropout1D(0.3), kinds.GaussianNoise(0.3), *lstm, kinds.GaussianDropout(0.2)]
+        return [*noise, kinds.AlphaDropout(0.2), Own(), kinds.GlobalAveragePooling1D(), kinds.Dense(CLASSES)]
+
+    x = np.random.default_rng(0).normal(size=(20, 6, 4)).astype(np.float32)
+    runs = [(1, 1, 0), (2, 2, 0), *([(1, 1, 0), (1, 1, 1)] if recurrent else [])]
+    whole, split, *others = (
+        three.ours(
+            lambda: three.sequential(layers, shape=[6, 4], seed=2),
+            (x, np.arange(20) % CLASSES),
+            replicas=replicas,
+            parts=parts,
+            wrap={"seed": seed},
+            optimizer=lambda: three.sgd(momentum=0.9),
+            epochs=2,
+        )
+        for replicas, parts, seed in runs
+    )
+    assert apart(split, whole) < 1e-5
+    if recurrent:
+        again, other = others
+        assert apart(again, whole) == 0 and apart(other, whole) > 1e-3
+
+
+@SLOW
+@pytest.mark.parametrize("replicas, parts, policy, xla", GRID)
+def test_kerashubs_bert_is_split_alike(three, replicas, parts, policy, xla):
+    """Dropout on, tokens that occur many times in a batch; the last batch has eleven rows."""
+    from tests.support.keras_hub import bert, reference_steps, texts
+
+    x, y = texts(43)
+    if "hub" not in _references:
+        optimizer = NumpyAdamW(RATE, DECAY, EPSILON)
+        _references["hub"] = reference_steps(bert(), x, y, optimizer, batch_size=16, clip=CLIP)
+    options = {"gradient_accumulation_steps": parts, "max_grad_norm": CLIP, "jit_compile": xla}
+    plain = lambda: three.keras.optimizers.AdamW(RATE, weight_decay=DECAY, epsilon=EPSILON)  # noqa: E731
+    model = three.build(bert, replicas=replicas, policy=policy, optimizer=plain, **options)
+    model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16), verbose=0)
+    assert apart(weights(model), _references["hub"]) < TOLERANCE[policy]
+    assert int(model.counters.skipped_steps.numpy()) == 0
+
+
+@pytest.mark.parametrize("metrics", [None, ["accuracy"]])
+def test_the_outputs_of_a_batch_are_kept_only_where_a_metric_reads_them(three, metrics):
+    """Those of all micro-batches would need memory that grows with the batch, which accumulation is there to avoid."""
+    model = three.build(gradient_accumulation_steps=4, optimizer=lamb, compiled={"metrics": metrics})
+    data = (tf.zeros([8, 5]), tf.zeros([8], tf.int32))
+    step = tf.function(lambda *data: model.train_step(data), autograph=False)
+    step(*data)
+    assert ("accuracy" in model.get_metrics_result()) == bool(metrics)
+    graph = step.get_concrete_function(*data).graph
+    functions = [graph, *(f.graph for f in graph._functions.values() if hasattr(f, "graph"))]
+    operations = {op.type for each in functions for op in each.get_operations()}
+    assert ("TensorListReserve" in operations) == bool(metrics), sorted(operations)

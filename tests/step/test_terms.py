@@ -1,0 +1,378 @@
+"""A loss of several terms, labels for each token, masks: each divided by its own count over the global batch."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.either_keras import CLASSES, FEATURES, SLOW, apart, rows, splits, weights
+
+ROWS, POSITIONS, TAGS, WORDS = 27, 6, 4, 9  # In batches of 16: the last has 11 rows.
+RATE = 0.5
+SPLITS_OF_ONE = splits((1, 3))
+
+
+def tokens():
+    """(inputs [rows, positions, features], (a tag a token, a class a row), (weights of tokens, weights of rows))."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(ROWS, POSITIONS, FEATURES)).astype(np.float32)
+    labels = rng.integers(0, TAGS, (ROWS, POSITIONS)), rng.integers(0, CLASSES, ROWS)
+    lengths = rng.integers(0, POSITIONS + 1, (ROWS, 1))  # A row may have no token that counts, and yet count itself.
+    token_weights = np.where(np.arange(POSITIONS) < lengths, rng.uniform(0.5, 2, (ROWS, POSITIONS)), 0)
+    row_weights = np.where(rng.uniform(size=ROWS) < 0.7, rng.uniform(0.5, 2, ROWS), 0)
+    return x, labels, (token_weights.astype(np.float32), row_weights.astype(np.float32))
+
+
+def cross_entropy(x, kernel, labels, weights):
+    """Loss and gradient of a linear classifier in float64, over all values with weight: `[n, features]`, `[n]`."""
+    logits = x @ kernel
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    each = np.arange(len(x))
+    count = max(1, (weights > 0).sum())
+    loss = -(weights * np.log(p[each, labels])).sum() / count
+    p[each, labels] -= 1
+    return loss, x.T @ (p * weights[:, None]) / count
+
+
+def numpy_steps(kernels, coefficients, epochs=2):
+    """Gradient descent over whole batches, written out; the kernels and each step's loss."""
+    x, (tags, classes), (token_weights, row_weights) = tokens()
+    kernels, losses = [kernel.astype(np.float64) for kernel in kernels], []
+    for start in (0, 16) * epochs:
+        part = slice(start, start + 16)
+        terms = [
+            (x[part].reshape(-1, FEATURES), kernels[0], tags[part].reshape(-1), token_weights[part].reshape(-1)),
+            (x[part].mean(axis=1), kernels[1], classes[part], row_weights[part]),
+        ]
+        found = [cross_entropy(*(np.asarray(a, np.float64) if a.dtype.kind == "f" else a for a in t)) for t in terms]
+        losses.append(sum(c * loss for c, (loss, _) in zip(coefficients, found, strict=True)))
+        kernels = [k - RATE * c * g for k, c, (_, g) in zip(kernels, coefficients, found, strict=True)]
+    return kernels, losses
+
+
+def grid(quick):
+    """All ways of running, those that are not quick marked."""
+    cases = itertools.product((1, 2), (1, 2), (False, True))
+    return [pytest.param(*case, marks=() if case == quick else SLOW) for case in cases]
+
+
+def two_heads(either):
+    kinds = either.layers
+    either.keras.utils.set_random_seed(4)
+    inputs = either.keras.Input([None, FEATURES])
+    tags = kinds.Dense(TAGS, use_bias=False, name="tags")(inputs)
+    pooled = kinds.GlobalAveragePooling1D()(inputs)
+    return either.keras.Model(inputs, [tags, kinds.Dense(CLASSES, use_bias=False, name="class")(pooled)])
+
+
+def two_losses(either, *loss_weights):
+    return {"loss": [either.loss(), either.loss()], "loss_weights": list(loss_weights)}
+
+
+@pytest.mark.parametrize("replicas, micro_batches, xla", grid((2, 2, False)))
+def test_two_terms_are_those_of_one_big_batch(either, replicas, micro_batches, xla):
+    x, labels, sample_weight = tokens()
+    expected, losses = numpy_steps(weights(two_heads(either)), (1.0, 0.25))
+    model = either.build(
+        lambda: two_heads(either),
+        replicas=replicas,
+        optimizer=lambda: either.sgd(RATE),
+        compiled=two_losses(either, 1.0, 0.25),
+        gradient_accumulation_steps=micro_batches,
+        jit_compile=xla,
+    )
+    model.fit(tf.data.Dataset.from_tensor_slices((x, labels, sample_weight)).batch(16), epochs=2, verbose=0)
+    assert apart(weights(model), expected) < 2e-6
+    assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
+
+
+@pytest.mark.parametrize("replicas, micro_batches, xla", grid((1, 2, True)))
+def test_labels_for_each_token_are_divided_by_the_tokens_that_count(either, replicas, micro_batches, xla):
+    """However wide the padding is."""
+    x, (tags, _), (sample_weight, _) = tokens()
+    make = lambda: either.sequential(  # noqa: E731
+        lambda: [either.layers.Dense(TAGS, use_bias=False)], shape=[None, FEATURES], seed=4
+    )
+    (start,) = weights(make())
+    (expected, _), _ = numpy_steps([start, np.zeros([FEATURES, CLASSES])], (1.0, 0.0))
+    for padding in (0, 5) if micro_batches == 2 else (2,):
+        wide = [np.pad(a, [(0, 0), (0, padding)] + [(0, 0)] * (a.ndim - 2)) for a in (x, tags, sample_weight)]
+        model = either.build(
+            make,
+            replicas=replicas,
+            optimizer=lambda: either.sgd(RATE),
+            gradient_accumulation_steps=micro_batches,
+            jit_compile=xla,
+        )
+        model.fit(tf.data.Dataset.from_tensor_slices(tuple(wide)).batch(16), epochs=2, verbose=0)
+        assert apart(weights(model), [expected]) < 2e-6
+
+
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=SLOW), 2])
+def test_an_evaluation_is_over_all_that_counts_however_it_is_batched(either, replicas):
+    x, labels, sample_weight = tokens()
+    model = either.build(lambda: two_heads(either), replicas=replicas, compiled=two_losses(either, 2.0, 0.5))
+    tag_kernel, class_kernel = (kernel.astype(np.float64) for kernel in weights(model))
+    tag_loss, _ = cross_entropy(
+        x.reshape(-1, FEATURES).astype(np.float64), tag_kernel, labels[0].reshape(-1), sample_weight[0].reshape(-1)
+    )
+    class_loss, _ = cross_entropy(x.mean(axis=1, dtype=np.float64), class_kernel, labels[1], sample_weight[1])
+    # The names that each Keras gives outputs of a list.
+    tags, classes = (f"{name}_loss" for name in model.model.output_names)
+    expected = {"loss": 2 * tag_loss + class_loss / 2, tags: tag_loss, classes: class_loss}
+    for size in (5, 27):
+        found = model.evaluate(
+            x, list(labels), sample_weight=list(sample_weight), batch_size=size, verbose=0, return_dict=True
+        )
+        assert found == pytest.approx(expected, abs=1e-6)
+
+
+# As Keras takes and names them.
+
+
+def both(either, as_dict):
+    kinds = either.layers
+    either.keras.utils.set_random_seed(3)
+    one, other = either.keras.Input([FEATURES], name="one"), either.keras.Input([2], name="other")
+    hidden = kinds.Dense(6, activation="tanh", kernel_regularizer="l2")(kinds.Concatenate()([one, other]))
+    outputs = [kinds.Dense(CLASSES, name="kind")(hidden), kinds.Dense(1, name="size")(hidden)]
+    outputs = dict(zip(("kind", "size"), outputs, strict=True)) if as_dict else outputs
+    return either.keras.Model({"one": one, "other": other}, outputs)
+
+
+def both_labels():
+    x, y = rows(40)
+    other = np.random.default_rng(5).normal(size=(40, 2)).astype(np.float32)
+    return {"one": x, "other": other}, y, (x[:, :1] * 2 - x[:, 1:2])
+
+
+@pytest.mark.parametrize(
+    "as_dict, loss, loss_weights, metrics, is_weighted",
+    [
+        pytest.param(False, ["classes", "mse"], [0.3, 0.1], [["accuracy"], ["mae"]], True, id="list", marks=SLOW),
+        pytest.param(
+            *(True, {"size": "mse", "kind": "classes"}, {"kind": 0.3, "size": 0.1}),
+            *({"kind": ["accuracy"], "size": ["mae"]}, True),
+            id="dictionary",
+        ),
+        pytest.param(
+            True, {"size": "mse", "kind": "classes"}, {"size": 0.1}, {"kind": "accuracy"}, False, id="one", marks=SLOW
+        ),
+        pytest.param(True, {"kind": "classes"}, None, None, False, id="one loss", marks=SLOW),
+        pytest.param(False, ["classes", None], None, [["accuracy"], ["mae"]], False, id="none", marks=SLOW),
+    ],
+)
+def test_outputs_with_a_loss_each_are_keras_own(either, as_dict, loss, loss_weights, metrics, is_weighted):
+    """Terms by the names that Keras gives them, weighted by loss_weights and each by weights of its own."""
+    if either.is_keras_3 and not is_weighted:
+        pytest.skip("tf_keras alone takes some of what is for each")
+    x, kind, size = both_labels()
+    as_given = (lambda each: dict(zip(("kind", "size"), each, strict=True))) if as_dict else list
+    row_weights = np.linspace(0.5, 2, 40).astype(np.float32)
+    fit = {"sample_weight": as_given([row_weights, row_weights[::-1].copy()])} if is_weighted else {}
+    made = lambda name: either.loss() if name == "classes" else name  # noqa: E731
+    compiled = lambda: {  # noqa: E731
+        "loss": tf.nest.map_structure(made, loss),
+        "loss_weights": loss_weights,
+        "metrics": metrics,
+    }
+    either.like(lambda: both(either, as_dict), (x, as_given([kind, size])), compiled=compiled, **fit)
+
+
+@SLOW
+@SPLITS_OF_ONE
+def test_one_loss_and_weight_for_all_outputs_of_tf_keras(either, replicas, parts):
+    """Keras 3 itself takes no single loss for several outputs."""
+    if either.is_keras_3:
+        pytest.skip("tf_keras's")
+    x, kind = rows(40)
+
+    def model():
+        either.keras.utils.set_random_seed(3)
+        inputs = either.keras.Input([FEATURES])
+        return either.keras.Model(inputs, [either.layers.Dense(CLASSES, name=name)(inputs) for name in ("a", "b")])
+
+    sample_weight = np.random.default_rng(5).uniform(0.1, 3, len(x))
+    fit = {"sample_weight": sample_weight, "compiled": {"metrics": ["accuracy"]}}
+    trained = either.like(model, (x, [kind, (kind + 1) % CLASSES]), replicas=replicas, parts=parts, **fit)
+    names = ["loss", "a_loss", "b_loss", "a_accuracy", "b_accuracy"]
+    assert [metric.name for metric in trained.model.metrics] == names
+
+
+def alone(base, name):
+    """With all its layers, and one output."""
+
+    class Alone(base):
+        def call(self, inputs):
+            outputs = super().call(inputs)
+            return {name: outputs[name]}
+
+    return Alone
+
+
+@SLOW
+def test_a_model_of_ones_own_may_name_its_outputs(either):
+    kinds = either.layers
+
+    class Named(either.keras.Model):
+        def __init__(self):
+            super().__init__()
+            either.keras.utils.set_random_seed(1)
+            self.kind, self.size = kinds.Dense(CLASSES), kinds.Dense(1)
+
+        def call(self, inputs):
+            return {"kind": self.kind(inputs), "size": self.size(inputs), "inputs": inputs}
+
+    x, kind = rows(40)
+    labels = {"kind": kind, "size": x[:, :1]}
+    losses = {"kind": either.loss(), "size": "mse"}
+    found = either.ours(Named, (x, labels), replicas=1, parts=2, compiled={"loss": losses})
+    separate = []
+    for name, y in labels.items():
+        one = either.plain(alone(Named, name), (x, {name: y}), compiled={"loss": {name: losses[name]}}).weights
+        separate += one[:2] if name == "kind" else one[2:]
+    assert apart(found.weights, separate) < 1e-5
+    assert set(found.history) == {"loss", "kind_loss", "size_loss"}
+    assert set(found.model.predict(x, verbose=0)) == {"kind", "size", "inputs"}
+
+
+# Rows that only fill a share, and masks.
+
+
+def texts(width=7):
+    """Token ids with padding of 0, and a class a text."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, width + 1, (41, 1))
+    ids = np.where(np.arange(width) < lengths, rng.integers(1, 20, (41, width)), 0).astype(np.int32)
+    return ids, ids.max(axis=1) % CLASSES
+
+
+@pytest.mark.parametrize(
+    "replicas, parts, xla",
+    [(2, 3, False), pytest.param(1, 4, False, marks=SLOW), pytest.param(2, 1, True, marks=SLOW)],
+)
+def test_rows_that_fill_a_share_harm_no_masked_mean(either, replicas, parts, xla):
+    """Keras's own text classifier: the mean of a text without tokens is 0 / 0.
+
+    Batches of 10, which 4 and 2 x 3 do not divide, and a last one of 1 that leaves shares empty.
+    """
+    kinds = either.layers
+    layers = lambda: [kinds.Embedding(20, 4, mask_zero=True), kinds.GlobalAveragePooling1D(), kinds.Dense(CLASSES)]  # noqa: E731
+    make = lambda: either.sequential(layers, shape=[7], dtype="int32", seed=1)  # noqa: E731
+    trained = either.like(make, texts(), replicas=replicas, parts=parts, wrap={"jit_compile": xla}).model
+    assert int(trained.counters.skipped_steps.numpy()) == 0
+
+
+def test_rows_that_fill_a_share_are_rows_of_it_for_batch_normalisation(either):
+    """Equal rows: statistics are those of one row only if no other row, as one of zeros, was added."""
+    norm = lambda: [either.layers.BatchNormalization(momentum=0.0), either.layers.Dense(CLASSES)]  # noqa: E731
+    data = np.full([5, 5], 3.0, np.float32), np.zeros(5, np.int32)
+    model = either.ours(lambda: either.sequential(norm), data, replicas=1, parts=2, batch_size=5).model.model
+    np.testing.assert_allclose(np.array(model.layers[0].moving_mean), np.full(5, 3.0), rtol=1e-6)
+    np.testing.assert_allclose(np.array(model.layers[0].moving_variance), np.zeros(5), atol=1e-6)
+
+
+def tagger(either, kind, hidden="Dense"):
+    kinds = either.layers
+    shape, dtype, first = [POSITIONS], "int32", lambda: kinds.Embedding(WORDS, 4, mask_zero=True)
+    if kind == "masking":
+        shape, dtype, first = [POSITIONS, 1], None, lambda: kinds.Masking(0.0)
+    options = {"activation": "tanh"} if hidden == "Dense" else {"return_sequences": True}
+    layers = lambda: [first(), getattr(kinds, hidden)(4, **options), kinds.Dense(CLASSES)]  # noqa: E731
+    return either.sequential(layers, shape=shape, dtype=dtype, seed=1)
+
+
+@pytest.mark.parametrize(
+    "kind, hidden, replicas, parts",
+    [
+        ("embedding", "Dense", 1, 1),
+        pytest.param("embedding", "Dense", 2, 2, marks=SLOW),
+        pytest.param("masking", "Dense", 1, 3, marks=SLOW),
+        pytest.param("masking", "LSTM", 1, 2, marks=SLOW),
+        pytest.param("embedding", "SimpleRNN", 1, 4, marks=SLOW),
+    ],
+)
+def test_a_mask_beside_weights_for_each_position(either, kind, hidden, replicas, parts):
+    """Texts of one to six words; each position has a tag and a weight, padding too."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, WORDS, (40, POSITIONS)) * (np.arange(POSITIONS) < rng.integers(1, POSITIONS + 1, (40, 1)))
+    sample_weight = rng.uniform(0.5, 2, ids.shape).astype(np.float32)
+    tags = rng.integers(0, CLASSES, ids.shape)
+    x = ids.astype(np.int32) if kind == "embedding" else ids[..., None].astype(np.float32)
+    fit = {
+        "sample_weight": sample_weight,
+        "batch_size": 40,  # Over several, plain Keras takes a mean of means.
+        "epochs": 3,
+        "validation_data": (x[:20], tags[:20], sample_weight[:20]),
+        "compiled": {"metrics": ["accuracy"], "weighted_metrics": ["accuracy"]},
+    }
+    either.like(lambda: tagger(either, kind, hidden), (x, tags), replicas=replicas, parts=parts, **fit)
+
+
+@SLOW
+@pytest.mark.parametrize(
+    "replicas, parts, policy, hidden",
+    [(1, 4, "float32", "Dense"), (1, 4, "float32", "LSTM"), (2, 1, "mixed_bfloat16", "LSTM")],
+)
+def test_masked_positions_count_as_much_as_they_are_told_to(either, replicas, parts, policy, hidden):
+    """In metrics, which Keras gives the mask itself, for nothing."""
+    x = np.minimum(texts(POSITIONS)[0], WORDS - 1)
+    y = np.where(x == 0, 0, 1)  # Counted, padding would be wrong at first and then always right.
+    fit = {"compiled": {"metrics": ["accuracy"]}, "sample_weight": (x > 0).astype(np.float32), "epochs": 2}
+    optimizer = lambda: either.sgd(momentum=0.9)  # noqa: E731
+    with either.policy(policy):
+        found, big = (
+            either.ours(
+                lambda: tagger(either, "embedding", hidden), (x, y), replicas=r, parts=p, optimizer=optimizer, **fit
+            )
+            for r, p in ((replicas, parts), (1, 1))
+        )
+    tolerance = 1e-5 if policy == "float32" else 5e-2
+    assert apart(found, big) < tolerance
+    np.testing.assert_allclose(found.history["loss"], big.history["loss"], atol=tolerance)
+    assert found.history["accuracy"][-1] == big.history["accuracy"][-1] == 1.0
+
+
+def test_masked_positions_must_be_weighted(either):
+    x = np.minimum(texts(POSITIONS)[0], WORDS - 1)
+    with pytest.raises(ValueError, match=r"masked positions.*\[rows, positions\]"):
+        either.ours(lambda: tagger(either, "embedding"), (x, x % CLASSES), replicas=1)
+
+
+# Labels of one axis.
+
+
+def test_labels_of_one_axis(either):
+    """As many outputs as rows: only tf_keras makes the labels a column. With others, plain Keras 3 has an error."""
+    x, y = rows(20)
+    y = y.astype(np.float32) + np.arange(20) % 4
+    of = lambda count: lambda: either.sequential(lambda: [either.layers.Dense(count)], seed=1)  # noqa: E731
+    for outputs in (10, 1):
+        compiled = {"loss": "mse", "metrics": ["mae"] if outputs == 1 else []}
+        either.like(of(outputs), (x, y), replicas=1, parts=1, epochs=1, compiled=compiled)
+    if either.is_keras_3:
+        for train in (either.plain, either.ours):
+            with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="Dimensions|shapes|Incompatible"):
+                train(of(3), (x, y), replicas=1, compiled={"loss": "mse"})
+
+
+@SLOW
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda y, p: tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(y, tf.int32), p),
+        "sparse_categorical_crossentropy",
+    ],
+)
+def test_classes_of_one_axis_in_keras_3(three, loss):
+    """A function gets them as they are."""
+    make = lambda: three.keras.Sequential([three.classifier(), three.layers.Softmax()])  # noqa: E731
+    three.like(make, compiled={"loss": loss})
+
+
+def test_a_loss_that_compares_rows_and_masks_them(three):
+    """Circle has no weights to pass."""
+    with pytest.raises(ValueError, match="Received: Circle.*a loss that compares rows with each other"):
+        three.ours(replicas=1, compiled={"loss": three.keras.losses.Circle()})
