@@ -107,7 +107,7 @@ MOST_LINES = {
     "doors": 511,
     "launch": 454,
     "measure": 204,
-    "model": 2302,
+    "model": 2298,
     "modes": 1228,
     "output": 733,
     "python": 490,

@@ -142,8 +142,10 @@ def test_packed_rows_and_parts_of_the_last_layer_give_what_whole_rows_give(model
 
 
 @pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("is_known", [False, True])
-@pytest.mark.parametrize("window, width, is_packed", [(0, 5, True), (1, 41, True), (4, 41, False), (4, 16, True)])
+@pytest.mark.parametrize(
+    "window, width, is_packed, is_known",
+    [(0, 5, True, True), (1, 41, True, False), (4, 41, False, True), (4, 41, False, False), (4, 16, True, False)],
+)
 def test_near_attention_by_blocks_is_that_of_whole_rows(window, width, is_packed, is_known, xla):
     """Rows of a block, and of several the last of which is not full; padded and packed; in a graph that knows their
     width or not. Whole rows are computed where all shares of attention are kept."""
@@ -172,7 +174,8 @@ def test_near_attention_by_blocks_is_that_of_whole_rows(window, width, is_packed
     logits, grads = gradients(inputs, seen := Seen([], []))
     assert {each.shape for each in seen.attentions} == {(3, 2, width, width)}
     largest = max(np.abs(each).max() for each in grads)
-    assert worst(blocks[0], logits) < 1e-6 and worst(blocks[1], grads) < 1e-6 * largest
+    distances = worst(blocks[0], logits), worst(blocks[1], grads) / largest
+    assert max(distances) < (5e-6 if xla else 1e-6), distances  # XLA rounds otherwise, in a row of one block too.
 
 
 NAMES = {

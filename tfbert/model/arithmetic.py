@@ -67,9 +67,8 @@ class Pass(Arithmetic):
         self.inputs, self.dtype, self.rows, self.width = inputs, hidden.dtype, *tf.unstack(tf.shape(hidden)[:2])
         self._queries, self._row = self.rows, None
         self._masks: dict[int | None, tf.Tensor | None] = {}
-        # As the graph is made where the width is known: `tf.cond` would give its gradient another shape then.
-        self._known_width = self.width if hidden.shape[1] is None else hidden.shape[1]
-        self._blocks: dict[int, tuple[tf.Tensor, tf.Tensor, tf.Tensor | bool]] = {}
+        self._known_width = hidden.shape[1] or 0
+        self._blocks: dict[int, tuple[tf.Tensor, tf.Tensor, bool]] = {}
         self.attentions: list[tf.Tensor] | None = None
         self.shared: Any = None
 
@@ -92,14 +91,15 @@ class Pass(Arithmetic):
 
     def _add_blocks(self, window: int) -> tf.Tensor:
         """Cuts rows into blocks of neighbouring tokens, which attend to their block and to some on either side of it: a
-        row is one block where it is short, or where all shares of attention are kept.
+        row is one block where it is short, or where all shares of attention are kept, or where the graph does not know
+        its width: copying short rows costs more than it saves, and XLA takes no `tf.cond` of two shapes.
 
         Keeps the tokens of each block and those that it attends to, int32 `[rows x blocks, size or reach + size +
         reach]`, in place of those beyond a row's ends its last ones; returns which of both are near each other.
         """
         size = max(2 * window, 1)
         is_long = self.attentions is None and self._known_width > 2 * size
-        size, reach = tf.where(is_long, size, self.width), tf.where(is_long, window, 0)
+        size, reach = (size, window) if is_long else (self.width, 0)
         within, around = tf.range(size), tf.range(-reach, size + reach)
         count = -(-self.width // size)
         places = tf.tile(tf.range(count) * size, [self.rows])[:, None]
@@ -156,13 +156,9 @@ class Pass(Arithmetic):
         heads = self.config.num_attention_heads
         return tf.transpose(tf.reshape(tokens, [rows, -1, heads, tokens.shape[-1] // heads]), [0, 2, 1, 3])
 
-    def _in_blocks(self, tokens: tf.Tensor, blocks: tf.Tensor, is_long: tf.Tensor | bool) -> tf.Tensor:
-        """`[rows x width, hidden]` -> `[blocks, heads, size, hidden / heads]`. Short rows are not copied."""
-        if isinstance(is_long, tf.Tensor):
-            tokens = tf.cond(is_long, lambda: tf.gather(tokens, tf.reshape(blocks, [-1])), lambda: tokens)
-        elif is_long:
-            tokens = tf.gather(tokens, tf.reshape(blocks, [-1]))
-        return self._heads(tokens, tf.shape(blocks)[0])
+    def _in_blocks(self, tokens: tf.Tensor, blocks: tf.Tensor, is_long: bool) -> tf.Tensor:
+        """`[rows x width, hidden]` -> `[blocks, heads, size, hidden / heads]`."""
+        return self._heads(tf.gather(tokens, tf.reshape(blocks, [-1])) if is_long else tokens, tf.shape(blocks)[0])
 
 
 class Last(Pass):
