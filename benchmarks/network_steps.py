@@ -25,6 +25,7 @@ WAYS = {
     "float32": [],
     "bfloat16": ["--all_reduce_dtype=bfloat16"],
     "LoRA": ["--lora_rank=8"],
+    "LoRA and bfloat16": ["--lora_rank=8", "--all_reduce_dtype=bfloat16"],
     "4 micro-batches": ["--gradient_accumulation_steps=4"],
 }
 """Flags of each way to train; with micro-batches, a batch has four times as many rows."""
