@@ -223,7 +223,7 @@ def test_where_the_option_has_no_effect_it_is_refused(tmp_path):
         ),
         (
             {"mode": "export", **saved, "data": DataConfig(**given), "output": OutputConfig(output_dir="x")},
-            "label_names takes effect with evaluation data only",
+            "label_names has no effect with mode=export",
         ),
     ):
         with pytest.raises(UsageError, match=message):

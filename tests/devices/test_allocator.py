@@ -98,11 +98,11 @@ def test_another_library_is_left_alone(monkeypatch):
 def test_the_command_does_it_before_tensorflow_is_imported(flags, expected):
     code = f"""
 import json, sys, run_finetune
-from tfbert.commandline import command
+from tfbert.devices import quiet
 
 seen = []
-command.keep_freed_memory = lambda: seen.append("tensorflow" in sys.modules)
-command.stderr_held_back = lambda what: sys.exit(json.dumps(seen))
+quiet.keep_freed_memory = lambda: seen.append("tensorflow" in sys.modules)
+quiet.stderr_held_back = lambda what: sys.exit(json.dumps(seen))
 sys.argv = ["run_finetune.py", *{flags!r}]
 run_finetune.main()
 """
@@ -127,10 +127,10 @@ def test_onednn_is_used_on_x86(monkeypatch, machine, given, expected):
 def test_the_command_turns_onednn_on_before_tensorflow_is_imported():
     code = """
 import os, sys, run_finetune
-from tfbert.commandline import command
+from tfbert.devices import quiet
 
 seen = lambda: (os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow" in sys.modules)
-command.stderr_held_back = lambda what: sys.exit(str(seen()))
+quiet.stderr_held_back = lambda what: sys.exit(str(seen()))
 sys.argv = ["run_finetune.py"]
 run_finetune.main()
 """

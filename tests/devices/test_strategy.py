@@ -60,7 +60,7 @@ def test_what_tensorflow_has_settled_is_one_line(monkeypatch):
 @pytest.mark.parametrize("given, expected", [({}, 7), ({"cluster_timeout_seconds": 0.5}, 0.5)])
 def test_the_configuration_says_how_long_to_wait_for_workers(monkeypatch, given, expected):
     waited = []
-    monkeypatch.setattr(devices, "devices_are_initialized", lambda: False)
+    monkeypatch.setattr(devices.private, "devices_are_initialized", lambda: False)
     cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
 

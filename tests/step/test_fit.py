@@ -404,6 +404,7 @@ def test_standard_callbacks(either, replicas, tmp_path):
 @OVER_BOTH
 def test_a_configuration_makes_the_same_model(either):
     options = {"gradient_accumulation_steps": 3, "max_grad_norm": 2.0, "jit_compile": True, "seed": 7, "name": "mine"}
+    options["all_reduce_dtype"] = "bfloat16"
     first = tfbert.FineTuner(either.classifier(), **options)
     second = type(first).from_config(first.get_config())
     assert {**second.get_config(), "model": None} == {**options, "model": None}

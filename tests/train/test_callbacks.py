@@ -276,7 +276,7 @@ def test_speeds_of_an_evaluation_count_every_batch():
     predictor = types.SimpleNamespace(seconds=10.0, waiting_seconds=2.5, batch_seconds=[1.0, 2.0, 3.0])
     run = types.SimpleNamespace(
         schedule=schedule(),
-        config=Config(),
+        config=Config().resolved(),
         data=types.SimpleNamespace(task=Classification(("0", "1")), validation={"validation": examples}),
         encode=lambda examples: examples,
         metric="accuracy",
