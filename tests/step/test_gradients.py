@@ -200,6 +200,38 @@ def test_sums_of_what_was_rounded_to_bfloat16():
             np.testing.assert_array_equal(value, (first + second).astype(np.float32))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("used", [[0, 3, 7, 8, 39], []])
+def test_of_a_table_only_rows_that_occur_are_sent_over_a_network(dtype, used, monkeypatch):
+    """Rows of both replicas, of one, that cancel out, that are not finite; and a batch that uses no row."""
+    strategy, sent = strategy_of(2), []
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", type(strategy))
+    real = tf.distribute.ReplicaContext.all_reduce
+    monkeypatch.setattr(
+        tf.distribute.ReplicaContext, "all_reduce", lambda *args: sent.extend(map(tf.shape, args[2])) or real(*args)
+    )
+    shares = np.zeros((2, 40, 4), np.float32)
+    if used:
+        shares[0, [3, 7, 39]], shares[1, [7, 8, 39]] = 1.5, [[-1.5], [2.25], [np.nan]]
+
+    @tf.function
+    def run():
+        def each():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            sums = all_reduce_sum([tf.ones([31, 4]), tf.gather(shares, replica), tf.ones([4])], tf.as_dtype(dtype))
+            return sums, sent[-4:]
+
+        return strategy.run(each)
+
+    sums, shapes = tf.nest.map_structure(strategy.experimental_local_results, run())
+    for values, expected in zip(sums, (2.0, shares.sum(0), 2.0), strict=True):
+        for value in values:
+            assert value.dtype == tf.float32
+            np.testing.assert_array_equal(value, np.broadcast_to(expected, value.shape))
+    for replica in range(2):
+        assert [shape[replica].numpy().tolist() for shape in shapes] == [[31, 4], [4], [40], [len(used) or 1, 4]]
+
+
 def test_one_replica_sums_nothing():
     tensors = [tf.ones([2])]
     assert strategy_of(1).run(lambda: all_reduce_sum(tensors, tf.bfloat16))[0] is tensors[0]
