@@ -219,17 +219,16 @@ def test_of_a_table_only_rows_that_occur_are_sent_over_a_network(dtype, used, mo
         def each():
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
             sums = all_reduce_sum([tf.ones([31, 4]), tf.gather(shares, replica), tf.ones([4])], tf.as_dtype(dtype))
-            return sums, sent[-4:]
+            return sums, sent[-1]
 
         return strategy.run(each)
 
-    sums, shapes = tf.nest.map_structure(strategy.experimental_local_results, run())
+    sums, last = tf.nest.map_structure(strategy.experimental_local_results, run())
     for values, expected in zip(sums, (2.0, shares.sum(0), 2.0), strict=True):
         for value in values:
             assert value.dtype == tf.float32
             np.testing.assert_array_equal(value, np.broadcast_to(expected, value.shape))
-    for replica in range(2):
-        assert [shape[replica].numpy().tolist() for shape in shapes] == [[31, 4], [4], [40], [len(used) or 1, 4]]
+    assert [shape.numpy().tolist() for shape in last] == [[len(used) or 1, 4]] * 2
 
 
 def test_one_replica_sums_nothing():
