@@ -37,15 +37,11 @@ def train(
     return model.get_weights(), history
 
 
-QUICK = "TFBertForTokenClassification"
-"""By default test_pretraining has the split of two losses, test_splits that of a classifier."""
-ONE_QUICK = pytest.mark.parametrize(
-    "kind", [kind if kind == QUICK else pytest.param(kind, marks=SLOW) for kind in WITH_LABELS]
-)
-
-
-@ONE_QUICK
+@SLOW
+@pytest.mark.parametrize("kind", WITH_LABELS)
 def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
+    """By default test_pretraining has the split of two losses, test_splits that of a classifier, test_invariance_tasks
+    those of other heads, and the next test micro-batches of tokens."""
     metrics = ["accuracy"]
     expected, history = train(kind, micro_batches=1, dropout=0.1, metrics=metrics, eagerly=True)
     found, others = train(kind, replicas=2, micro_batches=4, dropout=0.1, metrics=metrics)
@@ -73,7 +69,7 @@ def test_every_split_precision_and_xla_is_one_device(kind, policy, tolerance, xl
     assert max(distances) < tolerance
 
 
-@ONE_QUICK
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if "Token" in kind else SLOW) for kind in WITH_LABELS])
 def test_fine_tuner_gives_what_plain_keras_gives(kind):
     assert worst(train(kind, micro_batches=2)[0], train(kind)[0]) < 1e-6
 
