@@ -69,8 +69,8 @@ GRID = [(name, way) for name in ENCODERS for way in WAYS]
 def test_any_way_gives_the_weights_of_one_device(model_type, way):
     """Of one device in float32 without XLA and recomputation; in bfloat16 besides, more nearly, of one device in it.
 
-    Each part's gradients, up to 0.1, are rounded by 2**-9 of that, and an update is at most 10 times its gradient (rate /
-    epsilon): 2e-3 in each of two updates.
+    Each part's gradients, up to 0.1, are rounded by 2**-9 of that, and an update is at most 10 times its gradient (rate
+    / epsilon): 2e-3 in each of two updates.
     """
     split, way = WAYS[way]
     one, before = trained(model_type, lora="lora" in way)
