@@ -12,6 +12,7 @@ import transformers
 
 import tfbert
 from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, WORDS, make, worst
+from tests.support.transformers_4 import transformers_4
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForSequenceClassification, TFBertModel
 from tfbert.errors import UsageError
 from tfbert.model.configuration import BertConfig
@@ -137,7 +138,7 @@ def test_keras_saves_all_that_training_needs(tmp_path):
 
 def test_weights_that_transformers_saved_by_keras_are_loaded_by_name(tmp_path):
     """Their order is another one."""
-    theirs = transformers.TFBertForSequenceClassification(transformers.BertConfig(**SIZES, num_labels=3))
+    theirs = transformers_4("TFBertForSequenceClassification")(transformers.BertConfig(**SIZES, num_labels=3))
     theirs.build_in_name_scope()
     theirs.save_weights(tmp_path / "w.h5")
     model = make()

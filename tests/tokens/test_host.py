@@ -33,6 +33,9 @@ CLASSES = {
     "camembert": "CamembertTokenizerFast",
 }
 UNIGRAM = {"xlm_roberta", "camembert"}
+if transformers.__version__ >= "5":
+    # Its own classes read SentencePiece's table alone out of the file's normalizer; this one reads the file.
+    CLASSES |= dict.fromkeys(UNIGRAM, "PreTrainedTokenizerFast")
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -107,14 +110,14 @@ def test_offsets_are_theirs_without_blanks(ours, theirs):
     assert list(zip(found.starts.tolist(), found.ends.tolist(), strict=True)) == places
 
 
-def test_words(ours, theirs):
+def test_words(kind, ours, theirs):
     """As transformers splits them where it is told to put a blank before each."""
     sentences = [words for text in HOSTILE if (words := whole([text])[0].split())]
     words = [word for sentence in sentences for word in sentence]
     options = {"add_special_tokens": False, "is_split_into_words": True, "add_prefix_space": True}
-    assert ours.encode_words(words).ids.tolist() == [
-        id for row in theirs(sentences, **options)["input_ids"] for id in row
-    ]
+    if kind != "modernbert" or transformers.__version__ < "5":  # 5 takes no notice of add_prefix_space there.
+        want = theirs(sentences, **options)["input_ids"]
+        assert ours.encode_words(words).ids.tolist() == [id for row in want for id in row]
     found = ours.encode_text_words(HOSTILE[:500])
     spans = zip(np.repeat(np.arange(500), np.diff(found.word_splits)), found.word_starts, found.word_ends, strict=True)
     words = [HOSTILE[row][start:end] for row, start, end in spans]
