@@ -1,6 +1,7 @@
 """Two logical CPUs before TensorFlow starts, switches for tests that need a GPU, and fixtures of several files."""
 
 import fcntl
+import functools
 import gc
 import gzip
 import json
@@ -9,6 +10,7 @@ import pathlib
 import shutil
 import signal
 import sys
+import typing
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -27,6 +29,7 @@ def pytest_configure(config):
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if is_controller and not config.getoption("--require-gpu"):
         return  # It runs no test, and its workers start only after this.
+    typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)  # TensorFlow asks again for each value.
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -97,10 +100,23 @@ def pytest_sessionfinish(session):
 
 
 def pytest_collection_finish(session):
-    """What is imported by now stays: the collector, which tracing calls all the time, need not look at it again."""
+    gc.set_threshold(50_000, 20, 20)
+    _keep_what_is()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    found = yield
+    if nextitem is None or nextitem.path != item.path:
+        _keep_what_is()
+    return found
+
+
+def _keep_what_is():
+    """What is there between two files stays, modules and caches: the collector, which tracing calls all the time, and
+    each run, need not look at it again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,8 +3,8 @@
 import ast
 import dataclasses
 import importlib.util
-import json
 import inspect
+import json
 import pathlib
 import re
 import shlex

@@ -36,7 +36,9 @@ def on_host(function):
     }
 
 
-@pytest.mark.parametrize("policy", [pytest.param("float32", marks=SLOW), "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", [*(pytest.param(each, marks=SLOW) for each in ("float32", "mixed_float16")), "mixed_bfloat16"]
+)
 def test_all_of_a_step_has_kernels_on_a_gpu(either, policy):
     options = {"gradient_accumulation_steps": 2, "max_grad_norm": 1.0, "policy": policy}
     # Without XLA, whose operations TensorFlow's list says nothing of.

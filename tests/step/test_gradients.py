@@ -237,7 +237,7 @@ def test_one_replica_sums_nothing():
     assert strategy_of(1).run(lambda: all_reduce_sum(tensors, tf.bfloat16))[0] is tensors[0]
 
 
-@pytest.mark.parametrize("micro_batches", [1, 3])
+@pytest.mark.parametrize("micro_batches", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_updates_with_gradients_summed_in_bfloat16(micro_batches):
     """Gradients of one replica are not rounded, of two at most by a part in 128; losses never."""
     rng = np.random.default_rng(1)

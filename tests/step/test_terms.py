@@ -178,7 +178,8 @@ def test_outputs_with_a_loss_each_are_keras_own(either, as_dict, loss, loss_weig
         "loss_weights": loss_weights,
         "metrics": metrics,
     }
-    either.like(lambda: both(either, as_dict), (x, as_given([kind, size])), compiled=compiled, **fit)
+    data = x, as_given([kind, size])
+    either.like(lambda: both(either, as_dict), data, replicas=1, parts=3, compiled=compiled, **fit)
 
 
 @SLOW

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.support.either_keras import CLASSES, FEATURES, SLOW, apart, rows, splits
 
-SPLITS = splits((2, 2))
+SPLITS, SPLITS_OF_ONE = splits((2, 2)), splits((1, 3))
 
 
 def with_logits(either):
@@ -119,7 +119,7 @@ def looked_up(either):
     return either.keras.Model(inputs, kinds.Dense(CLASSES)(joined))
 
 
-@SPLITS
+@SPLITS_OF_ONE
 def test_lookup_tables_and_adapted_layers(either, replicas, parts, tmp_path):
     rng = np.random.default_rng(0)
     x = {
@@ -168,7 +168,7 @@ def test_a_model_is_not_called_once_more_to_be_built(either, eagerly):
     assert float(np.asarray(found.model.model.layers[0].calls)) == 8 and "seen" in found.history
 
 
-@SPLITS
+@SPLITS_OF_ONE
 def test_a_metric_whose_result_is_a_dictionary(either, replicas, parts):
     class Both(either.keras.metrics.Metric):
         def __init__(self, name="both", **kwargs):

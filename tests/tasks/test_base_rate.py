@@ -94,8 +94,8 @@ def test_labels_that_are_something_else_are_refused(labels, problem_type, option
 
 def run(directory, train, **options):
     config = Config(
-        model=tfbert.ModelConfig(model_name_or_path=options.pop("model", "scratch/tiny")),
-        data=tfbert.DataConfig(train_file=str(train), task=options.pop("task", "auto")),
+        model=tfbert.ModelConfig(model_name_or_path=options.pop("model", str(train.parent / "model"))),
+        data=tfbert.DataConfig(train_file=str(train), task=options.pop("task", "auto"), max_seq_length=16),
         training=tfbert.TrainingConfig(max_steps=1, learning_rate=1e-12, weight_decay=0.0, **options),
         output=tfbert.OutputConfig(output_dir=str(directory)),
     )
@@ -104,34 +104,34 @@ def run(directory, train, **options):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_new_head_starts_there_and_one_from_a_file_stays(tmp_path, caplog):
+def test_a_new_head_starts_there_and_one_from_a_file_stays(corpus, caplog):
     """Over an update that moves nothing."""
     caplog.set_level(logging.INFO, logger="tfbert")
-    train = tmp_path / "train.jsonl"
+    train = corpus / "train.jsonl"
     train.write_text("".join(json.dumps({"text": f"text {i}", "label": "ab"[i % 5 == 0]}) + "\n" for i in range(40)))
-    model, card = run(tmp_path / "prior", train)
+    model, card = run(corpus / "prior", train)
     expected = np.log([32.5 / 41, 8.5 / 41])
     np.testing.assert_allclose(model["classifier.bias"], expected - expected.mean(), rtol=1e-5)
     assert "The new head starts at the base rate of 2 classes" in caplog.text
     assert "The new head started at the base rate of 2 classes." in card
-    zero, card = run(tmp_path / "zero", train, head_bias="zero")
+    zero, card = run(corpus / "zero", train, head_bias="zero")
     np.testing.assert_allclose(zero["classifier.bias"], 0, atol=1e-9)
     np.testing.assert_array_equal(zero["classifier.weight"], model["classifier.weight"])
     caplog.clear()
-    others = tmp_path / "others.jsonl"
+    others = corpus / "others.jsonl"
     others.write_text("".join(json.dumps({"text": f"text {i}", "label": "ab"[i % 2]}) + "\n" for i in range(40)))
-    kept, card = run(tmp_path / "kept", others, model=str(tmp_path / "zero"))
+    kept, card = run(corpus / "kept", others, model=str(corpus / "zero"))
     np.testing.assert_allclose(kept["classifier.bias"], 0, atol=1e-9)
     assert "new head" not in caplog.text + card
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_numbers_start_at_their_mean_with_weights_of_their_spread(tmp_path):
-    train = tmp_path / "train.jsonl"
+def test_numbers_start_at_their_mean_with_weights_of_their_spread(corpus):
+    train = corpus / "train.jsonl"
     labels = RNG.normal(3000, 700, 40).round(1)
     train.write_text("".join(json.dumps({"text": f"text {i}", "label": x}) + "\n" for i, x in enumerate(labels)))
-    prior, card = run(tmp_path / "prior", train, task="regression")
-    zero, _ = run(tmp_path / "zero", train, task="regression", head_bias="zero")
+    prior, card = run(corpus / "prior", train, task="regression")
+    zero, _ = run(corpus / "zero", train, task="regression", head_bias="zero")
     np.testing.assert_allclose(prior["classifier.bias"], labels.mean(), rtol=1e-5)
     np.testing.assert_allclose(prior["classifier.weight"], zero["classifier.weight"] * labels.std(), rtol=1e-4)
     assert "started at the mean of the targets" in card
