@@ -206,7 +206,7 @@ def numbers_of(directory: pathlib.Path, args: argparse.Namespace, devices: int) 
     numbers["micro_batches"] = files.option("training", "gradient_accumulation_steps")
     if args.inference:
         first, found = [record for record in files.records if record["kind"] == "eval"][:2]
-        numbers["batch"] = files.option("runtime", "per_device_eval_batch_size") * devices
+        numbers["batch"] = (files.option("runtime", "per_device_eval_batch_size") or 32) * devices
         numbers["examples_per_second"] = found["eval_samples_per_second"]
         numbers["examples_per_second_with_warmup"] = first["eval_samples_per_second"]
         numbers["tokens_per_second"] = found["eval_tokens_per_second"]

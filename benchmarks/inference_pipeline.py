@@ -10,6 +10,10 @@ pipeline's includes tokenising, after a warm-up. The pipeline is timed for each 
 and, to its advantage, sorted by length; its best figure counts. Ours is timed for `--own_batch_sizes`. Prints one JSON
 line, with the machine and the CPU seconds of each process, those in the kernel apart (the pipeline's process runs all
 its sizes). `--no-keep_freed_memory` leaves our side's glibc malloc at its defaults.
+
+`--own_batch_sizes=0` leaves our batches to the command. With `--onnx=EXPORT`, of the same model, and `--onnx_python`,
+a Python with onnxruntime, `examples/predict_onnx.py` takes turns with them, over the same texts: whole processes are
+compared, from their start to their end. `--torch_python` is not needed then.
 """
 
 import argparse
@@ -18,6 +22,7 @@ import pathlib
 import re
 import sys
 import tempfile
+import time
 
 from machine import done, machine
 
@@ -29,7 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True)
     parser.add_argument("--file", required=True)
-    parser.add_argument("--torch_python", required=True)
+    parser.add_argument("--torch_python", default="")
+    parser.add_argument("--onnx", default="")
+    parser.add_argument("--onnx_python", default="")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=10, help="how many times the file's texts are repeated")
     parser.add_argument("--batch_sizes", default="1,8,32,64,128")
@@ -49,17 +56,37 @@ def main() -> None:
         scratch = pathlib.Path(scratch)
         (scratch / "texts.json").write_text(json.dumps(texts))
         (scratch / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        (scratch / "in.txt").write_text("".join(text + "\n" for text in texts))
         for _ in range(args.rounds):
             own = [own_speed(args, scratch, size) for size in map(int, args.own_batch_sizes.split(","))]
+            rounds.append({"tfbert": own})
+            if args.onnx:
+                output = scratch / "onnx.tsv"
+                output.unlink(missing_ok=True)
+                start = time.perf_counter()
+                *_, used = done(
+                    args.onnx_python, ROOT / "examples" / "predict_onnx.py", args.onnx, scratch / "in.txt", output
+                )
+                rounds[-1]["onnx"] = {"seconds": round(time.perf_counter() - start, 1)} | used
+                tables = [path.read_text().splitlines() for path in (output, scratch / "out.tsv")]
+                labels = [[line.split("\t")[1] for line in table] for table in tables]
+                rounds[-1]["other_labels"] = sum(map(str.__ne__, *labels))
+            if not args.torch_python:
+                continue
             peer = ROOT / "benchmarks" / "peers" / "torch_predict.py"
             options = [f"--model={args.model}", f"--texts={scratch / 'texts.json'}", f"--max_seq_length={length}"]
             options += [f"--batch_sizes={args.batch_sizes}", "--dtype=bfloat16" if args.bfloat16 else "--dtype=float32"]
             out, _, used = done(args.torch_python, peer, "pipeline", *options)
-            rounds.append({"tfbert": own, "pipeline": json.loads(out.splitlines()[-1]) | used})
-    best = max(run["examples_per_second"] for found in rounds for run in found["tfbert"])
-    best_peer = max(found["pipeline"]["best"] for found in rounds)
-    report = {"texts": len(texts), "rounds": rounds, "tfbert_best": best, "pipeline_best": best_peer}
-    print(json.dumps(report | {"ratio": round(best / best_peer, 3), "machine": machine()}))
+            rounds[-1]["pipeline"] = json.loads(out.splitlines()[-1]) | used
+    report = {"texts": len(texts), "rounds": rounds, "machine": machine()}
+    if args.torch_python:
+        best = max(run["examples_per_second"] for found in rounds for run in found["tfbert"])
+        best_peer = max(found["pipeline"]["best"] for found in rounds)
+        report |= {"tfbert_best": best, "pipeline_best": best_peer, "ratio": round(best / best_peer, 3)}
+    if args.onnx:
+        seconds = min(run["seconds"] for found in rounds for run in found["tfbert"])
+        report["onnx_ratio"] = round(min(found["onnx"]["seconds"] for found in rounds) / seconds, 3)
+    print(json.dumps(report))
 
 
 def own_speed(args: argparse.Namespace, scratch: pathlib.Path, size: int) -> dict[str, float]:
@@ -68,11 +95,14 @@ def own_speed(args: argparse.Namespace, scratch: pathlib.Path, size: int) -> dic
     output.unlink(missing_ok=True)
     command = [sys.executable, ROOT / "run_finetune.py", "--mode=predict", "--device=cpu", f"--model={args.model}"]
     command += [f"--input_file={scratch / 'in.jsonl'}", f"--output_file={output}"]
-    command += [f"--per_device_eval_batch_size={size}", *(["--mixed_precision"] if args.bfloat16 else [])]
+    command += [f"--per_device_eval_batch_size={size}"] if size else []
+    command += ["--mixed_precision"] if args.bfloat16 else []
     command += [] if args.keep_freed_memory else ["--nokeep_freed_memory"]
+    start = time.perf_counter()
     _, lines, used = done(*command)
+    seconds = round(time.perf_counter() - start, 1)
     (speed,) = re.findall(r"^predicted .*, ([\d,.]+) a second", lines, re.MULTILINE)
-    return {"batch": size, "examples_per_second": float(speed.replace(",", ""))} | used
+    return {"batch": size, "examples_per_second": float(speed.replace(",", "")), "seconds": seconds} | used
 
 
 if __name__ == "__main__":

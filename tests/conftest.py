@@ -30,12 +30,7 @@ def pytest_configure(config):
     if is_controller and not config.getoption("--require-gpu"):
         return  # It runs no test, and its workers start only after this.
     typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)  # TensorFlow asks again for each value.
-    with pytest.MonkeyPatch.context() as patch:
-        # Quick tests compute without oneDNN: to look through each graph for what it could do takes longer than it saves
-        # there. Slow tests have it, as have all processes that tests start.
-        if "not slow" in config.getoption("markexpr"):
-            patch.setenv("TF_ENABLE_ONEDNN_OPTS", os.environ.get("TF_ENABLE_ONEDNN_OPTS", "0"))
-        import tensorflow as tf
+    import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
     if config.getoption("--require-gpu") and not gpus:

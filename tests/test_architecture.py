@@ -97,25 +97,25 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 860,
-    "bert": 1117,
+    "batches": 868,
+    "bert": 1125,
     "commandline": 560,
-    "config": 1738,
+    "config": 1739,
     "corpus": 2225,
     "data": 1904,
-    "devices": 1053,
+    "devices": 1055,
     "doors": 511,
     "launch": 454,
     "measure": 204,
-    "model": 2298,
+    "model": 2351,
     "modes": 1228,
     "output": 733,
     "python": 490,
-    "report": 1045,
-    "step": 2917,
-    "tasks": 7837,
+    "report": 1047,
+    "step": 2931,
+    "tasks": 7840,
     "tokens": 1338,
-    "train": 1690,
+    "train": 1696,
 }
 
 

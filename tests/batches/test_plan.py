@@ -12,6 +12,7 @@ from tfbert.batches.plan import (
     exact_widths,
     few_widths,
     micro_batch_size,
+    plan_by_tokens,
     plan_epoch,
     plan_in_order_of_length,
     steps_per_epoch,
@@ -136,6 +137,20 @@ def test_evaluation_goes_from_long_to_short_and_keeps_the_order_of_equals():
     result = plan_in_order_of_length(lengths, global_batch_size=3, allowed_widths=exact_widths(lengths))
     np.testing.assert_array_equal(result.rows, [[1, 4, 3], [0, 2, 6], [5, FILL, FILL]])
     np.testing.assert_array_equal(result.widths, [9, 3, 1])
+
+
+def test_batches_by_tokens_are_as_large_as_they_may_be():
+    lengths = np.array([3, 9, 3, 5, 9, 1, 3])
+    found = plan_by_tokens(lengths, 10)
+    assert [rows.tolist() for rows in found.rows] == [[1], [4], [3, 0], [2, 6, 5]]
+    np.testing.assert_array_equal(found.widths, [9, 9, 5, 3])
+    assert [len(rows) for rows in plan_by_tokens(lengths, 1).rows] == [1] * 7  # Each row is computed, however long.
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 129, 500).astype(np.uint16)
+    found = plan_by_tokens(lengths, 2048)
+    np.testing.assert_array_equal(np.concatenate(found.rows), np.argsort(-lengths.astype(int), kind="stable"))
+    for rows, width in zip(found.rows[:-1], found.widths, strict=False):
+        assert width == max(lengths[rows]) and len(rows) == 2048 // width
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])

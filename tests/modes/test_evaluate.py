@@ -1,6 +1,7 @@
 """Predictions in order under any strategy, whole or streamed."""
 
 import itertools
+import threading
 import time
 import types
 
@@ -78,6 +79,38 @@ def test_rows_are_counted_batch_by_batch(replicas):
     for _ in predictor.stream([token_ids(10), token_ids(5)], on_rows=counts.append):
         counts.append("chunk")
     assert counts == [4, 4, 2, "chunk", 4, 1, "chunk"]
+
+
+@pytest.mark.parametrize("replicas, counts", [(1, [2, 2, 2, 2, 2, 3, 3, 5]), slow(2, [21])])
+def test_rows_that_nobody_asked_for_are_as_many_as_make_a_number_of_tokens(replicas, counts, monkeypatch):
+    monkeypatch.setattr(predictor_module, "_TOKENS", 29)
+    model, predictor = predictor_of(replicas, rows=None)
+    tokens, found = token_ids(21), []
+    np.testing.assert_allclose(predictor.outputs(tokens, on_rows=found.append), one_by_one(model, tokens), atol=1e-5)
+    assert found == counts
+
+
+def test_one_cpu_computes_two_batches_at_a_time():
+    together = threading.Barrier(2, timeout=60)
+
+    def forward(inputs, training):
+        wait = tf.numpy_function(lambda x: [together.wait(), x][1], [inputs["input_ids"]], tf.int32)
+        return tf.reduce_sum(tf.ensure_shape(wait, [None, None]), axis=1)
+
+    predictor, tokens = Predictor(forward, strategy_of(1), rows_per_replica=2), token_ids(16)
+    expected = [sum(tokens.flat[slice(*tokens.row_splits[row : row + 2])]) for row in range(16)]
+    np.testing.assert_array_equal(predictor.outputs(tokens), expected)
+
+
+def test_an_error_in_a_batch_arrives_and_ends_the_stream():
+    def forward(inputs, training):
+        tf.debugging.assert_less(tf.shape(inputs["input_ids"])[1], 10, "too wide")
+        return tf.cast(inputs["input_ids"][:, 0], tf.float32)
+
+    predictor = Predictor(forward, strategy_of(1), rows_per_replica=2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too wide"):
+        predictor.outputs(token_ids(20))
+    assert len(predictor.outputs(token_ids(5, longest=9))) == 5
 
 
 def test_a_stream_asks_for_one_chunk_ahead_and_no_more():

@@ -200,6 +200,38 @@ def test_sums_of_what_was_rounded_to_bfloat16():
             np.testing.assert_array_equal(value, (first + second).astype(np.float32))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("used", [[0, 3, 7, 8, 39], []])
+def test_of_a_table_only_rows_that_occur_are_sent_over_a_network(dtype, used, monkeypatch):
+    """Rows of both replicas, of one, that cancel out, that are not finite; and a batch that uses no row."""
+    strategy, real = strategy_of(2), tf.distribute.ReplicaContext.all_reduce
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", type(strategy))
+
+    def checked(context, op, tensors, *options):
+        for tensor in tensors:
+            assert tensor.shape != [40, 4]
+            tf.debugging.assert_equal(tf.shape(tensor)[0], tensor.shape[0] or len(used) or 1)
+        return real(context, op, tensors, *options)
+
+    monkeypatch.setattr(tf.distribute.ReplicaContext, "all_reduce", checked)
+    shares = np.zeros((2, 40, 4), np.float32)
+    if used:
+        shares[0, [3, 7, 39]], shares[1, [7, 8, 39]] = 1.5, [[-1.5], [2.25], [np.nan]]
+
+    @tf.function
+    def run():
+        def each():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return all_reduce_sum([tf.ones([31, 4]), tf.gather(shares, replica), tf.ones([4])], tf.as_dtype(dtype))
+
+        return strategy.run(each)
+
+    for part, expected in zip(run(), (2.0, shares.sum(0), 2.0), strict=True):
+        for value in strategy.experimental_local_results(part):
+            assert value.dtype == tf.float32
+            np.testing.assert_array_equal(value, np.broadcast_to(expected, value.shape))
+
+
 def test_one_replica_sums_nothing():
     tensors = [tf.ones([2])]
     assert strategy_of(1).run(lambda: all_reduce_sum(tensors, tf.bfloat16))[0] is tensors[0]

@@ -63,10 +63,10 @@ def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
     train = TextExamples(name="demo", text=["x"], text_pair=None, labels=None)
     data = TaskData(task=Regression(), train=train, validation={}, test=None, notes=())
     assert "\nbase_model: runs/first\n" in model_card(
-        config, data, RESULTS, version="1", directory=pathlib.Path("runs/a")
+        config, data, RESULTS, version="1", model_type="bert", directory=pathlib.Path("runs/a")
     )
     (tmp_path / "runs" / "first").mkdir(parents=True)
-    assert "base_model" not in model_card(config, data, RESULTS, version="1", directory=PLACE)
+    assert "base_model" not in model_card(config, data, RESULTS, version="1", model_type="bert", directory=PLACE)
 
 
 def test_the_command_of_a_card_is_that_of_the_run(runs):
@@ -184,17 +184,18 @@ def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
         notes=(),
     )
     results = RESULTS | {"eval_- x: y\n---_accuracy": 0.5}
-    card = model_card(config, data, results, version="1", directory=PLACE)
+    card = model_card(config, data, results, version="1", model_type="electra", directory=PLACE)
     card.encode()
     head, body = card.removeprefix("---\n").split("\n---\n", 1)
     assert yaml.safe_load(head) == {
         "library_name": "transformers",
         "pipeline_tag": "text-classification",
-        "tags": ["bert", "tfbert"],
+        "tags": ["electra", "tfbert"],
         "metrics": ["- x: y\n---_accuracy"],
     }
     lines = body.splitlines()
     assert lines[1] == r"# scratch/tiny fine-tuned on \<b\>\_x\_\|\[y\](z)\\n---.tsv"
+    assert lines[3] == "A model of the type `electra` that gives single texts one of 7 classes."
     assert lines[4] == (
         r"Classes, in the order of the logits: `<script>alert(1)</script>`, `a\n\n## b`, `x|y`, ``` `tick``s` ```, "
         r"`not_b`, `   `, `\u202ea\ud800`."

@@ -67,7 +67,11 @@ GRID = [(name, way) for name in ENCODERS for way in WAYS]
     "model_type, way", [each if each == QUICK else pytest.param(*each, marks=SLOW) for each in GRID]
 )
 def test_any_way_gives_the_weights_of_one_device(model_type, way):
-    """Of one device in float32 without XLA and recomputation; in bfloat16 besides, more nearly, of one device in it."""
+    """Of one device in float32 without XLA and recomputation; in bfloat16 besides, more nearly, of one device in it.
+
+    Each part's gradients, up to 0.1, are rounded by 2**-9 of that, and an update is at most 10 times its gradient (rate
+    / epsilon): 2e-3 in each of two updates.
+    """
     split, way = WAYS[way]
     one, before = trained(model_type, lora="lora" in way)
     found, _ = trained(model_type, *split, **way)
@@ -75,7 +79,7 @@ def test_any_way_gives_the_weights_of_one_device(model_type, way):
     print(f"{distance:.1e}")
     assert distance < (3e-2 if "policy" in way else 2e-6)
     if "policy" in way:
-        assert worst(trained(model_type, **way)[0], found) < 2e-3
+        assert worst(trained(model_type, **way)[0], found) < 4e-3
     assert worst(one, before) > 5e-3
 
 

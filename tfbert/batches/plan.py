@@ -39,12 +39,13 @@ class BatchPlan:
     """Examples and widths of consecutive global batches.
 
     Attributes:
-        rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`.
+        rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`. Where batches have as many rows as
+            make a number of tokens, a list of them.
         widths: int32 `[num_batches]`: the padded length of each batch, in tokens.
         epoch: Which pass over the examples this is: words are masked anew in each.
     """
 
-    rows: np.ndarray
+    rows: np.ndarray | list[np.ndarray]
     widths: np.ndarray
     epoch: int = 0
 
@@ -220,6 +221,18 @@ def plan_in_order_of_length(lengths: np.ndarray, *, global_batch_size: int, allo
     """Plans one pass for evaluation: longest first, so that a lack of memory shows at once and padding is little."""
     order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
     return as_plan(order, np.asarray(lengths)[order], global_batch_size, allowed_widths)
+
+
+def plan_by_tokens(lengths: np.ndarray, most_tokens: int) -> BatchPlan:
+    """As `plan_in_order_of_length`, with as many rows in a batch as have so many tokens together, padding included; of
+    a longer row, one."""
+    order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
+    rows, widths = [], []
+    while len(order):
+        widths.append(max(1, int(lengths[order[0]])))
+        batch, order = np.split(order, [max(1, most_tokens // widths[-1])])
+        rows.append(batch)
+    return BatchPlan(rows=rows, widths=np.array(widths, np.int32))
 
 
 def as_plan(

@@ -9,10 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.bert.calls import Called
+from tfbert.devices.runtime import processor_flags
 from tfbert.errors import UsageError
 from tfbert.model import layout, ops
 from tfbert.model.configuration import BertConfig
 from tfbert.model.forward import Seen, encode, pooler_output
+from tfbert.private import layers_of
 from tfbert.step.keras3.private import take_as_they_are
 
 
@@ -113,6 +115,18 @@ class Dense(keras.layers.Dense):
         self._kernel.assign(kernel + scale * low[0] @ low[1] if low else kernel)
         if self.bias is not None:
             self.bias.assign(store["1"])
+
+
+def fix_kernels(model: keras.Model) -> None:
+    """For predictions in bfloat16 on a CPU, of weights that change no more: makes one operation of a product, its bias
+    and GELU. Where the CPU has a matrix unit (AMX), that pays only for constants of the graph, whose layout oneDNN
+    changes once.
+    """
+    has_matrix_unit = "amx_bf16" in processor_flags()
+    for layer in layers_of(model):
+        if isinstance(layer, Dense):
+            kernel = tf.cast(layer.merged_kernel(), tf.bfloat16).numpy() if has_matrix_unit else layer.kernel
+            layer.fixed_kernel = kernel
 
 
 class Part(keras.layers.Layer):

@@ -106,8 +106,9 @@ class RuntimeConfig(Options):
     """Compute in 16 bits, keep the weights in float32."""
     mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE, needs="mixed_precision")
     """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
-    per_device_eval_batch_size: int = option(32, resume="split", modes=COMPUTE, least=1)
-    """Rows that each replica evaluates or predicts at a time."""
+    per_device_eval_batch_size: int | None = option(None, resume="split", modes=COMPUTE, least=1)
+    """Rows that each replica evaluates or predicts at a time. Default: 32; where one CPU computes alone, as many as
+    have 2,048 tokens together."""
     xla: bool = option(False, resume="split", modes=TRAIN)
     """Compile each replica's forward and backward pass with XLA."""
     max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split", modes=TRAIN, needs="xla", least=1)

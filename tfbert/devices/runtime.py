@@ -319,11 +319,16 @@ def emulates_bfloat16() -> bool:
     """Whether there is no GPU and this x86 CPU has no bfloat16 instructions, so that float32 is faster."""
     if tf.config.list_logical_devices("GPU"):
         return False
+    flags = processor_flags()
+    return "avx2" in flags and not {"avx512_bf16", "amx_bf16", "avx_ne_convert"} & flags
+
+
+def processor_flags() -> set[str]:
+    """What an x86 CPU can do, as Linux says: `amx_bf16` for a unit for products in bfloat16."""
     try:
-        flags = pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+        return set(pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
     except OSError:
-        return False
-    return "avx2" in flags and not {"avx512_bf16", "amx_bf16", "avx_ne_convert"} & set(flags.split())
+        return set()
 
 
 def reset_peak_memory() -> None:

@@ -4,7 +4,10 @@ entry per example or per token."""
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import dataclasses
+import functools
+import itertools
 import queue
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -15,14 +18,18 @@ import tensorflow as tf
 
 from tfbert.batches.inputs import INPUTS, padded_inputs
 from tfbert.batches.pipeline import EncodedExamples
-from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_in_order_of_length
+from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_by_tokens, plan_in_order_of_length
 from tfbert.devices.workers import check_same, checksum
-from tfbert.measure.step_clock import timed_next
+from tfbert.measure.step_clock import read_clock, timed_next
 from tfbert.measure.tracing import counted_alone
 from tfbert.private import device_iterators_without_autotune, let_go_of_traced_gradients, without_autotune
 from tfbert.tokens.tokenizer import TokenIds
 
 _BATCHES_TIMED = 10_000
+_ROWS, _TOKENS = 32, 2048
+"""Of a batch, where nothing is asked for; tokens on one CPU, which small batches leave idle."""
+_AT_ONCE, _AHEAD = 2, 4
+"""Batches that one CPU computes at a time, as parts of each keep one core busy; and these with those that wait."""
 
 
 class Rows(Protocol):
@@ -50,6 +57,8 @@ Chunk = TokenIds | Rows
 OnRows = Callable[[int], None]
 Outputs = Any
 """A tensor, or a dictionary of tensors."""
+_Work = queue.SimpleQueue[Any]
+"""Chunks with their plans; None at the end."""
 
 
 class Predictor:
@@ -59,10 +68,12 @@ class Predictor:
         model: For a batch's inputs, returns `[rows, ...]`, or for tokens `[rows, width, ...]`, or a dictionary of
             these; created under `strategy`.
         strategy: Where it runs. Every worker must take part, and every worker gets all predictions.
-        rows_per_replica: Rows that a replica predicts at a time.
+        rows_per_replica: Rows that a replica predicts at a time. None: 32; or where one CPU predicts alone, as many as
+            have 2,048 tokens together.
         of_tokens: The names of outputs with one entry per token; True if the only output is one.
 
     Attributes:
+        is_one_cpu: Whether one CPU predicts alone; it needs no pipeline, and computes several batches at a time.
         seconds: How long all batches took since `reset_clock`, waiting for their data included.
         waiting_seconds: The part of `seconds` that was waiting for data, measured as `DataClock` does.
         batch_seconds: How long each of the latest batches took.
@@ -73,24 +84,32 @@ class Predictor:
         model: Callable[..., Outputs],
         strategy: tf.distribute.Strategy,
         *,
-        rows_per_replica: int = 32,
+        rows_per_replica: int | None = None,
         of_tokens: Collection[str] | bool = False,
     ):
         self._strategy = strategy
+        self.is_one_cpu = strategy.num_replicas_in_sync == 1 and not tf.config.list_logical_devices("GPU")
         self._of_tokens = of_tokens
         self.batch_seconds: collections.deque[float] = collections.deque(maxlen=_BATCHES_TIMED)
         self.reset_clock()
-        self._rows = rows_per_replica * strategy.num_replicas_in_sync
+        self._by_tokens = rows_per_replica is None and self.is_one_cpu
+        self._rows = (rows_per_replica or _ROWS) * strategy.num_replicas_in_sync
+
+        def predict_batch(inputs):
+            outputs = strategy.run(lambda inputs: model(inputs, training=False), args=(inputs,))
+            let_go_of_traced_gradients()
+            return tf.nest.map_structure(lambda output: strategy.gather(output, axis=0), outputs)
 
         # Takes the iterator, whose shapes are unknown, and not a batch: else each width would be traced anew.
         @counted_alone
         def predict(batches):
             inputs, waited = timed_next(batches)
-            outputs = strategy.run(lambda inputs: model(inputs, training=False), args=(inputs,))
-            let_go_of_traced_gradients()
-            return tf.nest.map_structure(lambda output: strategy.gather(output, axis=0), outputs), waited
+            return predict_batch(inputs), waited
 
         self._predict = predict
+        self._predict_batch = functools.cache(
+            lambda names: counted_alone(predict_batch, input_signature=[_signature(names)], autograph=False)
+        )
 
     def reset_clock(self) -> None:
         """Forgets how long batches took."""
@@ -120,22 +139,29 @@ class Predictor:
             `[its tokens, ...]`, example after example as in `TokenIds.flat`. A dictionary if the model returns one.
         """
         # tf.data's thread takes work from this queue and never waits for the model, so neither can block the other.
-        work: queue.SimpleQueue[tuple[Chunk, BatchPlan] | None] = queue.SimpleQueue()
+        work: _Work = queue.SimpleQueue()
         plans: collections.deque[tuple[Chunk, BatchPlan]] = collections.deque()
         chunks = iter(chunks)
 
         def hand_over() -> None:
             for chunk in chunks:
-                plan = _plan(chunk, batch_rows(self._rows, max(len(chunk), 1), self._strategy.num_replicas_in_sync))
+                if self._by_tokens:
+                    plan = plan_by_tokens(np.asarray(_computed(chunk).lengths), _TOKENS)
+                else:
+                    plan = _plan(chunk, batch_rows(self._rows, max(len(chunk), 1), self._strategy.num_replicas_in_sync))
                 plans.append((chunk, plan))
                 work.put((_computed(chunk), plan))
                 return
 
         try:
             hand_over()
-            device_iterators_without_autotune()
-            names = _input_names(plans[0][0]) if plans else INPUTS
-            batches = iter(self._strategy.distribute_datasets_from_function(self._dataset(work, names)))
+            names = tuple(_input_names(plans[0][0]) if plans else INPUTS)
+            if self.is_one_cpu:
+                batches = self._several_at_once(work, names)
+            else:
+                device_iterators_without_autotune()
+                distributed = self._strategy.distribute_datasets_from_function(self._dataset(work, names))
+                batches = map(self._predict, itertools.repeat(iter(distributed)))
             while plans:
                 hand_over()
                 chunk, plan = plans.popleft()
@@ -150,15 +176,34 @@ class Predictor:
         finally:
             work.put(None)  # Else tf.data's thread, and with it the process, would wait for work for ever.
 
-    def _next(self, batches) -> np.ndarray | dict[str, np.ndarray]:
+    def _several_at_once(self, work: _Work, names: tuple[str, ...]) -> Iterator[tuple[Outputs, tf.Tensor]]:
+        """As `predict` gives them: the outputs of each batch, and the seconds that it was waited for."""
+        predict = self._predict_batch(names)
+        predict.get_concrete_function()  # Traces it in this thread.
+        waiting: collections.deque[tuple[concurrent.futures.Future, tf.Tensor]] = collections.deque()
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+            shares = iter(())
+            while True:
+                while len(waiting) < _AHEAD:
+                    before = read_clock()
+                    if (inputs := next(shares, None)) is not None:
+                        waiting.append((pool.submit(predict, inputs), read_clock() - before))
+                    elif work.empty():  # So far.
+                        break
+                    else:
+                        shares = _shares(*work.get(), replicas=1, own=slice(1))
+                outputs, waited = waiting.popleft()
+                yield outputs.result(), waited
+
+    def _next(self, batches: Iterator[tuple[Outputs, tf.Tensor]]) -> np.ndarray | dict[str, np.ndarray]:
         start = time.perf_counter()
-        predicted, waited = tf.nest.map_structure(lambda tensor: tensor.numpy(), self._predict(batches))
+        predicted, waited = tf.nest.map_structure(lambda tensor: tensor.numpy(), next(batches))
         self.batch_seconds.append(time.perf_counter() - start)
         self.seconds += self.batch_seconds[-1]
         self.waiting_seconds += float(waited)
         return predicted
 
-    def _dataset(self, work: queue.SimpleQueue, names: Collection[str]):
+    def _dataset(self, work: _Work, names: Collection[str]):
         """For `distribute_datasets_from_function`: each replica's share of each batch, as work comes in."""
         # TensorFlow keeps a data set's generator function until the process ends: it must not hold the model.
         replicas = self._strategy.num_replicas_in_sync
@@ -169,9 +214,7 @@ class Predictor:
 
             def shares() -> Iterator[dict[str, np.ndarray]]:
                 for chunk, plan in iter(work.get, None):
-                    for rows, width in zip(plan.rows, plan.widths, strict=True):
-                        for share in rows.reshape(replicas, -1)[first : first + local]:
-                            yield _inputs(chunk, share, int(width))
+                    yield from _shares(chunk, plan, replicas=replicas, own=slice(first, first + local))
 
             with tf.device("CPU"):
                 batches = tf.data.Dataset.from_generator(shares, output_signature=_signature(names))
@@ -226,6 +269,13 @@ class DirectPredictor:
 
 _ANYTHING = TokenIds(flat=np.zeros(2, np.int32), row_splits=np.array([0, 2]), second_start=np.array([2], np.int32))
 """A row without meaning, as short as a row can be."""
+
+
+def _shares(chunk: Chunk, plan: BatchPlan, *, replicas: int, own: slice) -> Iterator[dict[str, np.ndarray]]:
+    """The inputs of some replicas for each batch."""
+    for rows, width in zip(plan.rows, plan.widths, strict=True):
+        for share in rows.reshape(replicas, -1)[own]:
+            yield _inputs(chunk, share, int(width))
 
 
 def _signature(names: Collection[str]) -> dict[str, tf.TensorSpec]:
@@ -295,7 +345,7 @@ def _in_order(found: list[np.ndarray], chunk: Chunk, plan: BatchPlan, of_tokens:
                     start, end = chunk.row_splits[row], chunk.row_splits[row + 1]
                     out[start:end] = own[: end - start]
         return out
-    order, predicted = plan.rows.reshape(-1), np.concatenate(found)
+    order, predicted = np.concatenate(plan.rows), np.concatenate(found)
     out = np.empty((len(chunk), *first.shape[1:]), first.dtype)
     if len(chunk):
         out[order[order != FILL]] = predicted[order != FILL]

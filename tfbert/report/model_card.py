@@ -28,6 +28,7 @@ def model_card(
     results: dict[str, float],
     *,
     version: str,
+    model_type: str,
     directory: pathlib.Path,
     head_start: str = "",
 ) -> str:
@@ -38,11 +39,12 @@ def model_card(
         data: What it was trained on.
         results: As in `all_results.json`.
         version: Of tfbert.
+        model_type: Of the model, as in its `config.json`.
         directory: Where the model is.
         head_start: A sentence on where a new head started; may be empty.
     """
     metrics = {name: f"{value:.4f}" for name, value in results.items() if name.startswith(("eval_", "test_"))}
-    metadata = {"library_name": "transformers", "pipeline_tag": data.task.pipeline_tag, "tags": ["bert", "tfbert"]}
+    metadata = {"library_name": "transformers", "pipeline_tag": data.task.pipeline_tag, "tags": [model_type, "tfbert"]}
     if not config.model.is_scratch and _is_hub_name(config.model.model_name_or_path):
         metadata["base_model"] = config.model.model_name_or_path
     if metrics:
@@ -59,6 +61,7 @@ def model_card(
         name=config.model.model_name_or_path,
         source=config.source,
         task=data.task,
+        model_type=model_type,
         num_texts=data.train.num_texts,
         classes=", ".join(map(_code, data.task.label_names)),
         sets=Table(names=("set", "from", "examples"), body=sets).markdown(),

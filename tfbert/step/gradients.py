@@ -140,8 +140,33 @@ def all_reduce_sum(tensors: list[tf.Tensor], dtype: tf.DType | None = None) -> l
     if context.num_replicas_in_sync == 1:
         return tensors
     sent = [tf.cast(tensor, dtype or tensor.dtype) for tensor in tensors]
-    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sent, _PACKS)
+    over_network = isinstance(context.strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    tables = [i for i, tensor in enumerate(sent) if over_network and is_table(tensor)]
+    whole = [tensor for i, tensor in enumerate(sent) if i not in tables]
+    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, whole, _PACKS)
+    for i in tables:  # In the order of `sent`: each goes to its place.
+        sums.insert(i, sum_of_rows_that_occur(sent[i]))
     return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, tensors, strict=True)]
+
+
+def is_table(tensor: tf.Tensor) -> bool:
+    """Whether this may be the gradient of a table of embeddings, most of whose rows a batch does not use."""
+    return tensor.shape.rank == 2 and tensor.shape.is_fully_defined() and tensor.shape[0] >= 8 * tensor.shape[1]
+
+
+def sum_of_rows_that_occur(table: tf.Tensor) -> tf.Tensor:
+    """The sum of `table`, `[rows, width]`, over all replicas; rows that are zero on all of them are not sent.
+
+    Of MiniLM's 30,522 words, two batches of 32 rows of SST-2 have some 700: 1 MB in place of 47. The sum is the same,
+    row by row. One number for each row is sent first.
+    """
+    context = tf.distribute.get_replica_context()
+    # The first row always goes along: there is always something to send.
+    occurs = tf.reduce_any(table != 0, axis=1) | tf.one_hot(0, table.shape[0], True, False)
+    (occurs,) = context.all_reduce(tf.distribute.ReduceOp.SUM, [tf.cast(occurs, tf.float32)])
+    rows = tf.where(occurs > 0)
+    (total,) = context.all_reduce(tf.distribute.ReduceOp.SUM, [tf.gather_nd(table, rows)])
+    return tf.scatter_nd(rows, total, tf.shape(table, tf.int64))
 
 
 def sum_and_count_before(values: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

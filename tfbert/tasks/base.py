@@ -466,8 +466,8 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
     # Words.
 
     @abc.abstractmethod
-    def card(self, num_texts: int) -> list[str]:
-        """What a model of this task does, as lines of Markdown for its model card.
+    def card(self, num_texts: int) -> str:
+        """What a model of this task does, for its model card: what follows "a model that".
 
         Args:
             num_texts: 1 for single texts, 2 for pairs.

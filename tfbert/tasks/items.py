@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.pipeline import EncodedExamples
+from tfbert.bert.layers import fix_kernels
 from tfbert.config.data import TYPED_TEXTS
 from tfbert.errors import RunError, UsageError
 from tfbert.model.bert_config import check_token_types
@@ -57,10 +58,13 @@ class TrainedModel:
             tf.nest.map_structure(lambda output: tf.cast(output, tf.float32), outputs), inputs
         )
 
-    def predictor(self, strategy: tf.distribute.Strategy, rows_per_replica: int) -> Predictor:
-        """A predictor with this model, which must have been loaded in the strategy's scope."""
+    def predictor(self, strategy: tf.distribute.Strategy, rows_per_replica: int | None) -> Predictor:
+        """A predictor with this model, which must have been loaded in the strategy's scope, and never changes again."""
         of_tokens = self.task.reads_tokens
-        return Predictor(self.logits, strategy, rows_per_replica=rows_per_replica, of_tokens=of_tokens)
+        predictor = Predictor(self.logits, strategy, rows_per_replica=rows_per_replica, of_tokens=of_tokens)
+        if predictor.is_one_cpu and self.classifier.compute_dtype == "bfloat16":
+            fix_kernels(self.classifier)
+        return predictor
 
     def encode(self, examples: Examples) -> EncodedExamples | MaskedRecords:
         """Examples as token ids, cut or split as in training."""

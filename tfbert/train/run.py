@@ -183,7 +183,13 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
     lines = summary(results, run.directory, data.task, evaluation.decisive if evaluation else "")
     if run.chief:
         card = model_card(
-            config, data, results, version=__version__, directory=run.directory, head_start=run.head_start
+            config,
+            data,
+            results,
+            version=__version__,
+            model_type=run.classifier.config.model_type,
+            directory=run.directory,
+            head_start=run.head_start,
         )
         output_dir.write_text(run.directory / output_dir.CARD, card)
         facts = {

@@ -267,9 +267,9 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         errors = np.where(missing > 0, missing + _TIE * answers.probability, 0.0)
         return ErrorAnalysis(errors=errors, measure="missing F1", shown=shown, facts={})
 
-    def card(self, num_texts: int) -> list[str]:
+    def card(self, num_texts: int) -> str:
         none = " or says that there is none" if self.version_2_with_negative else ""
-        return [f"A BERT model that finds the answer to a question in a text{none}."]
+        return f"finds the answer to a question in a text{none}"
 
     def example(self, num_texts: int) -> str:
         return '{"question": "...", "context": "..."}'

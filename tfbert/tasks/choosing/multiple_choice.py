@@ -228,8 +228,8 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
         errors = np.where(chosen != labels, predictions.losses(labels), 0.0)
         return ErrorAnalysis(errors=errors, measure="loss", shown=shown, facts={})
 
-    def card(self, num_texts: int) -> list[str]:
-        return ["A BERT model that chooses which of several choices answers a question, or ends a text."]
+    def card(self, num_texts: int) -> str:
+        return "chooses which of several choices answers a question, or ends a text"
 
     def example(self, num_texts: int) -> str:
         return '{"context": "...", "question": "...", "choices": ["...", "..."]}'

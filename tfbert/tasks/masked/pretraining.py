@@ -213,9 +213,9 @@ class Pretraining(Task[Records, MaskedPredictions]):
             facts={"worst_words": predictions.worst_words(_WORST_WORDS), "filled": shown, "num_shown": len(kept)},
         )
 
-    def card(self, num_texts: int) -> list[str]:
+    def card(self, num_texts: int) -> str:
         pairs = " and tells whether two stretches of text belong together" * self.next_sentence
-        return [f"A BERT model that fills in masked words{pairs}, to be fine-tuned for other tasks."]
+        return f"fills in masked words{pairs}, to be fine-tuned for other tasks"
 
     def example(self, num_texts: int) -> str:
         return 'f"Paris is the {fill.tokenizer.mask_token} of France."'

@@ -568,16 +568,16 @@ class MultiLabelClassification(text_task.TextTask):
         labels = tf.where(tf.gather(is_given, order, batch_dims=1), names, "")
         return {"logits": outputs, "probabilities": tf.sigmoid(outputs), "is_given": is_given, "labels": labels}
 
-    def card(self, num_texts: int) -> list[str]:
+    def card(self, num_texts: int) -> str:
         how = (
             f"above {self.thresholds[0]:g}"
             if len(self.thresholds) == 1
             else "above its own threshold (`tfbert.label_threshold` in `config.json`)"
         )
-        return [
-            f"A BERT model that gives {text_task.takes(num_texts)} any number of {len(self.label_names)} labels: each "
-            f"whose probability, the sigmoid of its logit, is {how}."
-        ]
+        return (
+            f"gives {text_task.takes(num_texts)} any number of {len(self.label_names)} labels: each whose probability, "
+            f"the sigmoid of its logit, is {how}"
+        )
 
 
 def check_all_labels(table: LabelSets, labels: Sequence[str], expected: Sequence[str]) -> None:

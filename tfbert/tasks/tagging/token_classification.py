@@ -548,9 +548,8 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         scores = (sums[found.end] - sums[found.start]) / (found.end - found.start)
         return [self.meanings.type_names[kind] for kind in found.type], found.start, found.end, scores
 
-    def card(self, num_texts: int) -> list[str]:
-        what = "finds entities in sentences" if self.has_entities else "tags the words of sentences"
-        return [f"A BERT model that {what}."]
+    def card(self, num_texts: int) -> str:
+        return "finds entities in sentences" if self.has_entities else "tags the words of sentences"
 
 
 def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:

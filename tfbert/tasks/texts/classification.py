@@ -188,8 +188,8 @@ class Classification(OneLabelTask):
         label = tf.gather(tf.constant(self.label_names), tf.argmax(outputs, axis=1))
         return {"logits": outputs, "probabilities": tf.nn.softmax(outputs), "label": label}
 
-    def card(self, num_texts: int) -> list[str]:
-        return [f"A BERT model that gives {takes(num_texts)} one of {len(self.label_names)} classes."]
+    def card(self, num_texts: int) -> str:
+        return f"gives {takes(num_texts)} one of {len(self.label_names)} classes"
 
 
 def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable[[int], str]) -> np.ndarray:

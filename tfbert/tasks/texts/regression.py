@@ -117,5 +117,5 @@ class Regression(OneLabelTask):
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"logits": outputs, "score": outputs[:, 0]}
 
-    def card(self, num_texts: int) -> list[str]:
-        return [f"BERT that scores {takes(num_texts)}."]
+    def card(self, num_texts: int) -> str:
+        return f"scores {takes(num_texts)}"
