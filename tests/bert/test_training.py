@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 
 import tfbert
 from tests.support.bert import CLASSES, IDS, KINDS, MASK, PLACES, SIZES, TAGS, TEXTS, WIDTH, WITH_LABELS, make, worst
@@ -131,6 +130,7 @@ def test_the_own_loss_follows_the_problem(problem):
 
 def test_keras_own_optimizers_add_up_repeated_words():
     """As tf_keras does; Keras 3 squares each occurrence by itself where it gets a list of rows."""
+    tf_keras = pytest.importorskip("tf_keras")
     model = make()
     model.compile(keras.optimizers.Adam(1e-2, epsilon=1e-3), run_eagerly=True)
     model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
@@ -167,12 +167,16 @@ def test_what_is_frozen_stays_and_lists_and_encodings_train():
     assert [path.partition("/")[2] for path in moved] == ["classifier/kernel", "classifier/bias"]
 
 
-def test_objects_of_tf_keras_and_losses_without_labels_are_refused():
-    model = make()
+def test_objects_of_tf_keras_are_refused():
+    tf_keras, model = pytest.importorskip("tf_keras"), make()
     with pytest.raises(ValueError, match="Received: optimizer=Adam of tf_keras.*TF_USE_LEGACY_KERAS=1"):
         model.compile(tf_keras.optimizers.Adam(1e-3))
     with pytest.raises(ValueError, match="Received: input_ids of tf_keras"):
         model(tf_keras.Input([9], dtype="int32"))
+
+
+def test_losses_without_labels_are_refused():
+    model = make()
     model.compile("adam")
     with pytest.raises(ValueError, match="inputs without labels. Pass y"):
         model.fit(TEXTS, verbose=0)
