@@ -108,7 +108,8 @@ def test_a_profile_without_steps_says_so(tmp_path):
         read_split(tmp_path)
 
 
-@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_the_marks_of_an_update_enclose_it(tmp_path, replicas):
     import keras
     import tensorflow as tf

@@ -48,7 +48,9 @@ def test_bias_of_many_rows(xla):
 
 
 @pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ("tags", "pre-training") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
 def test_gradients_are_those_of_float32(kind, xla):
     expected, found = gradients(kind, "float32"), gradients(kind, "mixed_bfloat16", xla=xla)
     sizes = {name: np.linalg.norm(value) for name, value in expected.items()}

@@ -141,20 +141,20 @@ def weights_of(step):
     return google_weights(tiny_bert(num_labels=3)) | {"output_bias": np.full(3, step, np.float32)}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "model.ckpt-{}",
-        "./model.ckpt-{}",
-        "/home/someone/else/output/model.ckpt-{}",
-        "gs://bucket/output/model.ckpt-{}",
-        "C:\\\\runs\\\\model.ckpt-{}",
-    ],
-)
-def test_the_checkpoint_that_is_named_the_newest_is_taken(tmp_path, path, logged):
+NEWEST = {
+    "model.ckpt-{}": 343,
+    "./model.ckpt-{}": 2000,
+    "/home/someone/else/output/model.ckpt-{}": 1000,
+    "gs://bucket/output/model.ckpt-{}": 2000,
+    "C:\\\\runs\\\\model.ckpt-{}": 1000,
+}
+"""Neither the first nor the last by name or by time."""
+
+
+def test_the_checkpoint_that_is_named_the_newest_is_taken(tmp_path, logged):
     for step in (1000, 343, 2000):
         write(tmp_path, weights_of(step), f"model.ckpt-{step}")
-    for step in (343, 2000, 1000):  # Neither the first nor the last by name or by time.
+    for path, step in NEWEST.items():
         lines = [f'model_checkpoint_path: "{path.format(step)}"', f'all_model_checkpoint_paths: "{path.format(343)}"']
         (tmp_path / "checkpoint").write_text("\n".join(lines) + "\n")
         logged()

@@ -77,13 +77,16 @@ def test_a_directory_with_a_finished_run_is_refused(run, corpus):
     assert (corpus / "called" / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_without_a_directory_a_run_gets_one(corpus, tmp_path, monkeypatch):
+def test_without_a_directory_a_run_gets_one_and_doubts_about_data_are_warnings(corpus, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
-    options = arguments(corpus, "")
+    options = arguments(corpus, "") | {"validation_file": corpus / "train.tsv"}
     del options["output_dir"]
     with undrawn():
         run = tfbert.finetune(**options)
     assert run.directory.parent.name == "runs" and (run.directory / "model.safetensors").is_file()
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    (doubt,) = [line for line in warnings if line.startswith("warning: ")]  # Others are about what was predicted.
+    assert "is used for training and for evaluation" in doubt
 
 
 @pytest.mark.slow
@@ -117,11 +120,3 @@ def test_a_second_interrupt_does_not_end_the_process(corpus, monkeypatch, as_pyt
     with pytest.raises(KeyboardInterrupt), undrawn():
         tfbert.finetune(**arguments(corpus, "twice"))
     assert not (corpus / "twice" / ".lock").exists()
-
-
-def test_doubts_about_data_are_warnings(corpus, caplog):
-    with undrawn():
-        tfbert.finetune(**arguments(corpus, "doubtful") | {"validation_file": corpus / "train.tsv"})
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    (doubt,) = [line for line in warnings if line.startswith("warning: ")]  # Others are about what was predicted.
-    assert "is used for training and for evaluation" in doubt

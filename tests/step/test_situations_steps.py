@@ -124,6 +124,7 @@ def test_clipping_where_a_token_occurs_twice(either):
     assert moved(either.ours(either.words, data, optimizer=optimizer)) == pytest.approx(1, abs=1e-3)
 
 
+@SLOW  # By default test_terms has weights of 0, of rows and of tokens.
 def test_rows_of_weight_zero(either):
     """keras#19740: they count in the mean of plain Keras."""
     x, y = rows(8)
@@ -181,6 +182,7 @@ def test_dropout_in_a_run_that_is_taken_up_again(either, tmp_path):
         assert difference == 0 if is_same else difference > OTHER
 
 
+@SLOW  # By default test_splits has them, on one device and on two replicas.
 def test_gradients_that_are_not_finite(either):
     """Plain Keras trains on them: nothing is left of the model."""
     x, y = rows(20)

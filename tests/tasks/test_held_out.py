@@ -184,6 +184,7 @@ def test_a_run_evaluates_what_was_held_out_and_resumes_only_with_the_same_share(
 
     write_corpus(tmp_path)
     config = changed(make_config(tmp_path, "run"), data={"validation_file": "", "validation_split": 0.25})
+    config = changed(config, training={"num_train_epochs": 1}, output={"eval_steps": 0})
     with undrawn():
         run_to(3, config, monkeypatch)
         with pytest.raises(UsageError, match="validation_split=0.25 before and 0.5 now"):

@@ -54,7 +54,7 @@ WEIGHTS = np.array(TRAINING.class_weights, np.float32)
 TASKS = (SENTENCES, QUESTIONS, CHOICES, LABELS)
 UNFELT = {QUESTIONS: ("qa_outputs.bias", "encoder.layer.1.output.LayerNorm.bias"), CHOICES: ("classifier.bias",)}
 """Weights that add the same to all that a softmax compares."""
-QUICK = [(QUESTIONS, 1, 4), (CHOICES, 2, 2), (LABELS, 1, 4), (WINDOWS, 2, 2)]  # test_terms has labels of tokens.
+QUICK = [(QUESTIONS, 1, 4), (CHOICES, 2, 2), (LABELS, 1, 4), (WINDOWS, 1, 4)]  # test_terms has labels of tokens.
 GRID = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
     for case in itertools.product((*TASKS, WINDOWS), (1, 2), (1, 2, 4))

@@ -109,7 +109,9 @@ def test_answers(corpus):
     assert results
 
 
+@pytest.mark.slow
 def test_choices(corpus):
+    """By default those of WordPiece are in tasks/choosing, pairs of this tokenizer above."""
     out = run(corpus, CHOICES)
     asked = {"context": "It rained all day.", "question": "What then?", "choices": ["He left", "a film", "x"]}
     answer = tfbert.load(out)(asked, top_k=None)
@@ -122,7 +124,7 @@ def test_choices(corpus):
     assert json.loads((out / "tokenizer_config.json").read_text())["split_special_tokens"]
 
 
-@pytest.mark.parametrize("task", ["pairs", SENTENCES, QUESTIONS, CHOICES])
+@pytest.mark.parametrize("task", ["pairs", SENTENCES, QUESTIONS, pytest.param(CHOICES, marks=pytest.mark.slow)])
 def test_an_export_takes_token_ids_and_says_so(corpus, task, tmp_path, logged):
     source = corpus / task
     if not source.exists():
