@@ -518,8 +518,7 @@ def notes(runs: list[RunFiles]) -> list[str]:
     out = [
         "Speed-up: examples/s over those of the run of fewest replicas with the same model, data, length, precision "
         "and global batch. Efficiency: examples/s of a replica over those in the run of fewest replicas that differs "
-        "in its devices, and at most in the global batch, if each replica has the same share; that run itself, or one "
-        "that has none beside it, has 100%."
+        "in its devices, and at most in the global batch, if each replica has the same share; alone, a run has 100%."
     ]
     if len(metrics := dict.fromkeys(f"eval_{run.score[0]}" for run in runs if run.score)) > 1:
         out.append(f"The runs were decided by different metrics, {' and '.join(metrics)}: they are in the order given.")
