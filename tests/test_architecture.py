@@ -111,7 +111,7 @@ MOST_LINES = {
     "modes": 1228,
     "output": 733,
     "python": 490,
-    "report": 1048,
+    "report": 1047,
     "step": 2931,
     "tasks": 7840,
     "tokens": 1338,
