@@ -224,6 +224,8 @@ def test_hostile_text_is_answered_and_bytes_are_noted(runs, tmp_path, caplog):
     with caplog.at_level("INFO", "tfbert"):
         run(runs, input_file=path, output_file=tmp_path / "out.jsonl")
     assert "left out of 1 text, the first 0xff in" in caplog.text and "line 9" in caplog.text
+    empty = sum(not text.decode(errors="ignore").strip() for text in HOSTILE)
+    assert f"in.tsv: {empty} empty text" in caplog.text and "answered like any other" in caplog.text
     plain = [text.decode(errors="ignore") for text in HOSTILE]
     plain[4] = "[ SEP ] good [ CLS ] film [ PAD ] [ UNK ] [ MASK ]"
     expected = reference_logits_of(runs / "single", plain)

@@ -19,7 +19,7 @@ from tfbert.tasks.base import Task
 from tfbert.tasks.items import BEST, NAME, Item, Items, TrainedModel
 from tfbert.tasks.prediction_files import Job, chosen_format, open_text_file, table_job
 from tfbert.tasks.served_model import ServedModel
-from tfbert.tasks.text_task import TextExamples, takes
+from tfbert.tasks.text_task import TextExamples, about_empty, takes
 
 _NAMES = ("text", "text_pair")
 _PAIR = '{"text": ..., "text_pair": ...} or a tuple of two texts'
@@ -38,6 +38,7 @@ class TextItems(Items[Item]):
     def __init__(self, model: TrainedModel, top_k: int | None | Literal["best"] = BEST):
         super().__init__(model, top_k)
         self._num_texts = model.num_texts
+        self._empty: list[str] = []
 
     def is_one(self, inputs: Any) -> bool:
         is_pair = isinstance(inputs, tuple) and len(inputs) == 2 and all(isinstance(text, str) for text in inputs)
@@ -74,7 +75,12 @@ class TextItems(Items[Item]):
 
     def row(self, texts: Mapping[str, Any], where: str) -> Item:
         # Invalid Unicode reaches the tokenizer, which drops it, as in an exported model.
-        return Item(texts=[check_text(text, name, where, strict=False) for name, text in texts.items()])
+        item = Item(texts=[check_text(text, name, where, strict=False) for name, text in texts.items()])
+        self._empty += [text for text in item.texts if not text.strip()]
+        return item
+
+    def notes(self, name: str) -> list[str]:
+        return [f"{line}, answered like any other" for line in about_empty(name, self._empty)]
 
     def encode(self, items: Sequence[Item]) -> EncodedExamples:
         text, *second = map(list, zip(*(item.texts for item in items), strict=True))

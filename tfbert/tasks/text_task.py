@@ -43,10 +43,10 @@ def check_same_columns(train: RawTable, others: Iterable[RawTable]) -> None:
             )
 
 
-def about_empty(table: RawTable) -> list[str]:
+def about_empty(name: str, *columns: Iterable[str] | None) -> list[str]:
     """A line about the empty texts of a table, if there are any."""
-    empty = sum(not text.strip() for texts in (table.text, table.text_pair or []) for text in texts)
-    return [f"{table.name}: {empty:,} empty text{'s' if empty > 1 else ''}"] if empty else []
+    empty = sum(not text.strip() for texts in columns if texts is not None for text in texts)
+    return [f"{name}: {empty:,} empty text{'s' if empty > 1 else ''}"] if empty else []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -616,7 +616,7 @@ def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
     task = MultiLabelClassification.of_names(_names(train), options.multi_label)
     text_task.check_same_columns(train, tables.values())
     for table in tables.values():
-        notes += [*table.notes, *text_task.about_empty(table)]
+        notes += [*table.notes, *text_task.about_empty(table.name, table.text, table.text_pair)]
         if bare := sum(not labels for labels in table.labels):
             notes.append(f"{table.name}: {bare:,} of {len(table):,} texts have no label")
         check_all_labels(table, table.label_names or (), task.label_names)

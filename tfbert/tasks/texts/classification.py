@@ -259,7 +259,7 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     notes += [*more, *warnings_of_others(Classification.name, tables["train"])]
     task = choose_task(tables["train"], config.task, notes)
     for table in tables.values():
-        notes += [*table.notes, *about_empty(table)]
+        notes += [*table.notes, *about_empty(table.name, table.text, table.text_pair)]
     sets = {name: task.examples(table) for name, table in tables.items()}
     if config.validation_split is not None:
         groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
