@@ -143,7 +143,7 @@ def all_reduce_sum(tensors: list[tf.Tensor], dtype: tf.DType | None = None) -> l
     over_network = isinstance(context.strategy, tf.distribute.MultiWorkerMirroredStrategy)
     tables = [i for i, tensor in enumerate(sent) if over_network and is_table(tensor)]
     whole = [tensor for i, tensor in enumerate(sent) if i not in tables]
-    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, whole, _PACKS)
+    sums = context.all_reduce(tf.distribute.ReduceOp.SUM, whole, _PACKS) if whole else []
     for i in tables:  # In the order of `sent`: each goes to its place.
         sums.insert(i, sum_of_rows_that_occur(sent[i]))
     return [tf.cast(total, tensor.dtype) for total, tensor in zip(sums, tensors, strict=True)]
