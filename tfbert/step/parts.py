@@ -117,8 +117,8 @@ class KerasParts(Protocol):
     def scaled(self, optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
         """The loss times the optimizer's loss scale."""
 
-    def unscaled(self, optimizer: Any, grads: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Gradients of the loss from gradients of the scaled loss."""
+    def scale_of(self, optimizer: Any) -> Any:
+        """What `scaled` multiplies by, a number or a tensor; None for nothing."""
 
     def apply(
         self, optimizer: Any, grads: list[tf.Tensor], variables: list[Any], factor: tf.Tensor, is_finite: tf.Tensor
@@ -129,9 +129,9 @@ class KerasParts(Protocol):
 
         Args:
             optimizer: Any of this Keras, built for these variables, and perhaps others.
-            grads: float32, summed over replicas, unscaled.
+            grads: float32, summed over replicas.
             variables: What to update.
-            factor: float32 `[]`, for clipping.
+            factor: float32 `[]`, which takes the loss scale back and clips.
             is_finite: bool `[]`.
         """
 

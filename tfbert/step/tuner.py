@@ -13,6 +13,7 @@ from tfbert.step import refusals
 from tfbert.step.core import Step, StepCounters, check_data, check_options, no_labels
 from tfbert.step.state import LayerState
 from tfbert.step.terms import OwnLoss, Terms
+from tfbert.step.updates import take_products_as_they_are
 from tfbert.step.values import one_line
 
 
@@ -45,6 +46,8 @@ class Tuner(Step):
         self.marks_steps = False
         self.is_foreign = True
         self._xla = jit_compile
+        if jit_compile:
+            take_products_as_they_are()
         self._forward = forward
         self._autograph = forward is None
         self._dropout = None

@@ -12,6 +12,7 @@ compiled function takes the host's time.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ def update_replicas(
         handles = [[item[replica].handle for item in group] for group in local]
         groups = [*handles, [grad[replica] for grad in grads], decays]
         with tf.device(local[0][0][replica].device):
-            if _takes_all_at_once(groups[0][0].device):
+            if takes_all_at_once(groups[0][0].device):
                 update(*groups)
                 continue
             for one in zip(*groups, strict=True):
@@ -132,7 +133,20 @@ def _assign(handle: tf.Tensor, value: tf.Tensor) -> None:
     tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
 
-def _takes_all_at_once(device: str) -> bool:
+def take_products_as_they_are() -> None:
+    """Has XLA take cuBLAS's own choice for each product on a GPU, unless XLA_FLAGS says otherwise already.
+
+    By default it writes hundreds of kernels for each product and tries them all: a step of BERT-base was not compiled
+    after 180 s, in place of 15, and each process may choose others, which give other bits.
+    """
+    if tf.config.get_visible_devices("GPU"):
+        given = os.environ.get("XLA_FLAGS", "")
+        ours = ("--xla_gpu_enable_triton_gemm=false", "--xla_gpu_autotune_level=0")
+        os.environ["XLA_FLAGS"] = " ".join([given, *(flag for flag in ours if flag.split("=")[0] not in given)]).strip()
+
+
+def takes_all_at_once(device: str) -> bool:
+    """Whether a compiled function there should have all variables: on a GPU, where each call takes the host's time."""
     return tf.DeviceSpec.from_string(device).device_type == "GPU"
 
 

@@ -27,9 +27,9 @@ def scaled(optimizer: keras.optimizers.Optimizer, loss: tf.Tensor) -> tf.Tensor:
     return optimizer.get_scaled_loss(loss) if _scales(optimizer) else loss
 
 
-def unscaled(optimizer: keras.optimizers.Optimizer, grads: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Gradients of the loss from gradients of the scaled loss."""
-    return optimizer.get_unscaled_gradients(grads) if _scales(optimizer) else grads
+def scale_of(optimizer: keras.optimizers.Optimizer) -> Any:
+    """The loss scale of a `LossScaleOptimizer`; None for any other optimizer."""
+    return optimizer.loss_scale if _scales(optimizer) else None
 
 
 def _scales(optimizer: keras.optimizers.Optimizer) -> bool:
@@ -49,9 +49,9 @@ def apply_if_finite(
 
     Args:
         optimizer: Any tf_keras optimizer; a dynamic `LossScaleOptimizer` also adapts its scale.
-        grads: float32, summed over replicas, unscaled.
+        grads: float32, summed over replicas.
         variables: What to update.
-        factor: float32 `[]`, for clipping.
+        factor: float32 `[]`, which takes the loss scale back and clips.
         is_finite: bool `[]`.
     """
     if _scales(optimizer) and optimizer.dynamic:
@@ -141,7 +141,7 @@ class TFKerasParts(KerasParts):
     Total = _Total
     loss_of = staticmethod(keras.losses.get)
     scaled = staticmethod(scaled)
-    unscaled = staticmethod(unscaled)
+    scale_of = staticmethod(scale_of)
     apply = staticmethod(apply_if_finite)
 
     def strategy_of(self, model: keras.Model) -> tf.distribute.Strategy | None:
