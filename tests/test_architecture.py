@@ -112,7 +112,7 @@ MOST_LINES = {
     "output": 733,
     "python": 490,
     "report": 1047,
-    "step": 2931,
+    "step": 2945,
     "tasks": 7845,
     "tokens": 1338,
     "train": 1696,
@@ -276,7 +276,7 @@ def test_the_step_needs_no_configuration():
 
 
 def test_flags_are_read_in_the_command_only():
-    users = {path.parts[1] for path in LIBRARY if "FLAGS" in text_of(path)}
+    users = {path.parts[1] for path in LIBRARY if re.search(r"\bFLAGS\b", text_of(path))}
     assert users <= {"commandline"}
 
 

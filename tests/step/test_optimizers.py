@@ -3,6 +3,7 @@ Keras's optimizers and loss scales; one replica and two."""
 
 import copy
 import math
+import os
 from typing import get_args
 
 import keras
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from tests.support.either_keras import SLOW, Either
 from tests.support.models import NumpyAdamW, NumpyLAMB, strategy_of, tiny_bert
+from tfbert import FineTuner
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config import training as training_config
 from tfbert.config.training import LrSchedule, Optimizer, TrainingConfig
@@ -247,6 +249,36 @@ def test_all_variables_in_one_function_as_on_a_gpu_give_the_same_bits(make, monk
     for a, b in zip(one, train(THREE, make, some_gradients(), replicas=1)[0], strict=True):
         np.testing.assert_array_equal(a, b)
     assert asked
+
+
+@pytest.mark.parametrize("scale", [None, 1024.0])
+@pytest.mark.parametrize("device", ["CPU:0", "GPU:0"])  # As compiled for a GPU; it runs here.
+def test_the_norm_of_scaled_gradients_is_numpys(device, scale):
+    rng = np.random.default_rng(0)
+    grads = [rng.normal(size=shape).astype(np.float32) for shape in ([700, 300], [300], [5, 4, 3])]
+    wanted = np.sqrt(sum((grad.astype(np.float64) ** 2).sum() for grad in grads)) / (scale or 1)
+    scale = None if scale is None else tf.constant(scale)
+    found = tf.function(lambda: updates_module.global_norm(list(map(tf.constant, grads)), scale, device))()
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    grads[1][7] = np.inf
+    assert not np.isfinite(updates_module.global_norm(list(map(tf.constant, grads)), scale, device))
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("", "--xla_gpu_enable_triton_gemm=false --xla_gpu_autotune_level=0"),
+        ("--xla_gpu_autotune_level=4", "--xla_gpu_autotune_level=4 --xla_gpu_enable_triton_gemm=false"),
+    ],
+)
+def test_xla_searches_no_kernels_on_a_gpu_unless_told_to(given, wanted, monkeypatch, either):
+    monkeypatch.setenv("XLA_FLAGS", given)
+    model = either.keras.Sequential([either.keras.layers.Dense(1)])
+    FineTuner(model, jit_compile=True)
+    assert os.environ["XLA_FLAGS"] == given  # A CPU has no such search.
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])
+    FineTuner(model)  # XLA reads it once: a later one with jit_compile would be too late.
+    assert os.environ["XLA_FLAGS"] == wanted
 
 
 def test_fused_adamw_equals_keras_adamw():

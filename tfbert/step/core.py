@@ -20,7 +20,7 @@ from tfbert.step.parts import KerasParts
 from tfbert.step.same_call import check_same_call, check_same_start
 from tfbert.step.state import LayerState
 from tfbert.step.terms import Terms, as_numbers
-from tfbert.step.updates import takes_all_at_once
+from tfbert.step.updates import global_norm
 
 
 class StepCounters:
@@ -269,7 +269,7 @@ class Step:
             scale = self._parts.scale_of(self.optimizer)
             scale = None if scale is None else tf.cast(scale, tf.float32)
             with tf.control_dependencies(comparisons.refused(total_faults, lines)):
-                norm = self._norm_of(grads, scale)
+                norm = global_norm(grads, scale, self._values_of(trained)[0].device)
             is_finite = tf.math.is_finite(norm)
             factor = gradients.clip_coefficient(norm, self.max_grad_norm)
             factor = factor if scale is None else factor / scale
@@ -374,16 +374,6 @@ class Step:
             lambda: tf.zeros([len(states)]),
         )
         return faults, [comparisons.metric_line(name, num_replicas) for name, _ in states]
-
-    def _norm_of(self, grads: list[tf.Tensor], scale: tf.Tensor | None) -> tf.Tensor:
-        """The gradient's global norm, without the loss scale; on a GPU by one compiled function, where hundreds of
-        small operations take the host longer than the device."""
-
-        def norm_of(grads: list[tf.Tensor]) -> tf.Tensor:
-            return tf.linalg.global_norm(grads if scale is None else [grad / scale for grad in grads])
-
-        is_one_call = takes_all_at_once(self._values_of(self._trained)[0].device)
-        return (tf.function(norm_of, jit_compile=True, autograph=False) if is_one_call else norm_of)(grads)
 
     def _settle(self, averages: list[tuple[tf.Variable, tf.Tensor]], is_finite: tf.Tensor) -> None:
         """Takes back what the forward pass assigned, where the step is skipped."""

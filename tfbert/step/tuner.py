@@ -46,8 +46,7 @@ class Tuner(Step):
         self.marks_steps = False
         self.is_foreign = True
         self._xla = jit_compile
-        if jit_compile:
-            take_products_as_they_are()
+        take_products_as_they_are()  # Without jit_compile too: XLA reads it once, and updates are compiled anyway.
         self._forward = forward
         self._autograph = forward is None
         self._dropout = None

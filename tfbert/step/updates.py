@@ -150,6 +150,22 @@ def takes_all_at_once(device: str) -> bool:
     return tf.DeviceSpec.from_string(device).device_type == "GPU"
 
 
+def global_norm(grads: list[tf.Tensor], scale: tf.Tensor | None, device: str) -> tf.Tensor:
+    """The Euclidean norm of gradients of which each is `scale` times too large, float32 `[]`.
+
+    On a GPU in one compiled function: BERT-base's were 276 kernels, half a millisecond of work, for each of which the
+    device waited.
+    """
+    if takes_all_at_once(device):
+        return _compiled_norm(grads, scale)
+    return tf.linalg.global_norm(grads if scale is None else [grad / scale for grad in grads])
+
+
+@functools.partial(tf.function, jit_compile=True, autograph=False)
+def _compiled_norm(grads: list[tf.Tensor], scale: tf.Tensor | None) -> tf.Tensor:
+    return norm(tf.stack([norm(grad if scale is None else grad / scale) for grad in grads]))
+
+
 def norm(x: tf.Tensor) -> tf.Tensor:
     """The Euclidean norm of all elements, float32 `[]`.
 
