@@ -269,6 +269,7 @@ def test_the_norm_of_scaled_gradients_is_numpys(device, scale):
     [
         ("", "--xla_gpu_enable_triton_gemm=false --xla_gpu_autotune_level=0"),
         ("--xla_gpu_autotune_level=4", "--xla_gpu_autotune_level=4 --xla_gpu_enable_triton_gemm=false"),
+        ("flags.txt", "flags.txt"),
     ],
 )
 def test_xla_searches_no_kernels_on_a_gpu_unless_told_to(given, wanted, monkeypatch, either):
@@ -279,6 +280,24 @@ def test_xla_searches_no_kernels_on_a_gpu_unless_told_to(given, wanted, monkeypa
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])
     FineTuner(model)  # XLA reads it once: a later one with jit_compile would be too late.
     assert os.environ["XLA_FLAGS"] == wanted
+
+
+class Bounded(AdamW):
+    """A user's, which looks at the gradients."""
+
+    def apply(self, grads, trainable_variables=None):
+        super().apply([tf.clip_by_value(grad, -0.1, 0.1) for grad in grads], trainable_variables)
+
+
+@pytest.mark.parametrize("scales", [False, True])
+def test_a_class_derived_from_adamw_sees_gradients_times_the_factor(scales):
+    def trained(times):
+        make = lambda: THREE.scaled(Bounded(0.1), initial_scale=1.0) if scales else Bounded(0.1)  # noqa: E731
+        gradients = [tuple(each * times for each in grads) for grads in some_gradients()]
+        return train(THREE, make, gradients, replicas=1, factor=1 / times)[0]
+
+    for one, other in zip(trained(1.0), trained(1024.0), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_fused_adamw_equals_keras_adamw():

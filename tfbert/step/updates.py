@@ -139,8 +139,9 @@ def take_products_as_they_are() -> None:
     By default it writes hundreds of kernels for each product and tries them all: a step of BERT-base was not compiled
     after 180 s, in place of 15, and each process may choose others, which give other bits.
     """
-    if tf.config.get_visible_devices("GPU"):
-        given = os.environ.get("XLA_FLAGS", "")
+    given = os.environ.get("XLA_FLAGS", "").strip()
+    is_file = given and not given.startswith("-")  # Of flags: XLA would take all of the text for its name.
+    if tf.config.get_visible_devices("GPU") and not is_file:
         ours = ("--xla_gpu_enable_triton_gemm=false", "--xla_gpu_autotune_level=0")
         os.environ["XLA_FLAGS"] = " ".join([given, *(flag for flag in ours if flag.split("=")[0] not in given)]).strip()
 

@@ -13,7 +13,7 @@ from tfbert.private import layers_of, rate_of
 from tfbert.step import refusals
 from tfbert.step.keras3 import private
 from tfbert.step.keras3.dropout import KeyedRandom
-from tfbert.step.keras3.fused import AdamW
+from tfbert.step.keras3.fused import LAMB, AdamW
 from tfbert.step.keras3.private import summed_already
 from tfbert.step.parts import KerasParts
 from tfbert.step.terms import Total
@@ -80,7 +80,8 @@ def apply_if_finite(
 
     def meet(strategy, grads, factor, is_finite):
         factor, is_finite = (strategy.experimental_local_results(each)[0] for each in (factor, is_finite))
-        is_fused = isinstance(inner, AdamW) and not inner.changes_gradients
+        # A class derived from these may look at the gradients: it gets them clipped.
+        is_fused = type(inner) in (AdamW, LAMB) and not inner.changes_gradients
         (fused if is_fused else branched)(strategy, grads, factor, is_finite)
         if _adapts(optimizer):
             _adapt(optimizer, is_finite)
