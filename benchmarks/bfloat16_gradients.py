@@ -16,9 +16,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from tfbert.devices.quiet import use_onednn  # noqa: E402
+from tfbert.devices.quiet import choose_kernels  # noqa: E402
 
-use_onednn()
+choose_kernels()
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402

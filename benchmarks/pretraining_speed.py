@@ -29,7 +29,7 @@ from steps_in_turns import own_step  # noqa: E402
 
 from tfbert import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig  # noqa: E402
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig  # noqa: E402
-from tfbert.devices.quiet import keep_freed_memory, use_onednn  # noqa: E402
+from tfbert.devices.quiet import choose_kernels, keep_freed_memory  # noqa: E402
 from tfbert.modes.pretrain import with_records  # noqa: E402
 
 IN_TENSORFLOW = ("google", "transformers", "keras_hub")
@@ -83,7 +83,7 @@ def main() -> None:
 
 def own_side(args: argparse.Namespace, scratch: pathlib.Path):
     """A function that makes a number of updates, the `Run`, and its configuration."""
-    use_onednn()
+    choose_kernels()
     keep_freed_memory()
     config = Config(
         model=ModelConfig(model_name_or_path=args.model),

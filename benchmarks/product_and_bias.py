@@ -19,7 +19,7 @@ import time
 from results_page import beginning, default_output, table
 
 from tfbert import keep_freed_memory
-from tfbert.devices.quiet import use_onednn
+from tfbert.devices.quiet import choose_kernels
 
 SIZES = ((384, 384), (384, 1536), (1536, 384), (768, 3072))
 ROWS = (128, 416, 1440)
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--output", type=pathlib.Path, default=default_output("product-and-bias"))
     args = parser.parse_args()
-    use_onednn()
+    choose_kernels()
     keep_freed_memory()
     lines = [line for size in SIZES for line in of_size(*size, args.copies, args.turns)]
     text = [

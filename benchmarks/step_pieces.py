@@ -22,7 +22,7 @@ import numpy as np
 from results_page import beginning, default_output, table
 
 from tfbert import keep_freed_memory
-from tfbert.devices.quiet import use_onednn
+from tfbert.devices.quiet import choose_kernels
 
 PIECES = {
     "nothing": "a product of 8 x 8, forward",
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--output", type=pathlib.Path, default=default_output("step-pieces"))
     args = parser.parse_args()
-    use_onednn()
+    choose_kernels()
     keep_freed_memory()
     peer = pathlib.Path(__file__).parent / "peers" / "torch_pieces.py"
     options = [f"--{name}={getattr(args, name)}" for name in ("model", "rows", "width", "copies")]

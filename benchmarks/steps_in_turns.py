@@ -35,7 +35,7 @@ from tfbert import (  # noqa: E402
     TrainingConfig,
     keep_freed_memory,
 )
-from tfbert.devices.quiet import use_onednn  # noqa: E402
+from tfbert.devices.quiet import choose_kernels  # noqa: E402
 
 PEERS = ROOT / "benchmarks" / "peers"
 
@@ -101,7 +101,7 @@ def parsed():
 
 def set_up(args):
     """What comes before TensorFlow's import."""
-    use_onednn()
+    choose_kernels()
     if args.keep_freed_memory:
         keep_freed_memory()
 

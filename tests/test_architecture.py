@@ -97,22 +97,22 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 868,
-    "bert": 1125,
+    "batches": 867,
+    "bert": 1129,
     "commandline": 560,
     "config": 1739,
     "corpus": 2225,
     "data": 1904,
-    "devices": 1055,
-    "doors": 511,
+    "devices": 1062,
+    "doors": 517,
     "launch": 454,
     "measure": 204,
-    "model": 2351,
+    "model": 2350,
     "modes": 1228,
     "output": 733,
     "python": 490,
     "report": 1047,
-    "step": 2946,
+    "step": 2951,
     "tasks": 7845,
     "tokens": 1338,
     "train": 1696,
@@ -271,7 +271,7 @@ def test_gradients_need_tensorflow_alone():
 
 def test_the_step_needs_no_configuration():
     for path in [path for path in LIBRARY if path.parts[1] == "step"]:
-        used = set(own_imports(path)) - {("devices", "workers")}
+        used = set(own_imports(path)) - {("devices", "workers"), ("devices", "quiet")}
         assert {other[0] for other in used} <= {"step", "measure", "private"}, path
 
 

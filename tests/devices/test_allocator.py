@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tfbert.devices import quiet
-from tfbert.devices.quiet import use_onednn
+from tfbert.devices.quiet import choose_kernels
 
 ROOT = pathlib.Path(__file__).parents[2]
 ALL = {-4: 0, -1: (1 << 31) - 1, -8: 1, -2: 1 << 28}
@@ -118,9 +118,26 @@ def test_onednn_is_used_on_x86(monkeypatch, machine, given, expected):
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     if given:
         monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", given)
-    use_onednn()
+    choose_kernels()
     assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == expected
     os.environ.pop("TF_ENABLE_ONEDNN_OPTS", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("", "--xla_gpu_enable_triton_gemm=false --xla_gpu_autotune_level=0"),
+        ("--xla_gpu_autotune_level=4", "--xla_gpu_autotune_level=4 --xla_gpu_enable_triton_gemm=false"),
+        ("flags.txt", "flags.txt"),
+    ],
+)
+def test_xla_searches_no_kernels_on_a_gpu_unless_told_to(monkeypatch, given, wanted):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    monkeypatch.setenv("XLA_FLAGS", given)
+    choose_kernels()
+    assert os.environ["XLA_FLAGS"] == wanted
+    choose_kernels()
+    assert os.environ["XLA_FLAGS"] == wanted
 
 
 @needs_glibc

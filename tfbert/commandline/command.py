@@ -113,7 +113,7 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
             return quiet.show(options.help_text(command, topic, mode))
         config = parse(command, argv, mode)
         quiet.silence_libraries()
-        quiet.use_onednn()
+        quiet.choose_kernels()
         if config.runtime.keep_freed_memory:
             quiet.keep_freed_memory()
         with quiet.without_collections(), quiet.stderr_held_back("importing TensorFlow"):

@@ -147,16 +147,32 @@ def keep_freed_memory() -> bool:
     return any([libc.mallopt(parameter, value) for parameter, value in own.items()])  # A list: all of them.
 
 
-def use_onednn() -> None:
-    """Turns TensorFlow's oneDNN kernels on for this process and its child processes, on every x86 CPU;
-    `TF_ENABLE_ONEDNN_OPTS` in the environment wins.
+_OF_PRODUCTS = ("--xla_gpu_enable_triton_gemm=false", "--xla_gpu_autotune_level=0")
 
-    TensorFlow 2.21 turns them on by itself only where there are instructions for neural networks (AVX512-VNNI and
-    later). With AVX2 alone they made steps of short texts 1.10 times as fast
+
+def choose_kernels() -> None:
+    """Decides for this process and its child processes by which kernels TensorFlow computes; what the environment says
+    of it wins. Call it before TensorFlow is imported.
+
+    On every x86 CPU, oneDNN's. TensorFlow 2.21 turns them on by itself only where there are instructions for neural
+    networks (AVX512-VNNI and later). With AVX2 alone they made steps of short texts 1.10 times as fast
     (`benchmarks/results/2026-11-22-allocator.md`).
+
+    On a GPU, of a product that XLA compiles, the one that cuBLAS chooses. By default XLA writes hundreds in Triton and
+    tries them all: a step of BERT-base was not compiled after 180 s, in place of 15, and each process may choose
+    others, which give other bits (`benchmarks/results/2026-11-27-gpu.md`).
     """
     if platform.machine() in ("x86_64", "AMD64"):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    if missing := missing_xla_flags():
+        os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *missing]).strip()
+
+
+def missing_xla_flags() -> list[str]:
+    """What XLA_FLAGS lacks, so that XLA on a GPU tries kernels for minutes; nothing where it names a file."""
+    given = os.environ.get("XLA_FLAGS", "").strip()
+    is_file = given and not given.startswith("-")
+    return [] if is_file else [flag for flag in _OF_PRODUCTS if flag.split("=")[0] not in given]
 
 
 @contextlib.contextmanager
@@ -308,7 +324,7 @@ def imported_quietly(what: str = "", *, silent: bool = False) -> Iterator[None]:
     if "tensorflow" in sys.modules:
         yield
         return
-    use_onednn()
+    choose_kernels()
     is_own = _LEVEL not in os.environ
     os.environ.setdefault(_LEVEL, _ONLY_FATAL if silent else _ONLY_ERRORS)  # Read once, when TensorFlow is loaded.
     try:

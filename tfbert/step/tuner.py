@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tfbert.devices.quiet import missing_xla_flags
 from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import refusals
 from tfbert.step.core import Step, StepCounters, check_data, check_options, no_labels
 from tfbert.step.state import LayerState
 from tfbert.step.terms import OwnLoss, Terms
-from tfbert.step.updates import take_products_as_they_are
 from tfbert.step.values import one_line
+
+log = logging.getLogger("tfbert")
 
 
 class Tuner(Step):
@@ -46,7 +49,10 @@ class Tuner(Step):
         self.marks_steps = False
         self.is_foreign = True
         self._xla = jit_compile
-        take_products_as_they_are()  # Without jit_compile too: XLA reads it once, and updates are compiled anyway.
+        if jit_compile and tf.config.get_visible_devices("GPU") and (missing := missing_xla_flags()):
+            log.warning(
+                'XLA tries kernels for minutes: set XLA_FLAGS="%s" before TensorFlow is imported', " ".join(missing)
+            )
         self._forward = forward
         self._autograph = forward is None
         self._dropout = None

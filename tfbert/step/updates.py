@@ -12,7 +12,6 @@ compiled function takes the host's time.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -131,19 +130,6 @@ def _read(handle: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
 
 def _assign(handle: tf.Tensor, value: tf.Tensor) -> None:
     tf.raw_ops.AssignVariableOp(resource=handle, value=value)
-
-
-def take_products_as_they_are() -> None:
-    """Has XLA take cuBLAS's own choice for each product on a GPU, unless XLA_FLAGS says otherwise already.
-
-    By default it writes hundreds of kernels for each product and tries them all: a step of BERT-base was not compiled
-    after 180 s, in place of 15, and each process may choose others, which give other bits.
-    """
-    given = os.environ.get("XLA_FLAGS", "").strip()
-    is_file = given and not given.startswith("-")  # Of flags: XLA would take all of the text for its name.
-    if tf.config.get_visible_devices("GPU") and not is_file:
-        ours = ("--xla_gpu_enable_triton_gemm=false", "--xla_gpu_autotune_level=0")
-        os.environ["XLA_FLAGS"] = " ".join([given, *(flag for flag in ours if flag.split("=")[0] not in given)]).strip()
 
 
 def takes_all_at_once(device: str) -> bool:
