@@ -35,17 +35,18 @@ def dense_layer(x: tf.Tensor, layer: keras.layers.Dense) -> tf.Tensor:
 def add_bias(x: tf.Tensor, bias: tf.Variable | None) -> tf.Tensor:
     """Adds a bias, if there is one, to every row: `[rows, size]` and `[size]` -> `[rows, size]`.
 
-    The gradient of a bfloat16 bias is a product with ones, which every device sums in float32: on a CPU, TensorFlow
-    itself sums it in bfloat16, where 256 + 1 is 256, so that 4,096 rows of ones make 256.
+    The gradient of a bias of 16 bits is a product with ones, which every device sums in float32: TensorFlow itself sums
+    it in bfloat16 on a CPU, where 256 + 1 is 256, so that 4,096 rows of ones make 256, and in float16 on a GPU, for
+    more than half of an update's time (`benchmarks/results/2026-11-27-gpu.md`).
     """
     if bias is None:
         return x
     bias = tf.cast(bias, x.dtype)
-    return _add_bias_of_bfloat16(x, bias) if x.dtype == tf.bfloat16 else tf.nn.bias_add(x, bias)
+    return _add_bias_of_16_bits(x, bias) if x.dtype.size == 2 else tf.nn.bias_add(x, bias)
 
 
 @tf.custom_gradient
-def _add_bias_of_bfloat16(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+def _add_bias_of_16_bits(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # In few operations, as TensorFlow takes longer to start for each.
         ones = tf.fill([1, tf.size(upstream) // upstream.shape[-1]], tf.ones([], upstream.dtype))
