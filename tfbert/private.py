@@ -342,3 +342,16 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def device_iterators_without_autotune() -> None:
     """Turns the autotuner off for the iterators, one per device, that a distributed dataset adds after its own."""
     change_device_datasets(without_autotune)
+
+
+def distributed(
+    strategy: tf.distribute.Strategy, dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset]
+) -> tf.distribute.DistributedDataset:
+    """What `strategy.distribute_datasets_from_function` makes of a function, with batches that stay on the host.
+
+    TensorFlow computes with whole numbers of 32 bits there: batches on a GPU came back for that, and the host waited
+    each time for all that the GPU had still to do.
+    """
+    device_iterators_without_autotune()
+    on_the_host = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+    return strategy.distribute_datasets_from_function(dataset, on_the_host)

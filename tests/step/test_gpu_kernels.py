@@ -4,16 +4,20 @@ An operation without a kernel for its types runs on the host, in silence: its in
 waits. On a CPU nothing shows that; TensorFlow's packages for CPUs have the list of GPU kernels nevertheless.
 """
 
+import functools
+
 import pytest
 import tensorflow as tf
 from tensorflow.core.framework import types_pb2
+from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels
 
 from tests.support.either_keras import SLOW
 from tests.support.models import random_batch, strategy_of
 
-# Those of what is as large as a batch. int32 holds shapes, which are on the host in any case.
-TYPES = {types_pb2.DataType.Value(f"DT_{name}") for name in ("FLOAT", "HALF", "BFLOAT16", "UINT16", "UINT32", "BOOL")}
+# Those of what is as large as a batch, and of random counters. int32 holds shapes, which are on the host in any case.
+NAMES = ("FLOAT", "HALF", "BFLOAT16", "UINT16", "UINT32", "UINT64", "BOOL")
+TYPES = {types_pb2.DataType.Value(f"DT_{name}") for name in NAMES}
 
 
 def has_gpu_kernel(node):
@@ -28,7 +32,10 @@ def has_gpu_kernel(node):
 def on_host(function):
     """The operations of a traced function, and of those that it calls, that only the host can compute: kind, type."""
     graph = function.graph.as_graph_def()
-    nodes = [*graph.node, *(node for inner in graph.library.function for node in inner.node_def)]
+    return without_kernel([*graph.node, *(node for inner in graph.library.function for node in inner.node_def)])
+
+
+def without_kernel(nodes):
     return {
         (node.op, types_pb2.DataType.Name(node.attr["T"].type))
         for node in nodes
@@ -36,10 +43,23 @@ def on_host(function):
     }
 
 
+def made_by_optimiser(call):
+    """The operations with which TensorFlow's optimiser of arithmetic replaces others, the same for all devices."""
+    context.enable_run_metadata()
+    try:
+        call()
+        graphs = context.export_run_metadata().function_graphs
+    finally:
+        context.disable_run_metadata()
+    nodes = [node for each in graphs for node in each.post_optimization_graph.node]
+    nodes += [n for g in graphs for f in g.post_optimization_graph.library.function for n in f.node_def]
+    return [node for node in nodes if "ArithmeticOptimizer" in node.name]
+
+
 @pytest.mark.parametrize(
     "policy", [*(pytest.param(each, marks=SLOW) for each in ("float32", "mixed_float16")), "mixed_bfloat16"]
 )
-def test_all_of_a_step_has_kernels_on_a_gpu(either, policy):
+def test_all_of_a_step_has_kernels_on_a_gpu(either, policy, optimised_graphs):
     options = {"gradient_accumulation_steps": 2, "max_grad_norm": 1.0, "policy": policy}
     # Without XLA, whose operations TensorFlow's list says nothing of.
     more = {} if either.is_keras_3 else {"jit_compile": False}
@@ -47,12 +67,13 @@ def test_all_of_a_step_has_kernels_on_a_gpu(either, policy):
     model = either.build(lambda: either.bert(dropout=0.1, num_hidden_layers=1), optimizer=adamw, **options)
     with strategy_of(1).scope():
         model.create_variables()
-    of_any_size = tf.nest.map_structure(
-        lambda values: tf.TensorSpec([None] * values.ndim, values.dtype), random_batch(4, weights=[1.0] * 4)
-    )
+    batch = tf.nest.map_structure(tf.constant, random_batch(4, weights=[1.0] * 4))
+    of_any_size = tf.nest.map_structure(lambda each: tf.TensorSpec([None] * each.shape.rank, each.dtype), batch)
     traced = tf.function(model.train_step).get_concrete_function(of_any_size)
     assert "StatelessRandomUniformFullIntV2" in str(traced.graph.as_graph_def()), "the step draws dropout"
     assert on_host(traced) == set()
+    made = made_by_optimiser(functools.partial(traced, batch))
+    assert made and without_kernel(made) == set()
 
 
 def test_what_has_no_kernel_is_found():

@@ -171,7 +171,7 @@ def limit_memory(patch, tokens, tries=None):
 
     def accumulate(self, inputs, *others):
         ids = inputs["input_ids"]
-        with tf.control_dependencies([tf.py_function(allocate, [tf.shape(ids)[1:]], tf.int32)]):
+        with tf.control_dependencies([tf.py_function(allocate, [tf.shape(ids)[-2:]], tf.int32)]):
             inputs = inputs | {"input_ids": tf.identity(ids)}
         return original(self, inputs, *others)
 

@@ -14,7 +14,7 @@ from tfbert.batches.inputs import TokenTensors, padded_inputs_in_graph
 from tfbert.batches.masked_records import MaskedRecords
 from tfbert.batches.packing import PackedPlan, PackedShape
 from tfbert.batches.plan import FILL, BatchPlan
-from tfbert.private import device_iterators_without_autotune, without_autotune
+from tfbert.private import distributed, without_autotune
 from tfbert.tokens.tokenizer import TokenIds
 
 Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
@@ -115,8 +115,7 @@ def distribute_batches(
         replicas = range(first, first + local)
         return make_dataset(examples, plans, replicas, strategy.num_replicas_in_sync, shape=shape)
 
-    device_iterators_without_autotune()
-    return strategy.distribute_datasets_from_function(dataset)
+    return distributed(strategy, dataset)
 
 
 def make_dataset(

@@ -29,6 +29,12 @@ def _rows_of(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     return tf.gather(table, ids), gradient
 
 
+@tf.autograph.experimental.do_not_convert
+def _check_ids(ids: tf.Tensor, num_rows: int, message: str) -> None:
+    with tf.device("CPU"):  # Where batches come from: what a GPU finds, the host would wait for.
+        tf.debugging.assert_less(ids, num_rows, message)
+
+
 class Embedding(keras.layers.Embedding):
     """Keras's, whose gradient is a tensor in which what several tokens give to one row is added up.
 
@@ -44,7 +50,7 @@ class Embedding(keras.layers.Embedding):
         """`[...]` -> `[..., hidden]`, in the precision that the layer computes in."""
         inputs, table = tf.cast(inputs, tf.int32), tf.convert_to_tensor(self.embeddings)
         if tf.config.get_visible_devices("GPU"):  # There, TensorFlow gives zeros for a row that the table has not.
-            tf.debugging.assert_less(inputs, self.input_dim, f"{self.name} has {self.input_dim} rows.")
+            _check_ids(inputs, self.input_dim, f"{self.name} has {self.input_dim} rows.")
         return tf.cast(_rows_of(table, inputs), self.compute_dtype)
 
 

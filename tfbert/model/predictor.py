@@ -22,7 +22,7 @@ from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_
 from tfbert.devices.workers import check_same, checksum
 from tfbert.measure.step_clock import read_clock, timed_next
 from tfbert.measure.tracing import counted_alone
-from tfbert.private import device_iterators_without_autotune, let_go_of_traced_gradients, without_autotune
+from tfbert.private import distributed, let_go_of_traced_gradients, without_autotune
 from tfbert.tokens.tokenizer import TokenIds
 
 _BATCHES_TIMED = 10_000
@@ -159,9 +159,8 @@ class Predictor:
             if self.is_one_cpu:
                 batches = self._several_at_once(work, names)
             else:
-                device_iterators_without_autotune()
-                distributed = self._strategy.distribute_datasets_from_function(self._dataset(work, names))
-                batches = map(self._predict, itertools.repeat(iter(distributed)))
+                shares = distributed(self._strategy, self._dataset(work, names))
+                batches = map(self._predict, itertools.repeat(iter(shares)))
             while plans:
                 hand_over()
                 chunk, plan = plans.popleft()

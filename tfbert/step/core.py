@@ -90,7 +90,7 @@ def num_rows_of(tensors: Any) -> tf.Tensor:
     return tf.shape(next(tensor for tensor in tf.nest.flatten(tensors) if tensor is not None))[0]
 
 
-def rows_of(inputs: Any, rows: Any, weights: Any, first_row: tf.Tensor, micro_batch: tf.Tensor) -> Rows:
+def rows_of(inputs: Any, rows: Any, weights: Any, first_row: Any, micro_batch: tf.Tensor | int) -> Rows:
     """Which rows of the global batch a micro-batch holds, for its noise.
 
     Packed inputs have a different number of rows than labels: only the place of the micro-batch is known then.
@@ -98,7 +98,8 @@ def rows_of(inputs: Any, rows: Any, weights: Any, first_row: tf.Tensor, micro_ba
     num_rows = num_rows_of(weights)
     known = {tensor.shape[0] for tensor in tf.nest.flatten((inputs, rows))} - {None}
     count = num_rows if not known else known.pop() if len(known) == 1 else 1
-    return Rows(first_row + tf.cast(micro_batch * num_rows, tf.int64), count)
+    is_first = isinstance(micro_batch, int) and micro_batch == 0
+    return Rows(first_row if is_first else first_row + tf.cast(micro_batch * num_rows, tf.int64), count)
 
 
 log = logging.getLogger("tfbert")
@@ -296,9 +297,7 @@ class Step:
         inputs, labels, sample_weight = self._unpacked(data)
         weights = self._terms.weights(sample_weight, num_rows_of((labels, inputs)))
         counts = tf.maximum(self._terms.counts(weights), 1.0)
-        grads, _, _ = self._own_gradients(
-            inputs, self._terms.rows(labels, sample_weight), weights, counts, tf.constant(0, tf.int64)
-        )
+        grads, _, _ = self._own_gradients(inputs, self._terms.rows(labels, sample_weight), weights, counts, 0)
         return tf.linalg.global_norm(self._reached(grads)[0])
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:

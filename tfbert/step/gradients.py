@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 _PACKS = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=4 << 20)
-LossFn = Callable[[Any, Any, Any, tf.Tensor], tuple[tf.Tensor, tf.Tensor, Any]]
+LossFn = Callable[[Any, Any, Any, tf.Tensor | int], tuple[tf.Tensor, tf.Tensor, Any]]
 """`(inputs, labels, weights, micro_batch_index) -> (scaled_loss [], losses [terms], predictions [rows, ...])`, where
 the losses of all micro-batches and replicas add up to those of the step."""
 
@@ -31,8 +31,12 @@ def split_rows(data: Any, weights: Any, num_micro_batches: int) -> tuple[Any, An
         num_micro_batches: How many parts to make.
 
     Returns:
-        Both, as tensors `[num_micro_batches, rows of one, ...]`.
+        Both, as tensors `[num_micro_batches, rows of one, ...]`; for a single one, `[rows, ...]`.
     """
+    rows = {tensor.shape[0] for tensor in tf.nest.flatten((data, weights))} - {None}
+    is_alone = tf.distribute.get_replica_context().num_replicas_in_sync == 1
+    if num_micro_batches == 1 and is_alone and len(rows) <= 1:  # Packed inputs and labels: their numbers stay unknown.
+        return data, weights  # Never empty. What cuts whole numbers is on the host, from where a GPU waits for them.
 
     def split(tensor: tf.Tensor, is_weight: bool) -> tf.Tensor:
         num_rows = tf.shape(tensor)[0]
@@ -40,7 +44,7 @@ def split_rows(data: Any, weights: Any, num_micro_batches: int) -> tuple[Any, An
         and_zeros = tf.pad(tensor, [[0, 1], *[[0, 0]] * (tensor.shape.rank - 1)])
         fill = num_rows if is_weight else tf.maximum(num_rows - 1, 0)
         rows = tf.minimum(tf.range(num_micro_batches * size), fill)
-        return tf.gather(and_zeros, tf.reshape(rows, [num_micro_batches, -1]))
+        return tf.gather(and_zeros, rows if num_micro_batches == 1 else tf.reshape(rows, [num_micro_batches, -1]))
 
     return (
         tf.nest.map_structure(lambda tensor: split(tensor, is_weight=False), data),
@@ -69,9 +73,9 @@ def accumulate(
     Args:
         loss_fn: Computes one micro-batch.
         variables: What to differentiate by.
-        inputs: Structure of tensors `[num_micro_batches, rows, ...]`, as `split_rows` makes them.
-        labels: Structure of tensors `[num_micro_batches, rows, ...]`.
-        weights: Structure of float32 tensors `[num_micro_batches, rows, ...]`.
+        inputs: Structure of tensors, as `split_rows` makes them.
+        labels: Structure of tensors, likewise.
+        weights: Structure of float32 tensors, likewise.
         num_micro_batches: How many parts to compute one at a time.
         autograph: Whether `loss_fn` may branch on tensors in Python.
 
@@ -82,20 +86,21 @@ def accumulate(
 
     # Called in two places below: as a tf.function it is traced once.
     @tf.function(autograph=autograph)
-    def gradients_of(part: tuple, index: tf.Tensor) -> tuple[list[tf.Tensor | None], tf.Tensor, Any]:
+    def gradients_of(part: tuple, index: tf.Tensor | int) -> tuple[list[tf.Tensor | None], tf.Tensor, Any]:
         with tf.GradientTape() as tape:
             scaled, loss, predictions = loss_fn(*part, index)
         grads = tape.gradient(scaled, variables)
         dense = [g if g is None else tf.cast(tf.convert_to_tensor(g), tf.float32) for g in grads]
         return dense, loss, predictions
 
+    if num_micro_batches == 1:
+        return gradients_of((inputs, labels, weights), 0)
+
     def part(index: tf.Tensor) -> tuple:
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, index), (inputs, labels, weights))
 
     # The first micro-batch runs before the loop: its results give the loop's structure and save a round of zeros.
     grads, loss, predictions = gradients_of(part(tf.constant(0)), tf.constant(0))
-    if num_micro_batches == 1:
-        return grads, loss, predictions
     outputs = tf.nest.map_structure(
         lambda p: tf.TensorArray(p.dtype, num_micro_batches, element_shape=p.shape).write(0, p), predictions
     )
@@ -169,7 +174,7 @@ def sum_of_rows_that_occur(table: tf.Tensor) -> tf.Tensor:
     return tf.scatter_nd(rows, total, tf.shape(table, tf.int64))
 
 
-def sum_and_count_before(values: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def sum_and_count_before(values: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | int]:
     """Sums over all replicas, and the number of items on the replicas before this one, in one exchange.
 
     Args:
@@ -177,11 +182,11 @@ def sum_and_count_before(values: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor
         count: int32 `[]`, items on this replica.
 
     Returns:
-        The sums, and the number of items before, int64 `[]`: 0 for the first replica.
+        The sums, and the number of items before, int64 `[]`: 0 for the first replica, a Python number if it is alone.
     """
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
-        return values, tf.constant(0, tf.int64)
+        return values, 0
     replicas = tf.range(context.num_replicas_in_sync)
     own = tf.cast(tf.where(replicas == context.replica_id_in_sync_group, count, 0), tf.float32)
     (sums,) = all_reduce_sum([tf.concat([values, own], axis=0)])

@@ -29,6 +29,9 @@ _DRAW_BITS = 24
 _UNIFORM_BITS = 23
 """That many bits, plus one half, make a float32 strictly between 0 and 1 without rounding."""
 
+_MIXES = 0x02461E293EC8F720
+"""The key with which TensorFlow makes a key of a seed (`ScrambleSeed` of its stateless_random_ops.cc)."""
+
 _BELOW_2_SIGMA = 0.022750131948179195
 """The normal distribution's share below -2: a truncated normal has nothing below -2 or above 2."""
 
@@ -37,7 +40,7 @@ class Rows(NamedTuple):
     """The rows that a forward pass computes.
 
     Attributes:
-        first: `[]`: rows of the global batch before the first of these.
+        first: `[]`: rows of the global batch before the first of these; the number 0 where that is known before.
         count: int32 `[]`: how many these are; a Python number where tensors' first dimensions are known too. A tensor
             to which dropout is applied has this, or a multiple of it, as its first dimension.
     """
@@ -113,7 +116,7 @@ class Noise:
     def seed(self, layer_index: int) -> tf.Tensor:
         """A seed from the first row, for a layer that draws by itself, so that its rows are not known."""
         draw = self.next_draw(layer_index)
-        key = _fold_in(_fold_in(self.source.key, layer_index), self.source.rows.first)
+        key = _fold_in(_fold_in(self.source.key, layer_index), tf.cast(self.source.rows.first, tf.int64))
         return _fold_in(key, draw) if draw else key
 
     def stretch(self, layer_index: int, leading: tf.TensorShape) -> tuple[Stream, int, Rows]:
@@ -173,15 +176,27 @@ def noise_key(seed: int, step: tf.Tensor) -> tf.Tensor:
         step: int64 `[]`, optimizer updates made before this one.
 
     Returns:
-        int32 `[2]`.
+        int64 `[2]`.
     """
-    return tf.stack([tf.cast(seed, tf.int32), tf.cast(step, tf.int32)])
+    # Not `tf.stack` of int32, which TensorFlow does on the host: it would wait there for a GPU's last update.
+    return tf.constant([seed, 0], tf.int64) + tf.cast(step, tf.int64) * tf.constant([0, 1], tf.int64)
 
 
 def noise_stream(key: tf.Tensor) -> Stream:
-    """Where a step's random numbers come from, given its key."""
-    bits = tf.random.stateless_uniform([3], key, minval=None, maxval=None, dtype=tf.uint64, alg="philox")
+    """Where a step's random numbers come from, given its key.
+
+    The numbers are those of `tf.random.stateless_uniform([3], key)`, for which TensorFlow needs the key on the host.
+    """
+    mixed = _draw([2], tf.constant([_MIXES], tf.uint64), tf.cast(key, tf.uint64), tf.uint64)
+    bits = _draw([3], mixed[:1], mixed * tf.constant([0, 1], tf.uint64), tf.uint64)
     return Stream(bits[:1], bits[1:] * tf.constant([0, 1], tf.uint64))
+
+
+def _draw(shape: Any, key: tf.Tensor, counter: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    # Not `tf.random.stateless_uniform`, which takes a dozen operations for every layer to make a stream from a seed.
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=shape, key=key, counter=counter, alg=tf.random.Algorithm.PHILOX.value, dtype=dtype
+    )
 
 
 def drop(
@@ -248,15 +263,12 @@ def _bits(
         a_row = _ceil_div(size, rows.count)
         counts = _ceil_div(a_row, a_count)
         words_shape = [rows.count, counts * (_COUNTER_BYTES // _WORD_BYTES)]
-    # Not `tf.random.stateless_uniform`, which takes a dozen operations for every layer to make a stream from a seed.
-    start = tf.stack([tf.cast(rows.first, tf.uint64) * tf.cast(counts, tf.uint64), tf.constant(number, tf.uint64)])
-    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=words_shape,
-        key=stream.key,
-        counter=stream.counter + start,
-        alg=tf.random.Algorithm.PHILOX.value,
-        dtype=tf.uint32,
-    )
+    # One addition to the counter: of two, TensorFlow's optimiser makes an operation that a GPU has not.
+    if isinstance(rows.first, int) and rows.first == 0:
+        start = tf.constant([0, number], tf.uint64)
+    else:  # Each layer's place comes from the host: a GPU waits for it.
+        start = tf.stack([tf.cast(rows.first, tf.uint64) * tf.cast(counts, tf.uint64), tf.constant(number, tf.uint64)])
+    bits = _draw(words_shape, stream.key, stream.counter + start, tf.uint32)
     if dtype != tf.uint32:
         bits = tf.bitcast(bits, dtype)
     if not is_whole:
