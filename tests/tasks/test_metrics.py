@@ -45,7 +45,9 @@ def test_two_classes_by_hand():
     assert values["loss"] == pytest.approx(cross_entropy(logits, labels))
 
 
-def test_three_classes_against_numpy():
+@pytest.mark.parametrize("rows_at_once", [64, 1 << 16])
+def test_three_classes_against_numpy(monkeypatch, rows_at_once):
+    monkeypatch.setattr(metrics, "_ROWS_AT_ONCE", rows_at_once)
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(200, 3)).astype(np.float32)
     labels = rng.integers(0, 3, 200)

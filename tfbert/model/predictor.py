@@ -344,8 +344,7 @@ def _in_order(found: list[np.ndarray], chunk: Chunk, plan: BatchPlan, of_tokens:
                     start, end = chunk.row_splits[row], chunk.row_splits[row + 1]
                     out[start:end] = own[: end - start]
         return out
-    order, predicted = np.concatenate(plan.rows), np.concatenate(found)
     out = np.empty((len(chunk), *first.shape[1:]), first.dtype)
-    if len(chunk):
-        out[order[order != FILL]] = predicted[order != FILL]
+    for rows, values in zip(plan.rows, found, strict=True):  # Not all joined first: a million rows are gigabytes.
+        out[rows[rows != FILL]] = values[rows != FILL]
     return out

@@ -29,6 +29,7 @@ from tfbert.tasks import text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData
 from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
 from tfbert.tasks.losses import HeadStart, base_rate
+from tfbert.tasks.metrics import by_row
 from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, label_reader
 from tfbert.tasks.tables import data_of, hold_out, read_labelled_tables, read_training_tables, that_share_texts
 
@@ -49,15 +50,14 @@ def label_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
         logits: `[n, num_labels]`.
         labels: 0 or 1 `[n, num_labels]`.
     """
-    logits = np.asarray(logits, np.float64)
-    return (np.logaddexp(0, logits) - labels * logits).mean(axis=1)
+    return by_row(lambda some, own: (np.logaddexp(0, some) - own * some).mean(axis=1), np.asarray(logits), labels)
 
 
 def multi_label_metrics(logits: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
     """The metrics of `MultiLabelClassification`.
 
     Args:
-        logits: float64 `[n, num_labels]`, finite.
+        logits: `[n, num_labels]`, finite.
         labels: 0 or 1 `[n, num_labels]`.
         predicted: bool `[n, num_labels]`: the labels that each row gets.
     """
@@ -79,16 +79,16 @@ def multi_label_metrics(logits: np.ndarray, labels: np.ndarray, predicted: np.nd
         "macro_precision": by["macro"]["precision"],
         "macro_recall": by["macro"]["recall"],
         "subset_accuracy": metrics.accuracy_score(labels, predicted),
-        "roc_auc": _mean(metrics.roc_auc_score, labels[:, both], logits[:, both]),
-        "average_precision": _mean(metrics.average_precision_score, labels[:, some], logits[:, some]),
+        "roc_auc": _mean(metrics.roc_auc_score, labels, logits, both),
+        "average_precision": _mean(metrics.average_precision_score, labels, logits, some),
         "loss": label_losses(logits, labels).mean(),
     }
     return {name: float(value) for name, value in values.items()}
 
 
-def _mean(score: Any, labels: np.ndarray, logits: np.ndarray) -> float:
-    """The mean of a score over labels; 0 for no labels."""
-    columns = range(labels.shape[1])
+def _mean(score: Any, labels: np.ndarray, logits: np.ndarray, counts: np.ndarray) -> float:
+    """The mean of a score over the labels that count; 0 for no labels."""
+    columns = np.flatnonzero(counts)
     return float(np.mean([score(labels[:, i], logits[:, i]) for i in columns])) if len(columns) else 0.0
 
 
@@ -479,7 +479,7 @@ class MultiLabelClassification(text_task.TextTask):
 
     def _metrics(self, predictions: np.ndarray, examples: text_task.TextExamples) -> dict[str, float]:
         predicted = given_labels(predictions, self.thresholds)
-        found = multi_label_metrics(predictions.astype(np.float64), examples.labels, predicted)
+        found = multi_label_metrics(predictions, examples.labels, predicted)
         return found | ({"threshold": self.thresholds[0]} if self.choice == "auto" else {})
 
     def remarks(self, predictions: np.ndarray, examples: text_task.TextExamples) -> list[str]:

@@ -537,9 +537,8 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
             predictions: Of all words.
             counts: The number of words of each sentence.
         """
-        from scipy.special import softmax
-
-        tags, scores = predictions.argmax(axis=1), softmax(predictions.astype(np.float64), axis=1).max(axis=1)
+        tags = predictions.argmax(axis=1)
+        scores = np.exp(-cross_entropy(predictions, tags))
         if not self.has_entities:
             return [self.label_names[tag] for tag in tags], np.arange(len(tags)), 1 + np.arange(len(tags)), scores
         sentences = np.repeat(np.arange(len(counts)), counts)

@@ -134,7 +134,7 @@ class Classification(OneLabelTask):
         labels = examples.labels.astype(np.int64)
         shape = predictions.shape
         assert shape[0] == len(labels) and labels.min() >= 0 and labels.max() < shape[1], shape
-        return classification_metrics(predictions.astype(np.float64), labels)
+        return classification_metrics(predictions, labels)
 
     def remarks(self, predictions: np.ndarray, examples: TextExamples) -> list[str]:
         predicted = np.unique(predictions.argmax(axis=1))
@@ -154,7 +154,7 @@ class Classification(OneLabelTask):
 
     def error_analysis(self, predictions: np.ndarray, examples: TextExamples) -> ErrorAnalysis:
         """The error is the cross-entropy of a wrong prediction."""
-        logits, labels, names = np.asarray(predictions, np.float64), examples.labels, self.label_names
+        logits, labels, names = np.asarray(predictions), examples.labels, self.label_names
         predicted = logits.argmax(axis=1)
         entropy = cross_entropy(logits, labels)
         return error_analysis_of_texts(
