@@ -346,12 +346,16 @@ def device_iterators_without_autotune() -> None:
 
 def distributed(
     strategy: tf.distribute.Strategy, dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset]
-) -> tf.distribute.DistributedDataset:
-    """What `strategy.distribute_datasets_from_function` makes of a function, with batches that stay on the host.
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+    """What `strategy.distribute_datasets_from_function` makes of a function, with batches that stay on the host; the
+    data set itself for a single replica.
 
     TensorFlow computes with whole numbers of 32 bits there: batches on a GPU came back for that, and the host waited
     each time for all that the GPU had still to do.
     """
+    if strategy.num_replicas_in_sync == 1:
+        with tf.device("CPU"):
+            return dataset(tf.distribute.InputContext())
     device_iterators_without_autotune()
     on_the_host = tf.distribute.InputOptions(experimental_fetch_to_device=False)
     return strategy.distribute_datasets_from_function(dataset, on_the_host)

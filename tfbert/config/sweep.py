@@ -11,7 +11,7 @@ from typing import Any, get_origin
 
 from tfbert.config.modes import one_output, replaced
 from tfbert.config.parts import Parts
-from tfbert.config.types import ALIASES, called_elsewhere, elsewhere, field_types, in_words, nearest, of_text
+from tfbert.config.types import ALIASES, field_types, in_words, nearest, of_text
 from tfbert.errors import UsageError
 
 _FIXED = ("seed", "task", "strategy", "metric_for_best_model")
@@ -82,8 +82,7 @@ def axes_of(text: str) -> dict[str, tuple[str, tuple[Any, ...]]]:
         if not equals:
             raise UsageError(f"A sweep is a list of NAME=VALUE,VALUE,... with ; between. Received: {item!r}. {_FORM}.")
         if name not in fields:
-            usual = [called_elsewhere(table, name).partition(",")[0] for table in elsewhere()["flags"].values()]
-            near = [flag.removeprefix("--") for flag in usual if flag.startswith("--")] or nearest(name, fields)
+            near = nearest(name, fields)
             advice = f"Did you mean {' or '.join(near)}?" if near else "--help lists the options."
             raise UsageError(f"A sweep varies options by their names. Received: sweep={item!r}. {advice}")
         part, field = fields[name]

@@ -313,8 +313,12 @@ def _unknown(part: type, name: str, value: Any) -> str:
 
 
 def nearest(name: str, names: Collection[str]) -> list[str]:
-    """The names, three at most, that have this one as a part, such as `epochs`; else those that are spelt alike."""
-    found = [known for known in names if f"_{name}_" in f"_{known}_"]
+    """The names, three at most, that this one is elsewhere, such as `lr`; else those that have it as a part, such as
+    `epochs`; else those that are spelt alike."""
+    usual = [
+        called_elsewhere(table, name).partition(",")[0].removeprefix("--") for table in elsewhere()["flags"].values()
+    ]
+    found = [known for known in names if known in usual] or [known for known in names if f"_{name}_" in f"_{known}_"]
     return (found or difflib.get_close_matches(name, names, n=3, cutoff=0.75))[:3]
 
 

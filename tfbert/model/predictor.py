@@ -335,16 +335,16 @@ def _joined(
 
 def _in_order(found: list[np.ndarray], chunk: Chunk, plan: BatchPlan, of_tokens: bool) -> np.ndarray:
     """One output of all batches in the order of the examples, without rows and padding that only fill."""
-    first = found[0]
+    first, batches = found[0], zip(plan.rows, found, strict=True) if len(chunk) else ()
     if of_tokens:
         out = np.empty((len(chunk.flat), *first.shape[2:]), first.dtype)
-        for rows, values in zip(plan.rows, found, strict=True) if len(chunk) else ():
+        for rows, values in batches:
             for row, own in zip(rows, values, strict=True):
                 if row != FILL:
                     start, end = chunk.row_splits[row], chunk.row_splits[row + 1]
                     out[start:end] = own[: end - start]
         return out
     out = np.empty((len(chunk), *first.shape[1:]), first.dtype)
-    for rows, values in zip(plan.rows, found, strict=True):  # Not all joined first: a million rows are gigabytes.
+    for rows, values in batches:  # Not all joined first: a million rows are gigabytes.
         out[rows[rows != FILL]] = values[rows != FILL]
     return out
