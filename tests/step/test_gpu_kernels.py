@@ -14,6 +14,7 @@ from tensorflow.python.framework import kernels
 
 from tests.support.either_keras import SLOW
 from tests.support.models import random_batch, strategy_of
+from tfbert.step.noise import Rows, drop, noise_key, noise_stream
 
 # Those of what is as large as a batch, and of random counters. int32 holds shapes, which are on the host in any case.
 NAMES = ("FLOAT", "HALF", "BFLOAT16", "UINT16", "UINT32", "UINT64", "BOOL")
@@ -56,10 +57,8 @@ def made_by_optimiser(call):
     return [node for node in nodes if "ArithmeticOptimizer" in node.name]
 
 
-@pytest.mark.parametrize(
-    "policy", [*(pytest.param(each, marks=SLOW) for each in ("float32", "mixed_float16")), "mixed_bfloat16"]
-)
-def test_all_of_a_step_has_kernels_on_a_gpu(either, policy, optimised_graphs):
+def a_step(either, policy):
+    """A traced update, and a batch for it."""
     options = {"gradient_accumulation_steps": 2, "max_grad_norm": 1.0, "policy": policy}
     # Without XLA, whose operations TensorFlow's list says nothing of.
     more = {} if either.is_keras_3 else {"jit_compile": False}
@@ -69,11 +68,38 @@ def test_all_of_a_step_has_kernels_on_a_gpu(either, policy, optimised_graphs):
         model.create_variables()
     batch = tf.nest.map_structure(tf.constant, random_batch(4, weights=[1.0] * 4))
     of_any_size = tf.nest.map_structure(lambda each: tf.TensorSpec([None] * each.shape.rank, each.dtype), batch)
-    traced = tf.function(model.train_step).get_concrete_function(of_any_size)
+    return tf.function(model.train_step).get_concrete_function(of_any_size), batch
+
+
+@pytest.mark.parametrize(
+    "policy", [*(pytest.param(each, marks=SLOW) for each in ("float32", "mixed_float16")), "mixed_bfloat16"]
+)
+def test_all_of_a_step_has_kernels_on_a_gpu(either, policy):
+    traced, _ = a_step(either, policy)
     assert "StatelessRandomUniformFullIntV2" in str(traced.graph.as_graph_def()), "the step draws dropout"
     assert on_host(traced) == set()
+
+
+@pytest.mark.parametrize("policy", [pytest.param("mixed_float16", marks=SLOW)])
+def test_all_that_the_optimiser_makes_of_a_step_has_kernels(either, policy, optimised_graphs):
+    traced, batch = a_step(either, policy)
     made = made_by_optimiser(functools.partial(traced, batch))
     assert made and without_kernel(made) == set()
+
+
+@pytest.mark.parametrize("place", ["added at once", "added twice"])
+def test_where_dropout_begins_is_added_at_once(place, optimised_graphs):
+    """Of two additions the optimiser makes an AddN, which a GPU has not for counters."""
+
+    @tf.function
+    def dropped(inputs, first):
+        stream = noise_stream(noise_key(0, first))
+        if place == "added twice":
+            stream = stream._replace(counter=stream.counter + tf.constant([0, 1], tf.uint64))
+        return drop(inputs, 0.1, stream, 1, rows=Rows(first, 4))
+
+    made = made_by_optimiser(lambda: dropped(tf.ones([4, 8, 16]), tf.constant(3, tf.int64)))
+    assert without_kernel(made) == ({("AddN", "DT_UINT64")} if place == "added twice" else set())
 
 
 def test_what_has_no_kernel_is_found():
