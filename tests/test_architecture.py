@@ -103,7 +103,7 @@ MOST_LINES = {
     "config": 1741,
     "corpus": 2225,
     "data": 1904,
-    "devices": 1062,
+    "devices": 1065,
     "doors": 520,
     "launch": 454,
     "measure": 204,

@@ -134,6 +134,10 @@ def test_onednn_is_used_on_x86(monkeypatch, machine, given, expected):
 def test_xla_searches_no_kernels_on_a_gpu_unless_told_to(monkeypatch, given, wanted):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
     monkeypatch.setenv("XLA_FLAGS", given)
+    monkeypatch.setattr(quiet, "_has_nvidia", lambda: False)
+    choose_kernels()
+    assert os.environ["XLA_FLAGS"] == given, "there is no GPU"
+    monkeypatch.setattr(quiet, "_has_nvidia", lambda: True)
     choose_kernels()
     assert os.environ["XLA_FLAGS"] == wanted
     choose_kernels()

@@ -124,7 +124,12 @@ def test_split_rows_fills_with_the_last_row_at_weight_0(rows, parts, size):
 
 def test_a_replica_that_is_alone_takes_its_batch_as_it_is_and_others_fill_theirs():
     rows, weights = tf.zeros([0, 3]), tf.zeros([0])
-    assert split_rows(rows, weights, 1)[0] is rows
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3]), tf.TensorSpec([None])])
+    def of_any_number(rows, weights):
+        assert split_rows(rows, weights, 1)[0] is rows
+
+    of_any_number(rows, weights)
     shares = strategy_of(2).run(lambda: split_rows(rows, weights, 1))
     assert [share.shape for share in strategy_of(2).experimental_local_results(shares[0])] == [[1, 3]] * 2
 

@@ -23,6 +23,7 @@ import gc
 import inspect
 import logging
 import os
+import pathlib
 import platform
 import re
 import signal
@@ -158,14 +159,19 @@ def choose_kernels() -> None:
     networks (AVX512-VNNI and later). With AVX2 alone they made steps of short texts 1.10 times as fast
     (`benchmarks/results/2026-11-22-allocator.md`).
 
-    On a GPU, of a product that XLA compiles, the one that cuBLAS chooses. By default XLA writes hundreds in Triton and
+    Where there is a GPU of NVIDIA's, of a product that XLA compiles, the one that cuBLAS chooses. By default XLA writes hundreds in Triton and
     tries them all: a step of BERT-base was not compiled after 180 s, in place of 15, and each process may choose
     others, which give other bits (`benchmarks/results/2026-11-27-gpu.md`).
     """
     if platform.machine() in ("x86_64", "AMD64"):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    if missing := missing_xla_flags():
+    # Elsewhere nothing needs them, and the XLA of another library may not know them.
+    if _has_nvidia() and (missing := missing_xla_flags()):
         os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *missing]).strip()
+
+
+def _has_nvidia() -> bool:
+    return any(pathlib.Path("/dev").glob("nvidia*")) or pathlib.Path("/dev/dxg").exists()  # Or within Windows.
 
 
 def missing_xla_flags() -> list[str]:
