@@ -159,9 +159,9 @@ def choose_kernels() -> None:
     networks (AVX512-VNNI and later). With AVX2 alone they made steps of short texts 1.10 times as fast
     (`benchmarks/results/2026-11-22-allocator.md`).
 
-    Where there is a GPU of NVIDIA's, of a product that XLA compiles, the one that cuBLAS chooses. By default XLA writes hundreds in Triton and
-    tries them all: a step of BERT-base was not compiled after 180 s, in place of 15, and each process may choose
-    others, which give other bits (`benchmarks/results/2026-11-27-gpu.md`).
+    Where there is a GPU of NVIDIA's, of a product that XLA compiles, the one that cuBLAS chooses. By default XLA writes
+    hundreds in Triton and tries them all: a step of BERT-base was not compiled after 180 s, in place of 15, and each
+    process may choose others, which give other bits (`benchmarks/results/2026-11-27-gpu.md`).
     """
     if platform.machine() in ("x86_64", "AMD64"):
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
