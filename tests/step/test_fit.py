@@ -418,3 +418,14 @@ def test_export_after_training(either, replicas, tmp_path):
     model.export(str(tmp_path / "exported"))
     exported = tf.saved_model.load(str(tmp_path / "exported"))
     np.testing.assert_allclose(exported.serve(X), model.predict(X, verbose=0), atol=1e-6)
+
+
+def test_a_batch_without_rows_is_an_update_without_gradients(either):
+    """Of a width that random counters do not divide: they are counted for each row."""
+    layers = [either.keras.layers.Dense(5), either.keras.layers.Dropout(0.5), either.keras.layers.Dense(2)]
+    model = tfbert.FineTuner(either.keras.Sequential([either.keras.Input([4]), *layers]))
+    model.compile(either.keras.optimizers.SGD(0.1), either.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    rows = lambda: ((np.ones([n, 4], np.float32), np.zeros(n, np.int64)) for n in (4, 0, 3))  # noqa: E731
+    signature = (tf.TensorSpec([None, 4]), tf.TensorSpec([None], tf.int64))
+    model.fit(tf.data.Dataset.from_generator(rows, output_signature=signature), verbose=0)
+    assert (int(model.counters.finite_steps), int(model.counters.skipped_steps)) == (3, 0)

@@ -93,8 +93,8 @@ def distribute_batches(
     plans: Callable[[], Iterator[BatchPlan | PackedPlan]],
     *,
     shape: PackedShape | None = None,
-) -> tf.distribute.DistributedDataset:
-    """Turns plans into a distributed dataset for `fit`: each replica gets its columns of every global batch.
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+    """Turns plans into a dataset over replicas for `fit`: each replica gets its columns of every global batch.
 
     The same plan runs on every worker. A replica's share keeps the global batch's width, so the arithmetic of a step
     does not depend on how the batch is split.
@@ -106,7 +106,7 @@ def distribute_batches(
         shape: The shape of packed plans; None for plans that are not packed.
 
     Returns:
-        A distributed dataset of `Batch`es, one a step and replica, over all plans.
+        A dataset of `Batch`es, one a step and replica, over all plans; distributed, but for a single replica.
     """
 
     def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:

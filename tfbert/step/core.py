@@ -392,7 +392,12 @@ class Step:
         return list(found), list(trained)
 
     def _own_gradients(self, inputs, rows, weights, total_counts, first_row):
-        data, weights = gradients.split_rows((inputs, rows), weights, self.gradient_accumulation_steps)
+        data, parts = (inputs, rows), self.gradient_accumulation_steps
+        is_known = any(each.shape[0] is not None for each in tf.nest.flatten((data, weights)))
+        # The command's batches have a row, and are taken as they are: what cuts whole numbers is on the host, from
+        # where a GPU waits for them. With a known number, noise would take another tensor's rows for these.
+        if self.is_foreign or is_known or parts * tf.distribute.get_replica_context().num_replicas_in_sync > 1:
+            data, weights = gradients.split_rows(data, weights, parts)
         return self._local_gradients(*data, weights, total_counts, self._num_updates(), first_row)
 
     def _marked(self, name: str, tensors: list[tf.Tensor | tf.Variable]) -> list[tf.Tensor]:

@@ -33,10 +33,6 @@ def split_rows(data: Any, weights: Any, num_micro_batches: int) -> tuple[Any, An
     Returns:
         Both, as tensors `[num_micro_batches, rows of one, ...]`; for a single one, `[rows, ...]`.
     """
-    is_known = any(tensor.shape[0] is not None for tensor in tf.nest.flatten((data, weights)))
-    is_alone = tf.distribute.get_replica_context().num_replicas_in_sync == 1
-    if num_micro_batches == 1 and is_alone and not is_known:  # Else noise would take another tensor's rows for these.
-        return data, weights  # Never empty. What cuts whole numbers is on the host, from where a GPU waits for them.
 
     def split(tensor: tf.Tensor, is_weight: bool) -> tf.Tensor:
         num_rows = tf.shape(tensor)[0]

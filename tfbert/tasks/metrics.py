@@ -72,7 +72,9 @@ _ROWS_AT_ONCE = 1 << 16
 """So many rows are copied to float64 at a time: of a million rows and 200 classes, all copies together took 10 GB."""
 
 
-def by_row(function: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: np.ndarray, labels: np.ndarray):
+def by_row(
+    function: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
     """A function's value for each row, float64 `[n]`: it is called with the float64 logits of some rows at a time."""
     starts = range(0, max(len(labels), 1), _ROWS_AT_ONCE)
     parts = ((array[start : start + _ROWS_AT_ONCE] for array in (logits, labels)) for start in starts)
