@@ -7,10 +7,12 @@ Keras 3 are found once this module is imported, after Keras.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import types
 from typing import TYPE_CHECKING, Any, overload
 
+from tfbert.config.types import unknown_option
 from tfbert.devices.quiet import imports_whole
 from tfbert.errors import UsageError
 
@@ -164,7 +166,11 @@ class FineTuner(metaclass=_OfEitherKeras):
         ) -> Keras3FineTuner: ...
 
     def __new__(cls, model: Any, **options: Any) -> Any:
-        return _class_of(_root_of(model))(model, **options)
+        own = _class_of(_root_of(model))
+        names = [name for name in inspect.signature(own).parameters if name != "model"]
+        if problems := [unknown_option("FineTuner", n, options[n], names) for n in options if n not in names]:
+            raise UsageError("\n".join(problems))
+        return own(model, **options)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> TFKerasFineTuner:

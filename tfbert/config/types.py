@@ -286,8 +286,8 @@ def _way_out(name: str, value: Any, kind: Any, is_joined: bool) -> str:
         return f"Pass a path, or data in memory to tfbert.finetune as {name.removesuffix('_file')}=."
     if isinstance(kind, type) and issubclass(kind, Options):
         return f"Pass {kind.__name__}(...)."
-    if isinstance(value, str) and (answer := called_elsewhere(elsewhere()["values"].get(name, {}), value.lower())):
-        return answer
+    if answer := called_elsewhere(elsewhere()["values"].get(name, {}), str(value).lower()):
+        return answer if " " in answer else f"Pass {name}={answer!r}."
     values: Sequence[Any] = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
     is_whole = [
         isinstance(v, numbers.Real) and not isinstance(v, bool) and v == v // 1 and v // 2**63 in (0, -1)
@@ -303,13 +303,17 @@ def _way_out(name: str, value: Any, kind: Any, is_joined: bool) -> str:
 
 def _unknown(part: type, name: str, value: Any) -> str:
     """The line for a field that a configuration dataclass does not have."""
-    own = field_types(part)
     others = [other.__name__ for other in Options.__subclasses__() if name in field_types(other)]
-    near = nearest(name, own)
-    advice = f"It is one of {others[0]}." if others else f"It has {', '.join(own)}."
-    if near:
+    advice = f"It is one of {others[0]}." if others else ""
+    return unknown_option(part.__name__, name, value, field_types(part), advice)
+
+
+def unknown_option(owner: str, name: str, value: Any, own: Collection[str], advice: str = "") -> str:
+    """The line for an option that a class does not have: with the advice, unless one of its own is near."""
+    if near := nearest(name, own):
         advice = f"Did you mean {' or '.join(near)}?"
-    return f"{part.__name__} has no option of this name. Received: {name}={shown(value)}. {advice}"
+    advice = advice or f"It has {', '.join(own)}."
+    return f"{owner} has no option of this name. Received: {name}={shown(value)}. {advice}"
 
 
 def nearest(name: str, names: Collection[str]) -> list[str]:
