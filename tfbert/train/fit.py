@@ -39,6 +39,7 @@ from tfbert.devices.workers import StopRequest
 from tfbert.errors import Preempted, RunError
 from tfbert.measure.flops import Work, forward_flops, training_flops
 from tfbert.measure.step_clock import CpuTime, DataClock, StepClock
+from tfbert.measure.tracing import as_traced
 from tfbert.model.predictor import Predictor
 from tfbert.output.callback import Record, Reports, RunInfo
 from tfbert.output.logs import RunLog, clock_text
@@ -545,7 +546,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     callbacks = [part for part in (progress, diverged, evaluation, saving, profile) if part is not None]
 
     batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans, shape=run.batches.shape))
-    update = data_clock.timed(model.update)
+    update = as_traced(data_clock.timed(model.update))
     log.info("ready after %.1f s", time.perf_counter() - started)
     began, cpu = time.perf_counter(), CpuTime.now()
     try:
