@@ -76,7 +76,7 @@ def test_no_product_of_a_kernels_size_is_computed():
     model = with_lora()
     variables = [v.value for v in model.trainable_variables]
 
-    @tf.function
+    @tf.function(autograph=False)
     def gradients():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(forward(model, {"input_ids": IDS, "attention_mask": MASK}, True) ** 2)

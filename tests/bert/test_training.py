@@ -212,7 +212,7 @@ def test_recomputed_layers_have_the_gradients_of_the_plain_pass():
     model = make(dropout=0.2, num_hidden_layers=3)
     noise = KeyedRandom(model, 1)
 
-    @tf.function
+    @tf.function(autograph=False)
     def gradients(recompute):
         with tf.GradientTape() as tape, noise.keyed(noise_key(0, tf.constant(1)), Rows(tf.constant(0, tf.int64), 12)):
             loss = tf.reduce_sum(

@@ -38,7 +38,7 @@ KINDS = {
 def test_bias_of_many_rows(xla):
     x, bias = tf.ones([4096, 8], tf.bfloat16), tf.Variable(tf.zeros([8]))
 
-    @tf.function(jit_compile=xla)
+    @tf.function(jit_compile=xla, autograph=False)
     def gradient():
         with tf.GradientTape() as tape:
             y = add_bias(x, bias)
@@ -71,7 +71,7 @@ def gradients(kind, policy, *, xla=False):
     if kind == "pre-training":
         inputs["masked_lm_positions"] = rng.integers(0, WIDTH, (ROWS, PREDICTIONS)).astype(np.int32)
 
-    @tf.function(jit_compile=xla)
+    @tf.function(jit_compile=xla, autograph=False)
     def compute(inputs):
         with tf.GradientTape() as tape:
             outputs = tf.nest.flatten(run(model, inputs, True))

@@ -59,7 +59,7 @@ def test_logits_loss_and_gradients_equal_those_of_one_example_a_row(policy, tole
     model, examples = tiny_bert(), make_examples()
     plan = plan_of(examples)
 
-    @tf.function(jit_compile=xla)
+    @tf.function(jit_compile=xla, autograph=False)
     def compute(inputs, labels, weights):
         with tf.GradientTape() as tape:
             # The model's own pass where rows are plain.

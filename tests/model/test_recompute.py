@@ -63,7 +63,7 @@ def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance, sums_in_
         model = make_model()
         dropout = KeyedRandom(model, 1)
 
-        @tf.function(jit_compile=xla)
+        @tf.function(jit_compile=xla, autograph=False)
         def step():
             with tf.GradientTape() as tape:
                 # Rows 3 to 8 of a global batch.

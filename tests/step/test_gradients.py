@@ -52,7 +52,7 @@ def test_accumulation_sums_the_gradients_of_the_scaled_loss(num_micro_batches, i
 
     split = [num_micro_batches] if num_micro_batches > 1 else []
     parts = (part.reshape(*split, -1, *part.shape[1:]) for part in (x, y, weights))
-    grads, loss, predictions = (tf.function(run) if is_graph else run)(*map(tf.constant, parts))
+    grads, loss, predictions = (tf.function(run, autograph=False) if is_graph else run)(*map(tf.constant, parts))
     error = x.astype(np.float64) @ kernel.numpy() + 0.25 - y
     np.testing.assert_allclose(grads[0], 8 * 2 * (weights * error) @ x, rtol=1e-5)
     np.testing.assert_allclose(grads[1], 8 * 2 * (weights * error).sum(), rtol=1e-5)
@@ -71,7 +71,7 @@ def test_micro_batches_are_computed_one_after_the_other():
 
     variable = tf.Variable(1.0)
 
-    @tf.function
+    @tf.function(autograph=False)
     def run(rows):
         return accumulate(loss_fn, [variable], rows, rows, rows, num_micro_batches=3)
 
@@ -169,7 +169,7 @@ def test_clipping_a_norm_that_is_not_finite_hides_nothing():
 def test_sums_over_replicas():
     strategy = strategy_of(2)
 
-    @tf.function
+    @tf.function(autograph=False)
     def run():
         def each():
             replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
@@ -187,7 +187,7 @@ def test_sums_of_what_was_rounded_to_bfloat16():
     strategy, rng = strategy_of(2), np.random.default_rng(0)
     shares = [rng.normal(size=(2, size)).astype(np.float32) for size in (3, 3_000_000, 5)]
 
-    @tf.function
+    @tf.function(autograph=False)
     def run():
         def each():
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -220,7 +220,7 @@ def test_of_a_table_only_rows_that_occur_are_sent_over_a_network(dtype, used, mo
     if used:
         shares[0, [3, 7, 39]], shares[1, [7, 8, 39]] = 1.5, [[-1.5], [2.25], [np.nan]]
 
-    @tf.function
+    @tf.function(autograph=False)
     def run():
         def each():
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -274,7 +274,7 @@ def test_what_replicas_before_this_one_have(replicas):
     """Shares of 5 and 2 rows: the second replica's begin at row 5."""
     strategy = strategy_of(replicas)
 
-    @tf.function
+    @tf.function(autograph=False)
     def run():
         def each():
             replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)

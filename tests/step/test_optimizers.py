@@ -136,7 +136,7 @@ def train(either, make_optimizer, gradients, *, replicas, factor=1.0):
         optimizer = make_optimizer()
         optimizer.build(variables)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(grads):
         def each(grads):
             grads = all_reduce_sum([g / replicas for g in grads])
@@ -231,7 +231,7 @@ def tracings(make):
     optimizer = make()
     optimizer.build(variables)
     before = type(optimizer)._update.experimental_get_tracing_count()
-    tf.function(lambda: optimizer.apply([tf.fill(shape, 0.5) for shape in shapes], variables))()
+    tf.function(lambda: optimizer.apply([tf.fill(shape, 0.5) for shape in shapes], variables), autograph=False)()
     return type(optimizer)._update.experimental_get_tracing_count() - before
 
 
@@ -257,7 +257,9 @@ def test_the_norm_of_scaled_gradients_is_numpys(device, scale):
     grads = [rng.normal(size=shape).astype(np.float32) for shape in ([700, 300], [300], [5, 4, 3])]
     wanted = np.sqrt(sum((grad.astype(np.float64) ** 2).sum() for grad in grads)) / (scale or 1)
     scale = None if scale is None else tf.constant(scale)
-    found = tf.function(lambda: updates_module.global_norm(list(map(tf.constant, grads)), scale, device))()
+    found = tf.function(
+        lambda: updates_module.global_norm(list(map(tf.constant, grads)), scale, device), autograph=False
+    )()
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
     grads[1][7] = np.inf
     assert not np.isfinite(updates_module.global_norm(list(map(tf.constant, grads)), scale, device))
