@@ -117,18 +117,16 @@ def test_what_does_not_fit_is_refused_in_a_line(what, saved):
 
 
 def test_keras_saves_all_that_training_needs(tmp_path):
-    model = make(dropout=0.1)
+    model = make(dropout=0.1, num_hidden_layers=1)
     model.bert.embeddings.trainable = False
     model.compile(tfbert.AdamW(1e-2, no_decay=["bias"]), metrics=["accuracy"], run_eagerly=True)
     model.fit(TEXTS, CLASSES, verbose=0)
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")
-    loaded, other = keras.models.load_model(tmp_path / "model.keras"), make(seed=1)
+    loaded, other = keras.models.load_model(tmp_path / "model.keras"), make(seed=1, num_hidden_layers=1)
     other.load_weights(tmp_path / "model.weights.h5")
     for each in (loaded, other):
-        assert (
-            worst(each.get_weights(), model.get_weights()) == 0 and worst(each(TEXTS).logits, model(TEXTS).logits) == 0
-        )
+        assert worst(each.get_weights(), model.get_weights()) == worst(each(TEXTS).logits, model(TEXTS).logits) == 0
     assert [v.path for v in loaded.trainable_variables] == [v.path for v in model.trainable_variables]
     assert loaded.config == model.config
     states = [[variable.numpy() for variable in each.optimizer.variables] for each in (loaded, model)]
@@ -186,14 +184,12 @@ def test_a_functional_model_is_saved_with_the_encoder_in_it(encoder, tmp_path):
     model.save(tmp_path / "model.keras")
     x = [TEXTS["input_ids"], TEXTS["attention_mask"]]
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert worst(loaded.predict(x, verbose=0), model.predict(x, verbose=0)) == 0
+    assert worst(loaded(x), model(x)) == 0
 
 
-@pytest.mark.parametrize(
-    "kind", ["TFBertForMultipleChoice", pytest.param("TFBertForSequenceClassification", marks=pytest.mark.slow)]
-)
-def test_an_exported_model_gives_the_same(kind, tmp_path):
-    model, inputs = make(kind), KINDS[kind][1]
+def test_an_exported_model_gives_the_same(tmp_path):
+    kind = "TFBertForMultipleChoice"
+    model, inputs = make(kind, num_hidden_layers=1), KINDS[kind][1]
     model.export(tmp_path / "exported")
     loaded = tf.saved_model.load(tmp_path / "exported")
     served = loaded.serve(inputs)
