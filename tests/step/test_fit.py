@@ -70,12 +70,6 @@ def test_keras_losses_give_keras_weights(either, loss, outputs, activation, labe
     either.like(make, (X, LABELS[labels]), compiled=lambda: {"loss": loss(either.keras.losses)})
 
 
-@SLOW
-def test_a_loss_whose_kind_depends_on_the_labels(three):
-    make = lambda: three.classifier(activation="softmax")  # noqa: E731
-    three.like(make, compiled={"loss": "crossentropy"})
-
-
 def _numbers(either, width, squeezed):
     """A model with a number for each row of `[rows, 5]`, or for each position of `[rows, 7, 5]`."""
     either.keras.utils.set_random_seed(3)
@@ -112,12 +106,6 @@ def test_a_loss_for_every_position_of_a_sequence(either, replicas, parts):
 
 
 # Weights of rows.
-
-
-@SLOW
-@SPLITS
-def test_class_weight(either, replicas, parts):
-    either.like(class_weight={0: 0.5, 1: 2.0, 2: 3.0}, replicas=replicas, parts=parts)
 
 
 def test_what_is_huge_in_a_row_without_weight_does_no_harm(either):
@@ -199,44 +187,7 @@ def test_keras_optimizers(either, name, replicas):
     assert int(found.model.optimizer.iterations.numpy()) == 8
 
 
-@SLOW
-def test_learning_rates_that_callbacks_set(either):
-    callbacks = [either.keras.callbacks.LearningRateScheduler(lambda epoch, *_: [0.5, 0.01][epoch])]
-    either.like(callbacks=callbacks)
-
-
 # Models.
-
-
-@SLOW  # By default models with a loss of their own are, in test_user_code.
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_model_that_is_built_by_its_first_batch(either, replicas):
-    either.like(either.subclassed, rows(37), replicas=replicas)
-
-
-@SLOW
-@pytest.mark.parametrize("layer", ["SimpleRNN", "LSTM"])
-def test_a_recurrent_model_with_a_mask(either, layer):
-    kinds = either.layers
-    layers = lambda: [kinds.Embedding(20, 4, mask_zero=True), getattr(kinds, layer)(4), kinds.Dense(CLASSES)]  # noqa: E731
-    make = lambda: either.sequential(layers, shape=[9], dtype="int32", seed=1)  # noqa: E731
-    rng = np.random.default_rng(0)
-    x = np.where(np.arange(9) < rng.integers(2, 9, (40, 1)), rng.integers(1, 20, (40, 9)), 0).astype(np.int32)
-    either.like(make, (x, x.max(1) % CLASSES), replicas=1, epochs=1)
-
-
-@SLOW  # By default `test_lookup_tables_and_adapted_layers` has raw texts.
-@pytest.mark.parametrize("replicas, parts", [(1, 3), (1, 1), (2, 3)])
-def test_a_model_of_raw_texts(either, replicas, parts):
-    texts = ["good film", "bad film", "dull", "bright and good", "bad bad plot"] * 8
-    vocabulary, kinds = ["good", "bad", "film", "dull", "bright", "plot"], either.layers
-
-    def layers():
-        words = kinds.TextVectorization(vocabulary=vocabulary, output_sequence_length=4)
-        return [words, kinds.Embedding(9, 4), kinds.GlobalAveragePooling1D(), kinds.Dense(2)]
-
-    make = lambda: either.sequential(layers, shape=[], dtype="string")  # noqa: E731
-    either.like(make, (tf.constant(texts), np.array([1, 0, 0, 1, 0] * 8)), replicas=replicas, parts=parts)
 
 
 @pytest.mark.parametrize("replicas, parts", [(1, 4), slow(2, 2)])

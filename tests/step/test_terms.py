@@ -353,20 +353,6 @@ def test_labels_of_one_axis(either):
                 train(of(3), (x, y), replicas=1, compiled={"loss": "mse"})
 
 
-@SLOW
-@pytest.mark.parametrize(
-    "loss",
-    [
-        lambda y, p: tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(y, tf.int32), p),
-        "sparse_categorical_crossentropy",
-    ],
-)
-def test_classes_of_one_axis_in_keras_3(three, loss):
-    """A function gets them as they are."""
-    make = lambda: three.keras.Sequential([three.classifier(), three.layers.Softmax()])  # noqa: E731
-    three.like(make, compiled={"loss": loss})
-
-
 def test_a_loss_that_compares_rows_and_masks_them(three):
     """Circle has no weights to pass."""
     with pytest.raises(ValueError, match="Received: Circle.*a loss that compares rows with each other"):
