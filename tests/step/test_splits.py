@@ -10,9 +10,8 @@ from tests.support.models import NumpyAdamW, NumpyLAMB, strategy_of
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, batches, concatenated, fused, lamb
 from tfbert.step.updates import NO_DECAY
 
-# Quick float32 cases are in test_cluster (two workers, dropout on), test_invariance_tasks and test_tokens_read, XLA's
-# is in test_terms; 16 bits on two replicas are in the tests of steps that are not finite and of clipping. The rest of
-# the grid is slow.
+# Quick float32 cases are in test_cluster (two workers, dropout on) and test_invariance_tasks, XLA's is in test_terms;
+# 16 bits on two replicas are in the tests of steps that are not finite and of clipping. The rest of the grid is slow.
 QUICK = (2, 4, "float32", False)
 GRID = [
     pytest.param(*case, marks=() if case == QUICK else SLOW, id="-".join(map(str, case)))
