@@ -87,10 +87,7 @@ def test_new_weights_follow_the_seed_of_keras(saved):
 
 
 REFUSED = {
-    "an unknown option": (
-        lambda directory: TFBertModel.from_pretrained(directory, info=True),
-        "Received: info",
-    ),
+    "an unknown option": (lambda directory: TFBertModel.from_pretrained(directory, info=True), "Received: info"),
     "a decoder": (lambda directory: TFBertModel.from_pretrained(directory, is_decoder=True), "Received: is_decoder"),
     "cross-attention": (lambda directory: BertConfig(add_cross_attention=True), "add_cross_attention=True"),
     "other positions": (lambda directory: BertConfig(position_embedding_type="relative_key"), "relative_key"),
@@ -215,23 +212,6 @@ def test_a_model_in_memory_is_converted_from_files():
     converter = tf.lite.TFLiteConverter.from_keras_model(make())
     with pytest.raises(UsageError, match=r"Received: from_keras_model with .*from_saved_model\(DIRECTORY\)"):
         converter.convert()
-
-
-@pytest.mark.slow
-def test_tflite_converts_with_its_own_operations_alone():
-    """As the command's export does: the module holds TensorFlow's variables."""
-    model, module = make(), tf.Module()
-    module.weights = [v.value for v in model.weights]
-    names = [*TEXTS]
-    function = tf.function(
-        lambda *given: {"logits": model(dict(zip(names, given, strict=True))).logits},
-        input_signature=[tf.TensorSpec(TEXTS[name].shape, tf.int32, name=name) for name in names],
-        autograph=False,
-    )
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], module)
-    runner = tf.lite.Interpreter(model_content=converter.convert()).get_signature_runner()
-    found = runner(**{name: value.astype(np.int32) for name, value in TEXTS.items()})["logits"]
-    assert worst(found, model(TEXTS).logits) < 2e-6
 
 
 def test_words_are_added_and_taken_away(tmp_path):

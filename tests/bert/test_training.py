@@ -36,19 +36,6 @@ def train(
     return model.get_weights(), history
 
 
-@SLOW
-@pytest.mark.parametrize("kind", WITH_LABELS)
-def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
-    """By default test_pretraining has the split of two losses, test_splits that of a classifier, test_invariance_tasks
-    those of other heads, and the next test micro-batches of tokens."""
-    metrics = ["accuracy"]
-    expected, history = train(kind, micro_batches=1, dropout=0.1, metrics=metrics, eagerly=True)
-    found, others = train(kind, replicas=2, micro_batches=4, dropout=0.1, metrics=metrics)
-    assert worst(found, expected) < 1e-6
-    assert history.keys() == others.keys() and worst(history, others) < 2e-6
-    assert worst(expected, make(kind, num_hidden_layers=1).get_weights()) > 5e-3
-
-
 @functools.cache
 def on_one_device(kind):
     return train(kind, micro_batches=1, dropout=0.1, layers=2)
@@ -60,6 +47,8 @@ def on_one_device(kind):
 @pytest.mark.parametrize("policy, tolerance", [("float32", 2e-6), ("mixed_bfloat16", 3e-2), ("mixed_float16", 4e-3)])
 @pytest.mark.parametrize("kind", WITH_LABELS)
 def test_every_split_precision_and_xla_is_one_device(kind, policy, tolerance, xla, replicas, micro_batches):
+    """By default test_pretraining has the split of two losses, test_splits that of a classifier, test_invariance_tasks
+    those of other heads, and the next test micro-batches of tokens."""
     expected, history = on_one_device(kind)
     options = {"replicas": replicas, "micro_batches": micro_batches, "policy": policy, "xla": xla}
     found, others = train(kind, dropout=0.1, layers=2, **options)

@@ -23,7 +23,7 @@ from tfbert.config.encoders import ENCODERS
 from tfbert.measure.flops import Work, forward_flops
 from tfbert.model.configuration import BertConfig, load_config
 from tfbert.model.forward import Seen, encode, forward, forward_tokens
-from tfbert.model.weights import get_weights_dict, set_weights_dict
+from tfbert.model.weights import get_weights_dict
 
 OTHERS = [name for name in ENCODERS if name != "bert"]
 SLOW = pytest.mark.slow
@@ -35,45 +35,6 @@ def quick(names):
 
 
 FAMILIES = quick(OTHERS)
-LIKE_BERT = {
-    "distilbert": (
-        ("distilbert.transformer.", "bert.encoder."),
-        ("attention.q_lin", "attention.self.query"),
-        ("attention.k_lin", "attention.self.key"),
-        ("attention.v_lin", "attention.self.value"),
-        ("attention.out_lin", "attention.output.dense"),
-        ("sa_layer_norm", "attention.output.LayerNorm"),
-        ("ffn.lin1", "intermediate.dense"),
-        ("ffn.lin2", "output.dense"),
-        ("output_layer_norm", "output.LayerNorm"),
-    ),
-    "electra": (("electra.", "bert."),),
-    "roberta": (("roberta.", "bert."),),
-    "camembert": (("roberta.", "bert."),),
-}
-"""How the names of an encoder's weights differ from BERT's."""
-
-
-@pytest.mark.parametrize("model_type", quick(LIKE_BERT))
-def test_hidden_states_are_those_of_a_bert_with_the_same_weights(model_type):
-    """With texts whose padding is before the end of none, and vectors of words as long as BERT's."""
-    own = {"embedding_size": 32} if model_type == "electra" else {}
-    model, bert = make(model_type, "Model", **own), make("bert", "Model")
-    values = {}
-    for name, value in get_weights_dict(model).items():
-        for theirs, ours in (*LIKE_BERT[model_type], (f"{model.config.encoder.PREFIX}.", "bert.")):
-            name = name.replace(theirs, ours)
-        values[name] = value
-    positions = "bert.embeddings.position_embeddings.weight"
-    first = model.config.max_position_embeddings - model.config.num_positions
-    values[positions] = np.roll(values[positions], -first, axis=0)
-    others = {name: np.zeros_like(value) for name, value in get_weights_dict(bert).items() if name not in values}
-    assert all("token_type" in name or "pooler" in name for name in others)
-    set_weights_dict(bert, values | others)
-    inputs = batch_of(model)
-    types = {} if "token_type_ids" in inputs else {"token_type_ids": np.zeros_like(MASK)}
-    expected, found = bert(inputs | types).last_hidden_state, model(inputs).last_hidden_state
-    assert worst(np.asarray(found)[MASK > 0], np.asarray(expected)[MASK > 0]) < 2e-6
 
 
 def test_modernbert_is_what_its_paper_says_in_numpy():

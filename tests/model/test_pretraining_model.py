@@ -9,7 +9,17 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from tests.support.batches import make_examples, packed_batches, plain_batches, plan_of
-from tests.support.bert_files import CONFIG, HIDDEN, SPECIALS, VOCAB, Vocabulary, build, pytorch_tensors, write
+from tests.support.bert_files import (
+    CONFIG,
+    HIDDEN,
+    SPECIALS,
+    VOCAB,
+    Vocabulary,
+    build,
+    pytorch_tensors,
+    write,
+    write_google,
+)
 from tests.support.models import tiny_bert, variables_of
 from tests.support.transformers_4 import transformers_4
 from tfbert.batches.plan import FILL
@@ -146,25 +156,6 @@ def test_saved_model_loads_in_transformers_and_here(tmp_path, next_sentence, log
     assert logged() == []
 
 
-@pytest.mark.parametrize("name", ["BertForPreTraining", "BertForMaskedLM"])
-@pytest.mark.parametrize("next_sentence", [True, False])
-def test_pytorch_loads_the_saved_model(tmp_path, name, next_sentence):
-    torch = pytest.importorskip("torch")
-    import transformers
-
-    model = build_pretraining(next_sentence=next_sentence)
-    save_pretrained(model, Vocabulary(), tmp_path)
-    loaded = getattr(transformers, name).from_pretrained(tmp_path).eval()
-    ids = np.array([[2, 11, 4, 13, 3]])
-    with torch.no_grad():
-        outputs = loaded(input_ids=torch.from_numpy(ids))
-    words = outputs.logits if name == "BertForMaskedLM" else outputs.prediction_logits
-    inputs = {"input_ids": tf.constant(ids, tf.int32), "masked_lm_positions": tf.constant([[2]])}
-    np.testing.assert_allclose(
-        forward_pretraining(model, inputs, False)["masked_lm"][0, 0], words.numpy()[0, 2], atol=1e-5
-    )
-
-
 def test_weights_of_pytorch_with_their_decoder(tmp_path, logged):
     tensors = pytorch_tensors(num_labels=0) | head_tensors()
     table = tensors["bert.embeddings.word_embeddings.weight"]
@@ -258,16 +249,8 @@ def test_checkpoints_of_google_have_the_heads(tmp_path, logged):
         elif not stem.endswith("_embeddings"):
             stem, value = (f"{stem}/kernel", value.T) if leaf == "weight" else (f"{stem}/bias", value)
         google[stem] = np.ascontiguousarray(value)
-    names = list(google)
-    tf.raw_ops.SaveV2(
-        prefix=str(tmp_path / "bert_model.ckpt"),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[google[name] for name in names],
-    )
-    (tmp_path / "bert_config.json").write_text(json.dumps(CONFIG))
     words = SPECIALS + [f"w{i}" for i in range(VOCAB - len(SPECIALS))]
-    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    write_google(tmp_path, google, CONFIG, words)
     assert_weights(build_pretraining(tmp_path), tensors)
     assert logged() == []
 

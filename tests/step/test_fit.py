@@ -9,16 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.support.either_keras import (
-    CLASSES,
-    FEATURES,
-    OVER_BOTH,
-    SLOW,
-    apart,
-    rows,
-    splits,
-    weights,
-)
+from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, apart, rows, splits, weights
 from tests.support.models import strategy_of
 
 SPLITS, SPLITS_OF_ONE = splits((2, 2)), splits((1, 3))
@@ -231,19 +222,6 @@ def warned_of(either):
 
 
 # Ways of running.
-
-
-@SLOW
-@pytest.mark.parametrize("how", [{"steps_per_execution": 3}, {"run_eagerly": True}], ids=lambda how: next(iter(how)))
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_other_ways_to_run_a_step(either, how, replicas):
-    """Three batches at once, of which the last call has one."""
-    if replicas == 2 and "run_eagerly" in how and not either.is_keras_3:
-        pytest.skip("tf_keras itself runs eagerly under no MirroredStrategy of several devices")
-    expected, found = either.plain(epochs=2), either.ours(replicas=replicas, parts=2, compiled=how, epochs=2)
-    assert apart(found, expected) < 1e-5
-    np.testing.assert_allclose(found.history["loss"], expected.history["loss"], atol=1e-5)
-    assert int(found.model.optimizer.iterations.numpy()) == 8
 
 
 @SLOW

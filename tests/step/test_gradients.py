@@ -42,12 +42,7 @@ def test_accumulation_sums_the_gradients_of_the_scaled_loss(num_micro_batches, i
 
     def run(x, y, weights):
         return accumulate(
-            linear_loss(kernel, bias),
-            [kernel, bias, unused],
-            {"x": x},
-            y,
-            weights,
-            num_micro_batches=num_micro_batches,
+            linear_loss(kernel, bias), [kernel, bias, unused], {"x": x}, y, weights, num_micro_batches=num_micro_batches
         )
 
     split = [num_micro_batches] if num_micro_batches > 1 else []
@@ -142,15 +137,11 @@ def test_split_rows_keeps_what_is_known_of_the_shape():
     assert split(tf.ones([3, 3, 5])).shape == (2, 2, 3, 5)
 
 
-def test_split_rows_takes_tensors_of_different_rows():
-    (short, long), _ = split_rows((tf.range(3), tf.range(5)), tf.ones([3]), 4)
+def test_split_rows_takes_tensors_of_different_rows_and_texts():
+    (short, long, texts), _ = split_rows((tf.range(3), tf.range(5), tf.constant(["a", "b", "c"])), tf.ones([3]), 4)
     np.testing.assert_array_equal(short, [[0], [1], [2], [2]])
     np.testing.assert_array_equal(long, [[0, 1], [2, 3], [4, 4], [4, 4]])
-
-
-def test_split_rows_takes_texts():
-    parts, _ = split_rows(tf.constant(["a", "b", "c"]), tf.ones([3]), 2)
-    assert parts.numpy().tolist() == [[b"a", b"b"], [b"c", b"c"]]
+    assert texts.numpy().tolist() == [[b"a"], [b"b"], [b"c"], [b"c"]]
 
 
 @pytest.mark.parametrize(

@@ -80,30 +80,23 @@ def test_warmup_in_updates(ratio, steps, total, expected):
     assert warmup_steps(TrainingConfig(warmup_ratio=ratio, warmup_steps=steps), total) == expected
 
 
-def test_the_runs_optimizer_is_what_the_configuration_says():
-    config = TrainingConfig(learning_rate=0.5, lr_schedule="constant", warmup_ratio=0.25, weight_decay=0.03)
-    optimizer = optimizer_of(config, 12, 3)
-    assert isinstance(optimizer, AdamW)
-    assert float(optimizer.weight_decay) == pytest.approx(0.03)
-    np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in (0, 3, 11)], [0.125, 0.5, 0.5])
-    assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.999, 1e-8)
+@pytest.mark.parametrize(
+    "kind, options, epsilon, rates",
+    [
+        (AdamW, {"lr_schedule": "constant", "warmup_ratio": 0.25}, 1e-8, {0: 0.125, 3: 0.5, 11: 0.5}),
+        (
+            *(LAMB, {"optimizer": "lamb", "lr_schedule": "polynomial", "lr_power": 2.0, "warmup_ratio": 0.0}),
+            *(1e-6, {0: 0.5, 3: 0.28125, 6: 0.125}),
+        ),
+    ],
+)
+def test_the_runs_optimizer_is_what_the_configuration_says(kind, options, epsilon, rates):
+    config = TrainingConfig(learning_rate=0.5, weight_decay=0.03, **options)
+    optimizer = optimizer_of(config, 12, 3 if options["warmup_ratio"] else 0)
+    assert type(optimizer) is kind and float(optimizer.weight_decay) == pytest.approx(0.03)
+    np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in rates], list(rates.values()))
+    assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.999, epsilon)
     assert not any((optimizer.clipnorm, optimizer.global_clipnorm, optimizer.clipvalue))
-
-
-def test_lamb_is_what_the_configuration_says():
-    config = TrainingConfig(
-        optimizer="lamb",
-        learning_rate=0.5,
-        lr_schedule="polynomial",
-        lr_power=2.0,
-        warmup_ratio=0.0,
-        weight_decay=0.03,
-    )
-    optimizer = optimizer_of(config, 4, 0)
-    assert isinstance(optimizer, LAMB)
-    np.testing.assert_allclose([float(optimizer._learning_rate(step)) for step in (0, 1, 2)], [0.5, 0.28125, 0.125])
-    assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.999, 1e-6)
-    assert float(optimizer.weight_decay) == pytest.approx(0.03)
 
 
 def test_biases_and_layer_norms_do_not_decay():
@@ -166,9 +159,7 @@ def fused(**options):
 
 
 @pytest.mark.parametrize(
-    "make_optimizer, reference",
-    [(fused, NumpyAdamW(0.05, 0.1)), (lamb, NumpyLAMB(0.05, 0.1))],
-    ids=["adamw", "lamb"],
+    "make_optimizer, reference", [(fused, NumpyAdamW(0.05, 0.1)), (lamb, NumpyLAMB(0.05, 0.1))], ids=["adamw", "lamb"]
 )
 @pytest.mark.parametrize(
     "replicas, factor", [(2, 0.25), *(pytest.param(*case, marks=SLOW) for case in [(1, 1.0), (1, 0.25), (2, 1.0)])]

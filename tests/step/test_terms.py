@@ -245,8 +245,7 @@ def texts(width=7):
 
 
 @pytest.mark.parametrize(
-    "replicas, parts, xla",
-    [(2, 3, False), pytest.param(1, 4, False, marks=SLOW), pytest.param(2, 1, True, marks=SLOW)],
+    "replicas, parts, xla", [(2, 3, False), pytest.param(1, 4, False, marks=SLOW), pytest.param(2, 1, True, marks=SLOW)]
 )
 def test_rows_that_fill_a_share_harm_no_masked_mean(either, replicas, parts, xla):
     """Keras's own text classifier: the mean of a text without tokens is 0 / 0.
@@ -304,30 +303,6 @@ def test_a_mask_beside_weights_for_each_position(either, kind, hidden, replicas,
         "compiled": {"metrics": ["accuracy"], "weighted_metrics": ["accuracy"]},
     }
     either.like(lambda: tagger(either, kind, hidden), (x, tags), replicas=replicas, parts=parts, **fit)
-
-
-@SLOW
-@pytest.mark.parametrize(
-    "replicas, parts, policy, hidden",
-    [(1, 4, "float32", "Dense"), (1, 4, "float32", "LSTM"), (2, 1, "mixed_bfloat16", "LSTM")],
-)
-def test_masked_positions_count_as_much_as_they_are_told_to(either, replicas, parts, policy, hidden):
-    """In metrics, which Keras gives the mask itself, for nothing."""
-    x = np.minimum(texts(POSITIONS)[0], WORDS - 1)
-    y = np.where(x == 0, 0, 1)  # Counted, padding would be wrong at first and then always right.
-    fit = {"compiled": {"metrics": ["accuracy"]}, "sample_weight": (x > 0).astype(np.float32), "epochs": 2}
-    optimizer = lambda: either.sgd(momentum=0.9)  # noqa: E731
-    with either.policy(policy):
-        found, big = (
-            either.ours(
-                lambda: tagger(either, "embedding", hidden), (x, y), replicas=r, parts=p, optimizer=optimizer, **fit
-            )
-            for r, p in ((replicas, parts), (1, 1))
-        )
-    tolerance = 1e-5 if policy == "float32" else 5e-2
-    assert apart(found, big) < tolerance
-    np.testing.assert_allclose(found.history["loss"], big.history["loss"], atol=tolerance)
-    assert found.history["accuracy"][-1] == big.history["accuracy"][-1] == 1.0
 
 
 def test_masked_positions_must_be_weighted(either):
