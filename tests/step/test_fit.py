@@ -103,7 +103,8 @@ def test_what_is_huge_in_a_row_without_weight_does_no_harm(either):
     fit = {"sample_weight": np.where(np.arange(40) == 7, 0.0, 1.0).astype(np.float32), "batch_size": 40}
     spoilt = X.copy()
     spoilt[7] = 1e30  # Finite, but its loss need not be.
-    found, again = (either.ours(xy=(x, Y), replicas=1, **fit) for x in (X, spoilt))
+    found = either.ours(xy=(X, Y), replicas=1, compiled={"run_eagerly": True}, **fit)
+    again = either.ours(xy=(spoilt, Y), replicas=1, **fit)
     assert apart(again, found) < 2e-6
 
 
@@ -263,7 +264,6 @@ def test_single_batches(either):
         assert float(found) == pytest.approx(float(expected), abs=1e-6)
     assert apart(weights(model), weights(plain)) < 1e-5
     assert float(model.test_on_batch(x, y)) == pytest.approx(float(plain.test_on_batch(x, y)), abs=1e-6)
-    np.testing.assert_allclose(model.predict(x, verbose=0), plain(x), atol=1e-5)
 
 
 @SLOW

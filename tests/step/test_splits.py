@@ -348,7 +348,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(either, is_be
 
 @pytest.mark.parametrize("recurrent", [False, pytest.param(True, marks=SLOW)])
 def test_layers_draw_by_row_whichever_they_are(three, recurrent):
-    """Dropout of slices, noise that is added and multiplied, an LSTM's dropout, and a layer of the user's own."""
+    """Dropout of slices and a layer of the user's own; other layers of Keras, which test_noise has by default."""
     keras, kinds = three.keras, three.layers
 
     class Own(kinds.Layer):
@@ -365,9 +365,11 @@ def test_layers_draw_by_row_whichever_they_are(three, recurrent):
             return keras.random.dropout(x + 0.1 * keras.ops.cast(whole, x.dtype), 0.1, seed=7)
 
     def layers():
-        lstm = [kinds.LSTM(4, dropout=0.3, recurrent_dropout=0.2, return_sequences=True)] if recurrent else []
-        noise = [kinds.SpatialDropout1D(0.3), kinds.GaussianNoise(0.3), *lstm, kinds.GaussianDropout(0.2)]
-        return [*noise, kinds.AlphaDropout(0.2), Own(), kinds.GlobalAveragePooling1D(), kinds.Dense(CLASSES)]
+        noise = [kinds.SpatialDropout1D(0.3)]
+        if recurrent:
+            lstm = kinds.LSTM(4, dropout=0.3, recurrent_dropout=0.2, return_sequences=True)
+            noise += [kinds.GaussianNoise(0.3), lstm, kinds.GaussianDropout(0.2), kinds.AlphaDropout(0.2)]
+        return [*noise, Own(), kinds.GlobalAveragePooling1D(), kinds.Dense(CLASSES)]
 
     x = np.random.default_rng(0).normal(size=(20, 6, 4)).astype(np.float32)
     runs = [(1, 1, 0), (2, 2, 0), *([(1, 1, 0), (1, 1, 1)] if recurrent else [])]
