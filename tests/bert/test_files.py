@@ -87,10 +87,7 @@ def test_new_weights_follow_the_seed_of_keras(saved):
 
 
 REFUSED = {
-    "an unknown option": (
-        lambda directory: TFBertModel.from_pretrained(directory, info=True),
-        "Received: info",
-    ),
+    "an unknown option": (lambda directory: TFBertModel.from_pretrained(directory, info=True), "Received: info"),
     "a decoder": (lambda directory: TFBertModel.from_pretrained(directory, is_decoder=True), "Received: is_decoder"),
     "cross-attention": (lambda directory: BertConfig(add_cross_attention=True), "add_cross_attention=True"),
     "other positions": (lambda directory: BertConfig(position_embedding_type="relative_key"), "relative_key"),
@@ -117,18 +114,16 @@ def test_what_does_not_fit_is_refused_in_a_line(what, saved):
 
 
 def test_keras_saves_all_that_training_needs(tmp_path):
-    model = make(dropout=0.1)
+    model = make(dropout=0.1, num_hidden_layers=1)
     model.bert.embeddings.trainable = False
     model.compile(tfbert.AdamW(1e-2, no_decay=["bias"]), metrics=["accuracy"], run_eagerly=True)
     model.fit(TEXTS, CLASSES, verbose=0)
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")
-    loaded, other = keras.models.load_model(tmp_path / "model.keras"), make(seed=1)
+    loaded, other = keras.models.load_model(tmp_path / "model.keras"), make(seed=1, num_hidden_layers=1)
     other.load_weights(tmp_path / "model.weights.h5")
     for each in (loaded, other):
-        assert (
-            worst(each.get_weights(), model.get_weights()) == 0 and worst(each(TEXTS).logits, model(TEXTS).logits) == 0
-        )
+        assert worst(each.get_weights(), model.get_weights()) == worst(each(TEXTS).logits, model(TEXTS).logits) == 0
     assert [v.path for v in loaded.trainable_variables] == [v.path for v in model.trainable_variables]
     assert loaded.config == model.config
     states = [[variable.numpy() for variable in each.optimizer.variables] for each in (loaded, model)]
@@ -186,14 +181,12 @@ def test_a_functional_model_is_saved_with_the_encoder_in_it(encoder, tmp_path):
     model.save(tmp_path / "model.keras")
     x = [TEXTS["input_ids"], TEXTS["attention_mask"]]
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert worst(loaded.predict(x, verbose=0), model.predict(x, verbose=0)) == 0
+    assert worst(loaded(x), model(x)) == 0
 
 
-@pytest.mark.parametrize(
-    "kind", ["TFBertForMultipleChoice", pytest.param("TFBertForSequenceClassification", marks=pytest.mark.slow)]
-)
-def test_an_exported_model_gives_the_same(kind, tmp_path):
-    model, inputs = make(kind), KINDS[kind][1]
+def test_an_exported_model_gives_the_same(tmp_path):
+    kind = "TFBertForMultipleChoice"
+    model, inputs = make(kind, num_hidden_layers=1), KINDS[kind][1]
     model.export(tmp_path / "exported")
     loaded = tf.saved_model.load(tmp_path / "exported")
     served = loaded.serve(inputs)
@@ -221,30 +214,13 @@ def test_a_model_in_memory_is_converted_from_files():
         converter.convert()
 
 
-@pytest.mark.slow
-def test_tflite_converts_with_its_own_operations_alone():
-    """As the command's export does: the module holds TensorFlow's variables."""
-    model, module = make(), tf.Module()
-    module.weights = [v.value for v in model.weights]
-    names = [*TEXTS]
-    function = tf.function(
-        lambda *given: {"logits": model(dict(zip(names, given, strict=True))).logits},
-        input_signature=[tf.TensorSpec(TEXTS[name].shape, tf.int32, name=name) for name in names],
-        autograph=False,
-    )
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function.get_concrete_function()], module)
-    runner = tf.lite.Interpreter(model_content=converter.convert()).get_signature_runner()
-    found = runner(**{name: value.astype(np.int32) for name, value in TEXTS.items()})["logits"]
-    assert worst(found, model(TEXTS).logits) < 2e-6
-
-
 def test_words_are_added_and_taken_away(tmp_path):
     model = make("TFBertForMaskedLM", num_hidden_layers=1)
     before = model(TEXTS).logits
     assert model.resize_token_embeddings(70) is model.get_input_embeddings() and model.config.vocab_size == 70
     assert worst(model(TEXTS).logits[..., :60], before) == 0 and model(TEXTS).logits.shape[-1] == 70
     assert model.mlm.predictions.bias.shape == (70,) and np.ptp(model.bert.embeddings.weight.numpy()[60:]) > 0.1
-    model.compile(tfbert.AdamW(1e-3))
+    model.compile(keras.optimizers.SGD(1e-3))
     model.fit(TEXTS, WORDS, verbose=0)
     model.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["vocab_size"] == 70

@@ -59,33 +59,6 @@ def test_question_answering(tmp_path):
 
 
 @pytest.mark.slow
-def test_semantic_similarity(tmp_path):
-    """Pairs of texts, frozen first, then unfrozen: is a word of the first in the second?"""
-    ids, half = texts(), WIDTH // 2
-    labels = np.array([len({*row[1:half]} & {*row[half:-1]} - {0, SEP}) > 0 for row in ids], np.int32)
-    types = ((np.arange(WIDTH) >= half) * ATTENTION).astype(np.int32)
-    names = ("input_ids", "attention_masks", "token_type_ids")
-    input_ids, attention_masks, token_type_ids = inputs = [keras.Input([WIDTH], dtype="int32", name=n) for n in names]
-    bert = TFBertModel.from_pretrained(pretrained(tmp_path))
-    bert.trainable = False
-
-    output = bert(input_ids, attention_mask=attention_masks, token_type_ids=token_type_ids)
-    both_ways = keras.layers.Bidirectional(keras.layers.LSTM(16, return_sequences=True))(output.last_hidden_state)
-    pooled = [pool()(both_ways) for pool in (keras.layers.GlobalAveragePooling1D, keras.layers.GlobalMaxPooling1D)]
-    shares = keras.layers.Dense(2, activation="softmax")(keras.layers.Dropout(0.1)(keras.layers.concatenate(pooled)))
-    model = keras.Model(inputs, shares)
-    x, before = [ids, ATTENTION, types], bert.get_weights()
-    model.compile(optimizer=keras.optimizers.Adam(1e-2), loss="sparse_categorical_crossentropy", metrics=["acc"])
-    first = model.fit(x, labels, epochs=4, verbose=0).history["loss"]
-    assert worst(bert.get_weights(), before) == 0 and first[-1] < first[0]
-
-    bert.trainable = True
-    model.compile(optimizer=keras.optimizers.Adam(1e-3), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-    second = model.fit(x, labels, epochs=8, verbose=0).history
-    assert second["loss"][-1] < 0.7 * first[-1] and worst(bert.get_weights(), before) > 1e-3
-
-
-@pytest.mark.slow
 def test_masked_language_modelling_end_to_end(tmp_path):
     """Words follow one another; the classifier begins with the encoder that has learned how."""
     first = RNG.integers(0, 20, (ROWS, 1))

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.support.bert import CLASSES, IDS, KINDS, MASK, PLACES, SIZES, TAGS, TEXTS, WIDTH, WITH_LABELS, make, worst
+from tests.support.bert import CLASSES, IDS, KINDS, PLACES, SIZES, TAGS, TEXTS, WIDTH, WITH_LABELS, make, worst
 from tests.support.models import strategy_of
 from tfbert.step.keras3.dropout import KeyedRandom
 from tfbert.step.noise import Rows, noise_key
@@ -20,9 +20,9 @@ EPSILON = 1e-3  # With the usual one, Adam blows up the rounding of gradients th
 
 def train(
     kind, *, replicas=1, micro_batches=0, policy="float32", xla=False, dropout=0.0, data=None, layers=1, eagerly=None,
-    **options,
+    batch_size=4, **options,
 ):  # fmt: skip
-    """Weights after three updates of 4 rows, and the history; plain Keras, and eagerly, without micro-batches."""
+    """Weights after an epoch of 12 rows, and the history; plain Keras, and eagerly, without micro-batches."""
     keras.config.set_dtype_policy(policy)
     _, texts, labels = KINDS[kind]
     inputs, y = data or (texts | labels, None)
@@ -32,21 +32,8 @@ def train(
             trained = tfbert.FineTuner(model, gradient_accumulation_steps=micro_batches, jit_compile=xla)
         options = {"optimizer": tfbert.AdamW(1e-2, epsilon=EPSILON)} | options
         trained.compile(**options, run_eagerly=not micro_batches if eagerly is None else eagerly)
-    history = trained.fit(inputs, y, batch_size=4, epochs=1, shuffle=False, verbose=0).history
+    history = trained.fit(inputs, y, batch_size=batch_size, epochs=1, shuffle=False, verbose=0).history
     return model.get_weights(), history
-
-
-@SLOW
-@pytest.mark.parametrize("kind", WITH_LABELS)
-def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
-    """By default test_pretraining has the split of two losses, test_splits that of a classifier, test_invariance_tasks
-    those of other heads, and the next test micro-batches of tokens."""
-    metrics = ["accuracy"]
-    expected, history = train(kind, micro_batches=1, dropout=0.1, metrics=metrics, eagerly=True)
-    found, others = train(kind, replicas=2, micro_batches=4, dropout=0.1, metrics=metrics)
-    assert worst(found, expected) < 1e-6
-    assert history.keys() == others.keys() and worst(history, others) < 2e-6
-    assert worst(expected, make(kind, num_hidden_layers=1).get_weights()) > 5e-3
 
 
 @functools.cache
@@ -60,6 +47,8 @@ def on_one_device(kind):
 @pytest.mark.parametrize("policy, tolerance", [("float32", 2e-6), ("mixed_bfloat16", 3e-2), ("mixed_float16", 4e-3)])
 @pytest.mark.parametrize("kind", WITH_LABELS)
 def test_every_split_precision_and_xla_is_one_device(kind, policy, tolerance, xla, replicas, micro_batches):
+    """By default test_pretraining has the split of two losses, test_splits that of a classifier, test_invariance_tasks
+    those of other heads, and the next test micro-batches of tokens."""
     expected, history = on_one_device(kind)
     options = {"replicas": replicas, "micro_batches": micro_batches, "policy": policy, "xla": xla}
     found, others = train(kind, dropout=0.1, layers=2, **options)
@@ -70,25 +59,31 @@ def test_every_split_precision_and_xla_is_one_device(kind, policy, tolerance, xl
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if "Token" in kind else SLOW) for kind in WITH_LABELS])
 def test_fine_tuner_gives_what_plain_keras_gives(kind):
-    assert worst(train(kind, micro_batches=2)[0], train(kind)[0]) < 1e-6
+    found, expected = (train(kind, micro_batches=n, optimizer=keras.optimizers.SGD(0.1))[0] for n in (2, 0))
+    assert worst(found, expected) < 1e-6
+    assert worst(expected, make(kind, num_hidden_layers=1).get_weights()) > 1e-3
 
 
 def test_labels_may_be_anywhere_and_the_loss_may_be_the_models_own():
     """Among the inputs, by the names of arguments or outputs, or as they are; or the same loss by name."""
-    kind = "TFBertForQuestionAnswering"
-    expected, history = train(kind)
-    crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def one_update(**options):
+        sgd = keras.optimizers.SGD(0.1)
+        return train("TFBertForQuestionAnswering", batch_size=12, optimizer=sgd, **options)
+
+    expected, history = one_update()
+    losses = dict.fromkeys(("start_logits", "end_logits"), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     by_output = {name.replace("positions", "logits"): value for name, value in PLACES.items()}
     for y in (PLACES, by_output, tuple(PLACES.values())):
-        found, other = train(kind, data=(TEXTS, y), loss=crossentropy, loss_weights=None)
-        assert other["start_logits_loss"] == pytest.approx(history["start_logits_loss"], abs=0.2)
-        halves = {"start_logits": 0.5, "end_logits": 0.5}
-        losses = dict.fromkeys(halves, crossentropy)
-        assert worst(train(kind, data=(TEXTS, y), loss=losses, loss_weights=halves)[0], expected) < 1e-7
+        found, other = one_update(data=(TEXTS, y), loss=losses, loss_weights=dict.fromkeys(losses, 0.5))
+        assert worst(found, expected) < 1e-7
+        assert other["start_logits_loss"] == pytest.approx(history["start_logits_loss"], abs=1e-6)
+    both = one_update(data=(TEXTS, PLACES), loss=losses["start_logits"], loss_weights=None)[1]
+    assert both["start_logits_loss"] == pytest.approx(history["start_logits_loss"], abs=1e-6)
 
 
 def test_tags_of_minus_100_count_neither_in_the_loss_nor_in_metrics():
-    model = make("TFBertForTokenClassification")
+    model = make("TFBertForTokenClassification", num_hidden_layers=1)
     logits = model.predict(TEXTS, verbose=0).logits.astype(np.float64)
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     counts = TAGS >= 0
@@ -131,10 +126,10 @@ def test_the_own_loss_follows_the_problem(problem):
 def test_keras_own_optimizers_add_up_repeated_words():
     """As tf_keras does; Keras 3 squares each occurrence by itself where it gets a list of rows."""
     tf_keras = pytest.importorskip("tf_keras")
-    model = make()
+    model = make(num_hidden_layers=1)
     model.compile(keras.optimizers.Adam(1e-2, epsilon=1e-3), run_eagerly=True)
     model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
-    other = make()
+    other = make(num_hidden_layers=1)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(other(TEXTS | {"labels": CLASSES}).loss)
     table = tf.Variable(other.bert.embeddings.weight.numpy())
@@ -146,19 +141,18 @@ def test_keras_own_optimizers_add_up_repeated_words():
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
 def test_layer_norm_is_float32_in_every_precision(policy):
-    expected = make()(TEXTS).logits
+    expected = make(num_hidden_layers=1)(TEXTS).logits
     keras.config.set_dtype_policy(policy)
-    model = make()
+    model = make(num_hidden_layers=1)
     norms = [v for v in model.weights if "LayerNorm" in v.path]
-    assert {v.dtype for v in norms} == {"float32"} and len(norms) == 10
+    assert {v.dtype for v in norms} == {"float32"} and len(norms) == 6
     assert model(TEXTS).logits.dtype == policy.removeprefix("mixed_") and worst(model(TEXTS).logits, expected) < 0.1
-    model.compile(keras.optimizers.Adam(1e-3), metrics=["accuracy"], run_eagerly=True)
+    model.compile(keras.optimizers.SGD(1e-3), run_eagerly=True)
     assert np.isfinite(model.fit(TEXTS, CLASSES, verbose=0).history["loss"]).all()
-    assert {v.dtype for v in make(seed=1).bert.encoder.layer[0].bert_output.LayerNorm.weights} == {"float32"}
 
 
 def test_what_is_frozen_stays_and_lists_and_encodings_train():
-    model = make()
+    model = make(num_hidden_layers=1)
     model.layers[0].trainable = False
     model.compile(optimizer="adam", metrics=["accuracy"], run_eagerly=True)
     before = [v.numpy() for v in model.weights]
@@ -196,7 +190,8 @@ class OwnStep(tfbert.TFBertForSequenceClassification):
 
 def test_an_own_train_step_shows_its_own_loss():
     """Keras would show its own metric of this name, which is 0."""
-    plain, own = make(), OwnStep(make().config)
+    plain = make(num_hidden_layers=1)
+    own = OwnStep(plain.config)
     own.set_weights(plain.get_weights())
     found = []
     for model in (plain, own):
@@ -204,23 +199,6 @@ def test_an_own_train_step_shows_its_own_loss():
         history = model.fit(TEXTS, CLASSES, batch_size=12, epochs=2, shuffle=False, verbose=0).history
         found.append((history["loss"], model.evaluate(TEXTS, CLASSES, verbose=0)))
     assert worst(found[0], found[1]) < 1e-6
-
-
-def test_recomputed_layers_have_the_gradients_of_the_plain_pass():
-    from tfbert.model.forward import forward
-
-    model = make(dropout=0.2, num_hidden_layers=3)
-    noise = KeyedRandom(model, 1)
-
-    @tf.function
-    def gradients(recompute):
-        with tf.GradientTape() as tape, noise.keyed(noise_key(0, tf.constant(1)), Rows(tf.constant(0, tf.int64), 12)):
-            loss = tf.reduce_sum(
-                forward(model, {"input_ids": IDS, "attention_mask": MASK}, True, recompute=recompute) ** 2
-            )
-        return tape.gradient(loss, [v.value for v in model.trainable_variables])
-
-    assert worst(gradients(True), gradients(False)) < 1e-6
 
 
 def test_two_encoders_of_one_model_have_noise_of_their_own():

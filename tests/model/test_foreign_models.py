@@ -78,11 +78,6 @@ def test_a_value_that_no_bert_has_is_named(tmp_path, key):
         assert str(tmp_path) in text
 
 
-def test_heads_must_divide_the_hidden_size(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps(FINE_TUNED | {"num_attention_heads": 3}))
-    refuse(load_config, tmp_path, match="hidden_size=32, num_attention_heads=3 in .*config.json")
-
-
 def test_usual_values_are_taken(tmp_path):
     usual = {"classifier_dropout": None, "problem_type": None, "hidden_dropout_prob": 0, "pad_token_id": None}
     usual |= {"tfbert": {"num_texts": None, "max_seq_length": 128}, "architectures": None, "layer_norm_eps": 1e-12}

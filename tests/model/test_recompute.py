@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.support.batches import make_examples, plan_of
 from tests.support.models import random_batch, strategy_of, tiny_bert, variables_of
-from tests.support.updates import CLIP, batches, build, concatenated, weights
+from tests.support.updates import build, weights
 from tfbert.batches.pipeline import make_dataset
 from tfbert.model.forward import forward
 from tfbert.step.keras3.dropout import KeyedRandom
@@ -63,7 +63,7 @@ def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance, sums_in_
         model = make_model()
         dropout = KeyedRandom(model, 1)
 
-        @tf.function(jit_compile=xla)
+        @tf.function(jit_compile=xla, autograph=False)
         def step():
             with tf.GradientTape() as tape:
                 # Rows 3 to 8 of a global batch.
@@ -83,26 +83,6 @@ def test_gradients_are_the_same_with_dropout_on(policy, xla, tolerance, sums_in_
         np.testing.assert_allclose(other, one, atol=tolerance * size, rtol=0)
     if not xla:  # Each of 3 layers but the last computes its attention once more.
         assert (count_ops(plain, "Softmax"), count_ops(recomputed, "Softmax")) == (3, 5)
-
-
-@pytest.mark.parametrize(
-    "replicas, micro_batches, policy, xla",
-    [
-        pytest.param(2, 2, "float32", False, marks=SLOW),
-        pytest.param(2, 1, "mixed_float16", False, marks=SLOW),
-        pytest.param(1, 2, "mixed_bfloat16", True, marks=SLOW),
-        pytest.param(2, 2, "float32", True, marks=SLOW),
-    ],
-)
-def test_updates_are_the_same_in_every_way_of_running(replicas, micro_batches, policy, xla):
-    def train(forward):
-        options = {"gradient_accumulation_steps": micro_batches, "max_grad_norm": CLIP, "jit_compile": xla}
-        model = build(make_model, replicas=replicas, policy=policy, forward=forward, **options)
-        model.fit(tf.data.Dataset.from_tensor_slices(concatenated(batches(steps=2))).batch(16), verbose=0)
-        return weights(model)
-
-    for one, other in zip(train(PLAIN), train(RECOMPUTED), strict=True):
-        np.testing.assert_allclose(other, one, atol=1e-5 if policy == "float32" else 2e-3, rtol=0)
 
 
 @pytest.mark.slow

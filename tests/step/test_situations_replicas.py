@@ -28,97 +28,68 @@ def test_the_optimizers_own_accumulation(either):
             either.sgd(gradient_accumulation_steps=2)
 
 
-@SLOW
-def test_one_or_several_replicas(either):
-    """keras#19891, keras#19280, keras#19308: losses, metrics and weights depended on their number."""
-    compiled = {"metrics": ["accuracy"]}
-    one, two = (either.plain(replicas=count, compiled=compiled) for count in (1, 2))
-    found = either.ours(compiled=compiled)
-    assert max(apart(one, two), apart(one, found)) < SAME
-    for name, values in one.history.items():
-        np.testing.assert_allclose([two.history[name], found.history[name]], [values, values], atol=SAME)
+def error(kind, match):
+    return lambda: pytest.raises(kind, match=match)
 
 
-@SLOW  # By default `test_history_and_weights_are_those_of_plain_keras` has such a batch.
-def test_a_last_batch_that_they_do_not_divide(either):
-    one, two = (either.plain(xy=rows(43), replicas=count) for count in (1, 2))
-    assert apart(one, two) > OTHER
-    assert apart(one, either.ours(xy=rows(43))) < SAME
+def clipped(option, largest):
+    return {"optimizer": lambda either: lambda: either.sgd(**{option: largest})}, {}, {}, OTHER, SAME
 
 
-@SLOW
-def test_a_last_batch_of_fewer_rows_than_replicas(either):
-    """tensorflow#36224: a replica without rows gave a loss that is not a number."""
-    one, two = (either.plain(xy=rows(41), replicas=count) for count in (1, 2))
-    assert np.isfinite(two.history["loss"]).all() and apart(one, two) > OTHER
-    assert apart(one, either.ours(xy=rows(41))) < SAME
-
-
-@SLOW
-def test_a_first_batch_that_they_do_not_divide(either):
-    one = either.plain(xy=rows(7))
-    if either.is_keras_3:
-        with pytest.raises(tf.errors.InvalidArgumentError, match="AddN"):
-            either.plain(xy=rows(7), replicas=2)
-    else:
-        assert apart(one, either.plain(xy=rows(7), replicas=2)) > OTHER
-    assert apart(one, either.ours(xy=rows(7))) < SAME
-
-
-@SLOW
-@pytest.mark.parametrize("option, largest", [("clipnorm", 0.05), ("global_clipnorm", 0.05), ("clipvalue", 0.01)])
-def test_clipping_before_the_sum_over_replicas(either, option, largest):
-    """tensorflow#33929."""
-    optimizer = lambda: either.sgd(**{option: largest})  # noqa: E731
-    one, two = (either.plain(replicas=count, optimizer=optimizer) for count in (1, 2))
-    assert (apart(one, two) > OTHER) == either.is_keras_3
-    assert apart(one, either.ours(optimizer=optimizer)) < SAME
-
-
-@SLOW
-def test_a_loss_scale(either):
-    """keras#18666: merge_call."""
-    with either.policy("mixed_float16"):
-        one, two = (either.plain(replicas=count) for count in (1, 2))
-        found = either.ours()
-    assert "LossScale" in type(two.model.optimizer).__name__ and "LossScale" in type(found.model.optimizer).__name__
-    assert max(apart(one, two), apart(one, found)) < OTHER
+MERGED = error(RuntimeError, "merge_call")
+SITUATIONS = {
+    # keras#19891, keras#19280, keras#19308: losses, metrics and weights depended on their number.
+    "one or several replicas": ({"compiled": {"metrics": ["accuracy"]}}, {}, {}, SAME, SAME),
+    "a last batch that they do not divide": ({"xy": rows(43)}, {}, {}, OTHER, OTHER),
+    # tensorflow#36224: a replica without rows gave a loss that is not a number.
+    "a last batch of fewer rows than replicas": ({"xy": rows(41)}, {}, {}, OTHER, OTHER),
+    "a first batch that they do not divide": (
+        *({"xy": rows(7)}, {}, {}),
+        *(error(tf.errors.InvalidArgumentError, "AddN"), OTHER),
+    ),
+    # tensorflow#33929.
+    "clipnorm before the sum over replicas": clipped("clipnorm", 0.05),
+    "global_clipnorm before the sum over replicas": clipped("global_clipnorm", 0.05),
+    "clipvalue before the sum over replicas": clipped("clipvalue", 0.01),
+    # keras#19005; with a loss scale keras#21366, keras#20763.
+    "XLA": (
+        *({}, {"compiled": {"jit_compile": True}}, {"wrap": {"jit_compile": True}}),
+        *[error(tf.errors.InvalidArgumentError, "from device")] * 2,
+    ),
+    "several batches in one execution": (
+        *({}, *[{"compiled": {"steps_per_execution": 3}}] * 2),
+        *(error(tf.errors.InvalidArgumentError, "You must feed a value for placeholder"), SAME),
+    ),
+    "averaged weights that overwrite": (
+        {"optimizer": lambda either: lambda: either.sgd(use_ema=True, ema_overwrite_frequency=2)},
+        *({}, {}, MERGED, SAME),
+    ),
+}
+"""Arguments of all trainings, of plain Keras's on two replicas, of ours; what plain Keras 3 and tf_keras make of it."""
 
 
 @SLOW
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
-def test_xla(either, policy):
-    """keras#19005; with a loss scale keras#21366, keras#20763."""
+@pytest.mark.parametrize("what", SITUATIONS)
+def test_two_replicas_are_one(either, what, policy):
+    if policy != "float32" and what not in ("XLA", "one or several replicas"):
+        pytest.skip("what a loss scale changes (keras#18666: merge_call) is in two of them")
+    both, plain, ours, *results = SITUATIONS[what]
+    both = both | ({"optimizer": both["optimizer"](either)} if "optimizer" in both else {})
+    result = results[0 if either.is_keras_3 else 1]
     with either.policy(policy):
-        one = either.plain()
-        with pytest.raises(tf.errors.InvalidArgumentError, match="from device"):
-            either.plain(replicas=2, compiled={"jit_compile": True})
-        found = either.ours(wrap={"jit_compile": True})
-    assert apart(one, found) < (SAME if policy == "float32" else OTHER)
-
-
-@SLOW
-def test_several_batches_in_one_execution(either):
-    compiled = {"steps_per_execution": 3}
-    one = either.plain()
-    if either.is_keras_3:
-        with pytest.raises(tf.errors.InvalidArgumentError, match="You must feed a value for placeholder"):
-            either.plain(replicas=2, compiled=compiled)
-    else:
-        assert apart(one, either.plain(replicas=2, compiled=compiled)) < SAME
-    assert apart(one, either.ours(compiled=compiled)) < SAME
-
-
-@SLOW
-def test_averaged_weights_that_overwrite(either):
-    optimizer = lambda: either.sgd(use_ema=True, ema_overwrite_frequency=2)  # noqa: E731
-    one = either.plain(optimizer=optimizer)
-    if either.is_keras_3:
-        with pytest.raises(RuntimeError, match="merge_call"):
-            either.plain(replicas=2, optimizer=optimizer)
-    else:
-        assert apart(one, either.plain(replicas=2, optimizer=optimizer)) < SAME
-    assert apart(one, either.ours(optimizer=optimizer)) < SAME
+        one, found = either.plain(**both), either.ours(**both | ours)
+        if callable(result):
+            with result():
+                either.plain(replicas=2, **both | plain)
+        else:
+            two = either.plain(replicas=2, **both | plain)
+            assert np.isfinite(two.history["loss"]).all()
+            assert (apart(one, two) > OTHER) == (result == OTHER)
+    tolerance = SAME if policy == "float32" else OTHER
+    assert apart(one, found) < tolerance
+    for name, values in one.history.items():
+        np.testing.assert_allclose(found.history[name], values, atol=tolerance)
 
 
 @SLOW

@@ -97,17 +97,11 @@ def test_labels_for_each_token_are_divided_by_the_tokens_that_count(either, repl
     )
     (start,) = weights(make())
     (expected, _), _ = numpy_steps([start, np.zeros([FEATURES, CLASSES])], (1.0, 0.0))
-    for padding in (0, 5) if micro_batches == 2 else (2,):
-        wide = [np.pad(a, [(0, 0), (0, padding)] + [(0, 0)] * (a.ndim - 2)) for a in (x, tags, sample_weight)]
-        model = either.build(
-            make,
-            replicas=replicas,
-            optimizer=lambda: either.sgd(RATE),
-            gradient_accumulation_steps=micro_batches,
-            jit_compile=xla,
-        )
-        model.fit(tf.data.Dataset.from_tensor_slices(tuple(wide)).batch(16), epochs=2, verbose=0)
-        assert apart(weights(model), [expected]) < 2e-6
+    x, tags, sample_weight = (np.pad(a, [(0, 0), (0, 5)] + [(0, 0)] * (a.ndim - 2)) for a in (x, tags, sample_weight))
+    options = {"replicas": replicas, "gradient_accumulation_steps": micro_batches, "jit_compile": xla}
+    model = either.build(make, optimizer=lambda: either.sgd(RATE), **options)
+    model.fit(tf.data.Dataset.from_tensor_slices((x, tags, sample_weight)).batch(16), epochs=2, verbose=0)
+    assert apart(weights(model), [expected]) < 2e-6
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=SLOW), 2])
@@ -251,8 +245,7 @@ def texts(width=7):
 
 
 @pytest.mark.parametrize(
-    "replicas, parts, xla",
-    [(2, 3, False), pytest.param(1, 4, False, marks=SLOW), pytest.param(2, 1, True, marks=SLOW)],
+    "replicas, parts, xla", [(2, 3, False), pytest.param(1, 4, False, marks=SLOW), pytest.param(2, 1, True, marks=SLOW)]
 )
 def test_rows_that_fill_a_share_harm_no_masked_mean(either, replicas, parts, xla):
     """Keras's own text classifier: the mean of a text without tokens is 0 / 0.
@@ -312,30 +305,6 @@ def test_a_mask_beside_weights_for_each_position(either, kind, hidden, replicas,
     either.like(lambda: tagger(either, kind, hidden), (x, tags), replicas=replicas, parts=parts, **fit)
 
 
-@SLOW
-@pytest.mark.parametrize(
-    "replicas, parts, policy, hidden",
-    [(1, 4, "float32", "Dense"), (1, 4, "float32", "LSTM"), (2, 1, "mixed_bfloat16", "LSTM")],
-)
-def test_masked_positions_count_as_much_as_they_are_told_to(either, replicas, parts, policy, hidden):
-    """In metrics, which Keras gives the mask itself, for nothing."""
-    x = np.minimum(texts(POSITIONS)[0], WORDS - 1)
-    y = np.where(x == 0, 0, 1)  # Counted, padding would be wrong at first and then always right.
-    fit = {"compiled": {"metrics": ["accuracy"]}, "sample_weight": (x > 0).astype(np.float32), "epochs": 2}
-    optimizer = lambda: either.sgd(momentum=0.9)  # noqa: E731
-    with either.policy(policy):
-        found, big = (
-            either.ours(
-                lambda: tagger(either, "embedding", hidden), (x, y), replicas=r, parts=p, optimizer=optimizer, **fit
-            )
-            for r, p in ((replicas, parts), (1, 1))
-        )
-    tolerance = 1e-5 if policy == "float32" else 5e-2
-    assert apart(found, big) < tolerance
-    np.testing.assert_allclose(found.history["loss"], big.history["loss"], atol=tolerance)
-    assert found.history["accuracy"][-1] == big.history["accuracy"][-1] == 1.0
-
-
 def test_masked_positions_must_be_weighted(either):
     x = np.minimum(texts(POSITIONS)[0], WORDS - 1)
     with pytest.raises(ValueError, match=r"masked positions.*\[rows, positions\]"):
@@ -357,20 +326,6 @@ def test_labels_of_one_axis(either):
         for train in (either.plain, either.ours):
             with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="Dimensions|shapes|Incompatible"):
                 train(of(3), (x, y), replicas=1, compiled={"loss": "mse"})
-
-
-@SLOW
-@pytest.mark.parametrize(
-    "loss",
-    [
-        lambda y, p: tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(y, tf.int32), p),
-        "sparse_categorical_crossentropy",
-    ],
-)
-def test_classes_of_one_axis_in_keras_3(three, loss):
-    """A function gets them as they are."""
-    make = lambda: three.keras.Sequential([three.classifier(), three.layers.Softmax()])  # noqa: E731
-    three.like(make, compiled={"loss": loss})
 
 
 def test_a_loss_that_compares_rows_and_masks_them(three):

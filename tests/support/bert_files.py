@@ -5,6 +5,7 @@ import json
 import pathlib
 
 import numpy as np
+import tensorflow as tf
 from safetensors.numpy import save_file
 
 from tfbert.bert.build import build_model
@@ -96,3 +97,14 @@ def build(directory=None, *, config=None, labels=NAMES, task="classification", l
 
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def write_google(directory, weights, config, words, prefix="bert_model.ckpt"):
+    """A checkpoint of TensorFlow 1 with its configuration and vocabulary."""
+    directory.mkdir(exist_ok=True)
+    names, tensors = list(weights), list(weights.values())
+    slices = [""] * len(names)
+    tf.raw_ops.SaveV2(prefix=str(directory / prefix), tensor_names=names, shape_and_slices=slices, tensors=tensors)
+    (directory / "bert_config.json").write_text(json.dumps(config))
+    (directory / "vocab.txt").write_text("\n".join(words) + "\n")
+    return directory

@@ -126,8 +126,8 @@ class Either:
 
     def plain(self, make=None, xy=None, *, replicas=None, optimizer=None, compiled=None, **fit):
         """Trains a model as Keras does; eagerly, where no replicas are asked for: a reference need not be traced."""
-        compiled = {"run_eagerly": replicas is None} | (compiled or {})
-        return self._train(lambda model: model, make, xy, replicas, optimizer, compiled, fit)
+        options = lambda: {"run_eagerly": replicas is None} | _made(compiled)  # noqa: E731
+        return self._train(lambda model: model, make, xy, replicas, optimizer, options, fit)
 
     def ours(self, make=None, xy=None, *, replicas=2, optimizer=None, compiled=None, parts=1, wrap=None, **fit):
         """Trains a model in a FineTuner of so many micro-batches."""
@@ -142,9 +142,9 @@ class Either:
         `compiled` gives the arguments of `compile`, or is a function that does where they are objects.
         """
         fit, kinds = {"epochs": 2} | fit, {"optimizer": optimizer or (lambda: self.sgd(momentum=0.9))}
-        given = compiled if callable(compiled) else lambda: compiled or {}
-        expected = self.plain(make, xy, compiled=given() | {"run_eagerly": True}, **kinds, **fit)
-        found = self.ours(make, xy, replicas=replicas, parts=parts, wrap=wrap, compiled=given(), **kinds, **fit)
+        eagerly = lambda: _made(compiled) | {"run_eagerly": True}  # noqa: E731
+        expected = self.plain(make, xy, compiled=eagerly, **kinds, **fit)
+        found = self.ours(make, xy, replicas=replicas, parts=parts, wrap=wrap, compiled=compiled, **kinds, **fit)
         assert apart(found, expected) < 1e-5
         assert found.history.keys() == expected.history.keys()
         for name, values in expected.history.items():
@@ -161,10 +161,15 @@ class Either:
     def _train(self, wrap, make, xy, replicas, optimizer, compiled, fit):
         with _scope(replicas):
             model = wrap((make or self.classifier)())
-            model.compile(**{"optimizer": (optimizer or self.sgd)(), "loss": self.loss()} | (compiled or {}))
+            model.compile(**{"optimizer": (optimizer or self.sgd)(), "loss": self.loss()} | _made(compiled))
         x, y = xy or rows(40)
         history = model.fit(x, y, **{"batch_size": 10, "shuffle": False, "verbose": 0} | fit)
         return Trained(weights(model), history.history, model)
+
+
+def _made(compiled):
+    """Arguments of `compile`; tf_keras takes metrics that are made in the model's scope alone."""
+    return compiled() if callable(compiled) else compiled or {}
 
 
 def _scope(replicas):

@@ -38,10 +38,9 @@ def test_repeated_rows_are_added_up_before_they_are_squared_and_clipped(kind):
     assert worst(tables[0], np.ones([4, 2])) > 0.01
 
 
-@pytest.mark.parametrize("kind", [AdamW, pytest.param(LAMB, marks=SLOW)])
-@pytest.mark.parametrize(
-    "replicas, micro_batches", [(2, 2), pytest.param(2, 0, marks=SLOW), pytest.param(1, 1, marks=SLOW)]
-)
+@SLOW  # By default test_splits has AdamW on two replicas, and test_optimizers both optimizers, beside NumPy.
+@pytest.mark.parametrize("kind", [AdamW, LAMB])
+@pytest.mark.parametrize("replicas, micro_batches", [(2, 2), (2, 0), (1, 1)])
 def test_plain_fit_replicas_and_fine_tuner_make_the_same_updates(kind, replicas, micro_batches):
     def train(replicas, micro_batches):
         with strategy_of(replicas).scope():
@@ -57,7 +56,7 @@ def test_plain_fit_replicas_and_fine_tuner_make_the_same_updates(kind, replicas,
     assert worst(train(replicas, micro_batches), train(1, 0)) < 1e-6
 
 
-@pytest.mark.parametrize("clipnorm", [None, 1.0])
+@pytest.mark.parametrize("clipnorm", [pytest.param(None, marks=SLOW), 1.0])
 def test_a_step_that_is_not_finite_changes_nothing_but_the_count(clipnorm):
     model = make()
     tuner = FineTuner(model)

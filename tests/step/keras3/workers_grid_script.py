@@ -65,11 +65,7 @@ def of_dictionaries():
     return model, texts(16)
 
 
-PLAIN = {
-    "arrays": lambda: dense(keras.Sequential),
-    "built": lambda: dense(Built),
-    "dictionaries": of_dictionaries,
-}
+PLAIN = {"arrays": lambda: dense(keras.Sequential), "built": lambda: dense(Built), "dictionaries": of_dictionaries}
 """Models with their data, by what `REFUSALS` of the test calls them."""
 
 

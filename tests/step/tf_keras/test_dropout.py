@@ -49,7 +49,7 @@ def test_recomputed_layers_draw_the_noise_of_the_first_pass():
         model = tiny_bert(dropout=0.3, num_hidden_layers=3)
         dropout = KeyedDropout(model)
 
-        @tf.function
+        @tf.function(autograph=False)
         def step():
             with tf.GradientTape() as tape:
                 with dropout.keyed(noise_key(1, tf.constant(2, tf.int64)), Rows(tf.constant(3, tf.int64), 6)):
