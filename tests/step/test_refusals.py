@@ -1,6 +1,7 @@
 """What FineTuner does not take of a Keras is refused with a line that says what to do."""
 
 import functools
+import re
 import warnings
 
 import keras
@@ -241,6 +242,16 @@ def test_options_out_of_range(either, name, values):
     for value in values:
         with pytest.raises(ValueError, match=f"Received: .*{name}={value!r}"):
             tfbert.FineTuner(either.classifier(), **{name: value})
+
+
+@OVER_BOTH
+def test_options_that_there_are_not(either):
+    for name, answer in [
+        ("accumulation_steps", "Did you mean gradient_accumulation_steps?"),
+        ("clipnorm", "It has gradient_accumulation_steps, max_grad_norm, "),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(f"Received: {name}=1 (int). {answer}")):
+            tfbert.FineTuner(either.classifier(), **{name: 1})
 
 
 @OVER_BOTH

@@ -34,7 +34,8 @@ def adamw(either):
     if either.is_keras_3:
         return fused()
     optimizer = either.keras.optimizers.AdamW(RATE, DECAY, epsilon=EPSILON, jit_compile=False)
-    optimizer.exclude_from_weight_decay(var_names=list(NO_DECAY))
+    # tf_keras calls the second replica's variable gamma/replica_1:0.
+    optimizer.exclude_from_weight_decay(var_names=[name.removesuffix(":0") for name in NO_DECAY])
     return optimizer
 
 
