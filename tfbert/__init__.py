@@ -154,7 +154,7 @@ __all__ = [
 def __getattr__(name: str):
     module = _LAZY.get(name) or _OF_ENCODERS.get(name, "")
     if name != "callbacks" and not module:
-        if error := error_for(name):
+        if error := error_for(name, __dir__()):
             raise error
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
     with imports_whole(), contextlib.nullcontext() if name in ("callbacks", *_NO_TENSORFLOW) else imported_quietly():

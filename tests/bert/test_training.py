@@ -178,6 +178,72 @@ def test_losses_without_labels_are_refused():
         make("TFBertModel").compile("adam")
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "sparse_categorical_crossentropy",
+        keras.losses.sparse_categorical_crossentropy,
+        keras.losses.CategoricalCrossentropy(),
+        {"logits": keras.losses.BinaryCrossentropy()},
+    ],
+)
+def test_losses_of_probabilities_are_refused_and_others_taken(loss):
+    for model in (make(num_hidden_layers=1), tfbert.FineTuner(make(num_hidden_layers=1))):
+        with pytest.raises(ValueError, match="are logits, not probabilities. Received: loss='(.*crossentropy)'"):
+            model.compile("adam", loss)
+        model.compile("adam", keras.losses.CategoricalCrossentropy(from_logits=True))
+        model.compile("adam", "mse")
+
+
+class Softmax(tfbert.TFBertForSequenceClassification):
+    def call(self, inputs, training=None):
+        return tf.nn.softmax(super().call(inputs, training=training).logits)
+
+
+def test_a_class_whose_outputs_are_probabilities_may_have_such_a_loss():
+    Softmax(make(num_hidden_layers=1).config).compile("adam", "sparse_categorical_crossentropy")
+
+
+@pytest.mark.parametrize(
+    "inputs, labels, message",
+    [
+        (["a text"] * 12, CLASSES, "or of no numbers. Tokenize and pad texts"),
+        (np.array(["a text"] * 12), CLASSES, "takes ids of tokens. Received: texts"),
+        (IDS + SIZES["vocab_size"], CLASSES, f"Ids of tokens are 0 to {SIZES['vocab_size'] - 1}, the vocabulary"),
+        (np.ones([12, 99], np.int32), CLASSES, "at most .* tokens, the positions of the model. Received: 99"),
+        (IDS, CLASSES + 1, "from 0 to 2. Received: np.int32.3. among the labels"),
+        (IDS, CLASSES.astype(str), "from 0 to 2. Received: np.str_.* among the labels"),
+        (IDS, CLASSES[:7], "12 rows and 7 labels"),
+    ],
+)
+def test_rows_that_cannot_be_are_refused(inputs, labels, message):
+    for model in (make(num_hidden_layers=1), tfbert.FineTuner(make(num_hidden_layers=1))):
+        model.compile("adam")
+        for method in (model.fit, model.evaluate):
+            with pytest.raises(ValueError, match=message):
+                method(inputs, labels, verbose=0)
+
+
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=SLOW), 2])
+def test_plain_fit_and_evaluate_run_under_a_strategy(replicas):
+    """`tests/support` trains plain Keras eagerly elsewhere, on one device."""
+    with strategy_of(replicas).scope():
+        model = make(num_hidden_layers=1)
+        model.compile(keras.optimizers.Adam(0.0), metrics=["accuracy"])
+    history = model.fit(TEXTS, CLASSES, batch_size=12, validation_data=(TEXTS, CLASSES), verbose=0).history
+    loss, accuracy = model.evaluate(TEXTS, CLASSES, batch_size=12, verbose=0)
+    assert history["val_loss"] == pytest.approx([loss]) and history["loss"] == pytest.approx([loss], rel=1e-5)
+    assert history["val_accuracy"] == pytest.approx([accuracy])
+
+
+def test_the_wrapped_model_is_saved_by_its_own_name(tmp_path):
+    tfbert.FineTuner(make(num_hidden_layers=1)).save_pretrained(tmp_path / "model")
+    assert (tmp_path / "model" / "config.json").is_file()
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="saved as a directory. Received: .*file, a file"):
+        make(num_hidden_layers=1).save_pretrained(tmp_path / "file")
+
+
 class OwnStep(tfbert.TFBertForSequenceClassification):
     def train_step(self, data):
         inputs, labels = data

@@ -1,6 +1,8 @@
 """Names of transformers 4 that are not in tfbert, each with what to write instead. Imports nothing heavy."""
 
+import difflib
 import re
+from collections.abc import Collection
 
 _THEIRS = "Write `from transformers import {name}`"
 _HERE = "(Bert|DistilBert|Electra|Roberta|XLMRoberta|Camembert|ModernBert)"
@@ -45,8 +47,15 @@ _INSTEAD = {
 """By patterns of names; the first that fits."""
 
 
-def error_for(name: str) -> ImportError | None:
-    """What `from tfbert import NAME` raises for one of these. (The line of an AttributeError would be lost.)"""
+def error_for(name: str, own: Collection[str]) -> ImportError | None:
+    """What `from tfbert import NAME` raises for one of these. (The line of an AttributeError would be lost.)
+
+    Args:
+        name: What is not in tfbert.
+        own: What is.
+    """
+    if name.startswith("TF") and (near := difflib.get_close_matches(name, own, n=1, cutoff=0.95)):
+        return ImportError(f"tfbert has no class of this name. Received: tfbert.{name}. Did you mean {near[0]}?")
     for pattern, todo in _INSTEAD.items():
         if re.fullmatch(pattern, name):
             todo = todo.replace("{name}", name)

@@ -37,6 +37,11 @@ class _LabelHead(PreTrainedModel):
 
     LABELS: ClassVar[dict[str, str]] = {"labels": "logits"}
 
+    @property
+    def num_classes(self) -> int | None:
+        """How many labels there are."""
+        return self.config.num_labels
+
 
 @keras.saving.register_keras_serializable("tfbert")
 class TFBertForSequenceClassification(_LabelHead):
@@ -82,6 +87,11 @@ class TFBertForMultipleChoice(_LabelHead):
     """A logit for each choice of each example; inputs are `[examples, choices, width]`."""
 
     KIND, INPUT_RANK = "MultipleChoice", 3
+
+    @property
+    def num_classes(self) -> int | None:
+        """Each example has its own number of choices."""
+        return None
 
     def _num_outputs(self) -> int:
         return 1

@@ -17,6 +17,7 @@ from tfbert.bert.layers import Maker, TFBertMainLayer
 from tfbert.bert.training import Trained
 from tfbert.config.encoders import ENCODERS
 from tfbert.config.parts import HubConfig, ModelConfig
+from tfbert.config.types import nearest
 from tfbert.errors import UsageError
 from tfbert.model import layout, load, weights
 from tfbert.model.configuration import CONFIGS, HUB_OPTIONS, BertConfig
@@ -149,9 +150,11 @@ class PreTrainedModel(Trained, keras.Model):
         fields = {*usual.to_dict(), *vars(usual), "num_labels"}
         options = {option: value for option, value in options.items() if option in fields or value not in (None, False)}
         if unknown := [option for option in options if option not in fields and option not in _SAME_EITHER_WAY]:
+            near = nearest(unknown[0], sorted(fields))
+            todo = f"Did you mean {' or '.join(near)}?" if near else "Leave them out."
             raise UsageError(
                 "from_pretrained takes values of the configuration, and options of the hub. "
-                f"Received: {', '.join(unknown)}. Leave them out."
+                f"Received: {', '.join(unknown)}. {todo}"
             )
         changed = {option: value for option, value in options.items() if option in fields}
         name = str(pretrained_model_name_or_path)
@@ -293,7 +296,7 @@ class PreTrainedModel(Trained, keras.Model):
             lambda inputs: dict(self(inputs, training=False).items()),
             input_signature=input_signature or [{name: tf.TensorSpec(shape, tf.int32, name=name) for name in names}],
         )
-        archive.write_out(filepath, verbose=False, **options)
+        archive.write_out(filepath, **{"verbose": False} | options)
 
     def save_spec(self, dynamic_batch: bool = True) -> None:
         """What `tf.lite.TFLiteConverter.from_keras_model` asks a model for, and cannot use of one of Keras 3.

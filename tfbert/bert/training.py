@@ -11,6 +11,7 @@ from tfbert.bert.calls import Called
 from tfbert.errors import UsageError
 from tfbert.step.keras3.labelled import Labelled, plain
 from tfbert.step.keras3.parts import PARTS
+from tfbert.step.keras3.rows import check_rows
 from tfbert.step.refusals import check_keras
 
 
@@ -43,7 +44,7 @@ class Trained(Called, Labelled):
         results = super().get_metrics_result()
         if tf.executing_eagerly():
             for metric in self.metrics:
-                if metric.name == "loss" and not float(metric.count):
+                if metric.name == "loss" and not keras.ops.convert_to_numpy(metric.count):  # A sum over replicas.
                     del results["loss"]
         return results
 
@@ -56,6 +57,7 @@ class Trained(Called, Labelled):
         for argument, value in {"optimizer": optimizer, "loss": loss, "metrics": metrics}.items():
             for each in keras.tree.flatten(value):
                 check_keras(argument, each, PARTS)
+        self.check_loss(loss)
         if self.is_own_loss(loss):
             loss, loss_weights = self.compiled_losses()
         metrics = self.named_metrics(metrics)
@@ -69,14 +71,20 @@ class Trained(Called, Labelled):
 
     def fit(self, x=None, y=None, *args: Any, **options: Any) -> keras.callbacks.History:
         """As `keras.Model.fit`, of a tokenizer's `BatchEncoding` too."""
+        x, y = plain(x), plain(y)
         if "validation_data" in options:
             options["validation_data"] = plain(options["validation_data"])
-        return super().fit(plain(x), plain(y), *args, **options)
+        check_rows({"x": x, "y": y, "validation_data": options.get("validation_data")}, self, self.loss)
+        return super().fit(x, y, *args, **options)
 
     def evaluate(self, x=None, y=None, *args: Any, **options: Any) -> Any:
         """As `keras.Model.evaluate`, of a tokenizer's `BatchEncoding` too."""
-        return super().evaluate(plain(x), plain(y), *args, **options)
+        x, y = plain(x), plain(y)
+        check_rows({"x": x, "y": y}, self, self.loss)
+        return super().evaluate(x, y, *args, **options)
 
     def predict(self, x, *args: Any, **options: Any) -> Any:
         """As `keras.Model.predict`, of a tokenizer's `BatchEncoding` too; outputs with names."""
-        return super().predict(plain(x), *args, **options)
+        x = plain(x)
+        check_rows({"x": x}, self, self.loss)
+        return super().predict(x, *args, **options)

@@ -126,6 +126,8 @@ def save_pretrained(model: Any, tokenizer: Tokenizer | None, directory: pathlib.
     # Two classes called LABEL_0 and LABEL_1 are transformers' default and would be left out.
     values |= {"id2label": model.config.id2label, "label2id": model.config.label2id}
     partial = directory / ".model.partial"
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(f"A model is saved as a directory. Received: {directory}, a file. Pass another path.")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(partial, ignore_errors=True)

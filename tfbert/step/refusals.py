@@ -139,7 +139,7 @@ def check_model(model: Any, parts: KerasParts) -> None:
     if is_outside or (there is not here and parts.needs_scope(here, there)):
         raise ValueError(
             "A model's variables belong to the strategy in whose scope it was built. "
-            f"Received: a model built under {type(there).__name__}, and FineTuner under {type(here).__name__}. "
+            f"Received: a model built outside it, or under another, and FineTuner under {type(here).__name__}. "
             "Write both lines, and compile, in the same `with strategy.scope():`."
         )
     check_methods(model, parts)

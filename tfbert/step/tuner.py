@@ -190,6 +190,10 @@ class Tuner(Step):
         """As `predict` of Keras's models."""
         return self._call_keras("predict", args, kwargs)
 
+    def save_pretrained(self, *args: Any, **options: Any) -> Any:
+        """The wrapped model's."""
+        return self.model.save_pretrained(*args, **options)
+
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """As `train_on_batch` of Keras's models; in Keras 3 the rows of a batch are divided among the replicas."""
         return self._call_keras("train_on_batch", args, kwargs)

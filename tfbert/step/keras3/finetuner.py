@@ -139,6 +139,7 @@ class FineTuner(Tuner, keras.Model):
 
     def _of_labels(self, given: dict[str, Any], has_own: bool) -> dict[str, Any]:
         labels, made = self._labelled, {}
+        labels.check_loss(given["loss"])
         if labels.is_own_loss(given["loss"]) and not has_own and labels.own_losses():
             made["loss"], made["loss_weights"] = labels.compiled_losses()
         return made | {"metrics": labels.named_metrics(given.get("metrics"))}

@@ -3,6 +3,7 @@ compared with them. Of any other model, labels are what Keras takes for them."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -25,6 +26,11 @@ class Labelled:
     LOSS_WEIGHT: ClassVar[float] = 1.0
     """What the loss of each output is multiplied by."""
 
+    @property
+    def num_classes(self) -> int | None:
+        """How many classes labels are the numbers of, where that is known."""
+        return None
+
     def own_losses(self) -> dict[str, keras.losses.Loss]:
         """The loss of each output, where `compile` is given none."""
         loss = keras.losses.SparseCategoricalCrossentropy
@@ -35,6 +41,22 @@ class Labelled:
         if loss is None or isinstance(loss, str):
             return loss in _OWN_LOSS
         return getattr(loss, "__self__", None) is self and loss.__name__ in ("compute_loss", "hf_compute_loss")
+
+    def check_loss(self, loss: Any) -> None:
+        """Raises ValueError for a loss of probabilities, where the outputs are our own classes' logits.
+
+        Keras would take them for probabilities, and train something else without a word.
+        """
+        if not self.LABELS or not type(self).call.__module__.startswith("tfbert."):
+            return
+        for each in keras.tree.flatten(loss):
+            if not self.is_own_loss(each) and _takes_probabilities(each):
+                raise ValueError(
+                    "The outputs of a model are logits, not probabilities. "
+                    f"Received: loss={getattr(each, '__name__', getattr(each, 'name', each))!r}, which takes "
+                    "probabilities. Leave out the loss, or pass keras.losses.SparseCategoricalCrossentropy("
+                    "from_logits=True), or another with from_logits=True."
+                )
 
     def compiled_losses(self) -> tuple[Any, Any]:
         """The model's own losses and their weights, as `compile` takes them."""
@@ -162,6 +184,19 @@ def labelled(model: keras.Model) -> Labelled:
     return model if isinstance(model, Labelled) else Labelled()
 
 
+def _takes_probabilities(loss: Any) -> bool:
+    """Whether one of Keras's losses can take logits, and does not."""
+    if isinstance(loss, keras.losses.Loss):
+        return loss.get_config().get("from_logits") is False
+    if isinstance(loss, str):
+        try:
+            loss = keras.losses.get(loss)
+        except ValueError:  # Keras says so.
+            return False
+    is_kerass = getattr(loss, "__module__", "").startswith("keras.")
+    return is_kerass and "from_logits" in inspect.signature(loss).parameters
+
+
 def _to_rank(weights: Any, labels: tf.Tensor) -> tf.Tensor:
     """Weights of rows with dimensions of 1 for what is within a row."""
     weights = tf.convert_to_tensor(weights)
@@ -182,7 +217,7 @@ def as_array(value: list | tuple, name: str) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         raise ValueError(
             f"The rows of a batch have one length. Received: {name} as a list with rows of several, or of no numbers. "
-            'Pad them: tokenizer(..., padding=True, return_tensors="np").'
+            'Tokenize and pad texts: tokenizer(..., padding=True, return_tensors="np").'
         )
     return array
 

@@ -27,6 +27,8 @@ def check_rows(given: dict[str, Any], model: keras.Model, loss: Any) -> None:
     for name, inputs, labels in _rows(given):
         if tokenizes:
             _check_texts(name, inputs)
+        elif labelled(model) is model:
+            _check_ids(name, inputs, model)
         if not _is_column(labels):
             continue
         several = list(inputs.values()) if isinstance(inputs, dict) else inputs
@@ -86,6 +88,29 @@ def _check_texts(name: str, inputs: Any) -> None:
                     f"Every row needs a text. Received: {value} in {name}, row {row + 1} of {len(column):,}. "
                     "Drop it, or put a text in its place."
                 )
+
+
+def _check_ids(name: str, inputs: Any, model: Any) -> None:
+    for column in inputs.values() if isinstance(inputs, dict) else [inputs]:
+        if isinstance(column, (str, bytes)) or (_is_column(column) and np.asarray(column).dtype.kind in "USO"):
+            raise ValueError(
+                f"The model takes ids of tokens. Received: texts, or other things that are no numbers, in {name}. "
+                'Tokenize them first: dict(tokenizer(texts, padding=True, return_tensors="np")).'
+            )
+    ids = inputs.get("input_ids") if isinstance(inputs, dict) else inputs
+    if not isinstance(ids, np.ndarray) or not ids.size:
+        return
+    size, most = model.config.vocab_size, model.config.num_positions
+    if not 0 <= ids.min() <= ids.max() < size:
+        raise ValueError(
+            f"Ids of tokens are 0 to {size - 1}, the vocabulary of the model. Received: {ids.min()} to {ids.max()} in "
+            f"{name}. Tokenize with the model's own tokenizer."
+        )
+    if ids.ndim > 1 and ids.shape[-1] > most and not (isinstance(inputs, dict) and "position_ids" in inputs):
+        raise ValueError(
+            f"A row has at most {most:,} tokens, the positions of the model. Received: {ids.shape[-1]:,} in {name}. "
+            f"Cut them: tokenizer(..., truncation=True, max_length={most})."
+        )
 
 
 def _check_classes(name: str, labels: Any, num_classes: int | None, ignored: int | None, ignores: bool) -> None:
