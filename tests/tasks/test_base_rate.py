@@ -10,6 +10,9 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 import tfbert
+from tests.support.models import tiny_bert
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.bert.models import TFBertForSequenceClassification
 from tfbert.config.run import Config
 from tfbert.tasks.losses import SmoothedCrossEntropy, base_rate, class_weights
 from tfbert.tasks.multi_label.multi_label_classification import (
@@ -20,6 +23,9 @@ from tfbert.tasks.multi_label.multi_label_classification import (
 from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.texts.regression import Regression
+from tfbert.tokens.tokenizer import TokenIds
+from tfbert.train.build import start_head
 from tfbert.train.run import finetune
 
 RNG = np.random.default_rng(0)
@@ -92,15 +98,11 @@ def test_labels_that_are_something_else_are_refused(labels, problem_type, option
         base_rate(np.array(labels), problem_type, **options)
 
 
-def run(directory, train, **options):
-    config = Config(
-        model=tfbert.ModelConfig(model_name_or_path=options.pop("model", str(train.parent / "model"))),
-        data=tfbert.DataConfig(train_file=str(train), task=options.pop("task", "auto"), max_seq_length=16),
-        training=tfbert.TrainingConfig(max_steps=1, learning_rate=1e-12, weight_decay=0.0, **options),
-        output=tfbert.OutputConfig(output_dir=str(directory)),
-    )
-    finetune(config)
-    return load_file(directory / "model.safetensors"), (directory / "README.md").read_text()
+def rows_with(labels):
+    """Encoded examples of which only the labels matter."""
+    labels = np.array(labels)
+    tokens = TokenIds(flat=labels, row_splits=np.arange(len(labels) + 1), second_start=labels)
+    return EncodedExamples(tokens=tokens, labels=labels, weights=np.ones(len(labels), np.float32))
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -109,32 +111,37 @@ def test_a_new_head_starts_there_and_one_from_a_file_stays(corpus, caplog):
     caplog.set_level(logging.INFO, logger="tfbert")
     train = corpus / "train.jsonl"
     train.write_text("".join(json.dumps({"text": f"text {i}", "label": "ab"[i % 5 == 0]}) + "\n" for i in range(40)))
-    model, card = run(corpus / "prior", train)
+    config = Config(
+        model=tfbert.ModelConfig(model_name_or_path=str(corpus / "model")),
+        data=tfbert.DataConfig(train_file=str(train), max_seq_length=16),
+        training=tfbert.TrainingConfig(max_steps=1, learning_rate=1e-12, weight_decay=0.0),
+        output=tfbert.OutputConfig(output_dir=str(corpus / "prior")),
+    )
+    finetune(config)
     expected = np.log([32.5 / 41, 8.5 / 41])
-    np.testing.assert_allclose(model["classifier.bias"], expected - expected.mean(), rtol=1e-5)
+    expected -= expected.mean()
+    np.testing.assert_allclose(
+        load_file(corpus / "prior" / "model.safetensors")["classifier.bias"], expected, rtol=1e-5
+    )
     assert "The new head starts at the base rate of 2 classes" in caplog.text
-    assert "The new head started at the base rate of 2 classes." in card
-    zero, card = run(corpus / "zero", train, head_bias="zero")
-    np.testing.assert_allclose(zero["classifier.bias"], 0, atol=1e-9)
-    np.testing.assert_array_equal(zero["classifier.weight"], model["classifier.weight"])
-    caplog.clear()
-    others = corpus / "others.jsonl"
-    others.write_text("".join(json.dumps({"text": f"text {i}", "label": "ab"[i % 2]}) + "\n" for i in range(40)))
-    kept, card = run(corpus / "kept", others, model=str(corpus / "zero"))
-    np.testing.assert_allclose(kept["classifier.bias"], 0, atol=1e-9)
-    assert "new head" not in caplog.text + card
+    assert "The new head started at the base rate of 2 classes." in (corpus / "prior" / "README.md").read_text()
+    kept = TFBertForSequenceClassification.from_pretrained(corpus / "prior")
+    assert start_head(CLASSES, kept, rows_with([0, 1, 1]), tfbert.TrainingConfig()) == ""
+    np.testing.assert_allclose(kept.classifier.bias, expected, rtol=1e-5)
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_numbers_start_at_their_mean_with_weights_of_their_spread(corpus):
-    train = corpus / "train.jsonl"
+def test_numbers_start_at_their_mean_with_weights_of_their_spread():
     labels = RNG.normal(3000, 700, 40).round(1)
-    train.write_text("".join(json.dumps({"text": f"text {i}", "label": x}) + "\n" for i, x in enumerate(labels)))
-    prior, card = run(corpus / "prior", train, task="regression")
-    zero, _ = run(corpus / "zero", train, task="regression", head_bias="zero")
-    np.testing.assert_allclose(prior["classifier.bias"], labels.mean(), rtol=1e-5)
-    np.testing.assert_allclose(prior["classifier.weight"], zero["classifier.weight"] * labels.std(), rtol=1e-4)
-    assert "started at the mean of the targets" in card
+    model = tiny_bert(num_labels=1, num_hidden_layers=1)
+    kernel = model.classifier.kernel.numpy()
+    for new, head_bias in (((), "prior"), (("classifier.bias",), "zero")):
+        model.new_weights = new
+        assert start_head(Regression(), model, rows_with(labels), tfbert.TrainingConfig(head_bias=head_bias)) == ""
+        np.testing.assert_array_equal(model.classifier.bias, [0.0])
+    said = start_head(Regression(), model, rows_with(labels), tfbert.TrainingConfig())
+    assert said.startswith("The new head starts at the mean of the targets")
+    np.testing.assert_allclose(model.classifier.bias, [labels.mean()], rtol=1e-5)
+    np.testing.assert_allclose(model.classifier.kernel, kernel * labels.std(), rtol=1e-4)
 
 
 def texts(labels):
