@@ -300,6 +300,7 @@ def test_a_bad_question_is_an_error_or_skipped_and_counted(write, content, messa
     with pytest.raises(UsageError, match=rf"{message}.* Or pass --skip_bad_rows\.$") as error:
         read_questions(path)
     assert "\n" not in str(error.value) and "Received: " in str(error.value)
+    assert holds_questions(pathlib.Path(path)), "it can be for no other task"
     table = read_questions(path, DataConfig(skip_bad_rows=True))
     assert table.ids == ["a"]
     (note,) = table.notes
