@@ -38,7 +38,6 @@ from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
 
-PLACE = pathlib.Path("runs/a")
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
 RESULTS |= {"parameters": 20, "trained_parameters": 20}
@@ -66,7 +65,9 @@ def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
         config, data, RESULTS, version="1", model_type="bert", directory=pathlib.Path("runs/a")
     )
     (tmp_path / "runs" / "first").mkdir(parents=True)
-    assert "base_model" not in model_card(config, data, RESULTS, version="1", model_type="bert", directory=PLACE)
+    assert "base_model" not in model_card(
+        config, data, RESULTS, version="1", model_type="bert", directory=pathlib.Path("runs/a")
+    )
 
 
 def test_the_command_of_a_card_is_that_of_the_run(runs):
@@ -184,7 +185,7 @@ def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
         notes=(),
     )
     results = RESULTS | {"eval_- x: y\n---_accuracy": 0.5}
-    card = model_card(config, data, results, version="1", model_type="electra", directory=PLACE)
+    card = model_card(config, data, results, version="1", model_type="electra", directory=pathlib.Path("runs/a"))
     card.encode()
     head, body = card.removeprefix("---\n").split("\n---\n", 1)
     assert yaml.safe_load(head) == {
@@ -250,7 +251,7 @@ class FakeHub(http.server.BaseHTTPRequestHandler):
 def server():
     FakeHub.requests = []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield server
     server.shutdown()

@@ -27,7 +27,7 @@ def trained(tmp_path_factory):
     """A directory with the data and a model trained on it in `run`; and the results of the training."""
     directory = tmp_path_factory.mktemp("answering")
     write_tasks(directory)
-    return directory, command(*arguments_of(directory, QUESTIONS, "run"))
+    return directory, command(*arguments_of(directory, QUESTIONS, "run", is_small=True))
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def trained(tmp_path_factory):
     """A directory with the data and a model trained on it in `run`; and the results of the training."""
     directory = tmp_path_factory.mktemp("choosing")
     write_tasks(directory)
-    return directory, finetune(config_of(*arguments_of(directory, CHOICES, "run")))  # With a report.
+    return directory, finetune(config_of(*arguments_of(directory, CHOICES, "run", is_small=True)))  # With a report.
 
 
 @pytest.fixture(scope="module")

