@@ -33,15 +33,9 @@ def files(tmp_path_factory):
 
 
 def masking_of(**changed):
-    values = {
-        "mask_id": MASK,
-        "is_special": np.isin(np.arange(VOCAB_SIZE), (PAD, CLS, SEP)),
-        "drawn_ids": np.arange(VOCAB_SIZE),
-        "word_marks": None,
-        "masked_lm_prob": 0.15,
-        "max_predictions_per_seq": 9,
-    }
-    return Masking(**values | changed)
+    special, drawn = np.isin(np.arange(VOCAB_SIZE), (PAD, CLS, SEP)), np.arange(VOCAB_SIZE)
+    values = {"mask_id": MASK, "is_special": special, "drawn_ids": drawn, "word_marks": None}
+    return Masking(**values | {"masked_lm_prob": 0.15, "max_predictions_per_seq": 9} | changed)
 
 
 def examples_of(directory, *, is_static=False, seed=7, has_next_sentence=True, **changed):
@@ -52,16 +46,9 @@ def examples_of(directory, *, is_static=False, seed=7, has_next_sentence=True, *
 
 
 def plans_of(examples, epochs=1, batch=4, grouped=True, first_batch=0):
+    options = {"global_batch_size": batch, "seed": 3, "group_by_length": grouped, "first_batch": first_batch}
     for epoch in range(epochs):
-        yield from plan_pools(
-            examples.lengths,
-            global_batch_size=batch,
-            seed=3,
-            epoch=epoch,
-            group_by_length=grouped,
-            allowed_widths=np.arange(1, WIDTH + 1),
-            first_batch=first_batch,
-        )
+        yield from plan_pools(examples.lengths, **options, epoch=epoch, allowed_widths=np.arange(1, WIDTH + 1))
 
 
 def read(examples, plans, replicas=range(1), num_replicas=1, shape=None):
@@ -149,7 +136,7 @@ def test_masks_are_a_function_of_seed_epoch_and_record(files):
     assert {row + 30: value for row, value in found.items()} == {row: first[row] for row in range(30, 45)}
 
 
-@pytest.mark.parametrize("num_replicas", [2, 4])
+@pytest.mark.parametrize("num_replicas", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_the_shares_of_all_replicas_make_up_the_global_batch(files, num_replicas):
     examples = examples_of(files[0])
     plans = list(plans_of(examples, 2))
@@ -168,12 +155,12 @@ def test_workers_read_disjoint_records_and_together_all_of_them(files, monkeypat
         examples = examples_of(files[0])
         serialised = examples.records._serialised
         seen = []
-        # What is asked of the files, not of the plan.
-        object.__setattr__(
-            examples.records,
-            "_serialised",
-            lambda numbers, seen=seen, serialised=serialised: seen.extend(numbers.tolist()) or serialised(numbers),
-        )
+
+        def watched(numbers, seen=seen, serialised=serialised):
+            seen.extend(numbers.tolist())
+            return serialised(numbers)
+
+        object.__setattr__(examples.records, "_serialised", watched)  # What is asked of the files, not of the plan.
         read(examples, list(plans_of(examples)), range(worker, worker + 1), 2)
         asked.append(seen)
     assert len(asked[0]) + len(asked[1]) == COUNT and sorted(asked[0] + asked[1]) == list(range(COUNT))
@@ -271,12 +258,11 @@ def test_evaluation_masks_the_same_way_always_in_chunks(files):
         start += len(ids)
 
 
-def config_of(batching, *, xla=False, batch=4, epochs=2.0, accumulation=1):
+def config_of(batching, *, xla=False, batch=4, accumulation=1):
+    training = {"global_batch_size": batch, "num_train_epochs": 2, "gradient_accumulation_steps": accumulation}
     return Config(
         data=DataConfig(batching=batching, max_seq_length=WIDTH),
-        training=TrainingConfig(
-            global_batch_size=batch, num_train_epochs=epochs, gradient_accumulation_steps=accumulation
-        ),
+        training=TrainingConfig(**training),
         runtime=RuntimeConfig(xla=xla, max_compiled_shapes=2 if xla else 6),
     ).resolved()
 

@@ -1,7 +1,6 @@
 """The plan of packed batches: each example once, equal counts, balanced tokens, a place of its own, little waste."""
 
 import itertools
-import pathlib
 
 import numpy as np
 import pytest
@@ -16,8 +15,6 @@ from tfbert.batches.packing import (
     split_balanced,
 )
 from tfbert.batches.plan import FILL
-
-SST2 = pathlib.Path(__file__).parents[3] / "shared" / "data" / "sst2" / "train.tsv"
 
 
 def lengths_like_sst2(count, seed=0, longest=66):
@@ -158,12 +155,3 @@ def test_almost_all_tokens_are_real(batch, parts, least):
     result = plan(lengths, batch, parts, epochs=3)
     assert result.shape.width <= 128
     assert lengths.sum() / (len(result) * result.shape.num_tokens) >= least
-
-
-@pytest.mark.skipif(not SST2.exists(), reason="needs SST-2 beside the checkout")
-def test_almost_all_tokens_of_sst2_are_real():
-    """Words stand for their own pieces here; wordpieces are longer and pack no worse."""
-    texts = [line.split("\t")[1] for line in SST2.read_text().splitlines()[1:]]
-    lengths = np.minimum([len(text.split()) + 2 for text in texts], 128)
-    result = plan(lengths, 32, epochs=3)
-    assert lengths.sum() / (len(result) * result.shape.num_tokens) >= 0.95

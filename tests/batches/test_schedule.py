@@ -28,17 +28,10 @@ def lengths_like_sst2(count=2000, seed=0):
 
 
 def config_of(batching="length_grouped", *, xla=False, shapes=6, epochs=2.0, max_steps=0, batch=16, accumulation=1):
-    config = Config(
-        data=DataConfig(batching=batching),
-        training=TrainingConfig(
-            global_batch_size=batch,
-            num_train_epochs=epochs,
-            max_steps=max_steps,
-            gradient_accumulation_steps=accumulation,
-        ),
-        runtime=RuntimeConfig(xla=xla, max_compiled_shapes=shapes),
-    )
-    return config.resolved()
+    steps = {"num_train_epochs": epochs, "max_steps": max_steps, "gradient_accumulation_steps": accumulation}
+    training = TrainingConfig(global_batch_size=batch, **steps)
+    runtime = RuntimeConfig(xla=xla, max_compiled_shapes=shapes)
+    return Config(data=DataConfig(batching=batching), training=training, runtime=runtime).resolved()
 
 
 def batches_of(config, lengths, *, first_step=0, replicas=1):
@@ -145,13 +138,14 @@ def test_packed_batches_of_all_epochs_have_one_shape(parts):
     assert len(batches.largest) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, expected",
     [
-        pytest.param(("--max_compiled_shapes=2",), 2, id="2", marks=pytest.mark.slow),
-        pytest.param((), 6, id="6", marks=pytest.mark.slow),
-        pytest.param(("--batching=packed", "--gradient_accumulation_steps=2"), 1, id="packed", marks=pytest.mark.slow),
-        pytest.param(("--batching=padded",), 1, id="padded", marks=pytest.mark.slow),
+        (("--max_compiled_shapes=2",), 2),
+        ((), 6),
+        (("--batching=packed", "--gradient_accumulation_steps=2"), 1),
+        (("--batching=padded",), 1),
     ],
 )
 def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expected):
@@ -169,13 +163,9 @@ def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expec
     (tmp_path / "config.json").write_text(config.to_json())
     command = [sys.executable, str(ROOT / "run_finetune.py"), f"--run_config={tmp_path / 'config.json'}", "--xla"]
     dump = tmp_path / "dump"
-    done = subprocess.run(
-        [*command, f"--vocab_file={tmp_path / 'vocab.txt'}", *flags],
-        env=os.environ | {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    command += [f"--vocab_file={tmp_path / 'vocab.txt'}", *flags]
+    environment = os.environ | {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     programs = collections.Counter(path.name.split(".")[1] for path in dump.glob("module_*before_optimizations.txt"))
     passes = {name: count for name, count in programs.items() if "accumulate" in name}

@@ -150,12 +150,8 @@ def test_a_tf_data_set_may_hold_sentences_and_questions():
     unnamed = tf.data.Dataset.from_tensor_slices((words, tags))
     for data in (unnamed, unnamed.batch(2)):
         assert read_sentences(table(data, holds_sentences=True)).tags == TAGS
-    rows = {
-        "id": ["1"],
-        "question": ["When?"],
-        "context": ["In 1066 it rained."],
-        "answers": {"text": tf.ragged.constant([["1066"]]), "answer_start": tf.ragged.constant([[3]])},
-    }
+    answers = {"text": tf.ragged.constant([["1066"]]), "answer_start": tf.ragged.constant([[3]])}
+    rows = {"id": ["1"], "question": ["When?"], "context": ["In 1066 it rained."], "answers": answers}
     data = tf.data.Dataset.from_tensor_slices(rows)
     for each in (data, data.batch(1)):
         assert read_questions(table(each)).answers == [(("1066", 3),)]
@@ -199,10 +195,8 @@ def test_classes_of_a_datasets_dataset_have_their_names_and_order(tmp_path):
     for view in (data.with_format("numpy"), data.shuffle(seed=1).sort("text"), data.select([0, 1, 2])):
         assert read_file(table(view)).labels == found.labels
     unlabelled = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, -1]}, features)
-    with pytest.raises(
-        UsageError,
-        match="Every row needs a label. Received: -1, which stands for a missing one, for 'label' in .*row 2",
-    ):
+    said = "Every row needs a label. Received: -1, which stands for a missing one, for 'label' in .*row 2"
+    with pytest.raises(UsageError, match=said):
         read_file(table(unlabelled))
     listed = getattr(datasets, "List", datasets.Sequence)(datasets.ClassLabel(names=["O", "B-X"]))
     features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": listed})
@@ -215,13 +209,8 @@ class Word(str, enum.Enum):  # noqa: UP042, as users have it
 
 
 def test_values_become_those_of_python():
-    assert [plain(v) for v in (np.int64(3), np.bool_(True), np.float64(0.5), np.str_("a"), b"\xc3\xa9")] == [
-        3,
-        True,
-        0.5,
-        "a",
-        "é",
-    ]
+    values = (np.int64(3), np.bool_(True), np.float64(0.5), np.str_("a"), b"\xc3\xa9")
+    assert [plain(value) for value in values] == [3, True, 0.5, "a", "é"]
     assert type(plain(np.int64(3))) is int and type(plain(np.bool_(True))) is bool and type(plain(Word.GOOD)) is str
     assert plain(Word.GOOD) == "good" and plain(float("nan")) is None and plain(np.float32("nan")) is None
     assert plain(np.array([b"a", b"b"])) == ["a", "b"] and plain((np.array([1, 2]),)) == [[1, 2]]
@@ -246,7 +235,7 @@ def test_decimal_labels_are_numbers(values, expected, tmp_path):
     """As a database gives them, in memory and in Parquet."""
     numbers = list(map(decimal.Decimal, values))
     columns = {"text": ["x", "y"], "label": numbers}
-    forms = [columns, [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]]
+    forms = [columns, records(columns)]
     forms += [pyarrow.table(columns), list(zip(*columns.values(), strict=True))]
     pandas = pytest.importorskip("pandas")
     forms += [pandas.DataFrame(columns), pyarrow.table(columns).to_pandas(types_mapper=pandas.ArrowDtype)]
@@ -261,9 +250,8 @@ def test_decimal_labels_are_numbers(values, expected, tmp_path):
 def test_decimal_numbers_in_the_labels_of_other_tasks():
     one, none, half = map(decimal.Decimal, ("1.00", "0", "0.5"))
     assert is_indicator(one) and is_indicator(none) and not is_indicator(half)
-    assert (
-        cell_of([decimal.Decimal(3), "b"], "labels", "row 1") == [3, "b"] and cell_of(one, "labels", "row 1") == "1.0"
-    )
+    assert cell_of([decimal.Decimal(3), "b"], "labels", "row 1") == [3, "b"]
+    assert cell_of(one, "labels", "row 1") == "1.0"
     assert (label_of(one, "row 1"), label_of(decimal.Decimal(-1), "row 1")) == (1, None)
     with pytest.raises(UsageError, match="the number of the right choice"):
         label_of(half, "row 1")

@@ -86,37 +86,24 @@ NO_LABELS = "id,text\n1,good\n2,bad\n3,fine\n"
 QUESTION = {"question": "Who?", "context": "Ann is here.", "id": "1", "answers": {"text": ["Ann"], "answer_start": [0]}}
 CHOICE = {"question": "Who?", "choices": ["a", "b"], "label": 1}
 LABELS = "id,text,toxic,rude\n1,good,0,0\n2,bad,1,1\n3,odd,1,0\n4,fine,0,1\n"
+MOOD = "id,text,mood\n1,good,1\n2,bad,0\n3,fine,1\n"
+OTHERS = "id,text,year,votes\n1,good,1999,3\n2,bad,2001,7\n"
+LISTS = lines(*({"text": "x", "labels": each} for each in (["a"], ["a", "b"], [])))
+WORDS = {"tokens": ["Ann", "is"]}
+MANY = {"task": "multi_label_classification"}
+NO_ANSWERS = lines({name: value for name, value in QUESTION.items() if name != "answers"})
+NO_CHOICE = lines({name: value for name, value in CHOICE.items() if name != "label"})
 CASES = {
     "a label": ("a.csv", "id,text,label\n1,good,1\n2,bad,0\n3,fine,1\n", NO_LABELS, {}),
-    "a label that is asked for": (
-        "a.csv",
-        "id,text,mood\n1,good,1\n2,bad,0\n3,fine,1\n",
-        NO_LABELS,
-        {"label_column": "mood"},
-    ),
+    "a label that is asked for": ("a.csv", MOOD, NO_LABELS, {"label_column": "mood"}),
     "a number": ("a.csv", "text,score\na,0.5\nb,1.5\nc,2.25\n", NO_LABELS, {}),
     "labels that are asked for": ("a.csv", LABELS, NO_LABELS, {"label_column": "toxic,rude"}),
-    "columns of labels": ("a.csv", LABELS, NO_LABELS, {"task": "multi_label_classification"}),
-    "columns of labels, and others": (
-        "a.csv",
-        LABELS,
-        "id,text,year,votes\n1,good,1999,3\n2,bad,2001,7\n",
-        {"task": "multi_label_classification"},
-    ),
-    "lists of labels": (
-        "a.jsonl",
-        lines(*({"text": "x", "labels": each} for each in (["a"], ["a", "b"], []))),
-        lines({"text": "x"}, {"text": "y"}),
-        {},
-    ),
-    "tags": (
-        "a.jsonl",
-        lines({"tokens": ["Ann", "is"], "tags": ["B-PER", "O"]}),
-        lines({"tokens": ["Ann", "is"]}),
-        {},
-    ),
-    "answers": ("a.jsonl", lines(QUESTION), lines({k: v for k, v in QUESTION.items() if k != "answers"}), {}),
-    "choices": ("a.jsonl", lines(CHOICE, CHOICE), lines({k: v for k, v in CHOICE.items() if k != "label"}), {}),
+    "columns of labels": ("a.csv", LABELS, NO_LABELS, MANY),
+    "columns of labels, and others": ("a.csv", LABELS, OTHERS, MANY),
+    "lists of labels": ("a.jsonl", LISTS, lines({"text": "x"}, {"text": "y"}), {}),
+    "tags": ("a.jsonl", lines(WORDS | {"tags": ["B-PER", "O"]}), lines(WORDS), {}),
+    "answers": ("a.jsonl", lines(QUESTION), NO_ANSWERS, {}),
+    "choices": ("a.jsonl", lines(CHOICE, CHOICE), NO_CHOICE, {}),
 }
 
 

@@ -1,7 +1,6 @@
 """Exact match and F1: against transformers' port of evaluate-v2.0.py, and evaluate-v1.1.py's rules spelled out."""
 
 import collections
-import pathlib
 import re
 import string
 import sys
@@ -10,14 +9,8 @@ import types
 import numpy as np
 import pytest
 
-from tfbert.tasks.answering.squad import read_questions
-from tfbert.tasks.answering.squad_metrics import (
-    normalize_answer,
-    score_predictions,
-    squad_metrics,
-)
+from tfbert.tasks.answering.squad_metrics import score_predictions, squad_metrics
 
-SQUAD = pathlib.Path(__file__).parents[4] / "shared" / "data" / "squad"
 WORDS = [
     "the",
     "a",
@@ -97,12 +90,14 @@ def reference_v1(golds, predictions):
     return {"exact_match": 100.0 * total_exact / len(golds), "f1": 100.0 * total_f1 / len(golds)}
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_version_2_to_every_digit(seed):
+@pytest.mark.parametrize("seed", range(4))
+def test_both_versions_to_every_digit(seed):
     golds, predictions, odds = random_set(seed)
     found = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=odds)
     assert found == to_every_digit(reference_v2(golds, predictions, odds, float("inf")))
     assert list(found)[:3] == ["exact", "f1", "total"]
+    golds = [texts or ["Oslo"] for texts in golds]
+    assert squad_metrics(golds, predictions) == reference_v1(golds, predictions)
 
 
 def test_version_2_without_odds():
@@ -121,13 +116,6 @@ def test_version_2_of_one_kind_of_question(keep):
     kept, gone = ("HasAns_", "NoAns_") if keep else ("NoAns_", "HasAns_")
     assert found[f"{kept}total"] == found["total"] == len(rows) and f"{gone}total" not in found
     assert found[f"{kept}f1"] == found["f1"]
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_version_1_to_every_digit(seed):
-    golds, predictions, _ = random_set(seed)
-    golds = [texts or ["Oslo"] for texts in golds]
-    assert squad_metrics(golds, predictions) == reference_v1(golds, predictions)
 
 
 @pytest.mark.parametrize(
@@ -171,30 +159,3 @@ def test_the_best_threshold_by_hand():
     assert (found["exact"], found["best_exact"], found["best_exact_thresh"]) == (25.0, 75.0, -2.0)
     found = squad_metrics(golds, ["q", "x", "y", "z"], version_2_with_negative=True, null_odds=[-2.0, 1.0, -1.0, 3.0])
     assert (found["best_f1"], found["best_f1_thresh"]) == (50.0, 0.0)
-
-
-def test_normalisation():
-    assert normalize_answer("  The U.S.A.\u00a0— an É\n") == "usa — é"
-    assert normalize_answer("A, an; the THE anthem theatre") == "anthem theatre"
-
-
-@pytest.mark.skipif(not SQUAD.exists(), reason="needs SQuAD beside the checkout")
-@pytest.mark.parametrize("name", ["xquad_en", "dev_v2", pytest.param("new_wiki", marks=pytest.mark.slow)])
-def test_predictions_for_published_questions(name):
-    """A random stretch of words near an answer for each question, or another question's answer, or none."""
-    rng = np.random.default_rng(0)
-    table = read_questions(SQUAD / f"{name}.json", version_2_with_negative=True)
-    golds = [[text for text, _ in answers] for answers in table.answers]
-    predictions = []
-    for row, texts in enumerate(golds):
-        words, kind = table.context(row).split(" "), rng.integers(4)
-        start = int(rng.integers(len(words)))
-        stretch = " ".join(words[start : start + int(rng.integers(1, 8))])
-        own = str(rng.choice(texts)) if texts else ""
-        predictions.append([own, stretch, own + " " + stretch, ""][kind])
-    odds = rng.normal(0, 5, len(table))
-    found = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=odds)
-    assert found == reference_v2(golds, predictions, odds, float("inf"))
-    rows = [row for row, texts in enumerate(golds) if texts]
-    golds, predictions = ([values[row] for row in rows] for values in (golds, predictions))
-    assert squad_metrics(golds, predictions) == reference_v1(golds, predictions)

@@ -22,24 +22,7 @@ from tfbert.tasks.choosing.multiple_choice import MultipleChoice
 from tfbert.tasks.choosing.questions import Asked
 from tfbert.tokens.tokenizer import BertTokenizer
 
-WORDS = [
-    "the",
-    "a",
-    "film",
-    "plot",
-    "is",
-    "was",
-    "very",
-    "good",
-    "bad",
-    "who",
-    "what",
-    "ella",
-    "tom",
-    "sang",
-    "wrote",
-    "it",
-]
+WORDS = ["the", "a", "film", "plot", "is", "was", "very", "good", "bad", "who", "what", "ella", "tom", "sang", "wrote"]
 LENGTH = 20
 
 

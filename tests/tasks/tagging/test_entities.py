@@ -1,13 +1,11 @@
 """Entities and their metrics against sentence-by-sentence Python, hand-made cases, and numbers of seqeval 1.2.2."""
 
 import collections
-import pathlib
 import time
 
 import numpy as np
 import pytest
 
-from tfbert.tasks.tagging.tagged import read_sentences
 from tfbert.tasks.tagging.tags import (
     Entities,
     TagMeanings,
@@ -20,7 +18,6 @@ from tfbert.tasks.tagging.tags import (
     word_accuracy,
 )
 
-NCBI = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ncbi_disease"
 IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER", "B-a-b", "I-a-b")
 IO = ("O", "I-LOC", "I-PER")
 BIOES = ("O", *(f"{letter}-{kind}" for kind in ("LOC", "PER") for letter in "BIES"))
@@ -182,14 +179,3 @@ def test_many_words_take_no_time():
     a, b = (find_entities(ids, sentences, meanings) for ids in (gold, predicted))
     entity_metrics(a, b), per_type(a, b, meanings.type_names), type_confusion(a, b, 3)
     assert time.process_time() - start < 5  # 0.1 s where it was written.
-
-
-@pytest.mark.skipif(not NCBI.exists(), reason="needs ../shared")
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("part", ["train", "dev", "test"])
-def test_ncbi_disease(part, strict):
-    gold = read_sentences(NCBI / f"{part}.txt").tags
-    names, rng = ("O", "B-Disease", "I-Disease"), np.random.default_rng(0)
-    for first in range(0, len(gold), 100):  # The slow rules compare each with each.
-        some = gold[first : first + 100]
-        check(some, corrupted(rng, some, names, 0.1), names, strict)
