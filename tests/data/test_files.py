@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.data.rows import open_rows
@@ -95,9 +96,8 @@ def test_tsv_with_another_delimiter_has_plain_quotes(write):
 def test_a_file_of_one_column_names_the_likely_delimiter(write, name, first, option):
     path = write(name, f"{first}\n")
     said = rf"looks like the text\..*, or {option} its only column looks like several"
-    with pytest.raises(UsageError, match=said) as caught:
+    with refused(said):
         read_file(path)
-    assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match=f", or {option}"):
         read_file(path, DataConfig(header=False, text_column=("0",), label_column="1"))
     assert "delimiter" not in open_rows(pathlib.Path(write("b.csv", "a;b,c\nx,y\n")), "csv").hint

@@ -5,6 +5,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from tests.support.data_sets import PAIR, prepare
+from tests.support.refusals import refused
 from tests.support.task_runs import config_of
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
@@ -247,9 +248,8 @@ def test_test_splits_row_by_row(data_dir):
     ],
 )
 def test_bad_data_sets(load, name, task, options, message):
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message):
         load(name, task, **options)
-    assert "\n" not in str(caught.value)
 
 
 def test_some_questions_need_an_option(data_dir):

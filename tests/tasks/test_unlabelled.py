@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.support.flag_values import SCRATCH
+from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
@@ -74,9 +75,8 @@ def test_a_file_without_labels_is_refused_in_a_line(name, write):
     assert len(task.labelled_sets(DataConfig(test_file=labelled), [], lambda columns, source: None)["test"])
     for path in (write(*other) for other in others):
         for role in ("train_file", "validation_file", "test_file"):
-            with pytest.raises(UsageError, match=f"Received: .*{path}") as caught:
+            with refused(f"Received: .*{path}"):
                 load_data(DataConfig(**{"train_file": labelled, role: path}, task=name))
-            assert "\n" not in str(caught.value)
         for role in ("validation_file", "test_file"):
             with pytest.raises(UsageError, match=f"Received: .*{path}"):
                 task.labelled_sets(DataConfig(**{role: path}), [], lambda columns, source: None)

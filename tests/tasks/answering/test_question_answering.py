@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.support.refusals import refused
 from tests.support.saved_models import read_json, save_with_nan
 from tests.support.task_runs import QUESTIONS, arguments_of, command, config_of, write_tasks
 from tests.support.transformers_4 import transformers_4
@@ -169,19 +170,16 @@ def test_transformers_loads_it_by_its_names_and_gives_the_same_logits(trained):
     assert config["architectures"] == ["BertForQuestionAnswering"]
     names = set(load_file(directory / "run" / "model.safetensors"))
     assert {"qa_outputs.weight", "qa_outputs.bias"} <= names and not any("pooler" in name for name in names)
-    model, loading = transformers_4("TFBertForQuestionAnswering").from_pretrained(
-        directory / "run", output_loading_info=True
-    )
+    theirs = transformers_4("TFBertForQuestionAnswering")
+    model, loading = theirs.from_pretrained(directory / "run", output_loading_info=True)
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
 
     own = load_trained_model(
         config_of("--mode=predict", f"--model={directory / 'run'}", f"--input_file={directory / 'dev.json'}")
     )
     assert (own.task.doc_stride, own.task.max_query_length, own.max_seq_length) == (9, 5, 24)
-    data = load_data(
-        DataConfig(train_file=str(directory / "dev.json"), task=QUESTIONS),
-        TaskOptions(answering=AnsweringConfig(version_2_with_negative=True)),
-    )
+    options = TaskOptions(answering=AnsweringConfig(version_2_with_negative=True))
+    data = load_data(DataConfig(train_file=str(directory / "dev.json"), task=QUESTIONS), options)
     examples = data.train.take(range(6))
     encoded = own.encode(examples)
     found = own.predictor(tf.distribute.OneDeviceStrategy("CPU:0"), 4).outputs(encoded)
@@ -275,9 +273,9 @@ OPTIONS = {
 
 @pytest.mark.parametrize(("options", "message"), OPTIONS.values(), ids=OPTIONS)
 def test_bad_options_of_training(trained, options, message):
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message):
         command(*arguments_of(trained[0], QUESTIONS, "never"), *options)
-    assert "\n" not in str(caught.value) and not (trained[0] / "never" / "config.json").exists()
+    assert not (trained[0] / "never" / "config.json").exists()
 
 
 def test_2_0_without_its_flag_and_a_threshold_without_it(trained):
@@ -304,9 +302,9 @@ USES = {
 def test_bad_uses_of_a_model(trained, source, output, options, message):
     directory, _ = trained
     given = [f"--input_file={directory / source}", f"--output_file={directory / output}"]
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message):
         command("--mode=predict", f"--model={directory / 'run'}", *given, *options)
-    assert "\n" not in str(caught.value) and not list(directory.glob("*x.*"))
+    assert not list(directory.glob("*x.*"))
 
 
 def test_a_model_that_answers_is_evaluated_on_questions(trained, write):

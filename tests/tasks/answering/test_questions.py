@@ -12,6 +12,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from tests.support.refusals import refused
 from tests.support.saved_models import model_with
 from tests.support.texts import VOCAB
 from tfbert.config.data import DataConfig
@@ -267,9 +268,9 @@ BAD = {
 @pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD)
 def test_a_bad_question_is_an_error_or_skipped_and_counted(write, content, message):
     path = write("a.json", json.dumps(content))
-    with pytest.raises(UsageError, match=rf"{message}.* Or pass --skip_bad_rows\.$") as error:
+    with refused(rf"{message}.* Or pass --skip_bad_rows\.$") as error:
         read_questions(path)
-    assert "\n" not in str(error.value) and "Received: " in str(error.value)
+    assert "Received: " in str(error.value)
     assert holds_questions(pathlib.Path(path)), "it can be for no other task"
     table = read_questions(path, DataConfig(skip_bad_rows=True))
     assert table.ids == ["a"]
@@ -320,9 +321,8 @@ NO_FILES = {
 
 @pytest.mark.parametrize(("name", "content", "message"), NO_FILES.values(), ids=NO_FILES)
 def test_a_file_that_cannot_be_read(write, name, content, message):
-    with pytest.raises(UsageError, match=message) as error:
+    with refused(message):
         read_questions(write(name, content))
-    assert "\n" not in str(error.value)
 
 
 def test_what_is_no_squad(write, tmp_path):

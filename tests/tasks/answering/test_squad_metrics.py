@@ -11,25 +11,7 @@ import pytest
 
 from tfbert.tasks.answering.squad_metrics import score_predictions, squad_metrics
 
-WORDS = [
-    "the",
-    "a",
-    "An",
-    "cat",
-    "Cat's",
-    "dog,",
-    "dog",
-    "-",
-    "of",
-    "Oslo",
-    "É",
-    "é",
-    "\u2019s",
-    "20%",
-    "the-cat",
-    "...",
-    "",
-]
+WORDS = ["the", "a", "An", "cat", "Cat's", "dog,", "dog", "-", "of", "Oslo", "É", "é", "\u2019s", "20%", "the-cat", ""]
 
 
 def random_answers(rng, count):

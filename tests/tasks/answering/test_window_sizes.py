@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfbert
+from tests.support.refusals import refused
 from tests.support.saved_models import predict_with, read_json
 from tests.support.served import export_of, random_model, save
 from tfbert.config.data import DataConfig
@@ -65,9 +66,8 @@ def test_what_is_asked_for_stays():
     ],
 )
 def test_sizes_that_no_row_can_have_are_refused_before_data_is_read(length, options, rule):
-    with pytest.raises(UsageError, match=rule) as caught:
+    with refused(rule):
         resolved(length, **options)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")

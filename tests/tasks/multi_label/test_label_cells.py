@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.flag_values import SCRATCH
+from tests.support.refusals import refused
 from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
@@ -148,40 +149,15 @@ REFUSED = {
     "NumPy's lists": ("x.tsv", NUMPYS, {}, "that JSON or Python reads. R"),
     "objects": ("x.jsonl", rows_of([{"a": 1}] * 4), {}, "are a list, .* Received: labels={'a': 1} in .*line 1"),
     "not scored": ("x.tsv", in_columns(no="-1"), ABC_COLUMNS, "holds 0 or 1 .* Received: '-1' for 'b' in"),
-    "a column that is not there": (
-        "x.tsv",
-        in_columns(),
-        {"label_column": "a,d"},
-        "of which 'd' is not in the data, for",
-    ),
+    "a column that is not there": ("x.tsv", in_columns(), {"label_column": "a,d"}, "'d' is not in the data, for"),
     "a column with a fault": ("x.tsv", in_columns().replace("t\t0", "t\t"), ABC_COLUMNS, "none for 'a' in .*line 4"),
     "a column that is there twice": ("x.tsv", NO_B, {}, "where 'b' is there twice. Rename one"),
-    "a named column that is there twice": (
-        "x.tsv",
-        NO_B,
-        {"label_column": "a,b"},
-        "'b' is there twice, .*: rename all but",
-    ),
+    "a named column twice": ("x.tsv", NO_B, {"label_column": "a,b"}, "'b' is there twice, .*: rename all but"),
     "no labels": ("x.tsv", "text\tn\na\t3\nb\t4\n", {}, "a column of 0 and 1 for each. .*'n' are neither"),
     "one label": ("x.tsv", delimited(["a", "", "a", "a"]), {}, "at least two labels, .* Received: only 'a' in"),
-    "an id without a name": (
-        "x.jsonl",
-        rows_of([[0, 5], [], [1], [2]]),
-        ABC,
-        "numbers 0 to 2. Received: '5' in .*line 1",
-    ),
-    "too few names": (
-        "x.jsonl",
-        rows_of(EXPECTED),
-        {"label_names": ("a", "b")},
-        "as many as the labels of the data, 3",
-    ),
-    "a separator of lists": (
-        "x.jsonl",
-        rows_of(SETS),
-        {"separator": "|"},
-        "A list needs no separator. Received: label_se",
-    ),
+    "an id without a name": ("x.jsonl", rows_of([[0, 5], [], [1], [2]]), ABC, "numbers 0 to 2. .*'5' in .*line 1"),
+    "too few names": ("x.jsonl", rows_of(EXPECTED), {"label_names": ("a", "b")}, "as many as the labels of the"),
+    "a separator of lists": ("x.jsonl", rows_of(SETS), {"separator": "|"}, "A list needs no separator. Received"),
     "a separator of columns": ("x.tsv", in_columns(), {"separator": "|"}, "Columns of 0 and 1 need no separator."),
 }
 
@@ -189,9 +165,8 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_not_clear_is_refused_in_a_line(write, case):
     name, content, options, message = REFUSED[case]
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message):
         load(write(name, content), **options)
-    assert "\n" not in str(caught.value)
 
 
 DOUBTLESS = ("lists of names", "lists of ids", "vectors", "columns", "columns without names")

@@ -164,11 +164,8 @@ def test_no_entities():
 
 
 def test_the_end_of_a_sentence_ends_an_entity():
-    assert triples(entities([["B-PER"], ["I-PER", "I-PER"], ["I-PER"]])) == [
-        ("PER", 0, 1),
-        ("PER", 1, 3),
-        ("PER", 3, 4),
-    ]
+    expected = [("PER", 0, 1), ("PER", 1, 3), ("PER", 3, 4)]
+    assert triples(entities([["B-PER"], ["I-PER", "I-PER"], ["I-PER"]])) == expected
 
 
 def test_many_words_take_no_time():

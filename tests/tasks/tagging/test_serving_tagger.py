@@ -45,17 +45,9 @@ def exported(saved, tmp_path_factory):
 def flat(rows):
     """What `predict` wrote, as an exported model answers."""
     entities = [(row["id"], entity) for row in rows for entity in row["entities"]]
-    found = {"entity_row": [i for i, _ in entities]}
-    return found | {
-        f"entity_{name}": [e[key] for _, e in entities]
-        for name, key in {
-            "type": "entity_group",
-            "text": "word",
-            "start": "start",
-            "end": "end",
-            "score": "score",
-        }.items()
-    }
+    names = {"type": "entity_group", "text": "word", "start": "start", "end": "end", "score": "score"}
+    found = {f"entity_{name}": [entity[key] for _, entity in entities] for name, key in names.items()}
+    return found | {"entity_row": [i for i, _ in entities]}
 
 
 def predicted(saved, texts, tmp_path):

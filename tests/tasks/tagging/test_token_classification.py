@@ -11,6 +11,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 from transformers import BertTokenizerFast
 
+from tests.support.refusals import refused
 from tests.support.saved_models import model_with, read_json
 from tests.support.task_runs import SENTENCES, arguments_of, command, config_of, write_tasks
 from tests.support.texts import VOCAB
@@ -159,9 +160,8 @@ def test_transformers_loads_it_by_its_names_and_gives_the_same_logits(trained, t
     assert tuple(config["id2label"].values()) == NAMES
     names = set(load_file(directory / "run" / "model.safetensors"))
     assert {"classifier.weight", "classifier.bias"} <= names and not any("pooler" in name for name in names)
-    model, loading = transformers_4("TFBertForTokenClassification").from_pretrained(
-        directory / "run", output_loading_info=True
-    )
+    theirs = transformers_4("TFBertForTokenClassification")
+    model, loading = theirs.from_pretrained(directory / "run", output_loading_info=True)
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
     tokenizer = BertTokenizerFast.from_pretrained(directory / "run")
     table = read_sentences(tagged, DataConfig(input_format="conll"))
@@ -199,9 +199,8 @@ BAD_DATA = {
 def test_bad_training_data(write, name, content, options, message):
     config = detect_task(config_of("--train_file=" + write(name, content), *options))
     assert config.data.task == SENTENCES, "what the file is for is beyond doubt"
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message):
         load_data(config.data)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_tag_that_training_lacks_and_one_that_cannot_follow(write):
@@ -254,36 +253,21 @@ OPTIONS = {
 
 @pytest.mark.parametrize(("options", "message"), OPTIONS.values(), ids=OPTIONS)
 def test_bad_options_of_training(trained, options, message):
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message):
         command(*arguments_of(trained[0], SENTENCES, "never"), *options)
-    assert "\n" not in str(caught.value) and not (trained[0] / "never").exists()
+    assert not (trained[0] / "never").exists()
 
 
 USES = {
     "a format of answers": ("dev.conll", "x.jsonl", ["--output_format=squad"], r"conll, jsonl, tsv or csv\. .*'squad'"),
     "an ending": ("dev.conll", "x.xls", [], r"ends in \.conll, \.jsonl, \.tsv or \.csv.*x\.xls"),
-    "conll of texts": (
-        "plain.txt",
-        "x.conll",
-        [],
-        r"with .*plain\.txt, .* read as plain texts\. Pass --input_format=c",
-    ),
-    "conll of a table": (
-        "table.csv",
-        "x.conll",
-        [],
-        r"table\.csv, which is read as texts\. Pass --output_format=jsonl",
-    ),
+    "conll of texts": ("plain.txt", "x.conll", [], r"with .*plain\.txt, .* read as plain texts\. Pass --input_f"),
+    "conll of a table": ("table.csv", "x.conll", [], r"table\.csv, which is read as texts\. Pass --output_form"),
     "conll by name": ("table.csv", "x.tsv", ["--output_format=conll"], r"Received: output_format='conll' with .*\.csv"),
     "conll of rows": ("words.jsonl", "x.conll", [], r"the input with one more column\. .*which is jsonl"),
     "ids in conll": ("dev.conll", "x.jsonl", ["--id_column=1"], r"have no ids: they are numbered.*id_column='1'"),
     "questions": ("dev.json", "x.jsonl", [], r"fit the model's task\. .*dev\.json', which is for question answering"),
-    "glue": (
-        "dev.conll",
-        "",
-        ["--glue_task=sst2"],
-        r"one label for each text\. .*glue_task='sst2' with a model of token",
-    ),
+    "glue": ("dev.conll", "", ["--glue_task=sst2"], r"one label for each text\. .*'sst2' with a model of token"),
     "a bad line": ("bad.conll", "x.conll", [], r"2 columns separated by tabs.*line 2\. .*Or pass --skip_bad_rows"),
 }
 
@@ -296,9 +280,9 @@ def test_bad_uses_of_a_model(trained, source, output, options, message):
     (directory / "words.jsonl").write_text('{"tokens": ["good", "film"]}\n')
     (directory / "bad.conll").write_text("good\tO\nbad\n\n")
     given = [f"--input_file={directory / source}", *([f"--output_file={directory / output}"] if output else [])]
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message):
         command("--mode=predict", f"--model={directory / 'run'}", *given, *options)
-    assert "\n" not in str(caught.value) and not list(directory.glob("*x.*"))
+    assert not list(directory.glob("*x.*"))
 
 
 def test_a_model_of_words_is_evaluated_on_words(trained, write):

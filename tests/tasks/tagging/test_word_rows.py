@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.refusals import refused
 from tests.support.saved_models import read_json
 from tests.support.served import random_model, save
 from tests.support.task_runs import SENTENCES, command, config_of, write_tasks
@@ -117,9 +118,8 @@ BAD = {
 def test_a_bad_row_is_a_bad_sentence(content, message, write):
     content = content if isinstance(content, bytes) else content.encode()
     path = write("a.csv", f"{HEAD}0,x,O\n".encode() + content)
-    with pytest.raises(UsageError, match=message + r".*--skip_bad_rows\.$") as caught:
+    with refused(message + r".*--skip_bad_rows\.$"):
         read_sentences(path)
-    assert "\n" not in str(caught.value)
     table = read_sentences(path, DataConfig(skip_bad_rows=True))
     assert table.words[0] == ["x"] and "sentences skipped" in table.notes[-1]
 

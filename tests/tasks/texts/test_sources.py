@@ -12,6 +12,7 @@ import pytest
 import tensorflow_datasets as tfds
 from pyarrow import parquet
 
+from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
@@ -136,12 +137,7 @@ BAD_FILES = {
     "no such columns": ("a.tsv", "foo\tbar\nx\t1\n", {}, r"like the text.*'foo', 'bar'.*--text_column.*--noheader"),
     "no header": ("a.csv", "a fine film,1\nx,0\n", {}, r"'a fine film', '1'.*--noheader"),
     "no label column": ("a.tsv", "text\tid\nx\t1\n", {}, r"like the label\. Received: .*'text', 'id'.*--label_column"),
-    "ambiguous text": (
-        "a.tsv",
-        "text\treview\tlabel\nx\ty\t1\n",
-        {},
-        r"text and review all look like the text.*--text",
-    ),
+    "two texts": ("a.tsv", "text\treview\tlabel\nx\ty\t1\n", {}, r"text and review all look like the text.*--text"),
     "ambiguous label": ("a.tsv", "text\tclass\tscore\nx\ty\t1\n", {}, r"class and score all look like the label.*--la"),
     "column twice": ("a.tsv", "text\ttext\tlabel\nx\ty\t1\n", {}, r"text and text all look like"),
     "chosen column twice": ("a.tsv", "a\ta\tlabel\nx\ty\t1\n", {"text_column": ("a",)}, r"'a' is in the data twice"),
@@ -156,47 +152,29 @@ BAD_FILES = {
     "too many csv cells": ("a.csv", 'text,label\n"a\nb",1\nc, d,1\n', {}, r"Received: 3 in .*a\.csv, line 4"),
     "open quote": ("a.csv", 'text,label\nx,1\n"y,1\nz,0\n', {}, r"RFC 4180.*in the row of .*a\.csv, line 3"),
     "quote in the middle": ("a.csv", 'text,label\n"x" y,1\n', {}, r"RFC 4180.*line 2"),
-    "empty label": (
-        "a.tsv",
-        tsv("x\t1", "y\t "),
-        {},
-        r"needs a label\. Received: none for 'label' in .*a\.tsv, line 3",
-    ),
+    "empty label": ("a.tsv", tsv("x\t1", "y\t "), {}, r"a label\. Received: none for 'label' in .*a\.tsv, line 3"),
     "null label": ("a.jsonl", '{"text": "x", "label": null}', {}, r"needs a label.*line 1"),
     "NaN label": ("a.jsonl", '{"text": "x", "label": NaN}', {}, r"needs a label.*line 1"),
     "list label": ("a.jsonl", '{"text": "x", "label": [1]}', {}, r"a word, a number.*label=\[1\] in .*line 1"),
-    "missing text": (
-        "a.jsonl",
-        '{"text": "x", "label": 1}\n\n{"label": 1}',
-        {},
-        r"needs a text.*none for 'text' .*line 3",
-    ),
+    "missing text": ("a.jsonl", '{"text": "x", "label": 1}\n\n{"label": 1}', {}, r"needs .*none for 'text' .*line 3"),
     "number as text": ("a.jsonl", '{"text": 3, "label": 1}', {}, r"needs a text, as a string\. Received: 3 for 'text'"),
     "half a surrogate pair": ("a.jsonl", r'{"text": "\ud800", "label": 1}', {}, r"valid Unicode.*line 1"),
-    "spans": (
-        "a.jsonl",
-        SPANS,
-        {},
-        r"looks like the label.*'entities' may hold spans of characters.*export CoNLL\)\. Pass",
-    ),
+    "spans": ("a.jsonl", SPANS, {}, r"like the label.*'entities' may hold spans of characters.*export CoNLL\)"),
     "not parquet": ("a.parquet", "text", {}, r"\.parquet file must be whole"),
 }
 
 
 @pytest.mark.parametrize(("name", "content", "options", "message"), BAD_FILES.values(), ids=BAD_FILES)
 def test_bad_files(write, name, content, options, message):
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message) as caught:
         read_file(write(name, content), DataConfig(**options))
-    assert "\n" not in str(caught.value) and "Received: " in str(caught.value)
+    assert "Received: " in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        (
-            ONE.encode(),
-            r"hold gzip data\. Received: '.*b\.tsv\.gz', which holds plain text\. Rename it to 'b\.tsv', or",
-        ),
+        (ONE.encode(), r"hold gzip data\. .*b\.tsv\.gz', which holds plain text\. Rename it to 'b\.tsv', or"),
         (b"PK\x03\x04\x00", r"something else \(b'PK.*Copy it again"),
         (b"\x1f\x8b", r"\.gz file must be whole.*b\.tsv\.gz"),
     ],
@@ -310,32 +288,12 @@ PAIRED = "sentence1\tsentence2\tlabel\nx\ty\t1\nx\ty\t0\n"
 MIXED = tsv(*(f"x\t{i // 2}" for i in range(51 * 2)), *(f"x\tw{i}" for i in range(50)))
 MANY = tsv(*(f"x\tw{i % 1001}" for i in range(4004)))
 BAD_RUNS = {
-    "unknown validation label": (
-        (GOOD, tsv("z\t0", "z\t2")),
-        {},
-        r"data's 2: '0', '1'\. Received: '2' in .*\.tsv, line 3\.",
-    ),
+    "unknown label": ((GOOD, tsv("z\t0", "z\t2")), {}, r"data's 2: '0', '1'\. Received: '2' in .*\.tsv, line 3\."),
     "unknown test label": ((GOOD, GOOD, tsv("z\t2")), {}, r"Received: '2' in .*test\.tsv, line 2\."),
-    "unlabelled test": (
-        (GOOD, GOOD, "text\tid\nx\t1\n"),
-        {},
-        r"test file needs labels.*test\.tsv without.*--mode=pred",
-    ),
-    "test row without label": (
-        (GOOD, GOOD, tsv("z\t1", "z\t")),
-        {},
-        r"Received: none for 'label' in .*test\.tsv, line 3",
-    ),
-    "column not in all files": (
-        ("sentence\tlabel\nx\t1\n", "content\tlabel\nx\t1\n"),
-        SENTENCE,
-        r"validation\.tsv with col",
-    ),
-    "pairs and singles": (
-        (PAIRED, GOOD),
-        {},
-        r"train\.tsv with sentence1 and sentence2, .*validation\.tsv with text\. Pass",
-    ),
+    "unlabelled test": ((GOOD, GOOD, "text\tid\nx\t1\n"), {}, r"test file needs labels.*test\.tsv without.*--mode"),
+    "row without label": ((GOOD, GOOD, tsv("z\t1", "z\t")), {}, r"Received: none for 'label' in .*test\.tsv, line 3"),
+    "column not in all": (("sentence\tlabel\nx\t1\n", "content\tlabel\nx\t1\n"), SENTENCE, r"validation\.tsv with col"),
+    "pairs and singles": ((PAIRED, GOOD), {}, r"train\.tsv with sentence1 and sentence2, .*\.tsv with text\. Pass"),
     "one class": ((tsv("x\t1", "y\t1.0"),), {}, r"at least two classes\. Received: only '1', '1\.0' in .*train\.tsv"),
     "one row": ((tsv("x\tspam"),), {}, r"at least two classes\. Received: only 'spam'"),
     "words as scores": ((tsv("x\t1", "y\thigh"),), SCORES, r"finite number\. Received: 'high' in .*line 3"),
@@ -345,11 +303,7 @@ BAD_RUNS = {
     "NaN among classes": ((tsv("x\t1", "y\t0", "z\tNaN"),), {}, r"Received: 'NaN', which stands for .*line 4"),
     "infinity among classes": ((tsv("x\t1", "y\t0", "z\t-inf"),), {}, r"finite.* Received: '-inf' in .*line 4"),
     "identifiers as labels": ((MIXED,), {}, r"Received: 101 distinct labels in the 152 rows.*Check --label_column\.$"),
-    "counts as labels": (
-        (tsv(*(f"x\t{i % 60}" for i in range(101))),),
-        CLASSES,
-        r"60 distinct labels.*or --task=regress",
-    ),
+    "counts as labels": ((tsv(*(f"x\t{i % 60}" for i in range(101))),), CLASSES, r"60 distinct labels.*--task=regr"),
     "very many classes": ((MANY,), {}, r"1,001 distinct labels in the 4,004 rows.*or --task=classification if there"),
 }
 
@@ -358,9 +312,8 @@ BAD_RUNS = {
 def test_bad_runs(write, files, options, message):
     roles = zip(("train", "validation", "test"), files, strict=False)
     paths = {f"{role}_file": write(f"{role}.tsv", content) for role, content in roles}
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message):
         load_data(DataConfig(**paths, **options))
-    assert "\n" not in str(caught.value)
 
 
 def test_many_classes_when_asked_for(write):
@@ -370,9 +323,8 @@ def test_many_classes_when_asked_for(write):
 
 def test_subsets_are_random_and_always_the_same(write):
     path = write("a.tsv", tsv(*(f"{i}\t{i // 500}" for i in range(1000)), "last\t2"))
-    config = DataConfig(
-        train_file=path, validation_file=path, test_file=path, max_train_examples=100, max_eval_examples=50
-    )
+    most = {"max_train_examples": 100, "max_eval_examples": 50}
+    config = DataConfig(train_file=path, validation_file=path, test_file=path, **most)
     data = load_data(config)
     assert (len(data.train), len(data.validation["validation"]), len(data.test)) == (100, 50, 50)
     assert min(np.bincount(data.train.labels)[:2]) > 35, "sorted by class, so both must be there"
@@ -456,9 +408,8 @@ def test_tfds_without_network(monkeypatch):
     monkeypatch.setattr("urllib.request.getproxies", dict)
     unprepared(monkeypatch, urls={"http://nowhere.example/a.zip": None}, download=lambda: pytest.fail("must not try"))
     said = r"no network: nowhere\.example has no address.*--data_dir.*--train_file"
-    with pytest.raises(UsageError, match=said) as caught:
+    with refused(said):
         load_data(DataConfig(dataset="imdb_reviews"))
-    assert "\n" not in str(caught.value)
 
 
 def test_tfds_download_that_fails(monkeypatch):
