@@ -103,11 +103,16 @@ def data_dir(tmp_path_factory):
     return str(path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def load(data_dir):
+    found = {}
+
     def loaded(name, task="auto", **columns):
-        options = TaskOptions(answering=AnsweringConfig(version_2_with_negative=name == "squad2"))
-        return load_data(DataConfig(dataset=name, data_dir=data_dir, task=task, **columns), options)
+        key = repr((name, task, columns))
+        if key not in found:
+            options = TaskOptions(answering=AnsweringConfig(version_2_with_negative=name == "squad2"))
+            found[key] = load_data(DataConfig(dataset=name, data_dir=data_dir, task=task, **columns), options)
+        return found[key]
 
     return loaded
 
@@ -195,9 +200,8 @@ def test_rows_that_are_left_out_are_counted(load, name, task, options, note):
 
 
 def test_a_split_keeps_its_name(load):
-    assert list(load("mixed", CHOICES).validation) == ["validation_dev"] and list(load("ner", TAGS).validation) == [
-        "validation"
-    ]
+    assert list(load("mixed", CHOICES).validation) == ["validation_dev"]
+    assert list(load("ner", TAGS).validation) == ["validation"]
 
 
 def test_questions_without_an_answer(load):

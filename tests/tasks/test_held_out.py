@@ -76,18 +76,16 @@ def test_pairs_that_share_a_text_stay_together_as_far_as_possible(tmp_path):
     # Few second texts hold all pairs together: then the first ones do not.
     aspects = [(f"sentence {i // 2}", ["food", "service"][i % 2]) for i in range(300)]
     assert that_share_texts(aspects, 0.1, notes).tolist() == equal(first for first, _ in aspects).tolist()
-    assert notes == [
-        "warning: validation_split keeps pairs with the same first text together, no others: they share too many texts"
-    ]
+    (note,) = notes
+    assert note.startswith("warning: validation_split keeps pairs with the same first text together, no others")
     dense = [("ab"[i % 2], "cd"[i // 2 % 2]) for i in range(100)]
     assert len(set(that_share_texts(dense, 0.1, notes))) == 4
     # A text counts wherever in the pair it is.
     assert len(set(that_share_texts([("a", "b"), ("c", "a"), ("d", "e")], 0.5, notes))) == 2
     rows = [(*pair, i % 2) for i, pair in enumerate(pairs)]
     data = _load(_write(tmp_path, rows, ("sentence1", "sentence2", "label")))
-    held, kept = (
-        {text for pair in part.contents() for text in pair} for part in (*data.validation.values(), data.train)
-    )
+    parts = (*data.validation.values(), data.train)
+    held, kept = ({text for pair in part.contents() for text in pair} for part in parts)
     assert not held & kept
 
 
@@ -152,9 +150,7 @@ def test_too_few_examples_are_refused(tmp_path, count, share):
 
 def test_groups_that_are_too_large_are_said_or_refused(tmp_path):
     path = _write(tmp_path, [(f"text {i // 20}", (i // 20) % 2) for i in range(80)])
-    with pytest.raises(
-        UsageError, match="of 80 in .*, in groups of up to 20 that share their texts. Pass a larger share"
-    ):
+    with pytest.raises(UsageError, match="of 80 in .*, in groups of up to 20 that share their texts. Pass a larger"):
         _load(path)
     rows = [(f"text {i // 20}", i // 20 % 2) for i in range(160)] + [(f"rare {i}", i % 2) for i in range(4)]
     data = _load(_write(tmp_path, rows))

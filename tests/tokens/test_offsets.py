@@ -46,14 +46,14 @@ QUICK = ("uncased", "cased_stripped")
     [pytest.param(CASINGS[name], marks=() if name in QUICK else pytest.mark.slow, id=name) for name in CASINGS],
 )
 def test_ids_offsets_and_words_equal_hugging_face(vocab_file, casing):
-    texts = [text for text in [*TEXTS, *random_texts(400), *long_words()] if not has_ordered_mark(text)]
+    texts = [text for text in [*TEXTS, *random_texts(200), *long_words()] if not has_ordered_mark(text)]
     tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
     assert_equals_hugging_face(tokenizer, hugging_face(vocab_file, **casing), texts)
 
 
 @pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
 def test_ids_are_those_of_tokenize(vocab_file, casing):
-    texts = [*TEXTS, *random_texts(500), *long_words()]
+    texts = [*TEXTS, *random_texts(200), *long_words()]
     tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
     assert tokenizer.tokenize_with_offsets(texts).ids.to_list() == tokenizer.tokenize(texts).to_list()
 
@@ -108,11 +108,6 @@ ENDINGS = {
 @pytest.mark.parametrize(("text", "want"), ENDINGS.values(), ids=ENDINGS)
 def test_a_piece_ends_after_the_marks_of_its_last_character(tokenizer, text, want):
     assert pieces_of(tokenizer, text) == want
-
-
-def test_accents_do_not_move_a_word_into_the_next_text(tokenizer):
-    texts = ["fox", "\u0301\u0301fox"]
-    assert words_of(tokenizer.tokenize_with_offsets(texts), texts) == [["fox"]] * 2
 
 
 def test_a_mark_that_is_sorted_but_kept(tokenizer, vocab_file):

@@ -39,24 +39,13 @@ def hf_ids(reference, texts, **kwargs):
     return reference(texts, split_special_tokens=True, **kwargs)["input_ids"]
 
 
-def assert_equal_ids(tokenizer, reference, texts):
+@pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
+def test_ids_equal_hugging_face(vocab_file, casing):
+    """Of chosen texts, of random ones, and of words of 100 and 101 characters."""
+    tokenizer, reference = BertTokenizer.from_vocab_file(vocab_file, **casing), hugging_face(vocab_file, **casing)
+    texts = [*TEXTS, *random_texts(1000), *long_words()]
     for text, got, want in zip(texts, tokenizer.tokenize(texts).to_list(), hf_ids(reference, texts), strict=True):
         assert got == want, ascii(text)
-
-
-@pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
-class TestIdsEqualHuggingFace:
-    def test_chosen_texts(self, vocab_file, casing):
-        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), TEXTS)
-
-    def test_random_texts(self, vocab_file, casing):
-        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), random_texts(1000))
-
-    def test_words_of_100_and_101_characters(self, vocab_file, casing):
-        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), long_words())
 
 
 # The planes that hold letters, marks and signs, and of each other one what a stride finds; and all, which takes longer.
@@ -298,7 +287,6 @@ class TestFiles:
     @pytest.mark.parametrize(
         "name, content, message",
         [
-            ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class='BertJapanese"),
             ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": "<e1>"}}}, r"added_tokens=\['<e1>'\]"),
             ("added_tokens.json", {"<e2>": 99}, r"added_tokens=\['<e2>'\]"),
             ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type='BPE', normalizer.type=None"),

@@ -176,21 +176,6 @@ def one_window(start, end, *, context=(3, 7), max_context=None):
     )
 
 
-def test_one_window_by_hand():
-    #                     CLS q  SEP a  b  c  d  SEP
-    windows = one_window([2, 9, 0, 0, 5, 1, 4, 9], [1, 9, 0, 3, 2, 6, 0, 9])
-    candidates = decode(*windows, 1, n_best_size=5)
-    # The five best starts are q, SEP, b, d, CLS; the five best ends q, SEP, c, a, b.
-    assert listed(candidates, 0) == [(11, 1, 3, 5, 6), (7, 1, 2, 5, 2)]
-    assert (candidates.null_score.tolist(), candidates.null_odds.tolist()) == ([3], [-8])
-    assert listed(decode(*windows, 1, n_best_size=5, max_answer_length=1), 0) == [(7, 1, 2, 5, 2)]
-    # Scored where they have most context: elsewhere for b.
-    elsewhere = one_window(*windows[1].T, max_context=[True] * 4 + [False] + [True] * 3)
-    # No start is left: of all starts and ends, c to c is the best, before a to c.
-    assert listed(decode(*elsewhere, 1, n_best_size=5), 0) == [(7, 2, 3, 1, 6)]
-    assert listed(decode(*elsewhere, 1, n_best_size=8), 0)[:3] == [(7, 2, 3, 1, 6), (6, 0, 3, 0, 6), (4, 3, 4, 4, 0)]
-
-
 @pytest.mark.parametrize("n_best_size", [1, 8])
 def test_a_token_of_blanks_alone_is_neither_first_nor_last(n_best_size):
     """A unigram tokenizer has one where a text ends with a blank; its characters are the place after it."""

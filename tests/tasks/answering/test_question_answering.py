@@ -1,19 +1,18 @@
-"""Questions are answered: the command's training, evaluation and prediction agree, in every format; and with
-transformers."""
+"""Questions are answered: the command's training, evaluation and prediction agree, in every format.
+
+That a saved model is one of transformers, with its answers: tests/modes/test_load.py and test_serving_questions.py."""
 
 import json
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from tests.support.refusals import refused
-from tests.support.saved_models import read_json, save_with_nan
+from tests.support.saved_models import read_json
 from tests.support.task_runs import QUESTIONS, arguments_of, command, config_of, write_tasks
-from tests.support.transformers_4 import transformers_4
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import UsageError
 from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.answering.squad import QuestionExamples
 from tfbert.tasks.answering.squad_metrics import squad_metrics
@@ -125,14 +124,6 @@ def answered(trained):
     return read_json(path)
 
 
-def test_answers_are_characters_of_their_contexts(answered, questions):
-    assert [row["id"] for row in answered] == [row[0] for row in questions]
-    for row, (_, _, context, _) in zip(answered, questions, strict=True):
-        assert list(row) == ["id", "answer", "start", "end", "score"]
-        assert row["answer"] == context[row["start"] : row["end"]] != "" and 0 < row["score"] < 1
-    assert len({row["answer"] for row in answered}) > 3
-
-
 def test_predictions_are_those_of_the_evaluation(trained, evaluated):
     directory, _ = trained
     expected = json.loads((evaluated[0] / "eval_predictions.json").read_text())
@@ -148,6 +139,7 @@ def test_rows_in_and_tables_out(trained, answered, questions):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tfbert.tasks.answering.prediction.QuestionItems.most", 7)
         found = predict(directory, directory / "rows.jsonl", "rows.tsv", always).read_text().splitlines()
+    assert [row["id"] for row in answered] == [row[0] for row in questions]
     assert found[0] == "id\tanswer\tstart\tend\tscore"
     cells = [line.split("\t") for line in found[1:]]
     assert [row[0] for row in cells] == [str(i) for i in range(26)]
@@ -157,53 +149,6 @@ def test_rows_in_and_tables_out(trained, answered, questions):
     (directory / "table.tsv").write_text(table)
     path = predict(directory, directory / "table.tsv", "table.json", always, "--text_column=asked,about")
     assert json.loads(path.read_text()) == {str(i): answered[i]["answer"] for i in range(3)}
-
-
-def test_transformers_loads_it_by_its_names_and_gives_the_same_logits(trained):
-    import tensorflow as tf
-    from transformers import BertTokenizerFast
-
-    from tfbert.modes.load import load_trained_model
-
-    directory, _ = trained
-    config = json.loads((directory / "run" / "config.json").read_text())
-    assert config["architectures"] == ["BertForQuestionAnswering"]
-    names = set(load_file(directory / "run" / "model.safetensors"))
-    assert {"qa_outputs.weight", "qa_outputs.bias"} <= names and not any("pooler" in name for name in names)
-    theirs = transformers_4("TFBertForQuestionAnswering")
-    model, loading = theirs.from_pretrained(directory / "run", output_loading_info=True)
-    assert not loading["missing_keys"] and not loading["unexpected_keys"]
-
-    own = load_trained_model(
-        config_of("--mode=predict", f"--model={directory / 'run'}", f"--input_file={directory / 'dev.json'}")
-    )
-    assert (own.task.doc_stride, own.task.max_query_length, own.max_seq_length) == (9, 5, 24)
-    options = TaskOptions(answering=AnsweringConfig(version_2_with_negative=True))
-    data = load_data(DataConfig(train_file=str(directory / "dev.json"), task=QUESTIONS), options)
-    examples = data.train.take(range(6))
-    encoded = own.encode(examples)
-    found = own.predictor(tf.distribute.OneDeviceStrategy("CPU:0"), 4).outputs(encoded)
-    tokenizer = BertTokenizerFast.from_pretrained(directory / "run")
-    table, splits = examples.table, encoded.tokens.row_splits
-    for window in np.unique(encoded.windows.example, return_index=True)[1]:  # The first of each question.
-        row = encoded.windows.example[window]
-        question = tokenizer.tokenize(table.questions[row])[:5]
-        inputs = tokenizer(
-            tokenizer.convert_tokens_to_string(question), table.context(row), truncation="only_second", max_length=24,
-            return_tensors="tf",
-        )  # fmt: skip
-        outputs = model(inputs)
-        expected = np.stack([outputs.start_logits[0], outputs.end_logits[0]], axis=1)
-        np.testing.assert_allclose(found[splits[window] : splits[window + 1]], expected, atol=1e-5)
-
-
-def test_predictions_that_are_not_finite_are_no_answers(trained):
-    directory, _ = trained
-    save_with_nan(directory / "run", directory / "nan", "film")
-    (directory / "one.jsonl").write_text(json.dumps({"question": "good", "context": "the film was slow"}) + "\n")
-    with pytest.raises(RunError, match=r"Predictions must be finite\. Received: nan for id 0 of .*one\.jsonl"):
-        predict(directory, directory / "one.jsonl", "never.jsonl", model="nan")
-    assert not (directory / "never.jsonl").exists()
 
 
 def test_an_answer_that_is_elsewhere_marks_no_other_words():

@@ -116,19 +116,21 @@ def packed_plan_of(examples, num_parts):
     return plan_packed_epoch(lengths, **options, epoch=1, shape=shape)
 
 
-@pytest.mark.parametrize(
-    "next_sentence, replicas, accumulation, is_packed, xla",
-    [
-        (False, 1, 2, True, False),
-        pytest.param(True, 2, 2, False, False, marks=pytest.mark.slow),
-        pytest.param(True, 1, 1, False, False, marks=pytest.mark.slow),
-        pytest.param(False, 1, 4, False, False, marks=pytest.mark.slow),
-        pytest.param(True, 1, 2, True, False, marks=pytest.mark.slow),
-        pytest.param(False, 2, 1, True, False, marks=pytest.mark.slow),
-        pytest.param(True, 1, 2, False, True, marks=pytest.mark.slow),
-        pytest.param(True, 2, 2, True, True, marks=pytest.mark.slow),
-    ],
-)
+SLOW = [
+    pytest.param(*each, marks=pytest.mark.slow)
+    for each in [
+        (True, 2, 2, False, False),
+        (True, 1, 1, False, False),
+        (False, 1, 4, False, False),
+        (True, 1, 2, True, False),
+        (False, 2, 1, True, False),
+        (True, 1, 2, False, True),
+        (True, 2, 2, True, True),
+    ]
+]
+
+
+@pytest.mark.parametrize("next_sentence, replicas, accumulation, is_packed, xla", [(False, 1, 2, True, False), *SLOW])
 def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, accumulation, is_packed, xla):
     task = Pretraining(next_sentence=next_sentence, options=PretrainingConfig(masked_lm_prob=0.3), seed=5)
     examples = encoded(records, task, TrainingConfig())
@@ -139,9 +141,8 @@ def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, 
     for rows in plan.rows[-STEPS:]:  # The last batch is short.
         with tf.GradientTape() as tape:
             loss = plain_loss(reference, examples.rows(rows, 16, epoch=1))
-        for variable, gradient in zip(
-            reference.trainable_variables, tape.gradient(loss, reference.trainable_variables), strict=True
-        ):
+        variables = reference.trainable_variables
+        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
             variable.assign_sub(RATE * tf.convert_to_tensor(gradient))
 
     strategy = strategy_of(replicas)

@@ -114,12 +114,6 @@ def test_random_tags_against_slow_rules(names, strict):
             check(gold, predicted, names, strict)
 
 
-def test_which_entities_are_strict():
-    sequences = [["I-PER", "I-PER", "O", "B-LOC", "I-PER"], ["I-LOC", "B-LOC", "I-LOC"]]
-    assert triples(entities(sequences)) == [("PER", 0, 2), ("LOC", 3, 4), ("PER", 4, 5), ("LOC", 5, 6), ("LOC", 6, 8)]
-    assert triples(entities(sequences, strict=True)) == [("LOC", 3, 4), ("LOC", 6, 8)]
-
-
 GOLD = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-a-b", "I-a-b", "I-a-b"], ["B-LOC", "B-LOC", "O", "I-PER"]]
 PREDICTED = [["B-PER", "I-PER", "O", "I-LOC"], ["B-a-b", "I-a-b", "I-a-b", "O"], ["B-LOC", "I-LOC", "B-PER", "B-PER"]]
 
@@ -161,11 +155,6 @@ def test_no_entities():
     empty = np.zeros(0, np.int32)
     assert len(find_entities(empty, empty, TagMeanings.of(IOB2))) == 0
     assert word_accuracy(empty, empty) == 0
-
-
-def test_the_end_of_a_sentence_ends_an_entity():
-    expected = [("PER", 0, 1), ("PER", 1, 3), ("PER", 3, 4)]
-    assert triples(entities([["B-PER"], ["I-PER", "I-PER"], ["I-PER"]])) == expected
 
 
 def test_many_words_take_no_time():

@@ -112,21 +112,6 @@ def test_lists_of_words_get_tags_and_entities(trained, tagged):
     assert [line.split("\t")[:5] for line in table[1:]] == expected
 
 
-def test_texts_get_spans_of_their_own_characters(trained):
-    directory, _ = trained
-    texts = ["the FILM,  was\u00a0good", "", "é plöt PLOT cast", "good " * 20 + "film", " "]
-    source = directory / "texts.txt"
-    source.write_text("".join(f"{text}\n" for text in texts))
-    rows = read_json(predict(directory, source, "texts-out.jsonl"))
-    assert [row["id"] for row in rows] == [0, 1, 2, 3, 4] and rows[1]["entities"] == rows[4]["entities"] == []
-    for text, row in zip(texts, rows, strict=True):
-        assert set(row) == {"id", "entities"}
-        for entity in row["entities"]:
-            assert text[entity["start"] : entity["end"]] == entity["word"]
-    found = {entity["word"] for row in rows for entity in row["entities"]}
-    assert {"FILM", "PLOT"} & found and {"film", "cast"} & found, "as the training data says of some of them"
-
-
 WORDS = "good\nfilm\n\ncast\n"
 LINE = "reading {} as plain texts, one a line; --input_format=conll reads words, one a line"
 
