@@ -1,5 +1,7 @@
 """Batches of records against what was written, a row at a time; the same masks however batches are split."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -40,9 +42,8 @@ def masking_of(**changed):
 
 def examples_of(directory, *, is_static=False, seed=7, has_next_sentence=True, **changed):
     masking = None if is_static else masking_of(**changed)
-    return MaskedRecords(
-        records=open_records([str(directory)]), masking=masking, seed=seed, has_next_sentence=has_next_sentence
-    )
+    records = open_records([str(directory)])
+    return MaskedRecords(records=records, masking=masking, seed=seed, has_next_sentence=has_next_sentence)
 
 
 def plans_of(examples, epochs=1, batch=4, grouped=True, first_batch=0):
@@ -85,9 +86,7 @@ def test_batches_hold_what_was_written_and_masked(files, is_static):
             assert inputs[name].dtype == np.int32 and inputs[name].shape == (4, width)
         room = 16 if is_static or round(0.15 * width) > 8 else 8
         assert inputs["masked_lm_positions"].shape == weights["masked_lm"].shape == (4, room)
-        assert {name: part.dtype for name, part in labels.items()} == dict.fromkeys(
-            ("masked_lm", "next_sentence"), np.int32
-        )
+        assert labels["masked_lm"].dtype == labels["next_sentence"].dtype == np.int32
         assert weights["masked_lm"].dtype == weights["next_sentence"].dtype == np.float32
         for at, row in enumerate(batch):
             own = [{name: part[at] for name, part in values.items()} for values in (inputs, labels, weights)]
@@ -108,9 +107,8 @@ def test_batches_hold_what_was_written_and_masked(files, is_static):
 def by_record(examples, plans):
     """What each record is made into, by number: its ids, and the labels at their positions."""
     found = {}
-    for (inputs, labels, weights), rows in zip(
-        read(examples, plans), np.concatenate([plan.rows for plan in plans]), strict=True
-    ):
+    rows_of = np.concatenate([plan.rows for plan in plans])
+    for (inputs, labels, weights), rows in zip(read(examples, plans), rows_of, strict=True):
         for at, row in enumerate(rows):
             length, real = inputs["attention_mask"][at].sum(), weights["masked_lm"][at] > 0
             parts = inputs["input_ids"][at][:length], inputs["masked_lm_positions"][at][real]
@@ -129,9 +127,7 @@ def test_masks_are_a_function_of_seed_epoch_and_record(files):
     assert sum(first[row] == second[row] for row in first) < COUNT / 5, "short records of one masked word may agree"
     other = by_record(examples_of(files[0], seed=8), epochs[0])
     assert sum(first[row] == other[row] for row in first) < COUNT / 5
-    part = MaskedRecords(
-        records=examples.records.take(range(30, 45)), masking=examples.masking, seed=7, has_next_sentence=True
-    )
+    part = dataclasses.replace(examples, records=examples.records.take(range(30, 45)))
     found = by_record(part, list(plans_of(part)))
     assert {row + 30: value for row, value in found.items()} == {row: first[row] for row in range(30, 45)}
 
@@ -188,9 +184,8 @@ def test_packed_rows_hold_the_same_records(files):
     plan = plan_packed_epoch(lengths, epoch=1, shape=shape, **options)
     alone = by_record(examples, [p for p in plans_of(examples, 2) if p.epoch == 1])
     seen = []
-    for (inputs, labels, weights), rows, starts in zip(
-        read(examples, [plan], shape=shape), plan.rows, plan.starts, strict=True
-    ):
+    batches = read(examples, [plan], shape=shape)
+    for (inputs, labels, weights), rows, starts in zip(batches, plan.rows, plan.starts, strict=True):
         assert inputs["input_ids"].shape == inputs["example_ids"].shape == (2 * shape.num_rows, shape.width)
         assert inputs["masked_lm_positions"].shape == labels["masked_lm"].shape == (8, 16)
         np.testing.assert_array_equal(inputs["cls_positions"], starts)

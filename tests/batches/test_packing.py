@@ -23,10 +23,9 @@ def lengths_like_sst2(count, seed=0, longest=66):
 
 
 def plan(lengths, batch=16, parts=1, seed=1, epoch=0, epochs=2, max_width=128):
-    shape = choose_packed_shape(
-        lengths, global_batch_size=batch, seed=seed, epochs=range(epochs), num_parts=parts, max_width=max_width
-    )
-    return plan_packed_epoch(lengths, global_batch_size=batch, seed=seed, epoch=epoch, shape=shape)
+    own = {"global_batch_size": batch, "seed": seed}
+    shape = choose_packed_shape(lengths, **own, epochs=range(epochs), num_parts=parts, max_width=max_width)
+    return plan_packed_epoch(lengths, **own, epoch=epoch, shape=shape)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4])

@@ -73,9 +73,8 @@ def test_xla_gets_few_widths_that_are_the_best_for_the_first_epoch(shapes):
     first, second = batches.plans()
     used = set(first.widths.tolist()) | set(second.widths.tolist())
     assert len(used) <= shapes
-    exact = plan_epoch(
-        lengths, global_batch_size=16, seed=42, epoch=0, group_by_length=True, allowed_widths=exact_widths(lengths)
-    ).widths
+    options = {"global_batch_size": 16, "seed": 42, "epoch": 0, "group_by_length": True}
+    exact = plan_epoch(lengths, **options, allowed_widths=exact_widths(lengths)).widths
     assert (first.widths >= exact).all()
     if shapes <= 2:
         options = itertools.combinations(sorted(set(exact.tolist())), shapes)

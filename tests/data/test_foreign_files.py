@@ -273,10 +273,8 @@ def test_arrays_of_tagged_words(tmp_path, wrap):
 
 
 BY = {key: [row[key] for row in RECORDS] for key in ("text", "label")}
-SPLIT, SPAN = (
-    {"columns": ["text", "label"], "index": [0], "data": [["a", "b"]]},
-    {"start": 0, "end": 3, "labels": ["P"]},
-)
+SPLIT = {"columns": ["text", "label"], "index": [0], "data": [["a", "b"]]}
+SPAN = {"start": 0, "end": 3, "labels": ["PER"]}
 NO_ROWS = {
     "columns": ({key: dict(enumerate(values)) for key, values in BY.items()}, "'columns', 'index' or 'list'. Convert"),
     "lists": ({"text": ["a film", "bad"], "label": [0, 1]}, "orient='columns', 'index' or 'list'"),
@@ -285,10 +283,7 @@ NO_ROWS = {
     "values": ([["a", "good"]], "orient='split' or 'values'"),
     "texts": (["a", "b"], "a list that begins with 'a'"),
     "nothing": ([], "at least one example.*an empty list"),
-    "Label Studio": (
-        [{"annotations": [{"result": []}], "data": {"text": "a"}}],
-        "tasks of Label Studio .* as JSON-MIN",
-    ),
+    "Label Studio": ([{"annotations": [{"result": []}], "data": {"text": "a"}}], "tasks of Label Studio .* JSON-MI"),
     "doccano": ({"id": 1, "text": "Ada", "label": [[0, 3, "PER"]]}, "spans of characters, as doccano"),
     "Label Studio's spans": ([{"text": "Ada", "label": [SPAN]}], "spans of characters, as doccano"),
     "several labels": ({"text": "Ada", "label": ["a", "b"]}, "a list, where each row has one label"),

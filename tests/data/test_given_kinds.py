@@ -64,35 +64,26 @@ def same(ours, theirs):
             np.testing.assert_equal(value, vars(theirs)[name], err_msg=name)
 
 
+ANSWERS = [{"text": ["1066"], "answer_start": [3]}, {"text": [], "answer_start": []}]
+ASKED = {"id": ["1", "2"], "question": ["When?", "Who?"], "context": ["In 1066 it rained.", "Ann met Bo."]}
+PAIRS = {"premise": TEXTS, "hypothesis": TEXTS[::-1], "gold": ["a", "b", "b", "a", "b"]}
+READ = {
+    "texts": (read_file, {"id": list("abcde"), "text": TEXTS, "label": LABELS}),
+    "pairs": (lambda source: read_file(source, DataConfig(label_column="gold")), PAIRS),
+    "sentences": (read_sentences, {"tokens": SENTENCES, "ner_tags": TAGS}),
+    "questions": (lambda source: read_questions(source, version_2_with_negative=True), ASKED | {"answers": ANSWERS}),
+}
+
+
+@pytest.mark.parametrize("what", READ)
 @pytest.mark.parametrize("kind", KINDS)
-def test_texts_of_every_kind_are_those_of_a_file(kind, tmp_path):
-    columns = {"id": list("abcde"), "text": TEXTS, "label": LABELS}
-    same(read_file(table(KINDS[kind](columns))), read_file(in_file(tmp_path / "f.jsonl", columns)))
-    pair = {"premise": TEXTS, "hypothesis": TEXTS[::-1], "gold": ["a", "b", "b", "a", "b"]}
-    found = read_file(table(KINDS[kind](pair)), DataConfig(label_column="gold"))
-    same(found, read_file(in_file(tmp_path / "g.jsonl", pair), DataConfig(label_column="gold")))
-    assert found.where(2).endswith(" of 5 rows, row 3") and found.where(2).startswith("train=")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_sentences_of_every_kind_are_those_of_a_file(kind, tmp_path):
-    columns = {"tokens": SENTENCES, "ner_tags": TAGS}
-    given, file = table(KINDS[kind](columns)), in_file(tmp_path / "f.jsonl", columns)
-    same(read_sentences(given), read_sentences(file))
-    assert holds_tags(given) and not holds_questions(given)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_questions_of_every_kind_are_those_of_a_file(kind, tmp_path):
-    columns = {
-        "id": ["1", "2"],
-        "question": ["When?", "Who?"],
-        "context": ["In 1066 it rained.", "Ann met Bo."],
-        "answers": [{"text": ["1066"], "answer_start": [3]}, {"text": [], "answer_start": []}],
-    }
-    given, file = table(KINDS[kind](columns)), in_file(tmp_path / "f.jsonl", columns)
-    same(read_questions(given, version_2_with_negative=True), read_questions(file, version_2_with_negative=True))
-    assert holds_questions(given) and not holds_tags(given)
+def test_data_of_every_kind_is_that_of_a_file(kind, what, tmp_path):
+    read, columns = READ[what]
+    given = table(KINDS[kind](columns))
+    found = read(given)
+    same(found, read(in_file(tmp_path / "f.jsonl", columns)))
+    assert found.where(1).startswith("train=") and found.where(1).endswith(f" of {len(records(columns))} rows, row 2")
+    assert (holds_tags(given), holds_questions(given)) == (what == "sentences", what == "questions")
 
 
 def test_a_word_a_row_is_found_in_a_frame_as_in_a_file(tmp_path):

@@ -214,10 +214,7 @@ def test_where_the_option_has_no_effect_it_is_refused(tmp_path):
         ({"data": DataConfig(train_file=path, label_names=("labels.txt",))}, "or a file .* which is no file"),
         ({"data": DataConfig(**given)}, "in your own data"),
         (named | {"mode": "predict", "predict": predicted}, "label_names has no effect with mode=predict"),
-        (
-            named | {"mode": "export", "output": OutputConfig(output_dir="x")},
-            "label_names has no effect with mode=export",
-        ),
+        (named | {"mode": "export", "output": OutputConfig(output_dir="x")}, "label_names has no effect with mode=ex"),
     ):
         with pytest.raises(UsageError, match=message):
             Config(**parts)

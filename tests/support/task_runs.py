@@ -157,6 +157,14 @@ def command(*arguments):
         return verb_of(FINETUNE, config.mode)(config)
 
 
+def predict(directory, source, name, *more):
+    """What `--mode=predict` with the model `run` of a directory writes there."""
+    path = directory / name
+    path.unlink(missing_ok=True)
+    command("--mode=predict", f"--model={directory / 'run'}", f"--input_file={source}", f"--output_file={path}", *more)
+    return path
+
+
 def pretraining(corpus, name, **runtime):
     """As many updates of an epoch as `make_config`: 44 records in batches of 8."""
     config = make_config(corpus, name, **runtime)

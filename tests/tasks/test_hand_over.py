@@ -40,6 +40,7 @@ from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
 
 ROOT = pathlib.Path(__file__).parents[2]
+OPTIONS = {"version": "1", "model_type": "bert", "directory": pathlib.Path("runs/a")}
 RESULTS = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
 RESULTS |= {"parameters": 20, "trained_parameters": 20}
 
@@ -62,13 +63,9 @@ def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
     config = Config(model=ModelConfig(model_name_or_path="runs/first"), data=DataConfig(dataset="demo"))
     train = TextExamples(name="demo", text=["x"], text_pair=None, labels=None)
     data = TaskData(task=Regression(), train=train, validation={}, test=None, notes=())
-    assert "\nbase_model: runs/first\n" in model_card(
-        config, data, RESULTS, version="1", model_type="bert", directory=pathlib.Path("runs/a")
-    )
+    assert "\nbase_model: runs/first\n" in model_card(config, data, RESULTS, **OPTIONS)
     (tmp_path / "runs" / "first").mkdir(parents=True)
-    assert "base_model" not in model_card(
-        config, data, RESULTS, version="1", model_type="bert", directory=pathlib.Path("runs/a")
-    )
+    assert "base_model" not in model_card(config, data, RESULTS, **OPTIONS)
 
 
 def test_the_command_of_a_card_is_that_of_the_run(runs):

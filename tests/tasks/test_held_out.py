@@ -135,9 +135,7 @@ def test_a_data_set_without_validation_split_keeps_its_test_split_for_the_end(tm
     config = DataConfig(dataset="two_parts", data_dir=str(tmp_path), validation_split=0.1)
     data = load_data(config)
     assert (len(data.train), list(data.validation), len(data.test)) == (36, ["validation"], 4)
-    with pytest.raises(
-        UsageError, match="for data without examples to evaluate on. Received: validation_split=0.1 with"
-    ):
+    with pytest.raises(UsageError, match="for data without examples to evaluate on. Received: validation_split=0.1"):
         load_data(DataConfig(dataset="three_parts", data_dir=str(tmp_path), validation_split=0.1))
 
 

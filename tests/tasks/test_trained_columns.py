@@ -100,9 +100,8 @@ def test_the_columns_of_training_are_read_again(case, tmp_path, write):
     assert dict(data.columns) == {"label_column": ("label",)} | expected
     found, (line,) = evaluated(directory, path)
     assert list(found.contents()) == list(data.train.contents()) and found.labels.tolist() == data.train.labels.tolist()
-    assert line.endswith(", as in training") and all(
-        repr(name) in line for names in expected.values() for name in names
-    )
+    assert line.endswith(", as in training")
+    assert all(repr(name) in line for names in expected.values() for name in names)
     columns, (line,) = predicted(directory, path)
     assert columns.pop("label_column", ()) == ()
     assert columns == {option: names for option, names in data.columns.items() if option != "label_column"}

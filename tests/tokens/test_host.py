@@ -167,11 +167,7 @@ REFUSED = {
     "a dropped blank": (T, {"pre_tokenizer": BYTES}, "State add_prefix_space in tokenizer_config.json."),
     "no ends": (T, {"post_processor": None}, "Received: a a in"),
     "other tokens": (C, {"additional_special_tokens": ["<x>"]}, "Received: token '<x>', which tokenizer.json lacks"),
-    "tokens special elsewhere": (
-        C,
-        {"added_tokens_decoder": NO_SPECIAL},
-        "Received: token '</s>', which tokenizer.json",
-    ),
+    "special elsewhere": (C, {"added_tokens_decoder": NO_SPECIAL}, "Received: token '</s>', which tokenizer.json"),
     "tokens added": ("added_tokens.json", {"<y>": 700}, "Received: token '<y>'"),
     "a name": (C, {"pad_token": "<nothing>"}, "Received: pad_token='<nothing>' in"),
     "no model": (T, {"model": {"type": "BPE", "vocab": {}}}, "Use another"),

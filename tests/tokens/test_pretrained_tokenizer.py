@@ -49,7 +49,7 @@ def swap_two(whole):
     vocab["the"], vocab["cat"] = vocab["cat"], vocab["the"]
 
 
-@pytest.mark.parametrize("config", [None, {}, {"model_max_length": 512}, {"init_inputs": []}, {"strip_accents": False}])
+@pytest.mark.parametrize("config", [None, {"init_inputs": []}, {"strip_accents": False}])
 @pytest.mark.parametrize("vocab", [UNCASED, CASED])
 def test_an_unstated_casing_is_the_vocabularys_and_said(tmp_path, logged, vocab, config):
     directory = write(tmp_path, vocab, config=config, names={"cls_token": "[CLS]", "unk_token": {"content": "[UNK]"}})
@@ -130,10 +130,7 @@ SAME = {
 }
 REFUSED = {
     "two tokens": (swap_two, "token 5 (counted from 0) is 'the' in vocab.txt and 'cat' in tokenizer.json"),
-    "one more": (
-        lambda whole: whole["model"]["vocab"].update(more=MORE),
-        f"token {MORE} (counted from 0) is absent in",
-    ),
+    "one more": (lambda whole: whole["model"]["vocab"].update(more=MORE), f"token {MORE} (counted from 0) is absent"),
     "one less": (lambda whole: whole["model"]["vocab"].pop("word59"), "is 'word59' in vocab.txt and absent in"),
     "casing": (normalizer(lowercase=False), "normalizer.lowercase=false"),
     "accents": (normalizer(strip_accents=False), "normalizer.strip_accents=false"),
@@ -196,6 +193,5 @@ def test_a_cased_tokenizer_json_without_tokenizer_config_agrees_with_its_vocabul
 
 def test_cutting_on_the_left_is_said(tmp_path, logged):
     ours(write(tmp_path, UNCASED, config={"truncation_side": "left", "do_lower_case": True}))
-    assert logged() == [
-        f"{tmp_path}/tokenizer_config.json says truncation_side='left'; tfbert cuts texts at their end."
-    ]
+    (line,) = logged()
+    assert line.endswith("/tokenizer_config.json says truncation_side='left'; tfbert cuts texts at their end.")

@@ -232,9 +232,8 @@ def test_megabytes_take_seconds(vocab_file, text):
     start = time.monotonic()
     ids, _ = tokenizer([text], max_seq_length=16)
     assert time.monotonic() - start < 20
-    assert ids.to_list() == hf_ids(
-        hugging_face(vocab_file), [text], add_special_tokens=True, truncation=True, max_length=16
-    )
+    options = {"add_special_tokens": True, "truncation": True, "max_length": 16}
+    assert ids.to_list() == hf_ids(hugging_face(vocab_file), [text], **options)
 
 
 def test_saved_model_in_another_process_and_a_turkish_locale(vocab_file, ask, tmp_path):

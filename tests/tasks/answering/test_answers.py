@@ -128,11 +128,10 @@ def traced_anew(monkeypatch):
 
 GRID = itertools.product([900, 1 << 20], [(20, 30), (3, 5), (1, 1), (5, 1000), (10**20, 10**20)], [False, True])
 QUICK = [(900, (3, 5), True), (900, (10**20, 10**20), False), (1 << 20, (1, 1), False), (1 << 20, (20, 30), True)]
+CASES = [each if each in QUICK else pytest.param(*each, marks=pytest.mark.slow) for each in GRID]
 
 
-@pytest.mark.parametrize(
-    "at_once, sizes, coarse", [each if each in QUICK else pytest.param(*each, marks=pytest.mark.slow) for each in GRID]
-)
+@pytest.mark.parametrize("at_once, sizes, coarse", CASES)
 def test_the_same_as_pair_by_pair(traced_anew, coarse, sizes, at_once):
     n_best_size, max_answer_length = sizes
     traced_anew.setattr(answers_module, "PAIRS_AT_ONCE", at_once)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.refusals import refused
 from tests.support.saved_models import read_json
-from tests.support.task_runs import QUESTIONS, arguments_of, command, config_of, write_tasks
+from tests.support.task_runs import QUESTIONS, arguments_of, command, config_of, predict, write_tasks
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.errors import UsageError
@@ -51,14 +51,6 @@ def questions(trained):
         for paragraph in article["paragraphs"]
         for qa in paragraph["qas"]
     ]
-
-
-def predict(directory, source, name, *more, model="run"):
-    """What `--mode=predict` writes."""
-    path = directory / name
-    path.unlink(missing_ok=True)
-    command("--mode=predict", f"--model={directory / model}", f"--input_file={source}", f"--output_file={path}", *more)
-    return path
 
 
 def test_evaluation_of_the_saved_model_is_that_of_training(trained, evaluated):

@@ -109,3 +109,9 @@ def test_golds_and_questions_left_out():
     assert found.exact.tolist() == [0, 0, 1]
     # Of several golds, those of nothing that counts are none.
     assert score_predictions([["the", "Oslo"]], ["a"], version_2_with_negative=True).exact.tolist() == [0]
+
+
+def test_where_no_threshold_is_better_it_is_0():
+    golds, odds = [["a1"], ["b1"], [], []], [-2.0, 1.0, -1.0, 3.0]
+    found = squad_metrics(golds, ["q", "x", "y", "z"], version_2_with_negative=True, null_odds=odds)
+    assert (found["best_f1"], found["best_f1_thresh"]) == (50.0, 0.0)

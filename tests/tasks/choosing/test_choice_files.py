@@ -45,6 +45,7 @@ READ_RACE = [("art", "q1?", ("x", "y"), 1), ("art", "q2 _ .", ("u", "v", "w"), 0
 READ_DREAM = [("M: One. W: Two.", "q1?", ("a", "b", "c"), 2), *[("M: x", "q2?", ("a", "b"), 0)] * 2]
 DREAM_HF = {"dialogue": ["M: x", "W: y"], "question": "q", "choice": ["a", "b"], "answer": "b", "id": 0}
 READ_SWAG = [("He sits.", "He", ("eats, a lot", "runs", "flies", 'is "x"'), 0), ("A.", "b", ("c", "d", "e", "f"), 3)]
+OF_COPA = [COPA | {"question": "cause", "label": 0}, COPA | {"question": "effect", "label": 1}]
 SHADOW, EFFECT = "My body cast a shadow.", "What happened as a result?"
 READ_COPA = [(SHADOW, "What was the cause of this?", ("sun", "grass"), 0), (SHADOW, EFFECT, ("sun", "grass"), 1)]
 FLAT = lines(
@@ -65,10 +66,7 @@ FORMS = {
     "dream_hf.jsonl": (lines(DREAM_HF), [("M: x W: y", "q", ("a", "b"), 1)]),
     "swag.csv": (SWAG, READ_SWAG),
     "hellaswag.jsonl": (lines(HELLASWAG | {"label": "2"}), [("a b", "", ("e", "f", "g"), 2)]),
-    "copa.jsonl": (
-        lines(COPA | {"question": "cause", "label": 0}, COPA | {"question": "effect", "label": 1}),
-        READ_COPA,
-    ),
+    "copa.jsonl": (lines(*OF_COPA), READ_COPA),
     "cosmos.csv": ("context,question,answer0,answer1,answer2,label\nc,q,a,b,c,2\n", [("c", "q", ("a", "b", "c"), 2)]),
     "piqa.jsonl": (lines({"goal": "g", "sol1": "a", "sol2": "b", "label": 1}), [("", "g", ("a", "b"), 1)]),
     "letters.tsv": ("question\tA\tB\tC\tanswer\nr\tu\tv\t\tA\nq\tu\tv\tw\tC\n", OF_LETTERS),
@@ -88,9 +86,8 @@ def write(directory, name, text):
 
 
 def read(path, *, choice_columns=(), skip_bad_rows=False, **options):
-    return read_questions(
-        open_questions(path, DataConfig(**options), choice_columns=choice_columns), skip_bad_rows=skip_bad_rows
-    )
+    opened = open_questions(path, DataConfig(**options), choice_columns=choice_columns)
+    return read_questions(opened, skip_bad_rows=skip_bad_rows)
 
 
 WRONG = {"question": "q", "choice": ["a", "b"], "answer": "c"}

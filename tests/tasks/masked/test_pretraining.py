@@ -97,9 +97,8 @@ def plain_loss(model, batch):
     if not isinstance(model, TFBertForPreTraining):
         return tf.reduce_mean(words)
     is_pair = weights["next_sentence"] > 0
-    pairs = tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels["next_sentence"][is_pair], outputs.seq_relationship_logits[is_pair]
-    )
+    answers, logits = labels["next_sentence"][is_pair], outputs.seq_relationship_logits[is_pair]
+    pairs = tf.nn.sparse_softmax_cross_entropy_with_logits(answers, logits)
     return tf.reduce_mean(words) + tf.reduce_mean(pairs)
 
 
@@ -116,21 +115,12 @@ def packed_plan_of(examples, num_parts):
     return plan_packed_epoch(lengths, **options, epoch=1, shape=shape)
 
 
-SLOW = [
-    pytest.param(*each, marks=pytest.mark.slow)
-    for each in [
-        (True, 2, 2, False, False),
-        (True, 1, 1, False, False),
-        (False, 1, 4, False, False),
-        (True, 1, 2, True, False),
-        (False, 2, 1, True, False),
-        (True, 1, 2, False, True),
-        (True, 2, 2, True, True),
-    ]
-]
+SLOW = [(True, 2, 2, False, False), (True, 1, 1, False, False), (False, 1, 4, False, False), (True, 1, 2, True, False)]
+SLOW += [(False, 2, 1, True, False), (True, 1, 2, False, True), (True, 2, 2, True, True)]
+CASES = [(False, 1, 2, True, False), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
 
 
-@pytest.mark.parametrize("next_sentence, replicas, accumulation, is_packed, xla", [(False, 1, 2, True, False), *SLOW])
+@pytest.mark.parametrize("next_sentence, replicas, accumulation, is_packed, xla", CASES)
 def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, accumulation, is_packed, xla):
     task = Pretraining(next_sentence=next_sentence, options=PretrainingConfig(masked_lm_prob=0.3), seed=5)
     examples = encoded(records, task, TrainingConfig())
@@ -226,9 +216,8 @@ def test_masks_of_an_evaluation_are_always_the_same_and_those_of_training_are_no
     static = Pretraining(options=PretrainingConfig(masking="static"))
     examples = encoded(records, static, TrainingConfig())
     np.testing.assert_array_equal(examples.masked(rows, 0)[1].ids, records.read(rows).masked.ids)
-    np.testing.assert_array_equal(
-        encoded(records, static).masked(rows)[1].ids, encoded(records, tasks[0]).masked(rows)[1].ids
-    )
+    first, second = (encoded(records, task).masked(rows)[1].ids for task in (static, tasks[0]))
+    np.testing.assert_array_equal(first, second)
 
 
 def chunk_of(ids, masked, next_sentence=None):

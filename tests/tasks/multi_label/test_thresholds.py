@@ -24,9 +24,10 @@ def best(scores):
     return CANDIDATES[max(order, key=lambda i: scores[i])]
 
 
-@pytest.mark.parametrize(
-    "metric, average", [("micro_f1", "micro"), ("macro_f1", "macro"), ("sample_f1", "samples"), ("loss", "micro")]
-)
+AVERAGES = {"micro_f1": "micro", "macro_f1": "macro", "sample_f1": "samples", "loss": "micro"}
+
+
+@pytest.mark.parametrize("metric, average", AVERAGES.items())
 def test_the_threshold_is_that_of_the_best_f1(metric, average):
     zero = 1 if average == "samples" else 0
     chances = expit(LOGITS.astype(np.float64))

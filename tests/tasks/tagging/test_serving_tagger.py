@@ -32,13 +32,8 @@ def saved(model, tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(saved, tmp_path_factory):
     directory = tmp_path_factory.mktemp("exports") / "tagger"
-    assert export_of(saved.parent, saved.name, directory) == {
-        "num_texts": 1,
-        "max_seq_length": LENGTH,
-        "label_names": list(IOB2),
-        "weights": "float32",
-        "strict_entities": False,
-    }
+    found = {"num_texts": 1, "max_seq_length": LENGTH, "label_names": list(IOB2), "weights": "float32"}
+    assert export_of(saved.parent, saved.name, directory) == found | {"strict_entities": False}
     return directory
 
 
@@ -55,7 +50,7 @@ def predicted(saved, texts, tmp_path):
     lines = [json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)]
     (tmp_path / "in.jsonl").write_text("".join(lines))
     predict_with(saved.parent, saved.name, input_file=tmp_path / "in.jsonl", output_file=tmp_path / "out.jsonl")
-    return flat(read_json(tmp_path / "out.jsonl"))
+    return read_json(tmp_path / "out.jsonl")
 
 
 def assert_answers(found, want):
@@ -66,7 +61,7 @@ def assert_answers(found, want):
 
 def test_an_exported_tagger_says_what_predict_says(saved, exported, ask, tmp_path):
     texts = ["", *TEXTS, *random_texts(40), LONG, "x" * 5000, *long_words()[:20], " "]
-    want = predicted(saved, texts, tmp_path)
+    want = flat(predicted(saved, texts, tmp_path))
     found = ask(exported, text=[text.encode() for text in texts])
     assert found.pop("signatures") == ["serving_default", "text", "token_ids"]
     assert len(found["entity_row"]) > 200 and set(found["entity_type"]) == {"LOC", "PER"}
@@ -111,17 +106,14 @@ def test_tags_that_are_no_entities_are_those_of_words(tmp_path):
     task = TokenClassification(("NOUN", "PUNCT", "VERB"))
     model = random_model(task, num_texts=1, max_seq_length=LENGTH, seed=5)  # It gives all three tags.
     texts = [*TEXTS, LONG]
-    lines = [json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)]
-    (tmp_path / "in.jsonl").write_text("".join(lines))
-    save(model, tmp_path / "words")
-    predict_with(tmp_path, "words", input_file=tmp_path / "in.jsonl", output_file=tmp_path / "out.jsonl")
-    words = [(row["id"], word) for row in read_json(tmp_path / "out.jsonl") for word in row["words"]]
+    rows = predicted(save(model, tmp_path / "words"), texts, tmp_path)
+    words = [(row["id"], word) for row in rows for word in row["words"]]
     found = {name: values.numpy() for name, values in Tagger(model).answer(text=tf.constant(texts)).items()}
     assert found["word_row"].tolist() == [i for i, _ in words]
-    assert found["word_tag"].tolist() == [word["entity"].encode() for _, word in words]
-    assert found["word_text"].tolist() == [word["word"].encode() for _, word in words]
-    assert found["word_start"].tolist() == [word["start"] for _, word in words]
-    assert found["word_end"].tolist() == [word["end"] for _, word in words]
+    for name, key in (("tag", "entity"), ("text", "word")):
+        assert found[f"word_{name}"].tolist() == [word[key].encode() for _, word in words]
+    for name in ("start", "end"):
+        assert found[f"word_{name}"].tolist() == [word[name] for _, word in words]
     assert set(found["word_tag"]) == {b"NOUN", b"PUNCT", b"VERB"}
     assert ((found["word_score"] > 1 / 3) & (found["word_score"] <= 1)).all()
     np.testing.assert_allclose(found["word_score"], [word["score"] for _, word in words], atol=1e-5)

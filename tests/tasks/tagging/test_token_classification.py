@@ -13,7 +13,7 @@ from transformers import BertTokenizerFast
 
 from tests.support.refusals import refused
 from tests.support.saved_models import model_with, read_json
-from tests.support.task_runs import SENTENCES, arguments_of, command, config_of, write_tasks
+from tests.support.task_runs import SENTENCES, arguments_of, command, config_of, predict, write_tasks
 from tests.support.texts import VOCAB
 from tests.support.transformers_4 import transformers_4
 from tfbert.config.data import DataConfig
@@ -39,14 +39,6 @@ def trained(tmp_path_factory):
     directory = tmp_path_factory.mktemp("tagging")
     write_tasks(directory)
     return directory, command(*arguments_of(directory, SENTENCES, "run", is_small=True))
-
-
-def predict(directory, source, name, *more):
-    """What `--mode=predict` writes."""
-    path = directory / name
-    path.unlink(missing_ok=True)
-    command("--mode=predict", f"--model={directory / 'run'}", f"--input_file={source}", f"--output_file={path}", *more)
-    return path
 
 
 @pytest.fixture(scope="module")
