@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import dataclasses
 import http.server
 import json
 import pathlib
@@ -16,6 +17,7 @@ import yaml
 import flags
 import tfbert
 from tests.support.flag_values import defined
+from tests.support.labelled import labelled
 from tests.support.refusals import refused
 from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, command, write_tasks
 from tfbert.config.data import DataConfig
@@ -35,7 +37,6 @@ from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.tagging.token_classification import TokenClassification
-from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
 
@@ -61,8 +62,7 @@ def test_the_card_of_a_run_says_data_metrics_command_and_versions(runs):
 def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = Config(model=ModelConfig(model_name_or_path="runs/first"), data=DataConfig(dataset="demo"))
-    train = TextExamples(name="demo", text=["x"], text_pair=None, labels=None)
-    data = TaskData(task=Regression(), train=train, validation={}, test=None, notes=())
+    data = TaskData(task=Regression(), train=labelled([1.0], ["x"]), validation={}, test=None, notes=())
     assert "\nbase_model: runs/first\n" in model_card(config, data, RESULTS, **OPTIONS)
     (tmp_path / "runs" / "first").mkdir(parents=True)
     assert "base_model" not in model_card(config, data, RESULTS, **OPTIONS)
@@ -166,7 +166,7 @@ def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
     file = "<b>_x_|[y](z)\n---.tsv"
     (tmp_path / file).touch()
     config = Config(model=ModelConfig(model_name_or_path="scratch/tiny"), data=DataConfig(train_file=file))
-    train = TextExamples(name="<img>|\n| a_b |", text=["x"], text_pair=None, labels=None)
+    train = dataclasses.replace(labelled(None, ["x"]), name="<img>|\n| a_b |")
     sets = {"validation_- x: y\n---": train}
     data = TaskData(task=Classification(ODD_LABELS), train=train, validation=sets, test=None, notes=())
     results = RESULTS | {"eval_- x: y\n---_accuracy": 0.5}

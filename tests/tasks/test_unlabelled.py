@@ -29,40 +29,47 @@ def lines(*rows):
 
 ASKED = {"question": "Who sang?", "context": "Ella sang."}
 CHOICES = {"question": "Who?", "choices": ["Ella", "Ada"]}
+
+
+def rows(head, rest=lambda i: ""):
+    """A table with a text in each row, and what comes after it."""
+    return f"{head}\n" + "".join(f"{text}{rest(i)}\n" for i, text in enumerate(TEXTS))
+
+
+IN_JSON = lines(*({"text": text, "lang": "en"} for text in TEXTS))
+NO_WORDS = [("b.conll", "Ella\nsang\n\nNow\n"), ("b.jsonl", lines({"tokens": ["Ella"]}, {"tokens": ["sang"]}))]
+NO_CHOICES = [("b.jsonl", lines(CHOICES)), ("c.jsonl", lines(*[CHOICES | {"label": -1}] * 2))]
+ANSWERED = ASKED | {"id": "1", "answers": {"text": ["Ella"], "answer_start": [0]}}
 TASKS = {  # A model, a file with labels, and those without.
     "multi_label_classification": (
         MultiLabelClassification(("toxic", "insult")),
-        ("a.csv", "id,comment_text,toxic,insult\n" + "".join(f"{i},{t},{i % 2},1\n" for i, t in enumerate(TEXTS))),
-        [
-            ("b.csv", "id,comment_text\n" + "".join(f"{i},{text}\n" for i, text in enumerate(TEXTS))),
-            ("b.tsv", "text\n" + "\n".join(TEXTS)),
-            ("b.jsonl", lines(*({"text": text, "lang": "en"} for text in TEXTS))),
-        ],
+        ("a.csv", rows("comment_text,toxic,insult", lambda i: f",{i % 2},1")),
+        [("b.csv", rows("comment_text,id", lambda i: f",{i}")), ("b.tsv", rows("text")), ("b.jsonl", IN_JSON)],
     ),
     "classification": (
         Classification(("a", "b")),
-        ("a.csv", "text,label\n" + "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(TEXTS))),
-        [("b.csv", "text\n" + "\n".join(TEXTS)), ("c.csv", "text,label\n" + "".join(f"{text},\n" for text in TEXTS))],
+        ("a.csv", rows("text,label", lambda i: f",{'ab'[i % 2]}")),
+        [("b.csv", rows("text")), ("c.csv", rows("text,label", lambda i: ","))],
     ),
     "regression": (
         Regression(),
-        ("a.csv", "text,label\n" + "".join(f"{text},{i}.5\n" for i, text in enumerate(TEXTS))),
-        [("b.csv", "text\n" + "\n".join(TEXTS)), ("c.csv", "text,label\n" + "".join(f"{text},-1\n" for text in TEXTS))],
+        ("a.csv", rows("text,label", lambda i: f",{i}.5")),
+        [("b.csv", rows("text")), ("c.csv", rows("text,label", lambda i: ",-1"))],
     ),
     "token_classification": (
         TokenClassification(("O", "B-PER")),
         ("a.conll", "Ella\tB-PER\nsang\tO\n\nNow\tO\n"),
-        [("b.conll", "Ella\nsang\n\nNow\n"), ("b.jsonl", lines({"tokens": ["Ella"]}, {"tokens": ["sang"]}))],
+        NO_WORDS,
     ),
     "question_answering": (
         QuestionAnswering(),
-        ("a.jsonl", lines(ASKED | {"id": "1", "answers": {"text": ["Ella"], "answer_start": [0]}})),
+        ("a.jsonl", lines(ANSWERED)),
         [("b.jsonl", lines(ASKED | {"id": "1"}))],
     ),
     "multiple_choice": (
         MultipleChoice(TaskOptions().choosing),
         ("a.jsonl", lines(CHOICES | {"label": 0}, CHOICES | {"label": 1})),
-        [("b.jsonl", lines(CHOICES)), ("c.jsonl", lines(CHOICES | {"label": -1}, CHOICES | {"label": -1}))],
+        NO_CHOICES,
     ),
 }
 

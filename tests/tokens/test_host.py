@@ -6,7 +6,6 @@ import pickle
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import transformers
 from transformers import AutoTokenizer
 
@@ -236,20 +235,3 @@ def test_wordpiece_is_read_as_ever(tmp_path, vocab_file):
     found = read_tokenizer(tmp_path)
     assert isinstance(found, BertTokenizer) and found == BertTokenizer.from_pretrained(tmp_path)
     assert (found.num_special(1), found.num_special(2), found.has_token_types) == (2, 3, True)
-
-
-@pytest.mark.slow
-def test_keras_hub_in_a_graph_has_other_ids(tmp_path):
-    """Why an export takes token ids: a digit of Hindi stands for a place to split at there. Outside of a graph it is
-    `tokenizers` that splits."""
-    keras_hub = pytest.importorskip("keras_hub")
-    ours = read_tokenizer(roberta(tmp_path))
-    model = ours._whole["model"]
-    theirs = keras_hub.tokenizers.BytePairTokenizer(model["vocab"], [" ".join(pair) for pair in model["merges"]])
-    texts = ["A film of 2016, it's  good", "\u0967\u096c", "\u0967\u0967"]
-    graph = tf.function(lambda texts: theirs(texts), input_signature=[tf.TensorSpec([None], tf.string)])
-    found = graph(tf.constant(texts)).to_list()
-    ids, lengths = ours.ids_of(texts)
-    want = [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
-    assert [one == other for one, other in zip(found, want, strict=True)] == [True, False, True]
-    assert theirs(texts) == want

@@ -61,17 +61,19 @@ def random_windows(rng, num_questions, *, coarse=False, most_tokens=40, spread=1
             is_max = np.zeros(tokens, bool)
             is_max[before : before + b - a] = [best[t] == number for t in range(a, b)]
             rows.append((question, before, before + b - a, logits, chars, is_max))
-    rows = [rows[i] for i in rng.permutation(len(rows))]
+    columns = list(zip(*(rows[i] for i in rng.permutation(len(rows))), strict=True))
+    logits, chars, is_max = (np.concatenate(parts, axis=-1) for parts in columns[3:])
+    lengths = [part.shape[1] for part in columns[3]]
+    example, context_start, context_end = (np.array(column, np.int32) for column in columns[:3])
     return scored(
-        np.concatenate([row[3][0] for row in rows]),
-        np.concatenate([row[3][1] for row in rows]),
-        row_splits=np.concatenate([[0], np.cumsum([row[3].shape[1] for row in rows])]).astype(np.int64),
-        example=np.array([row[0] for row in rows], np.int32),
-        context_start=np.array([row[1] for row in rows], np.int32),
-        context_end=np.array([row[2] for row in rows], np.int32),
-        max_context=np.concatenate([row[5] for row in rows]),
-        char_start=np.concatenate([row[4][0] for row in rows]),
-        char_end=np.concatenate([row[4][1] for row in rows]),
+        *logits,
+        row_splits=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        example=example,
+        context_start=context_start,
+        context_end=context_end,
+        max_context=is_max,
+        char_start=chars[0],
+        char_end=chars[1],
     )
 
 
@@ -248,22 +250,17 @@ def test_questions_may_be_decoded_apart():
 
 # --- Answers and files ---------------------------------------------------------------------------------------------
 
+LOGITS = {"start_logit": [2, 1, 0.5, 1], "end_logit": [1, 0.5, 0.25, 0]}
+LOGITS |= {"null_start_logit": [1, 0, 1.5], "null_end_logit": [1, 0.75, 0.5]}
+CANDIDATES = Candidates(  # Of three questions: two, one, and one that scores less than none.
+    row_splits=np.array([0, 2, 3, 4]),
+    char_start=np.array([14, 0, 10, 0], np.int32),
+    char_end=np.array([18, 4, 11, 3], np.int32),
+    score=np.array([3, 1.5, 0.75, 1]),
+    null_score=np.array([2, 0.75, 2]),
+    **{name: np.array(values, np.float32) for name, values in LOGITS.items()},
+)
 CONTEXTS = ["Anna lives in Oslo.", "Ben écrit 😀 here."]
-
-
-def candidates():
-    """Three questions: two candidates, one, and one that scores less than none."""
-    return Candidates(
-        row_splits=np.array([0, 2, 3, 4]),
-        char_start=np.array([14, 0, 10, 0], np.int32),
-        char_end=np.array([18, 4, 11, 3], np.int32),
-        start_logit=np.array([2, 1, 0.5, 1], np.float32),
-        end_logit=np.array([1, 0.5, 0.25, 0], np.float32),
-        score=np.array([3, 1.5, 0.75, 1]),
-        null_start_logit=np.array([1, 0, 1.5], np.float32),
-        null_end_logit=np.array([1, 0.75, 0.5], np.float32),
-        null_score=np.array([2, 0.75, 2]),
-    )
 
 
 def softmax(*scores):
@@ -271,10 +268,10 @@ def softmax(*scores):
 
 
 def test_probabilities():
-    own, null = probabilities(candidates(), False)
+    own, null = probabilities(CANDIDATES, False)
     np.testing.assert_allclose(own, [*softmax(3, 1.5), 1, 1])
     assert null.tolist() == [0, 0, 0]
-    own, null = probabilities(candidates(), True)
+    own, null = probabilities(CANDIDATES, True)
     first, third = softmax(3, 1.5, 2), softmax(1, 2)
     np.testing.assert_allclose(own, [*first[:2], 0.5, third[0]])
     np.testing.assert_allclose(null, [first[2], 0.5, third[1]])
@@ -293,10 +290,10 @@ def test_probabilities():
     ],
 )
 def test_no_answer_by_the_threshold(options, texts):
-    found = select_answers(candidates(), **options)
+    found = select_answers(CANDIDATES, **options)
     assert found.texts(CONTEXTS, np.array([0, 1, 1])) == texts
     assert found.null_odds.tolist() == [-1, 0, 1]
-    own, null = probabilities(candidates(), "version_2_with_negative" in options)
+    own, null = probabilities(CANDIDATES, "version_2_with_negative" in options)
     expected = [own[[0, 2, 3][i]] if texts[i] else null[i] for i in range(3)]
     assert found.probability.tolist() == expected
 
@@ -304,7 +301,7 @@ def test_no_answer_by_the_threshold(options, texts):
 def test_files(tmp_path):
     ids, context_of = ["a", 'b"\n', "é"], np.array([0, 1, 1])
     options = {"version_2_with_negative": True, "null_score_diff_threshold": 0.5, "prefix": "eval_"}
-    write_answers(tmp_path, ids, candidates(), CONTEXTS, context_of, **options)
+    write_answers(tmp_path, ids, CANDIDATES, CONTEXTS, context_of, **options)
     names = ["eval_nbest_predictions.json", "eval_null_odds.json", "eval_predictions.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     lists, odds, texts = (json.loads((tmp_path / name).read_text()) for name in names)
@@ -321,7 +318,7 @@ def test_files(tmp_path):
 
 
 def test_files_of_version_1(tmp_path):
-    write_answers(tmp_path, ["a", "b", "c"], candidates(), CONTEXTS, np.array([0, 1, 1]))
+    write_answers(tmp_path, ["a", "b", "c"], CANDIDATES, CONTEXTS, np.array([0, 1, 1]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest_predictions.json", "predictions.json"]
     lists = json.loads((tmp_path / "nbest_predictions.json").read_text())
     assert [[entry["text"] for entry in entries] for entries in lists.values()] == [["Oslo", "Anna"], ["😀"], ["Ben"]]
