@@ -120,11 +120,9 @@ def test_lengths_of_any_integer_type(dtype):
     assert (np.diff(lengths[evaluated.rows[evaluated.rows != FILL]].astype(int)) <= 0).all()
 
 
-@pytest.mark.parametrize(
-    "batch, replicas, accumulation, expected", [(32, 1, 1, 32), (32, 2, 4, 4), (6, 2, 3, 1), (48, 4, 3, 4)]
-)
-def test_micro_batch_size(batch, replicas, accumulation, expected):
-    assert micro_batch_size(batch, replicas, accumulation) == expected
+def test_micro_batch_size():
+    for *sizes, expected in ((32, 1, 1, 32), (32, 2, 4, 4), (6, 2, 3, 1), (48, 4, 3, 4)):
+        assert micro_batch_size(*sizes) == expected
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,8 @@ def corpus(num_documents=400, seed=0, most_sentences=20):
 def flat(documents):
     sentences = [sentence for document in documents for sentence in document]
     lengths, counts = (np.array([len(part) for part in parts]) for parts in (sentences, documents))
-    return TokenizedDocuments.of_lengths(
-        np.array([token for sentence in sentences for token in sentence], np.int32), lengths, counts
-    )
+    tokens = np.array([token for sentence in sentences for token in sentence], np.int32)
+    return TokenizedDocuments.of_lengths(tokens, lengths, counts)
 
 
 def plain_pairs(documents, max_seq_length, short_seq_prob, rng):

@@ -50,10 +50,6 @@ def mix(x):
     return x ^ (x >> 31)
 
 
-def key_of(seed, epoch, record):
-    return mix(mix(mix(seed & BITS) ^ epoch) ^ record)
-
-
 def plain_mask(ids, key, prob, most, whole_words):
     """create_masked_lm_predictions of google-research/bert; shuffling is sorting by noise."""
     words = []
@@ -91,7 +87,7 @@ def test_masks_are_those_of_the_plain_algorithm(whole_words, prob, most):
     assert masked.ids.dtype == masked.positions.dtype == masked.labels.dtype == np.int32
     assert masked.positions.shape == masked.labels.shape == masked.weights.shape == (200, most)
     for row, length in enumerate(lengths):
-        assert int(keys[row]) == key_of(-3, 2, 1000 + row)
+        assert int(keys[row]) == mix(mix(mix(-3 & BITS) ^ 2) ^ 1000 + row)
         out, chosen = plain_mask(ids[row, :length].tolist(), int(keys[row]), prob, most, whole_words)
         assert masked.ids[row].tolist() == out + [PAD] * (64 - length)
         fill = [0] * (most - len(chosen))

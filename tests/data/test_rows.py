@@ -99,9 +99,8 @@ def test_a_stray_quote_does_not_wait_for_the_end(monkeypatch):
 def test_lines_are_read_twice_at_most(monkeypatch):
     lines = ["text,label", *('"stray,1' if number % 50 == 0 else "good,0" for number in range(3000))]
     fed, reader = [], csv.reader
-    monkeypatch.setattr(
-        csv, "reader", lambda feed, **options: reader(map(lambda x: fed.append(x) or x, feed), **options)
-    )
+    watched = lambda feed, **options: reader(map(lambda x: fed.append(x) or x, feed), **options)  # noqa: E731
+    monkeypatch.setattr(csv, "reader", watched)
     assert sum(row is None for _, row in read("\n".join(lines), "csv")) == 60
     assert len(fed) <= 2 * len(lines) + 60
 

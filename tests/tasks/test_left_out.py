@@ -37,11 +37,6 @@ def load(task, rows, **options):
     return load_data(DataConfig(task=task, train_file=Given("train", given_table("train", rows)), **options))
 
 
-def first_texts(data):
-    """What each example holds, as one text."""
-    return [str(content) for content in data.train.contents()]
-
-
 @pytest.mark.parametrize("task", ROWS)
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_what_was_rejected_or_ignored_is_left_out(task, in_memory, tmp_path):
@@ -50,7 +45,7 @@ def test_what_was_rejected_or_ignored_is_left_out(task, in_memory, tmp_path):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = Given("train", given_table("train", rows)) if in_memory else str(path)
     data = load_data(DataConfig(task=task, train_file=source))
-    texts = first_texts(data)
+    texts = [str(content) for content in data.train.contents()]
     assert len(texts) == len(KEPT) and all(f"text {i}" in text for i, text in zip(KEPT, texts, strict=True))
     (note,) = [note for note in data.notes if "left out" in note]
     assert ": 2 " in note and "answer='reject'" in note and note.endswith((" 2", "record 2"))

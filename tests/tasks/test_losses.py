@@ -147,15 +147,9 @@ def texts(labels):
     return TextExamples(name="dev.tsv", text=["text"] * len(labels), text_pair=None, labels=np.array(labels))
 
 
-def sentences(labels):
-    return SentenceExamples(name="dev.conll", words=[["word"] * len(labels)], labels=np.array(labels, np.int32))
-
-
-CLASSES, LABELS, TAGS = (
-    Classification(("a", "b")),
-    MultiLabelClassification(("a", "b")),
-    TokenClassification(("O", "B-X")),
-)
+CLASSES, LABELS = Classification(("a", "b")), MultiLabelClassification(("a", "b"))
+TAGS = TokenClassification(("O", "B-X"))
+WORDS = SentenceExamples(name="dev.conll", words=[["word"] * 2], labels=np.array([0, 1], np.int32))
 NO_LABEL = "none of 2 texts gets a label.*highest is 0.27.*--label_threshold=auto"
 
 
@@ -163,7 +157,7 @@ NO_LABEL = "none of 2 texts gets a label.*highest is 0.27.*--label_threshold=aut
     "task, examples, alike, not_alike, said",
     [
         (CLASSES, texts([0, 1]), [[0, 1], [0, 1]], [[0, 1], [1, 0]], "all 2 texts get the class 'b'"),
-        (TAGS, sentences([0, 1]), [[1, 0], [1, 0]], [[1, 0], [0, 1]], "all 2 words get the tag 'O'"),
+        (TAGS, WORDS, [[1, 0], [1, 0]], [[1, 0], [0, 1]], "all 2 words get the tag 'O'"),
         (LABELS, texts([[1, 0], [0, 0]]), [[-1, -2], [-1, -2]], [[1, -2], [-1, -2]], NO_LABEL),
     ],
     ids=["classes", "tags", "labels"],

@@ -38,7 +38,9 @@ def rows(head, rest=lambda i: ""):
 
 IN_JSON = lines(*({"text": text, "lang": "en"} for text in TEXTS))
 NO_WORDS = [("b.conll", "Ella\nsang\n\nNow\n"), ("b.jsonl", lines({"tokens": ["Ella"]}, {"tokens": ["sang"]}))]
+CHOSEN = ("a.jsonl", lines(CHOICES | {"label": 0}, CHOICES | {"label": 1}))
 NO_CHOICES = [("b.jsonl", lines(CHOICES)), ("c.jsonl", lines(*[CHOICES | {"label": -1}] * 2))]
+NO_ANSWERS_YET = [("b.jsonl", lines(ASKED | {"id": "1"}))]
 ANSWERED = ASKED | {"id": "1", "answers": {"text": ["Ella"], "answer_start": [0]}}
 TASKS = {  # A model, a file with labels, and those without.
     "multi_label_classification": (
@@ -56,21 +58,9 @@ TASKS = {  # A model, a file with labels, and those without.
         ("a.csv", rows("text,label", lambda i: f",{i}.5")),
         [("b.csv", rows("text")), ("c.csv", rows("text,label", lambda i: ",-1"))],
     ),
-    "token_classification": (
-        TokenClassification(("O", "B-PER")),
-        ("a.conll", "Ella\tB-PER\nsang\tO\n\nNow\tO\n"),
-        NO_WORDS,
-    ),
-    "question_answering": (
-        QuestionAnswering(),
-        ("a.jsonl", lines(ANSWERED)),
-        [("b.jsonl", lines(ASKED | {"id": "1"}))],
-    ),
-    "multiple_choice": (
-        MultipleChoice(TaskOptions().choosing),
-        ("a.jsonl", lines(CHOICES | {"label": 0}, CHOICES | {"label": 1})),
-        NO_CHOICES,
-    ),
+    "token_classification": (TokenClassification(("O", "B-PER")), ("a.conll", "Ella\tB-PER\n\nNow\tO\n"), NO_WORDS),
+    "question_answering": (QuestionAnswering(), ("a.jsonl", lines(ANSWERED)), NO_ANSWERS_YET),
+    "multiple_choice": (MultipleChoice(TaskOptions().choosing), CHOSEN, NO_CHOICES),
 }
 
 

@@ -76,7 +76,7 @@ def test_ids(ours, theirs):
 
 
 SLOW = [
-    pytest.param(*each, marks=pytest.mark.slow) for each in ((1 << 20, 600), (31, 600), (32, 600), (9, 150), (4, 150))
+    pytest.param(*each, marks=pytest.mark.slow) for each in ((1 << 20, 500), (31, 500), (32, 500), (9, 150), (4, 150))
 ]
 
 

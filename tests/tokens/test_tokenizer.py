@@ -344,9 +344,7 @@ class TestFiles:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not ("TFBERT_DATA_DIR" in os.environ and "TFBERT_VOCAB_DIR" in os.environ), reason="needs the real data"
-)
+@pytest.mark.skipif(not {"TFBERT_DATA_DIR", "TFBERT_VOCAB_DIR"} <= {*os.environ}, reason="needs the real data")
 def test_real_data():
     """Every text of every set, with every vocabulary."""
     script = pathlib.Path(__file__).parents[2] / "benchmarks" / "tokenizer_exactness.py"

@@ -154,12 +154,6 @@ def test_the_same_as_pair_by_pair(traced_anew, coarse, sizes, at_once):
     assert candidates.char_start.dtype == candidates.char_end.dtype == np.int32
 
 
-def test_every_question_has_a_candidate():
-    """With one start and one end of each window, most pairs do not count."""
-    wide = decode(*random_windows(np.random.default_rng(5), 100), 100, n_best_size=1)
-    assert np.diff(wide.row_splits).tolist() == [1] * 100
-
-
 def one_window(start, end, *, context=(3, 7), max_context=None):
     """A window of 8 tokens, whose context is a character each."""
     chars = np.zeros(8, np.int32)

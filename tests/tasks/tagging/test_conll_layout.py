@@ -223,10 +223,7 @@ def test_healthy_words_stay_in_the_first_column():
     assert read(words)[0][0].startswith("w0/B-x0 w1/B-x1")
 
 
-BEHIND = {
-    "sentences": lambda s, n, i, a, b, pos: (s,),
-    "scores": lambda s, n, i, a, b, pos: (f"0.{50 + i}",),
-}
+BEHIND = {"sentences": lambda s, n, i, a, b, pos: (s,), "scores": lambda s, n, i, a, b, pos: (f"0.{50 + i}",)}
 
 
 @pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
@@ -292,7 +289,7 @@ BAD = {
     "tags for words": (
         "Ann B-PER\nleft O\n",
         {"text_column": ["1"], "label_column": "0"},
-        "text_column=1 for .*, with 'B-PER'. Pass another",
+        "text_column=1 for .*, with 'B-PER'",
     ),
     "comments alone": ("# a b\n\n# c\n", {}, "at least one sentence. Received: .* with none but comments"),
     "a header": (

@@ -63,10 +63,6 @@ def slow_entities(sequences, strict):
     return out
 
 
-def random_tags(rng, names, size):
-    return [rng.choice(names, rng.integers(1, 12)).tolist() for _ in range(size)]
-
-
 def corrupted(rng, sequences, names, rate):
     return [[str(rng.choice(names)) if rng.random() < rate else tag for tag in tags] for tags in sequences]
 
@@ -109,7 +105,10 @@ def test_random_tags_against_slow_rules(names, strict):
     rng = np.random.default_rng(0)
     for rate in (0, 0.1, 0.5, 1):
         for _ in range(4):
-            gold = [list(names), *random_tags(rng, names, 20)]  # All tags, so that both know the scheme.
+            gold = [
+                list(names),
+                *(rng.choice(names, rng.integers(1, 12)).tolist() for _ in range(20)),
+            ]  # All tags, so that both know the scheme.
             predicted = [gold[0], *corrupted(rng, gold[1:], names, rate)]
             check(gold, predicted, names, strict)
 

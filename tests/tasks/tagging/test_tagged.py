@@ -297,7 +297,7 @@ def test_what_looks_tagged(name, content, options, expected, write):
     assert holds_tags(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
 
 
-@pytest.mark.parametrize("name, count", [("a.conll", 300), ("a.jsonl", 1000)])
+@pytest.mark.parametrize("name, count", [("a.conll", 150), ("a.jsonl", 1000)])
 def test_memory_does_not_grow_with_the_file(name, count, write):
     sentence = "".join(f"word{i} O\n" for i in range(30)) + "\n"
     row = json_lines({"tokens": [f"word{i}" for i in range(30)]})

@@ -42,10 +42,6 @@ def delimited(table, separator):
     return "".join(separator.join(map(cell, row)) + "\n" for row in rows)
 
 
-def objects(table):
-    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
-
-
 def written(directory, kind, table):
     path = directory / f"a.{kind}"
     if kind == "parquet":
@@ -53,7 +49,7 @@ def written(directory, kind, table):
     elif kind in ("csv", "tsv"):
         path.write_text(delimited(table, "," if kind == "csv" else "\t"))
     else:
-        rows = objects(table)
+        rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
         path.write_text(json.dumps(rows) if kind == "json" else "".join(json.dumps(row) + "\n" for row in rows))
     return path
 
