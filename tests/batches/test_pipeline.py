@@ -138,3 +138,10 @@ def test_epochs_follow_each_other_and_a_run_can_start_inside_one():
         yield plan_of(2)
 
     tf.nest.map_structure(np.testing.assert_array_equal, read(examples, from_step_4), whole[4:])
+
+
+def test_a_dataset_can_be_walked_again():
+    plans = [plan_of()]
+    dataset = make_dataset(make_examples(), lambda: iter(plans), range(1), 1)
+    first, again = list(dataset.as_numpy_iterator()), list(dataset.as_numpy_iterator())
+    tf.nest.map_structure(np.testing.assert_array_equal, again, first)

@@ -37,7 +37,7 @@ def warnings(caplog):
 
 
 @pytest.mark.parametrize("engine", ["one process", pytest.param("two", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("unknown", "share"), [(CYRILLIC, 0.1), (CHINESE, 0.5), (["🎬"], 0.3)])
+@pytest.mark.parametrize(("unknown", "share"), [(CYRILLIC, 0.1), (CHINESE, 0.5), (["🎬"], 0.3), (["Zq9"], 0.2)])
 def test_they_are_counted_as_hugging_faces_tokenizer_finds_them(tokenizer, tmp_path, caplog, unknown, share, engine):
     corpus = mixed(unknown, share)
     prepare_records(corpus, tokenizer, config(num_processes=1 + (engine == "two")), tmp_path / "out")

@@ -28,24 +28,24 @@ def lines(rows):
 
 
 ANSWERS = {"text": ["Ella"], "answer_start": [0]}
-TEXT, MOOD = {"text_column": ("headline",), "label_column": "mood"}, {"text": "no"}
+HEADLINE_AND_MOOD, OTHER_TEXT = {"text_column": ("headline",), "label_column": "mood"}, {"text": "no"}
 TAGGED = {"tokens": ["no", "no"], "tags": ["O", "O"], "types": ["B-X", "O"]}
 ASKED = {"question": "no?", "context": "no", "passage": "Ella sang", "gold": ANSWERS}
 CHOICES = {"question": "no?", "x": "Ella", "y": "Ada", "choices": ["no", "nor"], "label": 1}
 ROWS = {  # Other columns have the usual names.
-    "texts": lambda i: MOOD | {"headline": f"good {i}", "label": "ab"[i % 2], "mood": "ba"[i % 2]},
-    "scores": lambda i: MOOD | {"headline": f"good {i}", "label": i, "mood": i / 2},
+    "texts": lambda i: OTHER_TEXT | {"headline": f"good {i}", "label": "ab"[i % 2], "mood": "ba"[i % 2]},
+    "scores": lambda i: OTHER_TEXT | {"headline": f"good {i}", "label": i, "mood": i / 2},
     "pairs": lambda i: {"sentence1": "x", "sentence2": "y", "a": f"one {i}", "b": f"two {i}", "label": "ab"[i % 2]},
-    "several labels": lambda i: MOOD | {"headline": f"good {i}", "labels": ["a"], "topics": ["b", "c"][i % 2 :]},
+    "several labels": lambda i: OTHER_TEXT | {"headline": f"good {i}", "labels": ["a"], "topics": ["b", "c"][i % 2 :]},
     "words": lambda i: TAGGED | {"forms": ["Ella", f"s{i}"]},
     "questions": lambda i: ASKED | {"id": f"{i}", "q": f"who {i}?"},
     "choices": lambda i: CHOICES | {"ask": f"who {i}?", "right": i % 2},
 }
 TOLD = {  # The task, and what training is told.
-    "texts": ("classification", TEXT),
-    "scores": ("regression", TEXT),
+    "texts": ("classification", HEADLINE_AND_MOOD),
+    "scores": ("regression", HEADLINE_AND_MOOD),
     "pairs": ("classification", {"text_column": ("a", "b")}),
-    "several labels": ("multi_label_classification", TEXT | {"label_column": "topics"}),
+    "several labels": ("multi_label_classification", HEADLINE_AND_MOOD | {"label_column": "topics"}),
     "words": ("token_classification", {"text_column": ("forms",), "label_column": "types"}),
     "questions": ("question_answering", {"text_column": ("q", "passage"), "label_column": "gold"}),
     "choices": ("multiple_choice", {"text_column": ("ask",), "label_column": "right", "choice_columns": ("x", "y")}),
