@@ -16,7 +16,7 @@ from tests.support.runs import WORDS
 from tfbert.batches.plan import FILL, exact_widths, plan_epoch
 from tfbert.batches.schedule import plan_run, training_batches
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import OutputConfig, RuntimeConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 
@@ -152,6 +152,7 @@ def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expec
         (tmp_path / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
     config = Config(
+        model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(tmp_path / "vocab.txt")),
         data=DataConfig(train_file=str(tmp_path / "train.tsv"), validation_file=str(tmp_path / "dev.tsv")),
         training=TrainingConfig(global_batch_size=8, num_train_epochs=2),
         output=OutputConfig(output_dir=str(tmp_path / "out")),
@@ -159,9 +160,8 @@ def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expec
     (tmp_path / "config.json").write_text(config.to_json())
     command = [sys.executable, str(ROOT / "run_finetune.py"), f"--run_config={tmp_path / 'config.json'}", "--xla"]
     dump = tmp_path / "dump"
-    command += [f"--vocab_file={tmp_path / 'vocab.txt'}", *flags]
     environment = os.environ | {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    done = subprocess.run([*command, *flags], env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     programs = collections.Counter(path.name.split(".")[1] for path in dump.glob("module_*before_optimizations.txt"))
     passes = {name: count for name, count in programs.items() if "accumulate" in name}
