@@ -1,13 +1,11 @@
 """The plan of packed batches: each example once, equal counts, balanced tokens, a place of its own, little waste."""
 
 import itertools
-import pathlib
 
 import numpy as np
 import pytest
 
 from tfbert.batches.packing import (
-    PackedShape,
     balanced_batches,
     choose_packed_shape,
     choose_shape,
@@ -17,8 +15,6 @@ from tfbert.batches.packing import (
 )
 from tfbert.batches.plan import FILL
 
-SST2 = pathlib.Path(__file__).parents[3] / "shared" / "data" / "sst2" / "train.tsv"
-
 
 def lengths_like_sst2(count, seed=0, longest=66):
     """Many short texts and a long tail."""
@@ -27,10 +23,9 @@ def lengths_like_sst2(count, seed=0, longest=66):
 
 
 def plan(lengths, batch=16, parts=1, seed=1, epoch=0, epochs=2, max_width=128):
-    shape = choose_packed_shape(
-        lengths, global_batch_size=batch, seed=seed, epochs=range(epochs), num_parts=parts, max_width=max_width
-    )
-    return plan_packed_epoch(lengths, global_batch_size=batch, seed=seed, epoch=epoch, shape=shape)
+    own = {"global_batch_size": batch, "seed": seed}
+    shape = choose_packed_shape(lengths, **own, epochs=range(epochs), num_parts=parts, max_width=max_width)
+    return plan_packed_epoch(lengths, **own, epoch=epoch, shape=shape)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4])
@@ -144,26 +139,9 @@ def test_the_shape_is_the_cheapest_that_holds_all(seed):
     assert cost[found] == min(cost.values())
 
 
-def test_part_takes_up_a_plan_in_its_middle():
-    whole = plan(lengths_like_sst2(100))
-    rest = whole.part(slice(3, None))
-    np.testing.assert_array_equal(rest.rows, whole.rows[3:])
-    np.testing.assert_array_equal(rest.starts, whole.starts[3:])
-    assert len(rest) == len(whole) - 3 and rest.shape == whole.shape == PackedShape(**vars(whole.shape))
-
-
 @pytest.mark.parametrize("batch, parts, least", [(32, 1, 0.96), (64, 1, 0.97), (32, 2, 0.95)])
 def test_almost_all_tokens_are_real(batch, parts, least):
     lengths = lengths_like_sst2(32 * 400)
     result = plan(lengths, batch, parts, epochs=3)
     assert result.shape.width <= 128
     assert lengths.sum() / (len(result) * result.shape.num_tokens) >= least
-
-
-@pytest.mark.skipif(not SST2.exists(), reason="needs SST-2 beside the checkout")
-def test_almost_all_tokens_of_sst2_are_real():
-    """Words stand for their own pieces here; wordpieces are longer and pack no worse."""
-    texts = [line.split("\t")[1] for line in SST2.read_text().splitlines()[1:]]
-    lengths = np.minimum([len(text.split()) + 2 for text in texts], 128)
-    result = plan(lengths, 32, epochs=3)
-    assert lengths.sum() / (len(result) * result.shape.num_tokens) >= 0.95

@@ -30,23 +30,14 @@ def make_examples(labels=None, weights=None):
 
 
 def plan_of(epoch=0, batch=4):
-    return plan_epoch(
-        LENGTHS,
-        global_batch_size=batch,
-        seed=3,
-        epoch=epoch,
-        group_by_length=True,
-        allowed_widths=exact_widths(LENGTHS),
-    )
+    options = {"global_batch_size": batch, "seed": 3, "epoch": epoch, "group_by_length": True}
+    return plan_epoch(LENGTHS, **options, allowed_widths=exact_widths(LENGTHS))
 
 
 def numpy_batch(examples, rows, width, pad_id):
     """One batch, a row at a time."""
-    inputs = {
-        "input_ids": np.full((len(rows), width), pad_id),
-        "attention_mask": np.zeros((len(rows), width), int),
-        "token_type_ids": np.zeros((len(rows), width), int),
-    }
+    inputs = {name: np.zeros((len(rows), width), int) for name in ("attention_mask", "token_type_ids")}
+    inputs["input_ids"] = np.full((len(rows), width), pad_id)
     labels, weights = np.zeros(len(rows), examples.labels.dtype), np.zeros(len(rows), np.float32)
     for at, row in enumerate(rows):
         if row == FILL:
@@ -64,9 +55,8 @@ def read(examples, plans, replicas=range(1), num_replicas=1, pad_id=0):
     return list(make_dataset(examples, plans, replicas, num_replicas).as_numpy_iterator())
 
 
-@pytest.mark.parametrize("pad_id", [0, 7])
-def test_batches_equal_numpy(pad_id):
-    examples, plan = make_examples(), plan_of()
+def test_batches_equal_numpy():
+    examples, plan, pad_id = make_examples(), plan_of(), 7
     batches = read(examples, lambda: iter([plan]), pad_id=pad_id)
     assert len(batches) == len(plan) == 3
     for (inputs, labels, weights), rows, width in zip(batches, plan.rows, plan.widths, strict=True):
@@ -94,14 +84,15 @@ def test_rows_that_fill_a_batch_weigh_nothing_and_attend_to_something():
     assert (labels[~is_fill] > 0).all()
 
 
-@pytest.mark.parametrize("labels", [np.arange(11, dtype=np.int32) % 3, np.linspace(0, 5, 11).astype(np.float32)])
-def test_labels_keep_their_type(labels):
+def test_labels_keep_their_type():
+    """Integers do in the other tests."""
+    labels = np.linspace(0, 5, 11).astype(np.float32)
     for _, found, weights in read(make_examples(labels), lambda: iter([plan_of()])):
         assert found.dtype == labels.dtype and found.shape == (4,)
         assert weights.dtype == np.float32
 
 
-@pytest.mark.parametrize("num_replicas", [2, 4])
+@pytest.mark.parametrize("num_replicas", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_the_shares_of_all_replicas_make_up_the_global_batch(num_replicas):
     examples, plans = make_examples(), lambda: iter([plan_of(0), plan_of(1)])
     whole = read(examples, plans)
@@ -117,9 +108,7 @@ def test_a_worker_reads_its_own_replicas_only():
     examples, plans = make_examples(), lambda: iter([plan_of()])
     everything = read(examples, plans, range(4), 4)
     first, second = (read(examples, plans, replicas, 4) for replicas in (range(0, 2), range(2, 4)))
-    merged = [
-        batch for step in range(3) for batch in (*first[2 * step : 2 * step + 2], *second[2 * step : 2 * step + 2])
-    ]
+    merged = [batch for at in (0, 2, 4) for batch in (*first[at : at + 2], *second[at : at + 2])]
     tf.nest.map_structure(np.testing.assert_array_equal, merged, everything)
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from tfbert.batches.plan import (
     FILL,
-    GROUP_BATCHES,
     batch_rows,
     exact_widths,
     few_widths,
@@ -25,14 +24,8 @@ def lengths_of(count, longest=40, seed=0):
 
 
 def plan(lengths, batch=8, seed=1, epoch=0, grouped=True, widths=None):
-    return plan_epoch(
-        lengths,
-        global_batch_size=batch,
-        seed=seed,
-        epoch=epoch,
-        group_by_length=grouped,
-        allowed_widths=exact_widths(lengths) if widths is None else np.array(widths),
-    )
+    options = {"global_batch_size": batch, "seed": seed, "epoch": epoch, "group_by_length": grouped}
+    return plan_epoch(lengths, **options, allowed_widths=exact_widths(lengths) if widths is None else np.array(widths))
 
 
 @pytest.mark.parametrize("grouped", [True, False])
@@ -71,12 +64,6 @@ def test_few_examples_have_the_same_order_however_a_batch_is_split(count):
         np.testing.assert_array_equal(order[order != FILL], orders[0][orders[0] != FILL])
 
 
-def test_epochs_differ_in_which_examples_meet_not_only_in_the_order_of_batches():
-    lengths = lengths_of(256)
-    together = [{frozenset(row) for row in plan(lengths, epoch=epoch).rows.tolist()} for epoch in (0, 1)]
-    assert len(together[0] & together[1]) < len(together[0]) / 4
-
-
 @pytest.mark.parametrize("grouped", [True, False])
 @pytest.mark.parametrize("widths", [None, [10, 20, 40], [40], [64]])
 def test_each_width_is_the_smallest_allowed_that_holds_the_batch(widths, grouped):
@@ -87,18 +74,6 @@ def test_each_width_is_the_smallest_allowed_that_holds_the_batch(widths, grouped
     for rows, width in zip(result.rows, result.widths, strict=True):
         longest = max(lengths[row] for row in rows if row != FILL)
         assert width == min(w for w in allowed if w >= longest)
-
-
-def test_grouping_pads_little_and_free_shuffling_much():
-    lengths = lengths_of(GROUP_BATCHES * 8 * 2, longest=100)
-    padded = [sum(plan(lengths, grouped=grouped).widths.astype(int)) * 8 / lengths.sum() for grouped in (True, False)]
-    assert padded[0] < 1.05 < 1.5 < padded[1]
-
-
-def test_grouped_batches_come_in_random_order_of_length():
-    lengths = lengths_of(GROUP_BATCHES * 8, longest=100)
-    widths = plan(lengths).widths.astype(float)
-    assert abs(np.corrcoef(widths, np.arange(len(widths)))[0, 1]) < 0.4
 
 
 @pytest.mark.parametrize("count, size", [(5, 1), (15, 1), (17, 2), (207, 25), (399, 49), (401, 50), (1007, 50)])
@@ -115,21 +90,6 @@ def test_grouping_sorts_pools_of_shuffled_examples(count, size):
         batches += [pool[i] for i in rng.permutation(len(pool))]
     rest = order[whole:] + [FILL] * (-len(order) % batch)
     np.testing.assert_array_equal(plan(lengths, batch, seed, epoch).rows, [*batches, rest])
-
-
-def test_every_pool_of_batches_is_a_sample_of_all_lengths():
-    """Shuffled across pools, 50 batches in a row may have many long texts and the next 50 few: lengths of 1 to 100, of
-    which the mean over 50 such batches has a standard deviation of 4, and of 50 x 8 texts at random 1.4."""
-    lengths = lengths_of(GROUP_BATCHES * 8 * 40, longest=100)
-    means = lengths[plan(lengths).rows].reshape(40, -1).mean(axis=1)
-    assert np.std(means) < 2.0
-
-
-def test_few_examples_are_not_in_the_same_company_in_every_epoch():
-    """One pool of all examples would sort them into the same batches again and again."""
-    lengths = np.arange(1, 321)  # No two of one length: a pool of all of them has one order only.
-    batches = [{frozenset(rows) for rows in plan(lengths, 8, epoch=epoch).rows.tolist()} for epoch in range(4)]
-    assert not any(first & second for first, second in itertools.combinations(batches, 2))
 
 
 def test_evaluation_goes_from_long_to_short_and_keeps_the_order_of_equals():
@@ -160,11 +120,9 @@ def test_lengths_of_any_integer_type(dtype):
     assert (np.diff(lengths[evaluated.rows[evaluated.rows != FILL]].astype(int)) <= 0).all()
 
 
-@pytest.mark.parametrize(
-    "batch, replicas, accumulation, expected", [(32, 1, 1, 32), (32, 2, 4, 4), (6, 2, 3, 1), (48, 4, 3, 4)]
-)
-def test_micro_batch_size(batch, replicas, accumulation, expected):
-    assert micro_batch_size(batch, replicas, accumulation) == expected
+def test_micro_batch_size():
+    for *sizes, expected in ((32, 1, 1, 32), (32, 2, 4, 4), (6, 2, 3, 1), (48, 4, 3, 4)):
+        assert micro_batch_size(*sizes) == expected
 
 
 @pytest.mark.parametrize(
@@ -188,7 +146,7 @@ def padding(lengths, widths):
 
 
 @pytest.mark.parametrize("max_widths", [1, 2, 3, 4, 7, 20])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_few_widths_pad_least_of_all_choices(seed, max_widths):
     rng = np.random.default_rng(seed)
     lengths = rng.choice(rng.integers(1, 60, 8), rng.integers(1, 40))
@@ -202,9 +160,3 @@ def test_few_widths_pad_least_of_all_choices(seed, max_widths):
         for some in itertools.combinations(values[:-1], size)
     )
     assert padding(lengths, chosen) == least
-
-
-def test_few_widths_can_be_used_in_a_plan():
-    lengths = lengths_of(200, longest=128)
-    widths = few_widths(lengths, 6)
-    assert set(plan(lengths, widths=widths).widths) <= set(widths.tolist())

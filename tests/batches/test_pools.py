@@ -30,10 +30,7 @@ def test_orders_pass_for_random():
     count, epochs = 61, 300
     orders = np.stack([permuted(np.arange(count), count, seed=0, epoch=epoch) for epoch in range(epochs)])
     # Chi-squared over (place, number) and over (number, number after it), far from 4 standard deviations.
-    for pairs in (
-        np.arange(count) * count + orders,
-        orders[:, :-1] * count + orders[:, 1:],
-    ):
+    for pairs in (np.arange(count) * count + orders, orders[:, :-1] * count + orders[:, 1:]):
         seen = np.bincount(pairs.reshape(-1), minlength=count**2)
         expected = pairs.size / count**2
         statistic = ((seen - expected) ** 2 / expected).sum()
@@ -47,17 +44,8 @@ def lengths_of(count, seed=0):
 
 
 def plans_of(lengths, batch=4, *, first_batch=0, grouped=True, epoch=1):
-    return list(
-        plan_pools(
-            lengths,
-            global_batch_size=batch,
-            seed=3,
-            epoch=epoch,
-            group_by_length=grouped,
-            allowed_widths=WIDTHS,
-            first_batch=first_batch,
-        )
-    )
+    options = {"global_batch_size": batch, "seed": 3, "epoch": epoch, "allowed_widths": WIDTHS}
+    return list(plan_pools(lengths, **options, group_by_length=grouped, first_batch=first_batch))
 
 
 @pytest.mark.parametrize("count", [1, 3, 6, 7, 8, 9])

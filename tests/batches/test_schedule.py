@@ -16,7 +16,7 @@ from tests.support.runs import WORDS
 from tfbert.batches.plan import FILL, exact_widths, plan_epoch
 from tfbert.batches.schedule import plan_run, training_batches
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import OutputConfig, RuntimeConfig
+from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 
@@ -28,17 +28,10 @@ def lengths_like_sst2(count=2000, seed=0):
 
 
 def config_of(batching="length_grouped", *, xla=False, shapes=6, epochs=2.0, max_steps=0, batch=16, accumulation=1):
-    config = Config(
-        data=DataConfig(batching=batching),
-        training=TrainingConfig(
-            global_batch_size=batch,
-            num_train_epochs=epochs,
-            max_steps=max_steps,
-            gradient_accumulation_steps=accumulation,
-        ),
-        runtime=RuntimeConfig(xla=xla, max_compiled_shapes=shapes),
-    )
-    return config.resolved()
+    steps = {"num_train_epochs": epochs, "max_steps": max_steps, "gradient_accumulation_steps": accumulation}
+    training = TrainingConfig(global_batch_size=batch, **steps)
+    runtime = RuntimeConfig(xla=xla, max_compiled_shapes=shapes)
+    return Config(data=DataConfig(batching=batching), training=training, runtime=runtime).resolved()
 
 
 def batches_of(config, lengths, *, first_step=0, replicas=1):
@@ -80,18 +73,14 @@ def test_xla_gets_few_widths_that_are_the_best_for_the_first_epoch(shapes):
     first, second = batches.plans()
     used = set(first.widths.tolist()) | set(second.widths.tolist())
     assert len(used) <= shapes
-    exact = plan_epoch(
-        lengths, global_batch_size=16, seed=42, epoch=0, group_by_length=True, allowed_widths=exact_widths(lengths)
-    ).widths
+    options = {"global_batch_size": 16, "seed": 42, "epoch": 0, "group_by_length": True}
+    exact = plan_epoch(lengths, **options, allowed_widths=exact_widths(lengths)).widths
     assert (first.widths >= exact).all()
     if shapes <= 2:
         options = itertools.combinations(sorted(set(exact.tolist())), shapes)
-        least = min(
-            sum(min(w for w in option if w >= width) for width in exact.tolist())
-            for option in options
-            if option[-1] == lengths.max()
-        )
-        assert first.widths.sum() == least
+        options = [option for option in options if option[-1] == lengths.max()]
+        sums = [sum(min(w for w in option if w >= width) for width in exact.tolist()) for option in options]
+        assert first.widths.sum() == min(sums)
 
 
 def test_the_description_says_which_widths_and_what_they_cost():
@@ -145,13 +134,14 @@ def test_packed_batches_of_all_epochs_have_one_shape(parts):
     assert len(batches.largest) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, expected",
     [
-        pytest.param(("--max_compiled_shapes=2",), 2, id="2", marks=pytest.mark.slow),
-        pytest.param((), 6, id="6", marks=pytest.mark.slow),
-        pytest.param(("--batching=packed", "--gradient_accumulation_steps=2"), 1, id="packed", marks=pytest.mark.slow),
-        pytest.param(("--batching=padded",), 1, id="padded", marks=pytest.mark.slow),
+        (("--max_compiled_shapes=2",), 2),
+        ((), 6),
+        (("--batching=packed", "--gradient_accumulation_steps=2"), 1),
+        (("--batching=padded",), 1),
     ],
 )
 def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expected):
@@ -162,6 +152,7 @@ def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expec
         (tmp_path / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
     config = Config(
+        model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(tmp_path / "vocab.txt")),
         data=DataConfig(train_file=str(tmp_path / "train.tsv"), validation_file=str(tmp_path / "dev.tsv")),
         training=TrainingConfig(global_batch_size=8, num_train_epochs=2),
         output=OutputConfig(output_dir=str(tmp_path / "out")),
@@ -169,13 +160,8 @@ def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expec
     (tmp_path / "config.json").write_text(config.to_json())
     command = [sys.executable, str(ROOT / "run_finetune.py"), f"--run_config={tmp_path / 'config.json'}", "--xla"]
     dump = tmp_path / "dump"
-    done = subprocess.run(
-        [*command, f"--vocab_file={tmp_path / 'vocab.txt'}", *flags],
-        env=os.environ | {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    environment = os.environ | {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"}
+    done = subprocess.run([*command, *flags], env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     programs = collections.Counter(path.name.split(".")[1] for path in dump.glob("module_*before_optimizations.txt"))
     passes = {name: count for name, count in programs.items() if "accumulate" in name}

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.refusals import refused
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.corpus.sources import WHOLE, find_inputs
 from tfbert.errors import UsageError
@@ -47,25 +48,17 @@ def folder(tmp_path):
     return tmp_path
 
 
-FOUND = {
-    "a.txt": "sentences",
-    "b/c.txt.gz": "sentences",
-    "b/rows.jsonl": "jsonl",
-    "b/rows2.json.gz": "jsonl",
-    "b/wiki_00": "jsonl",
-}
+FOUND = {"a.txt": "sentences", "b/c.txt.gz": "sentences"}
+FOUND |= dict.fromkeys(("b/rows.jsonl", "b/rows2.json.gz", "b/wiki_00"), "jsonl")
 
 
 def test_what_was_guessed_is_said(folder, logged):
     find(folder)
-    assert [
-        line
-        for line in logged()
-        if "documents: 2; if sentences go on in the next line, pass --corpus_format=paragraphs" in line
-    ]
+    said = "documents: 2; if sentences go on in the next line, pass --corpus_format=paragraphs"
+    assert any(said in line for line in logged())
     find(folder, corpus_format="sentences")
     find(folder / "b" / "rows.jsonl")
-    assert not [line for line in logged() if "one sentence per line" in line]
+    assert not any("one sentence per line" in line for line in logged())
 
 
 def test_json_whose_keys_stand_off_is_json(tmp_path):
@@ -142,9 +135,8 @@ PACKED = gzip.compress(b"One.\n" * 999, mtime=0)
 )  # fmt: skip
 def test_files_that_are_no_corpus(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UsageError, match=message) as error:
+    with refused(message):
         find(tmp_path / name)
-    assert "\n" not in str(error.value)
 
 
 def test_nothing_there(tmp_path):

@@ -22,14 +22,8 @@ def some(rows=40, seed=0):
     ids[np.arange(WIDTH) >= lengths[:, None]] = 0
     second = lengths // 2
     second[1] = lengths[1]
-    masking = Masking(
-        mask_id=4,
-        is_special=np.arange(VOCAB) == 0,
-        drawn_ids=np.arange(VOCAB),
-        word_marks=None,
-        masked_lm_prob=0.2,
-        max_predictions_per_seq=MOST,
-    )
+    tokens = {"mask_id": 4, "is_special": np.arange(VOCAB) == 0, "drawn_ids": np.arange(VOCAB), "word_marks": None}
+    masking = Masking(**tokens, masked_lm_prob=0.2, max_predictions_per_seq=MOST)
     masked = mask(ids, lengths, masking, record_keys(0, 0, np.arange(rows)))
     return ids, lengths, second, rng.integers(0, 2, rows), masked
 
@@ -58,18 +52,12 @@ def test_bytes_are_those_of_protobuf(schema, ids_name, segments):
     ids, lengths, second, following, masked = some()
     serialized = serialize(masked, lengths, second, following, schema.names)
     for row, found in enumerate(serialized):
-        places = np.arange(WIDTH)
-        assert found == as_protobuf(
-            **{
-                ids_name: masked.ids[row],
-                "input_mask": (places < lengths[row]).astype(int),
-                segments: ((places >= second[row]) & (places < lengths[row])).astype(int),
-                "masked_lm_positions": masked.positions[row],
-                "masked_lm_ids": masked.labels[row],
-                "masked_lm_weights": masked.weights[row],
-                "next_sentence_labels": following[row : row + 1],
-            }
-        )
+        is_token = np.arange(WIDTH) < lengths[row]
+        is_second = is_token & (np.arange(WIDTH) >= second[row])
+        features = {ids_name: masked.ids[row], "input_mask": is_token.astype(int), segments: is_second.astype(int)}
+        features |= {"masked_lm_positions": masked.positions[row], "masked_lm_ids": masked.labels[row]}
+        features |= {"masked_lm_weights": masked.weights[row], "next_sentence_labels": following[row : row + 1]}
+        assert found == as_protobuf(**features)
     assert detect_schema(serialized[0], "here") == schema
     parsed = tf.io.parse_example(serialized, schema.feature_spec())
     np.testing.assert_array_equal(parsed[ids_name], masked.ids)

@@ -32,6 +32,12 @@ def three_files(tmp_path, count=20, **options):
     return directory, written
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """Such files that nobody changes, with their indexes after the first reading."""
+    return three_files(tmp_path_factory.mktemp("three"))
+
+
 def check_read(records, written, indices):
     """Compares what is read with what was written, a record at a time."""
     found = records.read(np.array(indices, np.int64))
@@ -59,8 +65,8 @@ def test_records_are_read_by_number(tmp_path, options):
     check_read(records, written, [])
 
 
-def test_lengths_of_all_are_counted_without_reading_them(tmp_path):
-    directory, written = three_files(tmp_path)
+def test_lengths_of_all_are_counted_without_reading_them(three):
+    directory, written = three
     lengths = open_records([str(directory)]).lengths
     known = np.array([len(record.ids) for record in written])
     np.testing.assert_array_equal(lengths.counts, np.bincount(known))
@@ -69,8 +75,8 @@ def test_lengths_of_all_are_counted_without_reading_them(tmp_path):
     assert lengths[np.array([[3, 9], [12, 3]])].tolist() == known[[[3, 9], [12, 3]]].tolist()
 
 
-def test_a_part_of_records_keeps_their_numbers(tmp_path):
-    directory, written = three_files(tmp_path)
+def test_a_part_of_records_keeps_their_numbers(three):
+    directory, written = three
     records = open_records([str(directory)])
     part = records.take([15, 2, 8]).take([2, 0])
     assert len(part) == 2 and part.numbers(np.array([0, 1])).tolist() == [8, 15]
@@ -85,12 +91,12 @@ def test_a_part_of_records_keeps_their_numbers(tmp_path):
     assert len({records.crc32, part.crc32, records.take([8, 14]).crc32}) == 3
 
 
-def test_files_are_found_by_pattern_and_none_twice(tmp_path):
-    directory, written = three_files(tmp_path)
+def test_files_are_found_by_pattern_and_none_twice(three):
+    directory, written = three
     (directory / "link").symlink_to(directory / "a.tfrecord")
-    names = [str(directory / "b.tfrecord"), str(directory / "?.tfrecord"), str(directory)]
-    check_read(open_records(names), written, [0, 19])
-    assert len(open_records(names)) == 20
+    records = open_records([str(directory / "b.tfrecord"), str(directory / "?.tfrecord"), str(directory)])
+    check_read(records, written, [0, 19])
+    assert len(records) == 20
     with pytest.raises(UsageError, match=r"matches no file"):
         open_records([str(directory / "*.gz")])
     with pytest.raises(UsageError, match="must hold records"):
@@ -257,7 +263,7 @@ def flipped(path, at, bit=0):
 BYTES = {"length": 0, "length, high": 6, "its crc": 9, "first byte": 12, "a token": 60, "last byte": -5, "crc": -2}
 
 
-@pytest.mark.parametrize("options", [{}, {"names": "v2"}, {"gzip": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"gzip": True}], ids=str)
 def test_a_bit_that_flips_after_the_index_was_made_is_noticed(tmp_path, options):
     written = some_records(9)
     path = write_records(tmp_path / "x", written, **options)
@@ -296,7 +302,7 @@ def test_no_bit_of_an_index_is_trusted(tmp_path):
     rows = index_file(path).rows.copy()
     index = tmp_path / ".x.index"
     content = index.read_bytes()
-    for at in range(len(content)):
+    for at in range(0, len(content), 3):
         damaged = bytearray(content)
         damaged[at] ^= 1 << at % 8
         index.write_bytes(damaged)

@@ -1,8 +1,10 @@
 """Files as documents: formats, blocks, what is left out, what is refused."""
 
+import dataclasses
 import gzip
 import json
 import pickle
+import random
 
 import pyarrow as pa
 import pytest
@@ -10,7 +12,17 @@ from pyarrow import parquet
 
 from tfbert.config.pretraining import CorpusConfig
 from tfbert.corpus import sources
-from tfbert.corpus.sources import FileCorpus, blocks_of, find_inputs
+from tfbert.corpus.sources import (
+    MAX_CHARACTERS,
+    WHOLE,
+    BlockLines,
+    FileCorpus,
+    blocks_of,
+    cut,
+    find_inputs,
+    split_sentences,
+)
+from tfbert.data.lines import lines_of
 from tfbert.errors import UsageError
 
 DOCUMENTS = [["One is.", "Two are."], ["Three."], ["Vier é.", "Fünf."]]
@@ -62,10 +74,8 @@ def test_other_formats(tmp_path):
     for i, text in enumerate(texts):
         written(tmp_path / f"{i}.txt", text)
     assert documents(corpus(tmp_path / "?.txt", corpus_format="document")) == DOCUMENTS
-    one = corpus(
-        written(tmp_path / "b.jsonl", json_lines({"title": "A title", "text": "B."})), columns=("title", "text")
-    )
-    assert documents(one) == [["A title", "B."]]
+    path = written(tmp_path / "b.jsonl", json_lines({"title": "A title", "text": "B."}))
+    assert documents(corpus(path, columns=("title", "text"))) == [["A title", "B."]]
 
 
 def test_sentences_that_go_on_in_the_next_line(tmp_path):
@@ -100,7 +110,7 @@ def test_half_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("format", ["sentences", "paragraphs", "jsonl", "parquet"])
-@pytest.mark.parametrize("block", [1, 30, 200])
+@pytest.mark.parametrize("block", [1, 30])
 def test_blocks_hold_the_same_documents(tmp_path, monkeypatch, format, block):
     many = [[f"Number {i} is.", f"So {i} was."][: 1 + i % 2] for i in range(40)]
     path = tmp_path / f"a.{'txt' if format in ('sentences', 'paragraphs') else format}"
@@ -156,10 +166,92 @@ def test_fingerprints(tmp_path):
     found = {here["a.txt"]}
     found.add(corpus(written(path, TEXT.replace("Two", "Six"))).fingerprints()["a.txt"])
     found.add(corpus(path, corpus_format="document").fingerprints()["a.txt"])
-    found.add(FileCorpus(tuple(find_inputs(CorpusConfig(input_files=(str(path),), corpus_format="document"))), "de")
-              .fingerprints()["a.txt"])  # fmt: skip
+    found.add(dataclasses.replace(corpus(path, corpus_format="document"), language="de").fingerprints()["a.txt"])
     assert len(found) == 4
     source = corpus(path)
     path.unlink()
     with pytest.raises(UsageError, match=r"must stay readable. Received: '.*a\.txt' \(No such file"):
         source.fingerprints()
+
+
+# --- Blocks: each line in exactly one, wherever they are cut ----------------------------------------------------------
+
+
+def read(path, block, **options):
+    return [line for _, line in lines_of(BlockLines(path, block, **options), str(path))]
+
+
+def test_blocks_cover_a_file_once():
+    assert blocks_of(0) == blocks_of(9, 10) == blocks_of(10, 10) == (WHOLE,)
+    assert blocks_of(11, 10) == ((0, 10), (10, -1))
+    assert blocks_of(30, 10) == ((0, 10), (10, 20), (20, -1))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("seed", range(6))
+def test_every_line_in_one_block(tmp_path, seed, end):
+    rng = random.Random(seed)
+    lines = [rng.choice(("", "", "a", "bc def", "é" * 30, " ")) + end for _ in range(60)]
+    lines[-1] = rng.choice((end, "last"))
+    path = tmp_path / "a.txt"
+    path.write_bytes("".join(lines).encode())
+    for size in (1, 2, 3, 7, 20, 1000):
+        blocks = blocks_of(path.stat().st_size, size)
+        assert [line for block in blocks for line in read(path, block)] == lines
+        by_block = [read(path, block, between_blank_lines=True) for block in blocks]
+        assert [line for found in by_block for line in found] == lines
+        # No document is torn apart: all but the first block start with a border.
+        assert all(not found[0].strip() for found in by_block[1:] if found)
+
+
+def test_a_block_reads_its_own_bytes_only(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x\n" * 500 + b"\xff\n" * 500)
+    assert set(read(path, (0, 1000))) == {"x\n"}
+
+
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfbert.corpus.sources.MAX_LINE_BYTES", 1 << 10)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"fine\n" + b"x" * 2000)
+    with pytest.raises(ValueError, match=r"A line of a corpus must be shorter .* Received: a longer one in '.*a\.txt'"):
+        read(path, WHOLE)
+
+
+# --- Sentences --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Dr. Smith met Mr. J. K. Jones at 5 p.m. on Friday. He left.", 2),
+        ("It costs $3.5 million. See Fig. 2, e.g. the table.", 2),
+        ('What?! "Really?!" she said. "Yes." They left...', 4),
+        ("A heading\nA sentence. Another\r\n\r\nA paragraph.\rAn old Mac's.", 5),
+        ("  \n\n\t\n", 0),
+        ("", 0),
+        ("no end", 1),
+        ("これは文です。これも文です。", 2),
+    ],
+)
+def test_texts_are_split_into_sentences(text, expected):
+    found = split_sentences(text)
+    assert len(found) == expected
+    assert all(sentence and sentence == sentence.strip() for sentence in found)
+    assert "".join("".join(found).split()) == "".join(text.split())
+
+
+def test_languages():
+    text = "Siehe S. 3 usw. oder nicht. Ende."
+    assert split_sentences(text, "de") == ["Siehe S. 3 usw. oder nicht.", "Ende."]
+    assert len(split_sentences(text, "en")) == len(split_sentences(text, "no-such")) == 3
+
+
+def test_no_sentence_is_longer_than_the_most():
+    text = "word " * 5000
+    pieces = split_sentences(text)
+    assert len(pieces) == 3
+    assert max(map(len, pieces)) <= MAX_CHARACTERS
+    assert " ".join(pieces) == text.strip()
+    assert [len(piece) for piece in cut("x" * 25_000)] == [10_000, 10_000, 5_000]
+    assert cut("short") == ["short"]

@@ -113,9 +113,8 @@ def test_carriage_returns_alone_end_no_lines(tmp_path, format):
 
 def test_a_carriage_return_within_a_line_is_a_blank(tmp_path):
     text = LINES.replace("It has", "\rIt has").replace("\n", "\r\n")
-    assert prepared(tmp_path / "a", text, corpus_format="lines") == prepared(
-        tmp_path / "b", LINES, corpus_format="lines"
-    )
+    one, other = (prepared(tmp_path / name, each, corpus_format="lines") for name, each in (("a", text), ("b", LINES)))
+    assert one == other
 
 
 def test_documents_without_words_are_the_reason(tokenizer, tmp_path):

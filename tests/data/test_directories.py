@@ -6,6 +6,7 @@ import pathlib
 import pyarrow as pa
 import pytest
 
+from tests.support.refusals import refused
 from tests.support.task_runs import SENTENCES
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import PredictConfig
@@ -127,10 +128,8 @@ def test_texts_alone_are_for_prediction(tmp_path):
     path = tree(tmp_path, new={"b.txt": "B", "a": "A"}) / "new"
     assert PredictConfig(input_file=str(path)).problems() == []
     file = open_rows(path, file_format(path))
-    assert (file.columns, [row for _, row in file.read(["id", "text"])]) == (
-        ["id", "text"],
-        [["a", "A"], ["b.txt", "B"]],
-    )
+    assert file.columns == ["id", "text"]
+    assert [row for _, row in file.read(file.columns)] == [["a", "A"], ["b.txt", "B"]]
     with pytest.raises(UsageError, match="No column looks like the label"):
         load(path)
 
@@ -147,6 +146,5 @@ def test_directories_of_anything_else_are_refused(tmp_path):
         (deep, "deep/train', with 'neg'. Pass '.*deep/train' if"),
         (bad, "UTF-8. Received: byte 0xe9 in .*neg/0.txt"),
     ):
-        with pytest.raises(UsageError, match=message) as caught:
+        with refused(message):
             load(path)
-        assert "\n" not in str(caught.value)

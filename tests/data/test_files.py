@@ -4,12 +4,12 @@ import csv
 import gzip
 import io
 import json
-import os
 import pathlib
 import sys
 
 import pytest
 
+from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.data.rows import open_rows
@@ -51,27 +51,13 @@ def test_a_file_of_bad_rows_only(write):
         read_file(path, DataConfig(skip_bad_rows=True))
 
 
-def test_half_a_file_is_no_bad_row(write):
-    path = write("a.tsv.gz", "text\tlabel\n" + "".join(f"some text {i}\t1\n" for i in range(9999)))
-    os.truncate(path, 9000)
-    with pytest.raises(UsageError, match="must be whole"):
-        read_file(path, DataConfig(skip_bad_rows=True))
-
-
 def test_sts_b_as_it_is_published(write):
     """Tab-separated under the name .csv, without a header, quotes as they come, two more columns in some rows."""
     lines = [line for pair in zip(STS[:30], STS_LICENSED[:30], strict=True) for line in pair] + STS[30:]
     train, dev = (write(name, "\n".join(lines)) for name in ("sts-train.csv", "sts-dev.csv"))
-    config = DataConfig(
-        train_file=train,
-        validation_file=dev,
-        test_file=dev,
-        input_format="tsv",
-        header=False,
-        text_column=("5", "6"),
-        label_column="4",
-        skip_bad_rows=True,
-    )
+    files = {"train_file": train, "validation_file": dev, "test_file": dev, "input_format": "tsv"}
+    columns = {"header": False, "text_column": ("5", "6"), "label_column": "4"}
+    config = DataConfig(**files, **columns, skip_bad_rows=True)
     data = load_data(config)
     assert (data.task.name, len(data.train), data.train.text[1]) == ("regression", 40, 'A "plane 1.')
     assert sum("30 of 70 rows skipped; the first: Every row must have 7 columns" in note for note in data.notes) == 3
@@ -109,11 +95,9 @@ def test_tsv_with_another_delimiter_has_plain_quotes(write):
 )
 def test_a_file_of_one_column_names_the_likely_delimiter(write, name, first, option):
     path = write(name, f"{first}\n")
-    with pytest.raises(
-        UsageError, match=rf"looks like the text\..*, or {option} its only column looks like several"
-    ) as caught:
+    said = rf"looks like the text\..*, or {option} its only column looks like several"
+    with refused(said):
         read_file(path)
-    assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match=f", or {option}"):
         read_file(path, DataConfig(header=False, text_column=("0",), label_column="1"))
     assert "delimiter" not in open_rows(pathlib.Path(write("b.csv", "a;b,c\nx,y\n")), "csv").hint

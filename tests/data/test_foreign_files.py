@@ -16,20 +16,15 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.flag_values import SCRATCH
+from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.files import read_file
 from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.answering.squad import (
-    holds_questions,
-    misaligned_answers,
-    note_misaligned,
-    open_questions,
-    read_questions,
-    training_questions,
-)
+from tfbert.tasks.answering import squad
+from tfbert.tasks.answering.squad import holds_questions, misaligned_answers, read_questions, training_questions
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.tagging.tagged import read_sentences, sentence_format
@@ -108,7 +103,6 @@ OTHERS = {
     "zip": (b"PK\x03\x04\x14\x00\x06\x00xl/workbook.xml\n", "as .xlsx files are. Unpack it, or save the sheet as CSV"),
     "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0", "a file of Excel"),
     "bzip2": (bz2.compress(b"text\tlabel\n"), "bzip2 data. Decompress it"),
-    "pdf": (b"%PDF-1.4\n%\xe2\xe3\n", None),
     "old Mac": (b"text\tlabel\rgood\t1\rbad\t0\r", "carriage returns, as on old Macs"),
 }
 
@@ -123,12 +117,9 @@ def test_what_is_no_text_is_named_whatever_its_ending(tmp_path, case, format):
     else:
         data, message = OTHERS[case]
         path.write_bytes(data)
-    if message is None:  # Its first line is plain text: only bytes that are none show what it is.
-        return
     for source in (path, io.BytesIO(path.read_bytes())):
-        with pytest.raises(UsageError, match=message) as caught:
+        with refused(message):
             list(open_rows(source, format).read(["text"]))
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("line", ["PAR1 is a magic number", "BZh is not", "a\rb", "a\0b", "%PDF-1.4"])
@@ -138,10 +129,10 @@ def test_texts_that_only_begin_so_are_read(tmp_path, line):
     assert [row for _, row in open_rows(path, "text").read(["text"])] == [[line], ["more"]]
 
 
-def test_a_workbook_says_how_to_convert_it(tmp_path):
-    for name in ("a.xlsx", "a.xls", "a.ods"):
-        with pytest.raises(UsageError, match=r"ends in .tsv.*Save the sheet as CSV \(UTF-8\), .*read_excel"):
-            read_file(tmp_path / name)
+@pytest.mark.parametrize("name", ["a.xlsx", "a.xls", "a.ods"])
+def test_a_workbook_says_how_to_convert_it(tmp_path, name):
+    with pytest.raises(UsageError, match=r"ends in .tsv.*Save the sheet as CSV \(UTF-8\), .*read_excel"):
+        read_file(tmp_path / name)
 
 
 CONVERSIONS = {
@@ -164,9 +155,8 @@ CONVERSIONS = {
 def test_other_endings_say_how_to_convert(tmp_path, name, message):
     (tmp_path / name).write_bytes(b"\0")
     for format_of in (file_format, sentence_format):
-        with pytest.raises(UsageError, match=message) as caught:
+        with refused(message):
             format_of(tmp_path / name)
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["train.txt", "cooking.train", "train.ft.txt", "train.csv"])
@@ -283,23 +273,19 @@ def test_arrays_of_tagged_words(tmp_path, wrap):
 
 
 BY = {key: [row[key] for row in RECORDS] for key in ("text", "label")}
+SPLIT = {"columns": ["text", "label"], "index": [0], "data": [["a", "b"]]}
+SPAN = {"start": 0, "end": 3, "labels": ["PER"]}
 NO_ROWS = {
     "columns": ({key: dict(enumerate(values)) for key, values in BY.items()}, "'columns', 'index' or 'list'. Convert"),
     "lists": ({"text": ["a film", "bad"], "label": [0, 1]}, "orient='columns', 'index' or 'list'"),
     "index": (dict(enumerate(RECORDS)), "orient='columns', 'index' or 'list'"),
-    "split": ({"columns": ["text", "label"], "index": [0], "data": [["a", "b"]]}, "orient='split' or 'values'"),
+    "split": (SPLIT, "orient='split' or 'values'"),
     "values": ([["a", "good"]], "orient='split' or 'values'"),
     "texts": (["a", "b"], "a list that begins with 'a'"),
     "nothing": ([], "at least one example.*an empty list"),
-    "Label Studio": (
-        [{"id": 1, "annotations": [{"result": []}], "data": {"text": "a"}}],
-        "tasks of Label Studio .* Export them as JSON-MIN or CSV",
-    ),
+    "Label Studio": ([{"annotations": [{"result": []}], "data": {"text": "a"}}], "tasks of Label Studio .* JSON-MI"),
     "doccano": ({"id": 1, "text": "Ada", "label": [[0, 3, "PER"]]}, "spans of characters, as doccano"),
-    "Label Studio's spans": (
-        [{"text": "Ada", "label": [{"start": 0, "end": 3, "labels": ["PER"]}]}],
-        "spans of characters, as doccano",
-    ),
+    "Label Studio's spans": ([{"text": "Ada", "label": [SPAN]}], "spans of characters, as doccano"),
     "several labels": ({"text": "Ada", "label": ["a", "b"]}, "a list, where each row has one label"),
     "SQuAD": ({"data": [{"title": "", "paragraphs": []}]}, "SQuAD's articles of questions. Pass --task=question"),
 }
@@ -312,9 +298,8 @@ def test_json_of_other_forms_is_one_line(tmp_path, case, indent):
     if indent and case in ("doccano", "several labels"):
         return  # These have an object a line.
     (tmp_path / "a.json").write_text(json.dumps(value, indent=indent))
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message):
         read_file(tmp_path / "a.json")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("as_lines", [True, False])
@@ -342,28 +327,13 @@ def test_no_consensus_in_snli_is_no_class(tmp_path):
 
 CONTEXT = "Zoë 😀 lives in Oslo. She left Rome in 1999."
 HEADER = {"header": {"dataset": "HotpotQA", "split": "dev"}}
-MRQA = {
-    "id": "",
-    "context": CONTEXT,
-    "qas": [
-        {
-            "qid": "q1",
-            "question": "Where?",
-            "answers": ["Oslo", "the capital of Norway"],
-            "detected_answers": [{"text": "oslo", "char_spans": [[15, 18]], "token_spans": [[4, 4]]}],
-        },
-        {
-            "qid": "q2",
-            "question": "What did she leave, and when?",
-            "answers": ["rome"],
-            "detected_answers": [
-                {"text": "Rome", "char_spans": [[30, 33]]},
-                {"text": "1999", "char_spans": [[38, 41]]},
-            ],
-        },
-    ],
-    "context_tokens": [["Zoë", 0]],
-}
+OSLO = {"text": "oslo", "char_spans": [[15, 18]], "token_spans": [[4, 4]]}
+LEFT = [{"text": "Rome", "char_spans": [[30, 33]]}, {"text": "1999", "char_spans": [[38, 41]]}]
+QUESTIONS = [
+    {"qid": "q1", "question": "Where?", "answers": ["Oslo", "the capital of Norway"], "detected_answers": [OSLO]},
+    {"qid": "q2", "question": "What did she leave, and when?", "answers": ["rome"], "detected_answers": LEFT},
+]
+MRQA = {"id": "", "context": CONTEXT, "qas": QUESTIONS, "context_tokens": [["Zoë", 0]]}
 
 
 def mrqa(path, *rows):
@@ -372,27 +342,21 @@ def mrqa(path, *rows):
     return path
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl"])
-@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("name, header", [("a.jsonl.gz", True), ("a.jsonl", False)])
 def test_mrqa(tmp_path, name, header):
     path = mrqa(tmp_path / name, *([HEADER] * header), MRQA)
     assert holds_questions(path)
     table = read_questions(path)
     assert table.ids == ["q1", "q2"] and table.contexts == [CONTEXT]
     # As MRQA's own evaluation counts them: any of the texts. Those with a place come first: they are trained on.
-    assert [[text for text, _ in answers] for answers in table.answers] == [
-        ["Oslo", "the capital of Norway"],
-        ["Rome", "1999", "rome"],
-    ]
+    texts = [[text for text, _ in answers] for answers in table.answers]
+    assert texts == [["Oslo", "the capital of Norway"], ["Rome", "1999", "rome"]]
     assert [answers[0][1] for answers in table.answers] == [15, 30]
     assert misaligned_answers(table) == [] and training_questions(table) is table
-    assert note_misaligned(table, "") is table
+    assert squad.note_misaligned(table, "") is table
     assert table.where(1).endswith(f"line {1 + header}, question 2")
-    file = open_questions(path, DataConfig())
-    assert [row for _, row in file.read(["id", "question", "context"])] == [
-        ["q1", "Where?", CONTEXT],
-        ["q2", "What did she leave, and when?", CONTEXT],
-    ]
+    rows = squad.open_questions(path, DataConfig()).read(["id", "question", "context"])
+    assert [row for _, row in rows] == [[each["qid"], each["question"], CONTEXT] for each in QUESTIONS]
 
 
 def test_an_answer_of_mrqa_that_is_nowhere_is_not_trained_on(tmp_path):
@@ -428,23 +392,17 @@ def test_an_answer_of_mrqa_is_the_text_that_was_detected(tmp_path, text, span, a
 
 
 def test_paragraphs_of_squad_without_articles(tmp_path):
-    questions = [
-        {"id": 1, "question": "Where?", "is_impossible": False, "answers": [{"text": "Oslo", "answer_start": 15}]},
-        {"id": 2, "question": "Why?", "is_impossible": True, "answers": []},
-    ]
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps([{"context": CONTEXT, "qas": questions}]))
-    table = read_questions(path, version_2_with_negative=True)
+    oslo = {"id": 1, "question": "Where?", "answers": [{"text": "Oslo", "answer_start": 15}], "is_impossible": False}
+    none = {"id": 2, "question": "Why?", "is_impossible": True, "answers": []}
+    (tmp_path / "a.json").write_text(json.dumps([{"context": CONTEXT, "qas": [oslo, none]}]))
+    table = read_questions(tmp_path / "a.json", version_2_with_negative=True)
     assert table.answers == [(("Oslo", 15),), ()] and table.is_impossible.tolist() == [False, True]
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
-        (
-            {"detected_answers": [{"text": "x", "char_spans": [[15, 99]]}]},
-            "'char_spans', pairs of the first and the last",
-        ),
+        ({"detected_answers": [{"text": "x", "char_spans": [[15, 99]]}]}, "pairs of the first and the last"),
         ({"detected_answers": [{"text": "x"}]}, "'char_spans'"),
         ({"answers": "Oslo", "detected_answers": []}, "'answers' is a list of texts"),
         ({"question": None}, "needs a text.*line 2, question 1"),

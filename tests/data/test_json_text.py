@@ -18,13 +18,9 @@ TEXTS = [
 ]
 
 
-def pieces(text, size):
-    return (text[i : i + size] for i in range(0, len(text), size))
-
-
 def read(text, size):
     """The items, or the words of the error; None without a list, which must leave the lines as they were."""
-    opened = JsonText(pieces(text, size))
+    opened = JsonText(text[i : i + size] for i in range(0, len(text), size))
     if not opened.enter_list("data"):
         lines = list(opened.lines())
         assert "".join(line for _, line in lines) == text

@@ -34,10 +34,8 @@ def write(path, labels):
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         separator = "," if path.suffix == ".csv" else "\t"
-        lines = [
-            separator.join(["text", "label"]),
-            *(f"{row['text']}{separator}{'' if row['label'] is None else row['label']}" for row in rows),
-        ]
+        cells = [("text", "label"), *((row["text"], "" if row["label"] is None else str(row["label"])) for row in rows)]
+        lines = [separator.join(pair) for pair in cells]
         data = "\n".join(lines).encode()
         path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return str(path)
@@ -47,13 +45,13 @@ OTHERS = ["NaT", "\\N", "(null)", "<null>", "[NULL]", "#VALUE!", "#DIV/0!", "#NA
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("label", [*OF_PANDAS.split("|"), *OTHERS, "NAN", " N/A ", "", None])
-def test_a_label_that_stands_for_none_is_refused_in_every_format(tmp_path, name, label):
-    path = write(tmp_path / name, ["0", "1", label])
-    with pytest.raises(UsageError, match=rf"needs a label\. Received: .* in .*{name}, (line [34]|row 3)\.") as caught:
-        read_file(path)
-    assert "\n" not in str(caught.value)
-    assert ("--task=classification" in str(caught.value)) == ((label or "").strip() in NAMES_OR_MISSING)
+def test_a_label_that_stands_for_none_is_refused_in_every_format(tmp_path, name):
+    for label in [*OF_PANDAS.split("|"), *OTHERS, "NAN", " N/A ", "", None]:
+        path, said = write(tmp_path / name, ["0", "1", label]), rf"Received: .* in .*{name}, (line [34]|row 3)\."
+        with pytest.raises(UsageError, match=rf"needs a label\. {said}") as caught:
+            read_file(path)
+        assert "\n" not in str(caught.value), label
+        assert ("--task=classification" in str(caught.value)) == ((label or "").strip() in NAMES_OR_MISSING), label
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -116,15 +114,8 @@ NONE = [  # What stands for none among the labels of a whole set.
 def test_what_stands_for_none_is_decided_by_the_whole_set(labels, none):
     assert stand_for_none(set(labels.split())) == set(none.split())
     assert stand_for_none(set(labels.split()), set(labels.split())) == set()
-    unknown = {label for label in labels.split() if float_or_zero(label) == -1 or label in MARKS}
+    unknown = {label for label in labels.split() if label in ("-1", "-1.0") or label in MARKS}
     assert stand_for_none(set(labels.split()), {"other"}) == unknown, "a model's classes are known"
-
-
-def float_or_zero(text):
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 ROLES = ("train", "validation")
@@ -185,13 +176,10 @@ def test_other_sets_are_read_as_the_training_data(tmp_path):
     """A small set may lack what shows that -1 and a sign are classes."""
     train = write(tmp_path / "train.csv", [-1, 0, 1, 1])
     few = write(tmp_path / "few.csv", [-1, 0])
-    assert load_data(DataConfig(train_file=train, validation_file=few)).validation["validation"].labels.tolist() == [
-        0,
-        1,
-    ]
-    named = DataConfig(
-        train_file=train, validation_file=write(tmp_path / "b.csv", [0, 1]), label_names=("-1", "0", "1")
-    )
+    data = load_data(DataConfig(train_file=train, validation_file=few))
+    assert data.validation["validation"].labels.tolist() == [0, 1]
+    other = write(tmp_path / "b.csv", [0, 1])
+    named = DataConfig(train_file=train, validation_file=other, label_names=("-1", "0", "1"))
     assert load_data(named).validation["validation"].labels.tolist() == [1, 2]
     train = write(tmp_path / "c.csv", [2, 0, 1, 1])
     with pytest.raises(UsageError, match="'-1', which stands for a missing one beside '0' in .*few.csv, line 2"):

@@ -10,6 +10,7 @@ import threading
 import keras
 import numpy as np
 
+from tests.support.models import SIZES
 from tests.support.texts import VOCAB
 from tfbert.bert import models
 from tfbert.config.data import DataConfig
@@ -98,28 +99,14 @@ def export_of(runs, model, directory, *, data=None, overwrite=False, **options):
 
 
 def random_model(task, *, num_texts, max_seq_length, seed=1):
-    """A 2-layer, hidden-32 model with random weights, large enough for its answers to differ, over `texts.VOCAB`."""
+    """A 1-layer, hidden-32 model with random weights, large enough for its answers to differ, over `texts.VOCAB`."""
     keras.utils.set_random_seed(seed)
-    config = BertConfig(
-        vocab_size=len(VOCAB),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-    )
+    config = BertConfig(**SIZES | {"vocab_size": len(VOCAB), "num_hidden_layers": 1, "initializer_range": 0.3})
     task.head().describe_in(config)
     model = models.class_of("bert", task.head().kind)(config)
     record_inputs(model.config, num_texts=num_texts, max_seq_length=max_seq_length, **task.notes())
-    return TrainedModel(
-        name="random",
-        classifier=model,
-        tokenizer=BertTokenizer(VOCAB),
-        task=task,
-        num_texts=num_texts,
-        max_seq_length=max_seq_length,
-    )
+    parts = {"classifier": model, "tokenizer": BertTokenizer(VOCAB), "task": task}
+    return TrainedModel(name="random", num_texts=num_texts, max_seq_length=max_seq_length, **parts)
 
 
 def save(model, directory):

@@ -10,13 +10,18 @@ import numpy as np
 import flags
 from tests.support.flag_values import defined
 from tests.support.records import VOCAB_SIZE, some_records, write_records
-from tests.support.runs import WORDS, changed, make_config, undrawn
+from tests.support.models import VOCAB, tiny_bert
+from tests.support.runs import WORDS, changed, make_config, undrawn, weights
 from tests.support.saved_models import kept_models
 from tfbert.commandline.command import verb_of
 from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig
 from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
+from tfbert.model.load import save_pretrained
+from tfbert.model.weights import write_weights
+from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.train.checkpoint import MODEL
 
 SENTENCES, QUESTIONS, CHOICES = "token_classification", "question_answering", "multiple_choice"
 LABELS, LABEL_WORDS = "multi_label_classification", ("cast", "film", "plot", "slow")
@@ -40,6 +45,15 @@ def write_tasks(directory):
     (directory / "vocab.txt").write_text(
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]) + "\n"
     )
+
+
+def write_small_model(directory):
+    """`small`, a model of one layer for the words of `write_tasks`, for what no depth changes; no head yet."""
+    words = (directory / "vocab.txt").read_text().split("\n")[:-1]
+    tokenizer = BertTokenizer(words + [f"[unused{i}]" for i in range(VOCAB - len(words))])
+    save_pretrained(tiny_bert(dropout=0.1, num_hidden_layers=1), tokenizer, directory / "small")
+    encoder = {name: value for name, value in weights(directory / "small").items() if name.startswith("bert.")}
+    write_weights(encoder, directory / "small" / MODEL)
 
 
 def write_label_sets(directory):
@@ -92,9 +106,13 @@ def _choices(rng, number):
     return row | {"label": int(rng.integers(len(choices)))}
 
 
-def arguments_of(directory, task, name):
-    """What trains the task for a few updates, the last batch ragged, with dropout."""
+def arguments_of(directory, task, name, *, is_small=False):
+    """What trains the task for a few updates, the last batch ragged, with dropout; of the model of
+    `write_small_model`, where that is enough."""
     common = ["--model=scratch/tiny", f"--vocab_file={directory / 'vocab.txt'}", "--global_batch_size=8"]
+    if is_small:
+        write_small_model(directory)
+        common = [f"--model={directory / 'small'}", "--global_batch_size=8"]
     common += [f"--output_dir={directory / name}", "--num_train_epochs=2", "--learning_rate=3e-3"]
     if task == SENTENCES:
         files = [f"--train_file={directory / 'train.conll'}", f"--validation_file={directory / 'dev.conll'}"]
@@ -137,6 +155,14 @@ def command(*arguments):
     config = config_of(*arguments)
     with undrawn(), kept_models() if config.mode in ("evaluate", "predict") else contextlib.nullcontext():
         return verb_of(FINETUNE, config.mode)(config)
+
+
+def predict(directory, source, name, *more):
+    """What `--mode=predict` with the model `run` of a directory writes there."""
+    path = directory / name
+    path.unlink(missing_ok=True)
+    command("--mode=predict", f"--model={directory / 'run'}", f"--input_file={source}", f"--output_file={path}", *more)
+    return path
 
 
 def pretraining(corpus, name, **runtime):

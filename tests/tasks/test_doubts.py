@@ -31,10 +31,8 @@ def test_nothing_is_said_of_data_that_is_right(tmp_path):
 
 
 def test_classes_that_differ_in_case_or_space_only(tmp_path):
-    train = [
-        *rows(Positive=6, positive=5, POSITIVE=7, negative=1200, not_sure=5),
-        *[(f"x{i}", "not  sure") for i in range(5)],
-    ]
+    train = rows(Positive=6, positive=5, POSITIVE=7, negative=1200, not_sure=5)
+    train += [(f"x{i}", "not  sure") for i in range(5)]
     assert warnings_of(tmp_path, train) == [
         "warning: classes that differ only in case, space, or what cannot be seen, or write one number in two ways: "
         "'POSITIVE' (7 examples), 'Positive' (6 examples), 'positive' (5 examples); "
@@ -131,9 +129,8 @@ def test_a_name_with_a_separator_is_one_label(tmp_path, labels):
 
 def test_classes_that_hardly_occur(tmp_path):
     train = rows(good=30, bad=5, goof=1, bda=4)
-    assert warnings_of(tmp_path, train) == [
-        "warning: 2 of 4 classes with fewer than 5 training examples: 'bda' (4), 'goof' (1)"
-    ]
+    said = "warning: 2 of 4 classes with fewer than 5 training examples: 'bda' (4), 'goof' (1)"
+    assert warnings_of(tmp_path, train) == [said]
     (line,) = warnings_of(tmp_path, rows(**{f"c{i:02}": 1 + 99 * (i == 0) for i in range(30)}), task="classification")
     assert "29 of 30 classes" in line and line.endswith("'c10' (1), and 19 more")
     assert warnings_of(tmp_path, [("x", f"{i}.5") for i in range(9)]) == [], "scores are no classes"

@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import dataclasses
 import http.server
 import json
 import pathlib
@@ -16,6 +17,8 @@ import yaml
 import flags
 import tfbert
 from tests.support.flag_values import defined
+from tests.support.labelled import labelled
+from tests.support.refusals import refused
 from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, command, write_tasks
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import HubConfig, ModelConfig
@@ -23,7 +26,7 @@ from tfbert.config.pretraining import PretrainingConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import ChoosingConfig
 from tfbert.config.training import TrainingConfig
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import RunError
 from tfbert.output import callback
 from tfbert.report.model_card import _string, command_line, model_card
 from tfbert.report.pages import render
@@ -34,12 +37,11 @@ from tfbert.tasks.masked.pretraining import Pretraining
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.tagging.token_classification import TokenClassification
-from tfbert.tasks.text_task import TextExamples
 from tfbert.tasks.texts.classification import Classification
 from tfbert.tasks.texts.regression import Regression
 
-PLACE = pathlib.Path("runs/a")
 ROOT = pathlib.Path(__file__).parents[2]
+OPTIONS = {"version": "1", "model_type": "bert", "directory": pathlib.Path("runs/a")}
 RESULTS = {"global_step": 1, "epoch": 1.0, "train_runtime": 1.0, "train_samples_per_second": 1.0}
 RESULTS |= {"parameters": 20, "trained_parameters": 20}
 
@@ -60,13 +62,10 @@ def test_the_card_of_a_run_says_data_metrics_command_and_versions(runs):
 def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = Config(model=ModelConfig(model_name_or_path="runs/first"), data=DataConfig(dataset="demo"))
-    train = TextExamples(name="demo", text=["x"], text_pair=None, labels=None)
-    data = TaskData(task=Regression(), train=train, validation={}, test=None, notes=())
-    assert "\nbase_model: runs/first\n" in model_card(
-        config, data, RESULTS, version="1", model_type="bert", directory=pathlib.Path("runs/a")
-    )
+    data = TaskData(task=Regression(), train=labelled([1.0], ["x"]), validation={}, test=None, notes=())
+    assert "\nbase_model: runs/first\n" in model_card(config, data, RESULTS, **OPTIONS)
     (tmp_path / "runs" / "first").mkdir(parents=True)
-    assert "base_model" not in model_card(config, data, RESULTS, version="1", model_type="bert", directory=PLACE)
+    assert "base_model" not in model_card(config, data, RESULTS, **OPTIONS)
 
 
 def test_the_command_of_a_card_is_that_of_the_run(runs):
@@ -76,12 +75,8 @@ def test_the_command_of_a_card_is_that_of_the_run(runs):
     values(["run_finetune.py", *line.split()])
     run = Config.from_json((runs / "single" / "run_config.json").read_text())
     parsed = flags.config_from_flags(values).resolved()
-    assert (parsed.model, parsed.data, parsed.training, parsed.runtime) == (
-        run.model,
-        run.data,
-        run.training,
-        run.runtime,
-    )
+    for part in ("model", "data", "training", "runtime"):
+        assert getattr(parsed, part) == getattr(run, part)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +151,8 @@ def test_a_directory_is_written_as_python_reads_it():
 
 
 def test_a_command_line_is_quoted_and_says_no_more_than_needed():
-    config = Config(
-        model=ModelConfig(model_name_or_path="a model"),
-        data=DataConfig(dataset="x y"),
-        training=TrainingConfig(class_weights=(1.0, 2.5)),
-    )
-    assert command_line(config) == (
+    model, training = ModelConfig(model_name_or_path="a model"), TrainingConfig(class_weights=(1.0, 2.5))
+    assert command_line(Config(model=model, data=DataConfig(dataset="x y"), training=training)) == (
         "python run_finetune.py '--model_name_or_path=a model' '--dataset=x y' --class_weights=1.0,2.5"
     )
 
@@ -175,16 +166,11 @@ def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
     file = "<b>_x_|[y](z)\n---.tsv"
     (tmp_path / file).touch()
     config = Config(model=ModelConfig(model_name_or_path="scratch/tiny"), data=DataConfig(train_file=file))
-    train = TextExamples(name="<img>|\n| a_b |", text=["x"], text_pair=None, labels=None)
-    data = TaskData(
-        task=Classification(tuple(ODD_LABELS)),
-        train=train,
-        validation={"validation_- x: y\n---": train},
-        test=None,
-        notes=(),
-    )
+    train = dataclasses.replace(labelled(None, ["x"]), name="<img>|\n| a_b |")
+    sets = {"validation_- x: y\n---": train}
+    data = TaskData(task=Classification(ODD_LABELS), train=train, validation=sets, test=None, notes=())
     results = RESULTS | {"eval_- x: y\n---_accuracy": 0.5}
-    card = model_card(config, data, results, version="1", model_type="electra", directory=PLACE)
+    card = model_card(config, data, results, version="1", model_type="electra", directory=pathlib.Path("runs/a"))
     card.encode()
     head, body = card.removeprefix("---\n").split("\n---\n", 1)
     assert yaml.safe_load(head) == {
@@ -234,10 +220,9 @@ class FakeHub(http.server.BaseHTTPRequestHandler):
         if self.path.endswith("/repos/create"):
             return self._answer({"url": url, "name": "me/mine"})
         if "/preupload/" in self.path:
-            files = json.loads(body)["files"]
-            return self._answer(
-                {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]}
-            )
+            files = [file["path"] for file in json.loads(body)["files"]]
+            way = {"uploadMode": "regular", "shouldIgnore": False}
+            return self._answer({"files": [{"path": path} | way for path in files]})
         if "/commit/" in self.path:
             return self._answer({"commitUrl": f"{url}/commit/1", "commitOid": "1" * 40})
         return self._answer({})
@@ -250,8 +235,7 @@ class FakeHub(http.server.BaseHTTPRequestHandler):
 def server():
     FakeHub.requests = []
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()
@@ -263,16 +247,10 @@ def push_in_a_process(server, directory, token, config):
         "import pathlib; from tfbert.output import callback; from tfbert.config.parts import HubConfig;"
         f"callback.check_login(); print(callback.upload(pathlib.Path({str(directory)!r}), {config!r}))"
     )
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": str(directory.parent),
-        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
-        "HF_TOKEN": token,
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    }
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(directory.parent), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    environment |= {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": token}
+    options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run([sys.executable, "-c", code], **options)
 
 
 def test_an_upload_holds_the_model_and_nothing_else(server, tmp_path):
@@ -303,25 +281,15 @@ def test_a_token_that_is_not_valid_is_a_usage_error(server, tmp_path):
 
 
 class BrokenApi:
-    def whoami(self):
+    def whoami(self, *args, **kwargs):
         raise OSError("no route\nto host")
 
-    def create_repo(self, *args, **kwargs):
-        raise OSError("no route\nto host")
+    create_repo = whoami
 
 
 def test_an_upload_that_fails_says_how_to_try_again(tmp_path):
-    with pytest.raises(UsageError, match="Received: no route. Run hf auth login") as caught:
+    with refused("Received: no route. Run hf auth login") as caught:
         callback.check_login(BrokenApi())
-    assert "\n" not in str(caught.value)
     with pytest.raises(RunError, match="uploaded to 'me/x': no route. .*hf upload me/x") as caught:
         callback.upload(tmp_path, HubConfig(push_to_hub=True, hub_model_id="me/x"), BrokenApi())
     assert "\n" not in str(caught.value)
-
-
-def test_config_and_tokenizer_files_are_complete(runs):
-    config = json.loads((runs / "single" / "config.json").read_text())
-    assert config["id2label"] == {"0": "0", "1": "1"} and config["label2id"] == {"0": 0, "1": 1}
-    assert config["architectures"] == ["BertForSequenceClassification"] and config["model_type"] == "bert"
-    for name in ("model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json"):
-        assert (runs / "single" / name).is_file(), name

@@ -8,12 +8,13 @@ import pytest
 
 from tests.support.data_sets import prepare
 from tests.support.flag_values import SCRATCH
-from tests.support.runs import changed, make_config, write_corpus
+from tests.support.runs import changed, make_config, run_to, undrawn, write_corpus
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.errors import UsageError
 from tfbert.tasks.tables import equal, held_out_rows, load_data, that_share_texts
+from tfbert.train.run import finetune
 
 
 def _write(tmp_path, rows, columns=("text", "label")):
@@ -75,18 +76,16 @@ def test_pairs_that_share_a_text_stay_together_as_far_as_possible(tmp_path):
     # Few second texts hold all pairs together: then the first ones do not.
     aspects = [(f"sentence {i // 2}", ["food", "service"][i % 2]) for i in range(300)]
     assert that_share_texts(aspects, 0.1, notes).tolist() == equal(first for first, _ in aspects).tolist()
-    assert notes == [
-        "warning: validation_split keeps pairs with the same first text together, no others: they share too many texts"
-    ]
+    (note,) = notes
+    assert note.startswith("warning: validation_split keeps pairs with the same first text together, no others")
     dense = [("ab"[i % 2], "cd"[i // 2 % 2]) for i in range(100)]
     assert len(set(that_share_texts(dense, 0.1, notes))) == 4
     # A text counts wherever in the pair it is.
     assert len(set(that_share_texts([("a", "b"), ("c", "a"), ("d", "e")], 0.5, notes))) == 2
     rows = [(*pair, i % 2) for i, pair in enumerate(pairs)]
     data = _load(_write(tmp_path, rows, ("sentence1", "sentence2", "label")))
-    held, kept = (
-        {text for pair in part.contents() for text in pair} for part in (*data.validation.values(), data.train)
-    )
+    parts = (*data.validation.values(), data.train)
+    held, kept = ({text for pair in part.contents() for text in pair} for part in parts)
     assert not held & kept
 
 
@@ -136,27 +135,20 @@ def test_a_data_set_without_validation_split_keeps_its_test_split_for_the_end(tm
     config = DataConfig(dataset="two_parts", data_dir=str(tmp_path), validation_split=0.1)
     data = load_data(config)
     assert (len(data.train), list(data.validation), len(data.test)) == (36, ["validation"], 4)
-    with pytest.raises(
-        UsageError, match="for data without examples to evaluate on. Received: validation_split=0.1 with"
-    ):
+    with pytest.raises(UsageError, match="for data without examples to evaluate on. Received: validation_split=0.1"):
         load_data(DataConfig(dataset="three_parts", data_dir=str(tmp_path), validation_split=0.1))
 
 
-@pytest.mark.parametrize(
-    "count, share, said",
-    [(4, 0.1, "Received: validation_split=0.1 of 4 in "), (2, 0.5, "Received: validation_split=0.5 of 2 in ")],
-)
-def test_too_few_examples_are_refused(tmp_path, count, share, said):
+@pytest.mark.parametrize("count, share", [(4, 0.1), (2, 0.5)])
+def test_too_few_examples_are_refused(tmp_path, count, share):
     path = _write(tmp_path, [(f"text {i}", i % 2) for i in range(count)])
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=f"Received: validation_split={share} of {count} in "):
         _load(path, share=share)
 
 
 def test_groups_that_are_too_large_are_said_or_refused(tmp_path):
     path = _write(tmp_path, [(f"text {i // 20}", (i // 20) % 2) for i in range(80)])
-    with pytest.raises(
-        UsageError, match="of 80 in .*, in groups of up to 20 that share their texts. Pass a larger share"
-    ):
+    with pytest.raises(UsageError, match="of 80 in .*, in groups of up to 20 that share their texts. Pass a larger"):
         _load(path)
     rows = [(f"text {i // 20}", i // 20 % 2) for i in range(160)] + [(f"rare {i}", i % 2) for i in range(4)]
     data = _load(_write(tmp_path, rows))
@@ -179,16 +171,12 @@ def test_it_is_refused_beside_a_validation_file_and_for_the_built_in_data(tmp_pa
 
 
 def test_a_run_evaluates_what_was_held_out_and_resumes_only_with_the_same_share(tmp_path, monkeypatch):
-    from tests.support.runs import run_to, undrawn
-    from tfbert.train.run import finetune
-
     write_corpus(tmp_path)
     config = changed(make_config(tmp_path, "run"), data={"validation_file": "", "validation_split": 0.25})
-    config = changed(config, training={"num_train_epochs": 1}, output={"eval_steps": 0})
     with undrawn():
         run_to(3, config, monkeypatch)
         with pytest.raises(UsageError, match="validation_split=0.25 before and 0.5 now"):
             finetune(changed(config, data={"validation_split": 0.5}))
-        results = finetune(config)
-    assert results["eval_accuracy"] in [n / 11 for n in range(12)]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["eval_accuracy"] * 11 % 1 for line in lines if line["kind"] == "eval"] == [pytest.approx(0, abs=1e-6)]
     assert json.loads((tmp_path / "run" / "run_config.json").read_text())["data"]["validation_split"] == 0.25

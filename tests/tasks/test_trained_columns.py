@@ -27,69 +27,30 @@ def lines(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-SIDES = range(4)
 ANSWERS = {"text": ["Ella"], "answer_start": [0]}
-CASES = {  # The task, rows in which other columns have the usual names, and what training is told.
-    "texts": (
-        "classification",
-        [{"text": "no", "headline": f"good {i}", "label": "ab"[i % 2], "mood": "ba"[i % 2]} for i in SIDES],
-        {"text_column": ("headline",), "label_column": "mood"},
-    ),
-    "scores": (
-        "regression",
-        [{"text": "no", "headline": f"good {i}", "label": i, "mood": i / 2} for i in SIDES],
-        {"text_column": ("headline",), "label_column": "mood"},
-    ),
-    "pairs": (
-        "classification",
-        [{"sentence1": "x", "sentence2": "y", "a": f"one {i}", "b": f"two {i}", "label": "ab"[i % 2]} for i in SIDES],
-        {"text_column": ("a", "b")},
-    ),
-    "several labels": (
-        "multi_label_classification",
-        [{"text": "no", "headline": f"good {i}", "labels": ["a"], "topics": ["b", "c"][i % 2 :]} for i in SIDES],
-        {"text_column": ("headline",), "label_column": "topics"},
-    ),
-    "words": (
-        "token_classification",
-        [
-            {"tokens": ["no", "no"], "forms": ["Ella", f"s{i}"], "tags": ["O", "O"], "types": ["B-X", "O"]}
-            for i in SIDES
-        ],
-        {"text_column": ("forms",), "label_column": "types"},
-    ),
-    "questions": (
-        "question_answering",
-        [
-            {
-                "id": f"{i}",
-                "question": "no?",
-                "context": "no",
-                "q": f"who {i}?",
-                "passage": "Ella sang",
-                "gold": ANSWERS,
-            }
-            for i in SIDES
-        ],
-        {"text_column": ("q", "passage"), "label_column": "gold"},
-    ),
-    "choices": (
-        "multiple_choice",
-        [
-            {
-                "question": "no?",
-                "ask": f"who {i}?",
-                "x": "Ella",
-                "y": "Ada",
-                "choices": ["no", "nor"],
-                "label": 1,
-                "right": i % 2,
-            }
-            for i in SIDES
-        ],
-        {"text_column": ("ask",), "label_column": "right", "choice_columns": ("x", "y")},
-    ),
+HEADLINE_AND_MOOD, OTHER_TEXT = {"text_column": ("headline",), "label_column": "mood"}, {"text": "no"}
+TAGGED = {"tokens": ["no", "no"], "tags": ["O", "O"], "types": ["B-X", "O"]}
+ASKED = {"question": "no?", "context": "no", "passage": "Ella sang", "gold": ANSWERS}
+CHOICES = {"question": "no?", "x": "Ella", "y": "Ada", "choices": ["no", "nor"], "label": 1}
+ROWS = {  # Other columns have the usual names.
+    "texts": lambda i: OTHER_TEXT | {"headline": f"good {i}", "label": "ab"[i % 2], "mood": "ba"[i % 2]},
+    "scores": lambda i: OTHER_TEXT | {"headline": f"good {i}", "label": i, "mood": i / 2},
+    "pairs": lambda i: {"sentence1": "x", "sentence2": "y", "a": f"one {i}", "b": f"two {i}", "label": "ab"[i % 2]},
+    "several labels": lambda i: OTHER_TEXT | {"headline": f"good {i}", "labels": ["a"], "topics": ["b", "c"][i % 2 :]},
+    "words": lambda i: TAGGED | {"forms": ["Ella", f"s{i}"]},
+    "questions": lambda i: ASKED | {"id": f"{i}", "q": f"who {i}?"},
+    "choices": lambda i: CHOICES | {"ask": f"who {i}?", "right": i % 2},
 }
+TOLD = {  # The task, and what training is told.
+    "texts": ("classification", HEADLINE_AND_MOOD),
+    "scores": ("regression", HEADLINE_AND_MOOD),
+    "pairs": ("classification", {"text_column": ("a", "b")}),
+    "several labels": ("multi_label_classification", HEADLINE_AND_MOOD | {"label_column": "topics"}),
+    "words": ("token_classification", {"text_column": ("forms",), "label_column": "types"}),
+    "questions": ("question_answering", {"text_column": ("q", "passage"), "label_column": "gold"}),
+    "choices": ("multiple_choice", {"text_column": ("ask",), "label_column": "right", "choice_columns": ("x", "y")}),
+}
+CASES = {name: (task, [ROWS[name](i) for i in range(4)], columns) for name, (task, columns) in TOLD.items()}
 
 
 def trained(directory, path, task, columns):
@@ -139,9 +100,8 @@ def test_the_columns_of_training_are_read_again(case, tmp_path, write):
     assert dict(data.columns) == {"label_column": ("label",)} | expected
     found, (line,) = evaluated(directory, path)
     assert list(found.contents()) == list(data.train.contents()) and found.labels.tolist() == data.train.labels.tolist()
-    assert line.endswith(", as in training") and all(
-        repr(name) in line for names in expected.values() for name in names
-    )
+    assert line.endswith(", as in training")
+    assert all(repr(name) in line for names in expected.values() for name in names)
     columns, (line,) = predicted(directory, path)
     assert columns.pop("label_column", ()) == ()
     assert columns == {option: names for option, names in data.columns.items() if option != "label_column"}
@@ -154,10 +114,8 @@ def test_what_a_user_names_counts_and_what_is_not_there_is_said(tmp_path, write)
     trained(directory, write("train.jsonl", lines(rows)), task, columns)
     named, said = evaluated(directory, write("a.jsonl", lines(rows)), text_column=("text",), label_column="label")
     assert (list(named.contents())[0], said) == (("no",), [])
-    assert predicted(directory, write("b.jsonl", lines(rows)), text_column=("text",)) == (
-        {"text_column": ("text",)},
-        [],
-    )
+    asked = {"text_column": ("text",)}
+    assert predicted(directory, write("b.jsonl", lines(rows)), **asked) == (asked, [])
     # One of the two is named: the other is that of training.
     _, (line,) = evaluated(directory, write("c.jsonl", lines(rows)), text_column=("text",))
     assert line.endswith("c.jsonl: reading 'mood', as in training")
@@ -283,9 +241,8 @@ def test_names_of_columns_by_users_and_by_models():
     ],
 )
 def test_a_row_is_an_input_of_a_loaded_model(columns, row, expected):
-    model = dataclasses.replace(
-        model_with(["a", "b"], num_texts=len(columns)), columns={"text_column": columns, "label_column": ["label"]}
-    )
+    named = {"text_column": columns, "label_column": ["label"]}
+    model = dataclasses.replace(model_with(["a", "b"], num_texts=len(columns)), columns=named)
     assert tuple(TextItems(model).item(row, "it").texts) == expected
     with pytest.raises(UsageError, match="A text has the key 'text'"):
         TextItems(model).item({"title": "good", "id": 3}, "it")

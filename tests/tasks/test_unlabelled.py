@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.support.flag_values import SCRATCH
+from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
@@ -28,41 +29,38 @@ def lines(*rows):
 
 ASKED = {"question": "Who sang?", "context": "Ella sang."}
 CHOICES = {"question": "Who?", "choices": ["Ella", "Ada"]}
+
+
+def rows(head, rest=lambda i: ""):
+    """A table with a text in each row, and what comes after it."""
+    return f"{head}\n" + "".join(f"{text}{rest(i)}\n" for i, text in enumerate(TEXTS))
+
+
+IN_JSON = lines(*({"text": text, "lang": "en"} for text in TEXTS))
+NO_WORDS = [("b.conll", "Ella\nsang\n\nNow\n"), ("b.jsonl", lines({"tokens": ["Ella"]}, {"tokens": ["sang"]}))]
+CHOSEN = ("a.jsonl", lines(CHOICES | {"label": 0}, CHOICES | {"label": 1}))
+NO_CHOICES = [("b.jsonl", lines(CHOICES)), ("c.jsonl", lines(*[CHOICES | {"label": -1}] * 2))]
+NO_ANSWERS_YET = [("b.jsonl", lines(ASKED | {"id": "1"}))]
+ANSWERED = ASKED | {"id": "1", "answers": {"text": ["Ella"], "answer_start": [0]}}
 TASKS = {  # A model, a file with labels, and those without.
     "multi_label_classification": (
         MultiLabelClassification(("toxic", "insult")),
-        ("a.csv", "id,comment_text,toxic,insult\n" + "".join(f"{i},{t},{i % 2},1\n" for i, t in enumerate(TEXTS))),
-        [
-            ("b.csv", "id,comment_text\n" + "".join(f"{i},{text}\n" for i, text in enumerate(TEXTS))),
-            ("b.tsv", "text\n" + "\n".join(TEXTS)),
-            ("b.jsonl", lines(*({"text": text, "lang": "en"} for text in TEXTS))),
-        ],
+        ("a.csv", rows("comment_text,toxic,insult", lambda i: f",{i % 2},1")),
+        [("b.csv", rows("comment_text,id", lambda i: f",{i}")), ("b.tsv", rows("text")), ("b.jsonl", IN_JSON)],
     ),
     "classification": (
         Classification(("a", "b")),
-        ("a.csv", "text,label\n" + "".join(f"{text},{'ab'[i % 2]}\n" for i, text in enumerate(TEXTS))),
-        [("b.csv", "text\n" + "\n".join(TEXTS)), ("c.csv", "text,label\n" + "".join(f"{text},\n" for text in TEXTS))],
+        ("a.csv", rows("text,label", lambda i: f",{'ab'[i % 2]}")),
+        [("b.csv", rows("text")), ("c.csv", rows("text,label", lambda i: ","))],
     ),
     "regression": (
         Regression(),
-        ("a.csv", "text,label\n" + "".join(f"{text},{i}.5\n" for i, text in enumerate(TEXTS))),
-        [("b.csv", "text\n" + "\n".join(TEXTS)), ("c.csv", "text,label\n" + "".join(f"{text},-1\n" for text in TEXTS))],
+        ("a.csv", rows("text,label", lambda i: f",{i}.5")),
+        [("b.csv", rows("text")), ("c.csv", rows("text,label", lambda i: ",-1"))],
     ),
-    "token_classification": (
-        TokenClassification(("O", "B-PER")),
-        ("a.conll", "Ella\tB-PER\nsang\tO\n\nNow\tO\n"),
-        [("b.conll", "Ella\nsang\n\nNow\n"), ("b.jsonl", lines({"tokens": ["Ella"]}, {"tokens": ["sang"]}))],
-    ),
-    "question_answering": (
-        QuestionAnswering(),
-        ("a.jsonl", lines(ASKED | {"id": "1", "answers": {"text": ["Ella"], "answer_start": [0]}})),
-        [("b.jsonl", lines(ASKED | {"id": "1"}))],
-    ),
-    "multiple_choice": (
-        MultipleChoice(TaskOptions().choosing),
-        ("a.jsonl", lines(CHOICES | {"label": 0}, CHOICES | {"label": 1})),
-        [("b.jsonl", lines(CHOICES)), ("c.jsonl", lines(CHOICES | {"label": -1}, CHOICES | {"label": -1}))],
-    ),
+    "token_classification": (TokenClassification(("O", "B-PER")), ("a.conll", "Ella\tB-PER\n\nNow\tO\n"), NO_WORDS),
+    "question_answering": (QuestionAnswering(), ("a.jsonl", lines(ANSWERED)), NO_ANSWERS_YET),
+    "multiple_choice": (MultipleChoice(TaskOptions().choosing), CHOSEN, NO_CHOICES),
 }
 
 
@@ -74,9 +72,8 @@ def test_a_file_without_labels_is_refused_in_a_line(name, write):
     assert len(task.labelled_sets(DataConfig(test_file=labelled), [], lambda columns, source: None)["test"])
     for path in (write(*other) for other in others):
         for role in ("train_file", "validation_file", "test_file"):
-            with pytest.raises(UsageError, match=f"Received: .*{path}") as caught:
+            with refused(f"Received: .*{path}"):
                 load_data(DataConfig(**{"train_file": labelled, role: path}, task=name))
-            assert "\n" not in str(caught.value)
         for role in ("validation_file", "test_file"):
             with pytest.raises(UsageError, match=f"Received: .*{path}"):
                 task.labelled_sets(DataConfig(**{role: path}), [], lambda columns, source: None)
@@ -86,37 +83,24 @@ NO_LABELS = "id,text\n1,good\n2,bad\n3,fine\n"
 QUESTION = {"question": "Who?", "context": "Ann is here.", "id": "1", "answers": {"text": ["Ann"], "answer_start": [0]}}
 CHOICE = {"question": "Who?", "choices": ["a", "b"], "label": 1}
 LABELS = "id,text,toxic,rude\n1,good,0,0\n2,bad,1,1\n3,odd,1,0\n4,fine,0,1\n"
+MOOD = "id,text,mood\n1,good,1\n2,bad,0\n3,fine,1\n"
+OTHERS = "id,text,year,votes\n1,good,1999,3\n2,bad,2001,7\n"
+LISTS = lines(*({"text": "x", "labels": each} for each in (["a"], ["a", "b"], [])))
+WORDS = {"tokens": ["Ann", "is"]}
+MANY = {"task": "multi_label_classification"}
+NO_ANSWERS = lines({name: value for name, value in QUESTION.items() if name != "answers"})
+NO_CHOICE = lines({name: value for name, value in CHOICE.items() if name != "label"})
 CASES = {
     "a label": ("a.csv", "id,text,label\n1,good,1\n2,bad,0\n3,fine,1\n", NO_LABELS, {}),
-    "a label that is asked for": (
-        "a.csv",
-        "id,text,mood\n1,good,1\n2,bad,0\n3,fine,1\n",
-        NO_LABELS,
-        {"label_column": "mood"},
-    ),
+    "a label that is asked for": ("a.csv", MOOD, NO_LABELS, {"label_column": "mood"}),
     "a number": ("a.csv", "text,score\na,0.5\nb,1.5\nc,2.25\n", NO_LABELS, {}),
     "labels that are asked for": ("a.csv", LABELS, NO_LABELS, {"label_column": "toxic,rude"}),
-    "columns of labels": ("a.csv", LABELS, NO_LABELS, {"task": "multi_label_classification"}),
-    "columns of labels, and others": (
-        "a.csv",
-        LABELS,
-        "id,text,year,votes\n1,good,1999,3\n2,bad,2001,7\n",
-        {"task": "multi_label_classification"},
-    ),
-    "lists of labels": (
-        "a.jsonl",
-        lines(*({"text": "x", "labels": each} for each in (["a"], ["a", "b"], []))),
-        lines({"text": "x"}, {"text": "y"}),
-        {},
-    ),
-    "tags": (
-        "a.jsonl",
-        lines({"tokens": ["Ann", "is"], "tags": ["B-PER", "O"]}),
-        lines({"tokens": ["Ann", "is"]}),
-        {},
-    ),
-    "answers": ("a.jsonl", lines(QUESTION), lines({k: v for k, v in QUESTION.items() if k != "answers"}), {}),
-    "choices": ("a.jsonl", lines(CHOICE, CHOICE), lines({k: v for k, v in CHOICE.items() if k != "label"}), {}),
+    "columns of labels": ("a.csv", LABELS, NO_LABELS, MANY),
+    "columns of labels, and others": ("a.csv", LABELS, OTHERS, MANY),
+    "lists of labels": ("a.jsonl", LISTS, lines({"text": "x"}, {"text": "y"}), {}),
+    "tags": ("a.jsonl", lines(WORDS | {"tags": ["B-PER", "O"]}), lines(WORDS), {}),
+    "answers": ("a.jsonl", lines(QUESTION), NO_ANSWERS, {}),
+    "choices": ("a.jsonl", lines(CHOICE, CHOICE), NO_CHOICE, {}),
 }
 
 

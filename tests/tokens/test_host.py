@@ -6,7 +6,6 @@ import pickle
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import transformers
 from transformers import AutoTokenizer
 
@@ -18,20 +17,15 @@ from tfbert.tokens.tokenizer import BertTokenizer
 
 HOSTILE = [
     *TEXTS,
-    *random_texts(4000),
+    *random_texts(1000),
     "Two  blanks,    four,        and eight; [unused0] |||IP_ADDRESS||| trail  ",
     " lead\n\n  lines\t\ttabs\r\n",
     "lone \ud800 surrogate",
 ]
 CONTROL = ["a </s> b", "<s>", "x<mask>", " <mask> y", "<pad><unk>", "[CLS] a [SEP] [MASK][PAD]", "</s></s>"]
-CLASSES = {
-    "roberta": "RobertaTokenizerFast",
-    "roberta_with_prefix_space": "RobertaTokenizerFast",
-    "roberta_merges": "RobertaTokenizerFast",
-    "modernbert": "PreTrainedTokenizerFast",
-    "xlm_roberta": "XLMRobertaTokenizerFast",
-    "camembert": "CamembertTokenizerFast",
-}
+CLASSES = dict.fromkeys(("roberta", "roberta_with_prefix_space", "roberta_merges"), "RobertaTokenizerFast")
+CLASSES |= {"modernbert": "PreTrainedTokenizerFast", "xlm_roberta": "XLMRobertaTokenizerFast"}
+CLASSES |= {"camembert": "CamembertTokenizerFast"}
 UNIGRAM = {"xlm_roberta", "camembert"}
 if transformers.__version__ >= "5":
     # Its own classes read SentencePiece's table alone out of the file's normalizer; this one reads the file.
@@ -81,10 +75,12 @@ def test_ids(ours, theirs):
     assert rows(ours.encode(HOSTILE, max_seq_length=1 << 20)) == theirs(whole(HOSTILE))["input_ids"]
 
 
-MORE = [pytest.param(*each, marks=pytest.mark.slow) for each in ((32, 600), (9, 150), (4, 150))]
+SLOW = [
+    pytest.param(*each, marks=pytest.mark.slow) for each in ((1 << 20, 500), (31, 500), (32, 500), (9, 150), (4, 150))
+]
 
 
-@pytest.mark.parametrize("length, count", [(1 << 20, 600), (31, 600), (9, 50), (4, 50), *MORE])
+@pytest.mark.parametrize("length, count", [(1 << 20, 200), (31, 100), (9, 20), (4, 20), *SLOW])
 def test_pairs_and_truncation(ours, theirs, length, count):
     """Of few pairs in short rows: transformers makes all that it cuts off, of pairs each piece beside each."""
     texts, others = HOSTILE[:count], HOSTILE[count : 2 * count]
@@ -94,8 +90,8 @@ def test_pairs_and_truncation(ours, theirs, length, count):
     assert "token_type_ids" not in want or not any(map(any, want["token_type_ids"]))
     assert np.array_equal(found.second_start, found.lengths)  # No token is of a second type.
     if length > 4:
-        want = theirs(whole(HOSTILE[:900]), truncation=True, max_length=length)["input_ids"]
-        assert rows(ours.encode(HOSTILE[:900], max_seq_length=length)) == want
+        want = theirs(whole(HOSTILE[:count]), truncation=True, max_length=length)["input_ids"]
+        assert rows(ours.encode(HOSTILE[:count], max_seq_length=length)) == want
 
 
 def test_offsets_are_theirs_without_blanks(ours, theirs):
@@ -121,8 +117,8 @@ def test_words(kind, ours, theirs):
     if kind != "modernbert" or transformers.__version__ < "5":  # 5 takes no notice of add_prefix_space there.
         want = theirs(sentences, **options)["input_ids"]
         assert ours.encode_words(words).ids.tolist() == [id for row in want for id in row]
-    found = ours.encode_text_words(HOSTILE[:500])
-    spans = zip(np.repeat(np.arange(500), np.diff(found.word_splits)), found.word_starts, found.word_ends, strict=True)
+    found = ours.encode_text_words(HOSTILE[:200])
+    spans = zip(np.repeat(np.arange(200), np.diff(found.word_splits)), found.word_starts, found.word_ends, strict=True)
     words = [HOSTILE[row][start:end] for row, start, end in spans]
     assert found.ids.tolist() == ours.encode_words(words).ids.tolist()
     found = ours.encode_text_words(["Hello, wörld 中文!", "", "x"])
@@ -143,7 +139,7 @@ def test_a_special_token_in_a_text_is_plain_text(kind, ours, theirs):
 
 
 def test_what_is_saved_gives_the_same_ids(kind, ours, tmp_path):
-    texts = whole(HOSTILE[:1000])
+    texts = whole(HOSTILE[:200])
     want = rows(ours.encode(texts, max_seq_length=1 << 20))
     for fills_masks in (False, True):
         ours.save(tmp_path, model_max_length=128, fills_masks=fills_masks)
@@ -162,48 +158,28 @@ def test_what_is_saved_gives_the_same_ids(kind, ours, tmp_path):
     assert rows(other.encode(texts[:9], max_seq_length=9)) == rows(ours.encode(texts[:9], max_seq_length=9))
 
 
-def changed(directory, name, **values):
-    path = directory / name
-    found = json.loads(path.read_text())
-    path.write_text(json.dumps(found | values))
-
-
-BYTES = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+BYTES = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True, "add_prefix_space": True}
+NO_SPECIAL = {"2": {"content": "</s>", "special": False}}
+T, C = "tokenizer.json", "tokenizer_config.json"
 REFUSED = {
-    "class": (
-        lambda path: changed(path, "tokenizer_config.json", tokenizer_class="T5TokenizerFast"),
-        "Received: tokenizer_class='T5TokenizerFast' in",
-    ),
-    "a blank that transformers drops": (
-        lambda path: changed(path, "tokenizer.json", pre_tokenizer=BYTES | {"add_prefix_space": True}),
-        "State add_prefix_space in tokenizer_config.json.",
-    ),
-    "no ends": (lambda path: changed(path, "tokenizer.json", post_processor=None), "Received: a a in"),
-    "other tokens": (
-        lambda path: changed(path, "tokenizer_config.json", additional_special_tokens=["<x>"]),
-        "Received: token '<x>', which tokenizer.json lacks",
-    ),
-    "tokens that are special elsewhere": (
-        lambda path: changed(
-            path, "tokenizer_config.json", added_tokens_decoder={"2": {"content": "</s>", "special": False}}
-        ),
-        "Received: token '</s>', which tokenizer.json lacks or calls special",
-    ),
-    "tokens added": (lambda path: (path / "added_tokens.json").write_text('{"<y>": 700}'), "Received: token '<y>'"),
-    "a name": (
-        lambda path: changed(path, "tokenizer_config.json", pad_token="<nothing>"),
-        "Received: pad_token='<nothing>' in",
-    ),
-    "no model": (lambda path: changed(path, "tokenizer.json", model={"type": "BPE", "vocab": {}}), "Use another"),
+    "class": (C, {"tokenizer_class": "T5TokenizerFast"}, "Received: tokenizer_class='T5TokenizerFast' in"),
+    "a dropped blank": (T, {"pre_tokenizer": BYTES}, "State add_prefix_space in tokenizer_config.json."),
+    "no ends": (T, {"post_processor": None}, "Received: a a in"),
+    "other tokens": (C, {"additional_special_tokens": ["<x>"]}, "Received: token '<x>', which tokenizer.json lacks"),
+    "special elsewhere": (C, {"added_tokens_decoder": NO_SPECIAL}, "Received: token '</s>', which tokenizer.json"),
+    "tokens added": ("added_tokens.json", {"<y>": 700}, "Received: token '<y>'"),
+    "a name": (C, {"pad_token": "<nothing>"}, "Received: pad_token='<nothing>' in"),
+    "no model": (T, {"model": {"type": "BPE", "vocab": {}}}, "Use another"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused(tmp_path, case):
-    roberta(tmp_path)
-    change, line = REFUSED[case]
+    name, changed, line = REFUSED[case]
+    path = roberta(tmp_path) / name
     read_tokenizer(tmp_path)
-    change(tmp_path)
+    found = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(found | changed))
     with pytest.raises(UsageError) as error:
         read_tokenizer(tmp_path)
     assert line in str(error.value) and "\n" not in str(error.value)
@@ -259,20 +235,3 @@ def test_wordpiece_is_read_as_ever(tmp_path, vocab_file):
     found = read_tokenizer(tmp_path)
     assert isinstance(found, BertTokenizer) and found == BertTokenizer.from_pretrained(tmp_path)
     assert (found.num_special(1), found.num_special(2), found.has_token_types) == (2, 3, True)
-
-
-@pytest.mark.slow
-def test_keras_hub_in_a_graph_has_other_ids(tmp_path):
-    """Why an export takes token ids: a digit of Hindi stands for a place to split at there. Outside of a graph it is
-    `tokenizers` that splits."""
-    keras_hub = pytest.importorskip("keras_hub")
-    ours = read_tokenizer(roberta(tmp_path))
-    model = ours._whole["model"]
-    theirs = keras_hub.tokenizers.BytePairTokenizer(model["vocab"], [" ".join(pair) for pair in model["merges"]])
-    texts = ["A film of 2016, it's  good", "\u0967\u096c", "\u0967\u0967"]
-    graph = tf.function(lambda texts: theirs(texts), input_signature=[tf.TensorSpec([None], tf.string)])
-    found = graph(tf.constant(texts)).to_list()
-    ids, lengths = ours.ids_of(texts)
-    want = [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
-    assert [one == other for one, other in zip(found, want, strict=True)] == [True, False, True]
-    assert theirs(texts) == want

@@ -46,14 +46,14 @@ QUICK = ("uncased", "cased_stripped")
     [pytest.param(CASINGS[name], marks=() if name in QUICK else pytest.mark.slow, id=name) for name in CASINGS],
 )
 def test_ids_offsets_and_words_equal_hugging_face(vocab_file, casing):
-    texts = [text for text in [*TEXTS, *random_texts(400), *long_words()] if not has_ordered_mark(text)]
+    texts = [text for text in [*TEXTS, *random_texts(200), *long_words()] if not has_ordered_mark(text)]
     tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
     assert_equals_hugging_face(tokenizer, hugging_face(vocab_file, **casing), texts)
 
 
 @pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
 def test_ids_are_those_of_tokenize(vocab_file, casing):
-    texts = [*TEXTS, *random_texts(500), *long_words()]
+    texts = [*TEXTS, *random_texts(200), *long_words()]
     tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
     assert tokenizer.tokenize_with_offsets(texts).ids.to_list() == tokenizer.tokenize(texts).to_list()
 
@@ -84,11 +84,6 @@ def test_a_word_has_the_accents_after_it_and_nothing_else_that_is_dropped(tokeni
     assert words_of(cased.tokenize_with_offsets(texts), texts) == want
 
 
-def pieces_of(tokenizer, text):
-    pieces = tokenizer.tokenize_with_offsets([text])
-    return [text[start:end] for start, end in zip(pieces.starts[0].numpy(), pieces.ends[0].numpy(), strict=True)]
-
-
 ENDINGS = {
     "an accent in a word": ("Zoe\u0308s fox", ["Z", "o", "e\u0308", "s", "fox"]),
     "several, and a precomposed letter": ("ae\u0323\u0301 \xe9\u0301", ["a", "e\u0323\u0301", "\xe9\u0301"]),
@@ -107,12 +102,9 @@ ENDINGS = {
 
 @pytest.mark.parametrize(("text", "want"), ENDINGS.values(), ids=ENDINGS)
 def test_a_piece_ends_after_the_marks_of_its_last_character(tokenizer, text, want):
-    assert pieces_of(tokenizer, text) == want
-
-
-def test_accents_do_not_move_a_word_into_the_next_text(tokenizer):
-    texts = ["fox", "\u0301\u0301fox"]
-    assert words_of(tokenizer.tokenize_with_offsets(texts), texts) == [["fox"]] * 2
+    pieces = tokenizer.tokenize_with_offsets([text])
+    places = zip(pieces.starts[0].numpy(), pieces.ends[0].numpy(), strict=True)
+    assert [text[start:end] for start, end in places] == want
 
 
 def test_a_mark_that_is_sorted_but_kept(tokenizer, vocab_file):

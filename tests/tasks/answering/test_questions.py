@@ -8,8 +8,11 @@ import pathlib
 import re
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
+from tests.support.refusals import refused
 from tests.support.saved_models import model_with
 from tests.support.texts import VOCAB
 from tfbert.config.data import DataConfig
@@ -51,18 +54,8 @@ NESTED = nested(
 )
 FLAT = [
     {"id": "a", "question": "Where?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [15]}},
-    {
-        "id": "b",
-        "question": "Where is Ben?",
-        "context": CONTEXT,
-        "answers": {"text": ["Rome", "in Rome"], "answer_start": [34, 31]},
-    },
-    {
-        "id": "c",
-        "question": "Which?",
-        "context": "Other words.",
-        "answers": [{"text": "Other", "answer_start": 0}],
-    },
+    question("b", "Where is Ben?", [("Rome", 34), ("in Rome", 31)], context=CONTEXT),
+    question("c", "Which?", [("Other", 0)], context="Other words."),
 ]
 
 
@@ -102,34 +95,23 @@ def test_every_form_is_the_same_table(write, name, content):
 
 @pytest.mark.parametrize("as_list", [False, True])
 def test_parquet(tmp_path, as_list):
-    import pyarrow
-    from pyarrow import parquet
-
     rows = [dict(row) for row in FLAT]
-    for row in rows:
-        pairs = row["answers"]
-        if isinstance(pairs, dict):
-            pairs = [{"text": t, "answer_start": s} for t, s in zip(pairs["text"], pairs["answer_start"], strict=True)]
-        keys = ("text", "answer_start")
-        row["answers"] = pairs if as_list else {key: [pair[key] for pair in pairs] for key in keys}
+    for row, table_answers in zip(rows, [[("Oslo", 15)], [("Rome", 34), ("in Rome", 31)], [("Other", 0)]], strict=True):
+        texts, starts = zip(*table_answers, strict=True)
+        pairs = [{"text": text, "answer_start": start} for text, start in table_answers]
+        row["answers"] = pairs if as_list else {"text": texts, "answer_start": starts}
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     table = read_questions(path)
     check(table)
-    assert table.where(1) == f"{path}, row 2"
-    assert holds_questions(path)
+    assert table.where(1) == f"{path}, row 2" and holds_questions(path)
 
 
 def test_where_and_take(write):
-    path = write("a.json", json.dumps(NESTED))
-    table = read_questions(path)
-    assert table.where(2) == f"{path}, article 1, paragraph 2, question 1"
+    table = read_questions(write("a.json", json.dumps(NESTED)))
+    assert table.where(2).endswith("a.json, article 1, paragraph 2, question 1")
     taken = table.take([2, 0, 2])
-    assert (taken.ids, taken.contexts, taken.context_of.tolist()) == (
-        ["c", "a", "c"],
-        [CONTEXT, "Other words."],
-        [1, 0, 1],
-    )
+    assert (taken.ids, taken.contexts) == (["c", "a", "c"], [CONTEXT, "Other words."])
     assert [taken.context(row) for row in range(3)] == ["Other words.", CONTEXT, "Other words."]
     alone = table.take(np.array([2]))
     assert (alone.contexts, alone.context_of.tolist(), alone.answers) == (["Other words."], [0], [(("Other", 0),)])
@@ -156,12 +138,8 @@ def test_standard_input():
 
 # --- Questions without an answer -----------------------------------------------------------------------------------
 
-IMPOSSIBLE = nested(
-    (
-        CONTEXT,
-        [question("a", is_impossible=False), question("b", answers=(), is_impossible=True), question("c", "?", ())],
-    )
-)
+ASKED_OF_NOTHING = [question("b", answers=(), is_impossible=True), question("c", "?", ())]
+IMPOSSIBLE = nested((CONTEXT, [question("a", is_impossible=False), *ASKED_OF_NOTHING]))
 
 
 def test_questions_without_an_answer(write):
@@ -183,20 +161,16 @@ def test_answers_that_are_not_known(write):
 
 # --- Answers that are elsewhere ------------------------------------------------------------------------------------
 
-ELSEWHERE = nested(
-    (
-        CONTEXT,
-        [
-            question("right"),
-            question("late", answers=[("Oslo", 44)]),  # At 15 and at 47.
-            question("one of two", answers=[("Rome", 0), ("Rome", 34)]),
-            question("nowhere", answers=[("Paris", 15)]),
-            question("negative", answers=[("Oslo.", -5)]),  # As Python counts from the end, it would be right.
-            question("beyond", answers=[("Rome", 10**9)]),
-            question("none", answers=(), is_impossible=True),
-        ],
-    )
-)
+QUESTIONS = [
+    question("right"),
+    question("late", answers=[("Oslo", 44)]),  # At 15 and at 47.
+    question("one of two", answers=[("Rome", 0), ("Rome", 34)]),
+    question("nowhere", answers=[("Paris", 15)]),
+    question("negative", answers=[("Oslo.", -5)]),  # As Python counts from the end, it would be right.
+    question("beyond", answers=[("Rome", 10**9)]),
+    question("none", answers=(), is_impossible=True),
+]
+ELSEWHERE = nested((CONTEXT, QUESTIONS))
 
 
 def test_an_answer_elsewhere_is_counted_and_evaluated(write):
@@ -246,10 +220,7 @@ def test_training_can_look_for_it(write):
 )
 def test_nearest(text, start, expected):
     assert nearest("ab..abcdab", text, start) == expected
-
-
-def test_nearest_sees_places_that_overlap():
-    assert nearest("aaaa", "aa", 1) == 1
+    assert nearest("aaaa", "aa", 1) == 1, "places may overlap"
 
 
 def test_nothing_to_train_on(write):
@@ -297,9 +268,10 @@ BAD = {
 @pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD)
 def test_a_bad_question_is_an_error_or_skipped_and_counted(write, content, message):
     path = write("a.json", json.dumps(content))
-    with pytest.raises(UsageError, match=rf"{message}.* Or pass --skip_bad_rows\.$") as error:
+    with refused(rf"{message}.* Or pass --skip_bad_rows\.$") as error:
         read_questions(path)
-    assert "\n" not in str(error.value) and "Received: " in str(error.value)
+    assert "Received: " in str(error.value)
+    assert holds_questions(pathlib.Path(path)), "it can be for no other task"
     table = read_questions(path, DataConfig(skip_bad_rows=True))
     assert table.ids == ["a"]
     (note,) = table.notes
@@ -308,10 +280,7 @@ def test_a_bad_question_is_an_error_or_skipped_and_counted(write, content, messa
 
 PARTS = {
     "no paragraphs": ({"title": "T"}, "every article has a list 'paragraphs'.*no 'paragraphs' in .*article 2"),
-    "no questions": (
-        {"paragraphs": [{"context": "a"}]},
-        "every paragraph has a list 'qas'.*no 'qas' in .*article 2, paragraph 1",
-    ),
+    "no questions": ({"paragraphs": [{"context": "a"}]}, "has a list 'qas'.*no 'qas' in .*article 2, paragraph 1"),
     "another type": ({"paragraphs": "a"}, "paragraphs='a' in .*article 2"),
     "no context": ({"paragraphs": [{"qas": [question("z")]}]}, "none for 'context' in .*article 2, paragraph 1"),
     "an empty context": ({"paragraphs": [{"context": "", "qas": [question("z")]}]}, "A context must not be empty"),
@@ -346,21 +315,14 @@ NO_FILES = {
     "empty": ("a.json", "", "at least one example.*empty"),
     "no articles": ("a.json", '{"data": []}', "at least one example"),
     "a table": ("a.tsv", "question\tcontext\n", r"come as JSON .*a\.tsv' as tsv"),
-    "half a .gz": ("a.json.gz", None, "must be whole"),
     "not UTF-8": ("a.jsonl", lines(FLAT).encode("latin-1", "replace"), "must be UTF-8"),
 }
 
 
 @pytest.mark.parametrize(("name", "content", "message"), NO_FILES.values(), ids=NO_FILES)
-def test_a_file_that_cannot_be_read(write, tmp_path, name, content, message):
-    if content is None:
-        path = tmp_path / name
-        path.write_bytes(gzip.compress(json.dumps(NESTED).encode())[:-20])
-    else:
-        path = write(name, content)
-    with pytest.raises(UsageError, match=message) as error:
-        read_questions(path)
-    assert "\n" not in str(error.value)
+def test_a_file_that_cannot_be_read(write, name, content, message):
+    with refused(message):
+        read_questions(write(name, content))
 
 
 def test_what_is_no_squad(write, tmp_path):
@@ -417,11 +379,9 @@ def test_questions_need_their_columns(write):
     path = pathlib.Path(write("a.csv", "id,text\n1,a\n"))
     with pytest.raises(UsageError, match="No column looks like the question.*Pass --text_column"):
         open_questions(path, DataConfig())
+    nested_file = pathlib.Path(write("a.json", json.dumps(NESTED)))
     with pytest.raises(UsageError, match="no columns to choose"):
-        open_questions(
-            pathlib.Path(write("a.json", json.dumps(NESTED))),
-            DataConfig(text_column=("question", "context")),
-        )
+        open_questions(nested_file, DataConfig(text_column=("question", "context")))
 
 
 def test_lines_are_read_one_after_the_other():
@@ -450,13 +410,13 @@ def test_articles_are_read_one_after_the_other():
 
 def test_a_nested_file_that_breaks_off(tmp_path):
     """Rows before the break are there already; whoever writes answers takes them back."""
-    text = json.dumps({"data": NESTED["data"] * 3000}, indent=1)
+    text = json.dumps({"data": NESTED["data"] * 1500}, indent=1)
     with pytest.raises(ValueError) as of_json:
         json.loads(text[:-60])
     half, whole = text[:-60].encode(), gzip.compress(text.encode(), 0)
     for name, content, message in [
         ("a.json", half, re.escape(f"a.json, which is not JSON ({of_json.value})")),
-        ("a.json.gz", whole[:-3000], r"must be whole\. Received: .*a\.json\.gz, broken after line \d{5}"),
+        ("a.json.gz", whole[:-3000], r"must be whole\. Received: .*a\.json\.gz, broken after line \d{4,5}"),
     ]:
         path = tmp_path / name
         path.write_bytes(content)

@@ -1,7 +1,6 @@
 """Exact match and F1: against transformers' port of evaluate-v2.0.py, and evaluate-v1.1.py's rules spelled out."""
 
 import collections
-import pathlib
 import re
 import string
 import sys
@@ -10,33 +9,9 @@ import types
 import numpy as np
 import pytest
 
-from tfbert.tasks.answering.squad import read_questions
-from tfbert.tasks.answering.squad_metrics import (
-    normalize_answer,
-    score_predictions,
-    squad_metrics,
-)
+from tfbert.tasks.answering.squad_metrics import score_predictions, squad_metrics
 
-SQUAD = pathlib.Path(__file__).parents[4] / "shared" / "data" / "squad"
-WORDS = [
-    "the",
-    "a",
-    "An",
-    "cat",
-    "Cat's",
-    "dog,",
-    "dog",
-    "-",
-    "of",
-    "Oslo",
-    "É",
-    "é",
-    "\u2019s",
-    "20%",
-    "the-cat",
-    "...",
-    "",
-]
+WORDS = ["the", "a", "An", "cat", "Cat's", "dog,", "dog", "-", "of", "Oslo", "É", "é", "\u2019s", "20%", "the-cat", ""]
 
 
 def random_answers(rng, count):
@@ -97,12 +72,14 @@ def reference_v1(golds, predictions):
     return {"exact_match": 100.0 * total_exact / len(golds), "f1": 100.0 * total_f1 / len(golds)}
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_version_2_to_every_digit(seed):
+@pytest.mark.parametrize("seed", range(4))
+def test_both_versions_to_every_digit(seed):
     golds, predictions, odds = random_set(seed)
     found = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=odds)
     assert found == to_every_digit(reference_v2(golds, predictions, odds, float("inf")))
     assert list(found)[:3] == ["exact", "f1", "total"]
+    golds = [texts or ["Oslo"] for texts in golds]
+    assert squad_metrics(golds, predictions) == reference_v1(golds, predictions)
 
 
 def test_version_2_without_odds():
@@ -123,35 +100,6 @@ def test_version_2_of_one_kind_of_question(keep):
     assert found[f"{kept}f1"] == found["f1"]
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_version_1_to_every_digit(seed):
-    golds, predictions, _ = random_set(seed)
-    golds = [texts or ["Oslo"] for texts in golds]
-    assert squad_metrics(golds, predictions) == reference_v1(golds, predictions)
-
-
-@pytest.mark.parametrize(
-    ("gold", "prediction", "version_1", "version_2"),
-    [
-        ("Oslo", "Oslo", (1, 1), (1, 1)),
-        ("the Oslo fjord", "Oslo", (0, 2 / 3), (0, 2 / 3)),
-        ("Oslo Oslo fjord", "Oslo Oslo Oslo", (0, 2 / 3), (0, 2 / 3)),
-        ("The cat's!", " cats", (1, 1), (1, 1)),
-        ("the-cat", "cat", (0, 0), (0, 0)),  # Without its hyphen it is another word, and its article no article.
-        ("Oslo", "", (0, 0), (0, 0)),
-        ("Oslo", "the.", (0, 0), (0, 0)),
-        ("the", "a", (1, 0), (1, 1)),  # Nothing is left of either.
-        ("the", "", (1, 0), (1, 1)),
-        ("the", "Oslo", (0, 0), (0, 0)),
-    ],
-)
-def test_by_hand(gold, prediction, version_1, version_2):
-    for version_2_with_negative, (exact, f1) in ((False, version_1), (True, version_2)):
-        found = score_predictions([[gold]], [prediction], version_2_with_negative=version_2_with_negative)
-        assert found.exact.tolist() == [exact]
-        assert found.f1.tolist() == [pytest.approx(f1)]
-
-
 def test_golds_and_questions_left_out():
     golds = [["Rome", "Oslo fjord"], ["Oslo"], []]
     found = score_predictions(golds, ["Oslo", None, ""])
@@ -163,38 +111,7 @@ def test_golds_and_questions_left_out():
     assert score_predictions([["the", "Oslo"]], ["a"], version_2_with_negative=True).exact.tolist() == [0]
 
 
-def test_the_best_threshold_by_hand():
-    golds = [["a1"], ["b1"], [], []]
-    predictions = ["a1", "x", "y", "z"]
-    found = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=[-2.0, 1.0, -1.0, 3.0])
-    # Answering the first question only is right for it and for both without an answer.
-    assert (found["exact"], found["best_exact"], found["best_exact_thresh"]) == (25.0, 75.0, -2.0)
-    found = squad_metrics(golds, ["q", "x", "y", "z"], version_2_with_negative=True, null_odds=[-2.0, 1.0, -1.0, 3.0])
+def test_where_no_threshold_is_better_it_is_0():
+    golds, odds = [["a1"], ["b1"], [], []], [-2.0, 1.0, -1.0, 3.0]
+    found = squad_metrics(golds, ["q", "x", "y", "z"], version_2_with_negative=True, null_odds=odds)
     assert (found["best_f1"], found["best_f1_thresh"]) == (50.0, 0.0)
-
-
-def test_normalisation():
-    assert normalize_answer("  The U.S.A.\u00a0— an É\n") == "usa — é"
-    assert normalize_answer("A, an; the THE anthem theatre") == "anthem theatre"
-
-
-@pytest.mark.skipif(not SQUAD.exists(), reason="needs SQuAD beside the checkout")
-@pytest.mark.parametrize("name", ["xquad_en", "dev_v2", pytest.param("new_wiki", marks=pytest.mark.slow)])
-def test_predictions_for_published_questions(name):
-    """A random stretch of words near an answer for each question, or another question's answer, or none."""
-    rng = np.random.default_rng(0)
-    table = read_questions(SQUAD / f"{name}.json", version_2_with_negative=True)
-    golds = [[text for text, _ in answers] for answers in table.answers]
-    predictions = []
-    for row, texts in enumerate(golds):
-        words, kind = table.context(row).split(" "), rng.integers(4)
-        start = int(rng.integers(len(words)))
-        stretch = " ".join(words[start : start + int(rng.integers(1, 8))])
-        own = str(rng.choice(texts)) if texts else ""
-        predictions.append([own, stretch, own + " " + stretch, ""][kind])
-    odds = rng.normal(0, 5, len(table))
-    found = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=odds)
-    assert found == reference_v2(golds, predictions, odds, float("inf"))
-    rows = [row for row, texts in enumerate(golds) if texts]
-    golds, predictions = ([values[row] for row in rows] for values in (golds, predictions))
-    assert squad_metrics(golds, predictions) == reference_v1(golds, predictions)

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfbert
+from tests.support.refusals import refused
 from tests.support.saved_models import predict_with, read_json
 from tests.support.served import export_of, random_model, save
 from tfbert.config.data import DataConfig
@@ -65,9 +66,8 @@ def test_what_is_asked_for_stays():
     ],
 )
 def test_sizes_that_no_row_can_have_are_refused_before_data_is_read(length, options, rule):
-    with pytest.raises(UsageError, match=rule) as caught:
+    with refused(rule):
         resolved(length, **options)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_sizes_that_no_row_can_have_are_refused_when_a_model_is_loaded(runs, siz
     assert tfbert.load(runs / "old", answering=AnsweringConfig(**{size: 28})).max_seq_length == 32
 
 
-SLOW = pytest.mark.slow
+SLOW = pytest.mark.slow  # The others are refused by `QuestionItems` alone in test_questions.
 BAD = [
     ({"question": "fox " * 29}, "Received: max_seq_length=32 for a question of 29 tokens, in {}. Pass a larger"),
     ({"question": "각 " * 90}, "Received: max_seq_length=32 for a question of 64 tokens, in {}. Pass a larger"),
@@ -135,9 +135,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("change", "rule"), [case if i in (0, 2) else pytest.param(*case, marks=SLOW) for i, case in enumerate(BAD)]
-)
+@pytest.mark.parametrize(("change", "rule"), [BAD[0], *(pytest.param(*case, marks=SLOW) for case in BAD[1:])])
 def test_a_question_that_cannot_be_answered_is_the_bad_row(runs, tmp_path, caplog, change, rule):
     first, bad, last = asked(1, 1, 28)
     bad |= change

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.flag_values import SCRATCH
+from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.given_kinds import given_table
@@ -15,13 +16,8 @@ from tfbert.tasks.choosing.questions import Checks, holds_choices, open_question
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 
-RACE = {
-    "answers": ["B", "A"],
-    "options": [["x", "y"], ["u", "v", "w"]],
-    "questions": ["q1?", "q2 _ ."],
-    "article": "art",
-    "id": "high1.txt",
-}
+RACE = {"answers": ["B", "A"], "options": [["x", "y"], ["u", "v", "w"]], "questions": ["q1?", "q2 _ ."]}
+RACE |= {"article": "art", "id": "high1.txt"}
 ARC = [
     {"id": "1", "question": {"stem": "Why?", "choices": [{"text": t, "label": n} for t, n in ("aA", "bB", "cC")]}},
     {"id": "2", "question": {"stem": "How?", "choices": [{"text": t, "label": n} for t, n in ("a1", "b2")]}},
@@ -44,65 +40,43 @@ def lines(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+RACE_HF = {"example_id": "h", "article": "art", "answer": "C", "question": "q", "options": ["u", "v", "w"]}
+READ_RACE = [("art", "q1?", ("x", "y"), 1), ("art", "q2 _ .", ("u", "v", "w"), 0)]
+READ_DREAM = [("M: One. W: Two.", "q1?", ("a", "b", "c"), 2), *[("M: x", "q2?", ("a", "b"), 0)] * 2]
+DREAM_HF = {"dialogue": ["M: x", "W: y"], "question": "q", "choice": ["a", "b"], "answer": "b", "id": 0}
+READ_SWAG = [("He sits.", "He", ("eats, a lot", "runs", "flies", 'is "x"'), 0), ("A.", "b", ("c", "d", "e", "f"), 3)]
+OF_COPA = [COPA | {"question": "cause", "label": 0}, COPA | {"question": "effect", "label": 1}]
+SHADOW, EFFECT = "My body cast a shadow.", "What happened as a result?"
+READ_COPA = [(SHADOW, "What was the cause of this?", ("sun", "grass"), 0), (SHADOW, EFFECT, ("sun", "grass"), 1)]
+FLAT = lines(
+    {"context": "c", "question": "q", "choices": ["u", "v"], "label": "v"},
+    {"context": "c", "question": "q", "choices": ["x", "y", "z"], "label": "x"},
+)
+CELLS = 'context,question,choices,label\nc,q,"[""u"",""v""]",1\nc,,"[\'x\', \'y\', \'z\']",2\n'
+OF_LETTERS = [("", "r", ("u", "v"), 0), ("", "q", ("u", "v", "w"), 2)]
+TWELVE = f"question,{','.join(f'option_{i}' for i in range(1, 13))},label\nq,{','.join('abcdefghijkl')},11\n"
+NUMBERS = "question,choice0,choice1,choice2,label\nq,3,7,9,7\nq,2,1,0,2\n"
 FORMS = {
-    "race.jsonl": (lines(RACE), [("art", "q1?", ("x", "y"), 1), ("art", "q2 _ .", ("u", "v", "w"), 0)]),
-    "race.json": (json.dumps([RACE]), [("art", "q1?", ("x", "y"), 1), ("art", "q2 _ .", ("u", "v", "w"), 0)]),
-    "race_hf.jsonl": (
-        lines({"example_id": "h", "article": "art", "answer": "C", "question": "q", "options": ["u", "v", "w"]}),
-        [("art", "q", ("u", "v", "w"), 2)],
-    ),
+    "race.jsonl": (lines(RACE), READ_RACE),
+    "race.json": (json.dumps([RACE]), READ_RACE),
+    "race_hf.jsonl": (lines(RACE_HF), [("art", "q", ("u", "v", "w"), 2)]),
     "arc.jsonl": (lines(*ARC), [("", "Why?", ("a", "b", "c"), 2), ("", "How?", ("a", "b"), 0)]),
     "arc_hf.jsonl": (lines(OF_HF), [("", "Why?", ("a", "b"), 1)]),
-    "dream.json": (
-        json.dumps(DREAM),
-        [("M: One. W: Two.", "q1?", ("a", "b", "c"), 2), *[("M: x", "q2?", ("a", "b"), 0)] * 2],
-    ),
-    "dream_hf.jsonl": (
-        lines({"dialogue": ["M: x", "W: y"], "question": "q", "choice": ["a", "b"], "answer": "b", "id": 0}),
-        [("M: x W: y", "q", ("a", "b"), 1)],
-    ),
-    "swag.csv": (
-        SWAG,
-        [("He sits.", "He", ("eats, a lot", "runs", "flies", 'is "x"'), 0), ("A.", "b", ("c", "d", "e", "f"), 3)],
-    ),
+    "dream.json": (json.dumps(DREAM), READ_DREAM),
+    "dream_hf.jsonl": (lines(DREAM_HF), [("M: x W: y", "q", ("a", "b"), 1)]),
+    "swag.csv": (SWAG, READ_SWAG),
     "hellaswag.jsonl": (lines(HELLASWAG | {"label": "2"}), [("a b", "", ("e", "f", "g"), 2)]),
-    "copa.jsonl": (
-        lines(COPA | {"question": "cause", "label": 0}, COPA | {"question": "effect", "label": 1}),
-        [
-            ("My body cast a shadow.", "What was the cause of this?", ("sun", "grass"), 0),
-            ("My body cast a shadow.", "What happened as a result?", ("sun", "grass"), 1),
-        ],
-    ),
+    "copa.jsonl": (lines(*OF_COPA), READ_COPA),
     "cosmos.csv": ("context,question,answer0,answer1,answer2,label\nc,q,a,b,c,2\n", [("c", "q", ("a", "b", "c"), 2)]),
     "piqa.jsonl": (lines({"goal": "g", "sol1": "a", "sol2": "b", "label": 1}), [("", "g", ("a", "b"), 1)]),
-    "letters.tsv": ("question\tA\tB\tC\tanswer\nq\tu\tv\tw\tC\nr\tu\tv\t\tA\n", [
-        ("", "q", ("u", "v", "w"), 2), ("", "r", ("u", "v"), 0)
-    ]),
-    "flat.jsonl": (
-        lines(
-            {"context": "c", "question": "q", "choices": ["u", "v"], "label": "v"},
-            {"context": "c", "question": "q", "choices": ["x", "y", "z"], "label": "x"},
-        ),
-        [("c", "q", ("u", "v"), 1), ("c", "q", ("x", "y", "z"), 0)],
-    ),
-    "cells.csv": (
-        'context,question,choices,label\nc,q,"[""u"",""v""]",1\nc,,"[\'x\', \'y\', \'z\']",2\n',
-        [("c", "q", ("u", "v"), 1), ("c", "", ("x", "y", "z"), 2)],
-    ),
-    "names_of_columns.csv": (
-        "premise,choice1,choice2,question,label\np,a,b,effect,choice2\n",
-        [("p", "What happened as a result?", ("a", "b"), 1)],
-    ),
+    "letters.tsv": ("question\tA\tB\tC\tanswer\nr\tu\tv\t\tA\nq\tu\tv\tw\tC\n", OF_LETTERS),
+    "flat.jsonl": (FLAT, [("c", "q", ("u", "v"), 1), ("c", "q", ("x", "y", "z"), 0)]),
+    "cells.csv": (CELLS, [("c", "q", ("u", "v"), 1), ("c", "", ("x", "y", "z"), 2)]),
+    "copa.csv": ("premise,choice1,choice2,question,label\np,a,b,effect,choice2\n", [("p", EFFECT, ("a", "b"), 1)]),
     "letters_as_texts.csv": ("question,A,B,answer\nq,B,A,A\n", [("", "q", ("B", "A"), 0)]),
-    "twelve.csv": (
-        f"question,{','.join(f'option_{i}' for i in range(1, 13))},label\nq,{','.join('abcdefghijkl')},11\n",
-        [("", "q", tuple("abcdefghijkl"), 11)],
-    ),
-    "numbers_as_texts.csv": (
-        "question,choice0,choice1,choice2,label\nq,3,7,9,7\nq,2,1,0,2\n",
-        [("", "q", ("3", "7", "9"), 1), ("", "q", ("2", "1", "0"), 0)],
-    ),
-}  # fmt: skip
+    "twelve.csv": (TWELVE, [("", "q", tuple("abcdefghijkl"), 11)]),
+    "numbers_as_texts.csv": (NUMBERS, [("", "q", ("3", "7", "9"), 1), ("", "q", ("2", "1", "0"), 0)]),
+}
 
 
 def write(directory, name, text):
@@ -112,9 +86,11 @@ def write(directory, name, text):
 
 
 def read(path, *, choice_columns=(), skip_bad_rows=False, **options):
-    return read_questions(
-        open_questions(path, DataConfig(**options), choice_columns=choice_columns), skip_bad_rows=skip_bad_rows
-    )
+    opened = open_questions(path, DataConfig(**options), choice_columns=choice_columns)
+    return read_questions(opened, skip_bad_rows=skip_bad_rows)
+
+
+WRONG = {"question": "q", "choice": ["a", "b"], "answer": "c"}
 
 
 def shown(examples):
@@ -184,11 +160,7 @@ def test_a_bad_first_row_does_not_hide_whose_the_file_is(tmp_path, bad):
         ("a.jsonl", lines({"question": "a", "choices": "a or b", "label": "a"}), "Choices are a list of texts"),
         ("a.csv", "question,choice0,choice1,label\n" + "q,u,,0\n" * 30, "at least two choices"),
         ("race.jsonl", lines(RACE | {"answers": "A"}), "In RACE's JSON"),
-        (
-            "copa.jsonl",
-            lines({"premise": "p", "choice1": "a", "choice2": "b", "question": "why", "label": 0}),
-            "In COPA's form",
-        ),
+        ("copa.jsonl", lines(COPA | {"question": "why", "label": 0}), "In COPA's form"),
     ],
 )
 def test_a_file_whose_first_rows_are_all_bad_is_told_so(tmp_path, name, text, rule):
@@ -262,9 +234,8 @@ def test_a_bad_row_is_refused_in_one_line_or_skipped_and_counted(tmp_path, row, 
     ],
 )
 def test_what_could_mean_two_things_is_refused(tmp_path, text, rule):
-    with pytest.raises(UsageError, match=rule) as error:
+    with refused(rule):
         read(write(tmp_path, "a.csv", text))
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -272,11 +243,7 @@ def test_what_could_mean_two_things_is_refused(tmp_path, text, rule):
     [
         ("race.jsonl", RACE | {"answers": ["B"]}, "lists of one length"),
         ("race.jsonl", RACE | {"answers": ["B", "D"]}, "letter of a choice"),
-        (
-            "dream.json",
-            [DREAM[0], [["x"], [{"question": "q", "choice": ["a", "b"], "answer": "c"}], "i"]],
-            "one of the",
-        ),
+        ("dream.json", [DREAM[0], [["x"], [WRONG], "i"]], "one of the"),
         ("dream.json", [DREAM[0], [["x"], "q", "i"]], "its turns, its questions and its id"),
     ],
 )

@@ -11,8 +11,8 @@ from safetensors.numpy import load_file, save_file
 from transformers import BertTokenizerFast
 
 import tfbert
-from tests.support.saved_models import save_with_nan
-from tests.support.task_runs import CHOICES, arguments_of, command, config_of, write_tasks
+from tests.support.saved_models import read_json, save_with_nan
+from tests.support.task_runs import CHOICES, arguments_of, command, config_of, predict, write_tasks
 from tests.support.transformers_4 import transformers_4
 from tfbert.errors import RunError, UsageError
 from tfbert.tasks.choosing.multiple_choice import Choices, choice_metrics
@@ -26,32 +26,22 @@ def trained(tmp_path_factory):
     """A directory with the data and a model trained on it in `run`; and the results of the training."""
     directory = tmp_path_factory.mktemp("choosing")
     write_tasks(directory)
-    return directory, finetune(config_of(*arguments_of(directory, CHOICES, "run")))  # With a report.
+    return directory, finetune(config_of(*arguments_of(directory, CHOICES, "run", is_small=True)))  # With a report.
 
 
 @pytest.fixture(scope="module")
 def rows(trained):
-    return lines_of(trained[0] / "dev.jsonl")
+    return read_json(trained[0] / "dev.jsonl")
 
 
 @pytest.fixture(scope="module")
 def predicted(trained):
     directory, _ = trained
-    return lines_of(predict(directory, directory / "dev.jsonl", "a.jsonl"))
-
-
-def lines_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return read_json(predict(directory, directory / "dev.jsonl", "a.jsonl"))
 
 
 def whole(path):
     return json.loads(path.read_text())
-
-
-def predict(directory, source, name, *more):
-    path = directory / name
-    command("--mode=predict", f"--model={directory / 'run'}", f"--input_file={source}", f"--output_file={path}", *more)
-    return path
 
 
 def test_evaluation_of_the_saved_model_is_that_of_training(trained, predicted, rows):
@@ -93,7 +83,7 @@ def test_a_head_of_transformers_is_loaded_whatever_labels_its_configuration_has(
     config = whole(directory / "run" / "config.json")
     config = {name: value for name, value in config.items() if name not in ("id2label", "label2id", "tfbert")}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    found = tfbert.load(tmp_path, max_seq_length=24)(lines_of(directory / "dev.jsonl")[1], top_k=None)
+    found = tfbert.load(tmp_path, max_seq_length=24)(read_json(directory / "dev.jsonl")[1], top_k=None)
     scores = {one["index"]: one["score"] for one in found}
     assert scores == pytest.approx(dict(enumerate(predicted[1]["probabilities"])))
     names = set(load_file(tmp_path / "model.safetensors"))
@@ -115,11 +105,10 @@ def test_a_table_and_other_forms_have_the_same_predictions(trained, predicted, r
         assert cells == [str(one["id"]), str(one["index"]), one["choice"], str(one["score"]), cells[4]]
         assert json.loads(cells[4]) == one["probabilities"]
     source = tmp_path / "race.json"
-    source.write_text(json.dumps([
-        {"article": row["context"], "questions": [row["question"]], "options": [row["choices"]], "id": f"r{i}"}
-        for i, row in enumerate(rows)
-    ]))  # fmt: skip
-    found = [json.loads(line) for line in predict(directory, source, "b.jsonl").read_text().splitlines()]
+    of_race = [(row["context"], [row["question"]], [row["choices"]], f"r{i}") for i, row in enumerate(rows)]
+    names = ("article", "questions", "options", "id")
+    source.write_text(json.dumps([dict(zip(names, row, strict=True)) for row in of_race]))
+    found = read_json(predict(directory, source, "b.jsonl"))
     assert found == [one | {"id": f"r{i}-0"} for i, one in enumerate(predicted)]
 
 
@@ -132,8 +121,7 @@ def test_bad_rows_are_named_or_skipped(trained, predicted, rows, tmp_path, caplo
     with pytest.raises(UsageError, match="only the context is cut.*new.jsonl, line 2"):
         predict(directory, source, "c.jsonl")
     with caplog.at_level("INFO", "tfbert"):
-        path = predict(directory, source, "c.jsonl", "--skip_bad_rows")
-    found = [json.loads(line) for line in path.read_text().splitlines()]
+        found = read_json(predict(directory, source, "c.jsonl", "--skip_bad_rows"))
     assert found == [one | {"id": f"n{i}"} for i, one in enumerate(predicted)]
     text = "\n".join(record.getMessage() for record in caplog.records)
     assert re.search(r"contexts of \d+ of 13 questions are cut to fit 24 tokens", text) and "2 rows skipped" in text

@@ -97,51 +97,37 @@ def plain_loss(model, batch):
     if not isinstance(model, TFBertForPreTraining):
         return tf.reduce_mean(words)
     is_pair = weights["next_sentence"] > 0
-    pairs = tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels["next_sentence"][is_pair], outputs.seq_relationship_logits[is_pair]
-    )
+    answers, logits = labels["next_sentence"][is_pair], outputs.seq_relationship_logits[is_pair]
+    pairs = tf.nn.sparse_softmax_cross_entropy_with_logits(answers, logits)
     return tf.reduce_mean(words) + tf.reduce_mean(pairs)
 
 
-def plan_of(examples):
-    lengths = np.asarray(examples.lengths)
-    options = {"global_batch_size": BATCH, "seed": 3, "epoch": 1}
-    return plan_epoch(lengths, **options, group_by_length=False, allowed_widths=exact_widths(lengths))
+SLOW = [(True, 2, 2, False, False), (True, 1, 1, False, False), (False, 1, 4, False, False), (True, 1, 2, True, False)]
+SLOW += [(False, 2, 1, True, False), (True, 1, 2, False, True), (True, 2, 2, True, True)]
+CASES = [(False, 1, 2, True, False), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
 
 
-def packed_plan_of(examples, num_parts):
-    lengths = np.asarray(examples.lengths)
-    options = {"global_batch_size": BATCH, "seed": 3}
-    shape = choose_packed_shape(lengths, **options, epochs=range(2), num_parts=num_parts, max_width=32)
-    return plan_packed_epoch(lengths, **options, epoch=1, shape=shape)
-
-
-@pytest.mark.parametrize(
-    "next_sentence, replicas, accumulation, is_packed, xla",
-    [
-        (False, 1, 2, True, False),
-        pytest.param(True, 2, 2, False, False, marks=pytest.mark.slow),
-        pytest.param(True, 1, 1, False, False, marks=pytest.mark.slow),
-        pytest.param(False, 1, 4, False, False, marks=pytest.mark.slow),
-        pytest.param(True, 1, 2, True, False, marks=pytest.mark.slow),
-        pytest.param(False, 2, 1, True, False, marks=pytest.mark.slow),
-        pytest.param(True, 1, 2, False, True, marks=pytest.mark.slow),
-        pytest.param(True, 2, 2, True, True, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("next_sentence, replicas, accumulation, is_packed, xla", CASES)
 def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, accumulation, is_packed, xla):
     task = Pretraining(next_sentence=next_sentence, options=PretrainingConfig(masked_lm_prob=0.3), seed=5)
     examples = encoded(records, task, TrainingConfig())
-    plan = packed_plan_of(examples, replicas * accumulation) if is_packed else plan_of(examples)
+    lengths, options, shape = np.asarray(examples.lengths), {"global_batch_size": BATCH, "seed": 3}, None
+    if is_packed:
+        parts = replicas * accumulation
+        shape = choose_packed_shape(lengths, **options, epochs=range(2), num_parts=parts, max_width=32)
+        plan = plan_packed_epoch(lengths, **options, epoch=1, shape=shape)
+        part = dataclasses.replace(plan, rows=plan.rows[-STEPS:], starts=plan.starts[-STEPS:])
+    else:
+        plan = plan_epoch(lengths, **options, epoch=1, group_by_length=False, allowed_widths=exact_widths(lengths))
+        part = dataclasses.replace(plan, rows=plan.rows[-STEPS:], widths=plan.widths[-STEPS:])
     kind = TFBertForPreTraining if next_sentence else TFBertForMaskedLM
 
     reference = tiny_bert(kind=kind, num_hidden_layers=1)
     for rows in plan.rows[-STEPS:]:  # The last batch is short.
         with tf.GradientTape() as tape:
             loss = plain_loss(reference, examples.rows(rows, 16, epoch=1))
-        for variable, gradient in zip(
-            reference.trainable_variables, tape.gradient(loss, reference.trainable_variables), strict=True
-        ):
+        variables = reference.trainable_variables
+        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
             variable.assign_sub(RATE * tf.convert_to_tensor(gradient))
 
     strategy = strategy_of(replicas)
@@ -154,17 +140,12 @@ def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, 
         )
         model.compile(optimizer=keras.optimizers.SGD(RATE), loss=task.loss(TrainingConfig()))
         model.create_variables()
-    part = dataclasses.replace(plan, rows=plan.rows[-STEPS:], **_rest(plan, is_packed))
-    dataset = distribute_batches(strategy, examples, lambda: iter([part]), shape=plan.shape if is_packed else None)
+    dataset = distribute_batches(strategy, examples, lambda: iter([part]), shape=shape)
     history = model.fit(dataset, steps_per_epoch=STEPS, verbose=0).history
     assert set(history) == ({"loss", "masked_lm_loss", "next_sentence_loss"} if next_sentence else {"loss"})
     for variable, expected in zip(model.model.trainable_variables, reference.trainable_variables, strict=True):
         np.testing.assert_allclose(variable, expected, atol=2e-5, err_msg=variable.name)
     assert len(plan) == -(-RECORDS // BATCH) and RECORDS % BATCH
-
-
-def _rest(plan, is_packed):
-    return {"starts": plan.starts[-STEPS:]} if is_packed else {"widths": plan.widths[-STEPS:]}
 
 
 # Evaluation.
@@ -225,9 +206,8 @@ def test_masks_of_an_evaluation_are_always_the_same_and_those_of_training_are_no
     static = Pretraining(options=PretrainingConfig(masking="static"))
     examples = encoded(records, static, TrainingConfig())
     np.testing.assert_array_equal(examples.masked(rows, 0)[1].ids, records.read(rows).masked.ids)
-    np.testing.assert_array_equal(
-        encoded(records, static).masked(rows)[1].ids, encoded(records, tasks[0]).masked(rows)[1].ids
-    )
+    first, second = (encoded(records, task).masked(rows)[1].ids for task in (static, tasks[0]))
+    np.testing.assert_array_equal(first, second)
 
 
 def chunk_of(ids, masked, next_sentence=None):

@@ -1,15 +1,26 @@
-"""What is computed of several labels a text, against its definition label by label and row by row."""
+"""What is computed of several labels a text: the metrics against their definition, the loss against NumPy and PyTorch's
+definition with positive weights, thresholds against a search."""
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from sklearn import metrics as sk
 
+from tfbert.config.training import TrainingConfig
+from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.multi_label_classification import (
+    CANDIDATES,
+    MeanBinaryCrossEntropy,
+    choose_threshold,
+    choose_thresholds,
+    cutoffs,
+    given_labels,
     label_table,
     left_out,
     multi_label_metrics,
     occurrences,
     per_label,
+    positive_weights,
     threshold_curve,
 )
 
@@ -75,3 +86,83 @@ def test_the_curve_and_what_occurs_with_what():
     assert {len(values) for values in curve.values()} == {49}
     both = occurrences(np.array([[1, 1], [0, 0], [1, 0]]), np.array([[1, 0], [0, 1], [0, 0]]))
     assert both == [[1, 0, 1], [1, 0, 0], [0, 1, 0]]  # The last: no label.
+
+
+# --- The loss ---
+
+rng = np.random.default_rng(0)
+FEW_LOGITS = (3 * rng.standard_normal((7, 4))).astype(np.float32)
+FEW_LABELS = (rng.random((7, 4)) < 0.4).astype(np.int8)
+
+
+def reference(logits, labels, weights=1.0, smoothing=0.0):
+    """A term is -w (t log p + (1 - t) log(1 - p)), with w other than 1 where the row has the label."""
+    p, t = 1 / (1 + np.exp(-logits.astype(np.float64))), labels * (1 - smoothing) + smoothing / 2
+    terms = -(t * np.log(p) + (1 - t) * np.log(1 - p))
+    return (np.where(labels > 0, weights, 1.0) * terms).mean(axis=1)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("weights", [(1.0,) * 4, (0.5, 1.0, 3.0, 10.0)])
+def test_a_row_has_the_mean_over_its_labels(weights, smoothing):
+    found = MeanBinaryCrossEntropy(smoothing).call(FEW_LABELS * np.array(weights, np.float32), FEW_LOGITS)
+    assert found.dtype == "float32" and found.shape == (7,)
+    np.testing.assert_allclose(found, reference(FEW_LOGITS, FEW_LABELS, weights, smoothing), rtol=2e-6)
+
+
+def test_large_logits_are_finite():
+    far = np.array([[300.0, -300.0], [-300.0, 300.0]], np.float32)
+    found = MeanBinaryCrossEntropy().call(np.array([[1.0, 0.0], [1.0, 0.0]], np.float32), far)
+    np.testing.assert_allclose(found, [0.0, 300.0])
+
+
+def test_balanced_weights_make_both_sides_equal():
+    labels = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 0], [1, 1, 0], [0, 1, 0]], np.int8)
+    balanced = positive_weights(TrainingConfig(class_weights="balanced"), labels)
+    np.testing.assert_allclose(balanced, [3 / 2, 1 / 5, 5.0])  # Each count at least 1: no weight is 0.
+    np.testing.assert_array_equal(positive_weights(None, labels), np.ones(3))
+    np.testing.assert_array_equal(positive_weights(TrainingConfig(class_weights=(1, 2, 3)), labels), [1, 2, 3])
+    with pytest.raises(UsageError, match="one weight for each of the 3 labels. Received: 2 weights"):
+        positive_weights(TrainingConfig(class_weights=(1, 2)), labels)
+
+
+# --- Thresholds, and the labels that they give ---
+
+rng = np.random.default_rng(3)
+RARE_LABELS = (rng.random((60, 5)) < [0.5, 0.2, 0.1, 0.05, 0.0]).astype(np.int8)
+RARE_LOGITS = (2.5 * RARE_LABELS - 3 + rng.standard_normal((60, 5))).astype(np.float32)
+
+
+def best(scores):
+    """The first of the best ones, beginning at 0.5 and going outwards, the lower side first."""
+    order = sorted(range(len(CANDIDATES)), key=lambda i: (round(abs(CANDIDATES[i] - 0.5), 6), CANDIDATES[i]))
+    return CANDIDATES[max(order, key=lambda i: scores[i])]
+
+
+AVERAGES = {"micro_f1": "micro", "macro_f1": "macro", "sample_f1": "samples", "loss": "micro"}
+
+
+@pytest.mark.parametrize("metric, average", AVERAGES.items())
+def test_the_threshold_is_that_of_the_best_f1(metric, average):
+    zero = 1 if average == "samples" else 0
+    chances = expit(RARE_LOGITS.astype(np.float64))
+    scores = [round(sk.f1_score(RARE_LABELS, chances > t, average=average, zero_division=zero), 12) for t in CANDIDATES]
+    assert choose_threshold(RARE_LOGITS, RARE_LABELS, metric) == best(scores) != 0.5
+
+
+def test_each_label_has_its_own():
+    found = choose_thresholds(RARE_LOGITS, RARE_LABELS)
+    for i, threshold in enumerate(found[:4]):
+        given = expit(RARE_LOGITS[:, i, None].astype(np.float64)) > np.array(CANDIDATES)
+        hits, sizes = (given & (RARE_LABELS[:, i, None] > 0)).sum(axis=0), given.sum(axis=0) + RARE_LABELS[:, i].sum()
+        assert threshold == best(np.round(2 * hits / sizes, 12))
+    assert found[4] == 0.5, "no text has this label"
+
+
+def test_a_label_is_given_above_its_threshold():
+    logits = np.array([[0.0, 1e-7, -1e-7, 3.0]], np.float32)
+    assert given_labels(logits, (0.5,)).tolist() == [[False, True, False, True]]  # As transformers' logits > 0.
+    assert given_labels(logits, (0.5, 0.5, 0.3, 0.99)).tolist() == [[False, True, True, False]]
+    assert cutoffs((0.5, 0.75)).dtype == np.float32
+    np.testing.assert_allclose(cutoffs((0.5, 0.75)), [0, np.log(3)], rtol=1e-7)
+    assert not given_labels(np.array([[np.nan, np.nan]], np.float32), (0.01,)).any()

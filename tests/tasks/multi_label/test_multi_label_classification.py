@@ -68,9 +68,8 @@ def test_the_model_has_the_thresholds_that_are_best_on_validation(data, logits, 
 
 def test_an_evaluation_is_that_of_training_and_of_scikit_learn(data, logits, thresholds, tmp_path):
     flags = ["--mode=evaluate", f"--model={data / 'run'}", f"--output_dir={tmp_path / 'out'}"]
-    found = command(
-        *flags, f"--validation_file={data / 'dev-labels.jsonl'}", f"--test_file={data / 'train-labels.jsonl'}"
-    )
+    flags += [f"--validation_file={data / 'dev-labels.jsonl'}", f"--test_file={data / 'train-labels.jsonl'}"]
+    found = command(*flags)
     trained = json.loads((data / "results.json").read_text())
     for name in MultiLabelClassification(LABEL_WORDS).metric_names:
         for prefix in ("eval", "test"):
@@ -158,9 +157,8 @@ def test_an_exported_model_gives_the_labels_of_predictions(data, logits, thresho
     for names, own in zip(found["labels"], logits, strict=True):
         given = [name.decode() for name in names if name]
         assert given == expected_of(own, thresholds)[0] and not any(names[len(given) :])
-    bad = served.signatures["token_ids"](
-        **{n: tf.constant([[999]]) for n in ("input_ids", "attention_mask", "token_type_ids")}
-    )
+    bad_ids = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), tf.constant([[999]]))
+    bad = served.signatures["token_ids"](**bad_ids)
     assert bad["error"].numpy()[0] and not bad["is_given"].numpy().any() and not any(bad["labels"].numpy()[0])
 
 

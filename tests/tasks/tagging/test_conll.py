@@ -93,10 +93,7 @@ def test_a_file_without_blank_lines_does_not_fill_the_memory(monkeypatch):
             return endless
 
     found = open_conll(Endless()).read(())
-    assert (
-        "A sentence has at most 3 words, and a blank line ends it. Received: more words in standard input, from line 1"
-        in str(next(found))
-    )
+    assert "at most 3 words, and a blank line ends it. Received: more words in standard input, from" in str(next(found))
     assert next(found).line == 12
     assert read("a O\na O\na O\n") == [(1, ["a"] * 3, ["O"] * 3)]
 

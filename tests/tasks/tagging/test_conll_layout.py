@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging import conll
@@ -66,11 +67,7 @@ RELATIVES = {
     "numbers of sentences and words": ("1 1 Ann B-PER\n1 2 left O\n\n2 1 Oslo B-LOC\n", {}, TWO),
     "numbers with a stop": ("1. Ann B-PER\n2. left O\n\n1. Oslo B-LOC\n", {}, TWO),
     "names of words": ("s1_1 Ann B-PER\ns1_2 left O\n\ns2_1 Oslo B-LOC\n", {}, TWO),
-    "WebAnno": (
-        "#Text=x\n1-1\t0-3\tAnn\tB-PER\n1-2\t4-8\tleft\tO\n\n2-1\t9-13\tOslo\tB-LOC\n",
-        {},
-        TWO,
-    ),
+    "WebAnno": ("#Text=x\n1-1\t0-3\tAnn\tB-PER\n1-2\t4-8\tleft\tO\n\n2-1\t9-13\tOslo\tB-LOC\n", {}, TWO),
     "numbers behind": ("Ann 1 B-PER\nleft 2 O\n\nOslo 1 B-LOC\n", {}, TWO),
     "WebAnno's head": ("#FORMAT=x\n\n\n#Text=Ann left\nAnn\tB-PER\nleft\tO\n\n#Text=Oslo\nOslo\tB-LOC\n", {}, TWO),
     "another program's": (
@@ -164,9 +161,8 @@ IN_DOUBT = {
 def test_the_user_says_which_column_holds_the_words(before, column, message, write):
     content = with_places(before)
     for options in ({}, {"tags": "none"}):
-        with pytest.raises(
-            UsageError, match=rf"clear which column.*{message}.*--text_column={column} or --text_column=0"
-        ):
+        said = rf"clear which column.*{message}.*--text_column={column} or --text_column=0"
+        with pytest.raises(UsageError, match=said):
             read(content, **options)
     assert read(content, text_column=[str(column)])[0] == TAGGED
     path = pathlib.Path(write("a.tsv", content))
@@ -227,10 +223,7 @@ def test_healthy_words_stay_in_the_first_column():
     assert read(words)[0][0].startswith("w0/B-x0 w1/B-x1")
 
 
-BEHIND = {
-    "sentences": lambda s, n, i, a, b, pos: (s,),
-    "scores": lambda s, n, i, a, b, pos: (f"0.{50 + i}",),
-}
+BEHIND = {"sentences": lambda s, n, i, a, b, pos: (s,), "scores": lambda s, n, i, a, b, pos: (f"0.{50 + i}",)}
 
 
 @pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
@@ -242,10 +235,7 @@ def test_numbers_beside_entity_tags_are_not_the_tags(behind):
 
 
 WORDS = {
-    "WNUT17": (
-        "#win\tO\n#\tO\n#Oslo\tB-location\n# 1\tO\n\nleft\tO\n",
-        ["#win/O #/O #Oslo/B-location # 1/O", "left/O"],
-    ),
+    "WNUT17": ("#win\tO\n#\tO\n#Oslo\tB-x\n# 1\tO\n\nleft\tO\n", ["#win/O #/O #Oslo/B-x # 1/O", "left/O"]),
     "a type of its own": ("#\tB-sign\n\nAnn\tB-PER\n", ["#/B-sign", "Ann/B-PER"]),
     "only hashtags": ("#a O\n#b B-x\n", ["#a/O #b/B-x"]),
     "pieces of words": ("Ann B-PER\n##a X\n##b X\n", ["Ann/B-PER ##a/X ##b/X"]),
@@ -288,16 +278,8 @@ def test_what_was_guessed_is_said():
 
 
 BAD = {
-    "numbers as words": (
-        GERMEVAL,
-        {"text_column": ["0"]},
-        "running numbers.*text_column=0 for .*, with '1'. Pass another",
-    ),
-    "numbers and words": (
-        "1 Ann\n2 left\n\n1 Oslo\n",
-        {},
-        "column 1 of 2 for both",
-    ),
+    "numbers as words": (GERMEVAL, {"text_column": ["0"]}, "numbers.*text_column=0 for .*, with '1'. Pass another"),
+    "numbers and words": ("1 Ann\n2 left\n\n1 Oslo\n", {}, "column 1 of 2 for both"),
     "numbers and tags": ("Ann O\n# newdoc x O\nleft\n", {}, "must have 2 columns.* Received: 1 in .*, line 3"),
     "another separator": ("Ann\tO\n# O\n", {}, "must have 2 columns.* Received: 1 in .*, line 2"),
     "a hashtag without a tag": ("#win\tO\n#lost\nAnn\tB-PER\n", {}, "must have 2 columns.* Received: 1 in .*, line 2"),
@@ -307,7 +289,7 @@ BAD = {
     "tags for words": (
         "Ann B-PER\nleft O\n",
         {"text_column": ["1"], "label_column": "0"},
-        "text_column=1 for .*, with 'B-PER'. Pass another",
+        "text_column=1 for .*, with 'B-PER'",
     ),
     "comments alone": ("# a b\n\n# c\n", {}, "at least one sentence. Received: .* with none but comments"),
     "a header": (
@@ -320,9 +302,8 @@ BAD = {
 
 @pytest.mark.parametrize(("content", "options", "message"), BAD.values(), ids=BAD)
 def test_what_is_refused_names_its_line(content, options, message):
-    with pytest.raises(UsageError, match=message) as caught:
+    with refused(message):
         read(content, **options)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_comment_beyond_the_first_lines(monkeypatch):
@@ -374,9 +355,8 @@ def test_what_looks_like_conll(name, content, expected, write):
     if name == "a.tsv" and content.startswith("#\t"):
         assert holds_tags(path, DataConfig(text_column=["1"], label_column="2"))
         assert not holds_tags(path, DataConfig(text_column=["1"], label_column="ner"))
-        assert not holds_tags(
-            pathlib.Path(write(name, GERMEVAL.replace("B-PER\n", "O\n"))), DataConfig(label_column="3")
-        )
+        path = pathlib.Path(write(name, GERMEVAL.replace("B-PER\n", "O\n")))
+        assert not holds_tags(path, DataConfig(label_column="3"))
 
 
 def test_the_language_before_each_word_is_warned_of():

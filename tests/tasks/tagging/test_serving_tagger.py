@@ -32,30 +32,17 @@ def saved(model, tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(saved, tmp_path_factory):
     directory = tmp_path_factory.mktemp("exports") / "tagger"
-    assert export_of(saved.parent, saved.name, directory) == {
-        "num_texts": 1,
-        "max_seq_length": LENGTH,
-        "label_names": list(IOB2),
-        "weights": "float32",
-        "strict_entities": False,
-    }
+    found = {"num_texts": 1, "max_seq_length": LENGTH, "label_names": list(IOB2), "weights": "float32"}
+    assert export_of(saved.parent, saved.name, directory) == found | {"strict_entities": False}
     return directory
 
 
 def flat(rows):
     """What `predict` wrote, as an exported model answers."""
     entities = [(row["id"], entity) for row in rows for entity in row["entities"]]
-    found = {"entity_row": [i for i, _ in entities]}
-    return found | {
-        f"entity_{name}": [e[key] for _, e in entities]
-        for name, key in {
-            "type": "entity_group",
-            "text": "word",
-            "start": "start",
-            "end": "end",
-            "score": "score",
-        }.items()
-    }
+    names = {"type": "entity_group", "text": "word", "start": "start", "end": "end", "score": "score"}
+    found = {f"entity_{name}": [entity[key] for _, entity in entities] for name, key in names.items()}
+    return found | {"entity_row": [i for i, _ in entities]}
 
 
 def predicted(saved, texts, tmp_path):
@@ -63,18 +50,12 @@ def predicted(saved, texts, tmp_path):
     lines = [json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)]
     (tmp_path / "in.jsonl").write_text("".join(lines))
     predict_with(saved.parent, saved.name, input_file=tmp_path / "in.jsonl", output_file=tmp_path / "out.jsonl")
-    return flat(read_json(tmp_path / "out.jsonl"))
-
-
-def assert_answers(found, want):
-    np.testing.assert_allclose(found["entity_score"], want.pop("entity_score"), atol=1e-5)
-    for name, values in want.items():
-        assert list(found[name]) == values, name
+    return read_json(tmp_path / "out.jsonl")
 
 
 def test_an_exported_tagger_says_what_predict_says(saved, exported, ask, tmp_path):
     texts = ["", *TEXTS, *random_texts(40), LONG, "x" * 5000, *long_words()[:20], " "]
-    want = predicted(saved, texts, tmp_path)
+    want = flat(predicted(saved, texts, tmp_path))
     found = ask(exported, text=[text.encode() for text in texts])
     assert found.pop("signatures") == ["serving_default", "text", "token_ids"]
     assert len(found["entity_row"]) > 200 and set(found["entity_type"]) == {"LOC", "PER"}
@@ -84,7 +65,8 @@ def test_an_exported_tagger_says_what_predict_says(saved, exported, ask, tmp_pat
     assert last > 0.9 * len(LONG)
     assert found.pop("error") == [""] * len(texts)
     assert set(found) == set(want)
-    assert_answers(found, want)
+    np.testing.assert_allclose(found["entity_score"], want.pop("entity_score"), atol=1e-5)
+    assert want == {name: found[name] for name in want}
 
 
 @pytest.fixture(scope="module")
@@ -119,17 +101,14 @@ def test_tags_that_are_no_entities_are_those_of_words(tmp_path):
     task = TokenClassification(("NOUN", "PUNCT", "VERB"))
     model = random_model(task, num_texts=1, max_seq_length=LENGTH, seed=5)  # It gives all three tags.
     texts = [*TEXTS, LONG]
-    lines = [json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)]
-    (tmp_path / "in.jsonl").write_text("".join(lines))
-    save(model, tmp_path / "words")
-    predict_with(tmp_path, "words", input_file=tmp_path / "in.jsonl", output_file=tmp_path / "out.jsonl")
-    words = [(row["id"], word) for row in read_json(tmp_path / "out.jsonl") for word in row["words"]]
+    rows = predicted(save(model, tmp_path / "words"), texts, tmp_path)
+    words = [(row["id"], word) for row in rows for word in row["words"]]
     found = {name: values.numpy() for name, values in Tagger(model).answer(text=tf.constant(texts)).items()}
     assert found["word_row"].tolist() == [i for i, _ in words]
-    assert found["word_tag"].tolist() == [word["entity"].encode() for _, word in words]
-    assert found["word_text"].tolist() == [word["word"].encode() for _, word in words]
-    assert found["word_start"].tolist() == [word["start"] for _, word in words]
-    assert found["word_end"].tolist() == [word["end"] for _, word in words]
+    for name, key in (("tag", "entity"), ("text", "word")):
+        assert found[f"word_{name}"].tolist() == [word[key].encode() for _, word in words]
+    for name in ("start", "end"):
+        assert found[f"word_{name}"].tolist() == [word[name] for _, word in words]
     assert set(found["word_tag"]) == {b"NOUN", b"PUNCT", b"VERB"}
     assert ((found["word_score"] > 1 / 3) & (found["word_score"] <= 1)).all()
     np.testing.assert_allclose(found["word_score"], [word["score"] for _, word in words], atol=1e-5)

@@ -148,38 +148,30 @@ def test_ids_are_text_where_they_have_no_names(write):
 CLASSES = {"names": NAMES, "_type": "ClassLabel"}
 
 
-@pytest.mark.parametrize(
-    "feature", [{"feature": CLASSES, "_type": "List"}, {"feature": CLASSES, "_type": "Sequence"}, [CLASSES], None]
-)
+def parquet_of_ids(path, about, column="ner_tags"):
+    table = pa.table({"tokens": WORDS, column: IDS})
+    parquet.write_table(table.replace_schema_metadata({"huggingface": about}) if about else table, path)
+    return path
+
+
+@pytest.mark.parametrize("feature", [{"feature": CLASSES, "_type": "List"}, [CLASSES], None])
 def test_parquet_with_the_names_that_datasets_wrote(feature, tmp_path):
-    path = tmp_path / "a.parquet"
-    table = pa.table({"tokens": WORDS, "ner_tags": IDS})
-    if feature:
-        info = {"info": {"features": {"tokens": {}, "ner_tags": feature}}}
-        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
-    parquet.write_table(table, path)
+    about = feature and json.dumps({"info": {"features": {"tokens": {}, "ner_tags": feature}}})
+    path = parquet_of_ids(tmp_path / "a.parquet", about)
     found = read_sentences(path)
     assert (found.words, found.unit, found.where(1)) == (WORDS, "row", f"{path}, row 2")
     assert found.tags == (TAGS if feature else [["1", "0"], ["2"]])
 
 
-@pytest.mark.parametrize(
-    "metadata", ["{", "[]", '{"info": null}', '{"info": {"features": {"ner_tags": {"feature": 1}}}}']
-)
-def test_metadata_that_says_something_else_is_none(metadata, tmp_path):
-    path = tmp_path / "a.parquet"
-    parquet.write_table(
-        pa.table({"tokens": WORDS, "ner_tags": IDS}).replace_schema_metadata({"huggingface": metadata}), path
-    )
-    assert read_sentences(path).tags == [["1", "0"], ["2"]]
+@pytest.mark.parametrize("about", ["{", "[]", '{"info": null}', '{"info": {"features": {"ner_tags": {"feature": 1}}}}'])
+def test_metadata_that_says_something_else_is_none(about, tmp_path):
+    assert read_sentences(parquet_of_ids(tmp_path / "a.parquet", about)).tags == [["1", "0"], ["2"]]
 
 
 def test_an_id_without_a_name(tmp_path):
-    path = tmp_path / "a.parquet"
     info = json.dumps({"info": {"features": {"tags": {"feature": {"names": ["O", "B-PER"]}}}}})
-    parquet.write_table(pa.table({"tokens": WORDS, "tags": IDS}).replace_schema_metadata({"huggingface": info}), path)
     with pytest.raises(UsageError, match="one of the 2 that the file names. Received: 2 for 'tags' in .*, row 2"):
-        read_sentences(path)
+        read_sentences(parquet_of_ids(tmp_path / "a.parquet", info, "tags"))
 
 
 GOOD = {"tokens": ["a", "b"], "tags": ["O", "O"]}
@@ -187,10 +179,7 @@ BAD = {
     "lengths": ({**GOOD, "tags": ["O"]}, "needs one tag. Received: 2 words and 1 tags"),
     "no word": ({"tokens": [], "tags": []}, r"needs at least one word. Received: tokens=\[\]"),
     "an empty word": ({**GOOD, "tokens": ["a", ""]}, "Received: '' as word 2 of 'tokens'"),
-    "a text": (
-        {**GOOD, "tokens": "a b"},
-        "list of strings in each row. Received: tokens='a b'",
-    ),
+    "a text": ({**GOOD, "tokens": "a b"}, "list of strings in each row. Received: tokens='a b'"),
     "numbers": ({**GOOD, "tokens": ["a", 1]}, "list of strings"),
     "none": ({**GOOD, "tokens": None}, "list of strings"),
     "surrogates": ({**GOOD, "tokens": ["a", "\ud800"]}, "valid Unicode"),
@@ -223,9 +212,7 @@ def test_a_file_of_bad_sentences_only(write):
 
 def test_a_bad_sentence_in_conll(write):
     path = write("a.conll", "a O\n\nb\nc O\n\nd O\n")
-    with pytest.raises(
-        UsageError, match=r"must have 2 columns.* Received: 1 in .*a.conll, line 3\. .*--skip_bad_rows\.$"
-    ):
+    with pytest.raises(UsageError, match=r"must have 2 columns.* Received: 1 in .*l, line 3\. .*--skip_bad_rows\.$"):
         read_sentences(path)
     table = read_sentences(path, DataConfig(skip_bad_rows=True))
     assert (table.words, table.lines) == ([["a"], ["d"]], [1, 6])
@@ -251,9 +238,8 @@ def test_columns_that_cannot_be_found(columns, options, message, write):
 
 
 def test_columns_as_asked_for(write):
-    path = write(
-        "a.jsonl", rows_of(tokens=[["x"], ["y"]], mine=[["a"], ["b"]], ner_tags=[[1], [2]], chunks=[["B"], ["I"]])
-    )
+    content = rows_of(tokens=[["x"], ["y"]], mine=[["a"], ["b"]], ner_tags=[[1], [2]], chunks=[["B"], ["I"]])
+    path = write("a.jsonl", content)
     table = read_sentences(path, DataConfig(text_column=["mine"], label_column="chunks"))
     assert (table.words, table.tags) == ([["a"], ["b"]], [["B"], ["I"]])
 
@@ -262,10 +248,8 @@ def test_without_tags(write):
     path = write("a.jsonl", rows_of(id=["x", "y"], tokens=WORDS))
     file = open_sentences(path)
     assert (file.columns, file.has_tags, file.unit) == (["id", "tokens"], False, "line")
-    assert [(s.words, s.tags, s.others) for s in file.read(["id"])] == [
-        (WORDS[0], None, ["x"]),
-        (WORDS[1], None, ["y"]),
-    ]
+    expected = [(WORDS[0], None, ["x"]), (WORDS[1], None, ["y"])]
+    assert [(s.words, s.tags, s.others) for s in file.read(["id"])] == expected
     path = write("b.jsonl", rows_of(tokens=WORDS, tags=["bad", "bad"]))
     assert [s.words for s in open_sentences(path).read(())] == WORDS, "tags are not looked at"
     assert not open_sentences(write("a.conll", "a\n\nb\n"), tags="optional").has_tags
@@ -285,6 +269,7 @@ def test_formats(write):
     assert read_sentences(write("b.csv", "a O\n"), DataConfig(input_format="conll")).tags == [["O"]]
 
 
+TAGGED_XY, BAD_FIRST = json_lines({"x": ["a"], "y": ["b"]}), {"tokens": None, "tags": None}
 LIKE = {
     "lists": ("a.jsonl", json_lines(GOOD), {}, True),
     "a text": ("a.jsonl", json_lines({"text": "a b", "label": 1}), {}, False),
@@ -292,20 +277,10 @@ LIKE = {
     "one label of words": ("a.jsonl", json_lines({"tokens": ["a"], "label": 1}), {}, False),
     "other lengths": ("a.jsonl", json_lines({"tokens": ["a"], "label": [1, 2]}), {}, True),  # Reading it says so.
     "no words": ("a.jsonl", json_lines({"tokens": [], "label": []}), {}, True),
-    "a bad first row": (
-        "a.jsonl",
-        json_lines({"tokens": None, "tags": None}, {"tokens": ["a"], "tags": ["O"]}),
-        {},
-        True,
-    ),
+    "a bad first row": ("a.jsonl", json_lines(BAD_FIRST, {"tokens": ["a"], "tags": ["O"]}), {}, True),
     "no list of words": ("a.jsonl", json_lines({"tokens": [1], "label": [1]}), {}, False),
-    "other columns": ("a.jsonl", json_lines({"x": ["a"], "y": ["b"]}), {}, False),
-    "columns that are named": (
-        "a.jsonl",
-        json_lines({"x": ["a"], "y": ["b"]}),
-        {"text_column": ["x"], "label_column": "y"},
-        True,
-    ),
+    "other columns": ("a.jsonl", TAGGED_XY, {}, False),
+    "columns that are named": ("a.jsonl", TAGGED_XY, {"text_column": ["x"], "label_column": "y"}, True),
     "conll": ("a.txt", "Ann B-PER\n\nleft O\n", {}, True),
     "conll by index": ("a.txt", "Ann B-PER\n\nleft O\n", {"text_column": ["0"]}, True),
     "conll by its ending and by name": ("a.conll", "Ann\tO\n", {"label_column": "ner"}, True),
@@ -322,15 +297,15 @@ def test_what_looks_tagged(name, content, options, expected, write):
     assert holds_tags(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
 
 
-@pytest.mark.parametrize("name", ["a.conll", "a.jsonl"])
-def test_memory_does_not_grow_with_the_file(name, write):
+@pytest.mark.parametrize("name, count", [("a.conll", 150), ("a.jsonl", 1000)])
+def test_memory_does_not_grow_with_the_file(name, count, write):
     sentence = "".join(f"word{i} O\n" for i in range(30)) + "\n"
     row = json_lines({"tokens": [f"word{i}" for i in range(30)]})
     peaks = []
-    for count in (10, 1000, 4000):  # The first fills what Python keeps.
-        path = write(name, (sentence if name == "a.conll" else row) * count)
+    for size in (10, count, 4 * count):  # The first fills what Python keeps.
+        path = write(name, (sentence if name == "a.conll" else row) * size)
         tracemalloc.start()
-        assert sum(len(s.words) for s in open_sentences(path).read(())) == 30 * count
+        assert sum(len(s.words) for s in open_sentences(path).read(())) == 30 * size
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[2] < 1.2 * peaks[1], "four times the text"

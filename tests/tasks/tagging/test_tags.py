@@ -4,17 +4,10 @@ import numpy as np
 import pytest
 
 from tfbert.tasks.tagging.tags import (
-    BEGIN,
-    INSIDE,
-    OUT,
-    PLAIN,
-    SINGLE,
-    TagMeanings,
     class_names,
     invalid_transitions,
     scheme_of,
     scheme_of_model,
-    split_tag,
     starts_of,
     to_scheme,
 )
@@ -150,21 +143,7 @@ def test_invalid_transitions(valid, sentences, expected):
 
 
 def test_class_names_in_order():
-    assert class_names(tags("I-LOC B-PER", "B-A-b I-PER B-LOC I-A-b")) == (
-        *("O", "B-A-b", "I-A-b", "B-LOC", "I-LOC", "B-PER", "I-PER"),
-    )
+    found = class_names(tags("I-LOC B-PER", "B-A-b I-PER B-LOC I-A-b"))
+    assert found == ("O", "B-A-b", "I-A-b", "B-LOC", "I-LOC", "B-PER", "I-PER")
     assert class_names(tags("VERB ADJ O")) == ("O", "ADJ", "VERB")
     assert class_names(tags("VERB ADJ")) == ("ADJ", "VERB")
-
-
-def test_split_tag():
-    assert [split_tag(tag) for tag in ("O", "B-PER", "M-a-b", "U-x", "B-", "NOUN", "-LRB-")] == [
-        *((OUT, ""), (BEGIN, "PER"), (INSIDE, "a-b"), (SINGLE, "x"), (PLAIN, "B-"), (PLAIN, "NOUN"), (PLAIN, "-LRB-")),
-    ]
-
-
-def test_meanings():
-    found = TagMeanings.of(["O", "I-b", "B-a", "NOUN"])
-    assert found.type_names == ("NOUN", "a", "b")
-    assert found.types.tolist() == [-1, 2, 1, 0]
-    assert found.prefixes.tolist() == [OUT, INSIDE, BEGIN, PLAIN]

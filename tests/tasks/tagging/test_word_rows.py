@@ -7,6 +7,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.refusals import refused
+from tests.support.saved_models import read_json
+from tests.support.served import random_model, save
 from tests.support.task_runs import SENTENCES, command, config_of, write_tasks
 from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
@@ -39,10 +42,6 @@ def delimited(table, separator):
     return "".join(separator.join(map(cell, row)) + "\n" for row in rows)
 
 
-def objects(table):
-    return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
-
-
 def written(directory, kind, table):
     path = directory / f"a.{kind}"
     if kind == "parquet":
@@ -50,7 +49,7 @@ def written(directory, kind, table):
     elif kind in ("csv", "tsv"):
         path.write_text(delimited(table, "," if kind == "csv" else "\t"))
     else:
-        rows = objects(table)
+        rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
         path.write_text(json.dumps(rows) if kind == "json" else "".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -89,19 +88,16 @@ def test_columns_that_are_named(tmp_path):
 
 HEAD = "sentence_id,word,tag\n"
 ORDERS = {
-    "a blank row between": ("1,a,O\n,b,B-X\n,,\n,c,O\n2,d,O\n", [["a", "b"], ["c"], ["d"]]),
-    "the same name after it": ("1,a,O\n,,\n1,b,O\n", [["a"], ["b"]]),
-    "numbers anew in each document": (
-        "1,a,O\n1,b,O\n2,c,O\n3,d,O\n1,e,O\n2,f,O\n",
-        [["a", "b"], ["c"], ["d"], ["e"], ["f"]],
-    ),
-    "no name at the start": (",a,O\n,b,O\n2,c,O\n", [["a", "b"], ["c"]]),
+    "a blank row between": ("1,a,O\n,b,B-X\n,,\n,c,O\n2,d,O\n", "ab c d"),
+    "the same name after it": ("1,a,O\n,,\n1,b,O\n", "a b"),
+    "numbers anew in each document": ("1,a,O\n1,b,O\n2,c,O\n3,d,O\n1,e,O\n2,f,O\n", "ab c d e f"),
+    "no name at the start": (",a,O\n,b,O\n2,c,O\n", "ab c"),
 }
 
 
 @pytest.mark.parametrize(("content", "words"), ORDERS.values(), ids=ORDERS)
 def test_where_sentences_begin(content, words, write):
-    assert read_sentences(write("a.csv", HEAD + content)).words == words
+    assert read_sentences(write("a.csv", HEAD + content)).words == [list(own) for own in words.split()]
 
 
 BAD = {
@@ -118,9 +114,8 @@ BAD = {
 def test_a_bad_row_is_a_bad_sentence(content, message, write):
     content = content if isinstance(content, bytes) else content.encode()
     path = write("a.csv", f"{HEAD}0,x,O\n".encode() + content)
-    with pytest.raises(UsageError, match=message + r".*--skip_bad_rows\.$") as caught:
+    with refused(message + r".*--skip_bad_rows\.$"):
         read_sentences(path)
-    assert "\n" not in str(caught.value)
     table = read_sentences(path, DataConfig(skip_bad_rows=True))
     assert table.words[0] == ["x"] and "sentences skipped" in table.notes[-1]
 
@@ -173,21 +168,21 @@ def test_training_evaluation_and_prediction(tmp_path):
         for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
             lines.append(f"{f'Sentence: {number}' if not place else ''},{word},X,{tag}")
     (tmp_path / "dev.csv").write_text("\n".join(lines) + "\n")
-    results = command(
-        "--model=scratch/tiny", f"--train_file={tmp_path / 'dev.csv'}", f"--validation_file={tmp_path / 'dev.conll'}",
-        f"--vocab_file={tmp_path / 'vocab.txt'}", f"--output_dir={tmp_path / 'run'}", "--max_steps=2",
-        "--max_seq_length=16",
-    )  # fmt: skip
+    table, file = (
+        load_data(DataConfig(task=SENTENCES, train_file=str(tmp_path / f"dev.{x}"))) for x in ("csv", "conll")
+    )
+    assert table.train.words == file.train.words and table.train.labels.tolist() == file.train.labels.tolist()
+    save(random_model(table.task, num_texts=1, max_seq_length=16), tmp_path / "run")
     model = f"--model={tmp_path / 'run'}"
     found = command(
-        "--mode=evaluate", model, f"--validation_file={tmp_path / 'dev.csv'}", f"--output_dir={tmp_path / 'evaluated'}"
-    )
-    assert found["eval_f1"] == pytest.approx(results["eval_f1"]) and found["eval_samples"] == len(dev)
+        "--mode=evaluate", model, f"--validation_file={tmp_path / 'dev.csv'}", f"--test_file={tmp_path / 'dev.conll'}",
+        f"--output_dir={tmp_path / 'evaluated'}",
+    )  # fmt: skip
+    assert found["eval_loss"] == pytest.approx(found["test_loss"]) and found["eval_f1"] == found["test_f1"]
+    assert found["eval_samples"] == len(dev)
     for source, name in (("dev.csv", "a.jsonl"), ("dev.conll", "b.jsonl")):
         command("--mode=predict", model, f"--input_file={tmp_path / source}", f"--output_file={tmp_path / name}")
-    rows, others = (
-        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in ("a.jsonl", "b.jsonl")
-    )
+    rows, others = read_json(tmp_path / "a.jsonl"), read_json(tmp_path / "b.jsonl")
     assert [row.pop("id") for row in rows] == [f"Sentence: {number}" for number in range(1, len(dev) + 1)]
     assert [row.pop("id") for row in others] == list(range(len(dev))) and rows == others
     with pytest.raises(UsageError, match="the input with one more column.*which is a table with one word per row"):

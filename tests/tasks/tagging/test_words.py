@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.real_texts import VOCABULARIES, ncbi_sentences, needs_real_data, tokenizers
-from tests.support.texts import TEXTS, VOCAB, hugging_face, random_texts
+from tests.support.texts import TEXTS, hugging_face, random_texts
 from tfbert.errors import UsageError
 from tfbert.tasks.tagging.token_classification import encode_text_words, encode_words
 from tfbert.tokens.tokenizer import BertTokenizer
@@ -67,17 +67,6 @@ def test_ids_equal_hugging_face(vocab_file, do_lower_case):
     sentences += [texts[i : i + 3] for i in range(0, 60, 3)]  # Words with spaces, controls and punctuation in them.
     tokenizer = BertTokenizer.from_vocab_file(vocab_file, do_lower_case=do_lower_case)
     assert_equals_hugging_face(tokenizer, hugging_face(vocab_file, do_lower_case=do_lower_case), sentences)
-
-
-def test_by_hand(tokenizer):
-    sentences = [["The", "foxes", "\u0301", "[SEP]"], ["over", ""]]
-    encoded = encode_words(tokenizer, sentences, max_seq_length=16)
-    tokens = [[VOCAB[id] for id in row] for row in rows_of(encoded)]
-    first = ["[CLS]", "the", "fox", "##e", "##s", "[UNK]", "[", "s", "##e", "##p", "]", "[SEP]"]
-    assert tokens == [first, ["[CLS]", "over", "[UNK]", "[SEP]"]]
-    assert encoded.word.tolist() == [-1, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3, -1, -1, 4, 5, -1]
-    assert encoded.first_piece.tolist() == [1, 2, 5, 6, 13, 14]
-    assert encoded.sentence.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("words, room, want", [(10, 4, [4, 3, 3]), (8, 4, [4, 4]), (9, 8, [5, 4]), (3, 1, [1] * 3)])

@@ -1,0 +1,15 @@
+"""What is refused with an error for users."""
+
+import contextlib
+
+import pytest
+
+from tfbert.errors import UsageError
+
+
+@contextlib.contextmanager
+def refused(message):
+    """What happens here is a usage error that says so, in one line."""
+    with pytest.raises(UsageError, match=message) as caught:
+        yield caught
+    assert "\n" not in str(caught.value)
