@@ -185,7 +185,8 @@ def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, 
         log.info("Inputs are at most %d tokens long, as in training.", own)
         return own
     length = min(task.default_max_seq_length, saved.num_positions)
-    log.info("Inputs are at most %d tokens long; the model does not say what it was trained with.", length)
+    unknown = "the model does not say what it was trained with, and max_seq_length is not given"
+    log.info("Inputs are at most %d tokens long: %s.", length, unknown)
     return length
 
 
