@@ -293,16 +293,6 @@ def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
     assert pushed == [(corpus / "out", "me/mine")] * 2
 
 
-def test_another_run_of_a_launched_process_is_no_restart_of_the_first(corpus, monkeypatch):
-    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
-    config = changed(make_config(corpus, "out"), training={"max_steps": 2}, output={"overwrite_output_dir": True})
-    first = finetune(config)
-    other = finetune(changed(config, training={"learning_rate": 0.5}))
-    assert other["train_loss"] != first["train_loss"]
-    with pytest.raises(UsageError, match="a finished run"):
-        finetune(changed(config, output={"overwrite_output_dir": False}))
-
-
 def command(corpus, *arguments):
     return subprocess.run(
         [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],

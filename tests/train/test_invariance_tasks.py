@@ -3,6 +3,7 @@ however it is split: split sentences and windows, weights of classes, and a ragg
 sentences and of windows compute what plain ones do."""
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -54,7 +55,8 @@ WEIGHTS = np.array(TRAINING.class_weights, np.float32)
 TASKS = (SENTENCES, QUESTIONS, CHOICES, LABELS)
 UNFELT = {QUESTIONS: ("qa_outputs.bias", "encoder.layer.1.output.LayerNorm.bias"), CHOICES: ("classifier.bias",)}
 """Weights that add the same to all that a softmax compares."""
-QUICK = [(QUESTIONS, 1, 4), (CHOICES, 2, 2), (LABELS, 1, 4), (WINDOWS, 1, 4)]  # test_terms has labels of tokens.
+QUICK = [(QUESTIONS, 1, 2), (CHOICES, 2, 2), (WINDOWS, 1, 2)]
+"""tests/step/test_terms.py has labels of tokens; labels of texts are those of windows with one window each."""
 GRID = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
     for case in itertools.product((*TASKS, WINDOWS), (1, 2), (1, 2, 4))
@@ -156,19 +158,22 @@ def make_model(name, task):
 
 
 @pytest.fixture(scope="module")
-def references(encoded):
+def reference(encoded):
     """By task, the weights after three updates with whole batches in NumPy."""
-    found = {}
-    for name, (task, rows) in encoded.items():
+
+    @functools.cache
+    def weights(name):
+        task, rows = encoded[name]
         plans = [plan_of(rows)]
         batches = list(make_dataset(rows, plans.__iter__, range(1), 1).as_numpy_iterator())
         model, optimizer = make_model(name, task), NumpyAdamW(RATE, DECAY, EPSILON)
-        found[name] = reference_steps(model, batches, optimizer, CLIP, NO_DECAY, values=VALUES[name])
-    return found
+        return reference_steps(model, batches, optimizer, CLIP, NO_DECAY, values=VALUES[name])
+
+    return weights
 
 
 @pytest.mark.parametrize("name, replicas, micro_batches", GRID)
-def test_every_split_gives_the_updates_of_one_big_batch(encoded, references, name, replicas, micro_batches):
+def test_every_split_gives_the_updates_of_one_big_batch(encoded, reference, name, replicas, micro_batches):
     task, rows = encoded[name]
     plan = plan_of(rows)
     model = build(
@@ -184,7 +189,7 @@ def test_every_split_gives_the_updates_of_one_big_batch(encoded, references, nam
     )
     model.fit(dataset, steps_per_epoch=len(plan), verbose=0)
     assert int(model.counters.skipped_steps.numpy()) == 0
-    assert_equal_weights(model, references[name], TOLERANCE["float32"])
+    assert_equal_weights(model, reference(name), TOLERANCE["float32"])
 
 
 @pytest.mark.parametrize("name", [SENTENCES, WINDOWS, pytest.param(LABELS, marks=pytest.mark.slow)])

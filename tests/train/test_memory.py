@@ -48,7 +48,7 @@ def classifying(corpus):
 
 
 def on_two_replicas(corpus):
-    return short(make_config(corpus, "out", strategy="mirrored", num_replicas=2))
+    return short(make_config(corpus, "out", strategy="mirrored", num_replicas=2), gradient_accumulation_steps=1)
 
 
 def finding_accumulation(corpus):

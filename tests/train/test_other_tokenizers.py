@@ -16,7 +16,8 @@ from tfbert.bert.models import TFBertForMultipleChoice, TFBertForSequenceClassif
 from tfbert.model.load import save_pretrained
 from tfbert.tokens.host import read_tokenizer
 
-TWO = ("roberta", pytest.param("camembert", marks=pytest.mark.slow))
+SLOW = pytest.mark.slow
+TWO = ("roberta", pytest.param("camembert", marks=SLOW))
 
 
 @pytest.fixture(scope="module", params=TWO)
@@ -124,7 +125,9 @@ def test_choices(corpus):
     assert json.loads((out / "tokenizer_config.json").read_text())["split_special_tokens"]
 
 
-@pytest.mark.parametrize("task", ["pairs", SENTENCES, QUESTIONS, pytest.param(CHOICES, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "task", ["pairs", *(pytest.param(name, marks=SLOW) for name in (SENTENCES, QUESTIONS, CHOICES))]
+)
 def test_an_export_takes_token_ids_and_says_so(corpus, task, tmp_path, logged):
     source = corpus / task
     if not source.exists():

@@ -427,6 +427,18 @@ def test_the_lock_comes_before_anything_is_read(tmp_path, monkeypatch):
     assert second.asked == [False, True], "the other workers are told"
 
 
+def test_another_run_of_a_launched_process_is_no_restart_of_the_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    config = config_for(tmp_path / "run", overwrite_output_dir=True)
+    with resume.open_directory(tmp_path / "run", config, STRATEGY, Worker()):
+        write_run(tmp_path / "run", config, step=9, finished=True)
+    other = changed(config, training={"learning_rate": 0.5})
+    with resume.open_directory(tmp_path / "run", other, STRATEGY, Worker()) as start:
+        assert (start.resumed, start.finished) == (None, None)
+    with pytest.raises(UsageError, match="a finished run"):
+        start_in(tmp_path / "run")
+
+
 def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
     for others, kind in (([True], UsageError), ([False, True], RunError), ([False, False, True], UsageError)):
         worker = Worker(*others)

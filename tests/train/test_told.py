@@ -12,7 +12,7 @@ import tfbert
 from tests.support.runs import assert_same_bits, make_config, run_to, undrawn, weights, write_corpus
 from tests.support.splits import ROOT
 from tfbert.callbacks import Callback
-from tfbert.errors import Preempted, RunError
+from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.train.run import finetune
 
 
@@ -94,18 +94,34 @@ def test_a_callback_hears_of_the_whole_run(corpus, straight):
     json.dumps(heard.run.options)
 
 
+TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
+TIMES += ("data_wait_share", "peak_memory", "checkpoint", "train_user", "train_kernel", "eval_runtime", "eval_s")
+"""How results begin that are times, or follow from them."""
+
+
 @pytest.mark.usefixtures("undrawn")
-def test_a_callback_stops_a_run_which_resumes(corpus, straight):
+def test_a_run_stopped_by_a_callback_and_by_a_signal_goes_on_to_the_same_bits(corpus, straight, monkeypatch):
+    """Other ways of computing: test_checkpoint.py."""
     stopping = Heard({("eval", 4): Callback.stop})
     config = make_config(corpus, "stopped")
     with pytest.raises(Preempted, match="stopped after step 4 of 12 by Heard; checkpoint saved; the same"):
         finetune(config, callbacks=[stopping])
     assert stopping.calls[-2:][0][:2] == ("save", 4) and stopping.calls[-1][:2] == ("stopped", 4)
+    run_to(7, config, monkeypatch)
+    assert not (corpus / "stopped" / "all_results.json").exists()
     later = Heard({("train", 12): Callback.stop})
-    finetune(config, callbacks=[later])
+    results = finetune(config, callbacks=[later])
     assert later.calls[-1][:2] == ("finished", 12), "there is nothing left to stop"
-    assert stopping.said("train", "eval") + later.said("train", "eval") == straight[0].said("train", "eval")
+    heard = straight[0].said("train", "eval")
+    assert stopping.said("train", "eval") == heard[: heard.index(("eval", 4)) + 1]
+    assert later.said("train", "eval") == heard[heard.index(("train", 8)) :]
+    assert [call[:2] for call in logged(corpus / "stopped") if call[0] in ("train", "eval")] == heard
     assert_same_bits(weights(corpus / "stopped"), weights(corpus / "straight"))
+    timeless = [name for name in results if not name.startswith(TIMES)]
+    assert {name: results[name] for name in timeless} == {name: straight[1][name] for name in timeless}
+    assert {"train_loss", "eval_loss", "eval_accuracy", "best_step"} <= {*timeless}
+    with pytest.raises(UsageError, match="a finished run"):
+        finetune(config)
 
 
 @pytest.mark.slow
