@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 from scipy.special import softmax
 
+from tests.support.models import VOCAB
+from tests.support.runs import TOKENS
 from tests.support.saved_models import (
     HOSTILE,
     label_names,
@@ -16,7 +18,6 @@ from tests.support.saved_models import (
     read_json,
     reference_logits,
     reference_logits_of,
-    save_with_nan,
 )
 from tests.support.served import export_of
 from tfbert.config.data import DataConfig
@@ -146,10 +147,12 @@ def test_a_row_of_ids_that_do_not_exist_changes_no_other(untrained):
     assert found["label"].numpy().tolist() == [b"", alone["label"].numpy()[0], b"", b""]
 
 
-def test_a_text_that_is_not_finite_has_no_label_and_changes_no_other(runs, tmp_path):
-    save_with_nan(runs / "single", tmp_path / "broken", word="dull")
-    export_of(tmp_path, "broken", tmp_path / "export")
-    classify = tf.saved_model.load(str(tmp_path / "export")).signatures["text"]
+def test_a_text_that_is_not_finite_has_no_label_and_changes_no_other(runs, single):
+    export = tf.saved_model.load(str(single))
+    classify = export.signatures["text"]
+    (words,) = (variable for variable in classify.variables if variable.shape[0] == VOCAB)
+    broken = [[np.nan] * words.shape[1]]
+    words.assign(tf.tensor_scatter_nd_update(words, [[TOKENS.index("dull")]], broken))
     found = {name: values.numpy() for name, values in classify(text=tf.constant(["good", "dull", "bad film"])).items()}
     assert [bool(error) for error in found["error"]] == [False, True, False] and found["label"][1] == b""
     assert found["error"][1].startswith(b"Predictions must be finite.")

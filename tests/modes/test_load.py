@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfbert
 import tfbert.bert.models
 from tests.support.models import VOCAB, strategy_of, tiny_bert
-from tests.support.runs import WORDS, changed, make_config
+from tests.support.runs import WORDS
 from tests.support.saved_models import save_with_nan
 from tests.support.transformers_4 import transformers_4
 from tfbert.config.parts import ModelConfig, PredictConfig, RuntimeConfig
@@ -452,22 +452,6 @@ def test_bad_options_and_models(saved, models, tmp_path):
     save_with_nan(saved / "classes", tmp_path / "broken", word="dull")
     with pytest.raises(tfbert.RunError, match=r"must be finite.*for id 2 of inputs"):
         tfbert.load(tmp_path / "broken")(["good", "bad", "dull"])
-
-
-@pytest.mark.slow
-def test_models_are_trained_beside(models, corpus, undrawn):
-    before = models["classes"](TEXTS)
-    config = changed(
-        make_config(corpus, "run", mixed_precision=True), training={"max_steps": 2, "num_train_epochs": None}
-    )
-    for number in range(2):
-        tfbert.finetune(changed(config, output={"output_dir": str(corpus / f"run{number}")}))
-        assert models["classes"](TEXTS) == before
-    first, second = (tfbert.load(corpus / f"run{number}") for number in range(2))
-    assert first.label_names == ("0", "1")
-    assert_alike(first(TEXTS), second(TEXTS))
-    answer = first("good film", top_k=None)
-    assert sum(entry["score"] for entry in answer) == pytest.approx(1)
 
 
 class Table(Column):

@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 
-
 import pytest
 
 import tfbert
@@ -64,7 +63,7 @@ def run(called):
 
 def test_a_call_trains_what_the_command_trains(corpus, monkeypatch):
     trained = []
-    verb = lambda config, **_: trained.append(config) or {}  # noqa: E731
+    verb = lambda config, callbacks: trained.append(config) or {}  # noqa: E731
     monkeypatch.setattr(importlib.import_module("tfbert.python.finetune"), "verb_of", lambda command, mode: verb)
     tfbert.finetune(**arguments(corpus, "commanded"))
     expected = changed(make_config(corpus, "commanded"), training={"max_steps": 3})

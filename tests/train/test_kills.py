@@ -121,6 +121,8 @@ def test_killed_runs_end_in_the_same_bits(corpus, capsys, kind, devices, precisi
     assert not targets and not armed.exists(), f"killed at {kills}"
     assert errors.count("all workers start again") == 3, errors[-3000:]
     assert_same_bits(weights(corpus / "straight"), weights(directory))
+    saved = [(d / "config.json").read_text() for d in (corpus / "straight", directory)]
+    assert saved[0] == saved[1], "what an evaluation decides, such as thresholds, is decided again"
     results = [json.loads((d / "all_results.json").read_text()) for d in (corpus / "straight", directory)]
     assert results[0]["train_loss"] == results[1]["train_loss"]
     assert results[0]["best_step"] == results[1]["best_step"]

@@ -223,31 +223,6 @@ def test_the_memory_of_a_process_stays_as_it_was_after_its_first_run(tmp_path):
     assert max(sizes[1:]) < 1.05 * sizes[0], sizes
 
 
-SIX = """
-import logging, sys
-import tfbert
-
-lines = []
-handler = logging.Handler()
-handler.emit = lambda record: lines.append(record.getMessage())
-logging.getLogger("tensorflow").addHandler(handler)
-for number in range(6):
-    model = tfbert.load(sys.argv[1], max_seq_length=16 + number)
-    model(["good film", "dull " * number])
-for line in lines:
-    print(line)
-"""
-
-
-@pytest.mark.slow
-def test_six_models_in_a_process_bring_no_warning_of_retracing(runs):
-    done = subprocess.run(
-        [sys.executable, "-c", SIX, str(runs / "single")], capture_output=True, text=True, check=True, timeout=300
-    )
-    assert done.stdout == ""
-    assert "retracing" not in done.stderr
-
-
 @pytest.mark.slow
 def test_repeated_runs_and_predictions_bring_no_warning_of_retracing(corpus, undrawn, caplog):
     for number in range(6):
@@ -260,4 +235,5 @@ def test_repeated_runs_and_predictions_bring_no_warning_of_retracing(corpus, und
             predict=PredictConfig(input_file=str(corpus / "dev.tsv"), output_file=str(corpus / f"{number}.jsonl")),
         )
         predict(predicted)
+        tfbert.load(corpus / f"out{number}", max_seq_length=10 + number)(["good film", "dull " * number])
     assert not [record for record in caplog.records if "retracing" in record.getMessage()]
