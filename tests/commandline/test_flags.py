@@ -6,7 +6,6 @@ import inspect
 from typing import Literal, get_args, get_origin
 
 import pytest
-from absl import flags as absl_flags
 
 import flags
 from tests.support.flag_values import defined
@@ -194,23 +193,6 @@ def test_a_home_directory_is_found_as_by_the_shell(monkeypatch, tmp_path):
     assert (config.data.train_file, config.data.text_column) == (f"{tmp_path}/t.tsv", ("~/no_path",))
     (tmp_path / "run_config.json").write_text(config.to_json())
     assert parse("--run_config=~/run_config.json") == config
-
-
-@pytest.mark.parametrize(
-    "argument, match",
-    [
-        ("--no_such_flag=1", "no_such_flag"),
-        ("--global_batch_siz=8", "global_batch_siz"),
-        ("--global_batch_size=many", "global_batch_size"),
-        ("--learning_rate=fast", "learning_rate"),
-        ("--class_weights=1,many", "class_weights=1,many: must be a list of numbers or balanced"),
-        ("--strategy=tpu", "strategy"),
-        ("--mixed_precision=perhaps", "mixed_precision"),
-    ],
-)
-def test_what_absl_cannot_parse(argument, match):
-    with pytest.raises(absl_flags.Error, match=match):
-        parse(argument)
 
 
 @pytest.mark.parametrize(

@@ -201,21 +201,6 @@ def texts_of(model, **options):
         return predict_module.predict(Config(mode="predict", model=model, predict=PredictConfig(**options)))
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"text": ("a",), "input_file": __file__}, r"one source of texts\. Received: text=\('a',\), input_file="),
-        ({"text": ("a", "b"), "text_pair": ("c",)}, "Received: text 2 times, text_pair 1 times"),
-        ({"input_file": __file__, "text_pair": ("c",)}, "text_pair takes effect with text only"),
-        ({"text": ("a",), "id_column": "key"}, "id_column takes effect with input_file only"),
-        ({"text": ("a",), "glue_task": "rte"}, "glue_task takes effect with input_file only"),
-    ],
-)
-def test_what_does_not_go_with_texts_of_the_command_line(options, message):
-    with pytest.raises(UsageError, match=message):
-        Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=PredictConfig(**options))
-
-
 def test_hostile_text_is_answered_and_bytes_are_noted(runs, tmp_path, caplog):
     """The reference drops bytes that are not UTF-8, and lets no text write control tokens."""
     path = tmp_path / "in.tsv"

@@ -17,7 +17,7 @@ from tests.support.reports import make_run
 from tfbert.commandline.options import config_from_flags
 from tfbert.config.commands import STARTED_AS, option_words
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import HubConfig, OutputConfig, RuntimeConfig
+from tfbert.config.parts import OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.runtime import inform_on_chief_alone
@@ -27,7 +27,6 @@ from tfbert.modes.many import train_many
 from tfbert.report.compare import SweptPoint, compare, over_seeds, seeds_lines, seeds_table, tables, write_seeds
 from tfbert.report.pages import Table
 from tfbert.report.run_files import read_run
-from tfbert.tasks.metrics import lower_is_better
 from tfbert.train.run import finetune
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -168,12 +167,6 @@ def test_the_table_on_the_screen_is_narrow():
     ]
     wide = Table(names=["run", "a", "bb"], body=[["mean", "1", "2"]])
     assert wide.plain() == ["run  mean", "a       1", "bb      2"]
-
-
-def test_lower_is_better_of_losses_alone():
-    names = ["loss", "eval_loss", "mse", "eval_matched_perplexity", "masked_lm_loss", "next_sentence_loss"]
-    assert all(map(lower_is_better, names))
-    assert not any(map(lower_is_better, ["eval_accuracy", "pearson", "next_sentence_accuracy", "f1"]))
 
 
 def test_runs_that_differ_otherwise_have_no_mean(tmp_path):
@@ -317,25 +310,6 @@ def test_a_second_interrupt_stops_at_once(tmp_path):
             train_many(config_for(tmp_path), Fake({1: 130}, {1: twice}))
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.parametrize(
-    "parts, message",
-    [
-        ({"runtime": RuntimeConfig(seeds=(1,), seed=7)}, "seeds takes the place of seed"),
-        ({"runtime": RuntimeConfig(seeds=(1, 1))}, "Each seed trains once. Received: seeds=1,1"),
-        ({"runtime": RuntimeConfig(seeds=(1, -1))}, "seeds must be 0 or more and below"),
-        ({"runtime": RuntimeConfig(seeds=(1,)), "hub": HubConfig(push_to_hub=True)}, "An upload is one model"),
-        (
-            {"runtime": RuntimeConfig(seeds=(1,), strategy="multi_worker")},
-            "With seeds, each run is a single process. Received: strategy='multi_worker'",
-        ),
-        ({"runtime": RuntimeConfig(seeds=(1,)), "mode": "evaluate"}, "seeds has no effect with mode=evaluate"),
-    ],
-)
-def test_seeds_that_cannot_be_are_refused(parts, message):
-    with pytest.raises(UsageError, match=message):
-        Config(**parts)
 
 
 def test_the_function_trains_one_seed(tmp_path):
