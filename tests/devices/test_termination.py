@@ -3,6 +3,7 @@
 Most tests stand in for TensorFlow: a package that says when it is imported, and then takes for ever.
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -24,6 +25,7 @@ import os, pathlib, time
 pathlib.Path(os.environ["SAYS_WHEN"], str(os.getpid())).touch()
 time.sleep(100)
 """
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 UNSHARE = ["unshare", "--fork", "--pid", "--kill-child"]
 
 
@@ -81,7 +83,9 @@ def words_of(name, tmp_path):
     }[name]
 
 
-@pytest.mark.parametrize("name", ["train", "seeds", "evaluate", "predict", "export", "pretrain", "prepare"])
+@pytest.mark.parametrize(
+    "name", ["train", "seeds", "predict", "prepare", *(slow(name) for name in ("evaluate", "export", "pretrain"))]
+)
 def test_a_command_that_still_imports_ends_with_75(importing, tmp_path, name):
     process = importing(sys.executable, *words_of(name, tmp_path))
     process.send_signal(signal.SIGTERM)
@@ -102,7 +106,7 @@ def test_so_does_the_word_and_ctrl_c_keeps_its_status(importing, tmp_path):
 
 
 @pytest.mark.skipif(not can_unshare(), reason="needs unshare")
-@pytest.mark.parametrize("name", ["train", "predict", "word"])
+@pytest.mark.parametrize("name", ["word", slow("train"), slow("predict")])
 def test_so_it_is_as_process_1(importing, tmp_path, name):
     outer = importing(*UNSHARE, sys.executable, *words_of(name, tmp_path))
     (inner,) = pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()

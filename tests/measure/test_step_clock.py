@@ -162,7 +162,7 @@ def test_the_data_clock_sees_a_slow_pipeline(replicas):
     strategy = strategy_of(replicas)
     inputs, labels = np.ones([4 * replicas, 5], np.float32), np.zeros(4 * replicas, np.int32)
     weights = np.ones(4 * replicas, np.float32)
-    pause, steps = 0.05, 8
+    pause, steps = 0.05, 5
 
     def slow():
         import time
