@@ -244,9 +244,9 @@ def test_an_absent_peer_is_named():
         there.bind(("127.0.0.1", ports[1]))
         there.listen()
         with pytest.raises(RunError) as caught:
-            wait_for_peers(two_on_loopback(*ports), 0.3)
+            wait_for_peers(two_on_loopback(*ports), 0.2)
     assert str(caught.value).startswith(
-        "All 3 workers must be reachable within cluster_timeout_seconds=0.3. "
+        "All 3 workers must be reachable within cluster_timeout_seconds=0.2. "
         f"Received: no answer from worker 2 (127.0.0.1:{ports[2]}). Start every worker"
     )
 
@@ -262,7 +262,7 @@ def test_waiting_is_not_silent(monkeypatch):
     monkeypatch.setattr(cluster_module, "_REPORT_SECONDS", 1000)
     lines, ports = [], (free_port(), free_port())
     with pytest.raises(RunError):
-        wait_for_peers(two_on_loopback(*ports), 0.5, report=lines.append)
+        wait_for_peers(two_on_loopback(*ports), 0.2, report=lines.append)
     assert lines == [f"worker 0 has waited 0 s for worker 1 (127.0.0.1:{ports[1]})"]
 
 
@@ -289,7 +289,7 @@ def test_peers_find_each_other_and_leave_the_ports_free():
     ]
     try:
         assert wait_until(lambda: all(map(cluster_module.answers, addresses)))
-        time.sleep(0.3)
+        time.sleep(0.1)
         for worker in workers:
             worker.stdin.close()
             assert worker.wait(20) == 0

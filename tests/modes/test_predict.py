@@ -99,22 +99,6 @@ def test_a_file_of_predictions_is_what_transformers_says(runs, tmp_path):
     )
 
 
-@pytest.mark.slow
-def test_pairs_and_scores(runs, tmp_path):
-    _, logits = reference_logits(runs / "pairs", runs / "pairs.tsv")
-    run(runs, "pairs", input_file=runs / "pairs.tsv", output_file=tmp_path / "pairs.jsonl")
-    rows = read_json(tmp_path / "pairs.jsonl")
-    np.testing.assert_allclose([row["logits"] for row in rows], logits, atol=1e-4)
-    assert {row["label"] for row in rows} <= {"same", "other"}
-    scores = reference_logits_of(runs / "scores", TEXTS)
-    write_texts(tmp_path / "in.txt")
-    for name, read in (("scores.tsv", read_tsv), ("scores.jsonl", read_json)):
-        run(runs, "scores", input_file=tmp_path / "in.txt", output_file=tmp_path / name)
-        rows = read(tmp_path / name)
-        assert list(rows[0]) == ["id", "score"]
-        np.testing.assert_allclose([float(row["score"]) for row in rows], scores[:, 0], atol=1e-4)
-
-
 @pytest.mark.parametrize("name", ["in.txt", "in.parquet", slow("in.tsv"), slow("in.csv"), slow("in.jsonl")])
 def test_every_format_of_training_and_plain_text(runs, tmp_path, expected, name):
     path = write_texts(tmp_path / name)
