@@ -1,7 +1,6 @@
 """Training each encoder: the same updates on any split and in any way, and a run by the command that splits, resumes,
 answers and is exported."""
 
-import dataclasses
 import functools
 
 import keras
@@ -92,7 +91,7 @@ def test_a_run_splits_resumes_answers_and_is_exported(model_type, tmp_path, monk
     config = changed(config, training={"max_steps": 4})
     with undrawn():
         finetune(config)
-        again = dataclasses.replace(config, output=dataclasses.replace(config.output, output_dir=str(tmp_path / "cut")))
+        again = changed(config, output={"output_dir": str(tmp_path / "cut")})
         run_to(2, again, monkeypatch)
         finetune(again)
         split = make_config(tmp_path, "split", strategy="mirrored", num_replicas=2)

@@ -46,8 +46,9 @@ KINDS = {
 OPTIONS = TaskOptions(answering=AnsweringConfig(doc_stride=9, max_query_length=5, version_2_with_negative=True))
 TRAINING = TrainingConfig(label_smoothing=SMOOTHING, class_weights=(1.0, 2.0, 0.5, 1.5))
 WEIGHTS = np.array(TRAINING.class_weights, np.float32)
-QUICK = [(QUESTIONS, 1, 2), (CHOICES, 2, 2), (WINDOWS, 1, 2)]
-"""tests/step/test_terms.py has labels of tokens; labels of texts are those of windows with one window each."""
+QUICK = [(QUESTIONS, 1, 2), (CHOICES, 2, 1), (WINDOWS, 1, 2)]
+"""tests/step/test_terms.py has labels of tokens; labels of texts are those of windows with one window each; both splits
+at once are in tests/step/test_splits.py."""
 GRID = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
     for case in itertools.product(KINDS, (1, 2), (1, 2, 4))

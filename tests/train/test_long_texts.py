@@ -201,8 +201,9 @@ def test_a_model_of_windows_reads_them_again(corpus, tmp_path, num_texts, logged
     splits = np.cumsum([len(own) for own in windows])[:-1]
     expected = np.array([part.mean(axis=0) for part in np.split(each, splits)])
     np.testing.assert_allclose(predicted("own", texts), expected, atol=1e-6)
-    split = predicted("split", texts, "--strategy=mirrored", "--num_replicas=2", "--per_device_eval_batch_size=1")
-    np.testing.assert_allclose(split, expected, atol=1e-6)
+    if num_texts == 2:  # By default tests/modes/test_evaluate.py has predictions on two replicas.
+        split = predicted("split", texts, "--strategy=mirrored", "--num_replicas=2", "--per_device_eval_batch_size=1")
+        np.testing.assert_allclose(split, expected, atol=1e-6)
     shares = np.exp(expected) / np.exp(expected).sum(axis=1, keepdims=True)
     loss = -np.log(shares[np.arange(len(texts)), np.arange(len(texts)) % 2]).mean()
     files = f"--validation_file={tmp_path / 'train.jsonl'}", f"--output_dir={tmp_path / 'evaluated'}"

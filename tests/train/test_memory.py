@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework.func_graph import FuncGraph
 
 import tfbert
-from tests.support.models import random_batch, strategy_of, tiny_bert
+from tests.support.models import strategy_of
 from tests.support.runs import changed, make_config, run_to
 from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, pretraining, write_tasks
 from tfbert.config.data import DataConfig
@@ -122,17 +122,16 @@ def test_loaded_models_and_modes_leave_nothing(runs, tmp_path, undrawn):
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_fit_in_user_code_leaves_nothing(replicas, jit_compile):
-    strategy = strategy_of(replicas)
-    inputs, labels, _ = random_batch(8)
+    """Of layers of Keras; the runs above have BERT's own gradients."""
+    strategy, layers = strategy_of(replicas), keras.layers
 
     def train():
         with strategy.scope():
-            model = tfbert.FineTuner(
-                tiny_bert(dropout=0.1, num_hidden_layers=1), gradient_accumulation_steps=2, jit_compile=jit_compile
-            )
+            own = keras.Sequential([layers.Input([5]), layers.Dense(8), layers.Dropout(0.1), layers.Dense(3)])
+            model = tfbert.FineTuner(own, gradient_accumulation_steps=2, jit_compile=jit_compile)
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             model.compile("adam", loss)
-        data = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(8)
+        data = tf.data.Dataset.from_tensor_slices((tf.random.normal([8, 5]), [0, 1] * 4)).batch(8)
         model.fit(data, verbose=0, validation_data=data)
         model.predict(data, verbose=0)
 

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from tests.support.clocks import schedule
-from tests.support.runs import checkpoints_in
+from tests.support.runs import changed, checkpoints_in
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import HubConfig, ModelConfig, OutputConfig, RuntimeConfig
@@ -62,10 +62,6 @@ def start_in(directory, config=None, **options):
         return resume.decide(inspect(directory), config or config_for(directory, **options))
     finally:
         assert sorted(directory.parent.rglob("*")) == before
-
-
-def changed(config, **parts):
-    return dataclasses.replace(config, **{n: dataclasses.replace(getattr(config, n), **v) for n, v in parts.items()})
 
 
 def test_every_option_says_what_it_is_to_a_run_that_goes_on():
