@@ -106,8 +106,6 @@ def test_answers(corpus):
     found = tfbert.load(out)([{"question": "Who sang </s>?", "context": context}] * 2)
     assert found[0] == found[1] and found[0]["answer"] == context[found[0]["start"] : found[0]["end"]]
     assert found[0]["answer"] == found[0]["answer"].strip()
-    results = command("--mode=evaluate", f"--model={out}", f"--validation_file={corpus / 'dev.json'}")
-    assert results
 
 
 @pytest.mark.slow
