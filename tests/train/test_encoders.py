@@ -50,7 +50,7 @@ WAYS = {
     "micro_batches": ((1, 4), {}),
     "replicas": ((2, 1), {}),
     "both": ((2, 4), {}),
-    "lora": ((2, 2), {"lora": True}),
+    "lora": ((2, 1), {"lora": True}),
     "recomputed": ((2, 4), {"recompute": True}),
     "xla": ((1, 1), {"xla": True}),
     "xla_both": ((2, 4), {"xla": True}),
@@ -59,7 +59,7 @@ WAYS = {
 }
 """Replicas and micro-batches, and how an update is made."""
 QUICK = ("modernbert", "lora")
-"""On two replicas with two micro-batches each; without low-rank updates, test_splits has a split of a BERT."""
+"""On two replicas; test_lora.py has low-rank updates in micro-batches, test_splits.py a split of a BERT without them."""
 GRID = [(name, way) for name in ENCODERS for way in WAYS]
 
 

@@ -364,7 +364,7 @@ def flipped(path, every=1):
     path.write_bytes(original)
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, monkeypatch, every):
     """`state.json` and the files beside it: tests/train/test_checkpoint.py."""
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
