@@ -520,12 +520,12 @@ def test_two_workers_train_as_one_device_does(tmp_path):
     test_same_run.py."""
     path = tmp_path / "weights.npz"
     with processes_of([TRAINER, str(path)], slurm_tasks()) as processes:
+        expected = two_workers.train(tf.distribute.OneDeviceStrategy("CPU:0"), micro_batches=1)
         outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert [out.startswith(role) for (out, _), role in zip(outputs, ("chief", "not"), strict=True)] == [True, True]
     assert all("2 replicas on CPU, 2 workers" in out for out, _ in outputs)
     assert all("Received: seed=0 on worker 0 and 1 on worker 1. " in out for out, _ in outputs)
-    expected = two_workers.train(tf.distribute.OneDeviceStrategy("CPU:0"), micro_batches=1)
     with np.load(path) as found:
         for name, value in zip(found.files, expected, strict=True):
             np.testing.assert_allclose(found[name], value, atol=1e-6)

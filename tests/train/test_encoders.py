@@ -59,7 +59,7 @@ WAYS = {
 }
 """Replicas and micro-batches, and how an update is made."""
 QUICK = ("modernbert", "lora")
-"""On two replicas; test_lora.py has low-rank updates in micro-batches, test_splits.py a split of a BERT without them."""
+"""On two replicas; test_lora.py has low-rank updates in micro-batches, test_splits.py splits of a BERT without them."""
 GRID = [(name, way) for name in ENCODERS for way in WAYS]
 
 
