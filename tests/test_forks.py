@@ -5,8 +5,6 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -75,26 +73,6 @@ def test_whatever_computes_says_at_once_that_it_was_forked(loaded, runs, corpus)
     assert loaded("good film")["label"] in ("0", "1")  # Here it still can.
 
 
-FORKED_BEFORE = """
-import os, sys
-import tfbert
-from tfbert.modes.load import load  # TensorFlow is imported, and not used.
-child = os.fork()
-if not child:
-    print(load(sys.argv[1])("good film")["label"], flush=True)
-    os._exit(0)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-def test_a_fork_before_tensorflow_is_used_may_load(runs):
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED_BEFORE, str(runs / "single")], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() in ("0", "1")
-
-
 def test_a_pickled_model_is_loaded_again_with_its_options(runs, monkeypatch):
     monkeypatch.chdir(runs)
     model = tfbert.load("single", max_seq_length=9)
@@ -105,31 +83,6 @@ def test_a_pickled_model_is_loaded_again_with_its_options(runs, monkeypatch):
     assert again.max_seq_length == 9
     assert again(TEXTS, top_k=None) == model(TEXTS, top_k=None)
     assert repr(again).endswith(repr(model).partition(",")[2])
-
-
-SPAWNED = """
-import multiprocessing, sys
-import tfbert
-
-def label(task):
-    model, text = task
-    return model(text)["label"]
-
-if __name__ == "__main__":
-    model = tfbert.load(sys.argv[1])
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.map(label, [(model, "good film")]) == [model("good film")["label"]])
-"""
-
-
-@pytest.mark.slow
-def test_a_spawned_process_gets_the_model(runs, tmp_path):
-    (tmp_path / "program.py").write_text(SPAWNED)
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "program.py"), str(runs / "single")],
-        capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
-    assert done.stdout == "True\n"
 
 
 def test_a_directory_that_has_changed_is_refused(runs, tmp_path):

@@ -3,6 +3,7 @@
 import ast
 import configparser
 import importlib
+import json
 import pathlib
 import re
 import shutil
@@ -246,16 +247,19 @@ def test_messages_name_the_command_as_it_was_typed(program, typed, kept_argv, ca
     ):
         assert words.main([program, *arguments]) == 2
         assert capsys.readouterr().err.startswith(start)
-    code = "import sys; from tfbert.commandline import words; sys.exit(words.main(sys.argv[1:]))"
-    for arguments, start in (
+    code = "import json, sys; from tfbert.commandline import words\n_, program, given = sys.argv\n"
+    code += "print([words.main([program, *arguments]) for arguments in json.loads(given)])"
+    said = (
         (["finetune", "--max_steps=-1"], f"{typed} finetune: error: max_steps must be"),
         (["pretrain", "--nonsense"], f"{typed} pretrain: error: Unknown command line flag 'nonsense'"),
         (["predict", "--max_steps=1"], f"{typed} predict: error: max_steps has no effect with mode=predict"),
         (["train", "--mode=export"], f"{typed} train: error: {typed} train says the mode itself. Received: mode='ex"),
-    ):
-        command = [sys.executable, "-c", code, program, *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(start), done.stderr
+    )
+    command = [sys.executable, "-c", code, program, json.dumps([arguments for arguments, _ in said])]
+    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.stdout == f"{[2] * len(said)}\n", done.stderr
+    for _, start in said:
+        assert f"\n{start}" in f"\n{done.stderr}"
 
 
 def test_the_launcher_starts_the_installed_command_wherever_it_is(tmp_path):

@@ -15,12 +15,9 @@ from tests.support.texts import VOCAB
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import ModelConfig, PredictConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import ChoosingConfig
 from tfbert.model.bert_config import record_inputs
 from tfbert.modes import export
 from tfbert.modes.predict import predict
-from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.choosing.multiple_choice import MultipleChoice
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.tagging.token_classification import TokenClassification
 from tfbert.tasks.texts.classification import Classification
@@ -66,7 +63,7 @@ def stand_in(model, monkeypatch):
             return [types.SimpleNamespace(name=name) for name in names]
 
         def get_outputs(self):
-            is_of_tokens = isinstance(model.task, TokenClassification | QuestionAnswering)
+            is_of_tokens = isinstance(model.task, TokenClassification)
             return [types.SimpleNamespace(shape=["rows", "width", 3] if is_of_tokens else ["rows", 3])]
 
         def run(self, wanted, inputs):
@@ -113,8 +110,6 @@ def test_the_table_is_that_of_predict(num_texts, label, tmp_path):
         (MultiLabelClassification(("a", "b", "c")), {}),
         (Regression(), {}),
         (TokenClassification(("O", "B-PER", "I-PER")), {}),
-        (QuestionAnswering(), {}),
-        (MultipleChoice(ChoosingConfig()), {}),
         (Classification(("bad", "fine", "good")), {"long_texts": "windows"}),
     ],
 )

@@ -67,12 +67,19 @@ def test_determinism_is_asked_for_and_ended():
     assert not private.is_op_determinism_enabled()
 
 
-def test_what_autograph_generates_leaves_no_file(tmp_path):
-    """Not even in a process that a signal kills; and errors name the lines as before."""
+def test_a_process_may_fork_before_it_uses_tensorflow_and_leaves_no_file_of_autographs(tmp_path):
+    """Not even where a signal kills it; and errors name the lines as before."""
     body = """
 import os, signal, sys, tempfile
 import tensorflow as tf
-from tfbert import private
+import tfbert, tfbert.modes.load, tfbert.train.run  # TensorFlow is imported, and not used.
+
+child = os.fork()
+if not child:
+    tokenizer = tfbert.BertTokenizer("[PAD] [UNK] [CLS] [SEP] [MASK]".split())
+    print(tokenizer.encode(["good film"], max_seq_length=8).flat.size, flush=True)
+    os._exit(0)
+assert not os.waitpid(child, 0)[1]
 
 def branch(x):
     if x > 0:
@@ -100,7 +107,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     env = {name: os.environ[name] for name in names} | {"TMPDIR": str(tmp_path / "temporary")}
     command = [sys.executable, str(tmp_path / "script.py")]
     done = subprocess.run(command, env=env | {"PYTHONPATH": str(ROOT.parent)}, capture_output=True, text=True)
-    assert done.stdout.split() == ["1", "6", "0"], done.stderr
+    assert done.stdout.split() == ["4", "1", "6", "0"], done.stderr
     assert done.returncode == -9 and not list((tmp_path / "temporary").iterdir())
 
 

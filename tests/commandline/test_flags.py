@@ -6,7 +6,6 @@ import inspect
 from typing import Literal, get_args, get_origin
 
 import pytest
-from absl import flags as absl_flags
 
 import flags
 from tests.support.flag_values import defined
@@ -196,28 +195,6 @@ def test_a_home_directory_is_found_as_by_the_shell(monkeypatch, tmp_path):
     assert parse("--run_config=~/run_config.json") == config
 
 
-def test_one_text_column_is_a_tuple_of_one():
-    assert parse("--text_column=review").data.text_column == ("review",)
-    assert parse("--text_column=").data.text_column == ()
-
-
-@pytest.mark.parametrize(
-    "argument, match",
-    [
-        ("--no_such_flag=1", "no_such_flag"),
-        ("--global_batch_siz=8", "global_batch_siz"),
-        ("--global_batch_size=many", "global_batch_size"),
-        ("--learning_rate=fast", "learning_rate"),
-        ("--class_weights=1,many", "class_weights=1,many: must be a list of numbers or balanced"),
-        ("--strategy=tpu", "strategy"),
-        ("--mixed_precision=perhaps", "mixed_precision"),
-    ],
-)
-def test_what_absl_cannot_parse(argument, match):
-    with pytest.raises(absl_flags.Error, match=match):
-        parse(argument)
-
-
 @pytest.mark.parametrize(
     "text, match", [(None, "No such file"), ("{", "must be JSON"), ('{"training": {"speed": 1}}', "speed")]
 )
@@ -227,25 +204,3 @@ def test_a_run_config_that_cannot_be_used(text, match, tmp_path):
         path.write_text(text)
     with pytest.raises(UsageError, match=match):
         parse(f"--run_config={path}")
-
-
-def test_a_run_config_that_is_not_text(tmp_path):
-    path = tmp_path / "run_config.json"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError):
-        parse(f"--run_config={path}")
-
-
-def test_defining_twice_into_two_sets_of_flags_is_independent():
-    one, other = defined(), defined()
-    one(["x", "--seed=5"])
-    other(["x"])
-    assert flags.config_from_flags(one).runtime.seed == 5
-    assert flags.config_from_flags(other).runtime.seed == 42
-
-
-def test_micro_batches_are_a_number_or_auto():
-    assert parse("--gradient_accumulation_steps=auto").training.gradient_accumulation_steps == "auto"
-    assert parse("--gradient_accumulation_steps=4").training.gradient_accumulation_steps == 4
-    with pytest.raises(absl_flags.IllegalFlagValueError, match="must be an integer or auto"):
-        parse("--gradient_accumulation_steps=many")

@@ -21,40 +21,6 @@ PART_NAMES |= {"choosing", "corpus", "multi_label", "pretraining"}
 SAVED, SCRATCH = ModelConfig(model_name_or_path="saved"), ModelConfig(model_name_or_path="scratch/tiny")
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_parts_are_frozen_and_keyword_only(part):
-    assert part.__dataclass_params__.frozen
-    assert all(field.kw_only for field in dataclasses.fields(part))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(part(), dataclasses.fields(part)[0].name, None)
-
-
-def test_the_defaults_are_a_run_that_breaks_no_rule():
-    config = Config()
-    assert (config.training.global_batch_size, config.training.gradient_accumulation_steps) == (32, 1)
-    assert (config.training.weight_decay, config.training.max_grad_norm, config.training.warmup_ratio) == (
-        0.01,
-        1.0,
-        0.1,
-    )
-    assert (config.runtime.strategy, config.runtime.seed, config.data.max_seq_length) == ("one_device", 42, None)
-    assert config.resolved().data.max_seq_length == 128
-
-
-def test_all_problems_come_in_one_error():
-    with pytest.raises(UsageError) as caught:
-        Config(
-            model=ModelConfig(model_name_or_path="scratch/huge"),
-            training=TrainingConfig(global_batch_size=0, learning_rate=-1.0, lr_schedule="exponential"),
-            runtime=RuntimeConfig(strategy="tpu"),
-            output=OutputConfig(logging_steps=0),
-        )
-    lines = str(caught.value).splitlines()
-    assert len(lines) == 6
-    for name in ("model_name_or_path", "global_batch_size", "learning_rate", "lr_schedule", "strategy", "logging_step"):
-        assert sum(name in line for line in lines) == 1, name
-
-
 @pytest.mark.parametrize("what", ["train_file", "dataset", "train_records"])
 def test_only_the_built_in_data_has_a_model_of_its_own(what, tmp_path):
     """Untrained weights of two layers learn next to nothing of a user's data: who wants them says so."""
@@ -80,23 +46,14 @@ def test_only_the_built_in_data_has_a_model_of_its_own(what, tmp_path):
 
 @pytest.mark.parametrize(
     "model, learning_rate, resolved",
-    [("scratch/tiny", None, 5e-3), ("some/model", None, 5e-4), ("scratch/tiny", 0.1, 0.1)],
-)
-def test_lamb_has_a_larger_rate_where_none_is_given(model, learning_rate, resolved):
-    training = TrainingConfig(optimizer="lamb", learning_rate=learning_rate)
-    config = Config(model=ModelConfig(model_name_or_path=model), training=training).resolved()
-    assert config.training.learning_rate == resolved
-
-
-@pytest.mark.parametrize(
-    "model, learning_rate, resolved",
     [("scratch/tiny", None, 5e-4), ("some/model", None, 5e-5), ("some/model", 2e-5, 2e-5), ("scratch/tiny", 0.1, 0.1)],
 )
-def test_resolved_writes_out_the_defaults_that_depend_on_others(model, learning_rate, resolved):
-    config = Config(
-        model=ModelConfig(model_name_or_path=model), training=TrainingConfig(learning_rate=learning_rate)
-    ).resolved()
-    assert config.training.learning_rate == resolved
+@pytest.mark.parametrize("optimizer, factor", [("adamw", 1), ("lamb", 10)])
+def test_resolved_writes_out_the_defaults_that_depend_on_others(model, learning_rate, resolved, optimizer, factor):
+    training = TrainingConfig(learning_rate=learning_rate, optimizer=optimizer)
+    config = Config(model=ModelConfig(model_name_or_path=model), training=training).resolved()
+    resolved = resolved * factor if learning_rate is None else resolved
+    assert config.training.learning_rate == pytest.approx(resolved)
     assert config.training.num_train_epochs == 3.0
     assert config.data.dataset == "demo"
     assert config.resolved() == config
@@ -135,25 +92,17 @@ def test_json_round_trip_keeps_every_value(tmp_path):
     "text, match",
     [
         ("{", "must be JSON"),
-        ("", "must be JSON"),
         ("[1, 2]", "must be an object"),
-        ("null", "must be an object"),
         ('{"training": {"global_batch_sise": 3}}', "global_batch_sise"),
         ('{"trainings": {}}', "trainings"),
         ('{"training": 3}', "must be an object"),
         ('{"training": {"cls": 1}}', "cls=1"),
         ('{"training": {"global_batch_size": "32"}}', "global_batch_size"),
         ('{"training": {"global_batch_size": null}}', "global_batch_size"),
-        ('{"training": {"learning_rate": "fast"}}', "learning_rate"),
-        ('{"training": {"gradient_accumulation_steps": "many"}}', "gradient_accumulation_steps"),
         ('{"training": {"gradient_accumulation_steps": 1.5}}', "gradient_accumulation_steps"),
-        ('{"training": {"global_batch_size": 32.5}}', "global_batch_size"),
         ('{"runtime": {"xla": "no"}}', "xla"),
         ('{"runtime": {"seed": true}}', "seed"),
         ('{"data": {"text_column": "a,b"}}', "text_column"),
-        ('{"data": {"text_column": [1]}}', "text_column"),
-        ('{"data": {"train_file": 3}}', "train_file"),
-        ('{"training": {"class_weights": "equal"}}', "class_weights"),
         ('{"training": {"class_weights": ["a"]}}', "class_weights"),
         ('{"output": {"output_dir": null}}', "output_dir"),
         ('{"training": {"global_batch_size": 0}}', "global_batch_size"),
@@ -179,10 +128,6 @@ def test_what_version_1_did_says_where_it_is_and_its_files_are_read():
         Config(mode="benchmark")
     values = json.loads(Config().to_json()) | {"benchmark": {"benchmark_steps": 50}}
     assert Config.from_json(json.dumps(values)) == Config()
-
-
-def test_json_takes_an_integer_for_a_float():
-    assert Config.from_json('{"training": {"learning_rate": 1, "num_train_epochs": 2}}').training.num_train_epochs == 2
 
 
 def test_the_mode_is_kept_in_json_and_training_is_the_default():
@@ -255,12 +200,6 @@ def test_options_of_files_in_every_mode_that_reads_some(mode, name, value, tmp_p
 )
 def test_delimiters(given, character):
     assert DataConfig(delimiter=given).separator == character and not DataConfig(delimiter=given).problems()
-
-
-@pytest.mark.parametrize("given", [";;", "semicolon", '"', "\n", "\r"])
-def test_what_is_no_delimiter(given):
-    (problem,) = DataConfig(delimiter=given).problems()
-    assert f"Received: delimiter={given!r}. Pass for example --delimiter=';'" in problem
 
 
 def test_standard_input_can_be_evaluated():

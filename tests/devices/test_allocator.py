@@ -33,7 +33,7 @@ def compute():
     held = np.ones(280 << 20, np.uint8)  # Of more than what the heap grew by at first.
     np.ones(50 << 20, np.uint8)
     before = faults()
-    for _ in range(20):
+    for _ in range(8):
         np.ones(50 << 20, np.uint8)
     print(faults() - before)
 
@@ -49,9 +49,9 @@ def test_a_thread_finds_the_memory_that_it_freed():
         command = [sys.executable, "-c", FAULTS, word]
         return int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
 
-    # 20 times 12,800 pages, or 25 large ones.
-    assert faults("given back") >= 500
-    assert faults("kept") < 20
+    # 8 times 12,800 pages, or 25 large ones.
+    assert faults("given back") >= 200
+    assert faults("kept") < 8
 
 
 class Libc:
@@ -94,20 +94,24 @@ def test_another_library_is_left_alone(monkeypatch):
     assert not quiet.keep_freed_memory()
 
 
-@pytest.mark.parametrize("flags, expected", [([], [False]), (["--nokeep_freed_memory"], [])])
-def test_the_command_does_it_before_tensorflow_is_imported(flags, expected):
+@pytest.mark.parametrize("flags, kept", [([], True), (["--nokeep_freed_memory"], False)])
+def test_the_command_does_it_and_turns_onednn_on_before_tensorflow_is_imported(flags, kept):
     code = f"""
-import json, sys, run_finetune
+import json, os, sys, run_finetune
 from tfbert.devices import quiet
 
 seen = []
-quiet.keep_freed_memory = lambda: seen.append("tensorflow" in sys.modules)
-quiet.stderr_held_back = lambda what: sys.exit(json.dumps(seen))
+quiet.keep_freed_memory = lambda: seen.append("memory")
+quiet.stderr_held_back = lambda what: sys.exit(
+    json.dumps([*seen, os.environ.get("TF_ENABLE_ONEDNN_OPTS"), "tensorflow" in sys.modules])
+)
 sys.argv = ["run_finetune.py", *{flags!r}]
 run_finetune.main()
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert json.loads(done.stderr) == expected
+    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=environment)
+    on_x86 = "1" if platform.machine() == "x86_64" else None
+    assert json.loads(done.stderr) == ["memory"] * kept + [on_x86, False]
 
 
 @pytest.mark.parametrize(
@@ -142,21 +146,3 @@ def test_xla_searches_no_kernels_on_a_gpu_unless_told_to(monkeypatch, given, wan
     assert os.environ["XLA_FLAGS"] == wanted
     choose_kernels()
     assert os.environ["XLA_FLAGS"] == wanted
-
-
-@needs_glibc
-def test_the_command_turns_onednn_on_before_tensorflow_is_imported():
-    code = """
-import os, sys, run_finetune
-from tfbert.devices import quiet
-
-seen = lambda: (os.environ["TF_ENABLE_ONEDNN_OPTS"], "tensorflow" in sys.modules)
-quiet.stderr_held_back = lambda what: sys.exit(str(seen()))
-sys.argv = ["run_finetune.py"]
-run_finetune.main()
-"""
-    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment)
-    if platform.machine() == "x86_64":
-        assert done.stderr.strip() == "('1', False)", done.stderr

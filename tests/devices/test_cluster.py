@@ -244,9 +244,9 @@ def test_an_absent_peer_is_named():
         there.bind(("127.0.0.1", ports[1]))
         there.listen()
         with pytest.raises(RunError) as caught:
-            wait_for_peers(two_on_loopback(*ports), 0.3)
+            wait_for_peers(two_on_loopback(*ports), 0.2)
     assert str(caught.value).startswith(
-        "All 3 workers must be reachable within cluster_timeout_seconds=0.3. "
+        "All 3 workers must be reachable within cluster_timeout_seconds=0.2. "
         f"Received: no answer from worker 2 (127.0.0.1:{ports[2]}). Start every worker"
     )
 
@@ -262,7 +262,7 @@ def test_waiting_is_not_silent(monkeypatch):
     monkeypatch.setattr(cluster_module, "_REPORT_SECONDS", 1000)
     lines, ports = [], (free_port(), free_port())
     with pytest.raises(RunError):
-        wait_for_peers(two_on_loopback(*ports), 0.5, report=lines.append)
+        wait_for_peers(two_on_loopback(*ports), 0.2, report=lines.append)
     assert lines == [f"worker 0 has waited 0 s for worker 1 (127.0.0.1:{ports[1]})"]
 
 
@@ -289,7 +289,7 @@ def test_peers_find_each_other_and_leave_the_ports_free():
     ]
     try:
         assert wait_until(lambda: all(map(cluster_module.answers, addresses)))
-        time.sleep(0.3)
+        time.sleep(0.1)
         for worker in workers:
             worker.stdin.close()
             assert worker.wait(20) == 0
@@ -395,26 +395,14 @@ STRANGER_MESSAGE = (
         (tf.errors.InvalidArgumentError, PEER_MESSAGE, False),
         (tf.errors.InvalidArgumentError, STRANGER_MESSAGE, True),
         (tf.errors.ResourceExhaustedError, PEER_MESSAGE, False),
+        (lambda _, __, message: ValueError(message), PEER_MESSAGE, False),
     ],
 )
 def test_peer_failures_are_told_from_ones_own(kind, message, expected):
     error = kind(None, None, message)
     assert is_peer_failure(error) is expected
-    with pytest.raises(RunError if expected else kind), peer_failures_as_run_errors():
+    with pytest.raises(RunError if expected else type(error)), peer_failures_as_run_errors():
         raise error
-
-
-def test_other_exceptions_pass():
-    assert not is_peer_failure(ValueError(PEER_MESSAGE))
-    with pytest.raises(ZeroDivisionError), peer_failures_as_run_errors():
-        raise ZeroDivisionError
-
-
-def test_a_lost_peer_is_named_in_one_line():
-    with pytest.raises(RunError) as caught, peer_failures_as_run_errors():
-        raise tf.errors.UnavailableError(None, None, PEER_MESSAGE)
-    assert "Received: UnavailableError, lost contact with worker 1. " in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -423,6 +411,7 @@ def test_a_lost_peer_is_named_in_one_line():
         ("Error reported from /job:worker/task:13: unhealthy:\n/job:worker/replica:0/task:13", "worker 13"),
         ("Deadline Exceeded\n\nRPC: /tensorflow.CoordinationService/Heartbeat", "the first worker, which takes all"),
         ("Socket closed", "another worker"),
+        ("Socket closed\nremote target /job:worker/replica:0/task:12", "worker 12"),
     ],
 )
 def test_a_worker_never_says_that_it_lost_itself(message, lost):
@@ -431,7 +420,8 @@ def test_a_worker_never_says_that_it_lost_itself(message, lost):
     error = tf.errors.UnavailableError(None, None, f"{own}Collective ops is aborted by: {message}")
     with pytest.raises(RunError, match=f"lost contact with {lost}") as caught, peer_failures_as_run_errors():
         raise error
-    assert "worker 1," not in str(caught.value) and "worker 10" not in str(caught.value)
+    line = str(caught.value)
+    assert "worker 1," not in line and "worker 10" not in line and "\n" not in line
 
 
 def test_a_first_worker_that_was_started_again_is_named():
@@ -530,25 +520,15 @@ def test_two_workers_train_as_one_device_does(tmp_path):
     test_same_run.py."""
     path = tmp_path / "weights.npz"
     with processes_of([TRAINER, str(path)], slurm_tasks()) as processes:
+        expected = two_workers.train(tf.distribute.OneDeviceStrategy("CPU:0"), micro_batches=1)
         outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert [out.startswith(role) for (out, _), role in zip(outputs, ("chief", "not"), strict=True)] == [True, True]
     assert all("2 replicas on CPU, 2 workers" in out for out, _ in outputs)
     assert all("Received: seed=0 on worker 0 and 1 on worker 1. " in out for out, _ in outputs)
-    expected = two_workers.train(tf.distribute.OneDeviceStrategy("CPU:0"), micro_batches=1)
     with np.load(path) as found:
         for name, value in zip(found.files, expected, strict=True):
             np.testing.assert_allclose(found[name], value, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.multi_worker
-def test_two_workers_under_slurm_variables():
-    with workers(slurm_tasks()) as processes:
-        outputs = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    assert [out[:10].strip() for out, _ in outputs] == ["sum 2 chie", "sum 2 not"]
-    assert all("2 replicas on CPU, 2 workers" in out for out, _ in outputs)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 Most tests stand in for TensorFlow: a package that says when it is imported, and then takes for ever.
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -24,6 +25,7 @@ import os, pathlib, time
 pathlib.Path(os.environ["SAYS_WHEN"], str(os.getpid())).touch()
 time.sleep(100)
 """
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 UNSHARE = ["unshare", "--fork", "--pid", "--kill-child"]
 
 
@@ -81,7 +83,9 @@ def words_of(name, tmp_path):
     }[name]
 
 
-@pytest.mark.parametrize("name", ["train", "seeds", "evaluate", "predict", "export", "pretrain", "prepare"])
+@pytest.mark.parametrize(
+    "name", ["train", "seeds", "predict", "prepare", *(slow(name) for name in ("evaluate", "export", "pretrain"))]
+)
 def test_a_command_that_still_imports_ends_with_75(importing, tmp_path, name):
     process = importing(sys.executable, *words_of(name, tmp_path))
     process.send_signal(signal.SIGTERM)
@@ -102,7 +106,7 @@ def test_so_does_the_word_and_ctrl_c_keeps_its_status(importing, tmp_path):
 
 
 @pytest.mark.skipif(not can_unshare(), reason="needs unshare")
-@pytest.mark.parametrize("name", ["train", "predict", "word"])
+@pytest.mark.parametrize("name", ["word", slow("train"), slow("predict")])
 def test_so_it_is_as_process_1(importing, tmp_path, name):
     outer = importing(*UNSHARE, sys.executable, *words_of(name, tmp_path))
     (inner,) = pathlib.Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
@@ -131,7 +135,7 @@ def test_one_worker_that_is_told_to_end_ends_the_others(importing, tmp_path):
     assert errors.count(LINE) == 2
 
 
-def run(body, sends=1, wait=0.3):
+def run(body, sends=1, wait=0.1):
     """Runs `body` as a program that prints a line when it is ready for SIGTERM."""
     code = "import os, signal, sys, time\nfrom tfbert.devices import termination\n" + body
     code += "\nsys.exit(termination.run_program('prog', main))"
@@ -185,10 +189,10 @@ def main():
         print("ready", flush=True)
         time.sleep(60)
     finally:
-        time.sleep(1)
+        time.sleep(0.5)
         print("cleaned")
 """
-    assert run(body, sends=3) == (75, "cleaned\n", f"prog: {LINE}\n")
+    assert run(body, sends=3, wait=0.1) == (75, "cleaned\n", f"prog: {LINE}\n")
 
 
 def test_a_signal_that_other_code_swallowed_is_found_later():
@@ -205,7 +209,7 @@ def main():
     assert run(body) == (75, "", f"prog: {LINE}\n")
 
 
-def test_a_later_signal_is_heard_if_the_first_one_was_swallowed(monkeypatch):
+def test_a_later_signal_is_heard_if_the_first_one_was_swallowed():
     body = """
 termination._SECONDS_BETWEEN = 0.1
 def main():
@@ -216,13 +220,13 @@ def main():
         pass
     time.sleep(60)
 """
-    assert run(body, sends=2)[0] == 75
+    assert run(body, sends=2, wait=0.3)[0] == 75
 
 
 def test_a_program_that_is_done_says_so():
     body = """
 import atexit
-atexit.register(lambda: (print("ready", flush=True), time.sleep(1)))
+atexit.register(lambda: (print("ready", flush=True), time.sleep(0.4)))
 main = lambda: 0
 """
     assert run(body) == (0, "", "")
@@ -258,7 +262,7 @@ def test_an_ignored_signal_stays_ignored():
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def main():
     print("ready", flush=True)
-    time.sleep(1)
+    time.sleep(0.4)
     return 5
 """
     assert run(body) == (5, "", "")

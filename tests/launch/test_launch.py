@@ -140,7 +140,7 @@ def test_a_worker_that_does_not_end_is_killed(start, how):
             time.sleep(0.01)
         sys.exit(5)
         """,
-        "--grace_seconds=0.3",
+        "--grace_seconds=0.1",
     )
     pid = int(read_lines(process, 1)[0].split()[-1])
     if how == "is frozen":
@@ -152,7 +152,7 @@ def test_a_worker_that_does_not_end_is_killed(start, how):
 
 
 def test_all_workers_end_well_at_different_times(start):
-    assert finish(start("time.sleep(0.3 * me)"))[0] == 0
+    assert finish(start("time.sleep(0.1 * me)"))[0] == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -210,7 +210,7 @@ def test_restarts_use_fresh_ports_and_end_with_success(start):
     assert err[1::2] == [f"[launch] all workers start again in 0.0{n} s (restart {n} of 5)" for n in (1, 2)]
 
 
-@pytest.mark.parametrize("status, starts", [(2, 1), (1, 3), (PREEMPTED_STATUS, 3)])
+@pytest.mark.parametrize("status, starts", [(2, 1), (PREEMPTED_STATUS, 3)])
 def test_what_is_started_again(start, status, starts):
     process = start(f"if me: print('start'); sys.exit({status})", "--max_restarts=2", "--restart_delay_seconds=0")
     code, out, _ = finish(process)

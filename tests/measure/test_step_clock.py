@@ -162,7 +162,7 @@ def test_the_data_clock_sees_a_slow_pipeline(replicas):
     strategy = strategy_of(replicas)
     inputs, labels = np.ones([4 * replicas, 5], np.float32), np.zeros(4 * replicas, np.int32)
     weights = np.ones(4 * replicas, np.float32)
-    pause, steps = 0.05, 8
+    pause, steps = 0.05, 5
 
     def slow():
         import time
@@ -215,26 +215,3 @@ def test_a_batch_is_taken_only_after_its_time(replicas):
             assert arrived in op.control_inputs and op.type == "Identity"
             assert op.colocation_groups() == sources[0].colocation_groups(), "or all pass through the first device"
     assert len(made) == replicas and len(taken) == 2 * replicas
-
-
-@pytest.mark.slow
-def test_the_data_clock_changes_no_update():
-    def trained(measured):
-        keras.utils.set_random_seed(3)
-        layers = [keras.layers.Input([5]), keras.layers.Dropout(0.5), keras.layers.Dense(3)]
-        model = FineTuner(keras.Sequential(layers), gradient_accumulation_steps=2, max_grad_norm=1.0)
-        model.compile(
-            optimizer=keras.optimizers.SGD(0.1), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        )
-        model.create_variables()
-        rng = np.random.default_rng(0)
-        batch = rng.normal(size=(8, 5)).astype(np.float32), rng.integers(0, 3, 8)
-        data = tf.data.Dataset.from_tensors(batch).repeat()
-        if measured:
-            make(DataClock().timed(model.update), data, 3)
-        else:
-            model.fit(data, steps_per_epoch=3, verbose=0)
-        return [v.numpy() for v in model.trainable_variables]
-
-    for one, other in zip(trained(False), trained(True), strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -1,5 +1,6 @@
 """Predictions in order under any strategy, whole or streamed."""
 
+import functools
 import itertools
 import threading
 import time
@@ -42,13 +43,20 @@ def one_by_one(model, tokens):
     return np.array(out)
 
 
-def predictor_of(replicas, rows, num_labels=3):
+@functools.cache
+def predictor_of(replicas, rows):
+    """A model and what predicts with it; traced once."""
     strategy = strategy_of(replicas)
     with strategy.scope():
-        model = tiny_bert(num_labels=num_labels, num_hidden_layers=1)
+        model = tiny_bert(num_labels=3, num_hidden_layers=1)
     return model, Predictor(
         lambda inputs, training: model(inputs, training=training).logits, strategy, rows_per_replica=rows
     )
+
+
+def first_ids(inputs, training):
+    """A model of which only the batches matter."""
+    return tf.cast(inputs["input_ids"][:, 0], tf.float32)
 
 
 @pytest.mark.parametrize("count, replicas", [(21, 2), slow(1, 1), slow(1, 2), slow(8, 1), slow(8, 2), slow(21, 1)])
@@ -63,7 +71,7 @@ def test_logits_are_those_of_each_example_alone_in_order(replicas, count):
 
 @pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_a_stream_is_the_same_as_each_chunk(replicas):
-    model, predictor = predictor_of(replicas, rows=3)
+    model, predictor = predictor_of(replicas, rows=4)
     chunks = [token_ids(n, seed=n) for n in (5, 1, 13, 2)]
     found = list(predictor.stream(iter(chunks)))
     assert [len(part) for part in found] == [5, 1, 13, 2]
@@ -149,7 +157,7 @@ def test_an_error_in_the_source_arrives_as_it_is_and_ends_the_stream():
 @pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_time_is_that_of_all_batches_and_waiting_is_told_apart(replicas, monkeypatch):
     monkeypatch.setattr(predictor_module, "_BATCHES_TIMED", 3)
-    _, predictor = predictor_of(replicas, rows=2)
+    predictor = Predictor(first_ids, strategy_of(replicas), rows_per_replica=2)
     tokens, batches = token_ids(16 * replicas), 8
     predictor.outputs(tokens)  # Traces.
     ticks = itertools.count()
@@ -188,7 +196,7 @@ def test_predictions_do_not_trace_each_width_anew():
 
 @pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_outputs_of_tokens_and_several_come_in_order(replicas):
-    model, _ = predictor_of(replicas, rows=3)
+    model, _ = predictor_of(replicas, rows=4)
     tokens = token_ids(11, pairs=True)
 
     def outputs(inputs, training):

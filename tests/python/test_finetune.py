@@ -1,5 +1,6 @@
 """`tfbert.finetune` and `tfbert.pretrain`: a run as one call."""
 
+import importlib
 import json
 import logging
 import os
@@ -9,25 +10,26 @@ import signal
 import pytest
 
 import tfbert
-from tests.support.runs import assert_same_bits, make_config, stop_at, undrawn, weights, write_corpus
+from tests.support.runs import assert_same_bits, changed, make_config, stop_at, undrawn, weights, write_corpus
 from tfbert.train.fit import Progress
 from tfbert.train.run import _earlier_models
-from tfbert.train.run import finetune as as_the_command_does
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     directory = tmp_path_factory.mktemp("corpus")
     write_corpus(directory)
-    return directory
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        yield directory
 
 
 def arguments(corpus, name):
-    """`make_config` as arguments, but shorter."""
+    """`make_config` as arguments, but shorter, and evaluated on what it trains on."""
     return {
         "model": corpus / "model",
         "train_file": corpus / "train.tsv",
-        "validation_file": corpus / "dev.tsv",
+        "validation_file": corpus / "train.tsv",
         "max_seq_length": 16,
         "global_batch_size": 8,
         "gradient_accumulation_steps": 2,
@@ -42,28 +44,36 @@ def arguments(corpus, name):
 
 
 @pytest.fixture(scope="module")
-def run(corpus):
+def called(corpus):
+    """A run whose directory nobody named, and the warnings that it brought."""
+    warnings, handler = [], logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warnings.append(record.getMessage())
+    logging.getLogger("tfbert").addHandler(handler)
     with undrawn():
-        run = tfbert.finetune(**arguments(corpus, "called"))
+        run = tfbert.finetune(**arguments(corpus, "") | {"output_dir": ""})
+    logging.getLogger("tfbert").removeHandler(handler)
     assert not _earlier_models, "freed before the call returns"
-    return run
+    return run, warnings
 
 
-def test_a_call_trains_what_the_command_trains(run, corpus):
-    config = make_config(corpus, "commanded")
-    changed = tfbert.python.keywords.config_of(tfbert.config.commands.FINETUNE, config, {"max_steps": 3})
-    with undrawn():
-        as_the_command_does(changed)
-    assert_same_bits(weights(corpus / "called"), weights(corpus / "commanded"))
-    ours, theirs = (json.loads((corpus / name / "run_config.json").read_text()) for name in ("called", "commanded"))
-    ours["output"].pop("output_dir"), theirs["output"].pop("output_dir")
-    assert ours == theirs
+@pytest.fixture
+def run(called):
+    return called[0]
+
+
+def test_a_call_trains_what_the_command_trains(corpus, monkeypatch):
+    trained = []
+    verb = lambda config, callbacks: trained.append(config) or {}  # noqa: E731
+    monkeypatch.setattr(importlib.import_module("tfbert.python.finetune"), "verb_of", lambda command, mode: verb)
+    tfbert.finetune(**arguments(corpus, "commanded"))
+    expected = changed(make_config(corpus, "commanded"), training={"max_steps": 3})
+    expected = changed(expected, data={"validation_file": str(corpus / "train.tsv")})
+    assert [config.resolved() for config in trained] == [expected.resolved()]
 
 
 def test_the_results_are_numbers_with_a_directory_and_a_model(run, corpus):
-    assert isinstance(run, dict) and run == json.loads((corpus / "called" / "all_results.json").read_text())
+    assert isinstance(run, dict) and run == json.loads((run.directory / "all_results.json").read_text())
     assert all(isinstance(value, (int, float)) for value in run.values()) and "eval_accuracy" in run
-    assert run.directory == corpus / "called"
     again = pickle.loads(pickle.dumps(run))
     assert again == run and again.directory == run.directory
     assert run.load(max_seq_length=8)("good film")["label"] in ("0", "1")
@@ -71,20 +81,15 @@ def test_the_results_are_numbers_with_a_directory_and_a_model(run, corpus):
 
 def test_a_directory_with_a_finished_run_is_refused(run, corpus):
     """As in the command: whether the data are the same cannot be known before they are read."""
-    before = (corpus / "called" / "model.safetensors").stat().st_mtime_ns
+    before = (run.directory / "model.safetensors").stat().st_mtime_ns
     with pytest.raises(tfbert.UsageError, match="finished|holds"):
-        tfbert.finetune(**arguments(corpus, "called"))
-    assert (corpus / "called" / "model.safetensors").stat().st_mtime_ns == before
+        tfbert.finetune(**arguments(corpus, "") | {"output_dir": run.directory})
+    assert (run.directory / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_without_a_directory_a_run_gets_one_and_doubts_about_data_are_warnings(corpus, tmp_path, monkeypatch, caplog):
-    monkeypatch.chdir(tmp_path)
-    options = arguments(corpus, "") | {"validation_file": corpus / "train.tsv"}
-    del options["output_dir"]
-    with undrawn():
-        run = tfbert.finetune(**options)
+def test_without_a_directory_a_run_gets_one_and_doubts_about_data_are_warnings(called):
+    run, warnings = called
     assert run.directory.parent.name == "runs" and (run.directory / "model.safetensors").is_file()
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     (doubt,) = [line for line in warnings if line.startswith("warning: ")]  # Others are about what was predicted.
     assert "is used for training and for evaluation" in doubt
 
@@ -107,7 +112,7 @@ def test_a_run_that_is_interrupted_says_the_call_that_resumes_it(run, corpus, tm
     with undrawn():
         resumed = tfbert.finetune(**options | {"output_dir": f"runs/{directory.name}"})
     assert resumed["global_step"] == 3
-    assert_same_bits(weights(resumed.directory), weights(run.directory))
+    assert_same_bits(weights(resumed.directory), weights(corpus / run.directory))
 
 
 @pytest.mark.slow

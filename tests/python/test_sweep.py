@@ -235,13 +235,9 @@ def test_the_names_and_the_order_of_classes_are_those_of_the_table(tmp_path):
         (({"learning_rate": 1e-5},), {}, r"a list of values\. Received: learning_rate=1e-05"),
         (({"learning_rate": "1e-5,3e-5"},), {}, "a list of values"),
         (({"learning_rate": [1e-5, None]},), {}, "learning_rate must be a number. Received: 'None'"),
-        (("learning_rate=1e-5",), {}, "a dictionary"),
         (({},), {}, "a dictionary"),
-        (({"output_dir": ["a", "b"]},), {}, "cannot vary output_dir"),
-        (({"seed": [1, 2]},), {}, "Pass --seeds=1,2,3 beside"),
         (({"learning_rate": [1e-5]},), {"learning_rate": 1e-4}, "takes the place of learning_rate"),
         (({"learning_rate": [1e-5]},), {"epochs": 1}, "num_train_epochs"),
-        (({"learning_rate": [1e-5]},), {"seeds": [1, 1]}, "Each seed trains once"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_before_anything_runs(fake, tmp_path, arguments, options, message):

@@ -488,36 +488,20 @@ def test_a_flat_line_and_a_few_steps_have_whole_steps_and_no_axis_of_a_few_perce
     assert {"0.0", "1.0"} <= set(numbers)
 
 
-def test_bad_directories_are_one_line_each(tmp_path):
+def test_bad_directories_are_one_line_each(tmp_path, capsys):
     good, unfinished, damaged, other = (make_run(tmp_path / n) for n in ("good", "unfinished", "damaged", "other"))
     (unfinished / "all_results.json").unlink()
     (damaged / "log.jsonl").write_text('{"step": 1, "kind": "train"}\n{"step": 2, "ki')
     (other / "all_results.json").write_bytes(b"\xff\xfe")
     before = sorted(tmp_path.rglob("*"))
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tfbert.report",
-            good,
-            unfinished,
-            tmp_path / "none",
-            damaged,
-            other,
-            good / "log.jsonl",
-        ],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-    )
-    assert done.returncode == 2
-    lines = done.stderr.splitlines()
+    assert main([*map(str, (good, unfinished, tmp_path / "none", damaged, other, good / "log.jsonl"))]) == 2
+    out, errors = capsys.readouterr()
+    lines = errors.splitlines()
     assert len(lines) == 5 and all("Received: " in line for line in lines)
     for line, name in zip(lines, ("unfinished", "none", "damaged", "other", "good"), strict=True):
         assert str(tmp_path / name) in line
     assert "line 2" in lines[2]
-    assert done.stdout == "" and sorted(tmp_path.rglob("*")) == before
+    assert out == "" and sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

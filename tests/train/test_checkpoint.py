@@ -18,39 +18,27 @@ from tests.support.runs import (
     checkpoints_in,
     make_config,
     run_to,
-    stop_at,
     undrawn,
     weights,
     write_corpus,
 )
-from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.errors import RunError, UsageError
 from tfbert.model.weights import write_weights
 from tfbert.output.output_dir import seal, unseal
-from tfbert.train import resume
 from tfbert.train.checkpoint import MODEL, STATE, RunState, newest_intact, tidy
 from tfbert.train.run import finetune
 
 # Results that are times, or follow from them.
 TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
 TIMES += ("data_wait_share", "peak_memory", "checkpoint", "train_user", "train_kernel")
-SLOW = pytest.mark.slow
-GRID = [
-    pytest.param({}, id="one_device-float32"),
-    pytest.param({"strategy": "mirrored", "num_replicas": 2}, id="mirrored-float32", marks=SLOW),
-    pytest.param({"xla": True}, id="one_device-float32-xla", marks=SLOW),
-    pytest.param({"mixed_precision": True, "mixed_precision_dtype": "float16"}, id="one_device-float16", marks=SLOW),
-    pytest.param(
-        {
-            "strategy": "mirrored",
-            "num_replicas": 2,
-            "mixed_precision": True,
-            "mixed_precision_dtype": "float16",
-            "xla": True,
-        },
-        id="mirrored-float16-xla",
-        marks=SLOW,
-    ),
+FLOAT16 = {"mixed_precision": True, "mixed_precision_dtype": "float16"}
+WAYS = [
+    {"strategy": "mirrored", "num_replicas": 2},
+    {"xla": True},
+    FLOAT16,
+    {"strategy": "mirrored", "num_replicas": 2, "xla": True} | FLOAT16,
 ]
+"""By default test_told.py has a run on one device."""
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +61,9 @@ def stopped(tmp_path_factory):
     return stopped
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("runtime", GRID)
+@pytest.mark.parametrize("runtime", WAYS, ids=lambda runtime: "-".join(map(str, runtime.values())))
 def test_a_stopped_run_goes_on_to_the_same_bits(stopped, runtime):
     corpus = stopped(**runtime)
     straight = finetune(make_config(corpus, "straight", **runtime))
@@ -86,8 +75,6 @@ def test_a_stopped_run_goes_on_to_the_same_bits(stopped, runtime):
     assert {k: straight[k] for k in timeless} == {k: resumed[k] for k in timeless}
     steps = [json.loads(line) for line in (corpus / "run" / "log.jsonl").read_text().splitlines()]
     assert [r["step"] for r in steps if r["kind"] == "train"] == list(range(1, 13))
-    with pytest.raises(UsageError, match="a finished run"):
-        finetune(make_config(corpus, "run", **runtime))
 
 
 @pytest.mark.slow
@@ -336,6 +323,26 @@ def test_a_finished_run_keeps_no_checkpoint_unless_all_were_asked_for(tmp_path, 
     assert tidy(tmp_path / "2", keep=2) == []
 
 
+@contextlib.contextmanager
+def dying_after(monkeypatch, calls):
+    """The process dies when it has changed so many names of files."""
+    left = [calls]
+
+    def dying(original):
+        def call(*arguments, **options):
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            return original(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("unlink", "rmdir", "replace", "link"):
+            patch.setattr(os, name, dying(getattr(os, name)))
+        yield
+
+
 def test_a_kill_while_checkpoints_are_removed_leaves_a_finished_model(tmp_path, monkeypatch):
     for keep in (2, 0):
         run = tmp_path / str(keep)
@@ -343,21 +350,8 @@ def test_a_kill_while_checkpoints_are_removed_leaves_a_finished_model(tmp_path, 
         write_weights({"w": np.ones(3, np.float32)}, run / MODEL)
         right, allowed = (run / MODEL).read_bytes(), 0
         while True:
-            left = [allowed]
-
-            def dying(original, left=left):
-                def call(*arguments, **options):
-                    left[0] -= 1
-                    if left[0] < 0:
-                        raise KeyboardInterrupt
-                    return original(*arguments, **options)
-
-                return call
-
             try:
-                with monkeypatch.context() as patch:
-                    for name in ("unlink", "rmdir", "replace", "link"):
-                        patch.setattr(os, name, dying(getattr(os, name)))
+                with dying_after(monkeypatch, allowed):
                     tidy(run, keep=keep)
                 break
             except KeyboardInterrupt:
@@ -382,20 +376,7 @@ def test_the_state_of_a_finished_run_is_kept_whatever_interrupts(tmp_path, monke
         checkpoints.save_last(model, RunState(step=9, best={"eval_loss": 1.0}, best_step=8, identity=identity))
         assert newest_intact(checkpoints.directory).step == 8, "no run resumes where it has nothing to do"
         write_weights({"w": np.full(3, 8, np.float32)}, run / MODEL)
-        left = [allowed]
-
-        def dying(original, left=left):
-            def call(*arguments, **options):
-                left[0] -= 1
-                if left[0] < 0:
-                    raise KeyboardInterrupt
-                return original(*arguments, **options)
-
-            return call
-
-        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
-            for name in ("unlink", "rmdir", "replace", "link"):
-                patch.setattr(os, name, dying(getattr(os, name)))
+        with contextlib.suppress(KeyboardInterrupt), dying_after(monkeypatch, allowed):
             tidy(run, keep=keep, keep_state=True)
         tidy(run, keep=keep, keep_state=True)
         assert newest_intact(checkpoints.directory).step == 9
@@ -414,24 +395,16 @@ def test_a_link_to_another_disk_is_emptied_and_stays(tmp_path):
     assert files_below(tmp_path / "disk") == ["checkpoints/mine"] and (run / "checkpoints").is_symlink()
 
 
-@pytest.fixture
-def full_at_step_9(monkeypatch):
-    """A disk without room for the checkpoint after update 9."""
-    import tfbert.train.checkpoint as checkpoint
-
-    original = checkpoint.write_weights
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    """A disk has no room for the one after update 9; a whole run on such a disk: test_failures.py."""
 
     def full_disk(tensors, path):
         if "step-00000009" in str(path):
             path.write_bytes(b"half")
             raise RunError(f"The weights must be written whole. Received: {path} (No space left on device).")
-        original(tensors, path)
+        write_weights(tensors, path)
 
-    monkeypatch.setattr(checkpoint, "write_weights", full_disk)
-
-
-@pytest.mark.usefixtures("full_at_step_9")
-def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path):
+    monkeypatch.setattr("tfbert.train.checkpoint.write_weights", full_disk)
     checkpoints, save = checkpoints_in(tmp_path)
     for step in (6, 7):
         save(step)
@@ -439,38 +412,3 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path):
         save(9)
     assert sorted(path.name for path in checkpoints.directory.iterdir()) == ["step-00000006", "step-00000007"]
     assert newest_intact(checkpoints.directory).step == 7
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn", "full_at_step_9")
-def test_a_run_whose_checkpoint_cannot_be_written_leaves_the_one_before(stopped):
-    corpus = stopped()
-    config = make_config(corpus, "run")
-    with pytest.raises(RunError, match="No space left on device.*resumes from .*step-00000007"):
-        finetune(config)
-    names = sorted(p.name for p in (corpus / "run" / "checkpoints").iterdir())
-    assert [n for n in names if not n.startswith("best")] == ["step-00000006", "step-00000007"]
-    assert newest_intact(corpus / "run" / "checkpoints").step == 7
-
-
-@pytest.mark.slow
-def test_a_restart_goes_on_although_the_first_start_was_to_overwrite(corpus, monkeypatch):
-    straight = finetune(make_config(corpus, "straight"))
-    config = make_config(corpus, "run")
-    config = dataclasses.replace(config, output=dataclasses.replace(config.output, overwrite_output_dir=True))
-    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
-    (corpus / "run").mkdir()
-    (corpus / "run" / "log.jsonl").write_text("another run's\n")
-    (corpus / "run" / "run_config.json").write_text(make_config(corpus, "run").to_json())
-    for step in (4, 8):
-        with monkeypatch.context() as patch:
-            stop_at(patch, step)
-            with pytest.raises(Preempted, match=f"after step {step} of 12"):
-                finetune(config)
-    assert finetune(config)["train_loss"] == straight["train_loss"]
-    assert_same_bits(weights(corpus / "straight"), weights(corpus / "run"))
-
-    written = (corpus / "run" / "log.jsonl").read_text()
-    monkeypatch.setattr(resume, "_done", set())  # As in a process of its own.
-    assert finetune(config)["global_step"] == 12, "finished already: the results are read"
-    assert (corpus / "run" / "log.jsonl").read_text() == written

@@ -1,6 +1,5 @@
 """What goes wrong around a run: a full disk, a directory that vanishes. One clear line, status 1, nothing lost."""
 
-import dataclasses
 import os
 import pathlib
 import shutil
@@ -11,7 +10,7 @@ import time
 
 import pytest
 
-from tests.support.runs import make_config, steps_logged
+from tests.support.runs import changed, make_config, steps_logged
 from tfbert.train.checkpoint import newest_intact
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -40,13 +39,8 @@ def start(config, path):
 def long_run(corpus, directory, **output):
     """A run of 2,400 updates that saves every 10."""
     config = make_config(corpus, "unused")
-    return dataclasses.replace(
-        config,
-        training=dataclasses.replace(config.training, num_train_epochs=400),
-        output=dataclasses.replace(
-            config.output, output_dir=str(directory), save_steps=10, eval_steps=10_000, save_total_limit=0, **output
-        ),
-    )
+    saving = {"output_dir": str(directory), "save_steps": 10, "eval_steps": 10_000, "save_total_limit": 0}
+    return changed(config, training={"num_train_epochs": 400}, output=saving | output)
 
 
 def newest(directory):
@@ -69,9 +63,7 @@ def test_a_full_disk_ends_the_run_and_leaves_the_checkpoint_before(corpus, small
     # With room again, the same run goes on.
     for path in sorted((directory / "checkpoints").glob("step-*"))[:-1]:
         shutil.rmtree(path)
-    config = long_run(corpus, directory)
-    config = dataclasses.replace(config, output=dataclasses.replace(config.output, save_total_limit=1))
-    process = start(config, corpus / "again")
+    process = start(long_run(corpus, directory, save_total_limit=1), corpus / "again")
     while not (directory / "checkpoints" / f"step-{step + 10:08}").exists():
         assert process.poll() is None, (corpus / "again.err").read_text()
         time.sleep(0.01)

@@ -98,10 +98,11 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case, monkeypatc
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
-    """A run, another that differs from it in all, and the first once more, whose report is broken.
+    """A run, another that differs from it in all, and the first once more, which fails after its last update; when it
+    is started again, it is told to stop then, and its report is broken.
 
-    Returns: `corpus`, with their directories; the results `first`, `between` and `second`; the signals' handlers
-    `before`; and what was said, `warnings`.
+    Returns: `corpus`, with their directories; the results `first`, `between` and `second`; the files that were `left`
+    when it had failed and the weights then, `trained`; the signals' handlers `before`; and what was `said`.
     """
     corpus = tmp_path_factory.mktemp("three")
     write_corpus(corpus)
@@ -115,24 +116,48 @@ def three(tmp_path_factory):
         data={"batching": "packed", "validation_file": ""},
         output={"eval_steps": 0},
     )
+    found = types.SimpleNamespace(corpus=corpus)
+    found.before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    found.first = tfbert.finetune(changed(make_config(corpus, "first"), **options))
+    with undrawn():
+        found.between = tfbert.finetune(other)
+
+    out, metrics = corpus / "second", Classification.metrics
+    again = Config.from_json((corpus / "first" / "run_config.json").read_text())
+    again = changed(again, output={"output_dir": str(out)})
+
+    def fails(*arguments, prefix, **options):
+        if prefix == "test":
+            raise RunError("Predictions must be finite")
+        return metrics(*arguments, prefix=prefix, **options)
+
+    def told_to_stop(*arguments, prefix, **options):
+        if prefix == "test":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return metrics(*arguments, prefix=prefix, **options)
+
+    def report(*arguments):
+        assert not (out / "all_results.json").exists(), "results come last"
+        return report_at_end(*arguments)
 
     def broken(*arguments):
         raise RecursionError("no plot today")
 
     records = queue.SimpleQueue()
     handler, log = logging.handlers.QueueHandler(records), logging.getLogger("tfbert")
-    found = types.SimpleNamespace(corpus=corpus)
-    found.before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    found.first = tfbert.finetune(changed(make_config(corpus, "first"), **options))
-    with undrawn():
-        found.between = tfbert.finetune(other)
-    again = Config.from_json((corpus / "first" / "run_config.json").read_text())
     log.addHandler(handler)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log, "level", logging.INFO)
+        patch.setattr(Classification, "metrics", fails)
+        with pytest.raises(RunError, match="Predictions must be finite"):
+            tfbert.finetune(again)
+        found.left, found.trained = {path.name for path in out.iterdir()}, weights(out)
+        patch.setattr(Classification, "metrics", told_to_stop)
+        patch.setattr("tfbert.train.run.report_at_end", report)
         patch.setattr(pages, "write_report", broken)
-        found.second = tfbert.finetune(changed(again, output={"output_dir": str(corpus / "second")}))
+        found.second = tfbert.finetune(again)
     log.removeHandler(handler)
-    found.warnings = [records.get().getMessage() for _ in range(records.qsize())]
+    found.said = "\n".join(records.get().getMessage() for _ in range(records.qsize()))
     return found
 
 
@@ -187,28 +212,16 @@ def test_a_run_reports_and_a_broken_report_loses_nothing(three):
     assert again["eval_accuracy"] == results["eval_accuracy"]
     assert (corpus / "second" / "model.safetensors").exists() and (corpus / "second" / "all_results.json").exists()
     assert not (corpus / "second" / "report.html").exists()
-    assert "RecursionError: no plot today" in "\n".join(three.warnings)
+    assert "RecursionError: no plot today" in three.said
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_regression_and_early_stopping(corpus, caplog):
-    """In packed batches."""
-    caplog.set_level("INFO", logger="tfbert")
-    rng = np.random.default_rng(1)
-    for name, rows in (("train.tsv", 40), ("dev.tsv", 10)):
-        lines = [f"{rng.random():.3f}\tgood {'not ' * (i % 3)}film" for i in range(rows)]
-        (corpus / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
-    config = changed(make_config(corpus, "scores"), data={"batching": "packed"})
-    results = finetune(changed(config, training={"early_stopping_patience": 1, "metric_for_best_model": "mse"}))
-    assert set(results) >= {"eval_pearson", "eval_spearmanr", "eval_mse"} and np.isfinite(results["train_loss"])
-    assert "batches    packed: 4 examples of a micro-batch in " in caplog.text
-    records = [json.loads(line) for line in (corpus / "scores" / "log.jsonl").read_text().splitlines()]
-    found = [(r["step"], r["eval_mse"]) for r in records if r["kind"] == "eval"]
-    best_step, best = min(found, key=lambda pair: pair[1])
-    assert (results["best_step"], results["eval_mse"]) == (best_step, best)
-    worse = [later >= min(m for _, m in found[: i + 1]) for i, (_, later) in enumerate(found[1:])]
-    assert True not in worse[:-1], "the first evaluation without a better metric ends the run"
+def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(three):
+    """The same command goes on, and a signal then changes nothing."""
+    out = three.corpus / "second"
+    assert three.left >= {"model.safetensors", "config.json", "vocab.txt"} and "all_results.json" not in three.left
+    assert "SIGTERM received: training is done" in three.said
+    assert json.loads((out / "all_results.json").read_text()) == three.second and "test_accuracy" in three.second
+    assert_same_bits(three.trained, weights(out))
 
 
 @pytest.mark.slow
@@ -220,49 +233,6 @@ def test_diverged_training_stops(corpus):
 
 SHORT = {"max_steps": 2, "gradient_accumulation_steps": 1}
 """Of a run whose training is not what is looked at."""
-
-
-@pytest.mark.usefixtures("sketched")
-def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(corpus, monkeypatch, caplog):
-    config = changed(make_config(corpus, "out"), data={"test_file": str(corpus / "dev.tsv")}, training=SHORT)
-    out = corpus / "out"
-    files = ("model.safetensors", "config.json", "vocab.txt")
-
-    metrics = Classification.metrics
-
-    def fails(task, outputs, labels, *, prefix, **options):
-        if prefix != "test":
-            return metrics(task, outputs, labels, prefix=prefix, **options)
-        assert all((out / name).exists() for name in files)
-        raise RunError("Predictions must be finite")
-
-    monkeypatch.setattr(Classification, "metrics", fails)
-    with pytest.raises(RunError, match="Predictions must be finite"):
-        finetune(config)
-    assert not (out / "all_results.json").exists()
-    trained = weights(out)
-
-    # The same command goes on, and a signal after the last update changes nothing.
-    def told_to_stop(*arguments, prefix, **options):
-        if prefix == "test":
-            os.kill(os.getpid(), signal.SIGTERM)
-        return metrics(*arguments, prefix=prefix, **options)
-
-    def report(*arguments):
-        assert not (out / "all_results.json").exists(), "results come last"
-        return report_at_end(*arguments)
-
-    monkeypatch.setattr(Classification, "metrics", told_to_stop)
-    monkeypatch.setattr("tfbert.train.run.report_at_end", report)
-    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("nobody listens"))
-    try:
-        results = finetune(config)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert "SIGTERM received: training is done" in caplog.text
-    assert json.loads((out / "all_results.json").read_text()) == results
-    assert (out / "report.html").exists() and "test_accuracy" in results
-    assert_same_bits(trained, weights(out))
 
 
 @pytest.mark.slow
@@ -291,16 +261,6 @@ def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
         finetune(config)
     assert finetune(config)["global_step"] == 2
     assert pushed == [(corpus / "out", "me/mine")] * 2
-
-
-def test_another_run_of_a_launched_process_is_no_restart_of_the_first(corpus, monkeypatch):
-    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
-    config = changed(make_config(corpus, "out"), training={"max_steps": 2}, output={"overwrite_output_dir": True})
-    first = finetune(config)
-    other = finetune(changed(config, training={"learning_rate": 0.5}))
-    assert other["train_loss"] != first["train_loss"]
-    with pytest.raises(UsageError, match="a finished run"):
-        finetune(changed(config, output={"overwrite_output_dir": False}))
 
 
 def command(corpus, *arguments):

@@ -2,7 +2,7 @@
 however it is split: split sentences and windows, weights of classes, and a ragged last batch included; packed rows of
 sentences and of windows compute what plain ones do."""
 
-import dataclasses
+import functools
 import itertools
 
 import numpy as np
@@ -10,15 +10,11 @@ import pytest
 import tensorflow as tf
 
 from tests.support.models import VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
-from tests.support.runs import assert_same_bits, run_to, undrawn, weights
 from tests.support.task_runs import (
     CHOICES,
     LABELS,
     QUESTIONS,
     SENTENCES,
-    arguments_of,
-    command,
-    config_of,
     write_tasks,
 )
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
@@ -37,7 +33,6 @@ from tfbert.config.training import TrainingConfig
 from tfbert.step.updates import NO_DECAY
 from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer
-from tfbert.train.run import finetune
 
 WINDOWS = "windows"  # Of texts with several labels.
 BATCH, WIDTH, SMOOTHING = 8, {SENTENCES: 16, QUESTIONS: 24, CHOICES: 24, LABELS: 16, WINDOWS: 8}, 0.1
@@ -51,13 +46,12 @@ KINDS = {
 OPTIONS = TaskOptions(answering=AnsweringConfig(doc_stride=9, max_query_length=5, version_2_with_negative=True))
 TRAINING = TrainingConfig(label_smoothing=SMOOTHING, class_weights=(1.0, 2.0, 0.5, 1.5))
 WEIGHTS = np.array(TRAINING.class_weights, np.float32)
-TASKS = (SENTENCES, QUESTIONS, CHOICES, LABELS)
-UNFELT = {QUESTIONS: ("qa_outputs.bias", "encoder.layer.1.output.LayerNorm.bias"), CHOICES: ("classifier.bias",)}
-"""Weights that add the same to all that a softmax compares."""
-QUICK = [(QUESTIONS, 1, 4), (CHOICES, 2, 2), (LABELS, 1, 4), (WINDOWS, 1, 4)]  # test_terms has labels of tokens.
+QUICK = [(QUESTIONS, 1, 2), (CHOICES, 2, 1), (WINDOWS, 1, 2)]
+"""tests/step/test_terms.py has labels of tokens; labels of texts are those of windows with one window each; both splits
+at once are in tests/step/test_splits.py."""
 GRID = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
-    for case in itertools.product((*TASKS, WINDOWS), (1, 2), (1, 2, 4))
+    for case in itertools.product(KINDS, (1, 2), (1, 2, 4))
 ]
 
 
@@ -81,7 +75,7 @@ def encoded(tmp_path_factory):
 
 
 def plan_of(rows):
-    """Two whole batches and a ragged one."""
+    """A whole batch and a ragged one."""
     lengths = rows.lengths if rows.lengths.ndim == 1 else rows.lengths.max(axis=1)
     widths = exact_widths(lengths)
     plan = plan_epoch(lengths, global_batch_size=BATCH, seed=3, epoch=0, group_by_length=True, allowed_widths=widths)
@@ -92,7 +86,7 @@ def plan_of(rows):
     last[:5] = order[:5]
     assert lengths[order[4]] < lengths.max()
     return BatchPlan(
-        rows=np.stack([*plan.rows[:2], last]), widths=np.append(plan.widths[:2], lengths[order[4]]).astype(np.int32)
+        rows=np.stack([plan.rows[0], last]), widths=np.append(plan.widths[:1], lengths[order[4]]).astype(np.int32)
     )
 
 
@@ -156,19 +150,22 @@ def make_model(name, task):
 
 
 @pytest.fixture(scope="module")
-def references(encoded):
-    """By task, the weights after three updates with whole batches in NumPy."""
-    found = {}
-    for name, (task, rows) in encoded.items():
+def reference(encoded):
+    """By task, the weights after two updates with whole batches in NumPy."""
+
+    @functools.cache
+    def weights(name):
+        task, rows = encoded[name]
         plans = [plan_of(rows)]
         batches = list(make_dataset(rows, plans.__iter__, range(1), 1).as_numpy_iterator())
         model, optimizer = make_model(name, task), NumpyAdamW(RATE, DECAY, EPSILON)
-        found[name] = reference_steps(model, batches, optimizer, CLIP, NO_DECAY, values=VALUES[name])
-    return found
+        return reference_steps(model, batches, optimizer, CLIP, NO_DECAY, values=VALUES[name])
+
+    return weights
 
 
 @pytest.mark.parametrize("name, replicas, micro_batches", GRID)
-def test_every_split_gives_the_updates_of_one_big_batch(encoded, references, name, replicas, micro_batches):
+def test_every_split_gives_the_updates_of_one_big_batch(encoded, reference, name, replicas, micro_batches):
     task, rows = encoded[name]
     plan = plan_of(rows)
     model = build(
@@ -184,7 +181,7 @@ def test_every_split_gives_the_updates_of_one_big_batch(encoded, references, nam
     )
     model.fit(dataset, steps_per_epoch=len(plan), verbose=0)
     assert int(model.counters.skipped_steps.numpy()) == 0
-    assert_equal_weights(model, references[name], TOLERANCE["float32"])
+    assert_equal_weights(model, reference(name), TOLERANCE["float32"])
 
 
 @pytest.mark.parametrize("name", [SENTENCES, WINDOWS, pytest.param(LABELS, marks=pytest.mark.slow)])
@@ -215,46 +212,3 @@ def test_packed_examples_give_the_loss_and_gradients_of_plain_ones(encoded, name
         for variable, a, b in zip(model.trainable_variables, mine, theirs, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5 * max(1.0, size), rtol=0, err_msg=variable.name)
     assert sum(counts) == (len(rows.first_pieces) if name == SENTENCES else len(rows)), "every label counts once"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("runs")
-    write_tasks(directory)
-    return directory
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.usefixtures("undrawn")
-def test_a_stopped_run_goes_on_to_the_same_bits(data, monkeypatch, name):
-    """Dropout on, in the middle of an epoch."""
-    straight = command(*arguments_of(data, name, f"{name}-straight"))
-    config = config_of(*arguments_of(data, name, f"{name}-stopped"), "--save_steps=3")
-    run_to(5, config, monkeypatch)
-    resumed = finetune(config)
-    assert_same_bits(weights(data / f"{name}-straight"), weights(data / f"{name}-stopped"))
-    configs = [(data / f"{name}-{kind}" / "config.json").read_text() for kind in ("straight", "stopped")]
-    assert configs[0] == configs[1], "what an evaluation decides, such as thresholds, is decided again"
-    names = [key for key in straight if key.startswith("eval_")] + ["train_loss"]
-    assert {key: straight[key] for key in names} == {key: resumed[key] for key in names}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
-def test_a_run_on_two_replicas_ends_as_one_on_one_device(data, name):
-    with undrawn():
-        config = config_of(*arguments_of(data, name, f"{name}-one"))
-        one = finetune(config)
-        split = dataclasses.replace(
-            config.accumulating(2),
-            runtime=dataclasses.replace(config.runtime, strategy="mirrored", num_replicas=2),
-            output=dataclasses.replace(config.output, output_dir=str(data / f"{name}-two")),
-        )
-        two = finetune(split)
-    mine, theirs = weights(data / f"{name}-one"), weights(data / f"{name}-two")
-    for key, value in mine.items():
-        # Where softmax does not feel a constant the gradient is 0 but for rounding, of which AdamW makes updates.
-        if not key.endswith(("key.bias", *UNFELT.get(name, ()))):
-            np.testing.assert_allclose(theirs[key], value, atol=1e-4, err_msg=key)
-    assert two["train_loss"] == pytest.approx(one["train_loss"], rel=1e-4)

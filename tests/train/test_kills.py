@@ -6,7 +6,6 @@ worker itself with half of a checkpoint's file written, and from outside once mo
 TFBERT_KILL_SEED. Prints a line a case.
 """
 
-import dataclasses
 import itertools
 import json
 import os
@@ -19,7 +18,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.support.runs import assert_same_bits, steps_logged, weights
+from tests.support.runs import assert_same_bits, changed, steps_logged, weights
 from tests.support.task_runs import KINDS, TEXTS, run_of
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -81,11 +80,8 @@ def test_killed_runs_end_in_the_same_bits(corpus, capsys, kind, devices, precisi
         task, rank = (TEXTS, 4) if kind == LORA else (kind, 0)
         command, config = run_of(task, corpus, name, **compiled, **runtime, **PRECISIONS[precision])
         script.write_text(WORKER.format(root=str(ROOT), armed=str(armed), command=command))
-        config = dataclasses.replace(
-            config,
-            training=dataclasses.replace(config.training, num_train_epochs=None, max_steps=STEPS, lora_rank=rank),
-            output=dataclasses.replace(config.output, save_steps=7, eval_steps=20),
-        )
+        training = {"num_train_epochs": None, "max_steps": STEPS, "lora_rank": rank}
+        config = changed(config, training=training, output={"save_steps": 7, "eval_steps": 20})
         path = corpus / f"{name}.json"
         path.write_text(config.to_json())
         launch = [sys.executable, "-m", "tfbert.launch", f"--num_workers={num_workers}", *launcher_flags, "--"]
@@ -121,6 +117,8 @@ def test_killed_runs_end_in_the_same_bits(corpus, capsys, kind, devices, precisi
     assert not targets and not armed.exists(), f"killed at {kills}"
     assert errors.count("all workers start again") == 3, errors[-3000:]
     assert_same_bits(weights(corpus / "straight"), weights(directory))
+    saved = [(d / "config.json").read_text() for d in (corpus / "straight", directory)]
+    assert saved[0] == saved[1], "what an evaluation decides, such as thresholds, is decided again"
     results = [json.loads((d / "all_results.json").read_text()) for d in (corpus / "straight", directory)]
     assert results[0]["train_loss"] == results[1]["train_loss"]
     assert results[0]["best_step"] == results[1]["best_step"]

@@ -50,7 +50,7 @@ def shares(first, second, room):
 EVERY = (1 << 16, 4096, 32, 31, 9, 8, 4)
 LENGTHS = pytest.mark.parametrize(
     "kind, lengths",
-    [("wordpiece", (32, 8, 4)), ("roberta", EVERY), pytest.param("wordpiece", EVERY, marks=pytest.mark.slow)],
+    [("wordpiece", (8,)), ("roberta", EVERY), pytest.param("wordpiece", EVERY, marks=pytest.mark.slow)],
 )
 """WordPiece is a graph, which is traced for each length."""
 
@@ -154,44 +154,6 @@ def corpus(tmp_path_factory):
     return directory
 
 
-@pytest.mark.slow
-def test_a_model_keeps_to_what_it_was_trained_with(corpus, tmp_path, logged):
-    """By default a model of windows shows it."""
-    out = corpus / "run"
-    with undrawn():
-        tfbert.finetune(
-            model=corpus / "model",
-            train_file=corpus / "train.tsv",
-            validation_file=corpus / "dev.tsv",
-            max_seq_length=8,
-            long_texts="first_last",
-            output_dir=out,
-            global_batch_size=8,
-            max_steps=2,
-            learning_rate=1e-3,
-        )
-    assert json.loads((out / "config.json").read_text())["tfbert"]["long_texts"] == "first_last"
-    text = " ".join([*WORDS[:2], *["bad"] * 9, *WORDS[2:6]])
-    shortened = " ".join([*WORDS[:2], *WORDS[2:6]])  # Two of six, and four.
-    (answer, same), cut = tfbert.load(out)([text, shortened], top_k=None), " ".join(text.split()[:6])
-    assert answer == same
-    logits = {"text": tf.constant([text, shortened, cut])}
-    command("--mode=export", f"--model={out}", f"--output_dir={tmp_path / 'export'}")
-    served = tf.saved_model.load(str(tmp_path / "export")).signatures["serving_default"](**logits)["logits"].numpy()
-    assert np.array_equal(served[0], served[1]) and not np.allclose(served[0], served[2], atol=1e-6)
-    logged()
-    (tmp_path / "x.txt").write_text(f"{text}\n{cut}\n")
-    arguments = ("--mode=predict", f"--model={out}", f"--input_file={tmp_path / 'x.txt'}", "--output_format=jsonl")
-    command(*arguments, f"--output_file={tmp_path / 'own.jsonl'}")
-    command(*arguments, f"--output_file={tmp_path / 'cut.jsonl'}", "--long_texts=cut")
-    line = "Of long texts is kept what long_texts=cut says, as asked; the model was trained with first_last."
-    assert logged().count(line) == 1
-    own, asked = ([json.loads(row) for row in (tmp_path / f"{name}.jsonl").open()] for name in ("own", "cut"))
-    best = max(answer, key=lambda each: each["score"])
-    assert own[0]["probabilities"][best["label"]] == pytest.approx(best["score"], abs=1e-5)
-    assert asked[0]["probabilities"] == pytest.approx(asked[1]["probabilities"], abs=1e-6)
-
-
 def lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -234,11 +196,14 @@ def test_a_model_of_windows_reads_them_again(corpus, tmp_path, num_texts, logged
     windows = [windows_of(row, 8 - 1 - num_texts) for row in texts]
     assert f"in up to {max(map(len, windows))} windows" in log and "may be cut" not in log
     each = predicted("each", [window for own in windows for window in own], "--long_texts=cut")
+    line = "Of long texts is kept what long_texts=cut says, as asked; the model was trained with windows."
+    assert logged().count(line) == 1
     splits = np.cumsum([len(own) for own in windows])[:-1]
     expected = np.array([part.mean(axis=0) for part in np.split(each, splits)])
     np.testing.assert_allclose(predicted("own", texts), expected, atol=1e-6)
-    split = predicted("split", texts, "--strategy=mirrored", "--num_replicas=2", "--per_device_eval_batch_size=1")
-    np.testing.assert_allclose(split, expected, atol=1e-6)
+    if num_texts == 2:  # By default tests/modes/test_evaluate.py has predictions on two replicas.
+        split = predicted("split", texts, "--strategy=mirrored", "--num_replicas=2", "--per_device_eval_batch_size=1")
+        np.testing.assert_allclose(split, expected, atol=1e-6)
     shares = np.exp(expected) / np.exp(expected).sum(axis=1, keepdims=True)
     loss = -np.log(shares[np.arange(len(texts)), np.arange(len(texts)) % 2]).mean()
     files = f"--validation_file={tmp_path / 'train.jsonl'}", f"--output_dir={tmp_path / 'evaluated'}"

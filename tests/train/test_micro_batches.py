@@ -1,6 +1,5 @@
 """`--gradient_accumulation_steps=auto`: the largest micro-batch that fits, found without a trace, and kept."""
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -126,7 +125,7 @@ def test_no_room_for_one_example_is_an_error(monkeypatch):
 def test_more_micro_batches_than_examples_are_not_tried(monkeypatch, logged):
     """A batch far above the data would be split until each example of it, there or not, is one of its own."""
     model, (consensus, config, examples, schedule) = setting(count=2)
-    config = dataclasses.replace(config, training=dataclasses.replace(config.training, global_batch_size=1000))
+    config = changed(config, training={"global_batch_size": 1000})
     limit_memory(monkeypatch, 1)
     with pytest.raises(RunError, match="One example per replica must fit into memory.*gradient_checkpointing"):
         find_accumulation(model, consensus, config, examples, schedule)
@@ -225,7 +224,7 @@ def test_a_start_that_came_to_no_checkpoint_is_taken_up(corpus, monkeypatch):
     config = changed(config, data={"validation_file": ""}, output={"save_steps": 0, "eval_steps": 0})
     (corpus / "auto").mkdir()
     (corpus / "auto" / "run_config.json").write_text(config.accumulating(4).resolved().to_json())
-    config = dataclasses.replace(config, training=dataclasses.replace(config.training, max_steps=1))
+    config = changed(config, training={"max_steps": 1})
     with pytest.raises(UsageError, match="another configuration"):
         finetune(auto(config))
     (corpus / "auto" / "run_config.json").write_text(config.accumulating(4).resolved().to_json())

@@ -16,7 +16,8 @@ from tfbert.bert.models import TFBertForMultipleChoice, TFBertForSequenceClassif
 from tfbert.model.load import save_pretrained
 from tfbert.tokens.host import read_tokenizer
 
-TWO = ("roberta", pytest.param("camembert", marks=pytest.mark.slow))
+SLOW = pytest.mark.slow
+TWO = ("roberta", pytest.param("camembert", marks=SLOW))
 
 
 @pytest.fixture(scope="module", params=TWO)
@@ -105,8 +106,6 @@ def test_answers(corpus):
     found = tfbert.load(out)([{"question": "Who sang </s>?", "context": context}] * 2)
     assert found[0] == found[1] and found[0]["answer"] == context[found[0]["start"] : found[0]["end"]]
     assert found[0]["answer"] == found[0]["answer"].strip()
-    results = command("--mode=evaluate", f"--model={out}", f"--validation_file={corpus / 'dev.json'}")
-    assert results
 
 
 @pytest.mark.slow
@@ -124,7 +123,9 @@ def test_choices(corpus):
     assert json.loads((out / "tokenizer_config.json").read_text())["split_special_tokens"]
 
 
-@pytest.mark.parametrize("task", ["pairs", SENTENCES, QUESTIONS, pytest.param(CHOICES, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "task", ["pairs", *(pytest.param(name, marks=SLOW) for name in (SENTENCES, QUESTIONS, CHOICES))]
+)
 def test_an_export_takes_token_ids_and_says_so(corpus, task, tmp_path, logged):
     source = corpus / task
     if not source.exists():

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from tests.support.clocks import schedule
-from tests.support.runs import checkpoints_in
+from tests.support.runs import changed, checkpoints_in
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config.data import DataConfig
 from tfbert.config.parts import HubConfig, ModelConfig, OutputConfig, RuntimeConfig
@@ -62,10 +62,6 @@ def start_in(directory, config=None, **options):
         return resume.decide(inspect(directory), config or config_for(directory, **options))
     finally:
         assert sorted(directory.parent.rglob("*")) == before
-
-
-def changed(config, **parts):
-    return dataclasses.replace(config, **{n: dataclasses.replace(getattr(config, n), **v) for n, v in parts.items()})
 
 
 def test_every_option_says_what_it_is_to_a_run_that_goes_on():
@@ -290,13 +286,6 @@ def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_fo
     assert (state.best, state.best_step) == ({}, 0) and "forgotten" in lines[-1]
 
 
-def test_a_run_in_the_batch_order_of_an_earlier_version_is_refused(tmp_path):
-    """It would see some examples twice in its epoch, and others not at all."""
-    write_run(tmp_path / "run", step=9)  # Its facts do not name their order.
-    with pytest.raises(UsageError, match="batch_order=1 before and 2 now. Finish it with the version of tfbert that"):
-        resume.check_same_run(start_in(tmp_path / "run"), FACTS | {"batch_order": 2}, 12)
-
-
 def test_a_longer_packed_run_says_that_its_rows_are_packed_anew(tmp_path):
     for batching, said in (("packed", ["rows are packed anew"]), ("padded", [])):
         config = changed(config_for(tmp_path / batching), data={"batching": batching})
@@ -375,7 +364,7 @@ def flipped(path, every=1):
     path.write_bytes(original)
 
 
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, monkeypatch, every):
     """`state.json` and the files beside it: tests/train/test_checkpoint.py."""
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
@@ -425,6 +414,18 @@ def test_the_lock_comes_before_anything_is_read(tmp_path, monkeypatch):
         with pytest.raises(RunError, match="another process is writing"), begun:
             pass
     assert second.asked == [False, True], "the other workers are told"
+
+
+def test_another_run_of_a_launched_process_is_no_restart_of_the_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    config = config_for(tmp_path / "run", overwrite_output_dir=True)
+    with resume.open_directory(tmp_path / "run", config, STRATEGY, Worker()):
+        write_run(tmp_path / "run", config, step=9, finished=True)
+    other = changed(config, training={"learning_rate": 0.5})
+    with resume.open_directory(tmp_path / "run", other, STRATEGY, Worker()) as start:
+        assert (start.resumed, start.finished) == (None, None)
+    with pytest.raises(UsageError, match="a finished run"):
+        start_in(tmp_path / "run")
 
 
 def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
