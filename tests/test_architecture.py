@@ -96,24 +96,24 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 867,
-    "bert": 1129,
+    "bert": 1150,
     "commandline": 560,
-    "config": 1741,
+    "config": 1742,
     "corpus": 2225,
     "data": 1904,
     "devices": 1065,
-    "doors": 520,
+    "doors": 526,
     "launch": 454,
-    "measure": 204,
-    "model": 2349,
-    "modes": 1228,
+    "measure": 216,
+    "model": 2351,
+    "modes": 1229,
     "output": 733,
     "python": 490,
     "report": 1047,
-    "step": 2955,
+    "step": 3006,
     "tasks": 7854,
     "tokens": 1338,
-    "train": 1696,
+    "train": 1697,
 }
 
 

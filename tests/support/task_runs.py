@@ -9,8 +9,8 @@ import numpy as np
 
 import flags
 from tests.support.flag_values import defined
-from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.models import VOCAB, tiny_bert
+from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.runs import WORDS, changed, make_config, undrawn, weights
 from tests.support.saved_models import kept_models
 from tfbert.commandline.command import verb_of
