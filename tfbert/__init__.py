@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
     from tfbert.tasks.losses import base_rate
     from tfbert.tokens.tokenizer import BertTokenizer
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 speak_to_python(of_arguments)
 if _other := other_project():
