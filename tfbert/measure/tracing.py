@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 
@@ -27,14 +26,14 @@ def counted_alone(function: Callable[..., Any] | None = None, **options: Any) ->
     return tf.function(own, **options)
 
 
-def as_traced(update: Callable[..., Any]) -> Callable[..., Any]:
+def as_traced(update: Callable[..., Any], compute_dtype: str) -> Callable[..., Any]:
     """A `tf.function` that leaves out TensorFlow's graph optimizer, where CPUs compute in 16 bits.
 
     For an update of a BERT of 6 layers the optimizer needs 0.7 s, 3 s where it has several micro-batches, and such
     updates are as fast without it: benchmarks/results/2026-11-27-graph-optimizer.md. In float32 they are 2% slower, as
     are predictions in any precision; GPUs were not measured.
     """
-    if tf.config.list_logical_devices("GPU") or keras.config.dtype_policy().compute_dtype == "float32":
+    if tf.config.list_logical_devices("GPU") or compute_dtype == "float32":
         return update
 
     def call(*args: Any) -> Any:

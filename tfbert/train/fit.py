@@ -546,7 +546,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     callbacks = [part for part in (progress, diverged, evaluation, saving, profile) if part is not None]
 
     batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans, shape=run.batches.shape))
-    update = as_traced(data_clock.timed(model.update))
+    update = as_traced(data_clock.timed(model.update), keras.config.dtype_policy().compute_dtype)
     log.info("ready after %.1f s", time.perf_counter() - started)
     began, cpu = time.perf_counter(), CpuTime.now()
     try:
