@@ -542,3 +542,9 @@ def test_a_report_of_an_unknown_task_is_refused_in_one_line(tmp_path):
     (tmp_path / "run" / "report.json").write_text(json.dumps({"evaluation": {"task": "translation"}}))
     with pytest.raises(UsageError, match="A task is one of .*Received: 'translation'"):
         pages.run_page(read_run(tmp_path / "run"))
+
+
+def test_the_time_of_a_resumed_run_says_since_when():
+    assert pages.training_time({}) is None
+    assert pages.training_time({"train_runtime": 12.0}) == "12 s"
+    assert pages.training_time({"train_runtime": 12.0, "resumed_at_step": 1500}) == "12 s since step 1,500"

@@ -120,6 +120,9 @@ def test_a_run_stopped_by_a_callback_and_by_a_signal_goes_on_to_the_same_bits(co
     assert later.said("train", "eval") == heard[heard.index(("train", 8)) :]
     assert [call[:2] for call in logged(corpus / "stopped") if call[0] in ("train", "eval")] == heard
     assert_same_bits(weights(corpus / "stopped"), weights(corpus / "straight"))
+    assert results.pop("resumed_at_step") == 7
+    card = (corpus / "stopped" / "README.md").read_text(encoding="utf-8")
+    assert " s since update 7, where it was resumed, " in card
     timeless = [name for name in results if not name.startswith(TIMES)]
     assert {name: results[name] for name in timeless} == {name: straight[1][name] for name in timeless}
     assert {"train_loss", "eval_loss", "eval_accuracy", "best_step"} <= {*timeless}

@@ -472,7 +472,7 @@ def tables(rows: list[ComparedRun]) -> list[pages.Table]:
         ("training loss", [run.training_loss() for run in runs], "{:.4f}"),
         ("kept at step", result("best_step"), "{:,}"),
         ("updates", result("global_step"), "{:,}"),
-        ("time", result("train_runtime"), pages.duration),
+        ("time", [pages.training_time(run.results) for run in runs], "{}"),
         ("speed-up", [row.speed_up for row in rows], "{:.2f}"),
     ]
     speed = [

@@ -390,11 +390,12 @@ def _headline(run: RunFiles) -> list[tuple[str, str]]:
     """What a reader looks at first, as (name, value) pairs: quality, then speed; only what is known."""
     score, losses = run.score or ("", None), run.validation_losses
     numbers = run.results | {"": score[1], "loss": run.training_loss(), "speed": run.examples_per_second}
+    numbers["time"] = training_time(run.results)
     wanted = [
         ("", score[0].replace("_", " "), "{:.4f}".format),
         *((name, title, show) for name, title in losses.items()),
         ("loss", "training loss then" if losses else "training loss", show),
-        ("train_runtime", "training time", duration),
+        ("time", "training time", str),
         ("speed", "examples/s", rate_text),
         ("train_tokens_per_second_steady", "real tokens/s", "{:,.0f}".format),
         ("step_seconds_p50", "step, median", _milliseconds),
@@ -404,6 +405,14 @@ def _headline(run: RunFiles) -> list[tuple[str, str]]:
         ("peak_memory_bytes", "peak memory", memory),
     ]
     return [(title, shown(numbers[name])) for name, title, shown in wanted if numbers.get(name) is not None]
+
+
+def training_time(results: dict[str, Any]) -> str | None:
+    """How long a run trained: of one that was resumed, from where it went on; None if that is not known."""
+    if "train_runtime" not in results:
+        return None
+    since = f" since step {results['resumed_at_step']:,}" if "resumed_at_step" in results else ""
+    return duration(results["train_runtime"]) + since
 
 
 def _milliseconds(seconds: float) -> str:

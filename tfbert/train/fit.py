@@ -687,6 +687,8 @@ def banner(run: Run) -> list[str]:
     above = ", above the number of examples: each update takes all" if is_small else ""
     evaluated = f", evaluation every {schedule.eval_steps:,}" if data.validation else ""
     power = f" of power {training.lr_power:g}" if training.lr_schedule == "polynomial" else ""
+    every, first = config.output.save_steps, schedule.first_step
+    unsaved = f"no checkpoint before the end (save_steps={every:,}): a killed run begins at step {first:,} again"
     return [
         *data.notes,
         *([run.head_start] if run.head_start and not run.resumed else []),
@@ -707,6 +709,7 @@ def banner(run: Run) -> list[str]:
         f"{', gradient checkpointing' if training.gradient_checkpointing else ''}",
         f"devices    {describe(run.strategy)}{summed}",
         f"output     {run.directory}",
+        *([unsaved] if not every or first + every >= schedule.total_steps else []),
     ]
 
 
@@ -764,6 +767,8 @@ def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, flo
         "trained_parameters": run.classifier.num_parameters(only_trainable=True),
         "skipped_steps": int(counters.skipped_steps.numpy()),
     }
+    if run.schedule.first_step:
+        numbers["resumed_at_step"] = run.schedule.first_step
     known = {name: value for name, value in numbers.items() if math.isfinite(value)}
     return {"epoch": run.schedule.epoch_at(step), "global_step": step} | known
 
@@ -774,7 +779,8 @@ def summary(results: dict[str, float], directory: pathlib.Path, task: Task, deci
     speed = rate_text(results["train_samples_per_second"])
     trained, all_weights = results["trained_parameters"], results["parameters"]
     of = f" ({trained:,} of {all_weights:,} parameters)" if trained < all_weights else ""
-    lines = ["", f"trained{of} in {clock_text(results['train_runtime'])}, {speed} examples/s"]
+    since = f" since step {results['resumed_at_step']:,}" if "resumed_at_step" in results else ""
+    lines = ["", f"trained{of} in {clock_text(results['train_runtime'])}{since}, {speed} examples/s"]
     if found:
         at = f" (step {results['best_step']})" if "best_step" in results else ""
         lines.append(f"kept weights{at}: {task.metrics_line(found, decisive)}")
