@@ -546,5 +546,5 @@ def test_a_report_of_an_unknown_task_is_refused_in_one_line(tmp_path):
 
 def test_the_time_of_a_resumed_run_says_since_when():
     assert pages.training_time({}) is None
-    assert pages.training_time({"train_runtime": 12.0}) == "12 s"
-    assert pages.training_time({"train_runtime": 12.0, "resumed_at_step": 1500}) == "12 s since step 1,500"
+    assert pages.training_time({"train_runtime": 12.0}) == "12.0 s"
+    assert pages.training_time({"train_runtime": 12.0, "resumed_at_step": 1500}) == "12.0 s since step 1,500"
