@@ -37,8 +37,11 @@ def main() -> None:
     args = parser.parse_args()
     facts = json.loads((args.model / "export_results.json").read_text(encoding="utf-8"))
     model = onnxruntime.InferenceSession(args.model / facts["file"], providers=["CPUExecutionProvider"])
-    if facts.keys() - KNOWN or len(model.get_outputs()[0].shape) != 2 or len(facts["label_names"]) < 2:
-        sys.exit(f"This script is for models that give a text one of several classes. Received: {args.model}.")
+    others = sorted(facts.keys() - KNOWN)
+    if others or len(model.get_outputs()[0].shape) != 2 or len(facts["label_names"]) < 2:
+        received = f"{args.model} with {', '.join(others) or 'other outputs'}"
+        rule = "This script is for models that give a text, cut where it is long, one of several classes."
+        sys.exit(f"{rule} Received: {received}. Use --mode=predict.")
     words = tokenizers.Tokenizer.from_file(str(args.model / "tokenizer.json"))
     words.enable_truncation(facts["max_seq_length"])
     with args.texts.open(encoding="utf-8-sig") as lines, args.predicted.open("x", encoding="utf-8", newline="") as out:

@@ -118,7 +118,8 @@ class FineTuner(metaclass=_OfEitherKeras):
     Example:
         >>> with strategy.scope():
         ...     model = FineTuner(classifier, gradient_accumulation_steps=4, max_grad_norm=1.0)
-        ...     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+        ...     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        ...     model.compile(optimizer="adam", loss=loss, metrics=["accuracy"])
         >>> model.fit(train_ds, epochs=3)
     """
 

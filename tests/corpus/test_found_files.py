@@ -54,7 +54,7 @@ FOUND |= dict.fromkeys(("b/rows.jsonl", "b/rows2.json.gz", "b/wiki_00"), "jsonl"
 
 def test_what_was_guessed_is_said(folder, logged):
     find(folder)
-    said = "documents: 2; if sentences go on in the next line, pass --corpus_format=paragraphs"
+    said = "documents: 2; if a line holds several sentences, or a sentence goes on in the next line, pass"
     assert any(said in line for line in logged())
     find(folder, corpus_format="sentences")
     find(folder / "b" / "rows.jsonl")

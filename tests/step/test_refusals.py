@@ -255,6 +255,39 @@ def test_options_that_there_are_not(either):
 
 
 @OVER_BOTH
+def test_what_is_trained_is_settled_by_compile(either):
+    model = either.build(optimizer=lambda: either.sgd(0.5))
+    model.fit(*rows(8), verbose=0)
+    model.model.layers[0].trainable = False
+    with pytest.raises(ValueError, match="Received: 2 trainable variables, not the 4 of before.*Call compile again"):
+        model.fit(*rows(8), verbose=0)
+    before = [variable.numpy() for variable in model.model.layers[0].weights]
+    model.compile(either.sgd(0.5), either.loss())
+    model.fit(*rows(8), verbose=0)
+    for value, variable in zip(before, model.model.layers[0].weights, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+@OVER_BOTH
+def test_a_fit_that_trained_nothing_says_so(either):
+    model = either.build(optimizer=lambda: either.sgd(0.5))
+    x, y = rows(16)
+    with pytest.warns(UserWarning, match="Received: 2 such of 2, the last 2 in a row"):
+        model.fit(x * np.nan, y, batch_size=8, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(x, y, batch_size=8, verbose=0)
+
+
+@OVER_BOTH
+def test_labels_that_are_missing(either):
+    for metrics in (None, ["accuracy"]):
+        model = either.build(compiled={"metrics": metrics})
+        with pytest.raises(ValueError, match="needs labels for its loss. Received: inputs alone"):
+            model.fit(rows(8)[0], verbose=0)
+
+
+@OVER_BOTH
 def test_what_is_no_model_to_wrap_or_to_train(either):
     with pytest.raises(ValueError, match=rf"wraps a {either.keras.__name__}\.Model. Received: model="):
         type(tfbert.FineTuner(either.classifier()))(lambda x: x)

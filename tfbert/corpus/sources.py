@@ -348,8 +348,9 @@ def find_inputs(
     guessed = sum(file.format == "sentences" for file in found) if corpus.corpus_format == "auto" else 0
     if guessed:
         log.info(
-            "text files taken as one sentence per line, with blank lines between documents: %d; if sentences go on in "
-            "the next line, pass --corpus_format=paragraphs; if each file is a document, --corpus_format=document",
+            "text files taken as one sentence per line, with blank lines between documents: %d; if a line holds "
+            "several sentences, or a sentence goes on in the next line, pass --corpus_format=paragraphs: what is longer "
+            "than a record would be cut off; if each file is a document, --corpus_format=document",
             guessed,
         )
     return sorted(found, key=lambda file: file.name)

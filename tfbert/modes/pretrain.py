@@ -71,6 +71,10 @@ def with_named_records(config: Config) -> Config:
     """
     if config.pretraining.train_records:
         return config
+    if config.model.model_name_or_path and not config.model.is_scratch:
+        rule = "A model that has learned from other text goes on with records of your own"
+        todo = "Make them with --mode=prepare --input_files=..., and pass --train_records."
+        raise UsageError(f"{rule}. Received: model={config.model.name!r} without train_records. {todo}")
     if config.runtime.strategy == "multi_worker":
         rule = "Several workers need records that exist"
         todo = "Make them with --mode=prepare first, in a directory that all workers see, and pass --train_records."

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -143,6 +143,17 @@ def check_model(model: Any, parts: KerasParts) -> None:
             "Write both lines, and compile, in the same `with strategy.scope():`."
         )
     check_methods(model, parts)
+
+
+def check_trained(model: Any, trained: Sequence[Any]) -> None:
+    """Raises ValueError where other variables are trainable than those for which the step was traced."""
+    now = list(model.trainable_variables)
+    if [id(variable) for variable in now] != [id(variable) for variable in trained]:
+        raise ValueError(
+            "What is trained is settled when training begins. "
+            f"Received: {len(now)} trainable variables, not the {len(trained)} of before, as after enable_lora or a "
+            "layer's `trainable` that was set. Call compile again."
+        )
 
 
 def check_compile(given: dict[str, Any], model: Any, parts: KerasParts, strategy: tf.distribute.Strategy) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,9 @@ from tfbert.step.terms import OwnLoss, Terms
 from tfbert.step.values import one_line
 
 log = logging.getLogger("tfbert")
+
+_MOST_IN_A_ROW = 20
+"""Updates that are skipped before the user hears of it: loss scaling needs some to find its scale."""
 
 
 class Tuner(Step):
@@ -179,8 +183,24 @@ class Tuner(Step):
         return super().predict_step(data)
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
-        """As `fit` of Keras's models."""
-        return self._call_keras("fit", args, kwargs)
+        """As `fit` of Keras's models; warns where it ended in updates that were skipped, as by NaN."""
+        before = self._num_skipped()
+        history = self._call_keras("fit", args, kwargs)
+        in_a_row = int(self.counters.skipped_in_a_row.numpy())
+        skipped, made = (now - then for now, then in zip(self._num_skipped(), before, strict=True))
+        if in_a_row >= min(_MOST_IN_A_ROW, made) > 0:
+            warnings.warn(
+                "An update whose gradients are not finite is skipped: it changes nothing. "
+                f"Received: {skipped} such of {made}, the last {in_a_row} in a row. Look for NaN and infinity in "
+                "inputs, labels and weights, or take a lower rate; `counters` of the model counts them.",
+                stacklevel=2,
+            )
+        return history
+
+    def _num_skipped(self) -> tuple[int, int]:
+        """Updates that were skipped, and all."""
+        skipped, finite = (int(each.numpy()) for each in (self.counters.skipped_steps, self.counters.finite_steps))
+        return skipped, skipped + finite
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         """As `evaluate` of Keras's models."""
@@ -211,6 +231,8 @@ class Tuner(Step):
         given = self._arguments_of(name, args, kwargs)
         refusals.check_called(self.model, name, given.get("callbacks"), self._parts)
         given = self._checked(given)
+        if name in ("fit", "train_on_batch") and self._dropout is not None:
+            refusals.check_trained(self.model, self._trained)
         with one_line():
             if not name.endswith("_on_batch"):
                 self._check_same_call(self._parts.keras, name, given)

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfbert.private import layers_of, metrics_within
 from tfbert.step import gradients
+from tfbert.step.core import no_labels
 from tfbert.step.keras3 import data, private, workers
 from tfbert.step.keras3.labelled import Labelled, labelled, plain
 from tfbert.step.keras3.parts import PARTS
@@ -172,6 +173,8 @@ class FineTuner(Tuner, keras.Model):
         spec = private.spec_of(iterator) if iterator is not None else data_batch
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(spec)
         inputs, labels = self._labelled.separated(inputs, labels)
+        if labels is None and compiled is not None and not self._terms.takes_all:
+            raise no_labels(inputs)
         with self.distribute_strategy.scope():
             outputs = private.shapes_through(lambda x: self(x, training=False), inputs)
             self.built = True
