@@ -349,8 +349,8 @@ def find_inputs(
     if guessed:
         log.info(
             "text files taken as one sentence per line, with blank lines between documents: %d; if a line holds "
-            "several sentences, or a sentence goes on in the next line, pass --corpus_format=paragraphs: what is longer "
-            "than a record would be cut off; if each file is a document, --corpus_format=document",
+            "several sentences, or a sentence goes on in the next line, pass --corpus_format=paragraphs: what is "
+            "longer than a record would be cut off; if each file is a document, --corpus_format=document",
             guessed,
         )
     return sorted(found, key=lambda file: file.name)
