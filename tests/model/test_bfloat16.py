@@ -140,4 +140,4 @@ def test_kernels_are_fixed_where_one_cpu_predicts_in_bfloat16(policy, replicas, 
     model = random_model(Classification(("a", "b")), num_texts=1, max_seq_length=24)
     model.predictor(strategy_of(replicas), None)
     dense = [layer for layer in layers_of(model.classifier) if isinstance(layer, layers.Dense)]
-    assert len(dense) == 14 and {hasattr(layer, "fixed_kernel") for layer in dense} == {is_fixed}
+    assert len(dense) == 8 and {hasattr(layer, "fixed_kernel") for layer in dense} == {is_fixed}

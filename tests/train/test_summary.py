@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.support.clocks import Clock, Log, a_model, after, progress_over, update
 from tests.support.models import strategy_of
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.parts import OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.model.configuration import BertConfig
@@ -68,7 +68,7 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
             validation={"validation": [1, 2]} if has_validation else {},
             test=None,
         ),
-        schedule=types.SimpleNamespace(total_steps=6, warmup_steps=1, steps_per_epoch=2, eval_steps=2),
+        schedule=types.SimpleNamespace(first_step=0, total_steps=6, warmup_steps=1, steps_per_epoch=2, eval_steps=2),
         directory="out",
         train=Encoded(lengths=np.array([3, 5, longest])),
         strategy=strategy_of(1),
@@ -81,6 +81,11 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
     assert ("evaluation every 2" in text) == has_validation == ("nothing to evaluate on" not in text)
     assert ("1 text fills all 16 and may be cut" in text) == (longest == 16) == ("may be cut" in text)
     assert "above the number of examples" in text
+    assert "no checkpoint before the end (save_steps=500): a killed run begins at step 0 again" in text
+    run.config = dataclasses.replace(run.config, output=OutputConfig(output_dir="out", save_steps=5)).resolved()
+    assert "no checkpoint" not in "\n".join(banner(run))
+    run.schedule.first_step = 5
+    assert "a killed run begins at step 5 again" in "\n".join(banner(run))
     config = dataclasses.replace(run.config, runtime=RuntimeConfig(all_reduce_dtype="bfloat16"))
     run.config = config.resolved()
     assert "on CPU, no gradients to sum in bfloat16: one replica" in "\n".join(banner(run))
