@@ -96,7 +96,7 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 867,
-    "bert": 1150,
+    "bert": 1148,
     "commandline": 560,
     "config": 1742,
     "corpus": 2226,
@@ -110,7 +110,7 @@ MOST_LINES = {
     "output": 733,
     "python": 490,
     "report": 1053,
-    "step": 3036,
+    "step": 3033,
     "tasks": 7854,
     "tokens": 1338,
     "train": 1703,

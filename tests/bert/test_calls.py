@@ -152,6 +152,8 @@ NAMES = {
     "TFBertForNextSentencePrediction": "TFBertForPreTraining",
     "TFBaseModelOutputWithPooling": "output.logits",
     "TFAlbertModel": "These encoders are here",
+    "TFConvBertForSequenceClassification": "These encoders are here",
+    "TFBertForSequenceClasification": "Did you mean TFBertForSequenceClassification",
     "shape_list": "tf.shape",
     "AutoModelForTokenClassification": "`from transformers import AutoModelForTokenClassification`",
 }

@@ -224,6 +224,18 @@ def test_rows_that_cannot_be_are_refused(inputs, labels, message):
                 method(inputs, labels, verbose=0)
 
 
+def test_rows_and_labels_behind_forward_are_those_of_that_function():
+    """As of a larger vocabulary, and more classes than the model has."""
+    size = SIZES["vocab_size"]
+
+    def forward(model, inputs, training):
+        return tf.repeat(model(inputs - size, training=training).logits, 2, axis=1)
+
+    model = tfbert.FineTuner(make(num_hidden_layers=1), forward=forward)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(IDS + size, CLASSES + 3, verbose=0)
+
+
 @pytest.mark.parametrize("replicas", [pytest.param(1, marks=SLOW), 2])
 def test_plain_fit_and_evaluate_run_under_a_strategy(replicas):
     """`tests/support` trains plain Keras eagerly elsewhere, on one device."""

@@ -280,16 +280,17 @@ def test_peers_find_each_other_and_leave_the_ports_free():
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("0.0.0.0", int(addresses[index].split(":")[1])))
         server.listen()
+        print("found", flush=True)
         sys.stdin.read()
         """
     )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     workers = [
-        subprocess.Popen([sys.executable, "-c", code, json.dumps([addresses, i])], cwd=ROOT, stdin=subprocess.PIPE)
-        for i in range(2)
+        subprocess.Popen([sys.executable, "-c", code, json.dumps([addresses, i])], cwd=ROOT, **pipes) for i in range(2)
     ]
     try:
-        assert wait_until(lambda: all(map(cluster_module.answers, addresses)))
-        time.sleep(0.1)
+        assert [worker.stdout.readline() for worker in workers] == [b"found\n"] * 2
+        assert all(map(cluster_module.answers, addresses))
         for worker in workers:
             worker.stdin.close()
             assert worker.wait(20) == 0
@@ -493,13 +494,6 @@ def workers(environments, *, timeout_seconds=60.0, num_steps=0):
     """One process of `WORKER` for each environment; none is left afterwards."""
     with processes_of([WORKER, str(timeout_seconds), str(num_steps)], environments) as processes:
         yield processes
-
-
-def wait_until(condition, seconds: float = 20.0) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-    return condition()
 
 
 def slurm_tasks():

@@ -135,7 +135,7 @@ def test_one_worker_that_is_told_to_end_ends_the_others(importing, tmp_path):
     assert errors.count(LINE) == 2
 
 
-def run(body, sends=1, wait=0.1):
+def run(body, sends=1, wait=0.3):
     """Runs `body` as a program that prints a line when it is ready for SIGTERM."""
     code = "import os, signal, sys, time\nfrom tfbert.devices import termination\n" + body
     code += "\nsys.exit(termination.run_program('prog', main))"
@@ -189,10 +189,10 @@ def main():
         print("ready", flush=True)
         time.sleep(60)
     finally:
-        time.sleep(0.5)
+        time.sleep(1)
         print("cleaned")
 """
-    assert run(body, sends=3, wait=0.1) == (75, "cleaned\n", f"prog: {LINE}\n")
+    assert run(body, sends=3) == (75, "cleaned\n", f"prog: {LINE}\n")
 
 
 def test_a_signal_that_other_code_swallowed_is_found_later():
@@ -220,13 +220,13 @@ def main():
         pass
     time.sleep(60)
 """
-    assert run(body, sends=2, wait=0.3)[0] == 75
+    assert run(body, sends=2)[0] == 75
 
 
 def test_a_program_that_is_done_says_so():
     body = """
 import atexit
-atexit.register(lambda: (print("ready", flush=True), time.sleep(0.4)))
+atexit.register(lambda: (print("ready", flush=True), time.sleep(1)))
 main = lambda: 0
 """
     assert run(body) == (0, "", "")
@@ -262,7 +262,7 @@ def test_an_ignored_signal_stays_ignored():
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def main():
     print("ready", flush=True)
-    time.sleep(0.4)
+    time.sleep(1)
     return 5
 """
     assert run(body) == (5, "", "")

@@ -37,12 +37,12 @@ def test_slow_work_is_named_once(stream, seconds, monkeypatch, caplog):
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
 def test_quick_work_is_not_named(stream, monkeypatch, caplog):
     monkeypatch.setattr("sys.stderr", stream())
-    monkeypatch.setattr(quiet, "SECONDS_ON_A_TERMINAL", 0.1)
-    monkeypatch.setattr(quiet, "SECONDS_IN_A_FILE", 0.1)
+    monkeypatch.setattr(quiet, "SECONDS_ON_A_TERMINAL", 0.2)
+    monkeypatch.setattr(quiet, "SECONDS_IN_A_FILE", 0.2)
     with caplog.at_level(logging.INFO, "tfbert"):
         with pytest.raises(ValueError, match="bad"), quiet.log_if_slow("reading"):
             raise ValueError("bad")
-        time.sleep(0.2)
+        time.sleep(0.5)
     assert not caplog.messages
 
 
@@ -66,9 +66,9 @@ from tfbert.devices.quiet import stderr_held_back
 quiet.SECONDS_IN_A_FILE = 0.05
 with stderr_held_back("importing"):
     os.write(2, b"noise of C++\\n")
-    time.sleep(0.3)
+    time.sleep(1)
 with stderr_held_back():
-    time.sleep(0.15)
+    time.sleep(0.3)
 print("after", file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

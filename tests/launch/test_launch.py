@@ -140,7 +140,7 @@ def test_a_worker_that_does_not_end_is_killed(start, how):
             time.sleep(0.01)
         sys.exit(5)
         """,
-        "--grace_seconds=0.1",
+        "--grace_seconds=0.3",
     )
     pid = int(read_lines(process, 1)[0].split()[-1])
     if how == "is frozen":
@@ -152,7 +152,7 @@ def test_a_worker_that_does_not_end_is_killed(start, how):
 
 
 def test_all_workers_end_well_at_different_times(start):
-    assert finish(start("time.sleep(0.1 * me)"))[0] == 0
+    assert finish(start("time.sleep(0.3 * me)"))[0] == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -54,7 +54,8 @@ def error_for(name: str, own: Collection[str]) -> ImportError | None:
         name: What is not in tfbert.
         own: What is.
     """
-    if name.startswith("TF") and (near := difflib.get_close_matches(name, own, n=1, cutoff=0.95)):
+    of_here = re.match(f"TF({_HERE}|Auto)", name)
+    if of_here and (near := difflib.get_close_matches(name, own, n=1, cutoff=0.95)):
         return ImportError(f"tfbert has no class of this name. Received: tfbert.{name}. Did you mean {near[0]}?")
     for pattern, todo in _INSTEAD.items():
         if re.fullmatch(pattern, name):

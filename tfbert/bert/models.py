@@ -39,8 +39,8 @@ class _LabelHead(PreTrainedModel):
 
     @property
     def num_classes(self) -> int | None:
-        """How many labels there are."""
-        return self.config.num_labels
+        """How many classes labels are the numbers of; None for choices, of which each example has its own number."""
+        return self.config.num_labels if self.INPUT_RANK == 2 else None
 
 
 @keras.saving.register_keras_serializable("tfbert")
@@ -87,11 +87,6 @@ class TFBertForMultipleChoice(_LabelHead):
     """A logit for each choice of each example; inputs are `[examples, choices, width]`."""
 
     KIND, INPUT_RANK = "MultipleChoice", 3
-
-    @property
-    def num_classes(self) -> int | None:
-        """Each example has its own number of choices."""
-        return None
 
     def _num_outputs(self) -> int:
         return 1

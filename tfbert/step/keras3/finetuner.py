@@ -224,7 +224,8 @@ class FineTuner(Tuner, keras.Model):
     def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
         if isinstance(self.model, Labelled):
             given |= {each: plain(given[each]) for each in ("x", "y", "validation_data") if each in given}
-        check_rows(given, self.model, getattr(self, "loss", None))
+        # Inputs and labels of a model behind `forward` are of that function.
+        check_rows(given, self.model if self._forward is None else None, getattr(self, "loss", None))
         return given
 
     def _read(self, name: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -26,11 +26,6 @@ class Labelled:
     LOSS_WEIGHT: ClassVar[float] = 1.0
     """What the loss of each output is multiplied by."""
 
-    @property
-    def num_classes(self) -> int | None:
-        """How many classes labels are the numbers of, where that is known."""
-        return None
-
     def own_losses(self) -> dict[str, keras.losses.Loss]:
         """The loss of each output, where `compile` is given none."""
         loss = keras.losses.SparseCategoricalCrossentropy

@@ -10,24 +10,24 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfbert.step.keras3.labelled import labelled
+from tfbert.step.keras3.labelled import Labelled
 
 _LOSS, _FUNCTION = keras.losses.SparseCategoricalCrossentropy, keras.losses.sparse_categorical_crossentropy
 
 
-def check_rows(given: dict[str, Any], model: keras.Model, loss: Any) -> None:
+def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> None:
     """Raises ValueError for rows that cannot be what they are given as.
 
     Args:
         given: Arguments of a method such as `fit`, by name.
-        model: The wrapped model.
+        model: The model that takes them; None where that is not known.
         loss: What `compile` was given.
     """
     tokenizes = getattr(getattr(model, "preprocessor", None), "tokenizer", None) is not None
     for name, inputs, labels in _rows(given):
         if tokenizes:
             _check_texts(name, inputs)
-        elif labelled(model) is model:
+        elif isinstance(model, Labelled):
             _check_ids(name, inputs, model)
         if not _is_column(labels):
             continue
@@ -45,7 +45,7 @@ def check_rows(given: dict[str, Any], model: keras.Model, loss: Any) -> None:
                 labels,
                 getattr(model, "num_classes", None),
                 getattr(loss, "ignore_class", None),
-                labelled(model).IGNORES,
+                isinstance(model, Labelled) and model.IGNORES,
             )
 
 
