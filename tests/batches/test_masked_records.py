@@ -163,6 +163,13 @@ def test_workers_read_disjoint_records_and_together_all_of_them(files, monkeypat
     assert asked[0] and asked[1]
 
 
+def test_a_run_goes_on_in_the_middle_of_an_epoch(files):
+    examples = examples_of(files[0])
+    whole = read(examples, list(plans_of(examples)))
+    rest = read(examples, list(plans_of(examples, first_batch=7)))
+    tf.nest.map_structure(np.testing.assert_array_equal, rest, whole[7:])
+
+
 def test_distributed_replicas_get_the_same_batches(files):
     examples = examples_of(files[0])
     batches = []

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tfbert.batches.packing import (
+    PackedShape,
     balanced_batches,
     choose_packed_shape,
     choose_shape,
@@ -137,6 +138,14 @@ def test_the_shape_is_the_cheapest_that_holds_all(seed):
     assert found in options
     cost = {(rows, width): rows * width * (1 + width / 2000) for rows, width in options}
     assert cost[found] == min(cost.values())
+
+
+def test_part_takes_up_a_plan_in_its_middle():
+    whole = plan(lengths_like_sst2(100))
+    rest = whole.part(slice(3, None))
+    np.testing.assert_array_equal(rest.rows, whole.rows[3:])
+    np.testing.assert_array_equal(rest.starts, whole.starts[3:])
+    assert len(rest) == len(whole) - 3 and rest.shape == whole.shape == PackedShape(**vars(whole.shape))
 
 
 @pytest.mark.parametrize("batch, parts, least", [(32, 1, 0.96), (64, 1, 0.97), (32, 2, 0.95)])

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
@@ -365,3 +366,25 @@ def test_things_made_ahead_keep_their_order_and_errors():
         for item in ahead(broken()):
             found.append(item)
     assert found == [1]
+
+
+@pytest.mark.slow
+def test_the_command_reads_a_pipe_and_exits(runs, tmp_path):
+    def command(*arguments, text=""):
+        return subprocess.run(
+            [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            cwd=tmp_path,
+        )
+
+    model = f"--model={runs / 'single'}"
+    done = command("--mode=predict", model, "--input_file=-", "--output_format=jsonl", text="good film\nbad\n")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [0, 1]
+    assert "predicted 2 examples in" in done.stderr
+    wrong = command("--mode=predict", model, "--input_file=-", "--learning_rate=1", "--seed=3")
+    assert wrong.returncode == 2 and wrong.stdout == ""
+    assert [line.split()[2] for line in wrong.stderr.splitlines()] == ["learning_rate", "seed"]

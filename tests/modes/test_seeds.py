@@ -369,3 +369,48 @@ def start_parent(directory):
     )
     assert wait_until(lambda: (directory / "ready").exists() and (directory / "ready").read_text(), 30)
     return process
+
+
+@pytest.mark.slow
+def test_real_runs_stop_resume_and_come_to_what_each_seed_alone_comes_to(corpus):
+    common = [f"--vocab_file={corpus / 'vocab.txt'}", f"--train_file={corpus / 'train.tsv'}", "--model=scratch/tiny"]
+    common += [f"--validation_file={corpus / 'dev.tsv'}", "--max_seq_length=16", "--max_steps=60", "--device=cpu"]
+    common += ["--logging_steps=1", "--eval_steps=20"]
+    out = corpus / "seeds"
+    command = [sys.executable, str(ROOT / "run_finetune.py"), *common, f"--output_dir={out}", "--seeds=5,6"]
+    process = subprocess.Popen(command, cwd=corpus, stderr=subprocess.PIPE, text=True)
+    try:
+        log = out / "seed-6" / "log.jsonl"
+        assert wait_until(lambda: log.exists() and log.read_text().count("\n") > 2, 200)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 75, errors
+    assert errors.splitlines()[-1].startswith("run_finetune.py: stopped; runs that are done are kept, and")
+    assert "SIGTERM received" in errors and not (out / "seed-6" / "all_results.json").exists()
+    first = (out / "seed-5" / "all_results.json").stat().st_mtime_ns
+
+    done = subprocess.run(command, cwd=corpus, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "resuming at step" in done.stderr and (out / "seed-5" / "all_results.json").stat().st_mtime_ns == first
+    written = json.loads((out / "seeds.json").read_text())
+    results = [json.loads((out / f"seed-{seed}" / "all_results.json").read_text()) for seed in (5, 6)]
+    for name in ("eval_accuracy", "eval_loss"):
+        values = [result[name] for result in results]
+        assert written["mean"][name] == pytest.approx(np.mean(values), abs=1e-12)
+        assert written["standard_deviation"][name] == pytest.approx(np.std(values, ddof=1), abs=1e-12)
+    assert results[0]["eval_loss"] != results[1]["eval_loss"]
+    assert f"Best by eval_accuracy: {written['best']['directory']}" in done.stderr
+    written = {"seeds.json", "comparison.html", "comparison.md"}
+    assert {path.name for path in out.iterdir()} == {"seed-5", "seed-6", *written}
+
+    alone = [sys.executable, str(ROOT / "run_finetune.py"), *common, f"--output_dir={corpus / 'alone'}", "--seed=6"]
+    subprocess.run(alone, cwd=corpus, check=True, timeout=300)
+    found = json.loads((corpus / "alone" / "all_results.json").read_text())
+    assert {n: v for n, v in found.items() if n.startswith("eval_")} == {
+        n: v for n, v in results[1].items() if n.startswith("eval_")
+    }
+
+    done = subprocess.run([*command, "--weight_decay=0.5"], cwd=corpus, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2 and "weight_decay=0.01 before and 0.5 now" in done.stderr

@@ -7,12 +7,17 @@ import contextlib
 import datetime
 import importlib.util
 import json
+import os
+import subprocess
 import sys
+import textwrap
 
 import pytest
 import tensorflow as tf
 
 from tests.support import mlflow_stand_in
+from tests.support.runs import make_config, write_corpus
+from tests.support.splits import ROOT
 from tests.support.wandb_files import history
 from tfbert.callbacks import MlflowCallback, TensorBoardCallback, WandbCallback
 from tfbert.errors import UsageError
@@ -189,3 +194,63 @@ def test_a_missing_package_is_refused_with_the_command(name, callback, tmp_path,
     monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(UsageError, match=f"need the package {name}. Received: .*Run: pip install {name}$"):
         callback()
+
+
+DYING = """
+import os, signal, sys
+import tfbert
+from tfbert.output import output_dir
+from tfbert.output.callback import Reports
+from tfbert.train.fit import Progress
+
+at = int(sys.argv[2])
+on_step, passed, write_json = Progress.on_step, Reports._call, output_dir.write_json
+
+def dying(self, step):
+    on_step(self, step)
+    if step == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def between(self, callback, method, *told):
+    passed(self, callback, method, *told)
+    if getattr(told[0], "step", 0) == -at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def at_the_end(path, value):
+    write_json(path, value)
+    if path.name == output_dir.RESULTS and at == 99:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Progress.on_step, Reports._call, output_dir.write_json = dying, between, at_the_end
+config = tfbert.Config.from_json(open(sys.argv[1]).read())
+tfbert.finetune(config, report_to=["tensorboard", "{tracker}"], quiet=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tracker", [WANDB, MLFLOW])
+def test_a_run_killed_again_and_again_reports_every_value_once(tmp_path, tracker):
+    """wandb keeps a file for each start, until the last of them ends."""
+    write_corpus(tmp_path)
+    script, path = tmp_path / "dying.py", tmp_path / "run.json"
+    script.write_text(textwrap.dedent(DYING).replace("{tracker}", tracker))
+    path.write_text(make_config(tmp_path, "run").to_json())
+    shared = ("WANDB_SERVICE",)  # Of this process, where other tests used wandb.
+    environment = {name: value for name, value in os.environ.items() if name not in shared} | {
+        "PYTHONPATH": str(ROOT),
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
+    }
+    for at in (5, -8, 99 if tracker == "mlflow" else 0):
+        done = subprocess.run([sys.executable, script, path, str(at)], env=environment, cwd=tmp_path)
+        assert done.returncode == (-9 if at else 0)
+    expected = logged(tmp_path / "run")
+    assert {step for _, step, _ in expected} == set(range(1, 13))
+    found, run = {"wandb": in_wandb, "mlflow": in_mlflow}[tracker](tmp_path / "run")
+    assert [f[:2] for f in found] == [f[:2] for f in expected]
+    assert {f for f in found if "loss" in f[0]} == {f for f in expected if "loss" in f[0]}
+    if tracker == "mlflow":
+        results = json.loads((tmp_path / "run" / "all_results.json").read_text())
+        assert run.info.status == "FINISHED" and results.items() <= run.data.metrics.items()
+    assert [f[:2] for f in in_tensorboard(tmp_path / "run")] == [f[:2] for f in expected]

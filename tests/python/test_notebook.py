@@ -1,6 +1,8 @@
 """The notebook of `examples/`, executed; and an interrupted cell, run again."""
 
 import pathlib
+import signal
+import threading
 
 import pytest
 
@@ -40,3 +42,53 @@ def test_the_notebook_runs(tmp_path):
     assert [output.output_type for output in loop.outputs] == ["execute_result"]
     assert "Did you mean num_train_epochs?" in text_of(cells[-1].outputs[0])
     assert (tmp_path / "runs" / "quickstart" / "report.html").is_file()
+
+
+CALL = """
+run = tfbert.finetune(
+    model="scratch/tiny", max_steps=STEPS, eval_steps=100000, logging_steps=5, save_steps=0, output_dir="runs/mine"
+)
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupted_cell_resumes(tmp_path):
+    """Interrupted while TensorFlow is imported, then in training; then it ends."""
+    steps = 1500
+    call = CALL.strip().replace("STEPS", str(steps))
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in ("import tfbert", *[call] * 3)])
+    client = client_of(book, tmp_path, allow_errors=True)
+
+    def ends(cell):
+        return [(output.ename, output.evalue) for output in cell.outputs if output.output_type == "error"]
+
+    def interrupted(index, is_time):
+        """Runs a cell and interrupts it once something is seen of it."""
+        cell, done = book.cells[index], threading.Event()
+
+        def watch():
+            while not done.wait(0.05):
+                if is_time(cell):
+                    client.km.provisioner.process.send_signal(signal.SIGINT)
+                    return
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        client.execute_cell(cell, index)
+        done.set()
+        thread.join()
+        return ends(cell)
+
+    def trains(cell):
+        return any("step " in text_of(output) for output in cell.outputs if output.output_type == "display_data")
+
+    with client.setup_kernel():
+        client.execute_cell(book.cells[0], 0)
+        assert interrupted(1, lambda cell: True) == [("KeyboardInterrupt", "")]
+        assert not (tmp_path / "runs").exists()
+        ((kind, text),) = interrupted(2, trains)
+        assert kind == "Preempted" and text.endswith("the same call resumes in runs/mine")
+        client.execute_cell(book.cells[3], 3)
+        assert not ends(book.cells[3])
+        assert "resuming at step" in "".join(map(text_of, book.cells[3].outputs))
+    assert f'"global_step": {steps}' in (tmp_path / "runs" / "mine" / "all_results.json").read_text()

@@ -42,6 +42,11 @@ def test_extreme_rates_stay_finite_and_drop_something_or_keep_something(rate):
     assert 0 < (values != 0).sum() < len(values)
 
 
+@pytest.mark.parametrize("shape", [[], [1], [7], [3, 5], [2, 3, 4], [0, 4]])
+def test_any_shape(shape):
+    assert drop(tf.ones(shape), 0.5, stream()).shape == shape
+
+
 def test_dropped_places_hide_infinity_and_nan():
     out = drop(tf.fill([100], np.inf), 0.5, stream()).numpy()
     assert set(out) == {0.0, np.inf}
@@ -82,6 +87,12 @@ def test_parts_of_a_stream_and_streams_are_independent():
 def test_a_key_depends_on_each_of_its_parts():
     streams = [tf.concat(stream(seed=seed, step=step), 0) for seed in range(9) for step in range(9)]
     assert len({tuple(found.numpy()) for found in streams}) == 81
+
+
+def test_streams_are_the_same_under_xla():
+    compiled = tf.function(lambda step: noise_stream(noise_key(3, step)), jit_compile=True)
+    for found, expected in zip(compiled(tf.constant(5, tf.int64)), stream(seed=3, step=5), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 # Rows of the global batch.

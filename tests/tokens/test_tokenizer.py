@@ -72,6 +72,15 @@ def test_documented_differences_are_still_there(code):
     assert normalize([chr(code)], do_lower_case=True).numpy()[0].decode() != want
 
 
+def test_special_tokens_in_a_text_are_plain_text(vocab_file):
+    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
+    text = "the [SEP] fox [CLS][MASK] [PAD]ing [UNK] [sep]"
+    ids = tokenizer.tokenize([text]).to_list()
+    assert ids == hf_ids(hugging_face(vocab_file), [text])
+    control = {tokenizer.sep_id, tokenizer.cls_id, tokenizer.mask_id, tokenizer.pad_id, tokenizer.unk_id}
+    assert not control & set(ids[0])
+
+
 def test_the_call_of_hugging_face_that_gives_the_same(vocab_file):
     """As README and the tokenizer's docstring name it; and that a call without it, or the other way, does not."""
     text, pair = "the [SEP] fox [CLS]", "a [MASK] [PAD]"

@@ -18,13 +18,15 @@ from tests.support.runs import (
     checkpoints_in,
     make_config,
     run_to,
+    stop_at,
     undrawn,
     weights,
     write_corpus,
 )
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.weights import write_weights
 from tfbert.output.output_dir import seal, unseal
+from tfbert.train import resume
 from tfbert.train.checkpoint import MODEL, STATE, RunState, newest_intact, tidy
 from tfbert.train.run import finetune
 
@@ -412,3 +414,26 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path, mon
         save(9)
     assert sorted(path.name for path in checkpoints.directory.iterdir()) == ["step-00000006", "step-00000007"]
     assert newest_intact(checkpoints.directory).step == 7
+
+
+@pytest.mark.slow
+def test_a_restart_goes_on_although_the_first_start_was_to_overwrite(corpus, monkeypatch):
+    straight = finetune(make_config(corpus, "straight"))
+    config = make_config(corpus, "run")
+    config = dataclasses.replace(config, output=dataclasses.replace(config.output, overwrite_output_dir=True))
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+    (corpus / "run").mkdir()
+    (corpus / "run" / "log.jsonl").write_text("another run's\n")
+    (corpus / "run" / "run_config.json").write_text(make_config(corpus, "run").to_json())
+    for step in (4, 8):
+        with monkeypatch.context() as patch:
+            stop_at(patch, step)
+            with pytest.raises(Preempted, match=f"after step {step} of 12"):
+                finetune(config)
+    assert finetune(config)["train_loss"] == straight["train_loss"]
+    assert_same_bits(weights(corpus / "straight"), weights(corpus / "run"))
+
+    written = (corpus / "run" / "log.jsonl").read_text()
+    monkeypatch.setattr(resume, "_done", set())  # As in a process of its own.
+    assert finetune(config)["global_step"] == 12, "finished already: the results are read"
+    assert (corpus / "run" / "log.jsonl").read_text() == written

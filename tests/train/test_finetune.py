@@ -215,6 +215,27 @@ def test_a_run_reports_and_a_broken_report_loses_nothing(three):
     assert "RecursionError: no plot today" in three.said
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_regression_and_early_stopping(corpus, caplog):
+    """In packed batches."""
+    caplog.set_level("INFO", logger="tfbert")
+    rng = np.random.default_rng(1)
+    for name, rows in (("train.tsv", 40), ("dev.tsv", 10)):
+        lines = [f"{rng.random():.3f}\tgood {'not ' * (i % 3)}film" for i in range(rows)]
+        (corpus / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
+    config = changed(make_config(corpus, "scores"), data={"batching": "packed"})
+    results = finetune(changed(config, training={"early_stopping_patience": 1, "metric_for_best_model": "mse"}))
+    assert set(results) >= {"eval_pearson", "eval_spearmanr", "eval_mse"} and np.isfinite(results["train_loss"])
+    assert "batches    packed: 4 examples of a micro-batch in " in caplog.text
+    records = [json.loads(line) for line in (corpus / "scores" / "log.jsonl").read_text().splitlines()]
+    found = [(r["step"], r["eval_mse"]) for r in records if r["kind"] == "eval"]
+    best_step, best = min(found, key=lambda pair: pair[1])
+    assert (results["best_step"], results["eval_mse"]) == (best_step, best)
+    worse = [later >= min(m for _, m in found[: i + 1]) for i, (_, later) in enumerate(found[1:])]
+    assert True not in worse[:-1], "the first evaluation without a better metric ends the run"
+
+
 def test_a_trained_model_outlives_what_goes_wrong_after_the_last_update(three):
     """The same command goes on, and a signal then changes nothing."""
     out = three.corpus / "second"

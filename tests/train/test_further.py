@@ -178,6 +178,22 @@ def assert_as_nearly(directory, expected, limit=1e-5, without=(*NO_GRADIENT, "qa
     return largest
 
 
+def replicas(config, count, micro_batches):
+    runtime = {"strategy": "mirrored", "num_replicas": count} if count > 1 else {}
+    return changed(config, runtime=runtime, training={"gradient_accumulation_steps": micro_batches})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_goes_on_on_fewer_devices_with_more_micro_batches(corpus, straight, caplog, monkeypatch):
+    caplog.set_level("INFO", logger="tfbert")
+    config = config_for(corpus, "elastic", max_steps=12, keep=False)
+    run_to(7, replicas(config, 2, 1), monkeypatch)
+    finetune(replicas(config, 1, 4))
+    assert "computed differently from before, with the same updates but for rounding: gradient_accum" in caplog.text
+    assert_as_nearly(corpus / "elastic", straight[0])
+
+
 # The command, killed by its own process after an update: its last checkpoint is older.
 KILLED = """\
 import os, signal, sys

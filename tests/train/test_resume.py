@@ -286,6 +286,13 @@ def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_fo
     assert (state.best, state.best_step) == ({}, 0) and "forgotten" in lines[-1]
 
 
+def test_a_run_in_the_batch_order_of_an_earlier_version_is_refused(tmp_path):
+    """It would see some examples twice in its epoch, and others not at all."""
+    write_run(tmp_path / "run", step=9)  # Its facts do not name their order.
+    with pytest.raises(UsageError, match="batch_order=1 before and 2 now. Finish it with the version of tfbert that"):
+        resume.check_same_run(start_in(tmp_path / "run"), FACTS | {"batch_order": 2}, 12)
+
+
 def test_a_longer_packed_run_says_that_its_rows_are_packed_anew(tmp_path):
     for batching, said in (("packed", ["rows are packed anew"]), ("padded", [])):
         config = changed(config_for(tmp_path / batching), data={"batching": batching})

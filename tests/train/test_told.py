@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 
@@ -94,6 +95,22 @@ def test_a_callback_hears_of_the_whole_run(corpus, straight):
     json.dumps(heard.run.options)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(corpus, straight):
+    config, failing = make_config(corpus, "failed"), Heard({("train", 5): raising})
+    said = "^Callback Heard failed: ValueError: a bug of mine. The run ended after step 5"
+    with pytest.raises(RunError, match=said) as found:
+        tfbert.finetune(config, callbacks=[failing], quiet=True)
+    assert repr(found.value.__cause__) == "ValueError('a bug of mine')"
+    assert failing.calls[-1][0] == "failed"
+    assert not list((corpus / "failed").glob(".*partial*")) and not list((corpus / "failed").glob("*/.partial*"))
+    mended = Heard()
+    finetune(config, callbacks=[mended])  # The lock is free.
+    assert mended.said("start", "train")[:2] == [("start", 5), ("train", 6)]
+    assert_same_bits(weights(corpus / "failed"), weights(corpus / "straight"))
+
+
 TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
 TIMES += ("data_wait_share", "peak_memory", "checkpoint", "train_user", "train_kernel", "eval_runtime", "eval_s")
 """How results begin that are times, or follow from them."""
@@ -146,6 +163,17 @@ def test_wherever_it_fails_nothing_is_half_written(corpus, straight, at):
         finetune(config, callbacks=[heard])
         assert len(heard.said("train", "eval")) == {("start", 0): 18, ("save", 3): 12, ("train", 5): 11}[at]
     assert_same_bits(weights(corpus / name), weights(corpus / "straight"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_what_happens_again_after_a_kill_is_told_again_and_logged_once(corpus, monkeypatch):
+    config, heard = make_config(corpus, "silent"), Heard()
+    run_to(7, config, monkeypatch)
+    shutil.rmtree(corpus / "silent" / "checkpoints" / "step-00000007")
+    finetune(config, callbacks=[heard])
+    assert heard.calls[0][:2] == ("start", 6) and heard.said("train") == [("train", step) for step in range(7, 13)]
+    assert [step for kind, step, _ in logged(corpus / "silent") if kind == "train"] == list(range(1, 13))
 
 
 ON_WORKERS = """
