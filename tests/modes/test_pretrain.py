@@ -71,6 +71,11 @@ def test_several_workers_are_not_given_the_built_in_corpus():
         with_records(Config(data=TASK, runtime=RuntimeConfig(strategy="multi_worker")))
 
 
+def test_a_model_of_ones_own_is_not_given_the_built_in_corpus():
+    with pytest.raises(UsageError, match="records of your own. Received: model='mine' without train_records"):
+        with_records(Config(data=TASK, model=ModelConfig(model_name_or_path="mine")))
+
+
 def prepared(directory, masks):
     """Records of a few sentences, in a directory."""
     (directory / "corpus.txt").write_text("one two three .\nfour five six .\n\nseven eight nine .\nten eleven .\n" * 3)

@@ -311,6 +311,14 @@ def test_records_and_lengths_must_fit(records):
         few.encode(records, TOKENIZER, 16)
 
 
+def test_records_shorter_than_asked_are_warned_of(records, caplog):
+    for length, training in ((16, TrainingConfig()), (32, None)):
+        Pretraining().encode(records, TOKENIZER, length, training)
+    assert not caplog.messages
+    Pretraining().encode(records, TOKENIZER, 32, TrainingConfig())
+    assert " has rows of 16 tokens, below max_seq_length=32: positions above learn nothing" in caplog.text
+
+
 def test_report_shows_words_and_sentences(tmp_path, records):
     task, found = Pretraining(next_sentence=False), MaskedPredictions(TOKENIZER)
     found.add(chunk_of([2, 6, 7, 8, 6, 3], [1, 3]), outputs_of([9, 8], [-1.5, -2.0]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import logging
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from tfbert.model.configuration import BertConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import Tokenizer
+
+log = logging.getLogger("tfbert")
 
 _WORST_WORDS = 20
 _SHOWN_RECORDS = 5
@@ -114,6 +117,11 @@ class Pretraining(Task[Records, MaskedPredictions]):
                 "max_seq_length must be at least that of the records. "
                 f"Received: max_seq_length={max_seq_length} with {examples.name}, of {length} tokens. "
                 f"Pass --max_seq_length={length}, or prepare shorter records."
+            )
+        if training is not None and length < max_seq_length:
+            about = "positions above learn nothing; prepare longer records for them"
+            log.warning(
+                "%s has rows of %d tokens, below max_seq_length=%d: %s", examples.name, length, max_seq_length, about
             )
         options = self.options
         masking = Masking.of_tokenizer(
