@@ -487,7 +487,7 @@ class MultiLabelClassification(text_task.TextTask):
             return []
         return [
             f"{examples.name}: none of {len(examples):,} texts gets a label, no probability is above its threshold ("
-            f"the highest is {self.shares(predictions).max():.2g}): train longer, or pass --label_threshold=auto, "
+            f"the highest is {self.shares(predictions).max():.2g}): train longer, or with --label_threshold=auto, "
             "which chooses the threshold on the validation set"
         ]
 
