@@ -330,6 +330,8 @@ def test_what_is_no_squad(write, tmp_path):
     assert not holds_questions(pathlib.Path(write("a.tsv", "question\tcontext\tanswers\n")))
     assert not holds_questions(pathlib.Path(write("a.json", "{")))
     assert not holds_questions(tmp_path / "none.json")
+    for format, expected in (("squad", True), ("jsonl", False)):
+        assert holds_questions(tmp_path / "none.json", DataConfig(input_format=format)) == expected, "as it is told"
     assert not holds_questions(tmp_path / "none.parquet")
     assert not holds_questions(tmp_path / "none.txt")
 
