@@ -11,13 +11,13 @@ predictions, such as `head`, closed the pipe.
 
 import sys
 
-from tfbert.devices.termination import run_program
+from tfbert.devices.process import run_program
 
 
 def main() -> int:
     """Flags -> Config -> one verb of tfbert; returns the exit status."""
     from tfbert.commandline.command import run_command
-    from tfbert.config.commands import FINETUNE
+    from tfbert.config.run import FINETUNE
 
     return run_command(FINETUNE, sys.argv)
 

@@ -10,13 +10,13 @@ run_finetune.py starts from the trained model: --model=runs/bert. Exit status: a
 
 import sys
 
-from tfbert.devices.termination import run_program
+from tfbert.devices.process import run_program
 
 
 def main() -> int:
     """Flags -> Config -> one verb of tfbert; returns the exit status."""
     from tfbert.commandline.command import run_command
-    from tfbert.config.commands import PRETRAIN
+    from tfbert.config.run import PRETRAIN
 
     return run_command(PRETRAIN, sys.argv)
 

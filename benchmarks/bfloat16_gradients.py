@@ -16,7 +16,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from tfbert.devices.quiet import choose_kernels  # noqa: E402
+from tfbert.devices.process import choose_kernels  # noqa: E402
 
 choose_kernels()
 

@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--keep_freed_memory", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     from tfbert.data.files import read_file
-    from tfbert.tasks.tagging.tagged import read_sentences
+    from tfbert.tasks.token_classification.tagged import read_sentences
 
     config = json.loads((pathlib.Path(args.model) / "config.json").read_text())
     is_tagger = config["architectures"] == ["BertForTokenClassification"]

@@ -86,7 +86,7 @@ def measured(args: argparse.Namespace, accumulation: str, precision: str, xla: s
 
 def timed(function) -> tuple[float, float, float]:
     """Seconds of a call: wall, user, kernel."""
-    from tfbert.measure.step_clock import CpuTime
+    from tfbert.measure import CpuTime
 
     start, before = time.perf_counter(), CpuTime.now()
     function()

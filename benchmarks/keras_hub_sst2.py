@@ -38,7 +38,7 @@ import tensorflow as tf  # noqa: E402
 
 from tfbert.batches.pipeline import distribute_batches  # noqa: E402
 from tfbert.batches.schedule import Schedule, plan_run, training_batches  # noqa: E402
-from tfbert.bert.build import build_model  # noqa: E402
+from tfbert.bert.models import build_model  # noqa: E402
 from tfbert.model.files import load_tokenizer, resolve_model  # noqa: E402
 from tfbert.model.weights import get_weights_dict  # noqa: E402
 from tfbert.step.keras3.fused import WarmupSchedule  # noqa: E402

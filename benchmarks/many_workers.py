@@ -20,7 +20,7 @@ import time
 import numpy as np
 from safetensors.numpy import load_file
 
-from tfbert.config.parts import OutputConfig
+from tfbert.config.modes import OutputConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
 

@@ -18,10 +18,10 @@ sys.path.insert(0, str(ROOT))
 
 from results_page import beginning, default_output, table  # noqa: E402
 
-from tfbert.batches.packing import balanced_batches  # noqa: E402
+from tfbert.batches.plan import balanced_batches  # noqa: E402
 from tfbert.batches.schedule import resolve_batching  # noqa: E402
 from tfbert.config.data import DataConfig  # noqa: E402
-from tfbert.config.parts import ModelConfig  # noqa: E402
+from tfbert.config.modes import ModelConfig  # noqa: E402
 from tfbert.config.run import Config  # noqa: E402
 from tfbert.model.files import load_tokenizer, resolve_model  # noqa: E402
 from tfbert.tasks.tables import load_data  # noqa: E402

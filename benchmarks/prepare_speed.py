@@ -83,7 +83,7 @@ def say(line: str) -> None:
 def write_corpora(args: argparse.Namespace, once: pathlib.Path, many: pathlib.Path) -> dict[str, float]:
     """Writes the sentences, once and several times; counts them, and measures the time to read and cut them."""
     from tfbert.config.data import DataConfig
-    from tfbert.config.pretraining import PRETRAINING, CorpusConfig
+    from tfbert.config.tasks import PRETRAINING, CorpusConfig
     from tfbert.corpus.sources import open_source
 
     source = open_source(CorpusConfig(input_files=(args.corpus,)), DataConfig(task=PRETRAINING))
@@ -173,11 +173,11 @@ def most_predictions(args: argparse.Namespace) -> int:
 def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.Path) -> list[dict]:
     """Makes a shard of all documents in this process, reading them included, after one as warm-up."""
     from tfbert.config.data import DataConfig
-    from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
+    from tfbert.config.tasks import PRETRAINING, CorpusConfig, PretrainingConfig
     from tfbert.corpus.manifest import ENTRIES, Recipe
     from tfbert.corpus.shards import Job, build_shard, shares_of
     from tfbert.corpus.sources import open_source
-    from tfbert.measure.step_clock import CpuTime
+    from tfbert.measure import CpuTime
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import read_vocab_file
 

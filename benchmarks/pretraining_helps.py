@@ -227,9 +227,9 @@ def baselines(records: pathlib.Path, args: argparse.Namespace) -> dict[str, floa
     """The best results without any context, for the words that the evaluation of these records masks."""
     import numpy as np
 
-    from tfbert.config.pretraining import PretrainingConfig
+    from tfbert.config.tasks import PretrainingConfig
     from tfbert.corpus.records import open_records
-    from tfbert.tasks.masked.pretraining import Pretraining
+    from tfbert.tasks.pretraining.pretraining import Pretraining
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import read_vocab_file
 

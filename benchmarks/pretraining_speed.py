@@ -28,8 +28,8 @@ from results_page import beginning, default_output, flags_said, table  # noqa: E
 from steps_in_turns import own_step  # noqa: E402
 
 from tfbert import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig  # noqa: E402
-from tfbert.config.pretraining import PRETRAINING, PretrainingConfig  # noqa: E402
-from tfbert.devices.quiet import choose_kernels, keep_freed_memory  # noqa: E402
+from tfbert.config.tasks import PRETRAINING, PretrainingConfig  # noqa: E402
+from tfbert.devices.process import choose_kernels, keep_freed_memory  # noqa: E402
 from tfbert.modes.pretrain import with_records  # noqa: E402
 
 IN_TENSORFLOW = ("google", "transformers", "keras_hub")
@@ -102,7 +102,7 @@ def write_batches(run, count: int, path: pathlib.Path) -> list:
     import numpy as np
 
     from tfbert.batches.plan import FILL
-    from tfbert.measure.flops import Work
+    from tfbert.measure import Work
 
     arrays, works = {"count": np.array(count)}, []
     planned = (
@@ -166,7 +166,7 @@ def page(
     args: argparse.Namespace, run, peers: dict[str, Peer], turns: list[dict], reading: int, *, is_first: bool
 ) -> str:
     """The section of this run, below the title if it is the first."""
-    from tfbert.measure.flops import training_flops
+    from tfbert.measure import training_flops
 
     kept = turns[len(turns) // 3 :]
     task = run.data.task

@@ -19,7 +19,7 @@ import time
 from results_page import beginning, default_output, table
 
 from tfbert import keep_freed_memory
-from tfbert.devices.quiet import choose_kernels
+from tfbert.devices.process import choose_kernels
 
 SIZES = ((384, 384), (384, 1536), (1536, 384), (768, 3072))
 ROWS = (128, 416, 1440)

@@ -3,7 +3,7 @@
     python run_finetune.py --profile_steps=10,15 --output_dir=runs/profiled ...
     python benchmarks/profile_split.py runs/profiled/profile
 
-On a CPU the marks of `tfbert.measure.step_clock` say when each part of each replica began and ended. On GPUs the
+On a CPU the marks of `tfbert.measure` say when each part of each replica began and ended. On GPUs the
 kernels say which part they belong to: their operation's name holds the scope it was made in. An instant at which
 several parts run counts for the first of `PARTS`: time shown as all-reduce is the part of it that no arithmetic hides.
 """
@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from results_page import table  # noqa: E402
 
-from tfbert.measure.step_clock import (  # noqa: E402  # noqa: E402
+from tfbert.measure import (  # noqa: E402  # noqa: E402
     ALL_REDUCE,
     ARRIVED,
     ASKED,

@@ -79,7 +79,7 @@ def digests_here() -> None:
     """Runs everything in the working directory, with the library that is imported, and prints the digests."""
     import tfbert
     from tfbert.commandline.command import run_command
-    from tfbert.config.commands import FINETUNE, PRETRAIN
+    from tfbert.config.run import FINETUNE, PRETRAIN
 
     write_more_data()
     digests = {}

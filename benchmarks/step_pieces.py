@@ -22,7 +22,7 @@ import numpy as np
 from results_page import beginning, default_output, table
 
 from tfbert import keep_freed_memory
-from tfbert.devices.quiet import choose_kernels
+from tfbert.devices.process import choose_kernels
 
 PIECES = {
     "nothing": "a product of 8 x 8, forward",
@@ -83,9 +83,9 @@ def own_pieces(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], flo
 
     from tfbert.bert.models import TFBertModel
     from tfbert.model import forward, ops
-    from tfbert.model.configuration import BertConfig
-    from tfbert.step.keras3.dropout import KeyedRandom
+    from tfbert.model.files import BertConfig
     from tfbert.step.keras3.fused import AdamW
+    from tfbert.step.keras3.parts import KeyedRandom
     from tfbert.step.noise import Rows, noise_key
 
     keras.config.set_dtype_policy("mixed_bfloat16" if args.mixed_precision else "float32")

@@ -35,7 +35,7 @@ from tfbert import (  # noqa: E402
     TrainingConfig,
     keep_freed_memory,
 )
-from tfbert.devices.quiet import choose_kernels  # noqa: E402
+from tfbert.devices.process import choose_kernels  # noqa: E402
 
 PEERS = ROOT / "benchmarks" / "peers"
 
@@ -146,7 +146,7 @@ def own_step(config):
     from tfbert.devices import runtime
     from tfbert.devices.runtime import build_strategy
     from tfbert.devices.workers import Consensus
-    from tfbert.measure.step_clock import CpuTime, DataClock
+    from tfbert.measure import CpuTime, DataClock
     from tfbert.train.build import build_run
     from tfbert.train.resume import decide, inspect
 

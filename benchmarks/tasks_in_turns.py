@@ -42,10 +42,10 @@ from tfbert.config.data import DataConfig  # noqa: E402
 from tfbert.data.files import read_file  # noqa: E402
 from tfbert.data.rows import file_format, open_rows  # noqa: E402
 from tfbert.report.run_files import environment  # noqa: E402
-from tfbert.tasks.answering.squad import read_questions  # noqa: E402
-from tfbert.tasks.choosing.questions import open_questions as open_choices  # noqa: E402
-from tfbert.tasks.choosing.questions import read_questions as read_choices  # noqa: E402
-from tfbert.tasks.tagging.tagged import read_sentences  # noqa: E402
+from tfbert.tasks.multiple_choice.questions import open_questions as open_choices  # noqa: E402
+from tfbert.tasks.multiple_choice.questions import read_questions as read_choices  # noqa: E402
+from tfbert.tasks.question_answering.squad import read_questions  # noqa: E402
+from tfbert.tasks.token_classification.tagged import read_sentences  # noqa: E402
 
 _EPOCHS = {
     "classification": 3.0,

@@ -18,8 +18,7 @@ from absl import flags as absl_flags
 
 import flags
 import tfbert
-from tfbert.config.commands import FINETUNE, PRETRAIN
-from tfbert.config.run import Config
+from tfbert.config.run import FINETUNE, PRETRAIN, Config
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -17,9 +17,8 @@ import tfbert
 from tfbert import __version__
 from tfbert.commandline import words
 from tfbert.commandline.command import verb_of
-from tfbert.commandline.option_files import expand_flagfiles, find_flagfile
-from tfbert.config.commands import FINETUNE, PRETRAIN
-from tfbert.config.run import Config
+from tfbert.commandline.options import expand_flagfiles, find_flagfile
+from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
 from tfbert.report.model_card import command_line
 
@@ -83,7 +82,7 @@ def test_an_editable_install_is_a_plain_path(tmp_path):
 
 
 THEIRS, OURS = ("0.2.4", "Author: deepdialog"), ("1.0.0", "Author: The tfbert maintainers")
-WORD = "import sys; from tfbert.devices.termination import run_program; from tfbert.commandline import words\n"
+WORD = "import sys; from tfbert.devices.process import run_program; from tfbert.commandline import words\n"
 WORD += "sys.exit(run_program('tfbert', lambda: words.main(['tfbert', {!r}])))"
 
 
@@ -94,7 +93,7 @@ WORD += "sys.exit(run_program('tfbert', lambda: words.main(['tfbert', {!r}])))"
         (THEIRS, None, "import tfbert", 0, r".*Warning: The distr.* another project; .*tfbert 0\.2\.4 in .*clone\.\n"),
         (THEIRS, "'Not ours.'", WORD.format("--version"), 1, r"tfbert: error: The distr.* clone\.\n$"),
         (OURS, None, WORD.format("train"), 1, r"tfbert: error: The packages .*'absl' in .* clone\.\n$"),
-        (OURS, None, f"import sys; sys.modules['tfbert.config.sweep'] = None; {WORD.format('train')}", 1, r"Traceback"),
+        (OURS, None, f"import sys; sys.modules['tfbert.config.run'] = None; {WORD.format('train')}", 1, r"Traceback"),
     ],
 )
 def test_another_project_of_this_name_is_told_of(installed, package, body, status, lines, built, tmp_path):
@@ -138,7 +137,7 @@ def test_a_wheel_has_the_command(built):
 
 
 def test_presets_are_found_in_what_a_wheel_brings(built, tmp_path):
-    code = "from tfbert.commandline.option_files import find_flagfile; print(find_flagfile('glue-sst2'))"
+    code = "from tfbert.commandline.options import find_flagfile; print(find_flagfile('glue-sst2'))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(built[0])}, capture_output=True, text=True
     )

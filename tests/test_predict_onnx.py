@@ -13,15 +13,14 @@ import pytest
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import VOCAB
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
-from tfbert.model.bert_config import record_inputs
+from tfbert.model.files import record_inputs
 from tfbert.modes import export
 from tfbert.modes.predict import predict
+from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
-from tfbert.tasks.tagging.token_classification import TokenClassification
-from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.token_classification.token_classification import TokenClassification
 
 WORDS = np.random.default_rng(0).choice(VOCAB[5:], [145, 30])
 LINES = [" ".join(row[: 2 + number % 28]) for number, row in enumerate(WORDS)]

@@ -39,9 +39,9 @@ def foreign_private_parts(path):
 
 
 OF_BOTH = {
-    "output/callback.py": ("_hears_all",),
+    "output/logs.py": ("_hears_all",),
 }
-"""What `output/callback.py` keeps from users, who derive from its class."""
+"""What `output/logs.py` keeps from users, who derive from its class."""
 PUBLIC = ("_asdict", "_replace")
 """Methods of any named tuple, which Python documents: its fields could have names without the underscore."""
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tests.support.served import export_of, random_model, save
-from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.classification.classification import Classification
 
 EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "serving"
 

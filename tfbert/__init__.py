@@ -13,20 +13,25 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tfbert.bert.elsewhere import error_for
-from tfbert.config.commands import of_arguments
 from tfbert.config.data import DataConfig
-from tfbert.config.encoders import ENCODERS, class_name, kinds_of
-from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
-from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
-from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
+from tfbert.config.modes import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
+from tfbert.config.run import Config, of_arguments
+from tfbert.config.tables import ENCODERS, class_name, kinds_of
+from tfbert.config.tasks import (
+    AnsweringConfig,
+    ChoosingConfig,
+    CorpusConfig,
+    MultiLabelConfig,
+    PretrainingConfig,
+    TaggingConfig,
+)
 from tfbert.config.training import TrainingConfig
-from tfbert.devices.quiet import imported_quietly, imports_whole, keep_freed_memory
+from tfbert.devices.process import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError, other_project, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
     from tfbert import callbacks as callbacks
-    from tfbert.bert.auto import (
+    from tfbert.bert.models import (
         TFAutoModel,
         TFAutoModelForMaskedLM,
         TFAutoModelForMultipleChoice,
@@ -34,8 +39,6 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
         TFAutoModelForQuestionAnswering,
         TFAutoModelForSequenceClassification,
         TFAutoModelForTokenClassification,
-    )
-    from tfbert.bert.models import (
         TFBertForMaskedLM,
         TFBertForMultipleChoice,
         TFBertForPreTraining,
@@ -46,10 +49,9 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
     )
     from tfbert.devices.runtime import build_strategy
     from tfbert.finetuner import FineTuner
-    from tfbert.model.configuration import BertConfig
+    from tfbert.model.files import BertConfig
     from tfbert.modes.load import load
-    from tfbert.python.finetune import Results, evaluate, finetune, pretrain
-    from tfbert.python.sweep import SweepResults, sweep
+    from tfbert.python.finetune import Results, SweepResults, evaluate, finetune, pretrain, sweep
     from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule, create_optimizer
     from tfbert.tasks.losses import base_rate
     from tfbert.tokens.tokenizer import BertTokenizer
@@ -67,13 +69,13 @@ _LAZY = {
     "evaluate": "tfbert.python.finetune",
     "finetune": "tfbert.python.finetune",
     "pretrain": "tfbert.python.finetune",
-    "sweep": "tfbert.python.sweep",
-    "SweepResults": "tfbert.python.sweep",
+    "sweep": "tfbert.python.finetune",
+    "SweepResults": "tfbert.python.finetune",
     "load": "tfbert.modes.load",
     "base_rate": "tfbert.tasks.losses",
     "build_strategy": "tfbert.devices.runtime",
     "BertTokenizer": "tfbert.tokens.tokenizer",
-    "BertConfig": "tfbert.model.configuration",
+    "BertConfig": "tfbert.model.files",
     "TFBertModel": "tfbert.bert.models",
     "TFBertForSequenceClassification": "tfbert.bert.models",
     "TFBertForTokenClassification": "tfbert.bert.models",
@@ -81,19 +83,19 @@ _LAZY = {
     "TFBertForMultipleChoice": "tfbert.bert.models",
     "TFBertForMaskedLM": "tfbert.bert.models",
     "TFBertForPreTraining": "tfbert.bert.models",
-    "TFAutoModel": "tfbert.bert.auto",
-    "TFAutoModelForSequenceClassification": "tfbert.bert.auto",
-    "TFAutoModelForTokenClassification": "tfbert.bert.auto",
-    "TFAutoModelForQuestionAnswering": "tfbert.bert.auto",
-    "TFAutoModelForMultipleChoice": "tfbert.bert.auto",
-    "TFAutoModelForMaskedLM": "tfbert.bert.auto",
-    "TFAutoModelForPreTraining": "tfbert.bert.auto",
+    "TFAutoModel": "tfbert.bert.models",
+    "TFAutoModelForSequenceClassification": "tfbert.bert.models",
+    "TFAutoModelForTokenClassification": "tfbert.bert.models",
+    "TFAutoModelForQuestionAnswering": "tfbert.bert.models",
+    "TFAutoModelForMultipleChoice": "tfbert.bert.models",
+    "TFAutoModelForMaskedLM": "tfbert.bert.models",
+    "TFAutoModelForPreTraining": "tfbert.bert.models",
     "AdamW": "tfbert.step.keras3.fused",
     "LAMB": "tfbert.step.keras3.fused",
     "WarmupSchedule": "tfbert.step.keras3.fused",
     "create_optimizer": "tfbert.step.keras3.fused",
 }
-_CONFIGS = {f"{row.classes}Config": "tfbert.model.configuration" for row in ENCODERS.values()}
+_CONFIGS = {f"{row.classes}Config": "tfbert.model.files" for row in ENCODERS.values()}
 _OF_ENCODERS = _CONFIGS | {class_name(each, kind): "tfbert.bert.models" for each in ENCODERS for kind in kinds_of(each)}
 """The same classes for each encoder; editors see BERT's."""
 _NO_TENSORFLOW = ("Results", "evaluate", "finetune", "pretrain", "sweep", "SweepResults", "base_rate", *_CONFIGS)

@@ -1,5 +1,5 @@
 """Callbacks for whole runs, as `tfbert.finetune(callbacks=[...])` takes them."""
 
-from tfbert.output.callback import Callback, MlflowCallback, RunInfo, TensorBoardCallback, WandbCallback
+from tfbert.output.logs import Callback, MlflowCallback, RunInfo, TensorBoardCallback, WandbCallback
 
 __all__ = ["Callback", "MlflowCallback", "RunInfo", "TensorBoardCallback", "WandbCallback"]

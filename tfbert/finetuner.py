@@ -13,7 +13,7 @@ import types
 from typing import TYPE_CHECKING, Any, overload
 
 from tfbert.config.types import unknown_option
-from tfbert.devices.quiet import imports_whole
+from tfbert.devices.process import imports_whole
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from transformers import AutoModelForMultipleChoice, Trainer, TrainingArguments
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
 from tfbert.config.data import DataConfig  # noqa: E402
-from tfbert.tasks.choosing.multiple_choice import Choices, choice_metrics  # noqa: E402
-from tfbert.tasks.choosing.questions import (  # noqa: E402
+from tfbert.tasks.multiple_choice.multiple_choice import Choices, choice_metrics  # noqa: E402
+from tfbert.tasks.multiple_choice.questions import (  # noqa: E402
     ChoiceExamples,  # noqa: E402
     open_questions,
     read_questions,

@@ -21,17 +21,17 @@ from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.tasks.answering.answers import (  # noqa: E402
-    Answers,
-    decode,  # noqa: E402
-    select_answers,
-)
-from tfbert.tasks.answering.squad import (
+from tfbert.tasks.question_answering.question_answering import squad_metrics  # noqa: E402
+from tfbert.tasks.question_answering.squad import (
     read_questions,  # noqa: E402
     training_questions,  # noqa: E402
 )
-from tfbert.tasks.answering.squad_metrics import squad_metrics  # noqa: E402
-from tfbert.tasks.answering.windows import Windows  # noqa: E402
+from tfbert.tasks.question_answering.windows import (  # noqa: E402
+    Answers,
+    Windows,  # noqa: E402
+    decode,  # noqa: E402
+    select_answers,
+)
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ from transformers import AutoModelForTokenClassification, DataCollatorForTokenCl
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.tasks.tagging.tagged import read_sentences  # noqa: E402
-from tfbert.tasks.tagging.tags import (  # noqa: E402  # noqa: E402
+from tfbert.tasks.token_classification.tagged import read_sentences  # noqa: E402
+from tfbert.tasks.token_classification.tags import (  # noqa: E402  # noqa: E402
     TagMeanings,
     class_names,
     entity_metrics,

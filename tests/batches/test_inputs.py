@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbert.batches.inputs import INPUTS, TokenTensors, padded_inputs, padded_inputs_in_graph
+from tfbert.batches.pipeline import INPUTS, TokenTensors, padded_inputs, padded_inputs_in_graph
 from tfbert.batches.plan import FILL
 from tfbert.tokens.tokenizer import TokenIds
 

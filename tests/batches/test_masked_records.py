@@ -8,13 +8,11 @@ import tensorflow as tf
 
 from tests.support.models import strategy_of
 from tests.support.records import CLS, MASK, PAD, SEP, VOCAB_SIZE, some_records, write_records
-from tfbert.batches.masked_records import MaskedRecords
-from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
-from tfbert.batches.pipeline import distribute_batches, make_dataset
-from tfbert.batches.plan import FILL, plan_pools
+from tfbert.batches.pipeline import MaskedRecords, distribute_batches, make_dataset
+from tfbert.batches.plan import FILL, choose_packed_shape, plan_packed_epoch, plan_pools
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.modes import RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.masking import Masking

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tfbert.batches.packing import (
+from tfbert.batches.plan import (
+    FILL,
     PackedShape,
     balanced_batches,
     choose_packed_shape,
@@ -14,7 +15,6 @@ from tfbert.batches.packing import (
     plan_packed_epoch,
     split_balanced,
 )
-from tfbert.batches.plan import FILL
 
 
 def lengths_like_sst2(count, seed=0, longest=66):

@@ -16,7 +16,7 @@ from tests.support.runs import WORDS
 from tfbert.batches.plan import FILL, exact_widths, plan_epoch
 from tfbert.batches.schedule import plan_run, training_batches
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 

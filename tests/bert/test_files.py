@@ -15,7 +15,7 @@ from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, WORDS, make, worst
 from tests.support.transformers_4 import transformers_4
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForSequenceClassification, TFBertModel
 from tfbert.errors import UsageError
-from tfbert.model.configuration import BertConfig
+from tfbert.model.files import BertConfig
 
 
 @pytest.fixture(scope="module")

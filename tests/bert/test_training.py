@@ -11,7 +11,7 @@ import tensorflow as tf
 import tfbert
 from tests.support.bert import CLASSES, IDS, KINDS, PLACES, SIZES, TAGS, TEXTS, WIDTH, WITH_LABELS, make, worst
 from tests.support.models import strategy_of
-from tfbert.step.keras3.dropout import KeyedRandom
+from tfbert.step.keras3.parts import KeyedRandom
 from tfbert.step.noise import Rows, noise_key
 
 SLOW = pytest.mark.slow

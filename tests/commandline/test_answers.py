@@ -11,7 +11,7 @@ import pytest
 
 from tfbert.commandline.command import foreign_flag, parse
 from tfbert.commandline.options import flag_names, flags_of
-from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.config.types import elsewhere
 from tfbert.errors import UsageError
 

@@ -7,9 +7,7 @@ import re
 import pytest
 
 from tfbert.commandline.command import parse
-from tfbert.config.commands import FINETUNE, PRETRAIN
-from tfbert.config.run import Config
-from tfbert.config.sweep import points_of
+from tfbert.config.run import FINETUNE, PRETRAIN, Config, points_of
 from tfbert.errors import UsageError
 
 

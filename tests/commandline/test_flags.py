@@ -9,9 +9,8 @@ import pytest
 
 import flags
 from tests.support.flag_values import defined
-from tfbert.config.commands import FINETUNE
-from tfbert.config.parts import PredictConfig
-from tfbert.config.run import Config
+from tfbert.config.modes import PredictConfig
+from tfbert.config.run import FINETUNE, Config
 from tfbert.config.types import field_types
 from tfbert.errors import UsageError
 

@@ -9,9 +9,8 @@ import pytest
 from absl import flags as absl_flags
 
 from tfbert.commandline.command import parse
-from tfbert.commandline.option_files import presets
-from tfbert.commandline.options import define_flags, help_text, help_topic
-from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.commandline.options import define_flags, help_text, help_topic, presets
+from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.errors import UsageError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -128,7 +127,7 @@ def test_help_is_asked_for_in_these_ways(arguments, topic):
 
 def test_help_needs_no_tensorflow_and_may_be_cut_short():
     code = (
-        "import sys; from tfbert.commandline.command import run_command; from tfbert.config.commands import FINETUNE\n"
+        "import sys; from tfbert.commandline.command import run_command; from tfbert.config.run import FINETUNE\n"
         "status = run_command(FINETUNE, ['x', '--help'])\n"
         'sys.exit(f\'{status} {sorted({"tensorflow", "numpy", "transformers"} & set(sys.modules))}\')'
     )

@@ -9,8 +9,8 @@ from absl import flags as absl_flags
 
 import flags
 from tests.support.flag_values import defined
-from tfbert.config.commands import PRETRAIN
-from tfbert.config.parts import GlueTaskName
+from tfbert.config.modes import GlueTaskName
+from tfbert.config.run import PRETRAIN
 
 DIRECTORY = pathlib.Path(__file__).parents[2] / "flags" / "presets"
 PRESETS = sorted(DIRECTORY.glob("*.flags"))

@@ -11,7 +11,7 @@ import tempfile
 import pytest
 
 from tfbert.commandline.command import parse
-from tfbert.config.commands import FINETUNE, PRETRAIN
+from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.errors import UsageError, in_command
 
 TABLE = pathlib.Path(__file__).with_name("refusals.txt")

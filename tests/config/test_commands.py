@@ -6,8 +6,7 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
-from tfbert.config.commands import FINETUNE, PRETRAIN
-from tfbert.config.run import Config
+from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
 
 OPTIONS = {

@@ -7,11 +7,11 @@ import pathlib
 import pytest
 
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
-from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
-from tfbert.config.rules import EVERY
+from tfbert.config.modes import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
+from tfbert.config.tasks import CorpusConfig, PretrainingConfig
 from tfbert.config.training import TrainingConfig
+from tfbert.config.types import EVERY
 from tfbert.errors import UsageError
 
 PARTS = [ModelConfig, DataConfig, TrainingConfig, RuntimeConfig, OutputConfig, PredictConfig, ExportConfig, HubConfig]

@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 
-from tfbert.config.parts import OutputConfig, RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.config.sweep import Point, points_of, shown, sweep_text
+from tfbert.config.modes import OutputConfig, RuntimeConfig
+from tfbert.config.run import Config, Point, points_of, shown, sweep_text
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
 

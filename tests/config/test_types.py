@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tfbert
-from tfbert.config.pretraining import CorpusConfig, PretrainingConfig
+from tfbert.config.tasks import CorpusConfig, PretrainingConfig
 from tfbert.errors import UsageError
 
 HOME = str(pathlib.Path("~").expanduser())

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import tfbert
-from tfbert.config.commands import of_arguments
+from tfbert.config.run import of_arguments
 from tfbert.errors import Preempted, RunError, UsageError, in_command
 
 

@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 
 from tests.support.data_sets import prepare
 from tfbert.config.data import DataConfig
-from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.tasks import CorpusConfig
 from tfbert.corpus.sources import BuiltInCorpus, FileCorpus, open_source
 from tfbert.errors import UsageError
 

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.refusals import refused
-from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.tasks import CorpusConfig
 from tfbert.corpus.sources import WHOLE, find_inputs
 from tfbert.errors import UsageError
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.tasks import CorpusConfig
 from tfbert.corpus import sources
 from tfbert.corpus.sources import (
     MAX_CHARACTERS,
@@ -22,7 +22,7 @@ from tfbert.corpus.sources import (
     find_inputs,
     split_sentences,
 )
-from tfbert.data.lines import lines_of
+from tfbert.data.reading import lines_of
 from tfbert.errors import UsageError
 
 DOCUMENTS = [["One is.", "Two are."], ["Three."], ["Vier é.", "Fünf."]]

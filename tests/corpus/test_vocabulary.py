@@ -11,7 +11,7 @@ from tests.support.corpora import CORPUS_VOCAB, WORDS, ListedCorpus, config, con
 from tests.support.texts import write_vocab
 from tfbert.corpus.manifest import read_manifest
 from tfbert.errors import UsageError
-from tfbert.modes.prepare import prepare, prepare_records
+from tfbert.modes.pretrain import prepare, prepare_records
 from tfbert.tokens.tokenizer import BertTokenizer
 
 CYRILLIC, CHINESE = ["кино", "музыка", "город"], ["电影很好", "天气"]

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from tests.support.processes import is_running, wait_until
-from tfbert.corpus.worker_pool import done_by_processes
+from tfbert.corpus.shards import done_by_processes
 from tfbert.errors import RunError
 
 PROGRAM = """\
 import os, time
-from tfbert.corpus.worker_pool import done_by_processes
+from tfbert.corpus.shards import done_by_processes
 
 def work(first, number):
     print(os.getpid(), flush=True)

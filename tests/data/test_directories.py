@@ -9,7 +9,7 @@ import pytest
 from tests.support.refusals import refused
 from tests.support.task_runs import SENTENCES
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import PredictConfig
+from tfbert.config.modes import PredictConfig
 from tfbert.data.rows import file_format, labelled_source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.registry import ENTRIES

@@ -14,8 +14,8 @@ from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
+from tfbert.tasks.classification.classification import read_labelled
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.texts.source import read_labelled
 
 STS = [f'main-captions\tMSRvid\t2012test\t{i:04}\t{i % 26 / 5:.3f}\tA "plane {i}.\tA plane is {i}.' for i in range(40)]
 STS_LICENSED = [f"{line}\thttp://a.example\tCC BY-SA" for line in STS]

@@ -18,16 +18,21 @@ from pyarrow import parquet
 from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.files import read_file
 from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.answering import squad
-from tfbert.tasks.answering.squad import holds_questions, misaligned_answers, read_questions, training_questions
+from tfbert.tasks.question_answering import squad
+from tfbert.tasks.question_answering.squad import (
+    holds_questions,
+    misaligned_answers,
+    read_questions,
+    training_questions,
+)
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.tagging.tagged import read_sentences, sentence_format
+from tfbert.tasks.token_classification.tagged import read_sentences, sentence_format
 
 TEXTS, LABELS = ["one, two", "drei; 3 €", "日本 😀"], ["good", "bad", "good"]
 RECORDS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
@@ -426,7 +431,7 @@ def predicting(name, **data):
 
 
 def test_a_pipe_is_read_once(tmp_path):
-    from tfbert.tasks.texts.glue import open_texts
+    from tfbert.tasks.classification.glue import open_texts
 
     pipe = tmp_path / "rows.tsv"
     os.mkfifo(pipe)

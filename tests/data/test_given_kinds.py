@@ -13,13 +13,13 @@ from pyarrow import parquet
 from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
-from tfbert.data.given_kinds import given_table
-from tfbert.data.open_file import plain
+from tfbert.data.in_memory import given_table
+from tfbert.data.reading import plain
 from tfbert.errors import UsageError
-from tfbert.tasks.answering.squad import holds_questions, read_questions
-from tfbert.tasks.choosing.questions import label_of
 from tfbert.tasks.multi_label.table import cell_of, is_indicator
-from tfbert.tasks.tagging.tagged import holds_tags, read_sentences
+from tfbert.tasks.multiple_choice.questions import label_of
+from tfbert.tasks.question_answering.squad import holds_questions, read_questions
+from tfbert.tasks.token_classification.tagged import holds_tags, read_sentences
 
 TEXTS = ["good film", "bad", " dull,\nslow ", "naïve 😀", ""]
 LABELS = [1, 0, 0, 1, 1]
@@ -166,7 +166,7 @@ def test_other_tf_data_sets_are_refused(make, said):
 
 
 def test_a_tf_data_set_that_does_not_end_is_given_up(monkeypatch):
-    monkeypatch.setattr("tfbert.data.given_kinds._MOST_ROWS", 50)
+    monkeypatch.setattr("tfbert.data.in_memory._MOST_ROWS", 50)
 
     def forever():
         while True:

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from tfbert.data.json_rows import JsonText, NotJson
+from tfbert.data.rows import JsonText, NotJson
 
 ITEMS = [{"a": [1, -2.5e3], "é": 'x\ud83d\ude00\\"]'}, "wörd", 12, None, -float("inf"), [[], {}]]
 TEXTS = [

@@ -13,12 +13,12 @@ from tests.support.data_sets import prepare
 from tests.support.refusals import refused
 from tests.support.saved_models import model_with
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.errors import UsageError
-from tfbert.modes.evaluate import labelled_sets
+from tfbert.modes.predict import labelled_sets
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.tagging.token_classification import TokenClassification
+from tfbert.tasks.token_classification.token_classification import TokenClassification
 
 MRPC = ("not_equivalent", "equivalent")  # As GLUE numbers them; by alphabet it is the other way round.
 

@@ -12,11 +12,11 @@ from pyarrow import parquet
 from tfbert.config.data import DataConfig
 from tfbert.config.types import Given
 from tfbert.data.files import read_file
-from tfbert.data.given_kinds import given_table
+from tfbert.data.in_memory import given_table
 from tfbert.data.labels import MARKS, NAMES_OR_MISSING, stand_for_none
 from tfbert.errors import UsageError
+from tfbert.tasks.classification.classification import read_labelled
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.texts.source import read_labelled
 
 FORMATS = ["a.tsv", "a.csv", "a.tsv.gz", "a.jsonl", "a.parquet"]
 

@@ -11,7 +11,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from tfbert.data import json_rows, rows
+from tfbert.data import rows
+from tfbert.data import rows as json_rows
 from tfbert.errors import UsageError
 
 

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from tfbert.devices import quiet
-from tfbert.devices.quiet import choose_kernels
+from tfbert.devices import process as quiet
+from tfbert.devices.process import choose_kernels
 
 ROOT = pathlib.Path(__file__).parents[2]
 ALL = {-4: 0, -1: (1 << 31) - 1, -8: 1, -2: 1 << 28}
@@ -19,7 +19,7 @@ needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glib
 
 FAULTS = """
 import resource, sys, threading
-from tfbert.devices.quiet import keep_freed_memory
+from tfbert.devices.process import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 import ctypes
@@ -98,7 +98,7 @@ def test_another_library_is_left_alone(monkeypatch):
 def test_the_command_does_it_and_turns_onednn_on_before_tensorflow_is_imported(flags, kept):
     code = f"""
 import json, os, sys, run_finetune
-from tfbert.devices import quiet
+from tfbert.devices import process as quiet
 
 seen = []
 quiet.keep_freed_memory = lambda: seen.append("memory")

@@ -7,10 +7,8 @@ import pytest
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from tests.support.models import strategy_of
-from tfbert.batches.inputs import INPUTS
-from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
-from tfbert.batches.pipeline import EncodedExamples, distribute_batches, make_dataset
-from tfbert.batches.plan import exact_widths, plan_epoch
+from tfbert.batches.pipeline import INPUTS, EncodedExamples, distribute_batches, make_dataset
+from tfbert.batches.plan import choose_packed_shape, exact_widths, plan_epoch, plan_packed_epoch
 from tfbert.model.predictor import Predictor
 from tfbert.tokens.tokenizer import TokenIds
 

@@ -23,7 +23,7 @@ import flags
 from tests.support import two_workers
 from tests.support.flag_values import defined
 from tests.support.processes import LIMIT_SECONDS, processes_of
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.modes import RuntimeConfig
 from tfbert.devices import cluster as cluster_module
 from tfbert.devices.cluster import (
     Cluster,
@@ -448,7 +448,7 @@ def test_a_worker_that_was_given_up_says_so(monkeypatch):
 
 WORKER = """\
 import os, sys, time
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.modes import RuntimeConfig
 from tfbert.errors import RunError
 from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.devices.runtime import build_strategy, describe, is_chief
@@ -472,7 +472,7 @@ except RunError as error:
 TRAINER = """\
 import sys
 import numpy as np
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.modes import RuntimeConfig
 from tfbert.devices.runtime import build_strategy, describe, is_chief
 from tfbert.devices.workers import check_same
 from tests.support.two_workers import train

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfbert.devices.quiet import without_collections, without_modules
+from tfbert.devices.process import without_collections, without_modules
 
 COLLECTIONS_OF_IMPORTS = """
 import gc, sys

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.support.splits import ROOT
-from tfbert.devices.quiet import imports_whole, interrupted_later
+from tfbert.devices.process import imports_whole, interrupted_later
 
 BODY = """
 import signal
@@ -47,7 +47,7 @@ def test_any_other_interrupt_comes_at_once():
 
 
 def test_a_program_that_calls_while_it_is_imported_is_interrupted(tmp_path, monkeypatch):
-    body = "from tfbert.devices.quiet import imports_whole\nwith imports_whole():"
+    body = "from tfbert.devices.process import imports_whole\nwith imports_whole():"
     (tmp_path / "trains_in_import.py").write_text(body + textwrap.indent(BODY, "    "))
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -140,14 +140,14 @@ def test_a_call_that_was_interrupted_in_its_first_imports_works_the_next_time(tm
     except tfbert.UsageError:
         pass
     """
-    interrupted_at(tmp_path, call, "tfbert.config.parts", "tfbert.python.data", "numpy._core.printoptions")
+    interrupted_at(tmp_path, call, "tfbert.config.modes", "tfbert.python.keywords", "numpy._core.printoptions")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["FineTuner", "load", "build_strategy", "BertTokenizer", "callbacks"])
 def test_a_name_that_was_interrupted_in_its_imports_is_there_the_next_time(tmp_path, name):
     heavy = ("numpy._core.printoptions", "tensorflow.python.eager.context", "tensorflow.python.ops.nn")
-    modules = ("tfbert.output.callback",) if name == "callbacks" else heavy
+    modules = ("tfbert.output.logs",) if name == "callbacks" else heavy
     interrupted_at(tmp_path, f"tfbert.{name}", "tfbert.config.run", *modules)
 
 

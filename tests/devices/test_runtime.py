@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config as determinism
 
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.modes import RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.devices import runtime
 from tfbert.errors import RunError, UsageError, first_line

@@ -149,7 +149,7 @@ def test_a_command_that_fails_tells_the_other_workers(monkeypatch):
 
 WORKER = """\
 import sys
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.modes import RuntimeConfig
 from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.devices.workers import check_same
 from tfbert.devices.runtime import build_strategy

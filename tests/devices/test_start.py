@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from tests.support.models import strategy_of
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.modes import RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.devices import runtime
 from tfbert.errors import UsageError

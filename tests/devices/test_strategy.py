@@ -5,7 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.modes import RuntimeConfig
 from tfbert.devices import runtime as devices
 from tfbert.devices.runtime import build_strategy, describe
 from tfbert.errors import RunError, UsageError

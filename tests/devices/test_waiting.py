@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbert.devices import quiet
-from tfbert.tokens.parallel import map_texts
+from tfbert.devices import process as quiet
+from tfbert.tokens.ragged import map_texts
 
 
 class Terminal(io.StringIO):
@@ -52,7 +52,7 @@ def test_quick_work_is_not_named(stream, monkeypatch, caplog):
 def test_texts_have_a_bar_on_a_terminal_where_they_take_long(stream, delay, is_shown, monkeypatch):
     stream = stream and stream()
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr("tfbert.tokens.parallel.SECONDS_WITHOUT_BAR", delay)
+    monkeypatch.setattr("tfbert.tokens.ragged.SECONDS_WITHOUT_BAR", delay)
     (lengths,) = map_texts(tf.function(lambda texts: (tf.strings.length(texts),)), ["a", "bc"] * 5, batch_size=2)
     np.testing.assert_array_equal(lengths, [1, 2] * 5)
     assert (stream is not None and "tokenizing" in stream.getvalue()) == is_shown
@@ -61,8 +61,8 @@ def test_texts_have_a_bar_on_a_terminal_where_they_take_long(stream, delay, is_s
 def test_slow_work_is_named_while_stderr_is_held_back():
     script = """
 import os, sys, time
-from tfbert.devices import quiet
-from tfbert.devices.quiet import stderr_held_back
+from tfbert.devices import process as quiet
+from tfbert.devices.process import stderr_held_back
 quiet.SECONDS_IN_A_FILE = 0.05
 with stderr_held_back("importing"):
     os.write(2, b"noise of C++\\n")

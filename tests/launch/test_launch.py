@@ -15,8 +15,7 @@ from tests.support.processes import is_running, wait_until
 from tfbert.devices.cluster import PREEMPTED_STATUS
 from tfbert.errors import UsageError
 from tfbert.launch import launcher as launch_module
-from tfbert.launch.launcher import launch, parse_command_line, worker_environments
-from tfbert.launch.worker_group import Signals
+from tfbert.launch.launcher import Signals, launch, parse_command_line, worker_environments
 
 ROOT = pathlib.Path(__file__).parents[2]
 TIMEOUT_SECONDS = 30

@@ -15,8 +15,17 @@ from tfbert.bert.models import TFBertForPreTraining
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.measure.flops import Work, forward_flops, training_flops
-from tfbert.measure.step_clock import ARRIVED, ASKED, DataClock, PlannedStep, StepClock, timed_next
+from tfbert.measure import (
+    ARRIVED,
+    ASKED,
+    DataClock,
+    PlannedStep,
+    StepClock,
+    Work,
+    forward_flops,
+    timed_next,
+    training_flops,
+)
 from tfbert.model.forward import forward, forward_pretraining
 from tfbert.step.keras3.finetuner import FineTuner
 

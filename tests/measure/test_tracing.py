@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tfbert.measure.tracing import as_traced
+from tfbert.measure import as_traced
 
 
 def is_off():

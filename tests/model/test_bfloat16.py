@@ -22,7 +22,7 @@ from tfbert.model import ops
 from tfbert.model.forward import forward, forward_pretraining, forward_spans, forward_tokens
 from tfbert.model.ops import add_bias
 from tfbert.private import layers_of
-from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.classification.classification import Classification
 
 ROWS, WIDTH, PREDICTIONS = 64, 64, 32
 

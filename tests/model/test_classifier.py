@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.support.models import POLICIES, VOCAB, random_batch, tiny_bert, variables_of
 from tfbert.model.forward import forward
-from tfbert.step.keras3.dropout import KeyedRandom
+from tfbert.step.keras3.parts import KeyedRandom
 from tfbert.step.noise import Rows, noise_key
 
 

@@ -19,9 +19,9 @@ from tests.support.bert import worst
 from tests.support.encoders import ALL, MASK, VOCAB, batch_of, make
 from tests.support.models import VOCAB as VOCAB_OF_EXAMPLES
 from tfbert.bert.models import class_of
-from tfbert.config.encoders import ENCODERS
-from tfbert.measure.flops import Work, forward_flops
-from tfbert.model.configuration import BertConfig, load_config
+from tfbert.config.tables import ENCODERS
+from tfbert.measure import Work, forward_flops
+from tfbert.model.files import BertConfig, load_config
 from tfbert.model.forward import Seen, encode, forward, forward_tokens
 from tfbert.model.weights import get_weights_dict
 

@@ -12,7 +12,7 @@ from tests.support.bert import worst
 from tests.support.encoders import ALL, MASK, batch_of, gradients, make, real
 from tests.support.models import VOCAB
 from tfbert.bert.models import class_of
-from tfbert.config.encoders import ENCODERS
+from tfbert.config.tables import ENCODERS
 from tfbert.model.forward import forward, forward_tokens
 
 pytestmark = pytest.mark.slow

@@ -11,13 +11,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.support.bert_files import FINE_TUNED, HIDDEN, SPECIALS, build, pytorch_tensors, write
-from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
-from tfbert.data import foreign_files
+from tfbert.data import reading as foreign_files
 from tfbert.errors import UsageError
 from tfbert.model import weights
-from tfbert.model.configuration import load_config
-from tfbert.model.files import load_tokenizer
+from tfbert.model.files import load_config, load_tokenizer
 from tfbert.modes.load import load_trained_model
 from tfbert.tokens.tokenizer import BertTokenizer
 

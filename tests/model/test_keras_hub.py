@@ -17,19 +17,16 @@ import requests
 import tensorflow as tf
 
 import tfbert
-from tfbert.bert.build import build_model
-from tfbert.config.parts import ModelConfig
+from tfbert.bert.models import build_model
+from tfbert.config.modes import ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model import files, weights
 from tfbert.model import keras_hub as keras_hub_files
-from tfbert.model.bert_config import record_inputs
-from tfbert.model.configuration import load_config
-from tfbert.model.files import load_tokenizer, resolve_model
-from tfbert.model.load import save_pretrained
-from tfbert.model.pretraining_head import pretraining_head
+from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model
+from tfbert.model.head import pretraining_head, save_pretrained
 from tfbert.report.model_card import _is_hub_name
 from tfbert.step.keras3.finetuner import FineTuner
-from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.classification.classification import Classification
 from tfbert.tokens.tokenizer import BertTokenizer
 
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "the", "##s", "é", "Film"]

@@ -36,14 +36,12 @@ from tests.support.bert_files import (
 )
 from tests.support.transformers_4 import transformers_4
 from tfbert.commandline.command import parse
-from tfbert.config.commands import FINETUNE, PRETRAIN
-from tfbert.config.parts import ModelConfig
-from tfbert.config.run import Config
+from tfbert.config.modes import ModelConfig
+from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import RunError, UsageError
 from tfbert.model import weights
-from tfbert.model.configuration import load_config
-from tfbert.model.files import load_tokenizer, resolve_model
-from tfbert.model.load import save_pretrained
+from tfbert.model.files import load_config, load_tokenizer, resolve_model
+from tfbert.model.head import save_pretrained
 
 INPUTS = {
     "input_ids": np.array([[2, 11, 12, 13, 3], [2, 30, 3, 0, 0]]),

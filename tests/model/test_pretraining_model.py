@@ -23,15 +23,13 @@ from tests.support.bert_files import (
 from tests.support.models import tiny_bert, variables_of
 from tests.support.transformers_4 import transformers_4
 from tfbert.batches.plan import FILL
-from tfbert.bert.build import build_model
-from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining
-from tfbert.config.parts import SCRATCH_SIZES, ModelConfig
+from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining, build_model
+from tfbert.config.modes import SCRATCH_SIZES, ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.files import SCRATCH_LAYOUTS
 from tfbert.model.forward import forward_pretraining
-from tfbert.model.load import save_pretrained
-from tfbert.model.pretraining_head import pretraining_head
+from tfbert.model.head import pretraining_head, save_pretrained
 
 KINDS = {True: TFBertForPreTraining, False: TFBertForMaskedLM}
 PREDICTIONS = 3

@@ -16,7 +16,7 @@ from tests.support.models import random_batch, strategy_of, tiny_bert, variables
 from tests.support.updates import build, weights
 from tfbert.batches.pipeline import make_dataset
 from tfbert.model.forward import forward
-from tfbert.step.keras3.dropout import KeyedRandom
+from tfbert.step.keras3.parts import KeyedRandom
 from tfbert.step.noise import Rows, noise_key
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -7,12 +7,12 @@ import pytest
 
 from tests.support.bert_files import SPECIALS, write_google
 from tests.support.models import SIZES, VOCAB, random_batch, tiny_bert
-from tfbert.bert.build import build_model
-from tfbert.config.parts import ModelConfig
+from tfbert.bert.models import build_model
+from tfbert.config.modes import ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
-from tfbert.model.tf1_checkpoint import tensor_name
-from tfbert.tasks.texts.classification import Classification
+from tfbert.model.weights import tensor_name
+from tfbert.tasks.classification.classification import Classification
 from tfbert.tokens.tokenizer import BertTokenizer
 
 LAYER = [

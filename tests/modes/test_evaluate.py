@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.models import VOCAB, strategy_of, tiny_bert
-from tfbert.batches.inputs import padded_inputs
-from tfbert.batches.pipeline import EncodedExamples
+from tfbert.batches.pipeline import EncodedExamples, padded_inputs
 from tfbert.model import predictor as predictor_module
 from tfbert.model.predictor import Predictor
 from tfbert.tokens.tokenizer import TokenIds

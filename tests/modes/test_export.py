@@ -23,7 +23,7 @@ from tests.support.served import export_of
 from tfbert.config.data import DataConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.modes.export import EXPORT_RESULTS, _replace_contents, check_directory
-from tfbert.tasks.served_model import ServedModel
+from tfbert.tasks.prediction import ServedModel
 
 EXPORTED = ("saved_model.pb", "export_results.json", "fingerprint.pb", "variables")
 

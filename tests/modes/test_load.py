@@ -15,23 +15,22 @@ from tests.support.models import VOCAB, strategy_of, tiny_bert
 from tests.support.runs import WORDS
 from tests.support.saved_models import save_with_nan
 from tests.support.transformers_4 import transformers_4
-from tfbert.config.parts import ModelConfig, PredictConfig, RuntimeConfig
+from tfbert.config.modes import ModelConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.devices.runtime import set_up
 from tfbert.errors import UsageError
-from tfbert.model.bert_config import record_inputs
-from tfbert.model.load import save_pretrained
+from tfbert.model.files import record_inputs
+from tfbert.model.head import save_pretrained
 from tfbert.model.predictor import DirectPredictor, Predictor
 from tfbert.modes.load import load_trained_model
-from tfbert.tasks import items as items_module
-from tfbert.tasks.answering.prediction import QuestionItems
-from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.items import Item
-from tfbert.tasks.tagging.prediction import SentenceItems, TaggedItem
-from tfbert.tasks.tagging.token_classification import TokenClassification
-from tfbert.tasks.text_items import TextItems
-from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks import prediction as items_module
+from tfbert.tasks.classification.classification import Classification, Regression
+from tfbert.tasks.prediction import Item
+from tfbert.tasks.question_answering.prediction import QuestionItems
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.text_task import TextItems
+from tfbert.tasks.token_classification.prediction import SentenceItems, TaggedItem
+from tfbert.tasks.token_classification.token_classification import TokenClassification
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

@@ -30,17 +30,17 @@ from tests.support.saved_models import (
 )
 from tests.support.saved_models import predict_with as run
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
-from tfbert.data.open_file import BadRows
+from tfbert.data.reading import BadRows
 from tfbert.errors import RunError, UsageError
 from tfbert.modes import predict as predict_module
 from tfbert.modes.predict import ahead
 from tfbert.output import logs
 from tfbert.private import number_collectives_apart
-from tfbert.tasks import items as items_module
-from tfbert.tasks.prediction_files import table_job
-from tfbert.tasks.text_items import TextItems
+from tfbert.tasks import prediction as items_module
+from tfbert.tasks.prediction import table_job
+from tfbert.tasks.text_task import TextItems
 
 ROOT = pathlib.Path(__file__).parents[2]
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)

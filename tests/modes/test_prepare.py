@@ -13,12 +13,12 @@ import pytest
 import tensorflow as tf
 
 from tests.support.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, content, made_up_corpus
-from tfbert.config.parts import RuntimeConfig
-from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.modes import RuntimeConfig
+from tfbert.config.tasks import CorpusConfig
 from tfbert.corpus import manifest, shards
 from tfbert.corpus.records import detect_schema, restore
 from tfbert.errors import RunError, UsageError
-from tfbert.modes.prepare import default_num_shards, prepare, prepare_records, shards_asked_for
+from tfbert.modes.pretrain import default_num_shards, prepare, prepare_records, shards_asked_for
 from tfbert.output import logs
 from tfbert.output.output_dir import locked
 from tfbert.tokens.tokenizer import BertTokenizer
@@ -140,7 +140,7 @@ def test_what_is_whole_is_not_made_again(made, words, tmp_path, logged, monkeypa
     assert content(tmp_path) == content(made)
     after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("records*")}
     assert {path for path in before if before[path] != after[path]} == {first, second}
-    monkeypatch.setattr("tfbert.modes.prepare.make_shards", None)
+    monkeypatch.setattr("tfbert.modes.pretrain.make_shards", None)
     prepare_records(made_up_corpus(), words, config(), tmp_path)
     assert logged() == ["4 of 4 shards are whole already."]
     monkeypatch.setattr(logs, "_SECONDS_BETWEEN_LINES", 0)
@@ -173,7 +173,7 @@ elif at == "rename":
     dying(shards, "crc32_of", 2)
 else:
     dying(shards, "write_entry", 3)
-from tfbert.modes.prepare import prepare_records
+from tfbert.modes.pretrain import prepare_records
 from tfbert.tokens.tokenizer import BertTokenizer
 prepare_records(made_up_corpus(), BertTokenizer(CORPUS_VOCAB), config(), pathlib.Path({directory!r}))
 """
@@ -262,7 +262,7 @@ def test_the_command_learns_a_vocabulary_once(tmp_path, monkeypatch, logged):
     totals = prepare(options)
     assert totals["documents"] == 40 and totals["records"] > 40
     before = content(tmp_path / "out")
-    monkeypatch.setattr("tfbert.modes.prepare.learn_vocab", None)
+    monkeypatch.setattr("tfbert.modes.pretrain.learn_vocab", None)
     next((tmp_path / "out").glob("records*")).unlink()
     assert prepare(options) == totals
     assert content(tmp_path / "out") == before

@@ -8,7 +8,7 @@ from tests.support.beam import stand_in
 from tests.support.corpora import CORPUS_VOCAB, ListedCorpus, config, content, made_up_corpus
 from tfbert.corpus import shards
 from tfbert.errors import RunError, UsageError
-from tfbert.modes.prepare import prepare_records
+from tfbert.modes.pretrain import prepare_records
 from tfbert.tokens.tokenizer import BertTokenizer
 
 

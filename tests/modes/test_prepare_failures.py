@@ -6,11 +6,11 @@ import pathlib
 import pytest
 
 from tests.support.corpora import CORPUS_VOCAB, ListedCorpus, config, content, made_up_corpus
-from tfbert.config.parts import OutputConfig
+from tfbert.config.modes import OutputConfig
 from tfbert.corpus import manifest
 from tfbert.corpus.shards import build_shard
 from tfbert.errors import RunError, UsageError
-from tfbert.modes.prepare import prepare, prepare_records
+from tfbert.modes.pretrain import prepare, prepare_records
 from tfbert.output.output_dir import locked
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -51,7 +51,7 @@ def interrupted(job, *_):
 def test_what_a_killed_start_left_goes_too(words, tmp_path, monkeypatch):
     monkeypatch.setattr("tfbert.corpus.vocabulary._MOST_CHARACTERS", 9)  # Found out only when records are made.
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tfbert.modes.prepare.make_shards", interrupted)
+        patch.setattr("tfbert.modes.pretrain.make_shards", interrupted)
         prepare_records(SHORT, words, config(), tmp_path)
     assert sorted(content(tmp_path)) == [".preparing.json", ".work-0-3/records-00000", "vocab.txt"]
     refused(SHORT, words, tmp_path)

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from tests.support.corpora import CORPUS_VOCAB, config, content, made_up_corpus
-from tfbert.config.parts import ModelConfig, OutputConfig
+from tfbert.config.modes import ModelConfig, OutputConfig
 from tfbert.errors import UsageError
-from tfbert.modes.prepare import prepare
+from tfbert.modes.pretrain import prepare
 
 
 @pytest.fixture

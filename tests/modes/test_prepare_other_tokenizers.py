@@ -16,19 +16,18 @@ from tests.support.runs import assert_same_bits, changed, run_to, undrawn, weigh
 from tests.support.splits import assert_same_update
 from tests.support.texts import TEXTS
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
+from tfbert.config.tasks import PRETRAINING, CorpusConfig, PretrainingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.manifest import Recipe
 from tfbert.corpus.records import open_records
 from tfbert.corpus.shards import tokenize
 from tfbert.errors import UsageError
-from tfbert.model.load import save_pretrained
-from tfbert.modes.evaluate import evaluate_model
-from tfbert.modes.prepare import prepare, prepare_records
-from tfbert.modes.pretrain import pretrain, with_records
-from tfbert.tasks.masked.pretraining import Pretraining
+from tfbert.model.head import save_pretrained
+from tfbert.modes.predict import evaluate_model
+from tfbert.modes.pretrain import prepare, prepare_records, pretrain, with_records
+from tfbert.tasks.pretraining.pretraining import Pretraining
 from tfbert.tokens.host import read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
@@ -194,7 +193,7 @@ ALL = [*MODELS, "distilbert"]
 def test_a_run_is_evaluated_and_fills_in_words_and_splits_and_resumes(
     model_type, splits, tmp_path, monkeypatch, logged
 ):
-    """By default tasks/masked/test_pretraining splits batches of records, and tests/train resumes runs."""
+    """By default tasks/pretraining/test_pretraining splits batches of records, and tests/train resumes runs."""
     model = model_in(tmp_path, model_type)
     pairs = {"random_next_sentence": False} if model_type in MODELS else {}
     records = prepared(model, tmp_path / "records", **pairs)

@@ -13,16 +13,16 @@ import tensorflow as tf
 from tests.support.corpora import CORPUS_VOCAB, WIDTH, WORDS, config, made_up_corpus
 from tests.support.records import some_records, write_records
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
+from tfbert.config.tasks import CorpusConfig
 from tfbert.corpus import manifest
 from tfbert.corpus.records import open_records
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer
-from tfbert.modes.prepare import prepare, prepare_records
+from tfbert.modes.pretrain import prepare, prepare_records
 from tfbert.output.output_dir import seal
-from tfbert.tasks.masked.pretraining import Pretraining
+from tfbert.tasks.pretraining.pretraining import Pretraining
 from tfbert.tokens.tokenizer import BertTokenizer
 
 

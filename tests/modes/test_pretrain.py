@@ -11,18 +11,17 @@ import tfbert
 from tests.support.flag_values import SCRATCH
 from tests.support.sweeps import FakeRuns
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
+from tfbert.config.tasks import PRETRAINING, CorpusConfig, PretrainingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.manifest import read_manifest
 from tfbert.corpus.sources import demo_corpus
 from tfbert.errors import UsageError
-from tfbert.launch import worker_group
-from tfbert.model.configuration import BertConfig
-from tfbert.modes.prepare import prepare
-from tfbert.modes.pretrain import pretrain, with_records
-from tfbert.tasks.masked.pretraining import Pretraining
+from tfbert.launch import launcher as worker_group
+from tfbert.model.files import BertConfig
+from tfbert.modes.pretrain import prepare, pretrain, with_records
+from tfbert.tasks.pretraining.pretraining import Pretraining
 from tfbert.tasks.registry import task_of_model
 
 TASK = DataConfig(task=PRETRAINING)

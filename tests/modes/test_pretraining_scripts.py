@@ -10,7 +10,7 @@ import pytest
 from absl import flags as absl_flags
 
 import flags
-from tfbert.config.commands import PRETRAIN
+from tfbert.config.run import PRETRAIN
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"

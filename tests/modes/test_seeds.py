@@ -15,10 +15,9 @@ from tests.support.flag_values import SCRATCH, defined
 from tests.support.processes import is_running, wait_until
 from tests.support.reports import make_run
 from tfbert.commandline.options import config_from_flags
-from tfbert.config.commands import STARTED_AS, option_words
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import OutputConfig, RuntimeConfig
-from tfbert.config.run import Config
+from tfbert.config.modes import OutputConfig, RuntimeConfig
+from tfbert.config.run import STARTED_AS, Config, option_words
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.runtime import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
@@ -319,7 +318,7 @@ def test_the_function_trains_one_seed(tmp_path):
 
 RUNS_A_CHILD = """
 import sys
-from tfbert.launch.worker_group import run_to_its_end, signals_collected
+from tfbert.launch.launcher import run_to_its_end, signals_collected
 with signals_collected() as signals:
     status = run_to_its_end([sys.executable, "child.py"], {"A": "b"}, signals)
 print(status, [int(number) for number in signals.received])

@@ -19,9 +19,9 @@ from tests.support.processes import wait_until
 from tests.support.sweeps import FakeRuns as Fake
 from tests.support.sweeps import files_in
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.pretraining import PretrainingConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
+from tfbert.config.tasks import PretrainingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.runtime import inform_on_chief_alone
 from tfbert.errors import RunError, UsageError

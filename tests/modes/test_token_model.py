@@ -13,10 +13,10 @@ from tests.support.texts import VOCAB
 from tfbert.config.tasks import ChoosingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.modes import export
-from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.choosing.multiple_choice import MultipleChoice
-from tfbert.tasks.tagging.token_classification import TokenClassification
-from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.classification.classification import Classification
+from tfbert.tasks.multiple_choice.multiple_choice import MultipleChoice
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.token_classification.token_classification import TokenClassification
 
 TASKS = {
     "texts": lambda: Classification(("bad", "fine", "good")),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.flag_values import SCRATCH
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig
+from tfbert.config.modes import ModelConfig, OutputConfig
 from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir

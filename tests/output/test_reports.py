@@ -3,7 +3,7 @@
 import pytest
 
 from tfbert.errors import UsageError
-from tfbert.output.callback import Callback, Record, Reports, RunInfo, check_callbacks
+from tfbert.output.logs import Callback, Record, Reports, RunInfo, check_callbacks
 
 
 class Heard(Callback):

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from tfbert.devices import quiet
+from tfbert.devices import process as quiet
 from tfbert.devices.runtime import tell
 from tfbert.output.logs import bar, shown
 

@@ -21,8 +21,7 @@ from tests.support.splits import ROOT
 from tests.support.wandb_files import history
 from tfbert.callbacks import MlflowCallback, TensorBoardCallback, WandbCallback
 from tfbert.errors import UsageError
-from tfbert.output.callback import Reports, RunInfo
-from tfbert.output.logs import RunLog
+from tfbert.output.logs import Reports, RunInfo, RunLog
 
 WANDB = pytest.param("wandb", marks=pytest.mark.skipif(not importlib.util.find_spec("wandb"), reason="needs wandb"))
 HAS_MLFLOW = all(map(importlib.util.find_spec, ("mlflow", "sqlalchemy", "alembic")))
@@ -200,7 +199,7 @@ DYING = """
 import os, signal, sys
 import tfbert
 from tfbert.output import output_dir
-from tfbert.output.callback import Reports
+from tfbert.output.logs import Reports
 from tfbert.train.fit import Progress
 
 at = int(sys.argv[2])

@@ -10,8 +10,7 @@ from typing import Literal, get_args, get_origin
 
 import tfbert
 from tfbert.commandline.options import field_docs
-from tfbert.config.commands import FINETUNE, PRETRAIN, of_arguments
-from tfbert.config.run import Config
+from tfbert.config.run import FINETUNE, PRETRAIN, Config, of_arguments
 from tfbert.config.types import field_types
 from tfbert.python.keywords import options_of
 

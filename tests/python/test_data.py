@@ -19,7 +19,7 @@ import tensorflow as tf
 import tfbert
 from tests.support.runs import assert_same_bits, steps_logged, stop_at, undrawn, weights, write_corpus
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES, write_tasks
-from tfbert.config.commands import FINETUNE
+from tfbert.config.run import FINETUNE
 from tfbert.python.keywords import config_of
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data

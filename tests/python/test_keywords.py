@@ -11,8 +11,8 @@ import pytest
 import tfbert
 from tests.support.flag_values import defined
 from tfbert.commandline.options import config_from_flags
-from tfbert.config.commands import FINETUNE, PRETRAIN
-from tfbert.config.rules import EVERY
+from tfbert.config.run import FINETUNE, PRETRAIN
+from tfbert.config.types import EVERY
 from tfbert.errors import UsageError
 from tfbert.python.keywords import config_of
 

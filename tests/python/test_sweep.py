@@ -12,19 +12,19 @@ from pyarrow import parquet
 
 import tfbert
 from tests.support.sweeps import FakeRuns, files_in
-from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
+from tfbert.config.run import FINETUNE
 from tfbert.config.types import Given
 from tfbert.data.files import read_file
-from tfbert.data.given_kinds import given_table
-from tfbert.data.open_file import GivenTable, make_table
+from tfbert.data.in_memory import given_table
+from tfbert.data.reading import GivenTable, make_table
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
-from tfbert.launch import worker_group
-from tfbert.launch.worker_group import Signals
-from tfbert.python import sweep as module
+from tfbert.launch import launcher as worker_group
+from tfbert.launch.launcher import Signals
+from tfbert.python import finetune as module
+from tfbert.python.finetune import on_disk
 from tfbert.python.keywords import config_of
-from tfbert.python.sweep import on_disk
 from tfbert.tasks.tables import load_data
 
 

@@ -20,12 +20,11 @@ from tfbert.report import pages
 from tfbert.report.__main__ import main
 from tfbert.report.compare import by_score, compare, comparison, tables
 from tfbert.report.run_files import MAX_TEXT, MAX_WORST, differing, evaluation_facts, read_run, used, write_facts
-from tfbert.tasks.answering.answers import Candidates
-from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.answering.squad import QuestionExamples, question_table
-from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
-from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.classification.classification import Classification, Regression
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.question_answering.squad import QuestionExamples, question_table
+from tfbert.tasks.question_answering.windows import Candidates
+from tfbert.tasks.token_classification.token_classification import SentenceExamples, TokenClassification
 
 ROOT = pathlib.Path(__file__).parents[2]
 NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"

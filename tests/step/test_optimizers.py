@@ -19,8 +19,7 @@ from tfbert.config.training import LrSchedule, Optimizer, TrainingConfig
 from tfbert.step import updates as updates_module
 from tfbert.step.gradients import all_reduce_sum
 from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule
-from tfbert.step.schedule import _AFTER_WARM_UP, share_at_end
-from tfbert.step.updates import norm
+from tfbert.step.updates import _AFTER_WARM_UP, norm, share_at_end
 from tfbert.train.build import _OPTIMIZERS, optimizer_of
 
 THREE = Either("keras")

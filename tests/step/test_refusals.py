@@ -14,8 +14,8 @@ import tfbert
 from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, Either, rows
 from tests.support.models import strategy_of
 from tests.support.tf_keras_models import tiny_bert
+from tfbert.step.comparisons import LayerState
 from tfbert.step.keras3.finetuner import FineTuner
-from tfbert.step.state import LayerState
 from tfbert.step.tf_keras.finetuner import FineTuner as TFKerasFineTuner
 
 THREE, TWO = Either("keras"), Either("tf_keras")

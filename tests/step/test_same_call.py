@@ -12,7 +12,7 @@ from tests.support.either_keras import CLASSES, FEATURES, rows
 from tests.support.processes import processes_of
 from tfbert.errors import UsageError
 from tfbert.launch.launcher import worker_environments
-from tfbert.step import same_call
+from tfbert.step import core as same_call
 
 KERASES = ("keras", "tf_keras")
 X, Y = rows(16)

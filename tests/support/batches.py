@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 
 from tests.support.models import VOCAB
-from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import EncodedExamples, make_dataset
-from tfbert.batches.plan import BatchPlan
+from tfbert.batches.plan import BatchPlan, choose_packed_shape, plan_packed_epoch
 from tfbert.tokens.tokenizer import TokenIds
 
 BATCH = 8

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from tfbert.bert import models
-from tfbert.model.configuration import BertConfig
+from tfbert.model.files import BertConfig
 
 ROWS, WIDTH, VOCAB = 12, 9, 60
 SIZES = {

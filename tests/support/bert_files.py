@@ -8,10 +8,9 @@ import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save_file
 
-from tfbert.bert.build import build_model
-from tfbert.config.parts import ModelConfig
-from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.regression import Regression
+from tfbert.bert.models import build_model
+from tfbert.config.modes import ModelConfig
+from tfbert.tasks.classification.classification import Classification, Regression
 
 VOCAB, HIDDEN, LAYERS, HEADS, POSITIONS = 40, 32, 2, 2, 64
 

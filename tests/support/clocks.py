@@ -6,8 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfbert.batches.schedule import Schedule
-from tfbert.measure.flops import Work
-from tfbert.measure.step_clock import PlannedStep, StepClock
+from tfbert.measure import PlannedStep, StepClock, Work
 from tfbert.step.core import StepCounters
 from tfbert.step.keras3.fused import WarmupSchedule
 from tfbert.train.fit import Progress

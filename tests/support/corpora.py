@@ -6,9 +6,9 @@ import itertools
 import random
 
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import OutputConfig
-from tfbert.config.pretraining import CorpusConfig
+from tfbert.config.modes import OutputConfig
 from tfbert.config.run import Config
+from tfbert.config.tasks import CorpusConfig
 from tfbert.corpus.sources import ALL
 
 WIDTH = 32

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tests.support.host_tokenizers import OF_ENCODERS
 from tests.support.runs import write_corpus
 from tfbert.bert.models import CLASSES, class_of
-from tfbert.model.configuration import CONFIGS
-from tfbert.model.load import save_pretrained
+from tfbert.model.files import CONFIGS
+from tfbert.model.head import save_pretrained
 from tfbert.tokens.host import read_tokenizer
 
 VOCAB, WIDTH, POSITIONS = 60, 24, 26

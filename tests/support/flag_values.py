@@ -3,8 +3,8 @@
 from absl import flags as absl_flags
 
 import flags
-from tfbert.config.commands import FINETUNE
-from tfbert.config.parts import ModelConfig
+from tfbert.config.modes import ModelConfig
+from tfbert.config.run import FINETUNE
 
 SCRATCH = ModelConfig(model_name_or_path="scratch/tiny")
 

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.support.either_keras import CLASSES, weights
-from tfbert.step.keras3.dropout import KeyedRandom
+from tfbert.step.keras3.parts import KeyedRandom
 from tfbert.step.noise import Rows, noise_key
 
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "was", "good", "bad", "a", "fox"]

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from tfbert.bert.models import TFBertForSequenceClassification
-from tfbert.model.configuration import BertConfig
+from tfbert.model.files import BertConfig
 from tfbert.private import number_collectives_apart
-from tfbert.step.keras3.dropout import KeyedRandom
+from tfbert.step.keras3.parts import KeyedRandom
 from tfbert.step.noise import Rows, noise_key
 
 VOCAB = 60

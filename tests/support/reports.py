@@ -7,7 +7,7 @@ import numpy as np
 from tests.support.labelled import labelled
 from tfbert.config.run import Config
 from tfbert.report.run_files import evaluation_facts
-from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.classification.classification import Classification
 
 
 def make_run(

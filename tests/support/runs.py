@@ -17,11 +17,11 @@ from safetensors.numpy import load_file
 
 from tests.support.models import VOCAB, tiny_bert
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import Preempted
-from tfbert.model.load import save_pretrained
+from tfbert.model.head import save_pretrained
 from tfbert.model.weights import write_weights
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tokens.tokenizer import BertTokenizer

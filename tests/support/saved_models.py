@@ -16,16 +16,15 @@ from tests.support.models import VOCAB, tiny_bert
 from tests.support.runs import WORDS, undrawn
 from tfbert.bert import models
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.model.bert_config import record_inputs
-from tfbert.model.load import save_pretrained
+from tfbert.model.files import record_inputs
+from tfbert.model.head import save_pretrained
 from tfbert.modes import load as saved_model
 from tfbert.modes.predict import predict
-from tfbert.tasks.items import TrainedModel
-from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.classification.classification import Classification, Regression
+from tfbert.tasks.prediction import TrainedModel
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 

@@ -14,13 +14,12 @@ from tests.support.models import SIZES
 from tests.support.texts import VOCAB
 from tfbert.bert import models
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ExportConfig, ModelConfig, OutputConfig
+from tfbert.config.modes import ExportConfig, ModelConfig, OutputConfig
 from tfbert.config.run import Config
-from tfbert.model.bert_config import record_inputs
-from tfbert.model.configuration import BertConfig
-from tfbert.model.load import save_pretrained
+from tfbert.model.files import BertConfig, record_inputs
+from tfbert.model.head import save_pretrained
 from tfbert.modes.export import export
-from tfbert.tasks.items import TrainedModel
+from tfbert.tasks.prediction import TrainedModel
 from tfbert.tokens.tokenizer import BertTokenizer
 
 _CLEAN = """

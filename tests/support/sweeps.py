@@ -8,8 +8,7 @@ import sys
 from tests.support.flag_values import defined
 from tests.support.reports import make_run
 from tfbert.commandline.options import config_from_flags
-from tfbert.config.commands import FINETUNE, PRETRAIN
-from tfbert.config.run import CONTENTS
+from tfbert.config.run import CONTENTS, FINETUNE, PRETRAIN
 from tfbert.modes.pretrain import with_records
 from tfbert.train.resume import contents_of
 

@@ -14,11 +14,11 @@ from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.runs import WORDS, changed, make_config, undrawn, weights
 from tests.support.saved_models import kept_models
 from tfbert.commandline.command import verb_of
-from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig
-from tfbert.config.pretraining import PRETRAINING, PretrainingConfig
-from tfbert.model.load import save_pretrained
+from tfbert.config.modes import ModelConfig
+from tfbert.config.run import FINETUNE
+from tfbert.config.tasks import PRETRAINING, PretrainingConfig
+from tfbert.model.head import save_pretrained
 from tfbert.model.weights import write_weights
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.checkpoint import MODEL

@@ -11,9 +11,9 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.data.tfds_builder import open_tests
 from tfbert.errors import UsageError
+from tfbert.tasks.classification.classification import read_labelled
 from tfbert.tasks.registry import detect_task, task_of_dataset
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.texts.source import read_labelled
 
 TEXTS, TAGS, LABELS, CHOICES = "classification", "token_classification", "multi_label_classification", "multiple_choice"
 QUESTIONS = "question_answering"

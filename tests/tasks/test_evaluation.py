@@ -16,12 +16,12 @@ import pytest
 from tests.support.refusals import refused
 from tests.support.saved_models import kept_models, model_with, reference_logits, save_with_nan
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.errors import RunError, UsageError
-from tfbert.model.bert_config import record_inputs
-from tfbert.modes.evaluate import evaluate_model, labelled_sets
+from tfbert.model.files import record_inputs
 from tfbert.modes.load import load_trained_model
+from tfbert.modes.predict import evaluate_model, labelled_sets
 
 ROOT = pathlib.Path(__file__).parents[2]
 

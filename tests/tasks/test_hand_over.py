@@ -21,24 +21,22 @@ from tests.support.labelled import labelled
 from tests.support.refusals import refused
 from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, command, write_tasks
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import HubConfig, ModelConfig
-from tfbert.config.pretraining import PretrainingConfig
+from tfbert.config.modes import HubConfig, ModelConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import ChoosingConfig
+from tfbert.config.tasks import ChoosingConfig, PretrainingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError
-from tfbert.output import callback
+from tfbert.output import logs as callback
 from tfbert.report.model_card import _string, command_line, model_card
 from tfbert.report.pages import render
-from tfbert.tasks.answering.question_answering import QuestionAnswering
 from tfbert.tasks.base import TaskData
-from tfbert.tasks.choosing.multiple_choice import MultipleChoice
-from tfbert.tasks.masked.pretraining import Pretraining
+from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
+from tfbert.tasks.multiple_choice.multiple_choice import MultipleChoice
+from tfbert.tasks.pretraining.pretraining import Pretraining
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
 from tfbert.tasks.registry import entry_of
-from tfbert.tasks.tagging.token_classification import TokenClassification
-from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.token_classification.token_classification import TokenClassification
 
 ROOT = pathlib.Path(__file__).parents[2]
 OPTIONS = {"version": "1", "model_type": "bert", "directory": pathlib.Path("runs/a")}
@@ -244,7 +242,7 @@ def server():
 def push_in_a_process(server, directory, token, config):
     """`check_login` and `upload`, where the hub is the fake one: conftest takes this process offline."""
     code = (
-        "import pathlib; from tfbert.output import callback; from tfbert.config.parts import HubConfig;"
+        "import pathlib; from tfbert.output import callback; from tfbert.config.modes import HubConfig;"
         f"callback.check_login(); print(callback.upload(pathlib.Path({str(directory)!r}), {config!r}))"
     )
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(directory.parent), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}

@@ -7,8 +7,8 @@ import pytest
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES
 from tfbert.config.data import DataConfig
 from tfbert.config.types import Given
-from tfbert.data.given_kinds import given_table
-from tfbert.data.open_file import BadRows
+from tfbert.data.in_memory import given_table
+from tfbert.data.reading import BadRows
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.tables import load_data

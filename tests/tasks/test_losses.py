@@ -15,16 +15,15 @@ from tests.support.models import tiny_bert
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.bert.models import TFBertForSequenceClassification
 from tfbert.config.run import Config
+from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.losses import SmoothedCrossEntropy, base_rate, class_weights
 from tfbert.tasks.multi_label.multi_label_classification import (
     MeanBinaryCrossEntropy,
     MultiLabelClassification,
     positive_weights,
 )
-from tfbert.tasks.tagging.token_classification import SentenceExamples, TokenClassification
 from tfbert.tasks.text_task import TextExamples
-from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.token_classification.token_classification import SentenceExamples, TokenClassification
 from tfbert.tokens.tokenizer import TokenIds
 from tfbert.train.build import start_head
 from tfbert.train.run import finetune

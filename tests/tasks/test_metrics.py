@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from tests.support.labelled import labelled
-from tfbert.config.task_table import facts_of
+from tfbert.config.tables import facts_of
 from tfbert.errors import RunError, UsageError
 from tfbert.tasks import metrics
 from tfbert.tasks.base import TRAINING_WAY_OUT
-from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.classification.classification import Classification, Regression
 
 TWO = Classification(("0", "1"))
 

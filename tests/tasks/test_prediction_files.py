@@ -14,14 +14,13 @@ import pytest
 import run_finetune
 from tests.support.saved_models import model_with
 from tfbert.commandline import command
-from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.errors import ReaderGone, RunError, UsageError
-from tfbert.tasks.items import Item
-from tfbert.tasks.prediction_files import FORMATS, write_predictions
-from tfbert.tasks.text_items import TextItems
-from tfbert.tasks.texts import glue
-from tfbert.tasks.texts.glue import open_texts
+from tfbert.tasks.classification import glue
+from tfbert.tasks.classification.glue import open_texts
+from tfbert.tasks.prediction import FORMATS, Item, write_predictions
+from tfbert.tasks.text_task import TextItems
 
 ROOT = pathlib.Path(__file__).parents[2]
 LOGITS = np.float32([[1, 2], [2, 1]])
@@ -138,10 +137,10 @@ def test_standard_output_that_is_full_is_an_error(monkeypatch):
 
 UNREAD = """
 import sys
-from tfbert.devices.quiet import stderr_held_back
+from tfbert.devices.process import stderr_held_back
 from tfbert.errors import ReaderGone
 with stderr_held_back():  # As the command does while it imports TensorFlow.
-    from tfbert.tasks.prediction_files import write_predictions
+    from tfbert.tasks.prediction import write_predictions
 try:
     write_predictions(None, (f"{row}\\tb" for row in range(100_000)))
 except ReaderGone:

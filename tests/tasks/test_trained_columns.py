@@ -8,19 +8,19 @@ import pytest
 
 from tests.support.saved_models import model_with
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import ChoosingConfig, TaskOptions
 from tfbert.config.types import Recorded
 from tfbert.data.files import about_columns, find_columns, in_data
 from tfbert.errors import UsageError
-from tfbert.model.bert_config import record_inputs
+from tfbert.model.files import record_inputs
 from tfbert.modes.load import as_saved, saved_task
-from tfbert.tasks.choosing.prediction import ChoiceItems
+from tfbert.tasks.multiple_choice.prediction import ChoiceItems
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.tagging.tagged import read_sentences
-from tfbert.tasks.text_items import TextItems
+from tfbert.tasks.text_task import TextItems
+from tfbert.tasks.token_classification.tagged import read_sentences
 
 
 def lines(rows):

@@ -11,14 +11,13 @@ from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
 from tfbert.errors import UsageError
-from tfbert.tasks.answering.question_answering import QuestionAnswering
-from tfbert.tasks.choosing.multiple_choice import MultipleChoice
+from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
+from tfbert.tasks.multiple_choice.multiple_choice import MultipleChoice
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.tagging.token_classification import TokenClassification
-from tfbert.tasks.texts.classification import Classification
-from tfbert.tasks.texts.regression import Regression
+from tfbert.tasks.token_classification.token_classification import TokenClassification
 
 TEXTS = [f"text {i}" for i in range(12)]
 

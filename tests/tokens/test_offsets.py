@@ -15,7 +15,7 @@ from tests.support.texts import (
     long_words,
     random_texts,
 )
-from tfbert.tokens import parallel
+from tfbert.tokens import ragged as parallel
 from tfbert.tokens.tokenizer import BertTokenizer
 
 

@@ -9,8 +9,8 @@ from tests.support.bert_files import SPECIALS
 from tests.support.real_texts import VOCABULARIES, needs_real_data, tokenizers
 from tests.support.texts import hugging_face
 from tfbert.errors import UsageError
-from tfbert.tokens.pretrained import shown_by
 from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.vocabulary import shown_by
 
 UNCASED = [*SPECIALS, "the", "cat", "##s", "e", "中", "文", "[unused1]", "x", ".", *(f"word{i}" for i in range(60))]
 CASED = [*UNCASED, "The", "Cat", "##S", "Dog", "É", "é"]

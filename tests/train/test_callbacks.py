@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from tests.support.clocks import Clock, Log, a_model, after, progress_over, schedule, update
-from tfbert.config.parts import OutputConfig
+from tfbert.config.modes import OutputConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import Preempted, RunError
-from tfbert.model.configuration import BertConfig
-from tfbert.output.callback import Reports
+from tfbert.model.files import BertConfig
+from tfbert.output.logs import Reports
 from tfbert.tasks.base import eval_prefix
-from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.classification.classification import Classification
 from tfbert.train import fit
 from tfbert.train.checkpoint import RunState
 from tfbert.train.fit import Evaluate, Save, StepCallback, StopWhenDiverged, _updates

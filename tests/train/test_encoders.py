@@ -15,8 +15,8 @@ from tests.support.host_tokenizers import OF_ENCODERS
 from tests.support.models import strategy_of
 from tests.support.runs import assert_same_bits, changed, make_config, run_to, undrawn, weights
 from tfbert.commandline.command import run_command
-from tfbert.config.commands import FINETUNE
-from tfbert.config.encoders import ENCODERS
+from tfbert.config.run import FINETUNE
+from tfbert.config.tables import ENCODERS
 from tfbert.model.forward import forward
 from tfbert.tokens.host import read_tokenizer
 from tfbert.train.run import finetune

@@ -12,7 +12,7 @@ from tests.support.encoders import write_run
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES, arguments_of, command, write_tasks
 from tests.support.texts import TEXTS
 from tfbert.bert.models import class_of
-from tfbert.config.encoders import ENCODERS
+from tfbert.config.tables import ENCODERS
 from tfbert.tokens.host import read_tokenizer
 
 pytestmark = pytest.mark.slow

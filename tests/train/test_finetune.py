@@ -27,7 +27,7 @@ from tfbert.report import pages
 from tfbert.report.pages import report_at_end
 from tfbert.report.run_files import read_run
 from tfbert.step.keras3.finetuner import FineTuner
-from tfbert.tasks.texts.classification import Classification
+from tfbert.tasks.classification.classification import Classification
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 
@@ -76,7 +76,7 @@ def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case, monkeypatc
     (paths["full"] / "thesis.txt").write_text("mine")
     if case == "positions":
         from tests.support.models import tiny_bert
-        from tfbert.model.load import save_pretrained
+        from tfbert.model.head import save_pretrained
 
         model = tiny_bert(num_labels=2)
         model.config.max_position_embeddings = 32

@@ -12,7 +12,7 @@ import flags as command_flags
 from tests.support.models import tiny_bert
 from tests.support.runs import changed, make_config, undrawn, weights, write_corpus
 from tests.support.splits import DEVICES, PRECISIONS, alone, assert_same_update, launched, split_flags
-from tfbert.model.load import save_pretrained
+from tfbert.model.head import save_pretrained
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 

@@ -13,7 +13,7 @@ import flags as command_flags
 from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.runs import undrawn, weights
 from tests.support.splits import DEVICES, PRECISIONS, alone, assert_same_update, launched, split_flags
-from tfbert.config.commands import PRETRAIN
+from tfbert.config.run import PRETRAIN
 from tfbert.modes.pretrain import pretrain
 
 GRID = list(itertools.product(DEVICES, (1, 4), PRECISIONS, (False, True), ("adamw", "lamb")))

@@ -28,7 +28,7 @@ from tfbert.bert.models import (
     TFBertForSequenceClassification,
     TFBertForTokenClassification,
 )
-from tfbert.model.load import save_pretrained
+from tfbert.model.head import save_pretrained
 from tfbert.tokens.tokenizer import BertTokenizer
 
 TAGS = ("O", "B-PER", "B-WORK", "I-WORK")

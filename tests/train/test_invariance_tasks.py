@@ -18,9 +18,8 @@ from tests.support.task_runs import (
     write_tasks,
 )
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
-from tfbert.batches.packing import choose_packed_shape, plan_packed_epoch
 from tfbert.batches.pipeline import make_dataset
-from tfbert.batches.plan import BatchPlan, exact_widths, plan_epoch
+from tfbert.batches.plan import BatchPlan, choose_packed_shape, exact_widths, plan_epoch, plan_packed_epoch
 from tfbert.bert.models import (
     TFBertForMultipleChoice,
     TFBertForQuestionAnswering,

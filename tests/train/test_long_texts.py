@@ -24,9 +24,9 @@ from tests.support.runs import (
 from tests.support.task_runs import arguments_of, command, write_tasks
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import UsageError
-from tfbert.measure.flops import Work
+from tfbert.measure import Work
+from tfbert.tasks.classification.classification import Classification
 from tfbert.tasks.text_task import TextExamples
-from tfbert.tasks.texts.classification import Classification
 from tfbert.tokens.host import read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune

@@ -15,11 +15,10 @@ from tests.support.models import strategy_of
 from tests.support.runs import changed, make_config, run_to
 from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, pretraining, write_tasks
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.errors import RunError
-from tfbert.modes.evaluate import evaluate_model
-from tfbert.modes.predict import predict
+from tfbert.modes.predict import evaluate_model, predict
 from tfbert.private import let_go_of_traced_gradients
 from tfbert.train.fit import Progress
 

@@ -17,7 +17,7 @@ from tests.support.runs import assert_same_bits, changed, limit_memory, make_con
 from tests.support.updates import fused
 from tfbert.batches.schedule import plan_run, training_batches
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.devices.workers import Consensus

@@ -13,7 +13,7 @@ from tests.support.models import tiny_bert
 from tests.support.runs import undrawn
 from tests.support.task_runs import CHOICES, QUESTIONS, SENTENCES, arguments_of, command, write_tasks
 from tfbert.bert.models import TFBertForMultipleChoice, TFBertForSequenceClassification, TFBertForTokenClassification
-from tfbert.model.load import save_pretrained
+from tfbert.model.head import save_pretrained
 from tfbert.tokens.host import read_tokenizer
 
 SLOW = pytest.mark.slow
@@ -110,7 +110,7 @@ def test_answers(corpus):
 
 @pytest.mark.slow
 def test_choices(corpus):
-    """By default those of WordPiece are in tasks/choosing, pairs of this tokenizer above."""
+    """By default those of WordPiece are in tasks/multiple_choice, pairs of this tokenizer above."""
     out = run(corpus, CHOICES)
     asked = {"context": "It rained all day.", "question": "What then?", "choices": ["He left", "a film", "x"]}
     answer = tfbert.load(out)(asked, top_k=None)

@@ -12,12 +12,11 @@ from tests.support.clocks import schedule
 from tests.support.runs import changed, checkpoints_in
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import HubConfig, ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.pretraining import PretrainingConfig
-from tfbert.config.rules import OnResume
+from tfbert.config.modes import HubConfig, ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, TaggingConfig
+from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, PretrainingConfig, TaggingConfig
 from tfbert.config.training import TrainingConfig
+from tfbert.config.types import OnResume
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.train import resume

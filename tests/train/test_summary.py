@@ -10,11 +10,11 @@ import tensorflow as tf
 from tests.support.clocks import Clock, Log, a_model, after, progress_over, update
 from tests.support.models import strategy_of
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import OutputConfig, RuntimeConfig
+from tfbert.config.modes import OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.model.configuration import BertConfig
-from tfbert.tasks.texts.classification import Classification
+from tfbert.model.files import BertConfig
+from tfbert.tasks.classification.classification import Classification
 from tfbert.train.fit import banner, train_results
 
 

@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Blocked())
 
 import tfbert
 from tfbert.commandline.command import run_command
-from tfbert.config.commands import FINETUNE
+from tfbert.config.run import FINETUNE
 
 DEMO = {"dataset": "demo", "max_steps": 2, "max_train_examples": 64, "max_eval_examples": 16, "max_seq_length": 32}
 run = tfbert.finetune(model="scratch/tiny", output_dir="run", quiet=True, **DEMO)

@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tfbert.batches.packing import PackedPlan, PackedShape, choose_packed_shape, plan_packed_epoch
 from tfbert.batches.plan import (
     FILL,
     BatchPlan,
+    PackedPlan,
+    PackedShape,
     batch_rows,
+    choose_packed_shape,
     few_widths,
     micro_batch_size,
     plan_epoch,
+    plan_packed_epoch,
     plan_pools,
     steps_per_epoch,
 )
@@ -24,8 +27,7 @@ from tfbert.config.training import TrainingConfig
 from tfbert.config.types import counted
 from tfbert.corpus.records import RecordLengths
 from tfbert.errors import UsageError
-from tfbert.measure.flops import ANY_LENGTH, Work
-from tfbert.measure.step_clock import PlannedStep
+from tfbert.measure import ANY_LENGTH, PlannedStep, Work
 
 _MOST_PACKED = 20_000_000
 """The most records times epochs that are packed: all are placed in rows before the first update, in some minutes."""

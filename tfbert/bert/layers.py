@@ -12,7 +12,7 @@ from tfbert.bert.calls import Called
 from tfbert.devices.runtime import processor_flags
 from tfbert.errors import UsageError
 from tfbert.model import layout, ops
-from tfbert.model.configuration import BertConfig
+from tfbert.model.files import BertConfig
 from tfbert.model.forward import Seen, encode, pooler_output
 from tfbert.private import layers_of
 from tfbert.step.keras3.private import take_as_they_are

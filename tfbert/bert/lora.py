@@ -14,7 +14,7 @@ import numpy as np
 
 from tfbert.bert.layers import Dense
 from tfbert.config.training import LORA_TARGETS
-from tfbert.data.foreign_files import read_json_object
+from tfbert.data.reading import read_json_object
 from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.encoders.bert import WORDS, Bert

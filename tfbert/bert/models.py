@@ -1,25 +1,43 @@
-"""BERT with each of its heads; and the same of other encoders, by rule."""
+"""BERT with each of its heads, and the same of other encoders, by rule; models of files, or of a size; and transformers
+4's `TFAutoModel...`: the class by the task, and by the `model_type` of the files."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from typing import Any, ClassVar
+import logging
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfbert.bert.pretrained import PreTrainedModel
-from tfbert.config.encoders import ENCODERS, check_kind, class_name, kinds_of
-from tfbert.model.configuration import BertConfig
-from tfbert.model.forward import (
-    Seen,
-    forward,
-    forward_pretraining,
-    forward_spans,
-    forward_tokens,
+from tfbert.config.modes import SCRATCH_PREFIX, ModelConfig
+from tfbert.config.tables import ENCODERS, check_kind, class_name, kinds_of
+from tfbert.devices.workers import check_same, checksum
+from tfbert.errors import UsageError
+from tfbert.model import weights
+from tfbert.model.files import HUB_OPTIONS, SCRATCH_LAYOUTS, BertConfig, load_config, own_vocab_size
+from tfbert.model.forward import Seen, forward, forward_pretraining, forward_spans, forward_tokens
+from tfbert.model.head import (
+    Head,
+    Read,
+    choice_head,
+    fill,
+    pretraining_head,
+    read_weights,
+    sequence_head,
+    span_head,
+    token_head,
 )
-from tfbert.model.head import Head, choice_head, sequence_head, span_head, token_head
-from tfbert.model.pretraining_head import pretraining_head
+from tfbert.step.keras3.private import store_as_float16
+
+if TYPE_CHECKING:
+    from tfbert.tokens.tokenizer import Tokenizer
+
 
 Fields = dict[str, tf.Tensor]
 
@@ -177,3 +195,204 @@ def class_of(model_type: str, kind: str) -> type[PreTrainedModel]:
     """
     check_kind(model_type, kind)
     return CLASSES[model_type, kind]
+
+
+log = logging.getLogger("tfbert")
+
+_MIN_POSITIONS = 512
+_OF_ITS_FILE = {"_name_or_path", "_commit_hash", "transformers_version", "architectures", "torch_dtype", "dtype"}
+"""What `config.json` says of how it was written."""
+
+
+def build_model(
+    config: ModelConfig,
+    directory: pathlib.Path | None,
+    *,
+    tokenizer: Tokenizer,
+    head: Head,
+    max_seq_length: int,
+    seed: int,
+    dropout: float | None = None,
+    require_head: bool = False,
+) -> PreTrainedModel:
+    """Builds the model with all its weights; call it in the strategy's scope.
+
+    Logs at most three lines: new weights, unused weights, how the head's labels were matched.
+
+    New weights, which no file gives, are drawn from N(0, `initializer_range`); biases are 0 and LayerNorm weights 1.
+    Each is a pure function of (seed, the weight's name): the same on every replica and worker, and in every precision.
+
+    Args:
+        config: Names the model.
+        directory: What `resolve_model` returned; with None all weights are new.
+        tokenizer: The model's tokenizer.
+        head: What the task needs above the encoder.
+        max_seq_length: Longest input in tokens.
+        seed: Decides the new weights.
+        dropout: Takes the place of all of the model's own rates; None keeps them.
+        require_head: Whether to refuse to draw new weights, as evaluation and prediction must.
+
+    Returns:
+        The built model, its variables float32. A head from the file keeps its meaning: its rows are put in the order of
+        the task's labels.
+
+    Raises:
+        UsageError: for files that do not fit each other, the tokenizer or `max_seq_length`; and on all workers alike
+            where theirs differ.
+    """
+    if directory is None:
+        bert_config = _scratch_config(config, tokenizer, max_seq_length)
+        read = Read({}, "", [])
+    else:
+        bert_config = load_config(directory)
+        class_of(bert_config.model_type, head.kind)
+        _check_fit(config, directory, bert_config, tokenizer, max_seq_length)
+        read = read_weights(directory, bert_config, head)
+    if dropout is not None:
+        bert_config.classifier_dropout = None  # As the hidden one, unless it is among the rates.
+        vars(bert_config).update(dict.fromkeys(bert_config.encoder.RATES, dropout))
+    head.describe_in(bert_config)
+    _check_same(bert_config, tokenizer, read.tensors)
+    # Its variables are all 0 at first.
+    model = class_of(bert_config.model_type, head.kind)(bert_config, initializer="zeros")
+    names = [name for name in weights.get_weight_shapes(model) if name not in read.tensors]
+    model.new_weights, model.name_or_path = tuple(names), config.name
+    if require_head and names:
+        raise UsageError(
+            "Evaluation and prediction need a fine-tuned model. Received: "
+            f"model_name_or_path={config.model_name_or_path!r} without a trained {weights.list_names(names)}"
+            f"{read.because}. Train it first, or pass a run's output directory."
+        )
+    lines = fill(model, read, head, seed=seed, scale=bert_config.initializer_range)
+    for line in lines if directory is not None else ():
+        log.info("%s", line)
+    return model
+
+
+def with_float16_matrices(model: PreTrainedModel) -> PreTrainedModel:
+    """Another model with the same weights that keeps its matrices in float16, and computes in float32, casting where
+    they are read. Vectors (biases, LayerNorm) stay float32: they are few. Call it in the strategy's scope."""
+    other = type(model)(copy.deepcopy(model.config), initializer="zeros")
+    weights.set_weights_dict(other, weights.get_weights_dict(model))
+    for variable in other.weights:
+        if len(variable.shape) > 1:
+            store_as_float16(variable)
+    return other
+
+
+def _scratch_config(config: ModelConfig, tokenizer: Tokenizer, max_seq_length: int) -> BertConfig:
+    layers, hidden, heads, _ = SCRATCH_LAYOUTS[config.name.removeprefix(SCRATCH_PREFIX)]
+    return BertConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+        max_position_embeddings=max(_MIN_POSITIONS, max_seq_length),
+        pad_token_id=tokenizer.pad_id,
+    )
+
+
+def _check_fit(
+    config: ModelConfig,
+    directory: pathlib.Path,
+    bert_config: BertConfig,
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+) -> None:
+    rows, tokens = bert_config.vocab_size, tokenizer.vocab_size
+    # Some models pad their embeddings with rows that no token of their own vocabulary uses.
+    sizes = {rows, own_vocab_size(directory)}
+    if tokens > rows or (config.vocab_file and tokens not in sizes):
+        instead = ", or no --vocab_file" if config.vocab_file else ""
+        raise UsageError(
+            f"The vocabulary must be that of the model, which has {rows} embeddings. "
+            f"Received: {config.vocab_file or directory} with {tokens} tokens. "
+            f"Pass the vocabulary the model was trained with{instead}."
+        )
+    if max_seq_length > bert_config.num_positions:
+        raise UsageError(
+            f"max_seq_length must be within the model's {bert_config.num_positions} positions "
+            f"(max_position_embeddings). Received: max_seq_length={max_seq_length}. Pass a smaller one."
+        )
+
+
+def _check_same(config: BertConfig, tokenizer: Tokenizer, tensors: Mapping[str, np.ndarray]) -> None:
+    """Refuses workers with other models, before variables are made, whose values they share."""
+    check_same(
+        lambda: {
+            "config.json": {name: value for name, value in config.to_dict().items() if name not in _OF_ITS_FILE},
+            "vocabulary": f"{tokenizer.vocab_size} tokens, {checksum(tokenizer.vocab)}",
+            "tokenizer": tokenizer.casing,
+            "weights": f"{len(tensors)} of the file, {checksum(*(tensors[name] for name in sorted(tensors)))}",
+        },
+        rule="All workers must have the same model",
+        way_out="Give each a copy of the same directory",
+    )
+
+
+class _Auto:
+    """Makes models of one kind by `from_pretrained` and `from_config`."""
+
+    KIND: ClassVar[str]
+
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        raise UsageError(
+            f"{cls.__name__} chooses a class for files. Received: a call of it. "
+            f"Write {cls.__name__}.from_pretrained(name), or {class_name('bert', cls.KIND)}(config)."
+        )
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Any:
+        """As that of the class."""
+        of_hub = {option: options[option] for option in HUB_OPTIONS if option in options}
+        config = BertConfig.from_pretrained(pretrained_model_name_or_path, **of_hub)
+        return class_of(config.model_type, cls.KIND).from_pretrained(pretrained_model_name_or_path, **options)
+
+    @classmethod
+    def from_config(cls, config: Any, **options: Any) -> Any:
+        """A model with new weights."""
+        config = BertConfig.of(config)
+        return class_of(config.model_type, cls.KIND)(config, **options)
+
+
+class TFAutoModel(_Auto):
+    """`TFBertModel`, or the like of another encoder."""
+
+    KIND = "Model"
+
+
+class TFAutoModelForSequenceClassification(_Auto):
+    """`TFBertForSequenceClassification`, or the like of another encoder."""
+
+    KIND = "SequenceClassification"
+
+
+class TFAutoModelForTokenClassification(_Auto):
+    """`TFBertForTokenClassification`, or the like of another encoder."""
+
+    KIND = "TokenClassification"
+
+
+class TFAutoModelForQuestionAnswering(_Auto):
+    """`TFBertForQuestionAnswering`, or the like of another encoder."""
+
+    KIND = "QuestionAnswering"
+
+
+class TFAutoModelForMultipleChoice(_Auto):
+    """`TFBertForMultipleChoice`, or the like of another encoder."""
+
+    KIND = "MultipleChoice"
+
+
+class TFAutoModelForMaskedLM(_Auto):
+    """`TFBertForMaskedLM`, or the like of another encoder."""
+
+    KIND = "MaskedLM"
+
+
+class TFAutoModelForPreTraining(_Auto):
+    """`TFBertForPreTraining`, or the like of another encoder."""
+
+    KIND = "PreTraining"

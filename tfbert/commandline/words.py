@@ -7,9 +7,9 @@ import os
 import pathlib
 import sys
 
-from tfbert.config.commands import FINETUNE, PRETRAIN, PROGRAMS, STARTED_AS, verb_commands
+from tfbert.config.run import FINETUNE, PRETRAIN, PROGRAMS, STARTED_AS, verb_commands
 from tfbert.config.types import called_elsewhere, elsewhere
-from tfbert.devices.termination import run_program
+from tfbert.devices.process import run_program
 
 _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in TensorFlow.
 

@@ -10,9 +10,8 @@ import os
 import pathlib
 from typing import Literal
 
-from tfbert.config.rules import COMPUTE, EVALUATE, EVERY, SEED, TRAIN, option
-from tfbert.config.task_table import OF_CLASSES, OF_ROWS, TaskName, listed
-from tfbert.config.types import Given, Options, names_given_data
+from tfbert.config.tables import OF_CLASSES, OF_ROWS, TaskName, listed
+from tfbert.config.types import COMPUTE, EVALUATE, EVERY, SEED, TRAIN, Given, Options, names_given_data, option
 
 Batching = Literal["length_grouped", "padded", "packed"]
 LongTexts = Literal["cut", "first_last", "windows"]

@@ -1,22 +1,34 @@
-"""What a run is: frozen dataclasses, their validation, and their JSON form. Imports nothing but the standard library.
+"""What a run is: frozen dataclasses, their validation, and their JSON form; `--sweep`: options with several values each
+-> the runs of their grid; and the commands: what each is called and which options it has. The standard library only.
 
 Every option of the command lives here once; `commandline` reads names, defaults and help from here.
+
+Texts about options, worded for those who call tfbert from Python: arguments in the place of flags.
+
+Messages are written once, with flags: `Pass --global_batch_size=32, or drop --noheader.` In Python the same message is
+`Pass global_batch_size=32, or drop header=False.`
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
+import itertools
 import json
+import pathlib
+import re
 import reprlib
-from typing import Any, Literal
+import sys
+import urllib.parse
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, get_origin
 
-from tfbert.config.modes import mode_problems
-from tfbert.config.parts import Parts
-from tfbert.config.rules import field_problems, path_of
-from tfbert.config.sweep import sweep_problems
-from tfbert.config.task_table import facts_of
-from tfbert.config.tasks import TaskOptions, window_sizes
+from tfbert.config.modes import Parts, mode_problems, one_output, replaced
+from tfbert.config.tables import facts_of
+from tfbert.config.tasks import PRETRAINING, TaskOptions, window_sizes
 from tfbert.config.training import OPTIMIZERS, lora_targets
+from tfbert.config.types import ALIASES, Mode, field_problems, field_types, in_words, joined, nearest, of_text, path_of
 from tfbert.errors import UsageError
 
 _EPOCHS = 3.0
@@ -158,3 +170,392 @@ def _path_problems(part: Any) -> list[str]:
             except UsageError as error:
                 problems.append(str(error))
     return problems
+
+
+_FIXED = ("seed", "task", "strategy", "metric_for_best_model")
+"""Options with other values of which runs could not be ranked; those of `resume="free"` decide nothing of a result."""
+_LONGEST_NAME = 180
+_FORM = "Write for example --sweep='learning_rate=1e-5,3e-5;global_batch_size=16,32'"
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A run of the grid.
+
+    Attributes:
+        values: The value of each option that is varied, by its name.
+        config: The run, perhaps with several seeds; it sweeps nothing itself.
+    """
+
+    values: Mapping[str, Any]
+    config: Any
+
+    @property
+    def label(self) -> str:
+        """What messages and tables call it: `learning_rate=1e-05, global_batch_size=16`."""
+        return ", ".join(f"{name}={shown(value)}" for name, value in self.values.items())
+
+    @property
+    def directory(self) -> str:
+        """The name of its directory: the same values have the same name, however they were written."""
+        parts = [f"{name}={urllib.parse.quote(shown(value), safe='+')}" for name, value in self.values.items()]
+        name = ",".join(parts)
+        if len(name) <= _LONGEST_NAME:
+            return name
+        return f"{name[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def shown(value: Any) -> str:
+    """A value as it may be typed."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return text if float(text := f"{value:g}") == value else repr(value)
+    return str(value)
+
+
+def sweep_text(values: Mapping[str, Sequence[Any]]) -> str:
+    """What `--sweep` takes for these values of options."""
+    return ";".join(f"{name}={','.join(_quoted(shown(value)) for value in given)}" for name, given in values.items())
+
+
+def axes_of(text: str) -> dict[str, tuple[str, tuple[Any, ...]]]:
+    """The options that a sweep varies, each with its part of `Config` and its values; in the order of `Config`, so that
+    another order of the text is the same sweep.
+
+    Args:
+        text: As `RuntimeConfig.sweep` has it.
+
+    Raises:
+        UsageError: for text of another form; an unknown option, one that cannot vary, or one that is there twice; a
+            value of another type, no value, or a value that is there twice.
+    """
+    parts = Parts.classes()
+    fields = {f.name: (part, f) for part, kind in parts.items() for f in dataclasses.fields(kind)}
+    found = {}
+    for item in _split(text, ";"):
+        given, equals, values = item.partition("=")
+        given = given.strip().removeprefix("--")
+        name = ALIASES.get(given, given)
+        if not equals:
+            raise UsageError(f"A sweep is a list of NAME=VALUE,VALUE,... with ; between. Received: {item!r}. {_FORM}.")
+        if name not in fields:
+            near = nearest(name, fields)
+            advice = f"Did you mean {' or '.join(near)}?" if near else "--help lists the options."
+            raise UsageError(f"A sweep varies options by their names. Received: sweep={item!r}. {advice}")
+        part, field = fields[name]
+        _check_can_vary(name, field)
+        if name in found:
+            raise UsageError(f"A sweep names each option once. Received: {name!r} twice. Put its values together.")
+        kind = field_types(parts[part])[name]
+        if get_origin(kind) is tuple:
+            raise UsageError(f"A sweep cannot vary {name}, which takes a list. Received: sweep={item!r}. Drop it.")
+        found[name] = part, _values(name, values, kind, item)
+    if not found:
+        raise UsageError(f"A sweep varies at least one option. Received: sweep={text!r}. {_FORM}, or drop --sweep.")
+    return {name: found[name] for name in fields if name in found}
+
+
+def way_to_vary(name: str, values: str) -> str:
+    """The flag that trains once with each of several values of an option; empty where none does, for values that the
+    option does not take, and for one that takes several at once.
+
+    Args:
+        name: The option.
+        values: With commas between, as `--sweep` takes them.
+    """
+    if name == "seed":
+        seeds = [value.strip() for value in values.split(",")]
+        return f"--seeds={','.join(seeds)}" if all(seed.isdecimal() for seed in seeds) else ""
+    joined = {f.name for part in Parts.classes().values() for f in dataclasses.fields(part) if f.metadata["joined"]}
+    try:
+        return f"--sweep='{name}={values}'" if name not in joined and axes_of(f"{name}={values}") else ""
+    except UsageError:
+        return ""
+
+
+def points_of(config: Parts) -> list[Point]:
+    """The runs of a configuration's sweep, the last option varying fastest.
+
+    Raises:
+        UsageError: as `axes_of`, and naming the rules that single runs break.
+    """
+    axes = axes_of(config.runtime.sweep)
+    points, problems = [], []
+    for chosen in itertools.product(*(values for _, values in axes.values())):
+        values = dict(zip(axes, chosen, strict=True))
+        changed: dict[str, Any] = {"runtime": dataclasses.replace(config.runtime, sweep="")}
+        try:
+            for name, value in values.items():
+                part, _ = axes[name]
+                changed[part] = dataclasses.replace(changed.get(part, getattr(config, part)), **{name: value})
+            points.append(Point(values, dataclasses.replace(config, **changed)))
+        except UsageError as error:
+            problems += str(error).splitlines()
+    if problems:
+        raise UsageError("\n".join(dict.fromkeys(problems)))
+    return points
+
+
+def sweep_problems(config: Parts) -> list[str]:
+    """What is wrong with a configuration that has a sweep, a line each. It is the runs of the grid that must be right:
+    the configuration itself lacks the values that are varied."""
+    try:
+        points = points_of(config)
+    except UsageError as error:
+        return str(error).splitlines()
+    return one_output(config, "sweep", "a sweep makes several") + replaced(config.given(*points[0].values), "sweep")
+
+
+def _check_can_vary(name: str, field: dataclasses.Field) -> None:
+    """Refuses an option of which other values make no other result.
+
+    Raises:
+        UsageError: saying what to do.
+    """
+    if "train" in field.metadata["modes"] and field.metadata["resume"] not in (None, "free") and name not in _FIXED:
+        return
+    ways = {
+        "seed": "Pass --seeds=1,2,3 beside the sweep.",
+        "seeds": "Pass --seeds=1,2,3 beside the sweep.",
+        "output_dir": "Each run has a directory of its own in output_dir.",
+    }
+    raise UsageError(f"A sweep cannot vary {name}. Received: sweep with {name}. {ways.get(name, 'Drop it.')}")
+
+
+def _values(name: str, text: str, kind: Any, item: str) -> tuple[Any, ...]:
+    found = []
+    for word in _split(text, ",", keep_empty=True):
+        word = word.strip()
+        if len(word) > 1 and word[0] == word[-1] == '"':
+            word = word[1:-1].replace('""', '"')
+        if not word:
+            rule = "Each option of a sweep has values"
+            raise UsageError(f"{rule}. Received: sweep={item!r}, with an empty one. {_FORM}.")
+        try:
+            value = of_text(kind, word)
+            if isinstance(value, tuple):
+                raise ValueError
+        except ValueError:
+            rule = f"{name} must be {in_words(kind, name)}"
+            raise UsageError(f"{rule}. Received: {word!r} in sweep={item!r}. Repair or drop it.") from None
+        if value in found:
+            raise UsageError(f"Each value of a sweep has one run. Received: {name}={shown(value)} twice. Drop one.")
+        found.append(value)
+    return tuple(found)
+
+
+def _split(text: str, separator: str, *, keep_empty: bool = False) -> list[str]:
+    """A text's parts between separators that are not in double quotes; an empty one at the end does not count."""
+    parts, is_quoted = [""], False
+    for character in text:
+        is_quoted ^= character == '"'
+        if character == separator and not is_quoted:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts if keep_empty else [part.strip() for part in parts if part.strip()]
+
+
+def _quoted(text: str) -> str:
+    if text == text.strip() and text and not {*text} & {*',;"'}:
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+PROGRAMS = ("tfbert", "python -m tfbert")
+"""The installed command, and its equivalent where it is not on the PATH."""
+STARTED_AS = "TFBERT_STARTED_AS"
+"""The environment variable by which a process that starts the installed command says what its user typed."""
+_REPOSITORY = pathlib.Path(__file__).parents[2]
+_OF_CORPORA = ("dataset", "data_dir", "text_column", "skip_bad_rows", "max_seq_length")
+_OF_RECORDS = ("batching", "max_train_examples", "max_eval_examples")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Command:
+    """A script at the top of the repository, and a word of the installed `tfbert`.
+
+    Attributes:
+        word: The word.
+        script: The script's name.
+        summary: What it does, in a line.
+        examples: Its arguments in common uses, each with what they do.
+        verbs: What it can do, by mode: the module of `modes/`, imported when it is needed, and the function.
+        leaves_out: Parts of `Config` whose options it does not have.
+        only: For a part, the options that it has; it has every option of a part that is not named here.
+        task: The task that it trains; empty where its user chooses.
+        texts: The help of an option, where its docstring is not about this command.
+    """
+
+    word: str
+    script: str
+    summary: str
+    examples: tuple[tuple[str, str], ...]
+    verbs: Mapping[Mode, str]
+    leaves_out: tuple[str, ...]
+    only: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    task: str = ""
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """What it can do."""
+        return tuple(self.verbs)
+
+    @property
+    def typed(self) -> str:
+        """What its user types to start it."""
+        script = self.script if (_REPOSITORY / self.script).is_file() else f"tfbert {self.word}"
+        verbs = [verb for verb, command in verb_commands().items() if command is self]
+        return typed(self.word, script, also=verbs)
+
+    @property
+    def started(self) -> str:
+        """`typed` as a shell takes it: a script with its Python in front."""
+        return f"python {self.script}" if self.typed == self.script else self.typed
+
+    def options(self) -> dict[str, tuple[str, ...]]:
+        """The names of its options, by the part of `Config` that they belong to."""
+        return {
+            name: self.only.get(name, tuple(field.name for field in dataclasses.fields(part)))
+            for name, part in Config.classes().items()
+            if name not in self.leaves_out
+        }
+
+
+def typed(word: str, otherwise: str, also: Collection[str] = ()) -> str:
+    """How this process was started, for a word of the installed command.
+
+    Args:
+        word: The word.
+        otherwise: What to return where a script, or a user's own Python code, started it.
+        also: Other words that start the same; the one that was typed is kept.
+    """
+    # `words.main` puts what was typed there: `tfbert finetune`.
+    program, _, said = sys.argv[0].rpartition(" ")
+    return f"{program} {said if said in also else word}" if program in PROGRAMS else otherwise
+
+
+FINETUNE = Command(
+    word="finetune",
+    script="run_finetune.py",
+    summary="Fine-tunes BERT to classify texts, predict numbers, tag words, find or choose answers; evaluates, applies "
+    "and exports the model.",
+    examples=(
+        ("--strategy=mirrored --mixed_precision", "the built-in data on all GPUs"),
+        ("--model=bert-base-uncased --dataset=glue/sst2 --output_dir=runs/sst2", "a data set by name"),
+        ("--flagfile=glue-rte --model=bert-base-cased --dataset=glue/rte --output_dir=runs/rte", "a preset"),
+        ("--model=bert-base-uncased --train_file=train.tsv --validation_file=dev.tsv", "your own files"),
+        ("--mode=predict --model=runs/sst2 --input_file=new.tsv", "label new texts"),
+    ),
+    verbs={
+        "train": "many:train",
+        "evaluate": "evaluate:evaluate_model",
+        "predict": "predict:predict",
+        "export": "export:export",
+    },
+    leaves_out=("corpus", "pretraining"),
+    texts={
+        "mode": "What to do: `train` a model; `evaluate` a saved one; `predict` labels with it; `export` it as a "
+        "SavedModel."
+    },
+)
+PRETRAIN = Command(
+    word="pretrain",
+    script="run_pretraining.py",
+    summary="Pre-trains BERT and the like on your own text: makes records of a corpus, trains on them, evaluates.",
+    examples=(
+        ("", "the built-in corpus, from text to model"),
+        ("--mode=prepare --input_files='corpus/*.jsonl.gz' --learn_vocab=30522 --output_dir=records", "make records"),
+        ("--model=scratch/base --train_records=records --mixed_precision --output_dir=runs/bert", "train on them"),
+        ("--flagfile=pretraining/bert-base-phase1 --train_records=records", "a preset (--help=presets)"),
+    ),
+    verbs={"train": "pretrain:pretrain", "evaluate": "evaluate:evaluate_model", "prepare": "prepare:prepare"},
+    leaves_out=("multi_label", "tagging", "answering", "choosing", "predict", "export"),
+    only={"data": (*_OF_CORPORA, *_OF_RECORDS)},
+    task=PRETRAINING,
+    texts={
+        "mode": "What to do: `prepare`: make records of a corpus; `train` a model on them; `evaluate` a saved one.",
+        "dataset": "The corpus of `--mode=prepare`: a TensorFlow Datasets name such as `imdb_reviews`, or `demo`, the "
+        "built-in one. Empty: `input_files`, and `demo` where these are empty too.",
+        "skip_bad_rows": "In `--mode=prepare`: leave out lines and rows of files that cannot be used, such as those "
+        "without text, and count them, rather than stop at the first one.",
+    },
+)
+
+
+def verb_commands() -> dict[str, Command]:
+    """The modes that are words of the installed command, each with the command that it is a mode of: `tfbert predict`
+    is `tfbert finetune --mode=predict`. What both have is that of fine-tuning."""
+    own = {mode: FINETUNE for mode in FINETUNE.modes}
+    return own | {mode: PRETRAIN for mode in PRETRAIN.modes if mode not in own}
+
+
+def command_of(config: Config) -> Command:
+    """The command that a configuration is for."""
+    return PRETRAIN if config.data.task == PRETRAIN.task else FINETUNE
+
+
+def option_words(config: Config, leave_out: Collection[str] = ()) -> list[str]:
+    """The flags that make a configuration: one for each option that is not at its default.
+
+    Args:
+        config: A configuration.
+        leave_out: Options to leave out.
+    """
+    words = []
+    for name, options in command_of(config).options().items():
+        part = getattr(config, name)
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            if field.name not in options or value == field.default or field.name in leave_out:
+                continue
+            if field.metadata["repeats"]:
+                words += [f"--{field.name}={item}" for item in value]
+            elif isinstance(value, bool):
+                words.append(f"--{field.name}" if value else f"--no{field.name}")
+            else:
+                words.append(f"--{field.name}={joined(value) if isinstance(value, tuple) else value}")
+    return words
+
+
+_FLAG = re.compile(
+    r"(?<![\w-])(?<!the command's )--(?P<name>[a-z]\w*)(?:=(?P<value>[^\s]*[^\s.,;:)]))?(?P<next>\s+(?=--[a-z]))?"
+)
+"""A flag, its value without the sentence's own punctuation, and whether another flag follows."""
+
+
+def of_arguments(text: str) -> str:
+    """A text with the arguments of `tfbert.finetune` in the place of the flags that it names."""
+    return _FLAG.sub(_argument, text)
+
+
+def _argument(found: re.Match[str]) -> str:
+    name, value, kinds = found["name"], found["value"], _kinds()
+    comma = ", " if found["next"] else ""
+    if name == "mode":
+        return f"the command's --{name}={value}{comma}" if value else found[0]
+    if name not in kinds:
+        positive = name.removeprefix("no")
+        return f"{positive}=False{comma}" if kinds.get(positive) is bool else found[0]
+    if value is None:
+        return f"{name}=True{comma}" if kinds[name] is bool else f"{name}{comma}"
+    return f"{name}={_value(value, kinds[name])}{comma}"
+
+
+def _value(text: str, kind: Any) -> str:
+    """The value of a flag as Python writes it; a word such as N in the place of a number stays."""
+    text = text.strip("'\"")
+    try:
+        value = of_text(kind, text)
+    except ValueError:
+        return text
+    return text if isinstance(value, float) else repr(list(value) if isinstance(value, tuple) else value)
+
+
+@functools.cache
+def _kinds() -> dict[str, Any]:
+    """The type of each option."""
+    found = {name: kind for part in Config.classes().values() for name, kind in field_types(part).items()}
+    return found | {alias: found[name] for alias, name in ALIASES.items()}

@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from tfbert.config.rules import TRAIN, one_of, option
-from tfbert.config.task_table import METRICS, OF_CLASSES
-from tfbert.config.types import Options
+from tfbert.config.tables import METRICS, OF_CLASSES
+from tfbert.config.types import TRAIN, Options, one_of, option
 
 Optimizer = Literal["adamw", "lamb"]
 HeadBias = Literal["prior", "zero"]

@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
-from tfbert.config.encoders import kinds_of
-from tfbert.config.pretraining import CorpusConfig, PretrainingConfig, RecordNames
+from tfbert.config.tables import kinds_of
+from tfbert.config.tasks import CorpusConfig, PretrainingConfig, RecordNames
 from tfbert.corpus.masking import Masking, most_predictions, record_keys
 from tfbert.errors import UsageError
 from tfbert.output.output_dir import seal, unseal, write_text

@@ -34,14 +34,13 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from tfbert.config.pretraining import RecordNames
-from tfbert.config.rules import path_of
-from tfbert.config.types import counted
+from tfbert.config.tasks import RecordNames
+from tfbert.config.types import counted, path_of
 from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, crc32_of, is_shard, read_manifest, vocab_text
 from tfbert.corpus.masking import Masked
 from tfbert.data.permutation import permuted
 from tfbert.errors import RunError, UsageError, first_line
-from tfbert.measure.tracing import counted_alone
+from tfbert.measure import counted_alone
 from tfbert.output.logs import PassProgress
 from tfbert.output.output_dir import seal, unseal
 from tfbert.private import without_autotune

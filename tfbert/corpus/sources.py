@@ -27,15 +27,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from tfbert.config.data import DataConfig
-from tfbert.config.pretraining import CorpusConfig
-from tfbert.config.rules import path_of
+from tfbert.config.tasks import CorpusConfig
+from tfbert.config.types import path_of
 from tfbert.corpus.manifest import is_own
-from tfbert.data.endings import CORPUS
 from tfbert.data.files import check_text, find_columns
-from tfbert.data.json_rows import open_json_lines
-from tfbert.data.lines import check_gzip, lines_of, not_utf8, not_utf8_error
-from tfbert.data.open_file import BadRows, OpenFile
-from tfbert.data.rows import demo_table, open_parquet
+from tfbert.data.reading import CORPUS, BadRows, OpenFile, check_gzip, lines_of, not_utf8, not_utf8_error
+from tfbert.data.rows import demo_table, open_json_lines, open_parquet
 from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress
 

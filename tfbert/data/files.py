@@ -18,8 +18,7 @@ from typing import Any
 from tfbert.config.data import DataConfig
 from tfbert.config.types import Recorded
 from tfbert.data.labels import SPANS, label_text, named_id
-from tfbert.data.lines import not_utf8, not_utf8_error
-from tfbert.data.open_file import VALUES, BadRows, OpenFile
+from tfbert.data.reading import VALUES, BadRows, OpenFile, not_utf8, not_utf8_error
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 

@@ -13,9 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from typing import Any
 
 from tfbert.config.data import DataConfig
-from tfbert.data.foreign_files import read_text
-from tfbert.data.lines import not_utf8, not_utf8_error
-from tfbert.data.open_file import Unlabelled, plain
+from tfbert.data.reading import Unlabelled, not_utf8, not_utf8_error, plain, read_text
 from tfbert.errors import UsageError
 
 NAMES_OR_MISSING = frozenset({"NA", "N/A", "n/a", "None", "NULL", "null"})

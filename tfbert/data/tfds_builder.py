@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from tfbert.data.files import text_columns
-from tfbert.data.open_file import LISTS, VALUES, GivenTable, Row, Unlabelled, plain
+from tfbert.data.reading import LISTS, VALUES, GivenTable, Row, Unlabelled, plain
 from tfbert.errors import UsageError, first_line
 
 Noted = TypeVar("Noted", bound=Any)

@@ -17,12 +17,11 @@ import keras
 import tensorflow as tf
 
 from tfbert import private
-from tfbert.config.parts import RuntimeConfig
+from tfbert.config.modes import RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.types import counted
 from tfbert.devices.cluster import Cluster, cluster_from_tf_config, current_cluster, divide_gpus, wait_for_peers
-from tfbert.devices.quiet import keep_freed_memory, stderr_held_back
-from tfbert.devices.termination import deaf
+from tfbert.devices.process import deaf, keep_freed_memory, stderr_held_back
 from tfbert.devices.workers import check_same, versions_of
 from tfbert.errors import RunError, UsageError, first_line, of_surroundings
 

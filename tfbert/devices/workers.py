@@ -25,9 +25,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.devices.cluster import current_cluster
-from tfbert.devices.quiet import stderr_held_back
+from tfbert.devices.process import stderr_held_back
 from tfbert.errors import RunError, UsageError, first_line, is_command
-from tfbert.measure.tracing import counted_alone
+from tfbert.measure import counted_alone
 from tfbert.private import fail_all_workers, has_workers, let_go_of_traced_gradients, publish, published
 
 log = logging.getLogger("tfbert")

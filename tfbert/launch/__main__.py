@@ -2,7 +2,7 @@
 
 import sys
 
-from tfbert.devices.termination import run_program
+from tfbert.devices.process import run_program
 
 
 def main() -> int:

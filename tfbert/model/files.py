@@ -1,18 +1,218 @@
-"""Where a model's files come from: the hub or a directory; their `config.json` and their vocabulary."""
+"""What describes a model: its `config.json`, read and checked against one table of rules, as transformers' `BertConfig`
+and the like, without transformers; its vocabulary; and where these files come from: the hub or a directory."""
 
 from __future__ import annotations
 
+import copy
+import json
 import logging
 import pathlib
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfbert.config.parts import SCRATCH_PREFIX, ModelConfig
+from tfbert.config.modes import SCRATCH_PREFIX, ModelConfig
+from tfbert.config.tables import ENCODERS, model_type_of
+from tfbert.config.types import architecture_problem
+from tfbert.data.reading import read_json_object
 from tfbert.errors import UsageError, first_line
-from tfbert.model import bert_config, keras_hub, tf1_checkpoint, weights
+from tfbert.model import keras_hub, weights
+from tfbert.model.encoders import Bert, encoder_of
+from tfbert.model.weights import CONFIG
 
 if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import Tokenizer
+
+
+OWN_FIELD = "tfbert"
+"""The field in which training records what transformers has no name for: `num_texts`, `max_seq_length`, `columns`."""
+
+_LAYOUT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+_PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+
+Rule = tuple[str, Callable[[Any], bool]]
+"""What a value must be: in words, and as a function."""
+
+
+def _whole(low: int, high: int) -> Rule:
+    # To Python a bool is an int; and 768.0 is no size.
+    return f"a whole number from {low:,} to {high:,}", lambda value: type(value) is int and low <= value <= high
+
+
+def _fraction(*, below_one: bool) -> Rule:
+    def holds(value: Any) -> bool:
+        return type(value) in (int, float) and 0 <= value <= 1 and not (below_one and value == 1)  # NaN is not.
+
+    return f"a number from 0 to {'below ' if below_one else ''}1", holds
+
+
+def _or_null(rule: Rule) -> Rule:
+    return f"{rule[0]}, or null", lambda value: value is None or rule[1](value)
+
+
+def _is_own_field(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and _or_null(_whole(1, 2))[1](value.get("num_texts"))
+        and _or_null(_whole(2, 1 << 20))[1](value.get("max_seq_length"))
+        and _is_columns(value.get("columns", {}))
+    )
+
+
+def _is_columns(value: Any) -> bool:
+    """Whether a value is lists of names by name."""
+    lists = value.values() if isinstance(value, dict) else [None]
+    return all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists)
+
+
+# The limits are far above every BERT, and low enough that nothing here takes a minute or fills the memory.
+_RULES: dict[str, Rule] = {
+    "vocab_size": _whole(1, 10_000_000),
+    "hidden_size": _whole(1, 1 << 16),
+    "num_hidden_layers": _whole(1, 1000),
+    "num_attention_heads": _whole(1, 1 << 16),
+    "intermediate_size": _whole(1, 1 << 20),
+    "max_position_embeddings": _whole(1, 1 << 20),
+    "type_vocab_size": _whole(1, 1 << 16),
+    "num_labels": _whole(1, 1 << 20),
+    "pad_token_id": _or_null(("a whole number", lambda value: type(value) is int)),
+    "classifier_dropout": _or_null(_fraction(below_one=True)),
+    "layer_norm_eps": _fraction(below_one=False),
+    "initializer_range": _fraction(below_one=False),
+    "hidden_act": ("the name of a function", lambda value: isinstance(value, str)),
+    "problem_type": _or_null((f"one of {', '.join(_PROBLEM_TYPES)}", lambda value: value in _PROBLEM_TYPES)),
+    "architectures": _or_null(
+        ("a list of names", lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value))
+    ),
+    "label2id": _or_null(("an object", lambda value: isinstance(value, dict))),
+    "pruned_heads": _or_null(("an object without any, as all heads are computed", lambda value: value == {})),
+    "quantization_config": _or_null(("an object", lambda value: isinstance(value, dict))),
+    OWN_FIELD: _or_null(("an object with num_texts (1 or 2), max_seq_length (2 or more), columns", _is_own_field)),
+}
+
+
+def read_values(path: pathlib.Path) -> dict[str, Any]:
+    """What `config.json` holds, not checked."""
+    return read_json_object(path, "config.json must be readable JSON")
+
+
+def _rules_of(encoder: Bert) -> dict[str, Rule]:
+    """Those of all encoders, and those of this one."""
+    choices = {
+        name: (f"one of {', '.join(map(repr, values))}", lambda value, values=values: value in values)
+        for name, values in encoder.CHOICES.items()
+    }
+    sizes = {name: _whole(least, 10_000_000) for name, least in encoder.SIZES.items()}
+    rates = dict.fromkeys(encoder.RATES, _fraction(below_one=True))
+    return _RULES | sizes | rates | choices
+
+
+def checked_values(values: dict[str, Any], path: pathlib.Path | str) -> dict[str, Any]:
+    """The values of a configuration by our names, with labels that have names; `id2label` names those of a fine-tuned
+    model.
+
+    Args:
+        values: As in `config.json`.
+        path: The file, or what else holds them, for messages.
+
+    Raises:
+        UsageError: where they describe no encoder that is here.
+    """
+    if problem := architecture_problem(values, path):
+        raise UsageError(problem)
+    encoder = encoder_of(model_type_of(values))
+    values = encoder.in_our_names(values) | {"model_type": model_type_of(values)}
+    if absent := [encoder.FIELDS.get(key, key) for key in _LAYOUT_KEYS if key not in values]:
+        raise UsageError(f"config.json must describe a model. Received: {path} without {', '.join(absent)}. Add them.")
+    if values.get("position_embedding_type", "absolute") != "absolute":
+        raise UsageError(
+            "The TensorFlow BERT has absolute positions only. Received: "
+            f"{_shown('position_embedding_type', values, path)}. Pass another model."
+        )
+    for option in ("is_decoder", "add_cross_attention"):
+        if values.get(option):
+            raise UsageError(
+                "config.json must describe an encoder, in which every token attends to all others. "
+                f"Received: {_shown(option, values, path)}. Pass another model."
+            )
+    for key, (what, holds) in _rules_of(encoder).items():
+        if key in values and not holds(values[key]):
+            theirs = encoder.FIELDS.get(key, key)
+            shown = _shown(theirs, {theirs: values[key]}, path)
+            raise UsageError(f"config.json must give {theirs} as {what}. Received: {shown}. Repair it.")
+    if problem := encoder.problem(values):
+        raise UsageError(
+            f"config.json must describe a model that is here. Received: {problem}, in {path}. Pass another."
+        )
+    if values["hidden_size"] % values["num_attention_heads"]:
+        raise UsageError(
+            "hidden_size must be a multiple of num_attention_heads. Received: "
+            f"hidden_size={values['hidden_size']}, {_shown('num_attention_heads', values, path)}. Repair it."
+        )
+    if values.get("id2label") is not None:
+        values = values | {"id2label": _label_names(values, path)}
+    return values
+
+
+def _label_names(values: dict[str, Any], path: pathlib.Path | str) -> dict[int, str]:
+    """`id2label` with names that are strings: some files number the labels, `{"0": 0, "1": 1}`."""
+    id2label = values["id2label"]
+    try:
+        names = {int(key): str(name) for key, name in id2label.items() if isinstance(name, (str, int, float))}
+        "".join(names.values()).encode()  # Half a surrogate pair cannot be written anywhere.
+    except (AttributeError, ValueError):
+        names = {}
+    if not names or len(names) != len(id2label):
+        raise UsageError(
+            f"id2label must name each label under its number. Received: {_shown('id2label', values, path)}. Repair it."
+        )
+    return names
+
+
+def _shown(key: str, values: dict[str, Any], path: pathlib.Path | str) -> str:
+    return f"{key}={reprlib.repr(values[key])} in {path}"
+
+
+def record_inputs(
+    config: Any,
+    *,
+    num_texts: int | None,
+    max_seq_length: int | None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    **others: Any,
+) -> None:
+    """Records in a model's configuration, and so in its `config.json`, what inputs it is trained on.
+
+    Args:
+        config: The model's.
+        num_texts: 1 for single texts, 2 for pairs; None if unknown.
+        max_seq_length: Longest input in tokens.
+        columns: Those of the training data, by the options that name them.
+        **others: Anything that JSON can hold.
+
+    Raises:
+        UsageError: for pairs on a model that cannot tell the second text from the first.
+    """
+    check_token_types(config, num_texts or 1)
+    read = {"columns": {option: [*names] for option, names in columns.items()}} if columns else {}
+    setattr(config, OWN_FIELD, {"num_texts": num_texts, "max_seq_length": max_seq_length, **read, **others})
+
+
+def check_token_types(config: Any, num_texts: int) -> None:
+    """Refuses pairs on a model without a second token type.
+
+    Reading a row that the embedding table lacks fails on a CPU, and gives zeros on a GPU.
+
+    Raises:
+        UsageError: for such pairs.
+    """
+    if config.encoder.TOKEN_TYPES and num_texts > config.type_vocab_size:
+        raise UsageError(
+            "Pairs of texts need a model with two token types. "
+            f"Received: pairs with type_vocab_size={config.type_vocab_size} in the model's config.json. "
+            "Pass another model, or one column with --text_column."
+        )
+
 
 log = logging.getLogger("tfbert")
 
@@ -85,7 +285,7 @@ def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options:
         todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
         if (directory / "adapter_config.json").is_file():
             todo = "It holds an adapter: pass the model with its updates in it, as LoRA's run directory has it"
-        rule = f"A model's directory must hold config.json, or Google's {tf1_checkpoint.CONFIG}"
+        rule = f"A model's directory must hold config.json, or Google's {CONFIG}"
         raise _usage(rule, name, f" without it in {directory}", todo)
     if needs_weights and weights.find_weight_file(directory) is None:
         todo = f"Add one of {', '.join(weights.WEIGHT_FILES)}, or the files bert_model.ckpt.*"
@@ -94,10 +294,10 @@ def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options:
 
 
 def load_values(directory: pathlib.Path) -> dict[str, Any]:
-    """What the model's `config.json`, or `bert_config.json`, holds, checked; what a model of KerasHub says is put into
+    """What the model's `config.json`, or `json`, holds, checked; what a model of KerasHub says is put into
     the same terms."""
     file = _config_file(keras_hub.plain(directory))
-    return bert_config.checked(bert_config.read_values(file), file)
+    return checked_values(read_values(file), file)
 
 
 def load_tokenizer(config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str]) -> Tokenizer:
@@ -112,9 +312,8 @@ def load_tokenizer(config: ModelConfig, directory: pathlib.Path | None, *, train
         UsageError: for an unusable vocabulary.
     """
     from tfbert.tokens.host import read_tokenizer
-    from tfbert.tokens.pretrained import read_casing
     from tfbert.tokens.tokenizer import BertTokenizer
-    from tfbert.tokens.vocabulary import learn_vocabulary, read_vocab_file
+    from tfbert.tokens.vocabulary import learn_vocabulary, read_casing, read_vocab_file
 
     plain = keras_hub.plain(directory) if directory else None
     if config.vocab_file:
@@ -146,8 +345,8 @@ def own_vocab_size(directory: pathlib.Path) -> int | None:
 
 
 def _config_file(directory: pathlib.Path) -> pathlib.Path:
-    """`config.json`, or Google's `bert_config.json` if only that exists."""
-    path, google = directory / "config.json", directory / tf1_checkpoint.CONFIG
+    """`config.json`, or Google's `json` if only that exists."""
+    path, google = directory / "config.json", directory / CONFIG
     return google if google.is_file() and not path.is_file() else path
 
 
@@ -197,3 +396,199 @@ def _download(name: str, options: dict[str, Any], weight_files: Iterable[tuple[s
 
 def _usage(rule: str, name: str, what: str, todo: str) -> UsageError:
     return UsageError(f"{rule}. Received: model={name!r}{what}. {todo}.")
+
+
+_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "classifier_dropout": None,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
+    "problem_type": None,
+    "architectures": None,
+    "output_hidden_states": False,
+    "output_attentions": False,
+    "return_dict": True,
+}
+HUB_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
+"""What `from_pretrained` passes on to the hub."""
+
+
+class BertConfig:
+    """The size of a BERT, its rates and its labels, as `config.json` holds them; other encoders' derive from it.
+
+    Args:
+        **values: Any of the fields in transformers' `config.json`; `num_labels`, or the names of labels as `id2label`.
+            Fields of other names are kept.
+
+    Raises:
+        UsageError: for values that describe no such model, or a decoder.
+    """
+
+    model_type = "bert"
+    architectures: list[str] | None
+    problem_type: str | None
+    id2label: dict[int, str]
+
+    def __init__(self, **values: Any):
+        values = _with_labels(self.encoder.in_our_names(values))
+        vars(self).update(self._checked(self._defaults() | values))
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        return _DEFAULTS | encoder_of(cls.model_type).DEFAULTS
+
+    @classmethod
+    def _checked(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """A copy of values, checked as those of a file."""
+        checked = checked_values({"model_type": cls.model_type} | values, cls.__name__)
+        return copy.deepcopy({name: value for name, value in checked.items() if name != "model_type"})
+
+    def __getattr__(self, name: str) -> Any:
+        """A field by the name that this encoder's `config.json` has for it."""
+        ours = {theirs: ours for ours, theirs in self.encoder.FIELDS.items()}
+        if name not in ours:
+            raise AttributeError(f"{type(self).__name__} has no {name!r}.")
+        return getattr(self, ours[name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Likewise."""
+        super().__setattr__(*self.encoder.in_our_names({name: value}), value)
+
+    @property
+    def encoder(self) -> Bert:
+        """What differs between this encoder and others."""
+        return encoder_of(self.model_type)
+
+    @property
+    def num_positions(self) -> int:
+        """How many tokens a text may have."""
+        return self.max_position_embeddings - (self.pad_token_id + 1 if self.encoder.COUNTS_FROM_PAD else 0)
+
+    @property
+    def num_labels(self) -> int:
+        """How many labels there are; assign a number to name them `LABEL_0` and so on."""
+        return len(self.id2label)
+
+    @num_labels.setter
+    def num_labels(self, count: int) -> None:
+        vars(self).update(_with_labels({"num_labels": count}))
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | pathlib.Path, **values: Any) -> BertConfig:
+        """The configuration of a model by its directory or its name on the hub, with some values changed."""
+        options = {option: values.pop(option) for option in HUB_OPTIONS if option in values}
+        name = str(pretrained_model_name_or_path)
+        directory = resolve_model(ModelConfig(model_name_or_path=name), needs_weights=False, **options)
+        if directory is None:
+            raise UsageError(
+                f"A model must have files. Received: {name}. Pass a directory, or BertConfig(...) for none."
+            )
+        return cls.from_dict(load_values(directory), **values)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], **changed: Any) -> BertConfig:
+        """The inverse of `to_dict`, with some values changed; of the class that `model_type` says."""
+        kind = model_type_of({"model_type": cls.model_type} | values)
+        if not kind:
+            checked_values(values, cls.__name__)  # Says so.
+        values = {name: value for name, value in values.items() if name != "model_type"}
+        if {"num_labels", "id2label"} & set(changed):
+            values = {
+                name: value for name, value in values.items() if name not in ("num_labels", "id2label", "label2id")
+            }
+        elif values.get("id2label") is not None:
+            values.pop("num_labels", None)
+        encoder = encoder_of(kind)
+        return CONFIGS[kind](**encoder.in_our_names(values) | encoder.in_our_names(changed))
+
+    @classmethod
+    def of(cls, config: Any) -> BertConfig:
+        """A configuration of ours from one, from transformers', or from a dictionary."""
+        if isinstance(config, BertConfig):
+            return config
+        for name in ("to_diff_dict", "to_dict"):
+            if hasattr(config, name):
+                return cls.from_dict(getattr(config, name)())
+        if isinstance(config, dict):
+            return cls.from_dict(config)
+        raise UsageError(
+            f"A model is described by a BertConfig. Received: {type(config).__name__}. "
+            "Pass BertConfig(...), or call from_pretrained for a model that exists."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values, as `config.json` may hold them."""
+        theirs = {self.encoder.FIELDS.get(name, name): value for name, value in vars(self).items()}
+        return copy.deepcopy(theirs) | {"model_type": self.model_type}
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        """The values that are not the usual ones."""
+        kept, usual = [*list(_DEFAULTS)[:5], *self.encoder.DEFAULTS], self._defaults()
+        unusual = {k: v for k, v in vars(self).items() if k in kept or k not in usual or v != usual[k]}
+        values = self.to_dict()
+        return {name: values[name] for name in map(lambda k: self.encoder.FIELDS.get(k, k), [*unusual, "model_type"])}
+
+    def to_json_string(self) -> str:
+        """`config.json` as a text."""
+        return json.dumps(self.to_diff_dict(), indent=2, sort_keys=True) + "\n"
+
+    def save_pretrained(self, directory: str | pathlib.Path) -> None:
+        """Writes `config.json`; a model's `save_pretrained` does so too."""
+        pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
+        (pathlib.Path(directory) / "config.json").write_text(self.to_json_string(), encoding="utf-8")
+
+    def update(self, values: dict[str, Any]) -> None:
+        """Changes some values."""
+        vars(self).update(vars(self.from_dict(self.to_dict(), **values)))
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is type(self) and vars(self) == vars(other)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} {self.to_json_string()}"
+
+
+CONFIGS: dict[str, type[BertConfig]] = {
+    kind: type(
+        f"{row.classes}Config",
+        (BertConfig,),
+        {"model_type": kind, "__module__": __name__, "__doc__": BertConfig.__doc__},
+    )
+    for kind, row in ENCODERS.items()
+} | {BertConfig.model_type: BertConfig}
+"""Each encoder's class, by `model_type`."""
+globals().update({made.__name__: made for made in CONFIGS.values()})
+
+
+def load_config(directory: pathlib.Path) -> BertConfig:
+    """The configuration of a model by its directory, checked."""
+    return BertConfig.from_dict(load_values(directory))
+
+
+def _with_labels(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with `id2label` and `label2id` in place of a number of labels, of which there are 2 by default."""
+    count, names = values.get("num_labels"), values.get("id2label")
+    values = {name: value for name, value in values.items() if name != "num_labels"}
+    if isinstance(names, (list, tuple)):
+        names = dict(enumerate(names))
+    if names is None:
+        count = checked_values({**_DEFAULTS, "num_labels": 2 if count is None else count}, "BertConfig")["num_labels"]
+        names = {i: f"LABEL_{i}" for i in range(count)}
+    names = {int(number): name for number, name in names.items()} if isinstance(names, dict) else names
+    if count is not None and len(names) != count:
+        raise UsageError(
+            f"Each label has a name. Received: num_labels={count} and id2label of {len(names)}. Leave out num_labels."
+        )
+    values["id2label"] = names
+    values["label2id"] = {name: number for number, name in names.items()} if isinstance(names, dict) else None
+    return values

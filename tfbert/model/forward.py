@@ -1,26 +1,40 @@
-"""An encoder's forward pass over plain or packed rows: what transformers computes, with less work.
+"""An encoder's forward pass over plain or packed rows: what transformers computes, with less work; and gradient
+checkpointing (Chen et al. 2016): the backward pass recomputes each encoder layer from its input.
 
 In the last layer only what a head reads is computed, each example's `[CLS]` or some positions: queries, MLP and
 normalisation of the other tokens are left out, 14% of the products of a 6-layer encoder. The rest is the model's own
 arithmetic on its own weights, with all tokens in one dimension and few operations. Dropout and embeddings are the
 model's layers.
+
+Between the passes only the layers' inputs are kept, not what their parts computed.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 
 from tfbert.model import ops
-from tfbert.model.arithmetic import MASKED, Arithmetic, Last, Pass, Reads, masked_unless
 from tfbert.model.encoders import encoder_of
-from tfbert.model.ops import activation, add_bias, dense_layer, norm_layer
-from tfbert.model.recompute import recomputed
+from tfbert.model.ops import (
+    MASKED,
+    Arithmetic,
+    Last,
+    Pass,
+    Reads,
+    activation,
+    add_bias,
+    dense_layer,
+    masked_unless,
+    norm_layer,
+)
+from tfbert.step.noise import same_noise
 
-if TYPE_CHECKING:  # The layers may be of either Keras.
+if TYPE_CHECKING:
     import keras
 
 
@@ -312,3 +326,24 @@ def _mean(tokens: tf.Tensor, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
     counts = tf.cast(counts, tf.float32)
     shares = counts / tf.reduce_sum(counts, axis=1, keepdims=True)
     return tf.matmul(tf.cast(shares, tokens.dtype)[:, None], tokens)[:, 0]
+
+
+def recomputed(compute: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """The same function of tensors, computed again when its gradient is needed.
+
+    The gradients are those of the plain pass: recomputation draws the same dropout noise. Where noise is not keyed, as
+    outside `FineTuner`, that is impossible, and the function is returned unchanged.
+
+    Args:
+        compute: Computes an encoder layer's output.
+    """
+    noise = same_noise()
+    if noise is None:
+        return compute
+
+    @tf.recompute_grad
+    def again(*tensors: tf.Tensor) -> tf.Tensor:
+        with noise():
+            return compute(*tensors)
+
+    return again

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tfbert.config.rules import architecture_problem
-from tfbert.data.foreign_files import read_json_object
+from tfbert.config.types import architecture_problem
+from tfbert.data.reading import read_json_object
 from tfbert.errors import UsageError, first_line
 
 log = logging.getLogger("tfbert")
@@ -270,7 +270,7 @@ def _casing(path: pathlib.Path, tokenizer: Any) -> dict[str, bool]:
     Raises:
         UsageError: for one that would give other ids than BERT's WordPiece.
     """
-    from tfbert.tokens.pretrained import shown_by
+    from tfbert.tokens.vocabulary import shown_by
 
     unlike = {name: v for name, wanted in _TOKENIZER.items() if (v := getattr(tokenizer, name)) != wanted}
     if unlike:

@@ -16,12 +16,10 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from tfbert.batches.inputs import INPUTS, padded_inputs
-from tfbert.batches.pipeline import EncodedExamples
+from tfbert.batches.pipeline import INPUTS, EncodedExamples, padded_inputs
 from tfbert.batches.plan import FILL, BatchPlan, batch_rows, exact_widths, plan_by_tokens, plan_in_order_of_length
 from tfbert.devices.workers import check_same, checksum
-from tfbert.measure.step_clock import read_clock, timed_next
-from tfbert.measure.tracing import counted_alone
+from tfbert.measure import counted_alone, read_clock, timed_next
 from tfbert.private import distributed, let_go_of_traced_gradients, without_autotune
 from tfbert.tokens.tokenizer import TokenIds
 

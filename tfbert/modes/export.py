@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfbert.bert.build import with_float16_matrices
+from tfbert.bert.models import with_float16_matrices
 from tfbert.config.run import Config
-from tfbert.devices.quiet import log_if_slow, stderr_held_back
+from tfbert.devices.process import log_if_slow, stderr_held_back
 from tfbert.devices.runtime import start_devices
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model.weights import get_weights_dict
 from tfbert.modes.load import check_can, load_trained_model
 from tfbert.output import output_dir
-from tfbert.tasks.items import TrainedModel
+from tfbert.tasks.prediction import TrainedModel
 from tfbert.tasks.registry import entry_of
 from tfbert.tokens.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from tfbert.model.configuration import BertConfig
+    from tfbert.model.files import BertConfig
 
 log = logging.getLogger("tfbert")
 

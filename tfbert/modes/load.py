@@ -20,29 +20,27 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfbert.bert.build import build_model
+from tfbert.bert.models import build_model
 from tfbert.config.data import STANDARD_STREAM, DataConfig, LongTexts
-from tfbert.config.parts import ModelConfig, PredictConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import Recorded, counted, field_types, shown
-from tfbert.data.foreign_files import read_json_object
-from tfbert.devices.quiet import imports_whole, log_if_slow
+from tfbert.data.reading import read_json_object
+from tfbert.devices.process import imports_whole, log_if_slow
 from tfbert.devices.runtime import check_backend, settings_kept, tell
 from tfbert.errors import RunError, UsageError
-from tfbert.model.bert_config import OWN_FIELD, record_inputs
-from tfbert.model.configuration import load_config
-from tfbert.model.files import load_tokenizer, resolve_model
+from tfbert.model.files import OWN_FIELD, load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.predictor import DirectPredictor
 from tfbert.output.output_dir import RUN_CONFIG
 from tfbert.private import check_not_forked
 from tfbert.tasks.base import Task
-from tfbert.tasks.items import BEST, NAME, Items, TrainedModel, check_finite, check_whole
+from tfbert.tasks.prediction import BEST, NAME, Items, TrainedModel, check_finite, check_whole
 from tfbert.tasks.registry import entry_of, task_of_model
-from tfbert.tasks.text_items import TextItems
+from tfbert.tasks.text_task import TextItems
 
 if TYPE_CHECKING:
-    from tfbert.model.configuration import BertConfig
+    from tfbert.model.files import BertConfig
 
 log = logging.getLogger("tfbert")
 

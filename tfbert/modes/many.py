@@ -14,16 +14,14 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from tfbert.config.commands import STARTED_AS, command_of, option_words
-from tfbert.config.run import Config
-from tfbert.config.sweep import Point, points_of
+from tfbert.config.run import STARTED_AS, Config, Point, command_of, option_words, points_of
 from tfbert.config.types import counted
 from tfbert.corpus.records import as_records_are
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.launch.worker_group import Signals, run_to_its_end, signals_collected
+from tfbert.launch.launcher import Signals, run_to_its_end, signals_collected
 from tfbert.output import output_dir
-from tfbert.output.callback import Callback, all_callbacks
+from tfbert.output.logs import Callback, all_callbacks
 from tfbert.report import compare
 from tfbert.report.run_files import RunFiles, read_run
 from tfbert.tasks.registry import detect_task

@@ -1,32 +1,45 @@
-"""Pre-training as a command: finds or makes records and a vocabulary; the rest is a run like any other."""
+"""Pre-training as a command: finds or makes records and a vocabulary; the rest is a run like any other.
+`--mode=prepare`: a corpus -> records to pre-train on, by processes of this machine, an array job or Apache Beam."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
+import itertools
 import logging
 import multiprocessing
 import pathlib
+import shutil
+import time
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import tensorflow as tf
 
 from tfbert.config.data import DataConfig
-from tfbert.config.parts import OutputConfig, RuntimeConfig
-from tfbert.config.pretraining import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert.config.modes import OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
+from tfbert.config.tables import check_kind
+from tfbert.config.tasks import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert.config.types import counted
+from tfbert.corpus import manifest, vocabulary
+from tfbert.corpus.manifest import Recipe
 from tfbert.corpus.records import as_records_are
-from tfbert.corpus.sources import BuiltInCorpus
+from tfbert.corpus.shards import STRETCH_BYTES, Job, available_cores, make_shards, make_shards_with_beam, shares_of
+from tfbert.corpus.sources import BuiltInCorpus, Source, open_source
 from tfbert.corpus.vocabulary import learn_vocab
-from tfbert.devices.quiet import is_unwatched, start_quietly, without_main_module
+from tfbert.devices.process import is_unwatched, start_quietly, without_main_module
 from tfbert.errors import RunError, UsageError
-from tfbert.model.files import load_tokenizer, resolve_model
+from tfbert.model.files import load_config, load_tokenizer, resolve_model
 from tfbert.modes.many import train
-from tfbert.modes.prepare import model_type_of_words, prepare_records
 from tfbert.output import output_dir
-from tfbert.output.callback import Callback
+from tfbert.output.logs import Callback, PassProgress, clock_text
+from tfbert.output.output_dir import locked
 from tfbert.report.compare import OverSeeds, Swept
-from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.tokenizer import BertTokenizer, Tokenizer
 
 log = logging.getLogger("tfbert")
 
@@ -130,3 +143,228 @@ def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str
         prepare_records(BuiltInCorpus(split), tokenizer, options, path, model_type=model_type)
         found.append(str(path))
     return found[0], found[1]
+
+
+log = logging.getLogger("tfbert")
+
+_LEAST_SHARDS = 4
+_DOCUMENTS_A_SHARD = 100  # Enough that a hash gives every shard some.
+
+
+def prepare(config: Config) -> dict[str, Any]:
+    """Makes records as the configuration says.
+
+    Args:
+        config: With `mode="prepare"`.
+
+    Returns:
+        The manifest's `totals`: `records`, `bytes`, `documents`, `sentences`, `tokens`, `words`, `unknown_words`,
+        `random_next_sentences`, `predictions`; empty while shards that other tasks of an array job make are missing.
+
+    Raises:
+        UsageError: for anything given that cannot be used; no record has been written then.
+        RunError: if a record cannot be written, or a process ends.
+    """
+    directory = pathlib.Path(config.output.output_dir).absolute()
+    source = open_source(config.corpus, config.data, directory)
+    output_dir.check_writable(directory)
+    _leave_gpus_alone()
+    model = resolve_model(config.model, needs_weights=False)
+    model_type = model_type_of_words(model)
+    if config.corpus.learn_vocab:
+        vocab = None if config.output.overwrite_output_dir else manifest.learned_vocab(directory, _how_learned(config))
+        tokenizer = BertTokenizer(vocab or learn_vocab(source, config.corpus.learn_vocab, config.runtime.seed))
+    else:
+        tokenizer = load_tokenizer(config.model, model, training_texts=())
+    made = prepare_records(source, tokenizer, config, directory, model_type=model_type)
+    if made is None:
+        return {}
+    totals = made["totals"]
+    log.info(
+        "Records in %s: %s of up to %d tokens, from %s of %s; %s to predict; %.2f%% of the words unknown",
+        directory,
+        *(f"{totals['records']:,}", config.max_seq_length),
+        *(counted(totals[f"{noun}s"], noun) for noun in ("sentence", "document")),
+        counted(totals["predictions"], "token"),
+        100 * vocabulary.share_of(totals),
+    )
+    return totals
+
+
+def prepare_records(
+    source: Source, tokenizer: Tokenizer, config: Config, directory: pathlib.Path, *, model_type: str = "bert"
+) -> dict[str, Any] | None:
+    """Makes the records of a corpus that do not exist yet.
+
+    Args:
+        source: The corpus.
+        tokenizer: Its vocabulary becomes that of the records.
+        config: With `mode="prepare"`.
+        directory: Where the records go; locked meanwhile.
+        model_type: Of the model that the records are for.
+
+    Returns:
+        The manifest, whose `totals` sum up the records; None while shards that other tasks of an array job make are
+        missing.
+
+    Raises:
+        UsageError: for anything given that cannot be used; no record has been written then.
+        RunError: if a record cannot be written, or a process ends.
+    """
+    corpus = config.corpus
+    _leave_gpus_alone()
+    recipe = Recipe.of_config(
+        corpus,
+        config.pretraining,
+        tokenizer,
+        max_seq_length=config.max_seq_length,
+        seed=config.runtime.seed,
+        num_shards=corpus.num_shards or default_num_shards(source),
+        model_type=model_type,
+    )
+    shards = shards_asked_for(corpus, recipe.num_shards)
+    is_part = len(shards) < recipe.num_shards
+    if is_part and config.output.overwrite_output_dir:
+        rule = "Tasks of an array job share a directory, and none may empty it"
+        todo = "Empty the directory before the job."
+        raise UsageError(f"{rule}. Received: overwrite_output_dir with shards={corpus.shards!r}. {todo}")
+    overwrite = config.output.overwrite_output_dir
+    # Earlier records are replaced when the new ones are whole: a corpus that cannot be used costs nothing.
+    made_in = directory / f"{manifest.WORK}-new" if overwrite else directory
+    work = made_in / f"{manifest.WORK}-{shards[0]}-{shards[-1]}"
+    with locked(directory, shared=is_part):
+        shares = shares_of(source, recipe.num_shards)
+        num_stretches = sum(not share.place for share in shares)
+        identity = manifest.identify(recipe, source.fingerprints(), _how_learned(config), num_stretches=num_stretches)
+        digest = manifest.digest_of(identity)
+        job = Job(source=source, shares=shares, recipe=recipe, digest=digest, directory=str(made_in), work=str(work))
+        made_in.mkdir(exist_ok=True)
+        had_vocab = manifest.begin(made_in, identity, tokenizer.file, overwrite=overwrite, shared=is_part)
+        for path in () if is_part else made_in.glob(f"{manifest.WORK}*"):
+            if path != work:  # Left by a killed task of an array job.
+                shutil.rmtree(path, ignore_errors=True)
+        try:
+            with locked(work):
+                made = _make_missing(job, shards, corpus, identity)
+        except UsageError:
+            shutil.rmtree(made_in if overwrite else work, ignore_errors=True)
+            if not is_part and not overwrite:  # The rest belongs to the other tasks as well.
+                manifest.undo_begin(made_in, vocab="" if had_vocab else tokenizer.file[0])
+            raise
+        shutil.rmtree(work, ignore_errors=True)
+        if made is not None and overwrite:
+            manifest.replace(directory, made_in)
+        if made is not None:
+            manifest.finish(directory, made)
+    if made is None:
+        log.info("Shards %s to %s of %s are done; others are missing.", shards[0], shards[-1], recipe.num_shards)
+    return made
+
+
+def model_type_of_words(model: pathlib.Path | None) -> str:
+    """The encoder of a model's directory, BERT's where there is none.
+
+    Raises:
+        UsageError: for one without a head for masked words.
+    """
+    model_type = load_config(model).model_type if model else "bert"
+    check_kind(model_type, "MaskedLM")
+    return model_type
+
+
+def default_num_shards(source: Source) -> int:
+    """One for `STRETCH_BYTES`, but at least `_LEAST_SHARDS` for the cores, unless the documents are too few."""
+    by_size = -(-sum(source.sizes().values()) // STRETCH_BYTES)
+    if by_size >= _LEAST_SHARDS:
+        return by_size
+    documents = itertools.chain.from_iterable(map(source.read, source.parts()))
+    enough = _LEAST_SHARDS * _DOCUMENTS_A_SHARD
+    return _LEAST_SHARDS if sum(1 for _ in itertools.islice(documents, enough)) == enough else 1
+
+
+def shards_asked_for(corpus: CorpusConfig, num_shards: int) -> range:
+    """The numbers of the shards that this process makes.
+
+    Raises:
+        UsageError: for shards that do not exist, or without `num_shards`, which each task could then choose otherwise.
+    """
+    if not corpus.shards:
+        return range(num_shards)
+    first, _, last = corpus.shards.partition("-")
+    shards = range(int(first), int(last or first) + 1)
+    if not corpus.num_shards or not shards or shards[-1] >= num_shards:
+        rule = "shards must be among the num_shards shards, counted from 0"
+        todo = "Pass for example --num_shards=100 --shards=0-9."
+        raise UsageError(f"{rule}. Received: shards={corpus.shards!r} with num_shards={corpus.num_shards}. {todo}")
+    return shards
+
+
+def _make_missing(job: Job, shards: range, corpus: CorpusConfig, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """Makes the shards that are not whole; the manifest, yet to be written, once all are, also those of other tasks.
+
+    If what was given cannot be used, the shards that were made here are removed.
+    """
+    directory = pathlib.Path(job.directory)
+    missing = _missing(job, shards)
+    if len(missing) < len(shards):
+        log.info("%d of %d shards are whole already.", len(shards) - len(missing), len(shards))
+    try:
+        if missing:
+            vocabulary.check_beginnings(job.source, job.recipe)
+            _make(job, missing, corpus)
+        made = manifest.of_entries(directory, identity)
+        if made is not None:
+            vocabulary.check_totals(job.source, job.recipe, made["totals"])
+    except UsageError:
+        manifest.undo_shards(directory, job.digest, missing)
+        raise
+    return made
+
+
+def _make(job: Job, shards: list[int], corpus: CorpusConfig) -> None:
+    start = time.perf_counter()
+    if corpus.engine == "beam":
+        make_shards_with_beam(job, shards, corpus.beam_args)
+    else:
+        make_shards(job, shards, corpus.num_processes or available_cores())
+    directory = pathlib.Path(job.directory)
+    entries = [manifest.read_entry(directory, job.digest, shard, content=False) for shard in shards]
+    if lost := [shard for shard, entry in zip(shards, entries, strict=True) if entry is None]:
+        rule = "The files of shards must stay where they are written, which all workers of a pipeline must see"
+        todo = "Run it again, or pass another --output_dir."
+        raise RunError(f"{rule}. Received: none for shard {lost[0]} of {job.recipe.num_shards} in {directory}. {todo}")
+    records = sum(entry["records"] for entry in entries)
+    sentences = sum(entry["sentences"] for entry in entries)
+    seconds = time.perf_counter() - start
+    log.info(
+        "%s of %s in %s: %s sentences/s.",
+        counted(records, "record"),
+        counted(sentences, "sentence"),
+        clock_text(seconds),
+        f"{sentences / seconds:,.0f}",
+    )
+
+
+def _missing(job: Job, shards: range) -> list[int]:
+    """The shards that are not whole; all files of the others are read."""
+    directory = pathlib.Path(job.directory)
+    entries = (manifest.read_entry(directory, job.digest, shard, content=False) for shard in shards)
+    sizes = {entry["shard"]: entry["bytes"] for entry in entries if entry}
+    missing = set(shards) - set(sizes)
+    with PassProgress("checking the shards that exist", sum(sizes.values()), "MB") as progress:
+        for shard, size in sizes.items():
+            if manifest.read_entry(directory, job.digest, shard, content=True) is None:
+                missing.add(shard)
+            progress.advance(size, size / 1e6)
+    return sorted(missing)
+
+
+def _how_learned(config: Config) -> dict[str, int]:
+    """How the vocabulary is learned; empty if it is not."""
+    size = config.corpus.learn_vocab
+    return {"learn_vocab": size, "seed": config.runtime.seed} if size else {}
+
+
+def _leave_gpus_alone() -> None:
+    with contextlib.suppress(RuntimeError):  # The calling program uses them already.
+        tf.config.set_visible_devices([], "GPU")

@@ -1,33 +1,51 @@
-"""Where a run's numbers go: the screen, `log.jsonl`, and callbacks. Only the chief has any of them. And the progress of
-a long pass over data: its speed, and the time that is left.
+"""Where a run's numbers go: the screen, `log.jsonl`, and callbacks. Only the chief has any of them. What a user's code
+hears of a run: `Callback`, with each value that is logged, and when the run starts and ends; `Reports`, which tells
+callbacks of it; and trackers of experiments as callbacks: Weights & Biases, MLflow, TensorBoard.
 
 What a call from Python shows: the command's lines and bars, in a terminal, a notebook or a pipe; or nothing.
 
 The user's own logging stays as it is set up: files and the like get the messages that they would get anyway, and a
 screen that shows this program's information already shows it, and nothing is added.
+
+A tracker's values are called as `log.jsonl` has them, by kind: `train/loss`, `eval/accuracy`. A run that resumes goes
+on in the same run of the tracker, whose own store says what it has already.
+
+Uploading a trained model to the Hugging Face hub, for those who ask for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
+import importlib
+import importlib.util
 import json
 import logging
+import os
 import pathlib
+import re
+import shutil
 import sys
 import time
+import uuid
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from tfbert.config.modes import HubConfig
 from tfbert.config.types import counted, rate_text
-from tfbert.devices.quiet import WholeFields, is_notebook, is_watched, nobody_watching, terminal_width
-from tfbert.errors import RunError, worded
-from tfbert.output.callback import Record, Reports
-from tfbert.output.output_dir import LOG, write_text
+from tfbert.devices.process import WholeFields, imports_whole, is_notebook, is_watched, nobody_watching, terminal_width
+from tfbert.errors import RunError, UsageError, first_line, worded
+from tfbert.output.output_dir import LOG, TRACKER_ID, write_text
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
 
 log = logging.getLogger("tfbert")
 
@@ -387,3 +405,506 @@ def worded_record(record: logging.LogRecord) -> bool:
     """Makes a message speak of arguments; it passes."""
     record.msg, record.args = worded(record.getMessage()), ()
     return True
+
+
+log = logging.getLogger("tfbert")
+
+Outcome = Literal["", "finished", "stopped", "failed"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """The run that a callback hears of.
+
+    Attributes:
+        directory: Its output directory.
+        options: Its options, by their names.
+        first_step: Updates made by earlier starts of the run; 0 where it begins.
+        total_steps: Updates of the whole run.
+    """
+
+    directory: pathlib.Path
+    options: Mapping[str, Any]
+    first_step: int
+    total_steps: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """A line of `log.jsonl`.
+
+    Attributes:
+        step: Updates made so far.
+        kind: `train` or `eval`.
+        time: When it was logged, in ISO 8601.
+        values: By name.
+    """
+
+    step: int
+    kind: str
+    time: str
+    values: Mapping[str, float]
+
+
+class Callback:
+    """Hears of a run: pass some to `tfbert.finetune(callbacks=[...])`, and override what you need.
+
+    All methods are called on the chief alone, the process that writes the files, in the thread that trains: training
+    waits for them. `step` counts optimizer updates of the whole run, and all values are floats.
+
+    A run that resumes goes on from its checkpoint: what was logged after that comes again, as in `log.jsonl`.
+
+    An exception ends the run, on all workers, as a `RunError` that names the callback and has the exception as its
+    cause; a checkpoint is written first, so that the same call resumes. After the last update, the run is finished
+    before.
+
+    Attributes:
+        name: Tells the callbacks of a run apart; the class's name unless it is set.
+        run: The run; set before `on_start`.
+        outcome: How the run ended, set before `on_end`: `finished`; `stopped` by a signal or a callback, with a
+            checkpoint; `failed`.
+
+    Example:
+        >>> class StopAtHalf(tfbert.callbacks.Callback):
+        ...     def on_evaluate(self, step, values):
+        ...         if values["eval_loss"] < 0.5:
+        ...             self.stop()
+        >>> tfbert.finetune(train_file="train.tsv", validation_file="dev.tsv", callbacks=[StopAtHalf()])
+    """
+
+    name: str = ""
+    run: RunInfo
+    outcome: Outcome = ""
+    _asks_to_stop = False
+    _hears_all = False  # Whether each start tells it what earlier ones logged: its store knows what is new.
+
+    def on_start(self, step: int, values: Mapping[str, float]) -> None:
+        """At each start of the run, before its first update; `step` is above 0 where it resumes.
+
+        Args:
+            step: Updates made by earlier starts.
+            values: `total_steps`, `steps_per_epoch`, `warmup_steps`, `global_batch_size`, `num_replicas`,
+                `train_examples`, `eval_examples`, `parameters`.
+        """
+
+    def on_log(self, step: int, values: Mapping[str, float]) -> None:
+        """Every `logging_steps` updates, and at the last one.
+
+        Args:
+            step: Updates made.
+            values: `loss`, the mean since the last call; `learning_rate`, `grad_norm` of this update; `epoch`;
+                `skipped_steps` so far; `examples_per_second`, `tokens_per_second`, `data_wait_share` since the last
+                call. One that is not finite is left out.
+        """
+
+    def on_evaluate(self, step: int, values: Mapping[str, float]) -> None:
+        """After each evaluation.
+
+        Args:
+            step: Updates made.
+            values: The metrics, `eval_loss` and so on; `eval_runtime` and the speeds of the evaluation; `epoch`.
+        """
+
+    def on_save(self, step: int, values: Mapping[str, float]) -> None:
+        """After each checkpoint, which is in `run.directory / "checkpoints" / f"step-{step:08}"`.
+
+        Args:
+            step: Updates made.
+            values: `checkpoint_seconds`, `checkpoint_bytes`.
+        """
+
+    def on_end(self, step: int, values: Mapping[str, float]) -> None:
+        """When this start of the run ends, however it does: see `outcome`. All files are written then.
+
+        Args:
+            step: Updates made.
+            values: What `all_results.json` holds of a finished run; empty for any other.
+        """
+
+    def stop(self) -> None:
+        """Asks the run to stop after this update, on all workers (several of them look every 5 updates).
+
+        It writes a checkpoint and raises `tfbert.Preempted`; the same call resumes. After the last update, it finishes.
+        """
+        self._asks_to_stop = True
+
+    def _finish(self, step: int, values: Mapping[str, float]) -> None:
+        """Before `all_results.json` of a finished run is written: after a kill in between, the run is not finished."""
+
+    def _receive(self, record: Record) -> None:
+        (self.on_log if record.kind == "train" else self.on_evaluate)(record.step, dict(record.values))
+
+
+def check_callbacks(callbacks: Sequence[Callback]) -> None:
+    """Refuses what is no callback, and callbacks that cannot be told apart.
+
+    Raises:
+        UsageError: naming one.
+    """
+    seen = set()
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            rule = "Each of callbacks must be a tfbert.callbacks.Callback, made already"
+            raise UsageError(f"{rule}. Received: {callback!r}. Derive it from that class, and pass an object.")
+        if (name := _name_of(callback)) in seen:
+            rule = "Callbacks of a run are told apart by their names"
+            raise UsageError(f"{rule}. Received: two called {name!r}. Set the attribute name of one.")
+        seen.add(name)
+
+
+class Reports:
+    """Tells callbacks of a run. After an exception, a callback is told nothing but the end.
+
+    Args:
+        callbacks: As `check_callbacks` wants them; none on workers other than the chief.
+
+    Attributes:
+        failed: The callback that raised an exception, and that exception.
+    """
+
+    def __init__(self, callbacks: Sequence[Callback] = ()):
+        self._callbacks = tuple(callbacks)
+        self._started: list[Callback] = []
+        self._step = 0
+        self.failed: tuple[Callback, Exception] | None = None
+
+    @property
+    def asks_to_end(self) -> bool:
+        """Whether a callback has asked the run to stop, or failed."""
+        return self.failed is not None or any(callback._asks_to_stop for callback in self._callbacks)
+
+    @property
+    def who_asks(self) -> str:
+        """Who asked the run to stop, for its last line; empty if no callback did."""
+        return ", ".join(_name_of(callback) for callback in self._callbacks if callback._asks_to_stop)
+
+    def start(self, run: RunInfo, values: Mapping[str, float], logged: Sequence[Record]) -> None:
+        """Calls `on_start`, and gives trackers what the log holds of earlier starts."""
+        self._step = run.first_step
+        for callback in self._callbacks:
+            callback.run, callback.outcome, callback._asks_to_stop = run, "", False
+            self._started.append(callback)
+            self._call(callback, callback.on_start, run.first_step, values)
+            for record in logged if callback._hears_all else ():
+                self._call(callback, callback._receive, record)
+
+    def logged(self, record: Record) -> None:
+        """Passes a new record on."""
+        self._step = record.step
+        for callback in self._callbacks:
+            self._call(callback, callback._receive, record)
+
+    def saved(self, step: int, values: Mapping[str, float]) -> None:
+        """Calls `on_save`."""
+        for callback in self._callbacks:
+            self._call(callback, callback.on_save, step, values)
+
+    def finishing(self, results: Mapping[str, float]) -> None:
+        """Calls `_finish`, by which the stores of trackers hold a run as finished before its directory does."""
+        for callback in self._started:
+            self._call(callback, callback._finish, int(results.get("global_step", 0)), _floats(results))
+
+    def end(self, outcome: Outcome, step: int = 0, results: Mapping[str, float] | None = None) -> None:
+        """Calls `on_end` of every callback that was started; where one fails after the run did, that is a warning."""
+        for callback in self._started:
+            callback.outcome = outcome
+            try:
+                callback.on_end(step or self._step, _floats(results or {}))
+            except Exception as error:
+                if outcome != "finished" and self.failed is None:
+                    log.warning("callback %s, on_end: %s", _name_of(callback), first_line(error))
+                self.failed = self.failed or (callback, error)
+        self._started = []
+
+    def error(self, where: str) -> RunError:
+        """The error of a run that a callback's exception ended.
+
+        Args:
+            where: How far the run came, and what is left of it.
+        """
+        if self.failed is None:
+            return RunError(f"A callback failed on the chief: see its output. {where}")
+        callback, cause = self.failed
+        error = RunError(f"Callback {_name_of(callback)} failed: {type(cause).__name__}: {first_line(cause)}. {where}")
+        error.__cause__ = cause
+        return error
+
+    def _call(self, callback: Callback, method: Any, *arguments: Any) -> None:
+        if self.failed is None or self.failed[0] is not callback:
+            try:
+                method(*arguments)
+            except Exception as error:
+                self.failed = self.failed or (callback, error)
+
+
+def _name_of(callback: Callback) -> str:
+    return callback.name or type(callback).__name__
+
+
+def _floats(results: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in results.items()}
+
+
+PROJECT = "tfbert"
+_PARAMS_AT_ONCE = 100
+"""As many as MLflow takes in one call."""
+_TAG = "tfbert_id"
+"""Of MLflow's run: its id in the output directory, which is written before there is a run."""
+
+
+def all_callbacks(report_to: Sequence[str], callbacks: Sequence[Callback] = ()) -> list[Callback]:
+    """A user's callbacks, and the trackers that a run reports to.
+
+    Raises:
+        UsageError: for what is no callback, and a tracker whose package is missing.
+    """
+    found = [*callbacks, *(TRACKERS[name]() for name in report_to)]
+    check_callbacks(found)
+    return found
+
+
+class WandbCallback(Callback):
+    """Reports a run to Weights & Biases: `pip install wandb`.
+
+    A run that resumes goes on in the same run there. WANDB_MODE, WANDB_PROJECT, WANDB_ENTITY and the like are wandb's
+    own. In offline mode, each start writes all values of the run so far to a file of its own, in `output_dir/wandb`
+    unless WANDB_DIR says otherwise, and removes those of earlier starts at its end: `wandb sync` sends the whole run.
+
+    Args:
+        **options: Of `wandb.init`, such as `project`, `name`, `tags`, `mode`.
+
+    Raises:
+        UsageError: without the package.
+    """
+
+    _hears_all = True
+
+    def __init__(self, **options: Any):
+        self._wandb = _package("wandb", "WandbCallback")
+        self._options = options
+
+    def on_start(self, step: int, values: Mapping[str, float]) -> None:
+        directory = self.run.directory
+        self._id = _id_of(self)
+        options = {
+            "project": os.environ.get("WANDB_PROJECT", PROJECT),
+            "name": os.environ.get("WANDB_NAME", directory.name),
+            "dir": os.environ.get("WANDB_DIR", str(directory)),
+            "id": self._id,
+            "resume": "allow",
+            "reinit": "create_new",  # A run that the user has open stays as it is.
+            "settings": self._wandb.Settings(console="off"),
+        }
+        self._run = self._wandb.init(**options | self._options)
+        self._run.config.update({**self.run.options, **values}, allow_val_change=True)
+
+    def _finish(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.summary.update(dict(values))
+
+    def on_end(self, step: int, values: Mapping[str, float]) -> None:
+        if not hasattr(self, "_run"):
+            return
+        own = pathlib.Path(self._run.dir).parent
+        self._run.finish(exit_code=int(self.outcome == "failed"))
+        if own.name.startswith("offline-run-"):
+            for earlier in own.parent.glob(f"offline-run-*-{self._id}"):
+                if earlier != own:
+                    shutil.rmtree(earlier, ignore_errors=True)
+        del self._run
+
+    def _receive(self, record: Record) -> None:
+        # A kill loses what wandb has not written to its file, or sent. Its server says how far it came; offline, each
+        # start begins a file.
+        if record.step >= self._run.starting_step:
+            self._run.log(_named(record), step=record.step)
+
+
+class MlflowCallback(Callback):
+    """Reports a run to MLflow: `pip install mlflow`.
+
+    A run that resumes goes on in the same run there, whose tag `tfbert_id` is in `output_dir/.tracker_id`; a value that
+    it has already of an update stays. MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where, as anywhere with
+    MLflow. The results of a finished run are metrics under their names in `all_results.json`.
+
+    Args:
+        experiment: Its name; made if it is not there. Empty: MLFLOW_EXPERIMENT_NAME, or `tfbert`.
+        run_name: Empty: the name of `output_dir`.
+        tracking_uri: Empty: MLflow's own.
+
+    Raises:
+        UsageError: without the package.
+    """
+
+    _hears_all = True
+
+    def __init__(self, experiment: str = "", run_name: str = "", tracking_uri: str = ""):
+        _package("mlflow", "MlflowCallback")
+        self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
+        self._run_name, self._uri = run_name, tracking_uri or None
+
+    def on_start(self, step: int, values: Mapping[str, float]) -> None:
+        entities = importlib.import_module("mlflow.entities")
+        self._metric, self._param = entities.Metric, entities.Param
+        self._client = importlib.import_module("mlflow").MlflowClient(self._uri)
+        found = self._client.get_experiment_by_name(self._experiment)
+        experiment = found.experiment_id if found else self._client.create_experiment(self._experiment)
+        own = _id_of(self)
+        begun = self._client.search_runs([experiment], f"tags.{_TAG} = '{own}'")
+        name = self._run_name or self.run.directory.name
+        run = begun[0] if begun else self._client.create_run(experiment, run_name=name, tags={_TAG: own})
+        self._run_id = run.info.run_id
+        self._client.update_run(self._run_id, status="RUNNING")
+        names = [name for name in run.data.metrics if "/" in name]
+        self._told = {(name, m.step) for name in names for m in self._client.get_metric_history(self._run_id, name)}
+        options = self.run.options.items()
+        params = [self._param(name, _text(value)) for name, value in options if name not in run.data.params]
+        for first in range(0, len(params), _PARAMS_AT_ONCE):
+            self._client.log_batch(self._run_id, params=params[first : first + _PARAMS_AT_ONCE])
+
+    def _finish(self, step: int, values: Mapping[str, float]) -> None:
+        now = int(datetime.datetime.now().timestamp() * 1000)
+        self._client.log_batch(self._run_id, metrics=[self._metric(k, v, now, step) for k, v in values.items()])
+        self._client.set_terminated(self._run_id, "FINISHED")
+
+    def on_end(self, step: int, values: Mapping[str, float]) -> None:
+        if hasattr(self, "_run_id") and self.outcome != "finished":
+            self._client.set_terminated(self._run_id, {"stopped": "KILLED", "failed": "FAILED"}[self.outcome])
+
+    def _receive(self, record: Record) -> None:
+        at, step = int(_time(record) * 1000), record.step
+        new = {name: value for name, value in _named(record).items() if (name, step) not in self._told}
+        if new:
+            metrics = [self._metric(name, value, at, step) for name, value in new.items()]
+            self._client.log_batch(self._run_id, metrics=metrics)
+
+
+class TensorBoardCallback(Callback):
+    """Writes TensorBoard event files to `output_dir/tensorboard`; each start writes them anew, from `log.jsonl`."""
+
+    _hears_all = True
+
+    def on_start(self, step: int, values: Mapping[str, float]) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        directory = self.run.directory / "tensorboard"
+        shutil.rmtree(directory, ignore_errors=True)
+        self._writer = EventFileWriter(str(directory))
+
+    def on_end(self, step: int, values: Mapping[str, float]) -> None:
+        if hasattr(self, "_writer"):
+            self._writer.close()
+            del self._writer
+
+    def _receive(self, record: Record) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+
+        for name, value in _named(record).items():
+            self._writer.add_event(Event(wall_time=_time(record), step=record.step, summary=scalar_pb(name, value)))
+        self._writer.flush()
+
+
+TRACKERS: Mapping[str, type[Callback]] = {
+    "tensorboard": TensorBoardCallback,
+    "wandb": WandbCallback,
+    "mlflow": MlflowCallback,
+}
+"""By their names in `--report_to`."""
+
+
+def _package(name: str, what: str) -> Any:
+    """A tracker's package.
+
+    Raises:
+        UsageError: without it. A directory of that name, such as where wandb keeps its files, is none.
+    """
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        rule = f"report_to={name} and {what} need the package {name}"
+        raise UsageError(f"{rule}. Received: a Python without it. Run: pip install {name}")
+    with imports_whole():  # A user may make one before the run.
+        return importlib.import_module(name)
+
+
+def _id_of(tracker: Callback) -> str:
+    """The id of a run at a tracker, the same for all its starts; noted before the tracker begins a run under it, so
+    that the next start finds that run, whenever a kill comes."""
+    path = tracker.run.directory / TRACKER_ID
+    known = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+    if not re.fullmatch("[0-9a-f]{12}", known):
+        known = uuid.uuid4().hex[:12]
+        write_text(path, known)
+    return f"{known}-{zlib.crc32(tracker.name.encode()):08x}" if tracker.name else known
+
+
+def _named(record: Record) -> dict[str, float]:
+    return {f"{record.kind}/{name.removeprefix(record.kind + '_')}": value for name, value in record.values.items()}
+
+
+def _time(record: Record) -> float:
+    return datetime.datetime.fromisoformat(record.time).timestamp()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+UPLOADED = ("README.md", "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
+UPLOADED += ("special_tokens_map.json", "all_results.json", "run_config.json")
+UPLOADED += ("adapter/adapter_config.json", "adapter/adapter_model.safetensors")
+"""Files of an output directory that make up the model; checkpoints and logs are not uploaded."""
+
+
+def check_login(api: HfApi | None = None) -> None:
+    """Checks that the hub knows the user, before hours are spent on a model that could not be uploaded.
+
+    Args:
+        api: For a hub other than huggingface.co.
+
+    Raises:
+        UsageError: without a token, with one that is not valid, or where the hub cannot be reached.
+    """
+    try:
+        (api or _api()).whoami()
+    except Exception as error:  # huggingface_hub raises whatever its present HTTP client does.
+        rule = "push_to_hub needs a login on the Hugging Face hub"
+        todo = "Run hf auth login, set HF_TOKEN, or drop --push_to_hub."
+        raise UsageError(f"{rule}. Received: {first_line(error)}. {todo}") from None
+
+
+def upload(directory: pathlib.Path, config: HubConfig, api: HfApi | None = None) -> str:
+    """Uploads a run's model in one commit; creates the repository if it does not exist.
+
+    Args:
+        directory: The run's output directory.
+        config: Names the repository.
+        api: For a hub other than huggingface.co.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        RunError: where it fails; the directory stays as it is.
+    """
+    api = api or _api()
+    name = config.hub_model_id or directory.absolute().name
+    try:
+        repo = api.create_repo(name, private=config.hub_private_repo or None, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repo.repo_id,
+            folder_path=directory,
+            allow_patterns=list(UPLOADED),
+            commit_message="Model trained with tfbert",
+        )
+    except Exception as error:
+        raise RunError(
+            f"The model could not be uploaded to {name!r}: {first_line(error)}. It is whole in {directory}: "
+            f"try again with hf upload {name} {directory}."
+        ) from error
+    return commit.commit_url
+
+
+def _api() -> HfApi:
+    from huggingface_hub import HfApi
+
+    return HfApi()

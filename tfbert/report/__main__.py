@@ -6,8 +6,8 @@ import argparse
 import pathlib
 import sys
 
-from tfbert.config.commands import typed
-from tfbert.devices.termination import run_program
+from tfbert.config.run import typed
+from tfbert.devices.process import run_program
 from tfbert.errors import RunError, UsageError
 from tfbert.output.output_dir import check_writable, make
 from tfbert.report.compare import COMPARISON, comparison

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfbert.config.sweep import shown
+from tfbert.config.run import shown
 from tfbert.config.types import counted
 from tfbert.output.output_dir import write_json, write_text
 from tfbert.report import pages

@@ -9,8 +9,7 @@ import shlex
 import tensorflow as tf
 from huggingface_hub import ModelCardData
 
-from tfbert.config.commands import command_of, option_words
-from tfbert.config.run import Config
+from tfbert.config.run import Config, command_of, option_words
 from tfbert.config.types import counted, rate_text
 from tfbert.model.keras_hub import may_be_built_in
 from tfbert.report.pages import CONTROL, Table, render, visible

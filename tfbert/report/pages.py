@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfbert.config.types import rate_text
-from tfbert.devices.quiet import log_if_slow
+from tfbert.devices.process import log_if_slow
 from tfbert.output.output_dir import write_text
 from tfbert.report.run_files import RunFiles, environment, evaluation_facts, loss_extras, read_run, used, write_facts
 from tfbert.tasks.metrics import per_class

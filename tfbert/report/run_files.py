@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfbert.config.rules import is_met
 from tfbert.config.run import CONTENTS, EARLIER, UNTIL_STEP, Config
-from tfbert.data.foreign_files import read_json_object
+from tfbert.config.types import is_met
+from tfbert.data.reading import read_json_object
 from tfbert.errors import UsageError
 from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG, checked, checksum, with_seal, write_json
 

@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 import numpy as np
 import tensorflow as tf
 
-from tfbert.batches.inputs import INPUTS
-from tfbert.batches.masked_records import MaskedRecords
-from tfbert.batches.pipeline import EncodedExamples
-from tfbert.config.task_table import facts_of, listed
+from tfbert.batches.pipeline import INPUTS, EncodedExamples, MaskedRecords
+from tfbert.config.tables import facts_of, listed
 from tfbert.devices.workers import check_same
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
-    from tfbert.model.configuration import BertConfig
+    from tfbert.model.files import BertConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import Tokenizer
 

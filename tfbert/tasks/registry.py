@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from tfbert.config.tasks import TaskOptions
     from tfbert.data.files import RawTable
     from tfbert.data.rows import Source
-    from tfbert.model.configuration import BertConfig
+    from tfbert.model.files import BertConfig
     from tfbert.tasks.base import Task, TaskData
-    from tfbert.tasks.items import Items
-    from tfbert.tasks.prediction_files import Job
-    from tfbert.tasks.served_model import ServedModel
+    from tfbert.tasks.prediction import Items, Job, ServedModel
 
 _FOLDER = "tfbert.tasks"
 
@@ -105,8 +103,8 @@ class Entry:
 _OF_WHOLE_TEXTS: Any = {
     "architectures": ("",),
     "typed": ("text", "second text"),
-    "items_class": "text_items:TextItems",
-    "served_class": "text_items:TextClassifier",
+    "items_class": "text_task:TextItems",
+    "served_class": "text_task:TextClassifier",
 }
 ENTRIES = (
     Entry(
@@ -114,67 +112,67 @@ ENTRIES = (
         matches=lambda saved: saved.problem_type == "multi_label_classification",
         task_class="multi_label.multi_label_classification:MultiLabelClassification",
         loader="multi_label.multi_label_classification:load_label_sets",
-        job_opener="text_items:open_texts",
+        job_opener="text_task:open_texts",
         **_OF_WHOLE_TEXTS,
         test="multi_label.table:holds_label_sets",
     ),
     Entry(
         name="regression",
         matches=lambda saved: saved.problem_type == "regression" or saved.num_labels == 1,
-        task_class="texts.regression:Regression",
-        loader="texts.classification:load_texts",
-        job_opener="texts.glue:open_texts",
+        task_class="classification.classification:Regression",
+        loader="classification.classification:load_texts",
+        job_opener="classification.glue:open_texts",
         predicts_sets=True,
         **_OF_WHOLE_TEXTS,
     ),
     Entry(
         name="classification",
-        task_class="texts.classification:Classification",
-        loader="texts.classification:load_texts",
-        job_opener="texts.glue:open_texts",
+        task_class="classification.classification:Classification",
+        loader="classification.classification:load_texts",
+        job_opener="classification.glue:open_texts",
         predicts_sets=True,
         **_OF_WHOLE_TEXTS,
-        test="texts.source:holds_texts",
+        test="classification.classification:holds_texts",
     ),
     Entry(
         name="question_answering",
         architectures=("ForQuestionAnswering",),
-        task_class="answering.question_answering:QuestionAnswering",
-        loader="answering.question_answering:load_questions",
-        job_opener="answering.prediction:open_question_files",
+        task_class="question_answering.question_answering:QuestionAnswering",
+        loader="question_answering.question_answering:load_questions",
+        job_opener="question_answering.prediction:open_question_files",
         typed=("question", "context"),
-        items_class="answering.prediction:QuestionItems",
-        served_class="answering.prediction:QuestionAnswerer",
-        test="answering.squad:holds_questions",
+        items_class="question_answering.prediction:QuestionItems",
+        served_class="question_answering.prediction:QuestionAnswerer",
+        test="question_answering.squad:holds_questions",
     ),
     Entry(
         name="token_classification",
         architectures=("ForTokenClassification",),
-        task_class="tagging.token_classification:TokenClassification",
-        loader="tagging.token_classification:load_sentences",
-        job_opener="tagging.prediction:open_sentence_files",
+        task_class="token_classification.token_classification:TokenClassification",
+        loader="token_classification.token_classification:load_sentences",
+        job_opener="token_classification.prediction:open_sentence_files",
         typed=("text",),
-        items_class="tagging.prediction:SentenceItems",
-        served_class="tagging.prediction:Tagger",
-        test="tagging.tagged:holds_tags",
-        warning="tagging.tagged:warning_of_words",
+        items_class="token_classification.prediction:SentenceItems",
+        served_class="token_classification.prediction:Tagger",
+        test="token_classification.tagged:holds_tags",
+        warning="token_classification.tagged:warning_of_words",
     ),
     Entry(
         name="multiple_choice",
         architectures=("ForMultipleChoice",),
-        task_class="choosing.multiple_choice:MultipleChoice",
-        loader="choosing.multiple_choice:load_choices",
-        job_opener="choosing.prediction:open_choice_files",
-        items_class="choosing.prediction:ChoiceItems",
-        served_class="choosing.prediction:Chooser",
-        test="choosing.questions:holds_choices",
+        task_class="multiple_choice.multiple_choice:MultipleChoice",
+        loader="multiple_choice.multiple_choice:load_choices",
+        job_opener="multiple_choice.prediction:open_choice_files",
+        items_class="multiple_choice.prediction:ChoiceItems",
+        served_class="multiple_choice.prediction:Chooser",
+        test="multiple_choice.questions:holds_choices",
     ),
     Entry(
         name="pretraining",
         architectures=("ForPreTraining", "ForMaskedLM"),
-        task_class="masked.pretraining:Pretraining",
-        loader="masked.pretraining:load_records",
-        items_class="masked.prediction:MaskedItems",
+        task_class="pretraining.pretraining:Pretraining",
+        loader="pretraining.pretraining:load_records",
+        items_class="pretraining.prediction:MaskedItems",
         accuracies=("masked_accuracy", "next_sentence_accuracy"),
     ),
 )

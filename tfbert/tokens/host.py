@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from tfbert.data.foreign_files import read_text
+from tfbert.data.reading import read_text
 from tfbert.errors import UsageError, first_line
-from tfbert.tokens.offsets import FlatPieces
-from tfbert.tokens.parallel import map_chunks
-from tfbert.tokens.pretrained import JsonObject, token_text
-from tfbert.tokens.ragged import ranges, splits_of
+from tfbert.tokens.normalizer import FlatPieces
+from tfbert.tokens.ragged import map_chunks, ranges, splits_of
 from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, check_pairs, tidied
+from tfbert.tokens.vocabulary import JsonObject, token_text
 
 if TYPE_CHECKING:
     import tokenizers

@@ -26,15 +26,13 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from tfbert.errors import UsageError
-from tfbert.measure.tracing import counted_alone
-from tfbert.tokens.normalizer import normalize
-from tfbert.tokens.offsets import FlatPieces, Pieces, find_pieces
-from tfbert.tokens.parallel import map_texts
-from tfbert.tokens.pretrained import read_pretrained
-from tfbert.tokens.ragged import ranges, splits_of
+from tfbert.measure import counted_alone
+from tfbert.tokens.normalizer import FlatPieces, Pieces, find_pieces, normalize
+from tfbert.tokens.ragged import map_texts, ranges, splits_of
 from tfbert.tokens.vocabulary import (
     MAX_WORD_CHARS,
     SPECIAL_TOKENS,
+    read_pretrained,
     read_vocab_file,
 )
 

@@ -16,33 +16,30 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfbert.batches.masked_records import MaskedRecords
-from tfbert.batches.pipeline import EncodedExamples, make_dataset
+from tfbert.batches.pipeline import EncodedExamples, MaskedRecords, make_dataset
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, plan_run, training_batches
-from tfbert.bert.build import build_model
 from tfbert.bert.lora import write_adapter
+from tfbert.bert.models import build_model
 from tfbert.config.modes import evaluation_options
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.records import RecordLengths
-from tfbert.devices.quiet import log_if_slow
+from tfbert.devices.process import log_if_slow
 from tfbert.devices.runtime import is_chief, is_out_of_memory, reset_peak_memory, tell
 from tfbert.devices.workers import Consensus, checksum
 from tfbert.errors import RunError, UsageError
-from tfbert.measure.tracing import counted_alone
-from tfbert.model.bert_config import record_inputs
-from tfbert.model.configuration import load_config
-from tfbert.model.files import load_tokenizer, resolve_model
+from tfbert.measure import counted_alone
+from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.forward import output_layer
-from tfbert.model.load import save_pretrained
-from tfbert.output.callback import check_login
+from tfbert.model.head import save_pretrained
+from tfbert.output.logs import check_login
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule
 from tfbert.step.updates import NO_DECAY
 from tfbert.tasks.base import Examples, Task, TaskData, check_same_examples
+from tfbert.tasks.classification.glue import decisive_metric
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.texts.glue import decisive_metric
 from tfbert.tokens.tokenizer import Tokenizer
 from tfbert.train import resume
 from tfbert.train.checkpoint import ADAPTER, MODEL, Checkpoints, RunState

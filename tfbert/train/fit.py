@@ -29,20 +29,17 @@ from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, planned_steps
 from tfbert.bert.lora import get_trained
 from tfbert.config.run import Config
-from tfbert.config.task_table import listed
+from tfbert.config.tables import listed
 from tfbert.config.training import OPTIMIZERS
 from tfbert.config.types import counted, rate_text
 from tfbert.corpus.records import RecordLengths
-from tfbert.devices.quiet import is_watched, log_if_slow
+from tfbert.devices.process import is_watched, log_if_slow
 from tfbert.devices.runtime import describe, emulates_bfloat16, peak_memory_bytes, tell
 from tfbert.devices.workers import StopRequest
 from tfbert.errors import Preempted, RunError
-from tfbert.measure.flops import Work, forward_flops, training_flops
-from tfbert.measure.step_clock import CpuTime, DataClock, StepClock
-from tfbert.measure.tracing import as_traced
+from tfbert.measure import CpuTime, DataClock, StepClock, Work, as_traced, forward_flops, training_flops
 from tfbert.model.predictor import Predictor
-from tfbert.output.callback import Record, Reports, RunInfo
-from tfbert.output.logs import RunLog, clock_text
+from tfbert.output.logs import Record, Reports, RunInfo, RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT, Task, eval_prefix

@@ -26,13 +26,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tfbert.batches.masked_records import MaskedRecords
-from tfbert.batches.pipeline import EncodedExamples
+from tfbert.batches.pipeline import EncodedExamples, MaskedRecords
 from tfbert.batches.plan import ORDER_VERSION
 from tfbert.batches.schedule import Schedule, warmup_steps
-from tfbert.config.rules import OnResume
 from tfbert.config.run import CONTENTS, UNTIL_STEP, Config
-from tfbert.config.types import Given, counted, names_given_data
+from tfbert.config.types import Given, OnResume, counted, names_given_data
 from tfbert.corpus.manifest import MANIFEST, crc32_of
 from tfbert.corpus.records import find_files
 from tfbert.devices.runtime import is_chief
@@ -41,12 +39,12 @@ from tfbert.errors import RunError, UsageError, is_command
 from tfbert.output import output_dir
 from tfbert.output.output_dir import LAUNCH, locked, seal, unseal, write_text
 from tfbert.report.run_files import changed_file
-from tfbert.step.schedule import share_at_end
+from tfbert.step.updates import share_at_end
 from tfbert.tasks.base import TaskData
 from tfbert.train.checkpoint import MODEL, STATE, RunState, newest_intact, step_directory, weights_in
 
 if TYPE_CHECKING:
-    from tfbert.model.configuration import BertConfig
+    from tfbert.model.files import BertConfig
     from tfbert.tokens.tokenizer import Tokenizer
 
 EVALUATION = "evaluation_crc32"

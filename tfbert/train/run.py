@@ -20,10 +20,10 @@ from tfbert.devices import runtime
 from tfbert.devices.runtime import chief_ends_last, describe, start_devices
 from tfbert.devices.workers import Consensus, StopRequest, peer_failures_as_run_errors
 from tfbert.errors import Preempted, UsageError
-from tfbert.model.bert_config import record_inputs
-from tfbert.model.load import save_pretrained
+from tfbert.model.files import record_inputs
+from tfbert.model.head import save_pretrained
 from tfbert.output import output_dir
-from tfbert.output.callback import Callback, Reports, all_callbacks, upload
+from tfbert.output.logs import Callback, Reports, all_callbacks, upload
 from tfbert.report.model_card import model_card
 from tfbert.report.pages import report_at_end
 from tfbert.step.keras3.finetuner import FineTuner
@@ -36,7 +36,7 @@ from tfbert.train.fit import Trained, fit, summary, train_results
 from tfbert.train.resume import data_facts
 
 if TYPE_CHECKING:
-    from tfbert.model.configuration import BertConfig
+    from tfbert.model.files import BertConfig
 
 log = logging.getLogger("tfbert")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.either_keras import Either, rows
 from tests.support.keras_hub import with_preprocessor
-from tfbert.step.keras3.rows import check_rows
+from tfbert.step.keras3.data import check_rows
 
 LABELS = [0, 1, 2, 1]
 THREE = Either("keras")

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tests.support.models import tiny_bert
 from tfbert.bert import models
 from tfbert.private import layers_of
-from tfbert.step.keras3.dropout import KeyedRandom
+from tfbert.step.keras3.parts import KeyedRandom
 from tfbert.step.keras3.private import generators_of
 from tfbert.step.noise import noise_key, same_noise
 

@@ -9,7 +9,7 @@ from tests.support.models import random_batch
 from tests.support.tf_keras_models import tiny_bert
 from tfbert.model.forward import forward
 from tfbert.step.noise import Rows, noise_key
-from tfbert.step.tf_keras.dropout import KeyedDropout
+from tfbert.step.tf_keras.parts import KeyedDropout
 
 
 def key(step=2):

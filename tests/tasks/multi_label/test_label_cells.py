@@ -10,9 +10,8 @@ from pyarrow import parquet
 
 from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
-from tfbert.config.commands import FINETUNE
 from tfbert.config.data import DataConfig
-from tfbert.config.run import Config
+from tfbert.config.run import FINETUNE, Config
 from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.errors import UsageError
 from tfbert.python.keywords import config_of

@@ -18,7 +18,7 @@ from tests.support.task_runs import LABEL_WORDS, LABELS, arguments_of, command, 
 from tests.support.transformers_4 import transformers_4
 from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.errors import UsageError
-from tfbert.model.configuration import load_config
+from tfbert.model.files import load_config
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification, rarest_labels
 from tfbert.tasks.registry import task_of_model
 

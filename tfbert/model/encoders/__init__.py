@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from tfbert.config.encoders import ENCODERS
+from tfbert.config.tables import ENCODERS
 from tfbert.model.encoders.bert import Bert
 
 

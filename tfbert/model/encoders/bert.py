@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from tfbert.model.arithmetic import Arithmetic, Pass
+    from tfbert.model.ops import Arithmetic, Pass
 
 Config = Any
 """A `BertConfig`, or another encoder's, which is made of what stands here."""

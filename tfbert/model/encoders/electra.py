@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from tfbert.model.arithmetic import Arithmetic, Pass
+    from tfbert.model.ops import Arithmetic, Pass
 
 
 class Electra(Bert):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from tfbert.model.arithmetic import Arithmetic
+    from tfbert.model.ops import Arithmetic
 
 
 class Roberta(Bert):

@@ -9,8 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfbert.step.schedule import Warmup
-from tfbert.step.updates import NO_DECAY, Now, adamw, lamb, update_replicas
+from tfbert.step.updates import NO_DECAY, Now, Warmup, adamw, lamb, update_replicas
 
 
 @keras.saving.register_keras_serializable("tfbert")

@@ -19,24 +19,32 @@ import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
-from tfbert.config.task_table import facts_of
+from tfbert.config.tables import facts_of
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
-from tfbert.model.bert_config import OWN_FIELD
+from tfbert.model.files import OWN_FIELD
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks import text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData
-from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
 from tfbert.tasks.losses import HeadStart, base_rate
-from tfbert.tasks.metrics import by_row
+from tfbert.tasks.metrics import (
+    as_in_model,
+    by_row,
+    is_number,
+    look_alikes,
+    names_of_model,
+    quoted,
+    rare_ones,
+    shortened,
+)
 from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, label_reader
 from tfbert.tasks.tables import data_of, hold_out, read_labelled_tables, read_training_tables, that_share_texts
 
 if TYPE_CHECKING:
     from tfbert.config.tasks import MultiLabelConfig, TaskOptions
     from tfbert.config.training import TrainingConfig
-    from tfbert.model.configuration import BertConfig
+    from tfbert.model.files import BertConfig
     from tfbert.tokens.tokenizer import Tokenizer
 
 NONE = "(none)"

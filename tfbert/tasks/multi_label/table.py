@@ -27,12 +27,21 @@ from tfbert.data.labels import (
     named_labels,
     stand_for_none,
 )
-from tfbert.data.lines import not_utf8, not_utf8_error
-from tfbert.data.open_file import LISTS, VALUES, BadRows, GivenTable, OpenFile, Unlabelled, plain
+from tfbert.data.reading import (
+    LISTS,
+    VALUES,
+    BadRows,
+    GivenTable,
+    OpenFile,
+    Unlabelled,
+    not_utf8,
+    not_utf8_error,
+    plain,
+)
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
-from tfbert.tasks.classes import hold_tags
-from tfbert.tasks.prediction_files import usual_id_column
+from tfbert.tasks.metrics import hold_tags
+from tfbert.tasks.prediction import usual_id_column
 
 SEPARATORS = ("|", ";", ",")
 """What is taken for a separator unless the user names one."""

@@ -1,0 +1,57 @@
+"""GLUE's tasks: what its server takes, for a model trained on TensorFlow Datasets' labels or on those of the files."""
+
+import pytest
+
+from tfbert.errors import UsageError
+from tfbert.tasks.classification import glue
+
+
+@pytest.mark.parametrize(
+    "task, names, written",
+    [
+        ("sst2", ("negative", "positive"), ["0", "1"]),
+        ("sst2", ("0", "1"), ["0", "1"]),
+        ("sst2", ("1", "0"), ["1", "0"]),
+        ("wnli", ("LABEL_0", "LABEL_1"), ["0", "1"]),
+        ("mnli-m", ("contradiction", "entailment", "neutral"), ["contradiction", "entailment", "neutral"]),
+        ("rte", ("not_entailment", "entailment"), ["not_entailment", "entailment"]),
+    ],
+)
+def test_what_is_written_for_each_class_of_a_model(task, names, written):
+    assert glue.TASKS[task].predictions(names) == written
+
+
+@pytest.mark.parametrize("task, names", [("sst2", ("bad", "good")), ("rte", ("0", "1")), ("mnli-m", ("0", "1", "2"))])
+def test_other_labels_are_refused(task, names):
+    with pytest.raises(UsageError, match=f"must be those of the task: .*Received: {names[0]}, {names[1]}"):
+        glue.TASKS[task].predictions(names)
+
+
+@pytest.mark.parametrize("task, count", [("ax", 3), ("mnli-mm", 3), ("rte", 2)])
+def test_labels_without_names_are_not_paired_with_words(task, count):
+    """On the hub there are models of MNLI whose LABEL_0 is contradiction, and others."""
+    with pytest.raises(UsageError, match="Received: LABEL_0, LABEL_1.*id2label"):
+        glue.TASKS[task].predictions([f"LABEL_{i}" for i in range(count)])
+
+
+@pytest.mark.parametrize("task", [task for task in glue.TASKS if task != "stsb"])
+def test_a_score_is_no_class(task):
+    with pytest.raises(UsageError, match="Received: a model for regression"):
+        glue.TASKS[task].predictions(())
+
+
+def test_the_task_of_a_split():
+    assert glue.task_of_split("glue/mnli", "test_mismatched") == "mnli-mm"
+    assert glue.task_of_split("glue/sst2:2.0.0", "test") == "sst2"
+    with pytest.raises(UsageError, match="GLUE's tasks are"):
+        glue.task_of_split("glue/sst3", "test")
+
+
+def test_the_metric_that_decides():
+    assert glue.decisive_metric("glue/cola:2.0.0") == "matthews_correlation"
+    assert glue.decisive_metric("glue/mrpc") == glue.decisive_metric("glue/qqp") == "f1"
+    assert glue.decisive_metric("glue/sst2") is glue.decisive_metric("cola") is None
+
+
+def test_scores_stay_within_the_scale():
+    assert [glue.score_text(score) for score in (-0.2, 2.34567, 7.0)] == ["0.000", "2.346", "5.000"]

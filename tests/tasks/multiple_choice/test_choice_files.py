@@ -1,0 +1,288 @@
+"""Questions with choices in the forms in which they are published; each is read exactly, or refused in one line."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from tests.support.flag_values import SCRATCH
+from tests.support.refusals import refused
+from tfbert.config.data import DataConfig
+from tfbert.config.tasks import TaskOptions
+from tfbert.data.in_memory import given_table
+from tfbert.errors import UsageError
+from tfbert.tasks.multiple_choice.questions import Checks, holds_choices, open_questions, read_questions
+from tfbert.tasks.registry import detect_task
+from tfbert.tasks.tables import load_data
+
+RACE = {"answers": ["B", "A"], "options": [["x", "y"], ["u", "v", "w"]], "questions": ["q1?", "q2 _ ."]}
+RACE |= {"article": "art", "id": "high1.txt"}
+ARC = [
+    {"id": "1", "question": {"stem": "Why?", "choices": [{"text": t, "label": n} for t, n in ("aA", "bB", "cC")]}},
+    {"id": "2", "question": {"stem": "How?", "choices": [{"text": t, "label": n} for t, n in ("a1", "b2")]}},
+]
+ARC[0]["answerKey"], ARC[1]["answerKey"] = "C", "1"
+OF_HF = {"id": "1", "question": "Why?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"}
+DREAM = [
+    [["M: One.", "W: Two."], [{"question": "q1?", "choice": ["a", "b", "c"], "answer": "c"}], "5-1"],
+    [["M: x"], [{"question": "q2?", "choice": ["a", "b"], "answer": "a"}] * 2, "5-2"],
+]
+SWAG = (
+    ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
+    '0,v,1,"He sits. He",He sits.,He,gold,"eats, a lot",runs,flies,"is ""x""",0\n1,v,1,A b,A.,b,gold,c,d,e,f,3\n'
+)
+HELLASWAG = {"ind": 1, "activity_label": "x", "ctx_a": "a", "ctx_b": "b", "ctx": "a b", "endings": ["e", "f", "g"]}
+COPA = {"premise": "My body cast a shadow.", "choice1": "sun", "choice2": "grass", "idx": 7}
+
+
+def lines(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+RACE_HF = {"example_id": "h", "article": "art", "answer": "C", "question": "q", "options": ["u", "v", "w"]}
+READ_RACE = [("art", "q1?", ("x", "y"), 1), ("art", "q2 _ .", ("u", "v", "w"), 0)]
+READ_DREAM = [("M: One. W: Two.", "q1?", ("a", "b", "c"), 2), *[("M: x", "q2?", ("a", "b"), 0)] * 2]
+DREAM_HF = {"dialogue": ["M: x", "W: y"], "question": "q", "choice": ["a", "b"], "answer": "b", "id": 0}
+READ_SWAG = [("He sits.", "He", ("eats, a lot", "runs", "flies", 'is "x"'), 0), ("A.", "b", ("c", "d", "e", "f"), 3)]
+OF_COPA = [COPA | {"question": "cause", "label": 0}, COPA | {"question": "effect", "label": 1}]
+SHADOW, EFFECT = "My body cast a shadow.", "What happened as a result?"
+READ_COPA = [(SHADOW, "What was the cause of this?", ("sun", "grass"), 0), (SHADOW, EFFECT, ("sun", "grass"), 1)]
+FLAT = lines(
+    {"context": "c", "question": "q", "choices": ["u", "v"], "label": "v"},
+    {"context": "c", "question": "q", "choices": ["x", "y", "z"], "label": "x"},
+)
+CELLS = 'context,question,choices,label\nc,q,"[""u"",""v""]",1\nc,,"[\'x\', \'y\', \'z\']",2\n'
+OF_LETTERS = [("", "r", ("u", "v"), 0), ("", "q", ("u", "v", "w"), 2)]
+TWELVE = f"question,{','.join(f'option_{i}' for i in range(1, 13))},label\nq,{','.join('abcdefghijkl')},11\n"
+NUMBERS = "question,choice0,choice1,choice2,label\nq,3,7,9,7\nq,2,1,0,2\n"
+FORMS = {
+    "race.jsonl": (lines(RACE), READ_RACE),
+    "race.json": (json.dumps([RACE]), READ_RACE),
+    "race_hf.jsonl": (lines(RACE_HF), [("art", "q", ("u", "v", "w"), 2)]),
+    "arc.jsonl": (lines(*ARC), [("", "Why?", ("a", "b", "c"), 2), ("", "How?", ("a", "b"), 0)]),
+    "arc_hf.jsonl": (lines(OF_HF), [("", "Why?", ("a", "b"), 1)]),
+    "dream.json": (json.dumps(DREAM), READ_DREAM),
+    "dream_hf.jsonl": (lines(DREAM_HF), [("M: x W: y", "q", ("a", "b"), 1)]),
+    "swag.csv": (SWAG, READ_SWAG),
+    "hellaswag.jsonl": (lines(HELLASWAG | {"label": "2"}), [("a b", "", ("e", "f", "g"), 2)]),
+    "copa.jsonl": (lines(*OF_COPA), READ_COPA),
+    "cosmos.csv": ("context,question,answer0,answer1,answer2,label\nc,q,a,b,c,2\n", [("c", "q", ("a", "b", "c"), 2)]),
+    "piqa.jsonl": (lines({"goal": "g", "sol1": "a", "sol2": "b", "label": 1}), [("", "g", ("a", "b"), 1)]),
+    "letters.tsv": ("question\tA\tB\tC\tanswer\nr\tu\tv\t\tA\nq\tu\tv\tw\tC\n", OF_LETTERS),
+    "flat.jsonl": (FLAT, [("c", "q", ("u", "v"), 1), ("c", "q", ("x", "y", "z"), 0)]),
+    "cells.csv": (CELLS, [("c", "q", ("u", "v"), 1), ("c", "", ("x", "y", "z"), 2)]),
+    "copa.csv": ("premise,choice1,choice2,question,label\np,a,b,effect,choice2\n", [("p", EFFECT, ("a", "b"), 1)]),
+    "letters_as_texts.csv": ("question,A,B,answer\nq,B,A,A\n", [("", "q", ("B", "A"), 0)]),
+    "twelve.csv": (TWELVE, [("", "q", tuple("abcdefghijkl"), 11)]),
+    "numbers_as_texts.csv": (NUMBERS, [("", "q", ("3", "7", "9"), 1), ("", "q", ("2", "1", "0"), 0)]),
+}
+
+
+def write(directory, name, text):
+    path = directory / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def read(path, *, choice_columns=(), skip_bad_rows=False, **options):
+    opened = open_questions(path, DataConfig(**options), choice_columns=choice_columns)
+    return read_questions(opened, skip_bad_rows=skip_bad_rows)
+
+
+WRONG = {"question": "q", "choice": ["a", "b"], "answer": "c"}
+
+
+def shown(examples):
+    rows = zip(examples.asked, examples.labels.tolist(), strict=True)
+    return [(asked.context, asked.question, asked.choices, label) for asked, label in rows]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_is_read_exactly_and_found(tmp_path, name):
+    text, expected = FORMS[name]
+    path = write(tmp_path, name, text)
+    found = read(path)
+    assert shown(found) == expected and not found.notes
+    assert holds_choices(path, DataConfig())
+    assert detect_task(_training(path)).data.task == "multiple_choice"
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert shown(read(packed)) == expected
+
+
+def _training(path, **options):
+    from tfbert.config.run import Config
+
+    return Config(model=SCRATCH, data=DataConfig(train_file=str(path), **options))
+
+
+def test_parquet(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rows = [{"context": "c", "question": "q", "options": ["u", "v"], "label": 1}]
+    pandas.DataFrame(rows).to_parquet(tmp_path / "a.parquet")
+    assert shown(read(tmp_path / "a.parquet")) == [("c", "q", ("u", "v"), 1)]
+
+
+def test_data_in_memory():
+    pandas = pytest.importorskip("pandas")
+    rows = [{"context": "c", "question": "q", "choices": ["u", "v"], "label": i} for i in (0, 1)]
+    frame = pandas.DataFrame(rows)
+    for value in (rows, frame, pandas.DataFrame([json.loads(json.dumps(OF_HF))])):
+        table = given_table("train", value)
+        assert holds_choices(table, DataConfig())
+        expected = [("c", "q", ("u", "v"), 0), ("c", "q", ("u", "v"), 1)]
+        assert shown(read(table)) == (FORMS["arc_hf.jsonl"][1] if "answerKey" in table.columns else expected)
+
+
+def test_columns_by_other_names(tmp_path):
+    path = write(tmp_path, "a.csv", "text,ask,first,second,third,right\nc,q,u,v,,B\nd,r,x,y,z,C\n")
+    options = {"text_column": ("text", "ask"), "label_column": "right"}
+    expected = [("c", "q", ("u", "v"), 1), ("d", "r", ("x", "y", "z"), 2)]
+    assert shown(read(path, choice_columns=("first", "second", "third"), **options)) == expected
+    assert not holds_choices(path, DataConfig()) and not holds_choices(path, DataConfig(**options))
+    headless = write(tmp_path, "b.csv", "q,u,v,w,x,A\n")
+    columns = {"header": False, "text_column": ("0",), "label_column": "5"}
+    assert shown(read(headless, choice_columns=tuple("1234"), **columns)) == [("", "q", tuple("uvwx"), 0)]
+
+
+@pytest.mark.parametrize("bad", [",u,v,0", "q,u,,0", "q,,v,0"])
+def test_a_bad_first_row_does_not_hide_whose_the_file_is(tmp_path, bad):
+    path = write(tmp_path, "a.csv", f"question,choice0,choice1,label\n{bad}\nq,u,v,1\n")
+    assert holds_choices(path, DataConfig())
+    with pytest.raises(UsageError, match=r"a\.csv, line 2"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "name, text, rule",
+    [
+        ("a.jsonl", lines({"question": "a", "choices": "a or b", "label": "a"}), "Choices are a list of texts"),
+        ("a.csv", "question,choice0,choice1,label\n" + "q,u,,0\n" * 30, "at least two choices"),
+        ("race.jsonl", lines(RACE | {"answers": "A"}), "In RACE's JSON"),
+        ("copa.jsonl", lines(COPA | {"question": "why", "label": 0}), "In COPA's form"),
+    ],
+)
+def test_a_file_whose_first_rows_are_all_bad_is_told_so(tmp_path, name, text, rule):
+    """Not that it has no column of texts."""
+    config = detect_task(_training(write(tmp_path, name, text)))
+    assert config.data.task == "multiple_choice"
+    with pytest.raises(UsageError, match=rf"{rule}.* in .*{name}, line"):
+        read(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("a.csv", "text,label\na,1\nb,0\n"),
+        ("a.jsonl", lines({"question": "q", "context": "c", "answers": {"text": ["a"], "answer_start": [0]}})),
+        ("a.tsv", "question\tanswer\tlabel\na\tb\t1\n"),
+        ("a.jsonl", lines({"text": "a", "choices": ["a", "b"], "label": "a"})),
+        ("a.jsonl", lines({"question": "q", "passage": "p", "choices": "a or b", "label": "a"})),
+        ("a.csv", "question,choices\nq,a\n"),
+        ("a.json", json.dumps([[1, 2], [3, 4]])),
+    ],
+)  # fmt: skip
+def test_other_files_are_for_other_tasks(tmp_path, name, text):
+    assert not holds_choices(write(tmp_path, name, text), DataConfig())
+
+
+GOOD = {"context": "c", "question": "q", "choices": ["u", "v"], "label": 0}
+BAD = [
+    (GOOD | {"choices": ["u"]}, "at least two choices"),
+    (GOOD | {"choices": ["u", " "]}, "choice must not be empty"),
+    (GOOD | {"choices": ["u", 3]}, "Every row needs a text, as a string"),
+    (GOOD | {"choices": "u, v"}, "Choices are a list"),
+    (GOOD | {"context": " ", "question": ""}, "needs a context or a question"),
+    (GOOD | {"label": None}, "needs a label"),
+    (GOOD | {"label": -1}, "needs a label"),
+    (GOOD | {"label": 2}, "number of the right choice"),
+    (GOOD | {"label": True}, "number of the right choice"),
+    (GOOD | {"label": 0.5}, "number of the right choice"),
+    (GOOD | {"label": "w"}, "number of the right choice"),
+    (GOOD | {"choices": {"text": ["a"], "label": ["A", "B"]}}, "Choices are a list"),
+    (GOOD | {"choices": {"text": ["a", "b"], "label": ["A", "B"]}, "label": "C"}, "must be one of the choices"),
+]
+
+
+@pytest.mark.parametrize("row, rule", BAD)
+def test_a_bad_row_is_refused_in_one_line_or_skipped_and_counted(tmp_path, row, rule):
+    path = write(tmp_path, "a.jsonl", lines(GOOD, GOOD, row, GOOD | {"label": 1}))
+    with pytest.raises(UsageError, match=rule) as error:
+        read(path)
+    message = str(error.value)
+    assert "\n" not in message and "line 3" in message and "skip_bad_rows" in message
+    found = read(path, skip_bad_rows=True)
+    assert found.labels.tolist() == [0, 0, 1] and "1 of 4 questions skipped" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    "text, rule",
+    [
+        ("question,choice0,choice1,label\nq,a,b,1\nq,a,b,2\n", "count from 1"),
+        ("question,choice0,choice1,choice2,label\nq,1,2,0,1\nq,2,1,0,0\n", "could be read as numbers and texts"),
+        ("question,choice0,choice1,label\nq,B,A,A\nr,B,A,B\n", "could be read as letters and texts"),
+        ("question,choice0,choice1,label\nq,u,u,u\nr,v,w,w\n", "the text of several choices"),
+        ("question,choice0,choice1,choice2,label\nq,u,,w,0\n", "Only the last choices may be empty"),
+        ("question,A,B,C,label\nq,u,v,w,C\nr,u,v,,C\n", "must be one of the choices. Received: 'C', and 2 .*line 3"),
+        ("question,context,passage,choice0,choice1,label\nq,c,p,u,v,0\n", "all look like the context"),
+        ("question,context,context,choice0,choice1,label\nq,c,d,u,v,0\n", "context and context all .*: rename all but"),
+        ("question,label\nq,0\n", "No column looks like the choices"),
+        ("choice0,choice1,label\na,b,0\n", "No column looks like a context or a question"),
+        ("premise,choice1,choice2,question,label\np,a,b,why?,0\n", "cause or effect"),
+        ("question,choice0,choice1\nq,a,b\n", "needs a label"),
+    ],
+)
+def test_what_could_mean_two_things_is_refused(tmp_path, text, rule):
+    with refused(rule):
+        read(write(tmp_path, "a.csv", text))
+
+
+@pytest.mark.parametrize(
+    "name, value, rule",
+    [
+        ("race.jsonl", RACE | {"answers": ["B"]}, "lists of one length"),
+        ("race.jsonl", RACE | {"answers": ["B", "D"]}, "letter of a choice"),
+        ("dream.json", [DREAM[0], [["x"], [WRONG], "i"]], "one of the"),
+        ("dream.json", [DREAM[0], [["x"], "q", "i"]], "its turns, its questions and its id"),
+    ],
+)
+def test_forms_that_are_damaged(tmp_path, name, value, rule):
+    path = write(tmp_path, name, json.dumps(value))
+    with pytest.raises(UsageError, match=rule) as error:
+        read(path)
+    assert "question" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_run_reads_what_it_trains_on(tmp_path):
+    rows = [GOOD | {"context": f"c{i // 3}", "choices": list("uvwxyz"[: 2 + i % 3]), "label": i % 2} for i in range(30)]
+    path = write(tmp_path, "a.jsonl", lines(*rows))
+    data = load_data(DataConfig(train_file=str(path), task="multiple_choice", validation_split=0.2), TaskOptions())
+    held = data.validation["validation"]
+    assert len(data.train) + len(held) == 30 and len(held) == 6
+    assert not {one.context for one in held.asked} & {one.context for one in data.train.asked}
+    assert any("questions have 2 to 4 choices" in note for note in data.notes)
+
+
+def test_labels_are_not_looked_at_where_nothing_is_compared_with_them(tmp_path):
+    """Not even where two columns look like them."""
+    path = write(tmp_path, "a.csv", "question,choice0,choice1,answer,target\nq,u,v,nonsense,\n")
+    (found,) = [asked for _, asked in open_questions(path, DataConfig(), checks=Checks(labelled=False)).rows]
+    assert (found.question, found.choices, found.label, found.index) == ("q", ("u", "v"), None, None)
+    with pytest.raises(UsageError, match="all look like the label"):
+        read(path)
+
+
+def test_doubts(tmp_path):
+    rows = [GOOD | {"question": f"q{i}", "choices": ["u", "v", "w"], "label": 1 + i % 2} for i in range(30)]
+    rows.append(GOOD | {"question": "x", "choices": ["u", "u", "v"], "label": 2})
+    data = load_data(DataConfig(train_file=str(write(tmp_path, "a.jsonl", lines(*rows))), task="multiple_choice"))
+    assert any("the first choice is right in no example" in note for note in data.notes)
+    assert any("1 of 31 questions have equal choices, the first in line 31" in note for note in data.notes)
+
+
+def test_examples_that_differ_only_in_their_number_of_choices_are_not_the_same(tmp_path):
+    one = read(write(tmp_path, "a.jsonl", lines(GOOD | {"choices": ["a", "b", "q"]}, GOOD | {"choices": ["a", "b"]})))
+    other = read(write(tmp_path, "b.jsonl", lines(GOOD | {"choices": ["a", "b"]}, GOOD | {"choices": ["q", "a", "b"]})))
+    assert one.checksum("x", 0) != other.checksum("x", 0)
+    assert np.array_equal(one.take([1]).counts, [2]) and one.take([1]).where(0) == "line 2"

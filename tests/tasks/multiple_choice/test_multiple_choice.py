@@ -1,0 +1,248 @@
+"""One of several choices: the command's training, evaluation, prediction and export agree; and metrics with NumPy."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401 - The SavedModel's operations.
+from safetensors.numpy import load_file, save_file
+from transformers import BertTokenizerFast
+
+import tfbert
+from tests.support.saved_models import read_json, save_with_nan
+from tests.support.task_runs import CHOICES, arguments_of, command, config_of, predict, write_tasks
+from tests.support.transformers_4 import transformers_4
+from tfbert.errors import RunError, UsageError
+from tfbert.tasks.multiple_choice.multiple_choice import Choices, choice_metrics
+from tfbert.train.run import finetune
+
+METRICS = ("accuracy", "mean_reciprocal_rank", "loss")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A directory with the data and a model trained on it in `run`; and the results of the training."""
+    directory = tmp_path_factory.mktemp("choosing")
+    write_tasks(directory)
+    return directory, finetune(config_of(*arguments_of(directory, CHOICES, "run", is_small=True)))  # With a report.
+
+
+@pytest.fixture(scope="module")
+def rows(trained):
+    return read_json(trained[0] / "dev.jsonl")
+
+
+@pytest.fixture(scope="module")
+def predicted(trained):
+    directory, _ = trained
+    return read_json(predict(directory, directory / "dev.jsonl", "a.jsonl"))
+
+
+def whole(path):
+    return json.loads(path.read_text())
+
+
+def test_evaluation_of_the_saved_model_is_that_of_training(trained, predicted, rows):
+    directory, results = trained
+    found = command(
+        "--mode=evaluate", f"--model={directory / 'run'}", f"--validation_file={directory / 'dev.jsonl'}",
+        f"--output_dir={directory / 'evaluated'}",
+    )  # fmt: skip
+    assert [found[f"eval_{name}"] for name in METRICS] == pytest.approx([results[f"eval_{name}"] for name in METRICS])
+    assert found["eval_samples"] == 13
+    assert whole(directory / "evaluated" / "eval_results.json") == found
+    right = [one["index"] == row["label"] for one, row in zip(predicted, rows, strict=True)]
+    assert found["eval_accuracy"] == pytest.approx(np.mean(right))
+    shares = [one["probabilities"][row["label"]] for one, row in zip(predicted, rows, strict=True)]
+    assert found["eval_loss"] == pytest.approx(-np.log(shares).mean(), rel=1e-5)
+
+
+def test_predictions_are_those_of_transformers(trained, predicted, rows):
+    directory, _ = trained
+    tokenizer = BertTokenizerFast.from_pretrained(directory / "run")
+    model = transformers_4("TFBertForMultipleChoice").from_pretrained(directory / "run")
+    assert type(model).__name__ == "TF" + whole(directory / "run" / "config.json")["architectures"][0]
+    for one, row in zip(predicted, rows, strict=True):
+        seconds = [f"{row['question']} {choice}" for choice in row["choices"]]
+        options = {"truncation": "only_first", "max_length": 24, "padding": True, "return_tensors": "tf"}
+        inputs = tokenizer([row["context"]] * len(seconds), seconds, **options)
+        logits = model({name: part[None] for name, part in inputs.items()}).logits
+        np.testing.assert_allclose(one["probabilities"], tf.nn.softmax(logits)[0], atol=1e-5)
+        assert one["index"] == int(np.argmax(logits)) and one["choice"] == row["choices"][one["index"]]
+        assert one["score"] == max(one["probabilities"]) and len(one["probabilities"]) == len(row["choices"])
+
+
+def test_a_head_of_transformers_is_loaded_whatever_labels_its_configuration_has(trained, predicted, tmp_path):
+    """Theirs has two, LABEL_0 and LABEL_1, which mean nothing."""
+    directory, _ = trained
+    for path in (directory / "run").iterdir():
+        if path.name in ("vocab.txt", "tokenizer_config.json", "model.safetensors"):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    config = whole(directory / "run" / "config.json")
+    config = {name: value for name, value in config.items() if name not in ("id2label", "label2id", "tfbert")}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = tfbert.load(tmp_path, max_seq_length=24)(read_json(directory / "dev.jsonl")[1], top_k=None)
+    scores = {one["index"]: one["score"] for one in found}
+    assert scores == pytest.approx(dict(enumerate(predicted[1]["probabilities"])))
+    names = set(load_file(tmp_path / "model.safetensors"))
+    assert {"classifier.weight", "classifier.bias", "bert.pooler.dense.weight"} <= names
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert tensors["classifier.weight"].shape == (1, tensors["bert.pooler.dense.weight"].shape[0])
+    tensors["classifier.weight"] = np.tile(tensors["classifier.weight"], (2, 1))
+    tensors["classifier.bias"] = np.tile(tensors["classifier.bias"], 2)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UsageError, match="head has 2 labels"):
+        tfbert.load(tmp_path)
+
+
+def test_a_table_and_other_forms_have_the_same_predictions(trained, predicted, rows, tmp_path):
+    directory, _ = trained
+    table = [line.split("\t") for line in predict(directory, directory / "dev.jsonl", "a.tsv").read_text().splitlines()]
+    assert table[0] == ["id", "index", "choice", "score", "probabilities"]
+    for cells, one in zip(table[1:], predicted, strict=True):
+        assert cells == [str(one["id"]), str(one["index"]), one["choice"], str(one["score"]), cells[4]]
+        assert json.loads(cells[4]) == one["probabilities"]
+    source = tmp_path / "race.json"
+    of_race = [(row["context"], [row["question"]], [row["choices"]], f"r{i}") for i, row in enumerate(rows)]
+    names = ("article", "questions", "options", "id")
+    source.write_text(json.dumps([dict(zip(names, row, strict=True)) for row in of_race]))
+    found = read_json(predict(directory, source, "b.jsonl"))
+    assert found == [one | {"id": f"r{i}-0"} for i, one in enumerate(predicted)]
+
+
+def test_bad_rows_are_named_or_skipped(trained, predicted, rows, tmp_path, caplog):
+    directory, _ = trained
+    long = {"question": "film " * 30, "choices": ["a", "b"], "id": "long"}
+    named = [row | {"id": f"n{i}", "label": "nonsense"} for i, row in enumerate(rows)]
+    source = tmp_path / "new.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in [named[0], long, {"id": "x"}, *named[1:]]))
+    with pytest.raises(UsageError, match="only the context is cut.*new.jsonl, line 2"):
+        predict(directory, source, "c.jsonl")
+    with caplog.at_level("INFO", "tfbert"):
+        found = read_json(predict(directory, source, "c.jsonl", "--skip_bad_rows"))
+    assert found == [one | {"id": f"n{i}"} for i, one in enumerate(predicted)]
+    text = "\n".join(record.getMessage() for record in caplog.records)
+    assert re.search(r"contexts of \d+ of 13 questions are cut to fit 24 tokens", text) and "2 rows skipped" in text
+
+
+def test_a_loaded_model(trained, predicted, rows):
+    choose = tfbert.load(trained[0] / "run")
+    assert choose.task == "multiple_choice" and "multiple choice" in repr(choose)
+    found = choose(rows, batch_size=3)
+    assert [one["choice"] for one in found] == [one["choice"] for one in predicted]
+    assert [one["score"] for one in found] == pytest.approx([one["score"] for one in predicted], rel=1e-5)
+    best = choose(rows[0], top_k=2)
+    assert len(best) == 2 and best[0] == choose(rows[0]) and best[0]["score"] >= best[1]["score"]
+    assert {"index", "choice", "score"} == best[0].keys()
+    every = choose({"question": "q", "choices": np.array(["a", "b", "c"])}, top_k=None)
+    assert sorted(one["index"] for one in every) == [0, 1, 2] and sum(o["score"] for o in every) == pytest.approx(1)
+    for bad in ("text", {"question": "q"}, {"choices": ["a", "b"]}, {"question": "q", "choices": "ab"},
+                {"question": "q", "choices": ["a"]}, {"question": "q", "choices": ["a", ""]},
+                {"question": "film " * 40, "choices": ["a", "b"]}):  # fmt: skip
+        with pytest.raises(UsageError) as error:
+            choose(bad)
+        assert "\n" not in str(error.value)
+        assert "error" in choose([rows[0], bad], errors="return")[1]
+
+
+def test_predictions_that_are_not_finite_are_refused(trained, tmp_path):
+    directory, _ = trained
+    save_with_nan(directory / "run", tmp_path / "nan", "film")
+    with pytest.raises(RunError, match="must be finite"):
+        tfbert.load(tmp_path / "nan")({"question": "film", "choices": ["a", "b"]})
+
+
+@pytest.fixture(scope="module")
+def served(trained):
+    directory, _ = trained
+    command("--mode=export", f"--model={directory / 'run'}", f"--output_dir={directory / 'export'}")
+    return tf.saved_model.load(str(directory / "export"))
+
+
+def padded(rows):
+    most = max(len(row["choices"]) for row in rows)
+    return {
+        "context": tf.constant([row.get("context", "") for row in rows]),
+        "question": tf.constant([row.get("question", "") for row in rows]),
+        "choices": tf.constant([[*row["choices"], *[""] * (most - len(row["choices"]))] for row in rows]),
+    }
+
+
+def test_an_exported_model_gives_the_predictions(served, predicted, rows):
+    found = {name: value.numpy() for name, value in served.signatures["serving_default"](**padded(rows)).items()}
+    assert not any(found["error"])
+    for i, one in enumerate(predicted):
+        count = len(one["probabilities"])
+        assert found["index"][i] == one["index"] and found["choice"][i].decode() == one["choice"]
+        np.testing.assert_allclose(found["probabilities"][i, :count], one["probabilities"], atol=1e-5)
+        assert (found["probabilities"][i, count:] == 0).all() and (found["logits"][i, count:] == -10000).all()
+        assert found["score"][i] == pytest.approx(one["score"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "bad, rule",
+    [
+        ({"question": "", "context": " ", "choices": ["a", "b"]}, "needs a context or a question"),
+        ({"question": "q", "choices": ["a"]}, "at least two choices"),
+        ({"question": "q", "choices": ["a", "", "b"]}, "Only the last choices may be empty"),
+        ({"question": "film " * 40, "choices": ["a", "b"]}, "only the context is cut"),
+        ({"context": "film", "question": "q", "choices": ["a", "film " * 40]}, "only the context is cut"),
+    ],
+)
+def test_a_row_that_cannot_be_answered_changes_no_other(served, predicted, rows, bad, rule):
+    found = served.signatures["serving_default"](**padded([rows[0], bad, rows[1]]))
+    assert rule in found["error"].numpy()[1].decode() and not found["error"].numpy()[[0, 2]].any()
+    assert found["index"].numpy()[1] == -1 and found["choice"].numpy()[1] == b"" and found["score"].numpy()[1] == 0
+    assert found["index"].numpy()[[0, 2]].tolist() == [predicted[0]["index"], predicted[1]["index"]]
+    assert np.isnan(found["logits"].numpy()[1]).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0), (2, 1)])
+def test_no_rows_and_no_choices(served, shape):
+    texts, choices = tf.constant(["film"] * shape[0], tf.string), tf.fill(shape, "a")
+    found = served.signatures["serving_default"](context=texts, question=texts, choices=choices)
+    assert found["probabilities"].shape == shape and found["index"].shape == shape[:1]
+    assert [b"at least two" in error for error in found["error"].numpy()] == [True] * shape[0]
+
+
+def test_texts_that_do_not_fit_end_the_call(served):
+    one, two = tf.constant(["a"]), tf.constant(["a", "b"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be of one length"):
+        served.signatures["serving_default"](context=one, question=two, choices=tf.fill([2, 2], "a"))
+
+
+def test_metrics_are_those_of_a_plain_loop():
+    rng = np.random.default_rng(2)
+    counts = rng.integers(2, 6, 40)
+    splits = np.concatenate([[0], np.cumsum(counts)])
+    scores = rng.integers(-3, 4, splits[-1]).astype(np.float32)  # Many are equal.
+    labels = np.array([rng.integers(count) for count in counts])
+    found = choice_metrics(Choices.of(scores, splits), labels)
+    hits, ranks, losses = [], [], []
+    for i, label in enumerate(labels):
+        own = scores[splits[i] : splits[i + 1]].astype(float)
+        order = sorted(range(len(own)), key=lambda j: (-own[j], j))
+        hits.append(order[0] == label)
+        ranks.append(1 / (order.index(label) + 1))
+        losses.append(np.log(np.exp(own).sum()) - own[label])
+    expected = zip(METRICS, map(np.mean, (hits, ranks, losses)), strict=True)
+    assert found == pytest.approx(dict(expected))
+
+
+def test_the_report_and_the_card(trained):
+    directory, _ = trained
+    page = (directory / "run" / "report.html").read_text()
+    assert "Most wrong" in page and 'class="answer"' in page
+    card = (directory / "run" / "README.md").read_text()
+    assert "pipeline_tag: multiple-choice" in card and "AutoModelForMultipleChoice" in card
+
+
+def test_options_that_have_no_effect_are_refused(trained):
+    directory, _ = trained
+    for flag in ("--label_smoothing=0.1", "--class_weights=balanced", "--doc_stride=9"):
+        with pytest.raises(UsageError, match="and this is multiple choice"):
+            command(*arguments_of(directory, CHOICES, "refused"), flag)
+    with pytest.raises(UsageError, match="choice_columns"):
+        command("--model=scratch/tiny", f"--output_dir={directory / 'no'}", "--choice_columns=a")

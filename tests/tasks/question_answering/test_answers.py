@@ -1,0 +1,318 @@
+"""The n-best answers of windows, against a slow reading of the rules, pair by pair."""
+
+import itertools
+import json
+import math
+import resource
+
+import numpy as np
+import pytest
+
+from tfbert.tasks.question_answering import windows as answers_module
+from tfbert.tasks.question_answering.windows import (
+    Candidates,
+    Windows,
+    decode,
+    join,
+    n_best,
+    probabilities,
+    select_answers,
+    write_answers,
+)
+
+OF_TOKENS = ("char_start", "char_end", "max_context")
+
+
+def scored(start_logits, end_logits, **parts):
+    """Windows, and the logits of their tokens."""
+    windows = Windows(tokens=None, first_token=None, **parts)
+    return windows, np.stack([start_logits, end_logits], axis=1).astype(np.float32)
+
+
+def random_windows(rng, num_questions, *, coarse=False, most_tokens=40, spread=1.0):
+    """Windows of random questions: 1 to 3 overlapping ones each, shuffled, some tokens sharing their characters."""
+    rows = []
+    for question in range(num_questions):
+        length = int(rng.integers(1, most_tokens))
+        widths = rng.integers(0, 4, length)  # A token of no width has the characters of the one before.
+        widths[0] = 2
+        ends = np.cumsum(np.where(widths > 0, widths, 0))
+        starts = np.where(widths > 0, ends - widths, 0)
+        for i in np.flatnonzero(widths == 0):
+            starts[i], ends[i] = starts[i - 1], ends[i - 1]
+        size = int(rng.integers(max(1, length // 2), length + 1))
+        step = max(1, size // 2)
+        begins = list(range(0, max(length - size, 0) + 1, step))
+        if begins[-1] + size < length:
+            begins.append(length - size)
+        spans = [(begin, min(begin + size, length)) for begin in begins]
+        context_of_token = [
+            [min(t - a, b - 1 - t) + 0.01 * (b - a) if a <= t < b else -1 for a, b in spans] for t in range(length)
+        ]
+        best = [int(np.argmax(scores)) for scores in context_of_token]
+        before = int(rng.integers(2, 8))
+        for number, (a, b) in enumerate(spans):
+            tokens = before + (b - a) + 1
+            logits = rng.normal(0, spread, (2, tokens)).astype(np.float32)
+            if coarse:  # Many equal scores.
+                logits = np.round(logits)
+            chars = np.zeros((2, tokens), np.int32)
+            chars[:, before : before + b - a] = starts[a:b], ends[a:b]
+            is_max = np.zeros(tokens, bool)
+            is_max[before : before + b - a] = [best[t] == number for t in range(a, b)]
+            rows.append((question, before, before + b - a, logits, chars, is_max))
+    columns = list(zip(*(rows[i] for i in rng.permutation(len(rows))), strict=True))
+    logits, chars, is_max = (np.concatenate(parts, axis=-1) for parts in columns[3:])
+    lengths = [part.shape[1] for part in columns[3]]
+    example, context_start, context_end = (np.array(column, np.int32) for column in columns[:3])
+    return scored(
+        *logits,
+        row_splits=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        example=example,
+        context_start=context_start,
+        context_end=context_end,
+        max_context=is_max,
+        char_start=chars[0],
+        char_end=chars[1],
+    )
+
+
+def slow_decode(windows, logits_of, question, n_best_size, max_answer_length):
+    """(score, first, last character, start logit, end logit) of each candidate, and the score of none: one by one."""
+    found, null = {}, math.inf
+    start_logits, end_logits = logits_of.T
+
+    def add(row, start, end):
+        begin = windows.row_splits[row]
+        logits = float(start_logits[begin + start]), float(end_logits[begin + end])
+        span = int(windows.char_start[begin + start]), int(windows.char_end[begin + end])
+        if span not in found or sum(logits) > sum(found[span]):
+            found[span] = logits
+
+    own = [row for row in range(len(windows.example)) if windows.example[row] == question]
+    for exhaustive in (False, True):
+        for row in own:
+            begin, stop = windows.row_splits[row], windows.row_splits[row + 1]
+            starts, ends = start_logits[begin:stop].tolist(), end_logits[begin:stop].tolist()
+            null = min(null, starts[0] + ends[0])
+            most = len(starts) if exhaustive else n_best_size
+            pairs = []
+            for start in sorted(range(len(starts)), key=lambda i: (-starts[i], i))[:most]:
+                for end in sorted(range(len(ends)), key=lambda i: (-ends[i], i))[:most]:
+                    if not windows.context_start[row] <= start < windows.context_end[row]:
+                        continue
+                    if not windows.context_start[row] <= end < windows.context_end[row]:
+                        continue
+                    if not windows.max_context[begin + start] or end < start or end - start + 1 > max_answer_length:
+                        continue
+                    pairs.append((-(starts[start] + ends[end]), start, end))
+            for _, start, end in sorted(pairs)[:1] if exhaustive else pairs:
+                add(row, start, end)
+        if found:
+            break
+    ranked = sorted(found.items(), key=lambda item: (-sum(item[1]), item[0]))[:n_best_size]
+    return [(sum(logits), *span, *logits) for span, logits in ranked], null
+
+
+def listed(candidates, question):
+    a, b = candidates.row_splits[question : question + 2]
+    names = ("score", "char_start", "char_end", "start_logit", "end_logit")
+    return list(zip(*(getattr(candidates, name)[a:b].tolist() for name in names), strict=True))
+
+
+@pytest.fixture
+def traced_anew(monkeypatch):
+    """For what is compiled: with limits of its own."""
+    answers_module._compiled.cache_clear()
+    yield monkeypatch
+    answers_module._compiled.cache_clear()
+
+
+GRID = itertools.product([900, 1 << 20], [(20, 30), (3, 5), (1, 1), (5, 1000), (10**20, 10**20)], [False, True])
+QUICK = [(900, (3, 5), True), (900, (10**20, 10**20), False), (1 << 20, (1, 1), False), (1 << 20, (20, 30), True)]
+CASES = [each if each in QUICK else pytest.param(*each, marks=pytest.mark.slow) for each in GRID]
+
+
+@pytest.mark.parametrize("at_once, sizes, coarse", CASES)
+def test_the_same_as_pair_by_pair(traced_anew, coarse, sizes, at_once):
+    n_best_size, max_answer_length = sizes
+    traced_anew.setattr(answers_module, "PAIRS_AT_ONCE", at_once)
+    rng = np.random.default_rng(n_best_size)
+    windows, logits = random_windows(rng, 30, coarse=coarse)
+    options = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
+    candidates = decode(windows, logits, 30, **options)
+    assert len(candidates) == 30
+    for question in range(30):
+        expected, null = slow_decode(windows, logits, question, n_best_size, max_answer_length)
+        found = listed(candidates, question)
+        if coarse:  # Windows may give one span the same score from other logits.
+            expected, found = [row[:3] for row in expected], [row[:3] for row in found]
+        assert found == expected
+        assert found and len(found) <= n_best_size
+        assert candidates.null_score[question] == null
+        assert candidates.null_odds[question] == null - found[0][0]
+    assert candidates.char_start.dtype == candidates.char_end.dtype == np.int32
+
+
+def one_window(start, end, *, context=(3, 7), max_context=None):
+    """A window of 8 tokens, whose context is a character each."""
+    chars = np.zeros(8, np.int32)
+    chars[slice(*context)] = np.arange(context[1] - context[0])
+    return scored(
+        start,
+        end,
+        row_splits=np.array([0, 8]),
+        example=np.zeros(1, np.int32),
+        context_start=np.array([context[0]], np.int32),
+        context_end=np.array([context[1]], np.int32),
+        max_context=np.array([True] * 8 if max_context is None else max_context),
+        char_start=chars,
+        char_end=chars + 1,
+    )
+
+
+@pytest.mark.parametrize("n_best_size", [1, 8])
+def test_a_token_of_blanks_alone_is_neither_first_nor_last(n_best_size):
+    """A unigram tokenizer has one where a text ends with a blank; its characters are the place after it."""
+    #                     CLS q  SEP a  b  c  d  SEP
+    windows = one_window([0, 0, 0, 1, 2, 0, 9, 0], [0, 0, 0, 1, 3, 2, 9, 0])
+    assert listed(decode(*windows, 1, n_best_size=n_best_size), 0)[0] == (18, 3, 4, 9, 9)
+    windows[0].char_start[6] = windows[0].char_end[6]
+    assert listed(decode(*windows, 1, n_best_size=n_best_size), 0)[0] == (5, 1, 2, 2, 3)
+
+
+@pytest.mark.parametrize("ends_first", [False, True])
+def test_large_options_take_no_more_memory_than_a_row_needs(ends_first):
+    """100 windows; with all the best ends before the best starts, each window is searched for its best pair."""
+    count, width = 100, 384
+    start, end = np.random.default_rng(0).normal(size=(2, count, width)).astype(np.float32)
+    start[:, 200:] += 100 * ends_first
+    end[:, :200] += 100 * ends_first
+    places = np.tile(np.arange(width, dtype=np.int32), count)
+    windows = scored(
+        start.ravel(),
+        end.ravel(),
+        row_splits=np.arange(count + 1) * width,
+        example=np.arange(count, dtype=np.int32),
+        context_start=np.full(count, 10, np.int32),
+        context_end=np.full(count, width - 1, np.int32),
+        max_context=(places >= 10) & (places < width - 1),
+        char_start=places,
+        char_end=places + 1,
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = decode(*windows, count, n_best_size=100 if ends_first else width, max_answer_length=10**9)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert np.diff(found.row_splits).tolist() == [1 if ends_first else width] * count
+    assert peak < 400e3, "kilobytes"
+    shown = listed(decode(*windows, count, max_answer_length=width), 7)
+    assert listed(found, 7)[: len(shown)] == shown[: len(listed(found, 7))]
+
+
+def test_a_context_without_a_token_has_no_answer():
+    candidates = decode(*one_window([2] * 8, [1] * 8, context=(3, 3)), 1)
+    assert listed(candidates, 0) == [] and candidates.null_odds.tolist() == [3]
+    for version_2 in (False, True):
+        answers = select_answers(candidates, version_2_with_negative=version_2)
+        assert (answers.texts(["abcd"], np.array([0])), answers.probability.tolist()) == ([""], [1])
+        assert list(n_best(candidates, ["abcd"], np.array([0]), version_2_with_negative=version_2)) == [
+            [{"text": "", "probability": 1.0, "start_logit": 2.0, "end_logit": 1.0}]
+        ]
+
+
+def test_questions_may_be_decoded_apart():
+    windows, logits = random_windows(np.random.default_rng(1), 30)
+    whole = decode(windows, logits, 30)
+    parts = []
+    for first, last in [(0, 1), (1, 12), (12, 30)]:
+        rows = np.flatnonzero((windows.example >= first) & (windows.example < last))
+        lengths = np.diff(windows.row_splits)[rows]
+        tokens = np.concatenate([np.arange(*windows.row_splits[row : row + 2]) for row in rows])
+        part = windows._replace(
+            row_splits=np.concatenate([[0], np.cumsum(lengths)]),
+            example=windows.example[rows] - first,
+            context_start=windows.context_start[rows],
+            context_end=windows.context_end[rows],
+            **{name: getattr(windows, name)[tokens] for name in OF_TOKENS},
+        )
+        parts.append(decode(part, logits[tokens], last - first))
+    joined = join(parts)
+    for name in Candidates.__dataclass_fields__:
+        np.testing.assert_array_equal(getattr(joined, name), getattr(whole, name), err_msg=name)
+        assert getattr(joined, name).dtype == getattr(whole, name).dtype
+
+
+# --- Answers and files ---------------------------------------------------------------------------------------------
+
+LOGITS = {"start_logit": [2, 1, 0.5, 1], "end_logit": [1, 0.5, 0.25, 0]}
+LOGITS |= {"null_start_logit": [1, 0, 1.5], "null_end_logit": [1, 0.75, 0.5]}
+CANDIDATES = Candidates(  # Of three questions: two, one, and one that scores less than none.
+    row_splits=np.array([0, 2, 3, 4]),
+    char_start=np.array([14, 0, 10, 0], np.int32),
+    char_end=np.array([18, 4, 11, 3], np.int32),
+    score=np.array([3, 1.5, 0.75, 1]),
+    null_score=np.array([2, 0.75, 2]),
+    **{name: np.array(values, np.float32) for name, values in LOGITS.items()},
+)
+CONTEXTS = ["Anna lives in Oslo.", "Ben écrit 😀 here."]
+
+
+def softmax(*scores):
+    return [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
+
+
+def test_probabilities():
+    own, null = probabilities(CANDIDATES, False)
+    np.testing.assert_allclose(own, [*softmax(3, 1.5), 1, 1])
+    assert null.tolist() == [0, 0, 0]
+    own, null = probabilities(CANDIDATES, True)
+    first, third = softmax(3, 1.5, 2), softmax(1, 2)
+    np.testing.assert_allclose(own, [*first[:2], 0.5, third[0]])
+    np.testing.assert_allclose(null, [first[2], 0.5, third[1]])
+
+
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        ({}, ["Oslo", "😀", "Ben"]),
+        ({"null_score_diff_threshold": -9.0}, ["Oslo", "😀", "Ben"]),  # Of version 2 alone.
+        ({"version_2_with_negative": True}, ["Oslo", "😀", ""]),
+        ({"version_2_with_negative": True, "null_score_diff_threshold": 1.0}, ["Oslo", "😀", "Ben"]),
+        ({"version_2_with_negative": True, "null_score_diff_threshold": -0.5}, ["Oslo", "", ""]),
+        ({"version_2_with_negative": True, "null_score_diff_threshold": -1.0}, ["Oslo", "", ""]),
+        ({"version_2_with_negative": True, "null_score_diff_threshold": -1.5}, ["", "", ""]),
+    ],
+)
+def test_no_answer_by_the_threshold(options, texts):
+    found = select_answers(CANDIDATES, **options)
+    assert found.texts(CONTEXTS, np.array([0, 1, 1])) == texts
+    assert found.null_odds.tolist() == [-1, 0, 1]
+    own, null = probabilities(CANDIDATES, "version_2_with_negative" in options)
+    expected = [own[[0, 2, 3][i]] if texts[i] else null[i] for i in range(3)]
+    assert found.probability.tolist() == expected
+
+
+def test_files(tmp_path):
+    ids, context_of = ["a", 'b"\n', "é"], np.array([0, 1, 1])
+    options = {"version_2_with_negative": True, "null_score_diff_threshold": 0.5, "prefix": "eval_"}
+    write_answers(tmp_path, ids, CANDIDATES, CONTEXTS, context_of, **options)
+    names = ["eval_nbest_predictions.json", "eval_null_odds.json", "eval_predictions.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    lists, odds, texts = (json.loads((tmp_path / name).read_text()) for name in names)
+    assert texts == {"a": "Oslo", 'b"\n': "😀", "é": ""}
+    assert odds == {"a": -1.0, 'b"\n': 0.0, "é": 1.0}
+    assert list(lists) == ids
+    # No answer stands where its score puts it; of equal ones, last.
+    assert [entry["text"] for entry in lists["a"]] == ["Oslo", "", "Anna"]
+    assert [entry["text"] for entry in lists['b"\n']] == ["😀", ""]
+    assert [entry["text"] for entry in lists["é"]] == ["", "Ben"]
+    assert lists["a"][0] == {"text": "Oslo", "probability": softmax(3, 1.5, 2)[0], "start_logit": 2.0, "end_logit": 1.0}
+    for entries in lists.values():
+        assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
+
+
+def test_files_of_version_1(tmp_path):
+    write_answers(tmp_path, ["a", "b", "c"], CANDIDATES, CONTEXTS, np.array([0, 1, 1]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest_predictions.json", "predictions.json"]
+    lists = json.loads((tmp_path / "nbest_predictions.json").read_text())
+    assert [[entry["text"] for entry in entries] for entries in lists.values()] == [["Oslo", "Anna"], ["😀"], ["Ben"]]

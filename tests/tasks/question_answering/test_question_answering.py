@@ -1,0 +1,255 @@
+"""Questions are answered: the command's training, evaluation and prediction agree, in every format.
+
+That a saved model is one of transformers, with its answers: tests/modes/test_load.py and test_serving_questions.py."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.support.refusals import refused
+from tests.support.saved_models import read_json
+from tests.support.task_runs import QUESTIONS, arguments_of, command, config_of, predict, write_tasks
+from tfbert.config.data import DataConfig
+from tfbert.config.tasks import AnsweringConfig, TaskOptions
+from tfbert.errors import UsageError
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics
+from tfbert.tasks.question_answering.squad import QuestionExamples
+from tfbert.tasks.registry import detect_task
+from tfbert.tasks.tables import load_data
+
+METRICS = ("f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact", "best_f1", "best_exact")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A directory with the data and a model trained on it in `run`; and the results of the training."""
+    directory = tmp_path_factory.mktemp("answering")
+    write_tasks(directory)
+    return directory, command(*arguments_of(directory, QUESTIONS, "run", is_small=True))
+
+
+@pytest.fixture(scope="module")
+def evaluated(trained):
+    """The directory that `--mode=evaluate` of the saved model wrote, and what it found."""
+    directory, _ = trained
+    found = command(
+        "--mode=evaluate", f"--model={directory / 'run'}", f"--validation_file={directory / 'dev.json'}",
+        f"--output_dir={directory / 'evaluated'}",
+    )  # fmt: skip
+    return directory / "evaluated", found
+
+
+@pytest.fixture(scope="module")
+def questions(trained):
+    """Each question of the validation file in its order: id, question, context, texts of its answers."""
+    data = json.loads((trained[0] / "dev.json").read_text())["data"]
+    return [
+        (qa["id"], qa["question"], paragraph["context"], [answer["text"] for answer in qa["answers"]])
+        for article in data
+        for paragraph in article["paragraphs"]
+        for qa in paragraph["qas"]
+    ]
+
+
+def test_evaluation_of_the_saved_model_is_that_of_training(trained, evaluated):
+    _, results = trained
+    directory, found = evaluated
+    names = [f"eval_{name}" for name in METRICS]
+    assert [found[name] for name in names] == pytest.approx([results[name] for name in names])
+    assert found["eval_samples"] == found["eval_total"] == 26
+    assert json.loads((directory / "eval_results.json").read_text()) == found
+
+
+def test_the_files_of_an_evaluation_have_its_scores(evaluated, questions):
+    directory, found = evaluated
+    names = ("predictions", "nbest_predictions", "null_odds")
+    predictions, best, odds = (json.loads((directory / f"eval_{name}.json").read_text()) for name in names)
+    ids = [row[0] for row in questions]
+    assert list(predictions) == list(best) == list(odds) == ids
+    golds, answers = [row[3] for row in questions], [predictions[name] for name in ids]
+    null_odds = np.array([odds[name] for name in ids])
+    again = squad_metrics(golds, answers, version_2_with_negative=True, null_odds=null_odds)
+    assert {name: found[f"eval_{name}"] for name in again} == pytest.approx(again)
+    for name, _, context, _ in questions:
+        assert predictions[name] in context and (predictions[name] == "") == (odds[name] > 0)
+        texts = [entry["text"] for entry in best[name]]
+        assert len(texts) <= 21 and "" in texts
+        assert sum(entry["probability"] for entry in best[name]) == pytest.approx(1)
+
+
+@pytest.mark.slow
+def test_all_answers_that_are_elsewhere_are_named_in_a_file(trained, tmp_path, caplog):
+    """The log names the first ones, and the file; training leaves them out, evaluation does not."""
+    directory, _ = trained
+    ids = {}
+    for name, start in (("train", -7), ("dev", 3_000_000_000)):
+        data = json.loads((directory / f"{name}.json").read_text())
+        asked = [qa for paragraph in data["data"][0]["paragraphs"] for qa in paragraph["qas"] if qa["answers"]][:9]
+        for qa in asked:
+            qa["answers"][0]["answer_start"] = start
+        ids[name] = [qa["id"] for qa in asked]
+        (tmp_path / f"{name}.json").write_text(json.dumps(data))
+    (tmp_path / "vocab.txt").write_text((directory / "vocab.txt").read_text())
+    with caplog.at_level("INFO", "tfbert"):
+        command(*arguments_of(tmp_path, QUESTIONS, "run"), "--max_steps=1")
+        found = command(
+            "--mode=evaluate", f"--model={tmp_path / 'run'}", f"--validation_file={tmp_path / 'dev.json'}",
+            f"--output_dir={tmp_path / 'evaluated'}", "--max_eval_examples=20",
+        )  # fmt: skip
+    facts = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert facts["misaligned_answers"] == {"train": ids["train"], "validation": ids["dev"]}
+    assert facts["train_examples"] == 54 - 9 and facts["evaluation"]["num_examples"] == 26
+    assert found["eval_misaligned_answers"] == ids["dev"]
+    assert json.loads((tmp_path / "evaluated" / "eval_results.json").read_text()) == found
+    named = [
+        record.message.split(" and 4 more, all in ")[1:] for record in caplog.records if ": ids " in record.message
+    ]
+    assert named == [["report.json"], ["report.json"], ["eval_results.json"]]
+
+
+@pytest.fixture(scope="module")
+def answered(trained):
+    """What prediction makes of the validation file where an answer is always given."""
+    path = predict(trained[0], trained[0] / "dev.json", "dev.jsonl", "--null_score_diff_threshold=1000")
+    return read_json(path)
+
+
+def test_predictions_are_those_of_the_evaluation(trained, evaluated):
+    directory, _ = trained
+    expected = json.loads((evaluated[0] / "eval_predictions.json").read_text())
+    assert json.loads(predict(directory, directory / "dev.json", "out.json").read_text()) == expected
+
+
+def test_rows_in_and_tables_out(trained, answered, questions):
+    """In small chunks, with contexts that occur again."""
+    directory, _ = trained
+    always = "--null_score_diff_threshold=1000"
+    lines = [json.dumps({"idx": i, "context": row[2], "question": row[1]}) for i, row in enumerate(questions)]
+    (directory / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tfbert.tasks.question_answering.prediction.QuestionItems.most", 7)
+        found = predict(directory, directory / "rows.jsonl", "rows.tsv", always).read_text().splitlines()
+    assert [row["id"] for row in answered] == [row[0] for row in questions]
+    assert found[0] == "id\tanswer\tstart\tend\tscore"
+    cells = [line.split("\t") for line in found[1:]]
+    assert [row[0] for row in cells] == [str(i) for i in range(26)]
+    assert [row[1:4] for row in cells] == [[row["answer"], str(row["start"]), str(row["end"])] for row in answered]
+    np.testing.assert_allclose([float(row[4]) for row in cells], [row["score"] for row in answered], atol=1e-5)
+    table = "asked\tabout\n" + "".join(f"{row[1]}\t{row[2]}\n" for row in questions[:3])
+    (directory / "table.tsv").write_text(table)
+    path = predict(directory, directory / "table.tsv", "table.json", always, "--text_column=asked,about")
+    assert json.loads(path.read_text()) == {str(i): answered[i]["answer"] for i in range(3)}
+
+
+def test_an_answer_that_is_elsewhere_marks_no_other_words():
+    """In a report, where `answer_start` of published data is wrong."""
+    from tfbert.tasks.question_answering.squad import question_table
+    from tfbert.tasks.question_answering.windows import Candidates
+
+    context = "the film was good"
+    answers = [{"text": "film", "answer_start": 13}, {"text": "good", "answer_start": 13}]
+    row = {"id": "q", "question": "which?", "context": context, "answers": answers}
+    examples = QuestionExamples(table=question_table("x", [((1,), row)], place_names=("line",)))
+    one = np.ones(1)
+    given = Candidates(
+        row_splits=np.array([0, 1]), char_start=np.array([0]), char_end=np.array([3]), start_logit=one, end_logit=one,
+        score=one, null_start_logit=one, null_end_logit=one, null_score=one,
+    )  # fmt: skip
+    shown = QuestionAnswering().error_analysis(given, examples).shown(0)
+    marked = {part["mark"]: part["text"] for part in shown["context"] if part["mark"]}
+    assert marked == {"wrong": "the", "answer": "good"} and shown["answers"] == ["film", "good"]
+
+
+@pytest.mark.parametrize("start", [3_000_000_000, 10**25, -(10**25)])
+def test_an_answer_far_outside_its_context_is_misaligned_like_any_other(write, start):
+    """Evaluation keeps it, also where its place is no int32; training leaves it out, and `nearest` finds its text."""
+    far = {"question": "which?", "context": "the film was good", "answers": {"text": ["good"], "answer_start": [start]}}
+    train = write("train.jsonl", "".join(json.dumps(row) + "\n" for row in (FLAT, far | {"id": "b"})))
+    evaluated = write("dev.jsonl", "".join(json.dumps(far | {"id": name}) + "\n" for name in "cd"))
+    config = DataConfig(task=QUESTIONS, train_file=train, validation_file=evaluated)
+    data = load_data(config)
+    assert data.train.table.ids == ["a"] and data.train.labels.tolist() == [[4, 8]]
+    (dev,) = data.validation.values()
+    nearest_end = 17 if start > 0 else 0
+    assert len(dev) == 2 and dev.labels.dtype == np.int32 and dev.labels.tolist() == [[nearest_end] * 2] * 2
+    kept = load_data(config, TaskOptions(answering=AnsweringConfig(keep_misaligned_answers=True)))
+    assert kept.train.labels.tolist() == [[4, 8], [13, 17]]
+
+
+# --- What is refused -----------------------------------------------------------------------------------------------
+
+
+FLAT = {"id": "a", "question": "what?", "context": "the film", "answers": {"text": ["film"], "answer_start": [4]}}
+
+
+@pytest.mark.parametrize(
+    ("row", "task"),
+    [
+        (FLAT, QUESTIONS),
+        ({name: value for name, value in FLAT.items() if name != "answers"}, "auto"),
+        ({"question": "what?", "sentence": "the film", "label": 1}, "auto"),
+        ({"data": "the film", "label": 1}, "auto"),
+    ],
+)
+def test_auto_takes_questions_with_answers_and_nothing_else(write, row, task):
+    assert detect_task(config_of("--train_file=" + write("a.jsonl", json.dumps(row) + "\n"))).data.task == task
+
+
+OPTIONS = {
+    "label_smoothing": (["--label_smoothing=0.1"], r"label_smoothing is for classification, multi_label.*=0\.1"),
+    "class_weights": (["--class_weights=balanced"], r"class_weights is for classification, multi_label_class"),
+    "strict_entities": (["--strict_entities"], r"strict_entities is for token_classification, and this is question a"),
+    "packed": (["--batching=packed"], r"nothing to pack\. Received: batching='packed' for question answering"),
+    "stride 0": (["--doc_stride=0"], r"doc_stride must be 1 or more\. Received: doc_stride=0"),
+    "a metric": (["--metric_for_best_model=accuracy"], r"must be a metric of question answering.*f1, exact"),
+    "conll": (["--input_format=conll", f"--task={QUESTIONS}"], r"come as JSON .*Received: .* as conll"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), OPTIONS.values(), ids=OPTIONS)
+def test_bad_options_of_training(trained, options, message):
+    with refused(message):
+        command(*arguments_of(trained[0], QUESTIONS, "never"), *options)
+    assert not (trained[0] / "never" / "config.json").exists()
+
+
+def test_2_0_without_its_flag_and_a_threshold_without_it(trained):
+    given = [arg for arg in arguments_of(trained[0], QUESTIONS, "never") if "version_2" not in arg]
+    with pytest.raises(UsageError, match=r"without an answer need version_2_with_negative\. Received: \d+ of 54"):
+        command(*given)
+    with pytest.raises(UsageError, match=r"null_score_diff_threshold is for questions that may have no answer"):
+        command(*given, "--null_score_diff_threshold=1")
+    with pytest.raises(UsageError, match=r"doc_stride is for question_answering, and this is classification into 2"):
+        command("--model=scratch/tiny", "--doc_stride=4", f"--output_dir={trained[0] / 'never'}")
+
+
+USES = {
+    "a format of tags": ("dev.json", "x.json", ["--output_format=conll"], r"jsonl, tsv, csv or squad\. .*'conll'"),
+    "an ending": ("dev.json", "x.txt", [], r"ends in \.jsonl, \.tsv, \.csv or \.json, .*x\.txt"),
+    "tags": ("dev.conll", "x.json", [], r"fit the model's task\. .*which is for token classification, and a model for"),
+    "an id that is not there": ("dev.json", "x.json", ["--id_column=key"], r"id_column='key' for .*columns 'id', "),
+    "a stride": ("dev.json", "x.json", ["--doc_stride=22"], r"or windows skip some"),
+    "strict": ("dev.json", "x.json", ["--strict_entities"], r"strict_entities is for token_classification"),
+}
+
+
+@pytest.mark.parametrize(("source", "output", "options", "message"), USES.values(), ids=USES)
+def test_bad_uses_of_a_model(trained, source, output, options, message):
+    directory, _ = trained
+    given = [f"--input_file={directory / source}", f"--output_file={directory / output}"]
+    with refused(message):
+        command("--mode=predict", f"--model={directory / 'run'}", *given, *options)
+    assert not list(directory.glob("*x.*"))
+
+
+def test_a_model_that_answers_is_evaluated_on_questions(trained, write):
+    directory, _ = trained
+    model, out = f"--model={directory / 'run'}", f"--output_dir={directory / 'no'}"
+    for file, message in (
+        (directory / "dev.conll", r"which is for token classification, and a model for question answering"),
+        (write("t.tsv", "label\tsentence\n1\tgood\n"), r"come as JSON .*Received: .*t\.tsv' as tsv"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            command("--mode=evaluate", model, f"--validation_file={file}", out)
+    assert not (directory / "no").exists()

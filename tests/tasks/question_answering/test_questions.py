@@ -1,0 +1,447 @@
+"""Files of questions: SQuAD's own JSON, rows, answers that are not at answer_start, and what is refused in one line."""
+
+import dataclasses
+import gzip
+import io
+import json
+import pathlib
+import re
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from tests.support.refusals import refused
+from tests.support.saved_models import model_with
+from tests.support.texts import VOCAB
+from tfbert.config.data import DataConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
+from tfbert.config.run import Config
+from tfbert.data.reading import BadRows
+from tfbert.data.rows import file_format
+from tfbert.errors import UsageError
+from tfbert.tasks.question_answering.prediction import QuestionItems, open_question_files
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.question_answering.squad import (
+    holds_questions,
+    misaligned_answers,
+    nearest,
+    note_misaligned,
+    open_questions,
+    read_questions,
+    training_questions,
+)
+from tfbert.tokens.tokenizer import BertTokenizer
+
+SQUAD = pathlib.Path(__file__).parents[4] / "shared" / "data" / "squad"
+CONTEXT = "Zoë 😀 lives in Oslo. Ben lives in Rome, not in Oslo."
+
+
+def question(id, question="Where?", answers=(("Oslo", 15),), **more):
+    return {"id": id, "question": question, "answers": [{"text": t, "answer_start": s} for t, s in answers], **more}
+
+
+def nested(*paragraphs, **more):
+    """One article; each paragraph a context and its questions."""
+    paragraphs = [{"context": context, "qas": questions} for context, questions in paragraphs]
+    return {"version": "1.1", "data": [{"title": "T", "paragraphs": paragraphs}], **more}
+
+
+NESTED = nested(
+    (CONTEXT, [question("a"), question("b", "Where is Ben?", [("Rome", 34), ("in Rome", 31)])]),
+    ("Other words.", [question("c", "Which?", [("Other", 0)])]),
+)
+FLAT = [
+    {"id": "a", "question": "Where?", "context": CONTEXT, "answers": {"text": ["Oslo"], "answer_start": [15]}},
+    question("b", "Where is Ben?", [("Rome", 34), ("in Rome", 31)], context=CONTEXT),
+    question("c", "Which?", [("Other", 0)], context="Other words."),
+]
+
+
+def lines(rows):
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def check(table):
+    assert table.ids == ["a", "b", "c"]
+    assert table.questions == ["Where?", "Where is Ben?", "Which?"]
+    assert table.contexts == [CONTEXT, "Other words."]
+    assert table.context_of.dtype == np.int32 and table.context_of.tolist() == [0, 0, 1]
+    assert table.answers == [(("Oslo", 15),), (("Rome", 34), ("in Rome", 31)), (("Other", 0),)]
+    assert table.is_impossible.tolist() == [False] * 3 and table.notes == () and len(table) == 3
+    assert misaligned_answers(table) == [] and training_questions(table) is table
+
+
+FILES = {
+    "nested": ("a.json", json.dumps(NESTED)),
+    "of many lines": ("a.json", json.dumps(NESTED, indent=1)),
+    "of another name, gzip, BOM": ("a.jsonl.gz", "\ufeff" + json.dumps(NESTED, indent=2)),
+    "one line, BOM, blank lines": ("a.json", "\ufeff\n" + json.dumps(NESTED) + "\n\n"),
+    "lines": ("a.jsonl", lines(FLAT)),
+    "lines in .json": ("a.json.gz", "\ufeff" + lines(FLAT)),
+    "lines, blank lines": ("a.json", "\n\n" + lines(FLAT).replace("\n", "\r\n\r\n")),
+    "rows in data": ("a.json", json.dumps({"version": 1, "data": FLAT})),
+    "rows in a list": ("a.json", "[\n" + ",\n".join(map(json.dumps, FLAT)) + "\n]\n"),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), FILES.values(), ids=FILES)
+def test_every_form_is_the_same_table(write, name, content):
+    path = write(name, content)
+    check(read_questions(path))
+    assert holds_questions(pathlib.Path(path))
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_parquet(tmp_path, as_list):
+    rows = [dict(row) for row in FLAT]
+    for row, table_answers in zip(rows, [[("Oslo", 15)], [("Rome", 34), ("in Rome", 31)], [("Other", 0)]], strict=True):
+        texts, starts = zip(*table_answers, strict=True)
+        pairs = [{"text": text, "answer_start": start} for text, start in table_answers]
+        row["answers"] = pairs if as_list else {"text": texts, "answer_start": starts}
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    table = read_questions(path)
+    check(table)
+    assert table.where(1) == f"{path}, row 2" and holds_questions(path)
+
+
+def test_where_and_take(write):
+    table = read_questions(write("a.json", json.dumps(NESTED)))
+    assert table.where(2).endswith("a.json, article 1, paragraph 2, question 1")
+    taken = table.take([2, 0, 2])
+    assert (taken.ids, taken.contexts) == (["c", "a", "c"], [CONTEXT, "Other words."])
+    assert [taken.context(row) for row in range(3)] == ["Other words.", CONTEXT, "Other words."]
+    alone = table.take(np.array([2]))
+    assert (alone.contexts, alone.context_of.tolist(), alone.answers) == (["Other words."], [0], [(("Other", 0),)])
+    assert alone.where(0) == table.where(2)
+    assert read_questions(write("b.jsonl", "\n" + lines(FLAT))).where(1).endswith("b.jsonl, line 3")
+
+
+def test_other_columns_and_numbers_as_ids(write):
+    rows = [{"id": i, "Q": row["question"], "C": row["context"], "gold": row["answers"]} for i, row in enumerate(FLAT)]
+    table = read_questions(write("a.jsonl", lines(rows)), DataConfig(text_column=("Q", "C"), label_column="gold"))
+    assert table.ids == ["0", "1", "2"] and table.contexts == [CONTEXT, "Other words."]
+    with pytest.raises(UsageError, match="No column looks like the question.*'Q', 'C'"):
+        read_questions(write("a.jsonl", lines(rows)))
+    with pytest.raises(UsageError, match="two text columns.*Received: text_column='Q'"):
+        read_questions(write("a.jsonl", lines(rows)), DataConfig(text_column=("Q",)))
+    with pytest.raises(UsageError, match="no columns to choose.*label_column='gold'"):
+        read_questions(write("a.json", json.dumps(NESTED)), DataConfig(label_column="gold"))
+
+
+def test_standard_input():
+    check(read_questions(io.BytesIO(json.dumps(NESTED, indent=3).encode())))
+    check(read_questions(io.BytesIO(lines(FLAT).encode()), DataConfig(input_format="jsonl")))
+
+
+# --- Questions without an answer -----------------------------------------------------------------------------------
+
+ASKED_OF_NOTHING = [question("b", answers=(), is_impossible=True), question("c", "?", ())]
+IMPOSSIBLE = nested((CONTEXT, [question("a", is_impossible=False), *ASKED_OF_NOTHING]))
+
+
+def test_questions_without_an_answer(write):
+    path = write("a.json", json.dumps(IMPOSSIBLE))
+    with pytest.raises(UsageError, match=r"need version_2_with_negative\. Received: 2 of 3 .*the first with id 'b'"):
+        read_questions(path)
+    table = read_questions(path, version_2_with_negative=True)
+    assert table.is_impossible.tolist() == [False, True, True]
+    assert table.answers == [(("Oslo", 15),), (), ()]
+    assert training_questions(table) is table
+
+
+def test_answers_that_are_not_known(write):
+    path = write("a.jsonl", lines([{key: row[key] for key in ("id", "question", "context")} for row in FLAT]))
+    with pytest.raises(UsageError, match=r"needs 'answers'.* no 'answers' in .*line 1 \(id 'a'\)"):
+        read_questions(path)
+    assert not holds_questions(pathlib.Path(path))
+
+
+# --- Answers that are elsewhere ------------------------------------------------------------------------------------
+
+QUESTIONS = [
+    question("right"),
+    question("late", answers=[("Oslo", 44)]),  # At 15 and at 47.
+    question("one of two", answers=[("Rome", 0), ("Rome", 34)]),
+    question("nowhere", answers=[("Paris", 15)]),
+    question("negative", answers=[("Oslo.", -5)]),  # As Python counts from the end, it would be right.
+    question("beyond", answers=[("Rome", 10**9)]),
+    question("none", answers=(), is_impossible=True),
+]
+ELSEWHERE = nested((CONTEXT, QUESTIONS))
+
+
+def test_an_answer_elsewhere_is_counted_and_evaluated(write):
+    path = write("a.json", json.dumps(ELSEWHERE))
+    table = read_questions(path, version_2_with_negative=True)
+    assert len(table) == 7 and misaligned_answers(table) == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]
+    expected = "5 of 7 answers are not in their context at answer_start: ids 'late', 'one of two', 'nowhere', "
+    noted = note_misaligned(table, "report.json")
+    ids = ("late", "one of two", "nowhere", "negative", "beyond")
+    assert (noted.notes, noted.misaligned_ids) == ((f"{path}: {expected}'negative', 'beyond'",), ids)
+    assert table.notes == () and note_misaligned(table.take([0, 6]), "report.json").misaligned_ids == ()
+    twice = [question(f"{number}", answers=[("Paris", 0), ("Rome", 0)]) for number in range(8)]
+    noted = note_misaligned(read_questions(write("b.json", json.dumps(nested((CONTEXT, twice))))), "report.json")
+    assert noted.misaligned_ids == tuple("01234567") and noted.take([3]).misaligned_ids == noted.misaligned_ids
+    (note,) = noted.notes
+    assert "16 of 16 answers" in note and note.endswith(": ids '0', '1', '2', '3', '4' and 3 more, all in report.json")
+
+
+def test_training_leaves_it_out(write):
+    path = write("a.json", json.dumps(ELSEWHERE))
+    table = read_questions(path, version_2_with_negative=True)
+    sound = training_questions(table)
+    assert sound.ids == ["right", "one of two", "none"]
+    assert sound.answers == [(("Oslo", 15),), (("Rome", 34),), ()]
+    assert sound.notes == (
+        f"{path}: of 5 answers that are not at answer_start, 5 left out of training; "
+        "questions left out because no answer remains: 4 of 7",
+    )
+
+
+def test_training_can_look_for_it(write):
+    path = write("a.json", json.dumps(ELSEWHERE))
+    table = read_questions(path, version_2_with_negative=True)
+    sound = training_questions(table, keep_misaligned_answers=True)
+    assert sound.ids == ["right", "late", "one of two", "negative", "beyond", "none"]
+    assert sound.answers[1:5] == [(("Oslo", 47),), (("Rome", 34), ("Rome", 34)), (("Oslo.", 15),), (("Rome", 34),)]
+    assert misaligned_answers(sound) == []
+    assert sound.notes == (
+        f"{path}: of 5 answers that are not at answer_start, 4 moved to the nearest place of their text, "
+        "1 left out of training; questions left out because no answer remains: 1 of 7",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "expected"),
+    [("ab", 0, 0), ("ab", 2, 0), ("ab", 3, 4), ("ab", 99, 8), ("ab", -3, 0), ("aba", 4, -1), ("bcd", 5, 5)],
+)
+def test_nearest(text, start, expected):
+    assert nearest("ab..abcdab", text, start) == expected
+    assert nearest("aaaa", "aa", 1) == 1, "places may overlap"
+
+
+def test_nothing_to_train_on(write):
+    path = write("a.json", json.dumps(nested((CONTEXT, [question("a", answers=[("Paris", 1)])]))))
+    table = read_questions(path)
+    with pytest.raises(UsageError, match=r"none of 1 questions.*, or pass --keep_misaligned_answers to look"):
+        training_questions(table)
+    with pytest.raises(UsageError, match=r"none of 1 questions has one\. Repair the file\.$"):
+        training_questions(table, keep_misaligned_answers=True)
+
+
+# --- Bad input -----------------------------------------------------------------------------------------------------
+
+
+def changed(**more):
+    """A nested file whose second question is another."""
+    bad = {key: value for key, value in (question("b") | more).items() if value is not ...}
+    return nested((CONTEXT, [question("a"), bad]))
+
+
+BAD = {
+    "no id": (changed(id=...), "needs an id.*none in .*article 1, paragraph 1, question 2"),
+    "an empty id": (changed(id=""), "needs an id"),
+    "an odd id": (changed(id=["b"]), r"needs an id.*id=\['b'\]"),
+    "an id twice": (changed(id="a"), r"a unique id.*question 2 \(id 'a'\)"),
+    "no question": (changed(question=...), r"needs a text.*none for 'question' in .*\(id 'b'\)"),
+    "an empty question": (changed(question=" \n"), "A question must not be empty"),
+    "a number": (changed(question=3), "needs a text.*3 for 'question'"),
+    "half a pair": (changed(question="\ud83d?"), "valid Unicode"),
+    "no answers": (changed(answers=...), "needs 'answers'"),
+    "one text": (changed(answers="Oslo"), r"a list of objects.*answers='Oslo' in .*question 2 \(id 'b'\)"),
+    "texts": (changed(answers=["Oslo"]), "a list of objects"),
+    "not as long": (changed(answers={"text": ["Oslo"], "answer_start": []}), "equally long"),
+    "no start": (changed(answers=[{"text": "Oslo"}]), "needs 'answer_start'"),
+    "no text": (changed(answers=[{"answer_start": 3}]), "needs 'text'"),
+    "an empty text": (changed(answers=[{"text": "", "answer_start": 3}]), "must have a text.*text=''"),
+    "a start in words": (changed(answers=[{"text": "Oslo", "answer_start": "15"}]), "whole number.*answer_start='15'"),
+    "a fraction": (changed(answers=[{"text": "Oslo", "answer_start": 15.5}]), "whole number.*15.5"),
+    "both": (changed(is_impossible=True), "is_impossible=True must have no answers.*with 1 answer"),
+    "neither": (changed(is_impossible="no"), "true or false.*'no'"),
+    "no object": (nested((CONTEXT, [question("a"), "b"])), "every question is an object.*'b' in .*question 2"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD)
+def test_a_bad_question_is_an_error_or_skipped_and_counted(write, content, message):
+    path = write("a.json", json.dumps(content))
+    with refused(rf"{message}.* Or pass --skip_bad_rows\.$") as error:
+        read_questions(path)
+    assert "Received: " in str(error.value)
+    assert holds_questions(pathlib.Path(path)), "it can be for no other task"
+    table = read_questions(path, DataConfig(skip_bad_rows=True))
+    assert table.ids == ["a"]
+    (note,) = table.notes
+    assert note.startswith(f"{path}: 1 of 2 questions skipped; the first: ") and "\n" not in note
+
+
+PARTS = {
+    "no paragraphs": ({"title": "T"}, "every article has a list 'paragraphs'.*no 'paragraphs' in .*article 2"),
+    "no questions": ({"paragraphs": [{"context": "a"}]}, "has a list 'qas'.*no 'qas' in .*article 2, paragraph 1"),
+    "another type": ({"paragraphs": "a"}, "paragraphs='a' in .*article 2"),
+    "no context": ({"paragraphs": [{"qas": [question("z")]}]}, "none for 'context' in .*article 2, paragraph 1"),
+    "an empty context": ({"paragraphs": [{"context": "", "qas": [question("z")]}]}, "A context must not be empty"),
+    "no article": (3, "every article is an object.*3 in .*article 2"),
+}
+
+
+@pytest.mark.parametrize(("article", "message"), PARTS.values(), ids=PARTS)
+def test_a_bad_part_of_a_nested_file(write, article, message):
+    path = write("a.json", json.dumps(NESTED | {"data": [*NESTED["data"], article]}))
+    with pytest.raises(UsageError, match=message):
+        read_questions(path)
+    assert read_questions(path, DataConfig(skip_bad_rows=True)).ids == ["a", "b", "c"]
+
+
+def test_a_bad_line(write):
+    for number in range(4):
+        rows = lines(FLAT).splitlines(keepends=True)
+        path = write("a.jsonl", "".join([*rows[:number], '{"id"\n', *rows[number:]]))
+        with pytest.raises(UsageError, match=rf"one object per line.*line {number + 1} "):
+            read_questions(path)
+        assert read_questions(path, DataConfig(skip_bad_rows=True)).ids == ["a", "b", "c"]
+
+
+NO_FILES = {
+    "not JSON": ("a.json", "question,context\na,b\n", "which is not JSON"),
+    "half of it": ("a.json", json.dumps(NESTED)[:200], "which is not JSON"),
+    "half of many lines": ("a.json", json.dumps(NESTED, indent=1)[:200], "which is not JSON"),
+    "too deep": ("a.json", "[" * 100_000, "nested too deeply"),
+    "another object": ("a.json", json.dumps({"dat": [1]}, indent=1), "'data' is a list of articles.*'dat'"),
+    "a number": ("a.json", "3", "'data' is a list of articles"),
+    "empty": ("a.json", "", "at least one example.*empty"),
+    "no articles": ("a.json", '{"data": []}', "at least one example"),
+    "a table": ("a.tsv", "question\tcontext\n", r"come as JSON .*a\.tsv' as tsv"),
+    "not UTF-8": ("a.jsonl", lines(FLAT).encode("latin-1", "replace"), "must be UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "message"), NO_FILES.values(), ids=NO_FILES)
+def test_a_file_that_cannot_be_read(write, name, content, message):
+    with refused(message):
+        read_questions(write(name, content))
+
+
+def test_what_is_no_squad(write, tmp_path):
+    assert not holds_questions(pathlib.Path(write("a.jsonl", '{"text": "a", "label": 1}\n')))
+    assert not holds_questions(pathlib.Path(write("a.tsv", "question\tcontext\tanswers\n")))
+    assert not holds_questions(pathlib.Path(write("a.json", "{")))
+    assert not holds_questions(tmp_path / "none.json")
+    for format, expected in (("squad", True), ("jsonl", False)):
+        assert holds_questions(tmp_path / "none.json", DataConfig(input_format=format)) == expected, "as it is told"
+    assert not holds_questions(tmp_path / "none.parquet")
+    assert not holds_questions(tmp_path / "none.txt")
+
+
+# --- Questions to be answered --------------------------------------------------------------------------------------
+
+
+def asked(source, **options):
+    file = open_questions(source, DataConfig(**options))
+    wanted = [column for column in ("id", "question", "context") if column in file.columns]
+    return [(line, str(row) if isinstance(row, UsageError) else row) for line, row in file.read(wanted)]
+
+
+def test_questions_of_every_form(write):
+    expected = [[row["id"], row["question"], row["context"]] for row in FLAT]
+    table = "id\tcontext\tquestion\n" + "".join(f"{i}\t{c}\t{q}\n" for i, q, c in expected)
+    for name, content in [("a.json", json.dumps(NESTED)), ("b.jsonl.gz", lines(FLAT)), ("c.tsv", table)]:
+        rows = asked(pathlib.Path(write(name, content)))
+        assert [row for _, row in rows] == expected
+    assert [line for line, _ in rows] == [2, 3, 4]
+    assert asked(io.BytesIO(table.encode()), input_format="tsv") == rows
+    bare = table.split("\n", 1)[1].encode()
+    file = open_questions(io.BytesIO(bare), DataConfig(input_format="tsv", header=False, text_column=("2", "1")))
+    assert [row for _, row in file.read(["0", "2", "1"])] == expected
+
+
+def test_questions_that_cannot_be_answered(write):
+    """They are left out, or end the reading, and say where they are."""
+    rows = [FLAT[0], FLAT[1] | {"context": " "}, FLAT[2] | {"question": ""}, FLAT[2]]
+    model = dataclasses.replace(model_with(["a", "b"], num_texts=2), tokenizer=BertTokenizer(VOCAB))
+    items = QuestionItems(dataclasses.replace(model, task=QuestionAnswering()))
+
+    def read(path, bad_rows):
+        asked = PredictConfig(input_file=path, output_file="out.jsonl")
+        (job,) = open_question_files(Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=asked))
+        return [item.name for item in job.items(items, bad_rows)]
+
+    path, skipping = write("a.jsonl", lines(rows)), BadRows(True)
+    assert read(path, skipping) == [FLAT[0]["id"], FLAT[2]["id"]] and skipping.count == 2
+    with pytest.raises(UsageError, match=r"A context must not be empty\..*a\.jsonl, line 2\. .*--skip_bad_rows"):
+        read(path, BadRows(False))
+    with pytest.raises(UsageError, match=r"A question must not be empty\..*a\.json, question 2\."):
+        read(write("a.json", json.dumps(changed(question=""))), BadRows(False))
+
+
+def test_questions_need_their_columns(write):
+    path = pathlib.Path(write("a.csv", "id,text\n1,a\n"))
+    with pytest.raises(UsageError, match="No column looks like the question.*Pass --text_column"):
+        open_questions(path, DataConfig())
+    nested_file = pathlib.Path(write("a.json", json.dumps(NESTED)))
+    with pytest.raises(UsageError, match="no columns to choose"):
+        open_questions(nested_file, DataConfig(text_column=("question", "context")))
+
+
+def test_lines_are_read_one_after_the_other():
+    """The input here has no end."""
+
+    class Endless(io.BytesIO):
+        def readline(self, size=-1):
+            return lines(FLAT[:1]).encode()
+
+    file = open_questions(Endless(), DataConfig(input_format="jsonl"))
+    rows = file.read(["question"])
+    assert [next(rows) for _ in range(3)] == [(1, ["Where?"]), (2, ["Where?"]), (3, ["Where?"])]
+
+
+def test_articles_are_read_one_after_the_other():
+    """So is this input."""
+
+    class Endless(io.BytesIO):
+        def readline(self, size=-1):
+            text, self.text = getattr(self, "text", '{"data": ['), json.dumps(NESTED["data"][0]) + ", "
+            return text.encode()
+
+    rows = open_questions(Endless(), DataConfig(input_format="jsonl")).read(["id"])
+    assert [next(rows) for _ in range(7)] == [(i + 1, ["abc"[i % 3]]) for i in range(7)]
+
+
+def test_a_nested_file_that_breaks_off(tmp_path):
+    """Rows before the break are there already; whoever writes answers takes them back."""
+    text = json.dumps({"data": NESTED["data"] * 1500}, indent=1)
+    with pytest.raises(ValueError) as of_json:
+        json.loads(text[:-60])
+    half, whole = text[:-60].encode(), gzip.compress(text.encode(), 0)
+    for name, content, message in [
+        ("a.json", half, re.escape(f"a.json, which is not JSON ({of_json.value})")),
+        ("a.json.gz", whole[:-3000], r"must be whole\. Received: .*a\.json\.gz, broken after line \d{4,5}"),
+    ]:
+        path = tmp_path / name
+        path.write_bytes(content)
+        rows = open_questions(path, DataConfig()).read(["id"])
+        assert next(rows) == (1, ["a"])
+        with pytest.raises(UsageError, match=message):
+            list(rows)
+
+
+@pytest.mark.skipif(not SQUAD.exists(), reason="needs SQuAD beside the checkout")
+@pytest.mark.parametrize(
+    ("name", "questions", "contexts", "answers", "impossible"),
+    [
+        ("new_wiki", 7938, 1581, 22794, 0),
+        ("amazon", 9885, 2050, 27318, 0),
+        ("xquad_en", 1190, 240, 1190, 0),
+        ("dev_v2", 4065, 429, 6085, 2155),
+    ],
+)
+def test_published_files(name, questions, contexts, answers, impossible):
+    path = SQUAD / f"{name}.json"
+    table = read_questions(path, version_2_with_negative=impossible > 0)
+    found = (len(table), len(table.contexts), sum(map(len, table.answers)), int(table.is_impossible.sum()))
+    assert found == (questions, contexts, answers, impossible)
+    assert table.notes == () and holds_questions(path) and file_format(path) == "jsonl"
+    assert [row[0] for _, row in open_questions(path, DataConfig()).read(["id"])] == table.ids

@@ -1,0 +1,117 @@
+"""Exact match and F1: against transformers' port of evaluate-v2.0.py, and evaluate-v1.1.py's rules spelled out."""
+
+import collections
+import re
+import string
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from tfbert.tasks.question_answering.question_answering import score_predictions, squad_metrics
+
+WORDS = ["the", "a", "An", "cat", "Cat's", "dog,", "dog", "-", "of", "Oslo", "É", "é", "\u2019s", "20%", "the-cat", ""]
+
+
+def random_answers(rng, count):
+    """Texts of which many are equal but for what does not count, and many hold nothing that counts."""
+    seps = [" ", "  ", "\u00a0", "\n"]
+    return [
+        "".join(str(rng.choice(WORDS)) + str(rng.choice(seps)) for _ in range(rng.integers(0, 5))) for _ in range(count)
+    ]
+
+
+def random_set(seed, count=300):
+    rng = np.random.default_rng(seed)
+    golds = [random_answers(rng, rng.integers(0, 4)) for _ in range(count)]
+    predictions = random_answers(rng, count)
+    for row in np.flatnonzero(rng.random(count) < 0.3):
+        predictions[row] = str(rng.choice(golds[row])) if golds[row] else ""
+    odds = np.round(rng.normal(0, 3, count), int(rng.integers(0, 3)))  # Many equal ones.
+    return golds, predictions, odds
+
+
+def reference_v2(golds, predictions, odds, threshold):
+    from transformers.data.metrics.squad_metrics import squad_evaluate
+
+    ids = [str(row) for row in range(len(golds))]
+    examples = [
+        types.SimpleNamespace(qas_id=name, answers=[{"text": text} for text in texts])
+        for name, texts in zip(ids, golds, strict=True)
+    ]
+    odds = None if odds is None else dict(zip(ids, map(float, odds), strict=True))
+    found = dict(squad_evaluate(examples, dict(zip(ids, predictions, strict=True)), odds, threshold))
+    return {name: value for name, value in found.items() if not name.startswith("has_ans")}
+
+
+def to_every_digit(values):
+    """Up to the last digits from Python 3.12 on, where the reference's `sum` compensates for rounding."""
+    return values if sys.version_info < (3, 12) else pytest.approx(values, rel=1e-14)
+
+
+def reference_v1(golds, predictions):
+    """As evaluate-v1.1.py says: lower, no punctuation, no articles, white space fixed; the best over the golds."""
+
+    def normalize(text):
+        text = "".join(character for character in text.lower() if character not in set(string.punctuation))
+        return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+    def f1(prediction, gold):
+        predicted, expected = normalize(prediction).split(), normalize(gold).split()
+        same = sum((collections.Counter(predicted) & collections.Counter(expected)).values())
+        if same == 0:
+            return 0
+        precision, recall = 1.0 * same / len(predicted), 1.0 * same / len(expected)
+        return (2 * precision * recall) / (precision + recall)
+
+    total_exact = total_f1 = 0
+    for texts, prediction in zip(golds, predictions, strict=True):
+        total_exact += max(normalize(prediction) == normalize(gold) for gold in texts)
+        total_f1 += max(f1(prediction, gold) for gold in texts)
+    return {"exact_match": 100.0 * total_exact / len(golds), "f1": 100.0 * total_f1 / len(golds)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_versions_to_every_digit(seed):
+    golds, predictions, odds = random_set(seed)
+    found = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=odds)
+    assert found == to_every_digit(reference_v2(golds, predictions, odds, float("inf")))
+    assert list(found)[:3] == ["exact", "f1", "total"]
+    golds = [texts or ["Oslo"] for texts in golds]
+    assert squad_metrics(golds, predictions) == reference_v1(golds, predictions)
+
+
+def test_version_2_without_odds():
+    golds, predictions, _ = random_set(9)
+    expected = reference_v2(golds, predictions, None, 1.0)
+    found = squad_metrics(golds, predictions, version_2_with_negative=True)
+    assert found == to_every_digit({name: value for name, value in expected.items() if not name.startswith("best")})
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_version_2_of_one_kind_of_question(keep):
+    golds, predictions, _ = random_set(3)
+    rows = [row for row, texts in enumerate(golds) if bool(texts) == keep]
+    golds, predictions = ([values[row] for row in rows] for values in (golds, predictions))
+    found = squad_metrics(golds, predictions, version_2_with_negative=True)
+    kept, gone = ("HasAns_", "NoAns_") if keep else ("NoAns_", "HasAns_")
+    assert found[f"{kept}total"] == found["total"] == len(rows) and f"{gone}total" not in found
+    assert found[f"{kept}f1"] == found["f1"]
+
+
+def test_golds_and_questions_left_out():
+    golds = [["Rome", "Oslo fjord"], ["Oslo"], []]
+    found = score_predictions(golds, ["Oslo", None, ""])
+    assert found.exact.tolist() == [0, 0, 0] and found.f1.tolist() == pytest.approx([2 / 3, 0, 0])
+    assert squad_metrics(golds[:2], ["Rome", None]) == {"exact_match": 50.0, "f1": 50.0}
+    found = score_predictions(golds, ["Oslo", None, ""], version_2_with_negative=True)
+    assert found.exact.tolist() == [0, 0, 1]
+    # Of several golds, those of nothing that counts are none.
+    assert score_predictions([["the", "Oslo"]], ["a"], version_2_with_negative=True).exact.tolist() == [0]
+
+
+def test_where_no_threshold_is_better_it_is_0():
+    golds, odds = [["a1"], ["b1"], [], []], [-2.0, 1.0, -1.0, 3.0]
+    found = squad_metrics(golds, ["q", "x", "y", "z"], version_2_with_negative=True, null_odds=odds)
+    assert (found["best_f1"], found["best_f1_thresh"]) == (50.0, 0.0)

@@ -1,0 +1,167 @@
+"""Windows that suit the length of rows: what is chosen, what is refused and when, and that a question which cannot be
+answered is the only one that is not."""
+
+import json
+import re
+
+import pytest
+import tensorflow as tf
+
+import tfbert
+from tests.support.refusals import refused
+from tests.support.saved_models import predict_with, read_json
+from tests.support.served import export_of, random_model, save
+from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
+from tfbert.config.tasks import AnsweringConfig, window_sizes
+from tfbert.errors import UsageError
+from tfbert.tasks.prediction import ServedModel
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+
+ASKED = "question_answering"
+CONTEXT = "the quick brown fox jumped over a movie . " * 30
+
+
+def resolved(length, **options):
+    config = Config(data=DataConfig(task=ASKED, max_seq_length=length), answering=AnsweringConfig(**options))
+    return config.resolved().answering
+
+
+@pytest.mark.parametrize(
+    ("length", "sizes"),
+    [
+        (None, (128, 64)),  # 384: as published.
+        (512, (128, 64)),
+        (384, (128, 64)),
+        (256, (94, 64)),
+        (192, (62, 64)),
+        (128, (30, 64)),
+        (96, (22, 48)),
+        (64, (14, 32)),
+        (24, (4, 12)),
+        (8, (1, 4)),
+    ],
+)
+def test_defaults_suit_the_length(length, sizes):
+    found = resolved(length)
+    assert (found.doc_stride, found.max_query_length) == sizes
+    if length:
+        room = length - 3 - sizes[1]
+        assert 1 <= sizes[0] <= room, "a question of any length leaves room, and no token is skipped"
+
+
+def test_what_is_asked_for_stays():
+    assert resolved(192, doc_stride=128).doc_stride == 128
+    found = resolved(24, max_query_length=5)
+    assert (found.doc_stride, found.max_query_length) == (8, 5)
+    assert window_sizes(64, 9, 60) == (9, 60)
+
+
+@pytest.mark.parametrize(
+    ("length", "options", "rule"),
+    [
+        (128, {"doc_stride": 128}, r"windows skip some\. Received: doc_stride=128 where .* 124 of max_seq_length=128"),
+        (24, {"doc_stride": 21, "max_query_length": 4}, r"doc_stride=21 where a question of one token leaves 20"),
+        (64, {"max_query_length": 64}, r"A row must hold a question.* max_seq_length=64 for .*max_query_length=64"),
+    ],
+)
+def test_sizes_that_no_row_can_have_are_refused_before_data_is_read(length, options, rule):
+    with refused(rule):
+        resolved(length, **options)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Models as older versions saved them: rows of 32 tokens with the stride of 128 that did not go with them."""
+    directory = tmp_path_factory.mktemp("models")
+    task = QuestionAnswering(doc_stride=128, max_query_length=64)
+    save(random_model(task, num_texts=2, max_seq_length=32), directory / "old")
+    task = QuestionAnswering(doc_stride=24, max_query_length=16)
+    save(random_model(task, num_texts=2, max_seq_length=32), directory / "wide")
+    return directory
+
+
+def asked(*lengths):
+    return [{"id": i, "question": "fox " * n, "context": CONTEXT} for i, n in enumerate(lengths)]
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_an_older_model_answers_contexts_longer_than_its_rows(runs, caplog):
+    """As with the stride that suits its rows, and says so."""
+    caplog.set_level("INFO")
+    questions = asked(1, 5, 12)
+    found = tfbert.load(runs / "old")(questions)
+    assert "Windows are 6 tokens apart: the 128 that the model was trained with" in caplog.text
+    assert "Questions of more than 28 tokens leave no room for a context in 32" in caplog.text
+    again = tfbert.load(runs / "old", answering=AnsweringConfig(doc_stride=6, max_query_length=28))(questions)
+    assert found == again and all(answer["answer"] for answer in found)
+    # Another stride finds other answers: the comparison says something.
+    assert tfbert.load(runs / "old", answering=AnsweringConfig(doc_stride=1))(questions) != found
+
+
+def test_windows_that_may_not_overlap_are_said_to(runs, tmp_path, caplog, monkeypatch):
+    caplog.set_level("INFO")
+    line = "Windows 24 tokens apart do not overlap for questions of more than 5 tokens"
+    (answer,) = tfbert.load(runs / "wide")(asked(12))
+    assert answer["answer"] and line in caplog.text
+    caplog.clear()
+    # Of the export only what it says counts here, no signature, which takes seconds to trace.
+    nothing = tf.function(lambda: tf.constant(0), input_signature=[]).get_concrete_function()
+    monkeypatch.setattr(ServedModel, "signature_functions", lambda module: {"text": nothing})
+    assert export_of(runs, "wide", tmp_path / "export")["doc_stride"] == 24
+    assert line in caplog.text
+
+
+@pytest.mark.parametrize("size", ["doc_stride", "max_query_length"])
+def test_sizes_that_no_row_can_have_are_refused_when_a_model_is_loaded(runs, size):
+    for length, value in ((None, 29), (20, 17)):
+        with pytest.raises(UsageError, match=rf"Received: .*{size}={value}.*\. Pass a "):
+            tfbert.load(runs / "old", max_seq_length=length, answering=AnsweringConfig(**{size: value}))
+    assert tfbert.load(runs / "old", answering=AnsweringConfig(**{size: 28})).max_seq_length == 32
+
+
+SLOW = pytest.mark.slow  # The others are refused by `QuestionItems` alone in test_questions.
+BAD = [
+    ({"question": "fox " * 29}, "Received: max_seq_length=32 for a question of 29 tokens, in {}. Pass a larger"),
+    ({"question": "각 " * 90}, "Received: max_seq_length=32 for a question of 64 tokens, in {}. Pass a larger"),
+    ({"question": " "}, "A question must not be empty. Received: an empty one in {}."),
+    ({"context": "\u2003\n"}, "A context must not be empty. Received: an empty one in {}."),
+    ({"context": None}, "Received: none for 'context' in {}."),
+    ({"question": 7}, "Received: 7 for 'question' in {}."),
+]
+
+
+@pytest.mark.parametrize(("change", "rule"), [BAD[0], *(pytest.param(*case, marks=SLOW) for case in BAD[1:])])
+def test_a_question_that_cannot_be_answered_is_the_bad_row(runs, tmp_path, caplog, change, rule):
+    first, bad, last = asked(1, 1, 28)
+    bad |= change
+    source, out = write(tmp_path / "in.jsonl", [first, bad, last]), tmp_path / "out.jsonl"
+    at_line = rule.format(f"{source}, line 2")
+    with pytest.raises(UsageError, match=re.escape(at_line) + r".* Or pass --skip_bad_rows\.$"):
+        predict_with(runs, "old", input_file=source, output_file=out)
+    assert not out.exists()
+    caplog.set_level("INFO")
+    results = predict_with(runs, "old", input_file=source, output_file=out, skip_bad_rows=True)
+    assert results["predict_skipped_rows"] == 1 and re.search(f"skipped: .*{re.escape(at_line)}", caplog.text)
+    model = tfbert.load(runs / "old")
+    with pytest.raises(UsageError, match=re.escape(rule.format("inputs[1]"))):
+        model([first, bad, last])
+    found = read_json(out)
+    assert [row["id"] for row in found] == [0, 2]
+    for row, answer in zip(found, model([first, last]), strict=True):
+        assert row.pop("score") == pytest.approx(answer.pop("score"), abs=1e-5)
+        assert row == {"id": row["id"]} | answer and row["answer"]
+
+
+def test_a_repeated_id_is_a_bad_row_of_squads_form(runs, tmp_path):
+    rows = [{"id": name, "question": "fox", "context": "the fox"} for name in (1, "1", "b", "b", "c")]
+    source = write(tmp_path / "in.jsonl", rows)
+    with pytest.raises(UsageError, match=r"unique id\. Received: '1' a second time in .*line 2.*--skip_bad_rows"):
+        predict_with(runs, "old", input_file=source, output_file=tmp_path / "none.json")
+    results = predict_with(runs, "old", input_file=source, output_file=tmp_path / "out.json", skip_bad_rows=True)
+    assert results["predict_skipped_rows"] == 2
+    assert list(json.loads((tmp_path / "out.json").read_text())) == ["1", "b", "c"]

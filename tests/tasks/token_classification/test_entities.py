@@ -1,0 +1,166 @@
+"""Entities and their metrics against sentence-by-sentence Python, hand-made cases, and numbers of seqeval 1.2.2."""
+
+import collections
+import time
+
+import numpy as np
+import pytest
+
+from tfbert.tasks.token_classification.tags import (
+    Entities,
+    TagMeanings,
+    are_correct,
+    entity_metrics,
+    find_entities,
+    per_type,
+    type_confusion,
+    type_table,
+    word_accuracy,
+)
+
+IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER", "B-a-b", "I-a-b")
+IO = ("O", "I-LOC", "I-PER")
+BIOES = ("O", *(f"{letter}-{kind}" for kind in ("LOC", "PER") for letter in "BIES"))
+
+
+def flat(sequences, names):
+    index = {name: i for i, name in enumerate(names)}
+    ids = np.array([index[tag] for tags in sequences for tag in tags], np.int32)
+    return ids, np.repeat(np.arange(len(sequences)), [len(tags) for tags in sequences])
+
+
+def entities(sequences, names=IOB2, strict=False):
+    return find_entities(*flat(sequences, names), TagMeanings.of(names), strict=strict)
+
+
+def triples(found: Entities, names=IOB2):
+    types = TagMeanings.of(names).type_names
+    return [(types[kind], int(a), int(b)) for kind, a, b in zip(found.type, found.start, found.end, strict=True)]
+
+
+def slow_entities(sequences, strict):
+    """The rules word by word: (type, first word, word after the last), counted over all sentences."""
+    out, offset = [], 0
+    has_ends = any(tag[0] in "ES" for tags in sequences for tag in tags)
+    first = "B" if any(tag[0] == "B" for tags in sequences for tag in tags) else "I"
+    for tags in sequences:
+        runs, previous = [], "O"
+        for place, tag in enumerate(tags):
+            letter, _, kind = tag.partition("-")
+            last_letter, _, last_kind = previous.partition("-")
+            if letter != "O":
+                if letter in "BS" or last_letter in ("O", "E", "S") or kind != last_kind:
+                    runs.append([kind, place, place, ""])
+                runs[-1][2] = place + 1
+                runs[-1][3] += letter
+            previous = tag
+        for kind, start, end, letters in runs:
+            begins = letters[0] == first
+            by_rule = letters == "S" or (begins and letters[-1] == "E") if has_ends else begins
+            if by_rule or not strict:
+                out.append((kind, start + offset, end + offset))
+        offset += len(tags)
+    return out
+
+
+def corrupted(rng, sequences, names, rate):
+    return [[str(rng.choice(names)) if rng.random() < rate else tag for tag in tags] for tags in sequences]
+
+
+def check(gold, predicted, names, strict):
+    """All that is counted, against sets of the slow rules' entities."""
+    a, b = entities(gold, names, strict), entities(predicted, names, strict)
+    right, guessed = slow_entities(gold, strict), slow_entities(predicted, strict)
+    assert triples(a, names) == right and triples(b, names) == guessed
+    hits = set(right) & set(guessed)
+    kinds = TagMeanings.of(names).type_names
+    table = per_type(a, b, kinds)
+    for name, found in [("", entity_metrics(a, b)), *table.items()]:
+        counts = [sum(not name or e[0] == name for e in group) for group in (hits, guessed, right)]
+        precision, recall = counts[0] / max(counts[1], 1), counts[0] / max(counts[2], 1)
+        assert found["precision"] == precision and found["recall"] == recall
+        assert found["f1"] == pytest.approx(2 * precision * recall / max(precision + recall, 1e-9), abs=1e-12)
+    assert [row["entities"] for row in table.values()] == [sum(e[0] == kind for e in right) for kind in kinds]
+
+    confusion = type_confusion(a, b, len(kinds))
+    expected = collections.Counter()
+    for kind, start, end in right:
+        shared = [
+            (min(end, e[2]) - max(start, e[1]), e[0] == kind, -e[1], e[0])
+            for e in guessed
+            if e[1] < end and start < e[2]
+        ]
+        expected[kind, max(shared)[-1] if shared else "nothing"] += 1
+    for kind, start, end in guessed:
+        expected["nothing", kind] += not any(e[1] < end and start < e[2] for e in right)
+    rows = (*kinds, "nothing")
+    assert confusion.counts.tolist() == [[expected[row, column] for column in rows] for row in rows]
+    correct = [sum(e[0] == kind for e in hits) for kind in kinds]
+    assert confusion.shifted.tolist() == [expected[kind, kind] - n for kind, n in zip(kinds, correct, strict=True)]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("names", [IOB2, BIOES, IO], ids=["IOB2", "BIOES", "IO"])
+def test_random_tags_against_slow_rules(names, strict):
+    rng = np.random.default_rng(0)
+    for rate in (0, 0.1, 0.5, 1):
+        for _ in range(4):
+            gold = [
+                list(names),
+                *(rng.choice(names, rng.integers(1, 12)).tolist() for _ in range(20)),
+            ]  # All tags, so that both know the scheme.
+            predicted = [gold[0], *corrupted(rng, gold[1:], names, rate)]
+            check(gold, predicted, names, strict)
+
+
+GOLD = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-a-b", "I-a-b", "I-a-b"], ["B-LOC", "B-LOC", "O", "I-PER"]]
+PREDICTED = [["B-PER", "I-PER", "O", "I-LOC"], ["B-a-b", "I-a-b", "I-a-b", "O"], ["B-LOC", "I-LOC", "B-PER", "B-PER"]]
+
+
+@pytest.mark.parametrize(
+    ("strict", "expected"),
+    # As seqeval 1.2.2 gives them, mode None and mode "strict" with IOB2.
+    [(False, (0.5, 0.5, 0.5)), (True, (0.2, 0.2, 0.2))],
+)
+def test_numbers_by_hand_and_of_seqeval(strict, expected):
+    """conlleval: 6 right, 6 predicted; PER 0-2, LOC 3 and PER at the end are hits. Strict: 5 and 5; the first only."""
+    gold, predicted = entities(GOLD, strict=strict), entities(PREDICTED, strict=strict)
+    assert tuple(entity_metrics(gold, predicted).values()) == pytest.approx(expected)
+    ids, _ = flat(GOLD, IOB2)
+    assert word_accuracy(ids, flat(PREDICTED, IOB2)[0]) == 5 / 12
+
+
+def test_table_and_confusion():
+    gold, predicted = entities(GOLD), entities(PREDICTED)
+    confusion = type_confusion(gold, predicted, 3)
+    # LOC, PER, a-b, nothing: of three LOC, one is right and two share one prediction; a PER is made up.
+    assert confusion.counts.tolist() == [[3, 0, 0, 0], [0, 2, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]]
+    assert confusion.shifted.tolist() == [2, 0, 1]
+    assert type_table(per_type(gold, predicted, ("LOC", "PER", "a-b")), confusion) == [
+        "type     precision  recall      f1  entities   shifted | predicted as LOC, PER, a-b, nothing",
+        "LOC         0.5000  0.3333  0.4000         3         2 |       3       0       0       0",
+        "PER         0.6667  1.0000  0.8000         2         0 |       0       2       0       0",
+        "a-b         0.0000  0.0000  0.0000         1         1 |       0       0       1       0",
+        "nothing                                                |       0       1       0",
+    ]
+
+
+def test_no_entities():
+    none, some = entities([["O", "O"]]), entities([["B-PER", "O"]])
+    for gold, predicted in ((none, none), (none, some), (some, none)):
+        assert set(entity_metrics(gold, predicted).values()) == {0.0}
+        assert are_correct(gold, predicted).tolist() == [False] * len(predicted)
+        assert type_confusion(gold, predicted, 3).counts.sum() == max(len(gold), len(predicted))
+    empty = np.zeros(0, np.int32)
+    assert len(find_entities(empty, empty, TagMeanings.of(IOB2))) == 0
+    assert word_accuracy(empty, empty) == 0
+
+
+def test_many_words_take_no_time():
+    rng = np.random.default_rng(0)
+    meanings, sentences = TagMeanings.of(IOB2), np.repeat(np.arange(10_000), 20)
+    gold, predicted = rng.integers(0, len(IOB2), (2, 200_000))
+    start = time.process_time()
+    a, b = (find_entities(ids, sentences, meanings) for ids in (gold, predicted))
+    entity_metrics(a, b), per_type(a, b, meanings.type_names), type_confusion(a, b, 3)
+    assert time.process_time() - start < 5  # 0.1 s where it was written.

@@ -1,0 +1,164 @@
+"""Taggers in the graph: an exported one against `--mode=predict`."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.saved_models import HOSTILE, predict_with, read_json
+from tests.support.served import export_of, random_model, save
+from tests.support.texts import TEXTS, VOCAB, long_words, random_texts
+from tfbert.errors import UsageError
+from tfbert.tasks.token_classification.prediction import Tagger
+from tfbert.tasks.token_classification.token_classification import TokenClassification
+
+IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+LENGTH, SEED = 16, 3
+LONG = "The quick brown fox, jumping over İstanbul; 中文字 e\u0301te\u0301 😀 " * 30
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A tagger of entities, rows of 16 tokens."""
+    return random_model(TokenClassification(IOB2), num_texts=1, max_seq_length=LENGTH, seed=SEED)
+
+
+@pytest.fixture(scope="module")
+def saved(model, tmp_path_factory):
+    return save(model, tmp_path_factory.mktemp("models") / "tagger")
+
+
+@pytest.fixture(scope="module")
+def exported(saved, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("exports") / "tagger"
+    found = {"num_texts": 1, "max_seq_length": LENGTH, "label_names": list(IOB2), "weights": "float32"}
+    assert export_of(saved.parent, saved.name, directory) == found | {"strict_entities": False}
+    return directory
+
+
+def flat(rows):
+    """What `predict` wrote, as an exported model answers."""
+    entities = [(row["id"], entity) for row in rows for entity in row["entities"]]
+    names = {"type": "entity_group", "text": "word", "start": "start", "end": "end", "score": "score"}
+    found = {f"entity_{name}": [entity[key] for _, entity in entities] for name, key in names.items()}
+    return found | {"entity_row": [i for i, _ in entities]}
+
+
+def predicted(saved, texts, tmp_path):
+    """What `--mode=predict` says of texts."""
+    lines = [json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)]
+    (tmp_path / "in.jsonl").write_text("".join(lines))
+    predict_with(saved.parent, saved.name, input_file=tmp_path / "in.jsonl", output_file=tmp_path / "out.jsonl")
+    return read_json(tmp_path / "out.jsonl")
+
+
+def test_an_exported_tagger_says_what_predict_says(saved, exported, ask, tmp_path):
+    texts = ["", *TEXTS, *random_texts(40), LONG, "x" * 5000, *long_words()[:20], " "]
+    want = flat(predicted(saved, texts, tmp_path))
+    found = ask(exported, text=[text.encode() for text in texts])
+    assert found.pop("signatures") == ["serving_default", "text", "token_ids"]
+    assert len(found["entity_row"]) > 200 and set(found["entity_type"]) == {"LOC", "PER"}
+    entities = zip(found["entity_row"], found["entity_start"], found["entity_end"], strict=True)
+    assert found["entity_text"] == [texts[row][start:end] for row, start, end in entities]
+    last = max(end for row, end in zip(found["entity_row"], found["entity_end"], strict=True) if texts[row] == LONG)
+    assert last > 0.9 * len(LONG)
+    assert found.pop("error") == [""] * len(texts)
+    assert set(found) == set(want)
+    np.testing.assert_allclose(found["entity_score"], want.pop("entity_score"), atol=1e-5)
+    assert want == {name: found[name] for name in want}
+
+
+@pytest.fixture(scope="module")
+def signatures(exported):
+    return tf.saved_model.load(str(exported)).signatures
+
+
+def answers_of(signature, texts):
+    return {name: values.numpy() for name, values in signature(text=tf.constant(texts, tf.string)).items()}
+
+
+def test_bytes_that_are_no_utf8_are_those_that_python_decodes(signatures):
+    texts = [*HOSTILE[3:], b"\xff\xfe fox \xed\xa0\x80 the"]
+    found = answers_of(signatures["text"], texts)
+    want = answers_of(signatures["text"], [text.decode(errors="replace") for text in texts])
+    for name, values in want.items():
+        np.testing.assert_array_equal(found[name], values)
+    assert set(want["entity_row"]) > {len(texts) - 1}
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", " "]])
+def test_no_words_have_no_entities(signatures, texts):
+    kinds = {"row": "int32", "type": "object", "text": "object", "start": "int32", "end": "int32", "score": "float32"}
+    found = answers_of(signatures["text"], texts)
+    assert found.pop("error").tolist() == [b""] * len(texts)
+    assert {name: (values.dtype.name, values.shape) for name, values in found.items()} == {
+        f"entity_{name}": (kind, (0,)) for name, kind in kinds.items()
+    }
+
+
+def test_tags_that_are_no_entities_are_those_of_words(tmp_path):
+    task = TokenClassification(("NOUN", "PUNCT", "VERB"))
+    model = random_model(task, num_texts=1, max_seq_length=LENGTH, seed=5)  # It gives all three tags.
+    texts = [*TEXTS, LONG]
+    rows = predicted(save(model, tmp_path / "words"), texts, tmp_path)
+    words = [(row["id"], word) for row in rows for word in row["words"]]
+    found = {name: values.numpy() for name, values in Tagger(model).answer(text=tf.constant(texts)).items()}
+    assert found["word_row"].tolist() == [i for i, _ in words]
+    for name, key in (("tag", "entity"), ("text", "word")):
+        assert found[f"word_{name}"].tolist() == [word[key].encode() for _, word in words]
+    for name in ("start", "end"):
+        assert found[f"word_{name}"].tolist() == [word[name] for _, word in words]
+    assert set(found["word_tag"]) == {b"NOUN", b"PUNCT", b"VERB"}
+    assert ((found["word_score"] > 1 / 3) & (found["word_score"] <= 1)).all()
+    np.testing.assert_allclose(found["word_score"], [word["score"] for _, word in words], atol=1e-5)
+
+
+@pytest.mark.parametrize("names", [IOB2, ("NOUN", "PUNCT", "VERB")], ids=["entities", "words"])
+def test_a_text_that_is_not_finite_has_an_error_and_changes_no_other(names, tmp_path):
+    model = random_model(TokenClassification(names), num_texts=1, max_seq_length=LENGTH, seed=SEED)
+    embeddings = model.classifier.bert.embeddings.weight
+    values = embeddings.numpy()
+    values[VOCAB.index("movie")] = np.nan
+    embeddings.assign(values)
+    tagger, texts = Tagger(model), ["the fox", "", LONG + "movie", LONG, "movie", "fox 😀", "a movie"]
+    found = {name: values.numpy() for name, values in tagger.answer(text=tf.constant(texts)).items()}
+    error = found.pop("error")
+    assert np.flatnonzero(error != b"").tolist() == [2, 4, 6] and error[2].startswith(b"Predictions must be finite.")
+    (what,) = {name.partition("_")[0] for name in found}
+    assert {0, 3, 5} == set(found[f"{what}_row"].tolist())
+    good = {n: v.numpy() for n, v in tagger.answer(text=tf.constant([texts[i] for i in (0, 1, 3, 5)])).items()}
+    assert not good.pop("error").any()
+    np.testing.assert_allclose(found.pop(f"{what}_score"), good.pop(f"{what}_score"), atol=1e-5)
+    np.testing.assert_array_equal(found.pop(f"{what}_row"), np.array([0, 1, 3, 5])[good.pop(f"{what}_row")])
+    for name, values in good.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+def test_token_ids(model, signatures):
+    ids = np.random.default_rng(0).integers(5, len(VOCAB), (3, 9)).astype(np.int32)
+    mask = (np.arange(9) < np.array([[9], [4], [1]])).astype(np.int32)
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    found = signatures["token_ids"](**{name: tf.constant(value) for name, value in inputs.items()})
+    assert set(found) == {"logits", "error"} and not any(found["error"].numpy())
+    np.testing.assert_allclose(found["logits"], model.classifier(inputs).logits, atol=1e-5)
+    none = signatures["token_ids"](**{name: tf.zeros([0, 4], tf.int32) for name in inputs})
+    assert none["logits"].shape == (0, 4, len(IOB2))
+
+
+@pytest.mark.slow
+def test_float16_finds_nearly_the_same_entities(saved, signatures, tmp_path):
+    results = export_of(saved.parent, saved.name, tmp_path / "half", export_float16=True)
+    assert results["weights"] == "float16" and 0 < results["largest_weight_error"] < 1e-3
+    half = tf.saved_model.load(str(tmp_path / "half")).signatures
+    found, want = (answers_of(each["text"], [LONG]) for each in (half, signatures))
+    _, mine, theirs = np.intersect1d(found["entity_start"], want["entity_start"], return_indices=True)
+    assert len(mine) > 0.9 * len(want["entity_start"])
+    errors = np.abs(found["entity_score"][mine] - want["entity_score"][theirs])
+    assert 0 < np.median(errors) < 0.02
+
+
+def test_a_row_without_room_for_a_word():
+    model = random_model(TokenClassification(IOB2), num_texts=1, max_seq_length=2)
+    with pytest.raises(UsageError, match="must hold 2 special tokens and a word. Received: max_seq_length=2"):
+        Tagger(model)

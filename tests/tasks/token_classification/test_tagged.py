@@ -1,0 +1,325 @@
+"""Sentences with tags from CoNLL, JSON lines and Parquet; the columns that hold them; bad ones."""
+
+import io
+import itertools
+import json
+import pathlib
+import tracemalloc
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tfbert.config.data import DataConfig
+from tfbert.data.files import read_file
+from tfbert.data.in_memory import given_table
+from tfbert.errors import UsageError
+from tfbert.tasks.multi_label.table import holds_label_sets
+from tfbert.tasks.token_classification.tagged import holds_tags, open_sentences, read_sentences, warning_of_words
+
+NCBI = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ncbi_disease"
+WORDS = [["Ann", "left"], ["Oslo"]]
+TAGS = [["B-PER", "O"], ["B-LOC"]]
+NAMES = ["O", "B-PER", "B-LOC"]
+IDS = [[NAMES.index(tag) for tag in tags] for tags in TAGS]
+
+
+def json_lines(*rows: dict) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def rows_of(**columns) -> str:
+    return json_lines(*(dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.conll", "Ann B-PER\nleft O\n\nOslo B-LOC\n"),
+        ("a.tsv.gz", "Ann\tB-PER\nleft\tO\n\nOslo\tB-LOC\n"),
+        ("a.jsonl", rows_of(tokens=WORDS, ner_tags=TAGS)),
+        ("a.json.gz", rows_of(text=WORDS, labels=TAGS)),
+        ("a.jsonl", rows_of(Words=WORDS, text=["Ann left", "Oslo"], pos_tags=[["X", "X"], ["X"]], label=TAGS)),
+        ("a.jsonl", rows_of(tokens=WORDS, tags=[[3, 4], [5]], NER_tags=TAGS)),
+    ],
+)
+def test_forms_of_one_table(name, content, write):
+    table = read_sentences(write(name, content))
+    assert (table.words, table.tags, len(table), table.notes) == (WORDS, TAGS, 2, ())
+    second = {"conll": 4, "tsv": 4}.get(name.split(".")[1], 2)
+    assert list(table.lines) == [1, second] and table.where(1) == f"{table.name}, line {second}"
+
+
+SPOKEN = {
+    "text": ["fly to Oslo", "Boston please", "show me Rome flights", "hello"],
+    "labels": ["O O B-city", "B-city O", "O O B-city O", "O"],
+}
+
+
+def written(name: str, table: dict[str, list], path: pathlib.Path) -> pathlib.Path:
+    if name.endswith(".parquet"):
+        parquet.write_table(pa.table(table), path / name)
+    else:
+        rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+        lines = [json.dumps(row) for row in rows]
+        if not name.endswith(".jsonl"):
+            lines = ["\t".join(table), *("\t".join(map(str, row.values())) for row in rows)]
+        (path / name).write_text("\n".join(lines) + "\n")
+    return path / name
+
+
+def each(column: str, change) -> dict[str, list]:
+    return {name: [change(text) for text in texts] if name == column else texts for name, texts in SPOKEN.items()}
+
+
+AS_MANY = {
+    "two texts": SPOKEN,
+    "commas": each("labels", lambda text: text.replace(" ", ",")),
+    "bars": each("labels", lambda text: text.replace(" ", "|")),
+    "commas and blanks": each("labels", lambda text: text.replace(" ", ", ")),
+    "a list as text": each("labels", lambda text: str(text.split())),
+    "a list": each("labels", str.split),
+    "other names": {"sentence": SPOKEN["text"], "label": SPOKEN["labels"]},
+    "parts of speech": {"text": ["a b c", "d e"], "label": ["DET NOUN NOUN", "NOUN VERB"]},
+}
+
+
+@pytest.mark.parametrize("table", AS_MANY.values(), ids=AS_MANY)
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl", "a.parquet"])
+def test_a_row_with_as_many_tags_as_words_is_tagged(table, name, tmp_path):
+    path = written(name, table, tmp_path)
+    assert holds_tags(path) and not holds_label_sets(path, DataConfig(train_file=str(path)))
+    assert holds_tags(given_table("train", table))
+    (text, tags), found = table, read_sentences(path)
+    assert found.words == [row.split() for row in table[text]]
+    expected = SPOKEN["labels"] if text == "sentence" or "B-city" in str(table) else table[tags]
+    assert found.tags == [row.split() for row in expected]
+    assert "as many tags as" in found.notes[0]
+
+
+OF_TEXTS = {
+    "names of two words": {"text": ["red apple", "green pear"], "label": ["sweet fruit", "sour fruit"]},
+    "one word each": {"text": ["good", "bad"], "label": ["positive", "negative"]},
+    "more words": {"text": ["a good film", "a bad one here"], "label": ["very good", "very bad"]},
+    "labels": {"text": ["a b", "c d e"], "labels": [["x", "y"], ["z"]]},
+    "vitamins": {"text": ["an orange a day", "fish"], "labels": ["B-1|B-6|B-12", "B-12"]},
+    "blood": {"text": ["a donor in Rome", "one"], "label": ["O B-negative", "O"]},
+    "a pair": {"text": ["a b", "c d"], "text_pair": ["a b", "c d"], "label": ["x x", "y y"]},
+}
+
+
+@pytest.mark.parametrize("table", OF_TEXTS.values(), ids=OF_TEXTS)
+def test_names_of_classes_are_no_tags(table, tmp_path):
+    assert not holds_tags(written("a.jsonl", table, tmp_path))
+
+
+def test_a_row_with_fewer_tags_is_named_and_classes_are_warned_of(tmp_path):
+    table = {"text": [*SPOKEN["text"], "to Rome"], "labels": [*SPOKEN["labels"], "O"]}
+    path = written("a.tsv", table, tmp_path)
+    with pytest.raises(UsageError, match="needs one tag. Received: 2 words and 1 tags in .*, line 6"):
+        read_sentences(path)
+    assert read_sentences(path, DataConfig(skip_bad_rows=True)).tags == [row.split() for row in SPOKEN["labels"]]
+    warning = warning_of_words(read_file(path))
+    assert "labels hold a tag for each word of their texts" in warning and "--task=token_classification" in warning
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["O O B-city O", "O B-date I-date O", "B-city O O"],
+        ["O,O,B-city,O", "O,B-date,I-date,O", "B-city,O,O"],
+        [["O", "O", "B_city", "O"], ["O", "B_date", "I_date", "O"], ["B_city", "O", "O"]],
+        ["O O U-city O", "O B-date L-date O", "O"],
+    ],
+    ids=["blanks", "commas", "lists", "BILOU"],
+)
+def test_tags_of_texts_that_blanks_cut_otherwise_are_no_classes(labels, tmp_path):
+    table = {"text": ["fly to Oslo!", "on Monday morning?", "Oslo, please"], "labels": labels}
+    path = written("a.jsonl", table, tmp_path)
+    assert holds_tags(path) and not holds_label_sets(path, DataConfig(train_file=str(path)))
+    with pytest.raises(UsageError, match=r"needs one tag. Received: 3 words and \d tags in .*, line 1"):
+        read_sentences(path)
+
+
+def test_ids_are_text_where_they_have_no_names(write):
+    assert read_sentences(write("a.jsonl", rows_of(tokens=WORDS, ner_tags=IDS))).tags == [["1", "0"], ["2"]]
+
+
+CLASSES = {"names": NAMES, "_type": "ClassLabel"}
+
+
+def parquet_of_ids(path, about, column="ner_tags"):
+    table = pa.table({"tokens": WORDS, column: IDS})
+    parquet.write_table(table.replace_schema_metadata({"huggingface": about}) if about else table, path)
+    return path
+
+
+@pytest.mark.parametrize("feature", [{"feature": CLASSES, "_type": "List"}, [CLASSES], None])
+def test_parquet_with_the_names_that_datasets_wrote(feature, tmp_path):
+    about = feature and json.dumps({"info": {"features": {"tokens": {}, "ner_tags": feature}}})
+    path = parquet_of_ids(tmp_path / "a.parquet", about)
+    found = read_sentences(path)
+    assert (found.words, found.unit, found.where(1)) == (WORDS, "row", f"{path}, row 2")
+    assert found.tags == (TAGS if feature else [["1", "0"], ["2"]])
+
+
+@pytest.mark.parametrize("about", ["{", "[]", '{"info": null}', '{"info": {"features": {"ner_tags": {"feature": 1}}}}'])
+def test_metadata_that_says_something_else_is_none(about, tmp_path):
+    assert read_sentences(parquet_of_ids(tmp_path / "a.parquet", about)).tags == [["1", "0"], ["2"]]
+
+
+def test_an_id_without_a_name(tmp_path):
+    info = json.dumps({"info": {"features": {"tags": {"feature": {"names": ["O", "B-PER"]}}}}})
+    with pytest.raises(UsageError, match="one of the 2 that the file names. Received: 2 for 'tags' in .*, row 2"):
+        read_sentences(parquet_of_ids(tmp_path / "a.parquet", info, "tags"))
+
+
+GOOD = {"tokens": ["a", "b"], "tags": ["O", "O"]}
+BAD = {
+    "lengths": ({**GOOD, "tags": ["O"]}, "needs one tag. Received: 2 words and 1 tags"),
+    "no word": ({"tokens": [], "tags": []}, r"needs at least one word. Received: tokens=\[\]"),
+    "an empty word": ({**GOOD, "tokens": ["a", ""]}, "Received: '' as word 2 of 'tokens'"),
+    "a text": ({**GOOD, "tokens": "a b"}, "list of strings in each row. Received: tokens='a b'"),
+    "numbers": ({**GOOD, "tokens": ["a", 1]}, "list of strings"),
+    "none": ({**GOOD, "tokens": None}, "list of strings"),
+    "surrogates": ({**GOOD, "tokens": ["a", "\ud800"]}, "valid Unicode"),
+    "one tag": ({**GOOD, "tags": "O"}, "Tags must be a list"),
+    "no tags": ({"tokens": ["a", "b"]}, "Tags must be a list"),
+    "no tag": ({**GOOD, "tags": ["O", None]}, "needs a tag.* Received: None"),
+    "a blank tag": ({**GOOD, "tags": ["O", " "]}, "needs a tag.* Received: ' '"),
+    "a missing id": ({**GOOD, "tags": [0, -1]}, "needs a tag.* Received: -1"),
+    "truth": ({**GOOD, "tags": ["O", True]}, "needs a tag.* Received: True"),
+    "a fraction": ({**GOOD, "tags": ["O", 0.5]}, "needs a tag.* Received: 0.5"),
+}
+
+
+@pytest.mark.parametrize(("row", "message"), BAD.values(), ids=BAD)
+def test_a_bad_sentence_is_an_error_or_skipped_and_counted(row, message, write):
+    path = write("a.jsonl", json_lines(GOOD, row, GOOD))
+    with pytest.raises(UsageError, match=rf"{message}.*, line 2.* Or pass --skip_bad_rows\.$"):
+        read_sentences(path)
+    table = read_sentences(path, DataConfig(skip_bad_rows=True))
+    assert (table.words, table.lines) == ([["a", "b"]] * 2, [1, 3])
+    (note,) = table.notes
+    assert note.startswith(f"{path}: 1 of 3 sentences skipped; the first: ") and "\n" not in note
+
+
+def test_a_file_of_bad_sentences_only(write):
+    path = write("a.jsonl", json_lines({**GOOD, "tags": ["O"]}))
+    with pytest.raises(UsageError, match="at least one sentence.* none that can be used; the first: .*line 1"):
+        read_sentences(path, DataConfig(skip_bad_rows=True))
+
+
+def test_a_bad_sentence_in_conll(write):
+    path = write("a.conll", "a O\n\nb\nc O\n\nd O\n")
+    with pytest.raises(UsageError, match=r"must have 2 columns.* Received: 1 in .*l, line 3\. .*--skip_bad_rows\.$"):
+        read_sentences(path)
+    table = read_sentences(path, DataConfig(skip_bad_rows=True))
+    assert (table.words, table.lines) == ([["a"], ["d"]], [1, 6])
+    assert table.notes[0].startswith(f"{path}: 1 of 3 sentences skipped; the first: Every line with a word")
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        (["tokens", "words", "tags"], {}, "tokens and words all look like the words"),
+        (["tokens", "tags", "labels"], {}, "tags and labels all look like the tags"),
+        (["sentence", "tags"], {}, "No column looks like the words"),
+        (["tokens", "x"], {}, "No column looks like the tags"),
+        (["tokens", "tags"], {"label_column": "ner"}, "label_column='ner' is not in the data"),
+        (["tokens", "tags"], {"text_column": ["a"]}, "text_column='a' is not in the data"),
+        (["tokens", "tags"], {"text_column": ["tokens", "tags"]}, "in one column"),
+        (["tokens", "tags"], {"text_column": ["tags"], "label_column": "tags"}, "must be different columns"),
+    ],
+)
+def test_columns_that_cannot_be_found(columns, options, message, write):
+    with pytest.raises(UsageError, match=message):
+        read_sentences(write("a.jsonl", json_lines({column: ["a"] for column in columns})), DataConfig(**options))
+
+
+def test_columns_as_asked_for(write):
+    content = rows_of(tokens=[["x"], ["y"]], mine=[["a"], ["b"]], ner_tags=[[1], [2]], chunks=[["B"], ["I"]])
+    path = write("a.jsonl", content)
+    table = read_sentences(path, DataConfig(text_column=["mine"], label_column="chunks"))
+    assert (table.words, table.tags) == ([["a"], ["b"]], [["B"], ["I"]])
+
+
+def test_without_tags(write):
+    path = write("a.jsonl", rows_of(id=["x", "y"], tokens=WORDS))
+    file = open_sentences(path)
+    assert (file.columns, file.has_tags, file.unit) == (["id", "tokens"], False, "line")
+    expected = [(WORDS[0], None, ["x"]), (WORDS[1], None, ["y"])]
+    assert [(s.words, s.tags, s.others) for s in file.read(["id"])] == expected
+    path = write("b.jsonl", rows_of(tokens=WORDS, tags=["bad", "bad"]))
+    assert [s.words for s in open_sentences(path).read(())] == WORDS, "tags are not looked at"
+    assert not open_sentences(write("a.conll", "a\n\nb\n"), tags="optional").has_tags
+
+
+def test_formats(write):
+    stream = io.BytesIO(b"a\tO\n")
+    assert read_sentences(stream, DataConfig(input_format="tsv")).words == [["a"]]
+    with pytest.raises(UsageError, match="Received: standard input without input_format"):
+        read_sentences(io.BytesIO(b"a\tO\n"))
+    with pytest.raises(UsageError, match="one word per row: .* Received: standard input with"):
+        read_sentences(io.BytesIO(b"a\tO\n"), DataConfig(input_format="csv"))
+    with pytest.raises(UsageError, match=r"ends in \.conll, .*Received: .*a\.xml"):
+        read_sentences(write("a.xml", "a,O\n"))
+    with pytest.raises(UsageError, match=r"one word per row: .*Received: .*a\.csv with 'a', 'O'"):
+        read_sentences(write("a.csv", "a,O\n"))
+    assert read_sentences(write("b.csv", "a O\n"), DataConfig(input_format="conll")).tags == [["O"]]
+
+
+TAGGED_XY, BAD_FIRST = json_lines({"x": ["a"], "y": ["b"]}), {"tokens": None, "tags": None}
+LIKE = {
+    "lists": ("a.jsonl", json_lines(GOOD), {}, True),
+    "a text": ("a.jsonl", json_lines({"text": "a b", "label": 1}), {}, False),
+    "several labels of a text": ("a.jsonl", json_lines({"text": "a b", "labels": [1, 2]}), {}, False),
+    "one label of words": ("a.jsonl", json_lines({"tokens": ["a"], "label": 1}), {}, False),
+    "other lengths": ("a.jsonl", json_lines({"tokens": ["a"], "label": [1, 2]}), {}, True),  # Reading it says so.
+    "no words": ("a.jsonl", json_lines({"tokens": [], "label": []}), {}, True),
+    "a bad first row": ("a.jsonl", json_lines(BAD_FIRST, {"tokens": ["a"], "tags": ["O"]}), {}, True),
+    "no list of words": ("a.jsonl", json_lines({"tokens": [1], "label": [1]}), {}, False),
+    "other columns": ("a.jsonl", TAGGED_XY, {}, False),
+    "columns that are named": ("a.jsonl", TAGGED_XY, {"text_column": ["x"], "label_column": "y"}, True),
+    "conll": ("a.txt", "Ann B-PER\n\nleft O\n", {}, True),
+    "conll by index": ("a.txt", "Ann B-PER\n\nleft O\n", {"text_column": ["0"]}, True),
+    "conll by its ending and by name": ("a.conll", "Ann\tO\n", {"label_column": "ner"}, True),
+    "no conll by name": ("a.tsv", "Ann\tB-PER\n\nleft\tO\n", {"text_column": ["text"]}, False),
+    "conll by format": ("a.csv", "Ann\n", {"input_format": "conll"}, True),
+    "csv": ("a.csv", "text,label\na,1\n", {}, False),
+    "broken": ("a.jsonl", "{\n", {}, False),
+    "no parquet": ("a.parquet", "{\n", {}, False),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "options", "expected"), LIKE.values(), ids=LIKE)
+def test_what_looks_tagged(name, content, options, expected, write):
+    assert holds_tags(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
+
+
+@pytest.mark.parametrize("name, count", [("a.conll", 150), ("a.jsonl", 1000)])
+def test_memory_does_not_grow_with_the_file(name, count, write):
+    sentence = "".join(f"word{i} O\n" for i in range(30)) + "\n"
+    row = json_lines({"tokens": [f"word{i}" for i in range(30)]})
+    peaks = []
+    for size in (10, count, 4 * count):  # The first fills what Python keeps.
+        path = write(name, (sentence if name == "a.conll" else row) * size)
+        tracemalloc.start()
+        assert sum(len(s.words) for s in open_sentences(path).read(())) == 30 * size
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 1.2 * peaks[1], "four times the text"
+
+
+@pytest.mark.skipif(not NCBI.exists(), reason="needs ../shared")
+@pytest.mark.parametrize(("part", "size"), [("train", 5424), ("dev", 923), ("test", 940)])
+def test_ncbi_disease(part, size):
+    path = NCBI / f"{part}.txt"
+    blocks = path.read_text().strip("\n").split("\n\n")
+    table = read_sentences(path)
+    assert len(table) == size and holds_tags(path)
+    for column, found in ((0, table.words), (3, table.tags)):
+        assert found == [[line.split("\t")[column] for line in block.split("\n")] for block in blocks]
+    again = "".join(s.with_column(tags) for s, tags in zip(open_sentences(path).read(()), table.tags, strict=True))
+    for line, new in itertools.zip_longest(path.read_text().split("\n"), again.split("\n")):
+        assert new == (f"{line}\t{line.rpartition(chr(9))[2]}" if line else "")

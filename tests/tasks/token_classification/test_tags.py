@@ -1,0 +1,149 @@
+"""Schemes: found from the tags, the same entities in another, and tags that cannot follow one another."""
+
+import numpy as np
+import pytest
+
+from tfbert.tasks.token_classification.tags import (
+    class_names,
+    invalid_transitions,
+    scheme_of,
+    scheme_of_model,
+    starts_of,
+    to_scheme,
+)
+
+# A person of two words, another at once, a place after a word; two organisations of one word, and one of three.
+IOB2 = ["B-PER I-PER B-PER O B-LOC", "B-ORG B-ORG", "O B-ORG I-ORG I-ORG"]
+WRITTEN = {
+    "IOB2": IOB2,
+    "IOB1": ["I-PER I-PER B-PER O I-LOC", "I-ORG B-ORG", "O I-ORG I-ORG I-ORG"],
+    "BIOES": ["B-PER E-PER S-PER O S-LOC", "S-ORG S-ORG", "O B-ORG I-ORG E-ORG"],
+    "BILOU": ["B-PER L-PER U-PER O U-LOC", "U-ORG U-ORG", "O B-ORG I-ORG L-ORG"],
+    "BMES": ["B-PER E-PER S-PER O S-LOC", "S-ORG S-ORG", "O B-ORG M-ORG E-ORG"],
+}
+
+
+def tags(*sentences: str) -> list[list[str]]:
+    return [sentence.split() for sentence in sentences]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_scheme_is_found_and_is_the_same_as_iob2(name):
+    sequences = tags(*WRITTEN[name])
+    scheme = scheme_of(sequences)
+    assert (scheme.name, scheme.doubt) == (name, "")
+    assert to_scheme(sequences, scheme, "IOB2") == tags(*IOB2)
+    assert invalid_transitions(sequences, scheme) is None
+
+
+def written(name, spans):
+    """Entities, as (type, number of words), in a scheme; `("", 2)` are two words in none."""
+    row, last = [], ""
+    for kind, size in spans:
+        middle = {"BMES": "M"}.get(name, "I")
+        first = "I" if name == "IO" or (name == "IOB1" and last != kind) else "B"
+        end, single = {"BIOES": "ES", "BMES": "ES", "BILOU": "LU"}.get(name, "I" + first)
+        letters = single if size == 1 else first + middle * (size - 2) + end
+        row += [f"{letter}-{kind}" for letter in letters] if kind else ["O"] * size
+        last = kind
+    return row
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_random_entities_come_back_from_every_scheme(name):
+    rng = np.random.default_rng(0)
+    sentences = [
+        [(str(rng.choice(["A", "B-C", ""])), int(rng.integers(1, 5))) for _ in range(rng.integers(0, 6))]
+        for _ in range(300)
+    ]
+    sequences = [written(name, spans) for spans in sentences]
+    scheme = scheme_of(sequences)
+    assert (scheme.name, scheme.doubt) == (name, "")
+    assert invalid_transitions(sequences, scheme) is None
+    for target in ("IOB2", "BIOES", "BILOU", "BMES", "IO"):
+        assert to_scheme(sequences, scheme, target) == [written(target, spans) for spans in sentences], target
+    starts = [tag[0] == "B" for spans in sentences for tag in written("IOB2", spans)]
+    assert starts_of(sequences).tolist() == starts
+
+
+@pytest.mark.parametrize(
+    ("names", "scheme"),
+    [
+        ("O B-A I-A", "IOB2"),
+        ("O B-A", "IOB2"),
+        ("O I-A I-B", "IO"),
+        ("O B-A I-A E-A S-A", "BIOES"),
+        ("O S-A", "BIOES"),
+        ("B-A I-A L-A U-A O", "BILOU"),
+        ("B-A M-A E-A S-A O", "BMES"),
+        ("NOUN VERB", "none"),
+        ("O B-A I-A X", "none"),
+    ],
+)
+def test_the_scheme_of_a_model(names, scheme):
+    assert scheme_of_model(names.split()) == scheme
+
+
+@pytest.mark.parametrize(
+    ("sentences", "name", "doubt"),
+    [
+        (["NOUN VERB", "O-x PUNCT"], "none", ""),
+        (["O 0 B-PER"], "none", "although B- occur too: '0' has no prefix"),
+        (["O O"], "IOB2", "no entity"),
+        (["B-A O B-A B-B"], "IOB2", "no I- occurs"),
+        (["I-A O I-B I-A"], "IO", "or IOB1"),
+        (["B-A I-A O B-A", "I-A"], "IOB2", "although I- starts 1 entity"),
+        (["I-A B-A O I-A", "B-A I-A I-B"], "IOB1", "although B- starts 1 entity for no reason"),
+        (["I-A E-A O I-A E-A"], "BIOES", "although the prefixes are E-, I-"),
+        (["B-A L-A S-A"], "BILOU", "although the prefixes are B-, L-, S-"),
+        (["B- -A B b-A"], "none", ""),
+        ([""], "IOB2", "no entity"),
+    ],
+)
+def test_doubts(sentences, name, doubt):
+    found = scheme_of(tags(*sentences))
+    assert found.name == name
+    assert doubt in found.doubt and bool(doubt) == bool(found.doubt)
+
+
+def test_no_sentence():
+    assert scheme_of([]).name == "IOB2"
+    assert to_scheme([], scheme_of([]), "IOB2") == [] and invalid_transitions([], scheme_of([])) is None
+
+
+def test_tags_without_prefixes_stay():
+    sequences = tags("DET NOUN", "VERB")
+    scheme = scheme_of(sequences)
+    assert not scheme.has_entities
+    assert to_scheme(sequences, scheme, "IOB2") == sequences and invalid_transitions(sequences, scheme) is None
+
+
+def test_what_conlleval_would_start_is_started():
+    sequences = tags("I-A I-B B-B", "I-B O I-A", "E-A I-A S-A E-A E-A")
+    assert to_scheme(sequences, scheme_of(sequences), "IOB2") == tags("B-A B-B B-B", "B-B O B-A", "B-A B-A B-A B-A B-A")
+
+
+@pytest.mark.parametrize(
+    ("valid", "sentences", "expected"),
+    [
+        ("IOB2", ["B-A I-A O", "B-A I-B", "I-A"], (2, 1, 1, "I-B", "B-A")),
+        ("IOB2", ["O", "I-A I-A"], (1, 1, 0, "I-A", "")),
+        ("IOB2", ["O I-A"], (1, 0, 1, "I-A", "O")),
+        ("IOB1", ["I-A B-A", "B-A B-B"], (2, 1, 0, "B-A", "")),
+        ("BIOES", ["S-A B-A E-A", "B-A O", "I-A"], (3, 1, 1, "O", "B-A")),
+        ("BIOES", ["S-A", "B-A I-A"], (1, 1, 2, "", "I-A")),
+        ("BIOES", ["B-A E-B"], (1, 0, 1, "E-B", "B-A")),
+        ("BIOES", ["S-A E-A"], (1, 0, 1, "E-A", "S-A")),
+        ("BIOES", ["B-A S-A"], (1, 0, 1, "S-A", "B-A")),
+    ],
+)
+def test_invalid_transitions(valid, sentences, expected):
+    found = invalid_transitions(tags(*sentences), scheme_of(tags(*WRITTEN[valid])))
+    assert (found.count, found.sentence, found.word, found.tag, found.previous) == expected
+
+
+def test_class_names_in_order():
+    found = class_names(tags("I-LOC B-PER", "B-A-b I-PER B-LOC I-A-b"))
+    assert found == ("O", "B-A-b", "I-A-b", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    assert class_names(tags("VERB ADJ O")) == ("O", "ADJ", "VERB")
+    assert class_names(tags("VERB ADJ")) == ("ADJ", "VERB")

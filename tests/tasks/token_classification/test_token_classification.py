@@ -1,0 +1,291 @@
+"""Words are tagged: the command's training, evaluation and prediction agree, in every format; and with transformers."""
+
+import dataclasses
+import gzip
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+from transformers import BertTokenizerFast
+
+from tests.support.refusals import refused
+from tests.support.saved_models import model_with, read_json
+from tests.support.task_runs import SENTENCES, arguments_of, command, config_of, predict, write_tasks
+from tests.support.texts import VOCAB
+from tests.support.transformers_4 import transformers_4
+from tfbert.config.data import DataConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
+from tfbert.config.run import Config
+from tfbert.config.tasks import TaggingConfig, TaskOptions
+from tfbert.config.training import TrainingConfig
+from tfbert.data.reading import BadRows
+from tfbert.errors import UsageError
+from tfbert.modes.load import load_trained_model
+from tfbert.tasks.registry import detect_task, entry_of
+from tfbert.tasks.tables import load_data
+from tfbert.tasks.token_classification.tagged import read_sentences
+from tfbert.tasks.token_classification.token_classification import SentenceExamples, TokenClassification
+from tfbert.tokens.tokenizer import BertTokenizer
+
+NAMES = ("O", "B-PER", "B-WORK", "I-WORK")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A directory with the data and a model trained on it in `run`; and the results of the training."""
+    directory = tmp_path_factory.mktemp("tagging")
+    write_tasks(directory)
+    return directory, command(*arguments_of(directory, SENTENCES, "run", is_small=True))
+
+
+@pytest.fixture(scope="module")
+def tagged(trained):
+    """The validation file with a column of predictions."""
+    return predict(trained[0], trained[0] / "dev.conll", "dev-tagged.conll")
+
+
+def test_evaluation_of_the_saved_model_is_that_of_training(trained):
+    directory, results = trained
+    found = command(
+        "--mode=evaluate", f"--model={directory / 'run'}", f"--validation_file={directory / 'dev.conll'}",
+        f"--output_dir={directory / 'evaluated'}",
+    )  # fmt: skip
+    names = ("f1", "precision", "recall", "accuracy", "loss")
+    assert [found[f"eval_{name}"] for name in names] == pytest.approx([results[f"eval_{name}"] for name in names])
+    assert 0.5 < found["eval_accuracy"] <= 1 and found["eval_samples"] == 13
+    assert set(found["eval_per_type"]) == {"PER", "WORK"}
+    assert json.loads((directory / "evaluated" / "eval_results.json").read_text()) == found
+
+
+def test_conll_out_is_the_input_with_a_column_more(trained, tagged):
+    directory, results = trained
+    lines = (directory / "dev.conll").read_text().splitlines()
+    pairs = list(zip(lines, tagged.read_text().splitlines(), strict=True))
+    right = []
+    for line, found in pairs:
+        if line:
+            assert found.startswith(f"{line}\t")
+            right.append(found.split("\t")[3] == found.split("\t")[2])
+        else:
+            assert found == ""
+    assert set(line.split("\t")[3] for _, line in pairs if line) <= set(NAMES)
+    assert np.mean(right) == pytest.approx(results["eval_accuracy"])
+    # Of a compressed file with another line end and a document's start, likewise.
+    source = directory / "in.txt.gz"
+    source.write_bytes(gzip.compress(b"-DOCSTART- -X- O\r\n\r\ngood A O\r\nfilm B B-WORK\r\n\r\n\r\ncast C O"))
+    text = gzip.decompress(predict(directory, source, "out.txt.gz").read_bytes()).decode()
+    assert [line.split(" ")[:3] for line in text.split("\r\n")[:7]] == [
+        ["-DOCSTART-", "-X-", "O"], [""], ["good", "A", "O"], ["film", "B", "B-WORK"], [""], [""], ["cast", "C", "O"]
+    ]  # fmt: skip
+
+
+def test_lists_of_words_get_tags_and_entities(trained, tagged):
+    directory, _ = trained
+    words = read_sentences(tagged, DataConfig(input_format="conll")).words
+    tags = read_sentences(tagged, DataConfig(input_format="conll")).tags
+    source = directory / "words.jsonl"
+    source.write_text("".join(json.dumps({"guid": f"s{i}", "tokens": own}) + "\n" for i, own in enumerate(words)))
+    rows = read_json(predict(directory, source, "words-out.jsonl"))
+    assert [row["id"] for row in rows] == [f"s{i}" for i in range(13)]
+    assert [row["tags"] for row in rows] == tags
+    entities = [entity | {"row": i} for i, row in enumerate(rows) for entity in row["entities"]]
+    starts = {(i, at) for i, own in enumerate(tags) for at, tag in enumerate(own) if tag.startswith("B-")}
+    assert starts <= {(entity["row"], entity["start"]) for entity in entities}
+    for entity in entities:
+        own = slice(entity["start"], entity["end"])
+        assert entity["word"] == " ".join(words[entity["row"]][own]) and 0.25 < entity["score"] <= 1
+        assert {tag[2:] for tag in tags[entity["row"]][own]} == {entity["entity_group"]}
+    table = predict(directory, source, "words-out.tsv").read_text().splitlines()
+    assert table[0] == "id\ttype\ttext\tstart\tend\tscore"
+    expected = [[f"s{e['row']}", e["entity_group"], e["word"], str(e["start"]), str(e["end"])] for e in entities]
+    assert [line.split("\t")[:5] for line in table[1:]] == expected
+
+
+WORDS = "good\nfilm\n\ncast\n"
+LINE = "reading {} as plain texts, one a line; --input_format=conll reads words, one a line"
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "is_said"),
+    [
+        (WORDS, {}, True),
+        ("good\nfilm\ngood cast\n", {}, True),
+        ("good film\n\ngood cast\n", {}, True),
+        ("good film\ngood cast\nfilm\n", {}, False),
+        (WORDS, {"input_format": "text"}, False),
+        (WORDS, {"input_format": "conll"}, False),
+    ],
+)
+def test_words_without_tags_are_not_taken_for_texts_in_silence(write, content, options, is_said):
+    asked = PredictConfig(input_file=write("maybe.txt", content), output_file="out.jsonl")
+    model = ModelConfig(model_name_or_path="m")
+    config = Config(mode="predict", model=model, predict=asked, data=DataConfig(**options))
+    (job,) = entry_of(SENTENCES).open_jobs(config)
+    model = dataclasses.replace(model_with(NAMES), task=TokenClassification(NAMES), tokenizer=BertTokenizer(VOCAB))
+    items = list(job.items(entry_of(SENTENCES).items(model), BadRows(False)))
+    assert job.doubts(items) == [LINE.format(asked.input_file)] * is_said
+    assert len(items) == (2 if "conll" in options.values() else len(content.splitlines()))
+
+
+def test_transformers_loads_it_by_its_names_and_gives_the_same_logits(trained, tagged):
+    directory, _ = trained
+    config = json.loads((directory / "run" / "config.json").read_text())
+    assert config["architectures"] == ["BertForTokenClassification"]
+    assert tuple(config["id2label"].values()) == NAMES
+    names = set(load_file(directory / "run" / "model.safetensors"))
+    assert {"classifier.weight", "classifier.bias"} <= names and not any("pooler" in name for name in names)
+    theirs = transformers_4("TFBertForTokenClassification")
+    model, loading = theirs.from_pretrained(directory / "run", output_loading_info=True)
+    assert not loading["missing_keys"] and not loading["unexpected_keys"]
+    tokenizer = BertTokenizerFast.from_pretrained(directory / "run")
+    table = read_sentences(tagged, DataConfig(input_format="conll"))
+    whole = [
+        i for i, words in enumerate(table.words) if len(tokenizer(words, is_split_into_words=True).input_ids) <= 16
+    ]
+    words, tags = ([column[i] for i in whole] for column in (table.words, table.tags))
+    words, tags = [*words, ["films", "was", "é", "Good"], ["plot"]], sum(tags, [])
+    expected = []
+    for own in words:
+        inputs = tokenizer(own, is_split_into_words=True, return_tensors="tf")
+        ids, logits = inputs.word_ids(0), model(inputs).logits.numpy()[0]
+        expected += [logits[ids.index(i)] for i in range(len(own))]
+    assert [NAMES[row.argmax()] for row in expected[: len(tags)]] == tags and len(tags) > 20
+    config = config_of("--mode=predict", f"--model={directory / 'run'}", f"--input_file={directory / 'dev.conll'}")
+    own = load_trained_model(config)
+    examples = SentenceExamples(name="x", words=words, labels=None)
+    found = own.predict(own.predictor(tf.distribute.OneDeviceStrategy("CPU:0"), 4), examples)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+# --- What is refused -----------------------------------------------------------------------------------------------
+
+BAD_DATA = {
+    "differing columns": ("a.conll", "a\tB-X\nb\tX\tO\n\n", [], r"2 columns separated by tabs.*Received: 3 in .* 2"),
+    "no tag column": ("a.conll", "a\tO\n\n", ["--label_column=7"], r"label_column='7' for .* with columns 0 to 1"),
+    "lengths": ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}\n', [], r"Received: 2 words and 1 tags in .*line 1"),
+    "no sentence": ("a.conll", "\n\n", [], r"at least one sentence\. Received: .* with none"),
+    "one tag": ("a.conll", "a\tO\n\nb\tO\n", [], r"needs two tags or more\. Received: \['O'\]"),
+    "a delimiter": ("a.conll", "a\tO\n\n", ["--delimiter=;"], r"one word per row have a delimiter.*delimiter=';'"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "options", "message"), BAD_DATA.values(), ids=BAD_DATA)
+def test_bad_training_data(write, name, content, options, message):
+    config = detect_task(config_of("--train_file=" + write(name, content), *options))
+    assert config.data.task == SENTENCES, "what the file is for is beyond doubt"
+    with refused(message):
+        load_data(config.data)
+
+
+def test_a_tag_that_training_lacks_and_one_that_cannot_follow(write):
+    train = write("train.conll", "a\tB-X\nb\tI-X\n\nc\tB-X\n\nd\tO\n\nd\tB-X\n\n")
+    new = write("new.conll", "a\tB-X\nb\tB-NEW\n\n")
+    with pytest.raises(UsageError, match=r"one of the training data's 3: 'O', .*Received: 'B-NEW' in .*line 1"):
+        load_data(DataConfig(task=SENTENCES, train_file=train, validation_file=new))
+    odd = write("odd.conll", "a\tB-X\nb\tI-X\n\nb\tI-X\n\na\tB-X\n\n")
+    config = DataConfig(task=SENTENCES, train_file=train, validation_file=odd)
+    assert any(note.startswith("warning: ") and "1 tag out of place" in note for note in load_data(config).notes)
+    strict = TaskOptions(tagging=TaggingConfig(strict_entities=True))
+    with pytest.raises(UsageError, match=r"With strict_entities.*1 tag .* IOB2, the first 'I-X' at the start in .*4"):
+        load_data(config, strict)
+
+
+SCHEMES = {
+    "IOB2": ("a\tB-X\nb\tI-X\n\nc\tO\nd\tB-Y\n\n", "tags are IOB2"),
+    "IOB1": ("a\tI-X\nb\tI-X\n\na\tI-X\nb\tB-X\n\n", "tags are IOB1, converted to IOB2"),
+    "BIOES": ("a\tB-X\nb\tE-X\n\nc\tS-Y\n\n", "tags are BIOES, converted to IOB2"),
+    "none": ("a\tNOUN\nb\tVERB\n\n", "tags have no prefixes"),
+    "mixed": ("a\tNOUN\nb\tB-X\n\n", "tags have no prefixes, although B- occur too: 'NOUN' has no prefix"),
+}
+
+
+@pytest.mark.parametrize(("content", "line"), SCHEMES.values(), ids=SCHEMES)
+def test_the_log_names_the_scheme_of_each_file(write, content, line):
+    train, other = write("train.conll", content), write("dev.conll", content)
+    notes = load_data(DataConfig(task=SENTENCES, train_file=train, validation_file=other)).notes
+    found = [note for note in notes if note.startswith((f"{train}: tags", f"{other}: tags"))]
+    assert found == [f"{train}: {line}", f"{other}: {line}"]
+
+
+TSV = "label\tsentence\n1\tgood film\n\n0\tbad film\n"
+
+
+@pytest.mark.parametrize("content", [TSV, "word\tB-X\ngood film\t1\n\nbad\t0\n", "a\tO\n\nb\tO\n"])
+@pytest.mark.parametrize("name", ["a.tsv", "a.txt", "a.tsv.gz"])
+def test_auto_takes_no_ordinary_table_for_tags(write, name, content):
+    assert detect_task(config_of("--train_file=" + write(name, content))).data.task == "auto"
+
+
+OPTIONS = {
+    "doc_stride": (["--doc_stride=4"], r"doc_stride is for question_answering, and this is token classification.*=4"),
+    "metric": (["--metric_for_best_model=exact_match"], r"must be a metric of token classification.*f1, precision"),
+    "class_weights": (["--class_weights=1,2"], r"one weight for each of the 4 classes\. Received: 2"),
+    "squad": (["--input_format=squad", f"--task={SENTENCES}"], r"are read from conll, csv, jsonl, parquet\. .*'squad'"),
+    "a table": (["--input_format=conll", "--task=classification"], r"read from tsv, csv, .*input_format='con"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), OPTIONS.values(), ids=OPTIONS)
+def test_bad_options_of_training(trained, options, message):
+    with refused(message):
+        command(*arguments_of(trained[0], SENTENCES, "never"), *options)
+    assert not (trained[0] / "never").exists()
+
+
+USES = {
+    "a format of answers": ("dev.conll", "x.jsonl", ["--output_format=squad"], r"conll, jsonl, tsv or csv\. .*'squad'"),
+    "an ending": ("dev.conll", "x.xls", [], r"ends in \.conll, \.jsonl, \.tsv or \.csv.*x\.xls"),
+    "conll of texts": ("plain.txt", "x.conll", [], r"with .*plain\.txt, .* read as plain texts\. Pass --input_f"),
+    "conll of a table": ("table.csv", "x.conll", [], r"table\.csv, which is read as texts\. Pass --output_form"),
+    "conll by name": ("table.csv", "x.tsv", ["--output_format=conll"], r"Received: output_format='conll' with .*\.csv"),
+    "conll of rows": ("words.jsonl", "x.conll", [], r"the input with one more column\. .*which is jsonl"),
+    "ids in conll": ("dev.conll", "x.jsonl", ["--id_column=1"], r"have no ids: they are numbered.*id_column='1'"),
+    "questions": ("dev.json", "x.jsonl", [], r"fit the model's task\. .*dev\.json', which is for question answering"),
+    "glue": ("dev.conll", "", ["--glue_task=sst2"], r"one label for each text\. .*'sst2' with a model of token"),
+    "a bad line": ("bad.conll", "x.conll", [], r"2 columns separated by tabs.*line 2\. .*Or pass --skip_bad_rows"),
+}
+
+
+@pytest.mark.parametrize(("source", "output", "options", "message"), USES.values(), ids=USES)
+def test_bad_uses_of_a_model(trained, source, output, options, message):
+    directory, _ = trained
+    (directory / "plain.txt").write_text("good film\n")
+    (directory / "table.csv").write_text("text\ngood film\n")
+    (directory / "words.jsonl").write_text('{"tokens": ["good", "film"]}\n')
+    (directory / "bad.conll").write_text("good\tO\nbad\n\n")
+    given = [f"--input_file={directory / source}", *([f"--output_file={directory / output}"] if output else [])]
+    with refused(message):
+        command("--mode=predict", f"--model={directory / 'run'}", *given, *options)
+    assert not list(directory.glob("*x.*"))
+
+
+def test_a_model_of_words_is_evaluated_on_words(trained, write):
+    directory, _ = trained
+    model = f"--model={directory / 'run'}"
+    out = f"--output_dir={directory / 'no'}"
+    for file, message in (
+        (directory / "dev.json", r"which is for question answering, and a model for token classification"),
+        (write("t.tsv", TSV), r"A tag must be one of the training data's 4.*Received: 'sentence'"),
+        (write("n.conll", "a\tB-NEW\n\n"), r"Received: 'B-NEW'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            command("--mode=evaluate", model, f"--validation_file={file}", out)
+    assert not pathlib.Path(directory / "no").exists()
+
+
+@pytest.mark.parametrize("all_tokens", [False, True])
+def test_balanced_weights_count_what_the_loss_counts(all_tokens, tokenizer):
+    """The weights of each class sum to the same: of words, or of all their pieces."""
+    task = TokenClassification(("O", "B-PER"), label_all_tokens=all_tokens)
+    words = [["a", "b", "Wolfeschlegelsteinhausen", "a"], ["b", "a", "Blythe-Featherstonhaugh"]]
+    labels = np.array([0, 0, 1, 0, 0, 0, 1], np.int32)
+    examples = SentenceExamples(name="train", words=words, labels=labels)
+    encoded = task.encode(examples, tokenizer, 64, TrainingConfig(class_weights="balanced"))
+    is_counted = encoded.weights > 0
+    counts = np.bincount(encoded.labels[is_counted], minlength=2)
+    assert (counts[1] > 10) if all_tokens else counts.tolist() == [5, 2]
+    expected = counts.sum() / (2 * counts)
+    np.testing.assert_allclose(encoded.weights[is_counted], expected[encoded.labels[is_counted]], rtol=1e-6)

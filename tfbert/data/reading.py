@@ -1,0 +1,650 @@
+"""What `rows` opens: a file that was just opened, or a table in memory; and rows that cannot be used. Files and streams
+-> their lines of text: decompressed, in UTF-8 or UTF-16, and refused where they hold no text.
+
+The first ending of each format is the usual one; all but .parquet may also be followed by .gz. Small files that other
+programs wrote, such as a model's JSON, are read whole, with limits on size and depth.
+"""
+
+from __future__ import annotations
+
+import codecs
+import collections
+import dataclasses
+import decimal
+import functools
+import gzip
+import io
+import itertools
+import json
+import logging
+import math
+import pathlib
+import re
+import shlex
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+
+from tfbert.config.types import counted
+from tfbert.errors import UsageError
+
+Formats = Mapping[str, tuple[str, ...]]
+"""Formats by name, each with its endings."""
+
+ROWS: Formats = {"tsv": (".tsv",), "csv": (".csv",), "jsonl": (".jsonl", ".json"), "parquet": (".parquet",)}
+TEXTS: Formats = {"text": (".txt",), **ROWS}
+"""Where labels are not needed, also plain text: one text per line, which cannot have a label."""
+IOB_ENDINGS = (".iob", ".iob2", ".bio")
+CONLL_ENDINGS = (".conll", ".conllu", *IOB_ENDINGS)
+WORDS: Formats = {"conll": (*CONLL_ENDINGS, ".txt", ".tsv")} | {name: ROWS[name] for name in ROWS if name != "tsv"}
+CORPUS: Formats = {"jsonl": (*ROWS["jsonl"], ".ndjson"), "parquet": ROWS["parquet"], "": (".txt", ".text", "")}
+"""What is read from a directory. Text may be cut in several ways; `wiki_00` has no ending."""
+
+TABLES: Formats = {name: ROWS[name] for name in ("tsv", "csv")}
+PREDICTED_TEXTS: Formats = {**TABLES, "jsonl": ROWS["jsonl"]}
+PREDICTED_TAGS: Formats = {"conll": (".conll", ".iob", ".bio", ".txt"), "jsonl": ROWS["jsonl"], **TABLES}
+PREDICTED_ANSWERS: Formats = {"jsonl": (".jsonl",), **TABLES, "squad": (".json",)}
+
+
+SAVE_SHEET = "save the sheet as CSV (UTF-8), or with pandas: read_excel(PATH).to_csv('data.csv', index=False)"
+_UNPACK = {".zip": "unzip", ".bz2": "bunzip2 -k", ".xz": "unxz -k", ".zst": "unzstd", ".7z": "7z x", ".rar": "unrar x"}
+_UNPACK |= {".tar": "tar -xf", ".tgz": "tar -xzf", ".parquet.gz": "gunzip -k"}
+_PANDAS = {".feather": "feather", ".pkl": "pickle", ".pickle": "pickle", ".orc": "orc", ".h5": "hdf", ".hdf5": "hdf"}
+_PANDAS |= {".dta": "stata", ".sav": "spss", ".sas7bdat": "sas", ".xml": "xml", ".arrow": "feather"}
+_RENAME = {".pq": ".parquet", ".parq": ".parquet", ".ndjson": ".jsonl", ".jsonlines": ".jsonl", ".jl": ".jsonl"}
+_RENAME |= {".tab": ".tsv"}
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
+
+
+def how_to_convert(path: pathlib.Path) -> str:
+    """What to do with a file that is not read, judging by its ending: the end of a message, without a stop."""
+    ending, name = ending_of(path), shlex.quote(str(path))
+    if ending in _SHEETS:
+        return SAVE_SHEET[0].upper() + SAVE_SHEET[1:]
+    if ending in _UNPACK:
+        return f"Unpack it: {_UNPACK[ending]} {name}"
+    if ending in _PANDAS:
+        saved = ", or pass its directory if datasets' save_to_disk wrote it" if ending == ".arrow" else ""
+        return f"Convert it, with pandas: read_{_PANDAS[ending]}({str(path)!r}).to_parquet('data.parquet'){saved}"
+    return f"Rename it to end in {_RENAME[ending]}" if ending in _RENAME else "Convert or rename it"
+
+
+def ending_of(path: str | pathlib.PurePath) -> str:
+    """A name's ending in lower case, without .gz but for .parquet.gz, which nothing is read from; empty without one."""
+    name = pathlib.PurePath(path).name.lower()
+    ending = pathlib.PurePath(name.removesuffix(".gz")).suffix
+    return ".parquet.gz" if ending == ".parquet" and name.endswith(".gz") else ending
+
+
+def format_of(path: str | pathlib.PurePath, formats: Formats) -> str:
+    """The format that a name's ending stands for; empty if none."""
+    ending = ending_of(path)
+    return next((name for name, endings in formats.items() if ending in endings), "")
+
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_FASTTEXT = b"__label__"
+_OTHER_FORMATS = {
+    _GZIP_MAGIC: ("gzip data", "End its name in .gz, or decompress it"),
+    b"PAR1": ("Parquet", "End its name in .parquet, or pass --input_format=parquet"),
+    b"PK\x03\x04": ("a zip archive, as .xlsx files are", f"Unpack it, or {SAVE_SHEET}"),
+    b"\xd0\xcf\x11\xe0": ("a file of Excel or Word", f"Open it, and {SAVE_SHEET}"),
+    b"ARROW1": ("an Arrow file", "Convert it, with pandas: read_feather(PATH).to_parquet('data.parquet')"),
+    b"BZh": ("bzip2 data", "Decompress it"),
+    b"\xfd7zXZ": ("xz data", "Decompress it"),
+    b"\x28\xb5\x2f\xfd": ("zstd data", "Decompress it"),
+    b"%PDF-": ("PDF", "Extract its text"),
+}
+"""What files begin with that are not text: what they hold, and what to do."""
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",  # Before UTF-16's, which it begins with.
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # surrogateescape turns bytes that are not UTF-8 into these.
+_PIECE_BYTES = 1 << 16
+STANDARD_INPUT = "standard input"
+"""What messages call it."""
+_HEAD_BYTES = 1 << 12
+
+
+def source_name(source: str | pathlib.Path | BinaryIO) -> str:
+    """What messages call a file or a stream."""
+    name = source if isinstance(source, str | pathlib.Path) else getattr(source, "name", "")
+    return str(name) if isinstance(name, pathlib.Path | str) and name not in ("", "<stdin>") else STANDARD_INPUT
+
+
+def not_utf8(text: str) -> str | None:
+    """The first byte of a text that was not UTF-8, such as `0xff`; None if all of it was UTF-8."""
+    found = None if text.isascii() else _NOT_UTF8.search(text)
+    return None if found is None else f"{ord(found[0]) - 0xDC00:#04x}"
+
+
+def not_utf8_error(byte: str, where: str) -> UsageError:
+    """The error for a byte that is not UTF-8, as `not_utf8` returns it."""
+    return UsageError(
+        f"Data files must be UTF-8. Received: byte {byte} in {where}. Convert it, for example with "
+        "iconv -f WINDOWS-1252 -t UTF-8."
+    )
+
+
+def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+    """Each line's number from 1, and the line with its end; a byte order mark is not part of the first line.
+
+    Only a line feed ends a line: text may hold other Unicode separators. Bytes that are not UTF-8 are lone surrogates.
+    A file that begins with a byte order mark of UTF-16 or UTF-32 is read in that encoding.
+
+    Args:
+        source: A path, decompressed where it ends in .gz; or an open binary stream.
+        name: What messages call it.
+
+    Raises:
+        UsageError: during iteration, for a file that is not readable, not whole or no text.
+    """
+    for number, line in _raw_lines(source, name):
+        text = line.decode("utf-8", "surrogateescape")
+        yield number, text.removeprefix("\ufeff") if number == 1 else text
+
+
+def pieces_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[str]:
+    """The text of `lines_of` in pieces: its lines, those that are very long cut into several.
+
+    Args:
+        source: As for `lines_of`.
+        name: As for `lines_of`.
+
+    Raises:
+        UsageError: as `lines_of`.
+    """
+    pieces = (piece for _, piece in _raw_lines(source, name, _PIECE_BYTES))
+    return codecs.iterdecode(pieces, "utf-8-sig", "surrogateescape")
+
+
+def without_end(line: str) -> str:
+    """A line without its line feed, and without the carriage return before it."""
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def check_gzip(path: pathlib.Path) -> None:
+    """Refuses a file that is not gzip data, and says what it is; an empty file is left to the caller.
+
+    Raises:
+        UsageError: for a file that does not begin with gzip data.
+        OSError: for a file that cannot be opened.
+    """
+    with path.open("rb") as file:
+        head = file.read(512)
+    if not head or head.startswith(_GZIP_MAGIC):
+        return
+    is_text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
+    what = f"plain text. Rename it to {path.stem!r}" if is_text else f"something else ({head[:4]!r}). Copy it again"
+    raise UsageError(f"A .gz file must hold gzip data. Received: {str(path)!r}, which holds {what}, or compress it.")
+
+
+def _raw_lines(source: pathlib.Path | BinaryIO, name: str, most_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
+    """Each line's number from 1, and its bytes in UTF-8; a line of more than `most_bytes` (-1: any) comes in pieces."""
+    number = 0
+    try:
+        is_path = isinstance(source, pathlib.Path)
+        is_gzip = is_path and source.suffix.lower() == ".gz"
+        if is_gzip:
+            check_gzip(source)
+        opener = gzip.open if is_gzip else pathlib.Path.open
+        with opener(source, "rb") if is_path else source as file:
+            lines = iter(file) if most_bytes < 0 else iter(functools.partial(file.readline, most_bytes), b"")
+            if isinstance(file, io.IOBase):  # Not a block of a corpus, which has checks of its own.
+                lines = _as_utf8(file, lines, name)
+            for line in lines:
+                yield number + 1, line
+                number += line.endswith(b"\n")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(
+            f"A .gz file must be whole. Received: {name}, broken after line {number} ({error}). Copy it again."
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"A data file must be readable. Received: {name!r} ({error.strerror}). Check the path."
+        ) from None
+
+
+def _as_utf8(file: BinaryIO, lines: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """The lines of a file in UTF-8, if it holds text."""
+    first = next(lines, b"")
+    encoding = next((own for mark, own in _BYTE_ORDER_MARKS.items() if first.startswith(mark)), "")
+    if not encoding:
+        _check_text(first, name)
+        return itertools.chain([first] if first else [], lines)
+    return _recoded(itertools.chain([first], iter(functools.partial(file.read, _PIECE_BYTES), b"")), encoding, name)
+
+
+def _recoded(pieces: Iterator[bytes], encoding: str, name: str) -> Iterator[bytes]:
+    """The lines of a file in another encoding, in UTF-8. Half a surrogate pair at its end, or alone, is not text."""
+    rest, number = "", 1
+    try:
+        for text in codecs.iterdecode(pieces, encoding):
+            *whole, rest = (rest + text).split("\n")
+            for line in whole:
+                yield f"{line}\n".encode()
+                number += 1
+    except UnicodeError as error:
+        raise UsageError(
+            f"A file with the byte order mark of {encoding.upper()} must be in it. "
+            f"Received: {name}, broken at line {number} ({getattr(error, 'reason', error)}). Save it as UTF-8."
+        ) from None
+    if rest:
+        yield rest.encode()
+
+
+def check_no_fasttext(head: bytes, name: str) -> None:
+    """Refuses a file that begins as fastText's do, whose labels are in the texts.
+
+    Raises:
+        UsageError: saying how to convert it.
+    """
+    if head.lstrip(b"\xef\xbb\xbf ").startswith(_FASTTEXT):
+        raise UsageError(
+            "Labels have a column of their own. "
+            f"Received: {name}, lines of fastText, which begin with {_FASTTEXT.decode()}. Convert it: "
+            f"(printf 'label\\ttext\\n'; sed -E 's/^__label__([^ ]+) */\\1\\t/' {shlex.quote(name)}) > data.tsv; "
+            "where lines have several labels, separate these by | for --task=multi_label_classification."
+        )
+
+
+def _check_text(first: bytes, name: str) -> None:
+    """Refuses a file whose first line shows that it holds no text, or that its lines end in other ways.
+
+    Raises:
+        UsageError: saying what it holds.
+    """
+    check_no_fasttext(first, name)
+    head = first[:_HEAD_BYTES]
+    is_binary = any(byte < 0x20 and byte not in b"\t\r\n\f" for byte in head) or not _is_utf8(head)
+    for magic, (what, todo) in _OTHER_FORMATS.items() if is_binary else ():
+        if head.startswith(magic):
+            raise UsageError(f"A data file that is read as text must hold text. Received: {name}, {what}. {todo}.")
+    if head.count(0) > 1 and 4 * head.count(0) > len(head):
+        raise UsageError(
+            "Data files must be UTF-8, or begin with the byte order mark of UTF-16. Received: "
+            f"{name}, which has no mark and zero bytes, as UTF-16 has. Convert it, for example with iconv -f UTF-16LE."
+        )
+    if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
+        raise UsageError(
+            "Lines must end in line feeds. "
+            f"Received: {name}, whose lines end in carriage returns, as on old Macs. Convert it: tr '\\r' '\\n'."
+        )
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+Row = tuple[int, "list[Any] | UsageError"]
+"""A row's line number (or row number, for .parquet) from 1, and its values or the error that says why it has none."""
+
+
+_ANSWER, _ANSWERS = "answer", ("accept", "reject", "ignore")
+"""Where Prodigy writes what an annotator said of its suggestion, and the words for it."""
+_RULE = f"In annotations of Prodigy, {_ANSWER!r} is one of {', '.join(_ANSWERS)}"
+_REPAIR = "Repair or drop the row, or rename the column"
+
+
+VALUES = ("text", "class", "whole", "float", "truth")
+LISTS = ("texts", "classes", "wholes", "floats", "truths")
+"""What columns of data sets hold that may be read: values, and lists of these."""
+
+
+class LeftOut(UsageError):
+    """In place of a row that is no fault, but that nobody is to train on. It says which one, and why."""
+
+
+class Unlabelled(UsageError):
+    """For a row without a label: a fault in a file, but as it should be in a data set, where labels are held back.
+
+    Args:
+        message: What is wrong, for a file.
+        what: What such a row is called, for a data set.
+    """
+
+    def __init__(self, message: str, what: str = "unlabelled"):
+        super().__init__(message)
+        self.what = what
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenFile:
+    """A file whose columns are known and whose rows have yet to be read, once.
+
+    Attributes:
+        name: What messages call it.
+        columns: The columns' names; without a header, indexes from 0.
+        read: Takes the wanted columns and iterates over the rows. Bytes that are not UTF-8 appear as lone surrogates.
+        unit: What the rows' numbers count: `line` or `row`.
+        hint: What to try if no column is the right one, for the end of a message: empty, or ", or ...".
+        label_names: The names of a column's ids, or of those in its lists, in their order, where the data itself has
+            them.
+        kinds: What each column of a data set holds: one of `VALUES` or `LISTS`; the keys of objects, or of lists of
+            these, separated by commas; or `other`. Empty where the data does not say.
+    """
+
+    name: str
+    columns: list[str]
+    read: Callable[[Sequence[str]], Iterator[Row]]
+    unit: str = "line"
+    hint: str = ""
+    label_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    kinds: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def of_kinds(self, *kinds: str) -> list[str]:
+        """The columns that hold one of these; all where the data does not say what they hold."""
+        return [column for column in self.columns if not self.kinds or self.kinds[column] in kinds]
+
+    def only(self, kind: str) -> tuple[str, ...]:
+        """The only column that certainly holds this; empty for none or several."""
+        found = tuple(column for column, own in self.kinds.items() if own == kind)
+        return found if len(found) == 1 else ()
+
+    def without_rejected(self) -> OpenFile:
+        """The same file for whoever reads its labels: an annotation that Prodigy says was rejected or ignored, in a
+        column `answer` that is read as nothing else, becomes a `LeftOut`."""
+        if self.columns.count(_ANSWER) != 1:
+            return self
+
+        def read(wanted: Sequence[str]) -> Iterator[Row]:
+            if _ANSWER in wanted:
+                yield from self.read(wanted)
+                return
+            is_of_prodigy = None
+            for line, row in self.read([*wanted, _ANSWER]):
+                if isinstance(row, UsageError):
+                    yield line, row
+                    continue
+                *row, answer = row
+                if is_of_prodigy is None and answer is not None:
+                    is_of_prodigy = answer in _ANSWERS
+                if is_of_prodigy and answer not in (None, "accept"):
+                    where = f"{_ANSWER}={answer!r:.60} in {self.name}, {self.unit} {line}"
+                    bad = UsageError(f"{_RULE}. Received: {where}. {_REPAIR}.")
+                    row = LeftOut(where) if answer in _ANSWERS else bad
+                yield line, row
+
+        return dataclasses.replace(self, read=read)
+
+
+FORMAT = "parquet"
+"""The format of a table in memory, where a file's is asked for: its columns have types, as in Parquet."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class GivenTable(OpenFile):
+    """A table in memory, to be read as often as one likes. Its name is such as `train=DataFrame of 60 rows`."""
+
+    unit: str = "row"
+
+
+def make_table(
+    argument: str,
+    kind: str,
+    columns: Sequence[Any],
+    num_rows: int,
+    read: Callable[[list[int]], Iterator[Sequence[Any] | UsageError]],
+    label_names: Mapping[str, tuple[str, ...]] | None = None,
+) -> GivenTable:
+    """A table of values of any types.
+
+    Args:
+        argument: As for `given_table`.
+        kind: What it is, as a user calls it.
+        columns: The columns' names; all become text.
+        num_rows: The number of rows.
+        read: Takes the places of the wanted columns; iterates over the rows, or over what is wrong with them.
+        label_names: The names of ids, by column.
+
+    Raises:
+        UsageError: for no rows.
+    """
+    names = [str(column) for column in columns]
+    name = f"{argument}={kind} of {counted(num_rows, 'row')}"
+    if not num_rows:
+        raise UsageError(f"Data needs at least one row. Received: {name}. Pass data with rows.")
+
+    def rows(wanted: Sequence[str]) -> Iterator[Row]:
+        for number, row in enumerate(read([names.index(column) for column in wanted]), start=1):
+            yield number, row if isinstance(row, UsageError) else [plain(value) for value in row]
+
+    return GivenTable(name=name, columns=names, read=rows, label_names=dict(label_names or {}))
+
+
+def plain(value: Any) -> Any:
+    """A value with the types of Python alone, as a file of typed columns gives it.
+
+    Missing values (None, NaN, pandas.NA) become None. Bytes are UTF-8, as TensorFlow's strings are; others stay bytes,
+    which no text or label may be. A decimal number is an integer or a float, as other numbers are. What Python has no
+    type for stays as it is.
+    """
+    if value is None or type(value) in (str, int, bool):
+        return value
+    if isinstance(value, decimal.Decimal):
+        value = int(value) if value.as_tuple().exponent == 0 else float(value)
+    if isinstance(value, float):
+        return None if math.isnan(value) else float(value)
+    if isinstance(value, str):
+        return str.__str__(value)  # An Enum's text, rather than its name.
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, bytes):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return bytes(value)
+    if isinstance(value, np.generic | np.ndarray):
+        is_time = value.dtype.kind in "mM"  # Python's form of some of these is an integer.
+        return value if is_time else plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    for name in ("as_py", "numpy", "to_pylist", "to_list", "tolist"):  # Of Arrow, tensors and columns.
+        if callable(method := getattr(value, name, None)):
+            return plain(method())
+    return value
+
+
+log = logging.getLogger("tfbert")
+
+_MAX_REPORTED_ROWS = 100
+Place = TypeVar("Place")
+Found = TypeVar("Found")
+
+
+class BadRows:
+    """Counts the rows that cannot be read.
+
+    Args:
+        skip: Whether to skip such a row and continue.
+        is_data_set: Whether rows without a label are left out, and counted.
+        is_logged: Whether to log where they are, up to a limit.
+
+    Attributes:
+        count: How many there were.
+        first: What is wrong with the first; empty without one.
+    """
+
+    def __init__(self, skip: bool, *, is_data_set: bool = False, is_logged: bool = False):
+        self._skip, self._is_data_set, self._is_logged = skip, is_data_set, is_logged
+        self.count, self.first = 0, ""
+        self._with_bytes, self._first_with_bytes = 0, ""
+        self._left_out: list[str] = []
+        self._unlabelled = collections.Counter[str]()
+
+    def add(self, error: UsageError) -> None:
+        """Counts a row that cannot be read, or that is to be left out.
+
+        Raises:
+            UsageError: that very error, if rows may not be skipped.
+        """
+        if isinstance(error, LeftOut):
+            self._left_out.append(str(error))
+            return
+        if self._is_data_set and isinstance(error, Unlabelled):
+            self._unlabelled[error.what] += 1
+            return
+        if not self._skip:
+            raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
+        self.count += 1
+        self.first = self.first or str(error)
+        if self._is_logged and self.count <= _MAX_REPORTED_ROWS:
+            log.info("skipped: %s", error)
+        if self._is_logged and self.count == _MAX_REPORTED_ROWS:
+            log.info("further skipped rows are only counted")
+
+    def usable(self, rows: Iterable[tuple[Place, Any]], read: Callable[[Place, Any], Found]) -> Iterator[Found]:
+        """What `read` makes of each row's place and values. Adds the rows that it refuses, and those that are errors.
+
+        Raises:
+            UsageError: as `add` does.
+        """
+        for place, row in rows:
+            try:
+                if isinstance(row, UsageError):
+                    raise row
+                found = read(place, row)
+            except UsageError as error:
+                self.add(error)
+            else:
+                yield found
+
+    def skipped(self, name: str, num_left: int, what: str, rows: str) -> tuple[str, ...]:
+        """A note for the user of what was skipped, if anything was.
+
+        Args:
+            name: What messages call the data.
+            num_left: How many rows can be used.
+            what: What one of them is called.
+            rows: What several are called.
+
+        Raises:
+            UsageError: if none can be used; an `Unlabelled` if that is for want of labels.
+        """
+        if not num_left and self._unlabelled and not self.count:
+            raise Unlabelled(f"Examples need labels. Received: {name!r} without any. Pass other data.")
+        if not num_left:
+            first = self.first or "".join(self._left_out[:1])
+            received = f"none that can be used; the first: {first}" if first else "none. Check the path."
+            raise UsageError(f"A data file needs at least one {what}. Received: {name!r} with {received}")
+        note = f"{name}: {self.count:,} of {num_left + self.count:,} {rows} skipped; the first: {self.first}"
+        notes = (note,) if self.count else ()
+        if count := len(self._left_out):
+            notes += (f"{name}: {count:,} {rows if count > 1 else what} left out; the first: {self._left_out[0]}",)
+        own = (f"{name}: {counted(count, f'{kind} {what}')} left out" for kind, count in self._unlabelled.items())
+        return (*notes, *own)
+
+    def note_bytes(self, texts: Iterable[str], where: str) -> None:
+        """Counts a row that is answered without some of its bytes."""
+        byte = next(filter(None, map(not_utf8, texts)), None)
+        if byte:
+            self._first_with_bytes = self._first_with_bytes or f"{byte} in {where}"
+            self._with_bytes += 1
+
+    def notes(self) -> list[str]:
+        """What the user should know at the end."""
+        if not self._with_bytes:
+            return []
+        return [
+            f"bytes that are not UTF-8 were left out of {counted(self._with_bytes, 'text')}, the first "
+            f"{self._first_with_bytes}"
+        ]
+
+
+MAX_BYTES = 32 << 20
+"""Largest such file; LaBSE's vocabulary of 501,153 tokens has 14 MB as JSON."""
+_MAX_DEPTH = 50
+
+
+def read_text(path: pathlib.Path, rule: str) -> str:
+    """Reads a text file.
+
+    Args:
+        path: The file.
+        rule: What the file must be: the first sentence of the error.
+
+    Raises:
+        UsageError: for a path that does not exist or is not a file; for a file that is not UTF-8 or above `MAX_BYTES`.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise _error(rule, path, f"larger than {MAX_BYTES >> 20} MiB")
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _error(rule, path, f"not UTF-8, {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise _error(rule, path, error.strerror or str(error)) from None
+
+
+def read_json_object(path: pathlib.Path, rule: str) -> dict[str, Any]:
+    """Reads a file that holds a JSON object.
+
+    Args:
+        path: The file.
+        rule: As for `read_text`.
+
+    Raises:
+        UsageError: as `read_text`, and for anything but a JSON object, or an object that is nested too deeply.
+    """
+    text = read_text(path, rule)
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise _error(rule, path, "nested too deeply") from None
+    except ValueError as error:
+        raise _error(rule, path, str(error)[:200]) from None
+    if not isinstance(value, dict):
+        raise _error(rule, path, "not a JSON object")
+    level: list[Any] = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return value
+    raise _error(rule, path, "nested too deeply")
+
+
+def file_beside(index: pathlib.Path, name: str) -> pathlib.Path:
+    """A file that an index names.
+
+    Whoever wrote the index, the file must be beside it. It may be a link, but only to a file below the directory or in
+    the hub's cache, which links `snapshots/REVISION/FILE` to `blobs/HASH`.
+    """
+    directory = index.parent
+    is_plain = 0 < len(name) < 256 and name not in (".", "..") and not re.search(r"[/\\\0]", name)
+    if not is_plain or not (directory / name).is_file():
+        raise UsageError(
+            f"All files that {index.name} lists must exist beside it. "
+            f"Received: {directory} without {name[:100]!r}. Copy or download the model again."
+        )
+    own, target = directory.resolve(), (directory / name).resolve()
+    blobs = own.parent.parent / "blobs"
+    if not target.is_relative_to(own) and not (own.parent.name == "snapshots" and target.parent == blobs):
+        raise UsageError(
+            f"All files that {index.name} lists must be in its directory. "
+            f"Received: {directory / name}, a link to {target}. Put the file itself there."
+        )
+    return directory / name
+
+
+def _error(rule: str, path: pathlib.Path, what: str) -> UsageError:
+    return UsageError(f"{rule}. Received: {path}: {what}. Repair it, or copy or download it again.")

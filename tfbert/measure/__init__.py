@@ -1,1 +1,0 @@
-"""Clocks, counts of arithmetic, profiles."""

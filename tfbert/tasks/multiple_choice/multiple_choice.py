@@ -1,0 +1,383 @@
+"""Multiple choice: which of several choices answers a question, or ends a text. As token ids, a sequence for each
+choice; a batch's row is an example with all its choices."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pathlib
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tfbert.batches.pipeline import EncodedExamples
+from tfbert.config.data import DataConfig
+from tfbert.config.tasks import TaskOptions
+from tfbert.data.rows import Source
+from tfbert.errors import UsageError
+from tfbert.model.head import Head, choice_head
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData
+from tfbert.tasks.losses import SmoothedCrossEntropy
+from tfbert.tasks.multiple_choice.questions import Asked, ChoiceExamples, open_questions, read_questions
+from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
+from tfbert.tokens.ragged import ranges, splits_of
+from tfbert.tokens.tokenizer import TokenIds, Tokenizer
+
+if TYPE_CHECKING:
+    from tfbert.config.tasks import ChoosingConfig
+    from tfbert.config.training import TrainingConfig
+    from tfbert.model.files import BertConfig
+
+
+NO_ROOM = "A row must hold a question, a choice, 3 special tokens and some of the context"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedChoices(EncodedExamples):
+    """Examples of several choices: `tokens` has a sequence for each choice of each example, in their order. Labels and
+    weights belong to examples.
+
+    Attributes:
+        num_cut: How many examples have a context that is cut.
+    """
+
+    num_cut: int
+    may_be_cut: ClassVar[bool] = False  # What is cut is counted, rather than concluded from lengths.
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int64 `[n]`: how many choices each example has."""
+        return np.diff(self.splits)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int32 `[n, choices]`: the tokens of each choice; 0 where there is none."""
+        counts = self.counts
+        is_there = np.arange(counts.max(initial=0)) < counts[:, None]
+        found = np.zeros(is_there.shape, np.int32)
+        found[is_there] = self.tokens.lengths
+        return found
+
+
+def encode_choices(
+    asked: Sequence[Asked],
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    *,
+    labels: np.ndarray,
+    where: Callable[[int], str],
+) -> EncodedChoices:
+    """Makes a sequence `[CLS] context [SEP] question choice [SEP]` for each choice; without a context, or without a
+    question, `[CLS] question [SEP] choice [SEP]` or `[CLS] context [SEP] choice [SEP]`. A blank is between question and
+    choice.
+
+    Where it is too long, the end of the context is left out; never any of the question or the choice. Each distinct
+    text is tokenized once, on all cores.
+
+    Args:
+        asked: The questions.
+        tokenizer: The tokenizer.
+        max_seq_length: Longest sequence, special tokens counted.
+        labels: int32 `[n]`: the right choices.
+        where: What messages call a question.
+
+    Raises:
+        UsageError: for a question and a choice that leave no room for the context, or that do not fit by themselves.
+    """
+    index: dict[str, int] = {}
+
+    def known(text: str) -> int:
+        return index.setdefault(text, len(index))
+
+    counts = np.array([len(one.choices) for one in asked], np.int64)
+    splits, example = splits_of(counts), np.repeat(np.arange(len(asked)), counts)
+    first_of, second_of = np.zeros(len(asked), np.int64), np.zeros(len(example), np.int64)
+    for row, one in enumerate(asked):
+        first, second = parts_of(one)
+        first_of[row] = known(first)
+        seconds = [f"{second} {choice}" if second.strip() else choice for choice in one.choices]
+        second_of[splits[row] : splits[row + 1]] = [known(text) for text in seconds]
+    read = tokenizer.encode_with_offsets(list(index))
+    sizes = np.diff(read.row_splits)
+
+    first, second = sizes[first_of][example], sizes[second_of]
+    has_context = np.array([bool(one.context.strip()) for one in asked], bool)[example]
+    num_special = tokenizer.num_special(2)
+    room = max_seq_length - num_special - second
+    # Without a context, what comes first is the question, which must not be cut.
+    needed = np.where(has_context, np.minimum(first, 1), first)
+    for i in np.flatnonzero(room < needed)[:1]:
+        choice = i - splits[example[i]]
+        raise no_room_error(max_seq_length, asked[example[i]], choice, where(int(example[i])), num_special)
+    kept = np.minimum(first, room)
+    is_cut = np.zeros(len(asked), bool)
+    is_cut[example[kept < first]] = True
+
+    row_splits = splits_of(kept + second + num_special)
+    flat = np.full(row_splits[-1], tokenizer.sep_id, np.int32)
+    flat[row_splits[:-1]] = tokenizer.cls_id
+    second_start = kept + 1 + tokenizer.separators
+    parts = ((first_of[example], row_splits[:-1] + 1, kept), (second_of, row_splits[:-1] + second_start, second))
+    for text, at, length in parts:
+        flat[ranges(at, length)] = read.ids[ranges(read.row_splits[text], length)]
+    if not tokenizer.has_token_types:
+        second_start = np.diff(row_splits)
+    return EncodedChoices(
+        tokens=TokenIds(
+            flat=flat,
+            row_splits=row_splits,
+            second_start=second_start.astype(np.int32),
+            pad_id=tokenizer.pad_id,
+            splits=splits,
+        ),
+        labels=np.asarray(labels, np.int32),
+        weights=np.ones(len(asked), np.float32),
+        num_cut=int(is_cut.sum()),
+    )
+
+
+def parts_of(asked: Asked) -> tuple[str, str]:
+    """What stands before the first `[SEP]`, and what before the choice after it."""
+    return (asked.context, asked.question) if asked.context.strip() else (asked.question, "")
+
+
+def no_room_error(max_seq_length: int, asked: Asked, choice: int, where: str, num_special: int) -> UsageError:
+    """The error for a question and a choice that are too long."""
+    rule = NO_ROOM.replace("3", str(num_special))
+    return UsageError(
+        f"{rule}: only the context is cut. Received: max_seq_length={max_seq_length}, too little for question "
+        f"{reprlib.repr(asked.question)} and choice {reprlib.repr(asked.choices[choice])} in {where}. "
+        "Pass a larger max_seq_length, or shorten them."
+    )
+
+
+MISSING = -np.inf
+"""The logit of a choice that an example does not have."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Choices:
+    """The model's scores for the choices of each example.
+
+    Attributes:
+        logits: float32 `[n, choices]`; `MISSING` for a choice that an example does not have.
+        counts: int64 `[n]`: how many choices each has.
+    """
+
+    logits: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, scores: np.ndarray, splits: np.ndarray) -> Choices:
+        """From scores of all choices, float32 `[sequences]`, and where each example's begin, int64 `[n + 1]`."""
+        counts = np.diff(splits)
+        is_there = np.arange(counts.max(initial=0)) < counts[:, None]
+        logits = np.full(is_there.shape, MISSING, np.float32)
+        logits[is_there] = scores
+        return cls(logits=logits, counts=counts)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def is_there(self) -> np.ndarray:
+        """bool `[n, choices]`: which choices there are."""
+        return np.arange(self.logits.shape[1]) < self.counts[:, None]
+
+    @property
+    def index(self) -> np.ndarray:
+        """int64 `[n]`: the best choice of each; the first of equals."""
+        return self.logits.argmax(axis=1)
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """float64 `[n, choices]`: a softmax over the choices of each example; 0 for missing ones."""
+        logits = self.logits.astype(np.float64)
+        own = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return own / own.sum(axis=1, keepdims=True)
+
+    def losses(self, labels: np.ndarray) -> np.ndarray:
+        """float64 `[n]`: the cross-entropy of each right choice, in nats."""
+        logits = self.logits.astype(np.float64)
+        most = logits.max(axis=1)
+        total = most + np.log(np.exp(logits - most[:, None]).sum(axis=1))
+        return total - logits[np.arange(len(labels)), labels]
+
+    def ranks(self, labels: np.ndarray) -> np.ndarray:
+        """int64 `[n]`: the place of each right choice among all, best first, from 1; of equals, the first comes first,
+        so that rank 1 is an accurate prediction."""
+        rows = np.arange(len(labels))
+        own = self.logits[rows, labels][:, None]
+        is_before = np.arange(self.logits.shape[1]) < labels[:, None]
+        return 1 + ((self.logits > own) | ((self.logits == own) & is_before)).sum(axis=1)
+
+
+def choice_metrics(choices: Choices, labels: np.ndarray) -> dict[str, float]:
+    """The metrics of predictions, given the right choices, int `[n]`."""
+    ranks = choices.ranks(labels)
+    return {
+        "accuracy": float((ranks == 1).mean()),
+        "mean_reciprocal_rank": float((1 / ranks).mean()),
+        "loss": float(choices.losses(labels).mean()),
+    }
+
+
+log = logging.getLogger("tfbert")
+
+_SHOWN_CONTEXT = 800
+"""Characters of a context that a report shows."""
+_FEW = 20
+"""So many examples that have no first choice among their answers are no accident."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MultipleChoice(Task[ChoiceExamples, Choices]):
+    """See `Task`. Outputs are a logit for each choice, float32 `[sequences, 1]`; predictions are the `Choices` of each
+    example.
+
+    Metrics: `accuracy`; `mean_reciprocal_rank`, the mean of 1 / place of the right choice; `loss`, the mean
+    cross-entropy of a softmax over an example's choices, in nats. Of equal choices, the first counts as better.
+
+    Args:
+        options: Where the choices are in tables.
+    """
+
+    options: ChoosingConfig
+
+    name = "multiple_choice"
+    pipeline_tag = "multiple-choice"
+    default_metric = "accuracy"
+    length_rule = "Contexts are cut to fit"
+
+    @classmethod
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> MultipleChoice:
+        """The task of a saved model."""
+        return cls(options.choosing)
+
+    @property
+    def kind(self) -> str:
+        return "multiple choice"
+
+    def read(self, source: Source, config: DataConfig) -> ChoiceExamples:
+        """The questions that an option names."""
+        opened = open_questions(source, config, choice_columns=self.options.choice_columns)
+        return read_questions(opened, skip_bad_rows=config.skip_bad_rows)
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, ChoiceExamples]:
+        columns = self.options.choice_columns
+        tables = read_labelled_tables(config, self.name, lambda source: self.read(source, config), columns)
+        for table in tables.values():
+            notes += table.notes
+        return tables
+
+    def doubts(self, examples: ChoiceExamples) -> list[str]:
+        """Labels that are all alike, or never the first choice; choices that are the same."""
+        out, labels = [], examples.labels
+        if len(labels) >= _FEW and len(np.unique(labels)) == 1:
+            out.append(f"the right choice is number {labels[0]} (from 0) in every example of {examples.name}")
+        elif len(labels) >= _FEW and labels.min() > 0:
+            out.append(
+                f"the first choice is right in no example of {examples.name}: numbers as labels count from 0, not 1"
+            )
+        twice = [row for row, one in enumerate(examples.asked) if len(set(one.choices)) < len(one.choices)]
+        if twice:
+            out.append(
+                f"{examples.name}: {len(twice):,} of {len(examples):,} questions have equal choices, the first in "
+                f"{examples.where(twice[0])}"
+            )
+        return out
+
+    def head(self) -> Head:
+        return choice_head()
+
+    def encode(
+        self,
+        examples: ChoiceExamples,
+        tokenizer: Tokenizer,
+        max_seq_length: int,
+        training: TrainingConfig | None = None,
+    ) -> EncodedChoices:
+        encoded = encode_choices(
+            examples.asked,
+            tokenizer,
+            max_seq_length,
+            labels=examples.labels,
+            where=lambda row: f"{examples.name}, {examples.where(row)}",
+        )
+        if encoded.num_cut:
+            log.info(
+                "%s: contexts of %s of %s questions are cut to fit %d tokens",
+                *(examples.name, f"{encoded.num_cut:,}", f"{len(examples):,}", max_seq_length),
+            )
+        return encoded
+
+    def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
+        return SmoothedCrossEntropy()
+
+    def predictions(self, outputs: np.ndarray, encoded: EncodedChoices) -> Choices:
+        return Choices.of(outputs[:, 0], encoded.splits)
+
+    def scores(self, predictions: Choices) -> np.ndarray:
+        return np.where(predictions.is_there, predictions.logits, 0.0)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("accuracy", "mean_reciprocal_rank", "loss")
+
+    def _metrics(self, predictions: Choices, examples: ChoiceExamples) -> dict[str, float]:
+        return choice_metrics(predictions, examples.labels)
+
+    def error_analysis(self, predictions: Choices, examples: ChoiceExamples) -> ErrorAnalysis:
+        """The error is the loss of a wrong choice."""
+        labels, chosen, shares = examples.labels, predictions.index, predictions.probabilities
+
+        def mark(number: int, row: int) -> str:
+            return "answer" if number == labels[row] else "wrong" if number == chosen[row] else ""
+
+        def shown(row: int) -> dict[str, Any]:
+            one = examples.asked[row]
+            choices = [
+                {"text": text, "probability": float(shares[row, number]), "mark": mark(number, row)}
+                for number, text in enumerate(one.choices)
+            ]
+            context = one.context
+            if len(context) > _SHOWN_CONTEXT:
+                context = f"{context[:_SHOWN_CONTEXT]} …"
+            return {"context": context, "question": one.question, "choices": choices}
+
+        errors = np.where(chosen != labels, predictions.losses(labels), 0.0)
+        return ErrorAnalysis(errors=errors, measure="loss", shown=shown, facts={})
+
+    def card(self, num_texts: int) -> str:
+        return "chooses which of several choices answers a question, or ends a text"
+
+    def example(self, num_texts: int) -> str:
+        return '{"context": "...", "question": "...", "choices": ["...", "..."]}'
+
+
+def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Reads questions with their choices."""
+    own_notes: list[str] = []
+    task = MultipleChoice(options.choosing)
+    sets, notes = read_training_tables(config, task.name, lambda source: task.read(source, config))
+    if config.validation_split is not None:
+        # Questions about one context stay together; without contexts, equal questions.
+        train = sets["train"]
+        groups = equal(one.context.strip() or f"\0{one.question.strip()}" for one in train.asked)
+        sets = hold_out(sets, config, own_notes, groups=groups)
+        sets["validation"] = dataclasses.replace(sets["validation"], notes=())
+    counts = [sets["train"].counts.min(), sets["train"].counts.max()]
+    own_notes += [line for part in sets.values() for line in part.notes]
+    if counts[0] != counts[1]:
+        total, slots = int(sets["train"].counts.sum()), int(counts[1]) * len(sets["train"])
+        packed = "" if config.batching == "packed" else "; --batching=packed computes no missing ones"
+        own_notes.append(
+            f"questions have {counts[0]} to {counts[1]} choices: {1 - total / slots:.0%} of all places for them are "
+            f"empty{packed}"
+        )
+    notes = (*notes, *own_notes)
+    return data_of(task, sets, notes, config, sets["train"].columns)

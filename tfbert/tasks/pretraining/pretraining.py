@@ -1,0 +1,506 @@
+"""Pre-training: predicts masked words, and whether the second stretch of text follows the first.
+
+The logits of one evaluation would fill any memory. Only two numbers per masked position leave the device, and only
+sums of them, counts of words and the first records are kept.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import logging
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfbert.batches.pipeline import (
+    CHUNK,
+    INPUTS,
+    MASKED_LM,
+    NEXT_SENTENCE,
+    POSITIONS,
+    MaskedChunk,
+    MaskedRecords,
+    padded_inputs,
+)
+from tfbert.batches.plan import FILL
+from tfbert.config.data import DataConfig
+from tfbert.config.run import PRETRAIN
+from tfbert.config.tables import kinds_of
+from tfbert.config.tasks import PRETRAINING, PretrainingConfig, TaskOptions
+from tfbert.config.types import counted
+from tfbert.corpus.masking import Masking, most_predictions
+from tfbert.corpus.records import Records, open_records
+from tfbert.errors import UsageError
+from tfbert.model.files import OWN_FIELD
+from tfbert.model.head import PretrainingHead, pretraining_head
+from tfbert.output.logs import evaluating
+from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, subset
+from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate
+from tfbert.tokens.tokenizer import TokenIds, Tokenizer
+
+if TYPE_CHECKING:
+    from tfbert.config.training import TrainingConfig
+    from tfbert.model.files import BertConfig
+    from tfbert.model.predictor import Predictor
+
+
+LABELS = "masked_lm_ids"
+"""The input with the words at the masked places; a model gets it only for evaluation."""
+MOST_CANDIDATES = 100
+"""The most words that a user can request for a masked place."""
+KEPT_RECORDS = 512
+"""How many records of an evaluation are kept, the first ones, so that a report can show them."""
+_KEPT_MISTAKES = 1 << 19
+"""How many kinds of mistakes (one word taken for another) are counted; beyond that, the rare ones are dropped."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class MaskedRows:
+    """Rows with masked words to be predicted, see `predictor.Rows`.
+
+    Attributes:
+        tokens: The model's input.
+        positions: int32 `[n, most]`: the masked places of each row; 0 after the last one.
+        labels: int32 `[n, most]`: the words at these places; None if they are not known.
+    """
+
+    tokens: TokenIds
+    positions: np.ndarray
+    labels: np.ndarray | None = None
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of what `inputs` returns."""
+        return (*INPUTS, POSITIONS) if self.labels is None else (*INPUTS, POSITIONS, LABELS)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int32 `[n]`: tokens of each row."""
+        return self.tokens.lengths
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """A batch's inputs."""
+        others = {POSITIONS: self.positions} | ({} if self.labels is None else {LABELS: self.labels})
+        is_real = (rows != FILL)[:, None]  # Places of other rows may lie beyond the width.
+        given = {name: np.where(is_real, array[rows], 0) for name, array in others.items()}
+        return padded_inputs(self.tokens, rows, width) | given
+
+
+def scored(outputs: dict[str, tf.Tensor], labels: tf.Tensor) -> dict[str, tf.Tensor]:
+    """The part of the outputs that is kept if labels are known, computed in the graph.
+
+    Args:
+        outputs: Of `forward_pretraining`, float32.
+        labels: int32 `[rows, predictions]`.
+
+    Returns:
+        `log_probability` of each label, float32, and the `best` word, int32, both `[rows, predictions]`; and the log
+        probabilities of `next_sentence`, float32 `[rows, 2]`, if the model has that output.
+    """
+    logits = outputs[MASKED_LM]
+    kept = {
+        "log_probability": -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits),
+        "best": tf.argmax(logits, axis=-1, output_type=tf.int32),
+    }
+    if NEXT_SENTENCE in outputs:
+        kept[NEXT_SENTENCE] = tf.nn.log_softmax(outputs[NEXT_SENTENCE])
+    return kept
+
+
+def candidates(outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The best words of masked places, best first, in the graph: their probabilities as `score`, float32, and ids as
+    `token`, int32, both `[rows, predictions, words]`."""
+    logits = outputs[MASKED_LM]
+    best, ids = tf.math.top_k(logits, k=min(MOST_CANDIDATES, logits.shape[-1]))
+    return {"score": tf.exp(best - tf.reduce_logsumexp(logits, axis=-1, keepdims=True)), "token": ids}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class KeptRecord:
+    """A record that was predicted.
+
+    Attributes:
+        ids: int32 `[length]`, before masking.
+        positions: int32 `[masked]`: the places that were masked.
+        best: int32 `[masked]`: the words that the model predicts there.
+        log_probability: float32 `[masked]`: of the right words.
+    """
+
+    ids: np.ndarray
+    positions: np.ndarray
+    best: np.ndarray
+    log_probability: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """The sum of the losses of its wrongly predicted words."""
+        return float(-self.log_probability[self.best != self.ids[self.positions]].sum(dtype=np.float64))
+
+
+class MaskedPredictions:
+    """Predictions of any number of records, in memory of a fixed size, plus one number per chunk of records.
+
+    Args:
+        tokenizer: The model's.
+
+    Attributes:
+        num_words: Masked words so far, of weight above 0.
+        right_words: How many of them are predicted right.
+        word_losses: float64, for each chunk, the sum of their cross-entropies.
+        num_pairs: Records so far that say whether their second text follows.
+        right_pairs: How many of them are predicted right.
+        pair_losses: float64, for each chunk, the sum of their cross-entropies.
+        masked: int64 [vocab]: how often each word was masked.
+        wrong: int64 [vocab]: how often it was predicted wrong.
+        kept: The first records.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._pieces, self.vocab = tokenizer.pieces, tokenizer.shown_vocab
+        self.num_words = self.right_words = self.num_pairs = self.right_pairs = 0
+        self.word_losses: list[float] = []
+        self.pair_losses: list[float] = []
+        self.masked, self.wrong = np.zeros((2, len(self.vocab)), np.int64)
+        self.kept: list[KeptRecord] = []
+        self._mistakes, self._times = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    def add(self, chunk: MaskedChunk, outputs: dict[str, np.ndarray]) -> None:
+        """Counts some records.
+
+        Args:
+            chunk: The records.
+            outputs: What `scored` keeps of them.
+        """
+        counts = chunk.weights > 0
+        labels, best = chunk.labels[counts], outputs["best"][counts]
+        is_wrong = labels != best
+        self.num_words += len(labels)
+        self.right_words += int((~is_wrong).sum())
+        self.word_losses.append(float(-outputs["log_probability"][counts].sum(dtype=np.float64)))
+        self.masked += np.bincount(labels, minlength=len(self.vocab))
+        self.wrong += np.bincount(labels[is_wrong], minlength=len(self.vocab))
+        self._count_mistakes(labels[is_wrong], best[is_wrong])
+        if chunk.next_sentence is not None:
+            chances, answers = outputs[NEXT_SENTENCE], chunk.next_sentence
+            self.num_pairs += len(answers)
+            self.right_pairs += int((chances.argmax(axis=1) == answers).sum())
+            self.pair_losses.append(float(-chances[np.arange(len(answers)), answers].sum(dtype=np.float64)))
+        for row in range(min(len(chunk.tokens), KEPT_RECORDS - len(self.kept))):
+            self.kept.append(_kept(chunk, outputs, row))
+
+    def metrics(self) -> dict[str, float]:
+        """`masked_accuracy`, `loss`, `perplexity`; if there are pairs, also `next_sentence_accuracy` and the two parts
+        of the loss. Losses are means in nats; `loss` is the sum of its parts, as in training."""
+        masked_loss = sum(self.word_losses) / max(self.num_words, 1)
+        found = {
+            "masked_accuracy": self.right_words / max(self.num_words, 1),
+            "loss": masked_loss,
+            "perplexity": float(np.exp(min(masked_loss, 700.0))),  # Finite, as JSON wants it.
+        }
+        if self.num_pairs:
+            pair_loss = sum(self.pair_losses) / self.num_pairs
+            found["loss"] += pair_loss
+            found["next_sentence_accuracy"] = self.right_pairs / self.num_pairs
+            found |= {"masked_lm_loss": masked_loss, "next_sentence_loss": pair_loss}
+        return found
+
+    def worst_words(self, most: int) -> list[dict[str, Any]]:
+        """The words that are most often predicted wrong, as JSON can hold them: `word`, how often it was `masked` and
+        `wrong`, and what it was most often taken for, `instead`, and how often, `times`."""
+        taken_for = self._taken_for()
+        found = []
+        for word in np.argsort(-self.wrong, kind="stable")[:most].tolist():
+            if not self.wrong[word]:
+                break
+            instead, times = taken_for.get(word, (None, 0))
+            found.append(
+                {
+                    "word": self.vocab[word],
+                    "masked": int(self.masked[word]),
+                    "wrong": int(self.wrong[word]),
+                    "instead": None if instead is None else self.vocab[instead],
+                    "times": times,
+                }
+            )
+        return found
+
+    def shown(self, record: KeptRecord) -> list[dict[str, str]]:
+        """A record in readable form: its text in parts. Masked parts are marked: `answer` where the model is right,
+        `wrong` where it is not, with what it predicts as `instead`."""
+        guesses = dict(zip(record.positions.tolist(), record.best.tolist(), strict=True))
+        parts: list[dict[str, str]] = []
+        for place, token in enumerate(record.ids.tolist()):
+            if place == 0:  # [CLS]
+                continue
+            text = self._pieces[token]
+            text = text if place > 1 else text.removeprefix(" ")
+            guess = guesses.get(place)
+            mark = "" if guess is None else "answer" if guess == token else "wrong"
+            if parts and not mark and not parts[-1]["mark"]:
+                parts[-1]["text"] += text
+            else:
+                parts.append({"text": text, "mark": mark, "instead": self.vocab[guess] if mark == "wrong" else ""})
+        for part in parts:  # Bytes of a character that are together by now.
+            part["text"] = part["text"].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return parts
+
+    def _count_mistakes(self, labels: np.ndarray, best: np.ndarray) -> None:
+        kinds = labels.astype(np.int64) * len(self.vocab) + best
+        kinds = np.concatenate([self._mistakes, kinds])
+        times = np.concatenate([self._times, np.ones(len(labels), np.int64)])
+        self._mistakes, where = np.unique(kinds, return_inverse=True)
+        self._times = np.bincount(where, times, minlength=len(self._mistakes)).astype(np.int64)
+        if len(self._mistakes) > _KEPT_MISTAKES:
+            common = np.sort(np.argsort(-self._times, kind="stable")[:_KEPT_MISTAKES])
+            self._mistakes, self._times = self._mistakes[common], self._times[common]
+
+    def _taken_for(self) -> dict[int, tuple[int, int]]:
+        """For each word, the word it was most often taken for, and how often."""
+        words, others = np.divmod(self._mistakes, len(self.vocab))
+        order = np.lexsort((-self._times, words))
+        first = order[np.unique(words[order], return_index=True)[1]]
+        return {int(words[i]): (int(others[i]), int(self._times[i])) for i in first}
+
+
+def _kept(chunk: MaskedChunk, outputs: dict[str, np.ndarray], row: int) -> KeptRecord:
+    tokens, counts = chunk.tokens, chunk.weights[row] > 0
+    ids, positions = (
+        tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]].copy(),
+        chunk.positions[row][counts],
+    )
+    ids[positions] = chunk.labels[row][counts]
+    best, log_probability = (outputs[name][row][counts] for name in ("best", "log_probability"))
+    return KeptRecord(ids=ids, positions=positions, best=best, log_probability=log_probability)
+
+
+log = logging.getLogger("tfbert")
+
+_WORST_WORDS = 20
+_SHOWN_RECORDS = 5
+_COUNTED_RECORDS = 20_000
+"""The most training records whose words are counted for a new head."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretraining(Task[Records, MaskedPredictions]):
+    """See `Task`. Examples are `Records`. Outputs are logits of masked words `[rows, predictions, vocabulary]` and of
+    the next sentence `[rows, 2]`. Only what `masked_words` keeps of them leaves the device. Predictions are the
+    `MaskedPredictions` of all records.
+
+    Metrics over all masked words: `masked_accuracy`, `loss` in nats, and `perplexity`. With next sentence, also
+    `next_sentence_accuracy` over all pairs; `loss` is then the sum of `masked_lm_loss` and `next_sentence_loss`, as in
+    training.
+
+    Args:
+        next_sentence: Whether the model learns to tell whether the second stretch of text follows the first.
+        options: Decide what is masked; what they leave open is masked as new records are.
+        seed: The seed of the masks in training.
+    """
+
+    next_sentence: bool = True
+    options: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", self.options.with_masking())
+
+    @classmethod
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Pretraining:
+        """The task of a saved model."""
+        masked = options.pretraining.with_masking(getattr(saved, OWN_FIELD, None))
+        return cls(next_sentence=saved.architectures[0].endswith("ForPreTraining"), options=masked)
+
+    name = PRETRAINING
+    length_rule = "Records have at most"
+    pipeline_tag = "fill-mask"
+    default_metric = "loss"
+    input_names = (*INPUTS, POSITIONS)
+    made = "pre-trained"
+
+    @property
+    def kind(self) -> str:
+        return f"pre-training on masked words{' and next sentences' * self.next_sentence}"
+
+    @property
+    def masked_share(self) -> float:
+        return self.options.masked_lm_prob
+
+    def notes(self) -> dict[str, Any]:
+        return {name: getattr(self.options, name) for name in ("masked_lm_prob", "whole_word_masking")}
+
+    def head(self) -> PretrainingHead:
+        return pretraining_head(next_sentence=self.next_sentence)
+
+    def encode(
+        self,
+        examples: Records,
+        tokenizer: Tokenizer,
+        max_seq_length: int,
+        training: TrainingConfig | None = None,
+    ) -> EncodedRecords:
+        """Adds how records are masked; the records stay in their files.
+
+        Raises:
+            UsageError: for records of another vocabulary, longer than `max_seq_length`, or that need more predictions.
+        """
+        examples.check_vocabulary(tokenizer.vocab)
+        examples.check_casing(tokenizer.casing)
+        length = examples.schema.max_seq_length
+        if length > max_seq_length:
+            raise UsageError(
+                "max_seq_length must be at least that of the records. "
+                f"Received: max_seq_length={max_seq_length} with {examples.name}, of {length} tokens. "
+                f"Pass --max_seq_length={length}, or prepare shorter records."
+            )
+        if training is not None and length < max_seq_length:
+            about = "positions above learn nothing; prepare longer records for them"
+            log.warning(
+                "%s has rows of %d tokens, below max_seq_length=%d: %s", examples.name, length, max_seq_length, about
+            )
+        options = self.options
+        masking = Masking.of_tokenizer(
+            tokenizer,
+            masked_lm_prob=options.masked_lm_prob,
+            max_predictions_per_seq=most_predictions(
+                options.max_predictions_per_seq, masked_lm_prob=options.masked_lm_prob, max_seq_length=length
+            ),
+            whole_words=options.whole_word_masking,
+        )
+        common = {
+            "records": examples,
+            "has_next_sentence": self.next_sentence and examples.has_pairs,
+            "pad_id": tokenizer.pad_id,
+            "tokenizer": tokenizer,
+        }
+        if training is None:
+            return EncodedRecords.to_evaluate(masking=masking, **common)
+        return EncodedRecords(masking=None if options.masking == "static" else masking, seed=self.seed, **common)
+
+    def head_start(self, encoded: EncodedRecords, training: TrainingConfig) -> HeadStart:
+        """At the frequencies of masked words, of records spread evenly over all."""
+        rows = np.unique(np.linspace(0, len(encoded) - 1, _COUNTED_RECORDS).astype(np.int64))
+        words = []
+        for part in np.array_split(rows, -(-len(rows) // CHUNK)):
+            _, masked = encoded.masked(part)
+            words.append(masked.labels[masked.weights > 0])
+        bias = base_rate(np.concatenate(words), "single_label_classification", num_classes=encoded.tokenizer.vocab_size)
+        return HeadStart(bias=bias, words=f"the frequencies of words in {counted(len(rows), 'record')}")
+
+    def loss(self, training: TrainingConfig) -> dict[str, SmoothedCrossEntropy]:
+        """The loss of each masked word, float32 `[rows, predictions]`, and of each pair, `[rows]`."""
+        names = (MASKED_LM, NEXT_SENTENCE) if self.next_sentence else (MASKED_LM,)
+        return {name: SmoothedCrossEntropy() for name in names}
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, Records]:
+        options = self.options
+        if not options.validation_records:
+            raise UsageError(
+                "A model for pre-training is evaluated on records. "
+                f"Received: {config.source}. Use {PRETRAIN.typed} --mode=evaluate --validation_records=..."
+            )
+        records = open_records(
+            options.validation_records,
+            "validation_records",
+            skip_bad_records=options.skip_bad_records,
+            notes=notes,
+        )
+        return {"eval": records}
+
+    def select_outputs(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The scores of the labels if they are given, else the best words."""
+        return scored(outputs, inputs[LABELS]) if LABELS in inputs else candidates(outputs)
+
+    def predict(self, predictor: Predictor, encoded: EncodedRecords) -> MaskedPredictions:
+        """Chunk by chunk, in memory that does not grow with the number of records."""
+        found, chunks = MaskedPredictions(encoded.tokenizer), collections.deque()
+
+        def rows() -> Iterator[MaskedRows]:
+            for chunk in encoded.chunks():
+                chunks.append(chunk)
+                yield MaskedRows(tokens=chunk.tokens, positions=chunk.positions, labels=chunk.labels)
+
+        with evaluating(len(encoded)) as on_rows:
+            for outputs in predictor.stream(rows(), on_rows=on_rows):
+                found.add(chunks.popleft(), outputs)
+        return found
+
+    def scores(self, predictions: MaskedPredictions) -> np.ndarray:
+        """The summed losses of each chunk."""
+        return np.array([*predictions.word_losses, *predictions.pair_losses])
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        names = ("masked_accuracy", "loss", "perplexity")
+        of_pairs = ("next_sentence_accuracy", "masked_lm_loss", "next_sentence_loss")
+        return names + of_pairs if self.next_sentence else names
+
+    def _metrics(self, predictions: MaskedPredictions, examples: Records) -> dict[str, float]:
+        return predictions.metrics()
+
+    def details(self, predictions: MaskedPredictions, examples: Records) -> tuple[dict[str, Any], list[str]]:
+        words = predictions.worst_words(_WORST_WORDS)
+        lines = [f"{word['word']}: {word['wrong']:,} of {word['masked']:,} wrong" for word in words]
+        return {"worst_words": words}, [f"words most often wrong: {'; '.join(lines[:5])}"] if lines else []
+
+    def error_analysis(self, predictions: MaskedPredictions, examples: Records) -> ErrorAnalysis:
+        """Only of the first records."""
+        kept = predictions.kept
+        shown = [predictions.shown(record) for record in kept[:_SHOWN_RECORDS]]
+        return ErrorAnalysis(
+            errors=np.array([record.error for record in kept]),
+            measure="loss",
+            shown=lambda row: {"parts": predictions.shown(kept[row])},
+            facts={"worst_words": predictions.worst_words(_WORST_WORDS), "filled": shown, "num_shown": len(kept)},
+        )
+
+    def card(self, num_texts: int) -> str:
+        pairs = " and tells whether two stretches of text belong together" * self.next_sentence
+        return f"fills in masked words{pairs}, to be fine-tuned for other tasks"
+
+    def example(self, num_texts: int) -> str:
+        return 'f"Paris is the {fill.tokenizer.mask_token} of France."'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class EncodedRecords(MaskedRecords):
+    """Records with the way they are masked.
+
+    Attributes:
+        tokenizer: The model's.
+    """
+
+    tokenizer: Tokenizer
+
+
+_SAMPLED_RECORDS = 2048
+"""The most training records that are evaluated, beside the validation records; never more than of those."""
+
+
+def load_records(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Opens records of a corpus. With validation records, a sample of the training records is evaluated as well."""
+    own, notes, sets = options.pretraining, [], {}
+    skips = {"skip_bad_records": own.skip_bad_records, "notes": notes}
+    train = subset(open_records(own.train_records, "train_records", **skips), config.max_train_examples, notes)
+    if own.validation_records:
+        sets["validation"] = open_records(own.validation_records, "validation_records", **skips)
+        sample = subset(train, min(len(sets["validation"]), _SAMPLED_RECORDS), [])
+        sets["validation_training"] = dataclasses.replace(sample, name=f"a sample of {train.name}")
+    next_sentence, has_head = own.next_sentence and train.has_pairs, "PreTraining" in kinds_of(options.model_type)
+    if own.next_sentence and not train.has_pairs and has_head:
+        notes.append(f"{train.name}: no pairs, so no next-sentence prediction: only masked words are predicted")
+    if next_sentence and not has_head:
+        notes.append(
+            f"{train.name}: pairs, but a {options.model_type} model has no head for next sentences: only masked words "
+            "are predicted. Records of --norandom_next_sentence hold one text each"
+        )
+    task = Pretraining(next_sentence=next_sentence and has_head, options=own, seed=options.seed)
+    return TaskData(task=task, train=train, validation=sets, test=None, notes=tuple(notes))

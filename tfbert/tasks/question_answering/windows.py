@@ -1,0 +1,687 @@
+"""Windows for question answering: rows `[CLS] question [SEP] part of the context [SEP]`, or as the tokenizer has them;
+and scores of where an answer starts and ends -> the best answers, over all windows of a question at once.
+
+A context that is too long for a row is read through several windows, each `doc_stride` tokens after the previous one,
+or where that one ends, if its question leaves it less: `doc_stride` is a step, as in google-research/bert's
+`run_squad.py` (Devlin et al. 2018). In Hugging Face's `run_qa.py`, `doc_stride` is the number of tokens that two
+windows share. That overlap is the window's room for context, which depends on the question's length, minus our step.
+
+They are made in TensorFlow: in the graph of an exported model, and eagerly by `make_windows`.
+
+The rules are those of google-research/bert's run_squad. In each window, the best starts are paired with the best ends.
+A pair counts if it lies in the context, does not end before it starts, is not too long, and starts at a token that has
+its most context in this window. The pairs from all windows of a question then form one list.
+
+All of it is TensorFlow: an exported model has it in its graph, and `decode` calls it eagerly.
+
+Candidates -> the answer to each question, and SQuAD's files of answers: predictions, n-best lists, null odds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import pathlib
+import reprlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfbert.batches.pipeline import TokenTensors
+from tfbert.config.tasks import MAX_ANSWER_LENGTH, N_BEST_SIZE
+from tfbert.errors import UsageError
+from tfbert.measure import counted_alone
+from tfbert.output import output_dir
+from tfbert.tokens.normalizer import Pieces
+from tfbert.tokens.ragged import splits_of
+from tfbert.tokens.tokenizer import Tokenizer
+
+
+class Windows(NamedTuple):
+    """The windows of questions, in the order of the questions: tensors, or arrays. Each question has at least one.
+
+    Attributes:
+        tokens: The rows, as `TokenTensors` or `TokenIds`; segment B is the context.
+        first_token: int32 `[windows]`: the token of the whole context at which the window starts.
+        row_splits: int64 `[windows + 1]`: where each window begins and ends in `tokens.flat`.
+        example: int32 `[windows]`: the question that each window belongs to.
+        context_start: int32 `[windows]`: the position in its row of the first token of context.
+        context_end: int32 `[windows]`: one past the position of the last token of context.
+        char_start: int32 `[tokens]`: the character of the whole context at which a token starts; 0 outside it.
+        char_end: int32 `[tokens]`: one past its last character, including dropped marks that follow it; 0 outside it.
+        max_context: bool `[tokens]`: whether a token of context has more context here than in any other window.
+    """
+
+    tokens: Any
+    first_token: Any
+    row_splits: Any
+    example: Any
+    context_start: Any
+    context_end: Any
+    char_start: Any
+    char_end: Any
+    max_context: Any
+
+
+def make_windows(
+    tokenizer: Tokenizer,
+    questions: Sequence[str],
+    contexts: Sequence[str],
+    context_of: np.ndarray,
+    *,
+    max_seq_length: int = 384,
+    doc_stride: int = 128,
+    max_query_length: int = 64,
+) -> Windows:
+    """Makes the windows of all questions. Each distinct question and context is tokenized once, on all cores.
+
+    Args:
+        tokenizer: The tokenizer.
+        questions: n questions.
+        contexts: The contexts, each once.
+        context_of: int [n]: the context of each question.
+        max_seq_length: Longest row, special tokens counted.
+        doc_stride: Most tokens from the start of a window to the start of the next one.
+        max_query_length: Most tokens of a question; the rest is left out.
+
+    Returns:
+        The windows, as arrays.
+
+    Raises:
+        UsageError: if a question leaves no room for its context, or `doc_stride` never moves.
+    """
+    for name, value in (("doc_stride", doc_stride), ("max_query_length", max_query_length)):
+        if value < 1:
+            raise UsageError(f"{name} must be at least 1. Received: {name}={value}. Pass a larger one.")
+    index: dict[str, int] = {}
+    question_of = np.array([index.setdefault(question, len(index)) for question in questions], np.int64)
+    asked = tokenizer.encode_with_offsets(list(index))
+    read = tokenizer.encode_with_offsets(contexts, batch_size=128)
+    lengths = np.minimum(np.diff(asked.row_splits), max_query_length)[question_of]
+    num_special = tokenizer.num_special(2)
+    for i in np.flatnonzero(lengths > max_seq_length - num_special - 1)[:1]:
+        raise no_room_error(max_seq_length, lengths[i], reprlib.repr(questions[i]), num_special)
+    with tf.device("CPU:0"):
+        ids, starts, ends = (_ragged(values, read.row_splits) for values in (read.ids, read.starts, read.ends))
+        found = windows_in_graph(
+            tokenizer,
+            tf.gather(_ragged(asked.ids, asked.row_splits), question_of),
+            Pieces(ids, starts, ends, words=None, word_starts=None, word_ends=None),
+            np.asarray(context_of, np.int64),
+            max_seq_length=max_seq_length,
+            doc_stride=doc_stride,
+            max_query_length=max_query_length,
+        )
+    return Windows(found.tokens.in_memory(), *(part.numpy() for part in found[1:]))
+
+
+def windows_in_graph(
+    tokenizer: Tokenizer,
+    questions: tf.RaggedTensor,
+    contexts: Pieces,
+    context_of: tf.Tensor,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+) -> Windows:
+    """The windows as tensors. Where `make_windows` raises a UsageError, this ends in an InvalidArgumentError.
+
+    Args:
+        tokenizer: The tokenizer.
+        questions: int32 `[n, None]`, the token ids of the questions.
+        contexts: The contexts, as the tokenizer splits them.
+        context_of: int64 `[n]`, the context of each question.
+        max_seq_length: Longest row, special tokens counted.
+        doc_stride: Most tokens from the start of a window to the start of the next one, at least 1.
+        max_query_length: Most tokens of a question, at least 1.
+    """
+    query = tf.minimum(questions.row_lengths(), max_query_length)
+    total = tf.gather(contexts.ids.row_lengths(), context_of)
+    num_special = tokenizer.num_special(2)
+    room = max_seq_length - num_special - query
+    with tf.control_dependencies([_check_room(query, room, max_seq_length, num_special)]):
+        room = tf.identity(room)
+    step = tf.minimum(tf.cast(min(doc_stride, tf.int64.max), tf.int64), room)
+    numbers = tf.ragged.range(1 + tf.maximum(-(-(total - room) // step), 0))  # The windows of each question.
+    example = numbers.value_rowids()
+    first_token = tf.gather(step, example) * numbers.values
+    length = tf.minimum(tf.gather(room, example), tf.gather(total, example) - first_token)
+    first = tf.gather(tf.gather(contexts.ids.row_starts(), context_of), example) + first_token  # Of all contexts.
+
+    context = tf.gather(contexts.ids.values, tf.ragged.range(first, first + length))
+    ids, second_start = tokenizer.joined(tf.gather(questions[:, :max_query_length], example), context)
+    context_start = tf.gather(query, example) + 1 + tokenizer.separators
+    tokens = TokenTensors.of_rows(ids, second_start, tokenizer.pad_id)
+
+    row, token = ids.value_rowids(), tf.range(tf.size(ids.values, tf.int64))
+    left = token - tf.gather(ids.row_starts() + context_start, row)  # Tokens of context before it in the window.
+    in_context = (left >= 0) & (left < tf.gather(length, row))
+    # The place of a token among those of all contexts; the place after them all for other tokens.
+    source = tf.where(in_context, tf.gather(first, row) + left, tf.size(contexts.ids.values, tf.int64))
+    characters = (tf.gather(tf.concat([part.values, [0]], 0), source) for part in (contexts.starts, contexts.ends))
+    # The same for each question by itself: others may have the same context.
+    origin = tf.gather(tf.cumsum(total, exclusive=True), example) + first_token
+    own = tf.where(in_context, tf.gather(origin, row) + left, tf.reduce_sum(total))
+    most = in_context & _has_most_context(left, tf.gather(length, row), own, tf.reduce_sum(total) + 1)
+    of_windows = (first_token, example, context_start, context_start + length)
+    first_token, *of_windows = (tf.cast(part, tf.int32) for part in of_windows)
+    return Windows(tokens, first_token, ids.row_splits, *of_windows, *characters, most)
+
+
+def _ragged(values: np.ndarray, row_splits: np.ndarray) -> tf.RaggedTensor:
+    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False)
+
+
+def window_labels(windows: Windows, answers: np.ndarray) -> np.ndarray:
+    """The positions of the answers' first and last tokens, for training.
+
+    Args:
+        windows: The windows.
+        answers: int [n, 2]: for each example, the character of the context at which the answer starts, and one past its
+            last character. An empty range, such as (0, 0), is no answer.
+
+    Returns:
+        int32 [windows, 2]: the positions in the row of the first and the last token that has a character of the answer;
+        (0, 0), which is `[CLS]`, if these are not both in the window, or the answer has no token.
+    """
+    row_splits = windows.tokens.row_splits
+    start, end = np.asarray(answers, np.int32).reshape(-1, 2).T
+    lengths = windows.tokens.lengths
+    inside = windows.char_start < np.repeat(end[windows.example], lengths)
+    inside &= windows.char_end > np.repeat(start[windows.example], lengths)
+    inside &= np.repeat((start < end)[windows.example], lengths)
+    hits = np.flatnonzero(inside)
+    window = np.searchsorted(row_splits, hits, side="right") - 1
+    window, where, counts = np.unique(window, return_index=True, return_counts=True)
+    first = hits[where] - row_splits[window]
+    last = first + counts - 1  # The tokens of an answer are consecutive.
+
+    # A window holds the whole answer if it has the first and the last of the answer's tokens in all windows.
+    example = windows.example[window]
+    shift = windows.first_token[window] - windows.context_start[window]
+    earliest = np.full(len(start), np.iinfo(np.int64).max)
+    latest = np.full(len(start), -1)
+    np.minimum.at(earliest, example, first + shift)
+    np.maximum.at(latest, example, last + shift)
+    whole = (first + shift == earliest[example]) & (last + shift == latest[example])
+    labels = np.zeros((len(windows.example), 2), np.int32)
+    labels[window[whole], 0] = first[whole]
+    labels[window[whole], 1] = last[whole]
+    return labels
+
+
+def no_room_error(max_seq_length: int, tokens: int, where: str, num_special: int = 3) -> UsageError:
+    """The error for a question of so many tokens that a row of that length has none left for its context."""
+    return UsageError(
+        f"A row must hold a question, {num_special} special tokens and some of the context. "
+        f"Received: max_seq_length={max_seq_length} for a question of {tokens} tokens, {where}. "
+        "Pass a larger max_seq_length or a smaller max_query_length."
+    )
+
+
+def _check_room(query: tf.Tensor, room: tf.Tensor, max_seq_length: int, num_special: int) -> tf.Operation:
+    """Refuses windows without context."""
+    rule = (
+        f"A row must hold a question, {num_special} special tokens and some of the context. Received: "
+        f"max_seq_length={max_seq_length} for a question with this many tokens: "
+    )
+    return tf.debugging.Assert(tf.reduce_all(room >= 1), [rule, tf.boolean_mask(query, room < 1)])
+
+
+def _has_most_context(left: tf.Tensor, length: tf.Tensor, source: tf.Tensor, num_sources: tf.Tensor) -> tf.Tensor:
+    """bool `[tokens]`: whether this window gives a token of context the most context; of equal windows the first does.
+
+    Args:
+        left: int64 `[tokens]`, the tokens of context before the token in its window.
+        length: int64 `[tokens]`, the window's tokens of context.
+        source: int64 `[tokens]`, a number that is the same for the same token of a context.
+        num_sources: All numbers of `source` are below this.
+    """
+    nearer = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
+    score = nearer + 0.01 * tf.cast(length, tf.float64)
+    token, last = tf.range(tf.size(left)), tf.size(left)
+    is_best = score == tf.gather(tf.math.unsorted_segment_max(score, source, num_sources), source)
+    winner = tf.math.unsorted_segment_min(tf.where(is_best, token, last), source, num_sources)
+    return token == tf.gather(winner, source)
+
+
+PAIRS_AT_ONCE = 1 << 20
+"""The most pairs of starts and ends that are scored at a time, or those of one window: some 50 MB."""
+_NONE = float("-inf")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates:
+    """The best answers of questions, best first; of equal scores, the earlier in the text first, then the shorter.
+
+    Attributes:
+        row_splits: int64 `[questions + 1]`: question i has the candidates from `row_splits[i]` to `row_splits[i + 1]`.
+        char_start: int32 `[candidates]`: the first character in the context.
+        char_end: int32 `[candidates]`: one past the last character.
+        start_logit: float32 `[candidates]`.
+        end_logit: float32 `[candidates]`.
+        score: float64 `[candidates]`: the sum of both logits.
+        null_start_logit: float32 `[questions]`: of no answer, in the window where no answer scores lowest.
+        null_end_logit: float32 `[questions]`.
+        null_score: float64 `[questions]`: the sum of both logits.
+    """
+
+    row_splits: np.ndarray
+    char_start: np.ndarray
+    char_end: np.ndarray
+    start_logit: np.ndarray
+    end_logit: np.ndarray
+    score: np.ndarray
+    null_start_logit: np.ndarray
+    null_end_logit: np.ndarray
+    null_score: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.null_score)
+
+    @property
+    def null_odds(self) -> np.ndarray:
+        """float64 `[questions]`: the score of no answer minus that of the best candidate (0 if there is none)."""
+        has_any = np.diff(self.row_splits) > 0
+        best = np.zeros(len(self))
+        best[has_any] = self.score[self.row_splits[:-1][has_any]]
+        return self.null_score - best
+
+
+class GraphAnswers(NamedTuple):
+    """The answer to each question in the graph; characters 0 to 0 where there is none. See `Answers`.
+
+    Attributes:
+        char_start: int32 `[n]`, its first character in the context.
+        char_end: int32 `[n]`, the character after its last.
+        probability: float64 `[n]`, of the given answer, or of no answer, among all candidates.
+    """
+
+    char_start: tf.Tensor
+    char_end: tf.Tensor
+    probability: tf.Tensor
+
+
+def decode(
+    windows: Windows,
+    logits: np.ndarray,
+    num_questions: int,
+    *,
+    n_best_size: int = N_BEST_SIZE,
+    max_answer_length: int = MAX_ANSWER_LENGTH,
+) -> Candidates:
+    """The best answers to each question. Questions are independent, and may be decoded in groups of any size.
+
+    If no pair of a question counts, each of its windows gives its best pair of all starts and ends instead. So every
+    question whose context has a token of more than blanks has a candidate.
+
+    Args:
+        windows: All windows of these questions, at least one per question, in any order.
+        logits: float32 `[tokens, 2]`: of an answer that starts at each token, and of one whose last token it is. In
+            each row, the first is that of no answer.
+        num_questions: The number of questions.
+        n_best_size: The most starts and ends taken from each window, and the most candidates kept per question.
+        max_answer_length: Longest answer, in tokens.
+    """
+    most, longest = (min(value, np.iinfo(np.int32).max) for value in (n_best_size, max_answer_length))
+    with tf.device("CPU:0"):
+        counts, *found = _compiled()(*windows[2:], logits, num_questions, most, longest)
+    names = [field.name for field in dataclasses.fields(Candidates)][1:]
+    found = {name: values.numpy() for name, values in zip(names, found, strict=True)}
+    return Candidates(row_splits=splits_of(counts.numpy()), **found)
+
+
+@functools.cache
+def _compiled() -> tf.types.experimental.PolymorphicFunction:
+    """`_candidates` as one function: called op by op, it would take twice as long, and 50 ms for a single question."""
+    rows, number = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
+    signature = [tf.TensorSpec([None], tf.int64), *[rows] * 5, tf.TensorSpec([None], tf.bool)]
+
+    @counted_alone(autograph=False, input_signature=[*signature, tf.TensorSpec([None, 2]), *[number] * 3])
+    def candidates(*values):
+        *of_windows, logits, num_questions, n_best_size, max_answer_length = values
+        found = _candidates(Windows(None, None, *of_windows), logits, num_questions, n_best_size, max_answer_length)
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(found.example), found.example, num_questions)
+        return counts, *(part for name, part in found._asdict().items() if name not in ("example", "rank"))
+
+    return candidates
+
+
+def join(parts: Sequence[Candidates]) -> Candidates:
+    """Joins the candidates of consecutive groups of questions, as if all had been decoded together."""
+    counts = np.concatenate([np.diff(part.row_splits) for part in parts])
+    names = [field.name for field in dataclasses.fields(Candidates) if field.name != "row_splits"]
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return Candidates(row_splits=splits_of(counts), **joined)
+
+
+def answers_in_graph(
+    windows: Windows,
+    logits: tf.Tensor,
+    num_questions: tf.Tensor,
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+    version_2_with_negative: bool,
+    null_score_diff_threshold: float,
+) -> GraphAnswers:
+    """The answers to questions, as `answer_files.select_answers` chooses them from `decode`'s; arguments as for both.
+
+    Args:
+        windows: Those of all questions.
+        logits: float32 `[tokens, 2]`.
+        num_questions: int32 `[]`.
+    """
+    most, longest = (min(value, tf.int32.max) for value in (n_best_size, max_answer_length))
+    found = _candidates(windows, logits, num_questions, most, longest)
+    is_best = found.rank == 0
+    owner = tf.boolean_mask(found.example, is_best)[:, tf.newaxis]
+
+    def of_best(values: tf.Tensor) -> tf.Tensor:  # 0 for a question without candidates.
+        return tf.scatter_nd(owner, tf.boolean_mask(values, is_best), tf.cast([num_questions], tf.int64))
+
+    answered = of_best(tf.ones_like(found.rank)) > 0
+    best, null = of_best(found.score), found.null_score
+    # A softmax over the candidates, and over no answer where that is one of them.
+    has_null = tf.ones_like(answered) if version_2_with_negative else ~answered
+    largest = tf.maximum(tf.where(has_null, null, _NONE), tf.where(answered, best, _NONE))
+    own = tf.exp(found.score - tf.gather(largest, found.example))
+    null_share = tf.where(has_null, tf.exp(null - largest), 0.0)
+    total = null_share + tf.math.unsorted_segment_sum(own, found.example, num_questions)
+    if version_2_with_negative:
+        answered &= null - best <= null_score_diff_threshold
+    return GraphAnswers(
+        tf.where(answered, of_best(found.char_start), 0),
+        tf.where(answered, of_best(found.char_end), 0),
+        tf.where(answered, tf.exp(best - largest), null_share) / total,
+    )
+
+
+class _Candidates(NamedTuple):
+    """`Candidates` as tensors: question after question, best first."""
+
+    example: tf.Tensor  # int64 [m]
+    char_start: tf.Tensor
+    char_end: tf.Tensor
+    start_logit: tf.Tensor
+    end_logit: tf.Tensor
+    score: tf.Tensor
+    rank: tf.Tensor  # int64 [m]: 0 for the best of its question.
+    null_start_logit: tf.Tensor
+    null_end_logit: tf.Tensor
+    null_score: tf.Tensor
+
+
+def _pairs(
+    windows: Windows, logits: tf.Tensor, num_questions: tf.Tensor, n_best_size: int, max_answer_length: int
+) -> tf.Tensor:
+    """Pairs that count: int64 `[pairs, 3]` of window, start and end, both as positions in the row."""
+
+    def rows(values: tf.Tensor, fill: float | bool) -> tf.Tensor:
+        ragged = tf.RaggedTensor.from_row_splits(values, windows.row_splits, validate=False)
+        return ragged.to_tensor(fill)  # [windows, width]
+
+    start_logits, end_logits = rows(logits[:, 0], _NONE), rows(logits[:, 1], _NONE)
+    count, width = tf.unstack(tf.shape(start_logits))
+    place = tf.range(width)
+    can_end = (place >= windows.context_start[:, tf.newaxis]) & (place < windows.context_end[:, tf.newaxis])
+    can_end &= rows(windows.char_start, 0) < rows(windows.char_end, 0)  # Not a token of blanks alone.
+    can_start = can_end & rows(windows.max_context, False)
+    copies = _copies(rows(windows.char_start, 0), can_end) * _copies(rows(windows.char_end, 0), can_end)
+    most, max_answer_length = tf.minimum(n_best_size, width), tf.minimum(max_answer_length, width)
+    all_of_them = tf.cast(most * most, tf.int64)
+    # As many as can be among the best of the question: to sort the rest would be a waste.
+    kept = tf.minimum(tf.minimum(tf.cast(n_best_size, tf.int64), all_of_them) * copies, all_of_them)
+
+    def pairs_of(row: tf.Tensor) -> tf.Tensor:
+        own = slice(row[0], row[-1] + 1)
+        # Of equal logits the first.
+        (first, starts), (last, ends) = (tf.math.top_k(values[own], most) for values in (start_logits, end_logits))
+        length = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis] + 1
+        valid = (length >= 1) & (length <= max_answer_length)
+        valid &= tf.gather(can_start[own], starts, batch_dims=1)[:, :, tf.newaxis]
+        valid &= tf.gather(can_end[own], ends, batch_dims=1)[:, tf.newaxis, :]
+        scores = tf.cast(first, tf.float64)[:, :, tf.newaxis] + tf.cast(last, tf.float64)[:, tf.newaxis, :]
+        scores = tf.where(valid, scores, _NONE)
+        num_ranked = tf.cast(tf.reduce_max(kept[own]), tf.int32)
+        ranked = tf.math.top_k(tf.reshape(scores, [-1, most * most]), num_ranked).values
+        valid &= scores >= tf.gather(ranked, kept[own] - 1, batch_dims=1)[:, tf.newaxis, tf.newaxis]
+        which, start, end = tf.unstack(tf.where(valid), axis=1)
+        start, end = (
+            tf.cast(tf.gather_nd(positions, tf.stack([which, rank], axis=1)), tf.int64)
+            for positions, rank in ((starts, start), (ends, end))
+        )
+        return tf.stack([tf.gather(row, which), start, end], axis=1)
+
+    last = place[:, tf.newaxis] + tf.range(max_answer_length)
+    beyond = [[0, 0], [0, max_answer_length - 1]]
+
+    def best_pairs(row: tf.Tensor) -> tf.Tensor:
+        """The best pair of each window, of all starts and ends."""
+        ends, can = (tf.pad(tf.gather(values, row), beyond) for values in (end_logits, can_end))
+        scores = tf.cast(tf.gather(start_logits, row), tf.float64)[:, :, tf.newaxis]
+        scores += tf.cast(tf.gather(ends, last, axis=1), tf.float64)
+        inside = tf.gather(can_start, row)[:, :, tf.newaxis] & tf.gather(can, last, axis=1)
+        scores = tf.reshape(tf.where(inside, scores, _NONE), [-1, tf.size(last)])
+        best = tf.math.top_k(scores, 1).indices[:, 0]  # Of equal ones the first.
+        start, more = (tf.cast(part, tf.int64) for part in (best // max_answer_length, best % max_answer_length))
+        return tf.stack([row, start, start + more], axis=1)
+
+    every = tf.range(tf.cast(count, tf.int64))
+    pairs = _in_parts(pairs_of, every, PAIRS_AT_ONCE // tf.maximum(most * most, 1))
+    # If no pair of a question counts, each of its windows gives its best.
+    owner = tf.gather(windows.example, pairs[:, 0])
+    without = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, num_questions) == 0
+    without = tf.gather(without, windows.example) & tf.reduce_any(can_start, axis=1)
+    rest = _in_parts(best_pairs, tf.boolean_mask(every, without), PAIRS_AT_ONCE // tf.maximum(tf.size(last), 1))
+    return tf.concat([pairs, rest], 0)
+
+
+def _in_parts(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.Tensor, at_once: tf.Tensor) -> tf.Tensor:
+    """What a function makes of rows, int64 `[any, 3]`; it is given as many at a time as memory and caches are for."""
+    at_once = tf.maximum(at_once, 1)
+    none = tf.TensorArray(tf.int64, size=1, dynamic_size=True, infer_shape=False, element_shape=[None, 3])
+
+    def add(number: tf.Tensor, found: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        own = rows[number * at_once : (number + 1) * at_once]
+        return number + 1, found.write(number + 1, function(own))
+
+    _, found = tf.while_loop(
+        lambda number, _: number * at_once < tf.size(rows),
+        add,
+        (0, none.write(0, tf.zeros([0, 3], tf.int64))),
+        parallel_iterations=1,  # Else several are in memory at a time.
+    )
+    return found.concat()
+
+
+def _copies(characters: tf.Tensor, in_context: tf.Tensor) -> tf.Tensor:
+    """An upper bound on how many tokens of a row begin (or end) at the same character: int64 `[windows]`."""
+    same = (characters[:, 1:] == characters[:, :-1]) & in_context[:, 1:] & in_context[:, :-1]
+    return 1 + tf.math.count_nonzero(same, axis=1)
+
+
+def _candidates(
+    windows: Windows, logits: tf.Tensor, num_questions: tf.Tensor, n_best_size: int, max_answer_length: int
+) -> _Candidates:
+    """The best pairs of each question; of pairs with the same characters the best."""
+    windows = windows._replace(example=tf.cast(windows.example, tf.int64))
+    row, start, end = tf.unstack(_pairs(windows, logits, num_questions, n_best_size, max_answer_length), axis=1)
+    origin = tf.gather(windows.row_splits, row)
+    first, last = origin + start, origin + end
+    example = tf.gather(windows.example, row)
+    start_logit, end_logit = tf.gather(logits[:, 0], first), tf.gather(logits[:, 1], last)
+    score = tf.cast(start_logit, tf.float64) + tf.cast(end_logit, tf.float64)
+    char_start, char_end = tf.gather(windows.char_start, first), tf.gather(windows.char_end, last)
+
+    # By score; in the order of the text where scores are equal. Sorting is stable.
+    size = tf.cast(tf.reduce_max(windows.char_end), tf.int64) + 1
+    key = (example * size + tf.cast(char_start, tf.int64)) * size + tf.cast(char_end, tf.int64)
+    order = tf.argsort(key, stable=True)
+    order = tf.gather(order, tf.argsort(tf.gather(score, order), direction="DESCENDING", stable=True))
+    distinct, which = tf.unique(tf.gather(key, order))  # In order of appearance: the best is first.
+    order = tf.gather(order, tf.math.unsorted_segment_min(tf.range(tf.size(order)), which, tf.size(distinct)))
+    order = tf.gather(order, tf.argsort(tf.gather(example, order), stable=True))
+    owner = tf.gather(example, order)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, num_questions)
+    rank = tf.range(tf.size(owner, tf.int64)) - tf.gather(tf.cumsum(counts, exclusive=True), owner)
+    order, rank = (tf.boolean_mask(values, rank < tf.cast(n_best_size, tf.int64)) for values in (order, rank))
+    found = (tf.gather(part, order) for part in (example, char_start, char_end, start_logit, end_logit, score))
+
+    # No answer, in the first window in which it scores lowest; first of all in one whose score is no number.
+    null_logits = tf.gather(logits, windows.row_splits[:-1])
+    null = tf.cast(null_logits[:, 0], tf.float64) + tf.cast(null_logits[:, 1], tf.float64)
+    known = tf.where(tf.math.is_nan(null), tf.constant(_NONE, tf.float64), null)
+    lowest = tf.gather(tf.math.unsorted_segment_min(known, windows.example, num_questions), windows.example)
+    at = tf.where(known == lowest, tf.range(tf.size(null)), tf.int32.max)
+    at = tf.math.unsorted_segment_min(at, windows.example, num_questions)
+    of_none = tf.gather(null_logits, at)
+    return _Candidates(*found, rank, of_none[:, 0], of_none[:, 1], tf.gather(null, at))
+
+
+PREDICTIONS, N_BEST, NULL_ODDS = "predictions.json", "nbest_predictions.json", "null_odds.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Answers:
+    """The answer to each question; characters 0 to 0 where there is none.
+
+    Attributes:
+        char_start: int32 `[questions]`: the answer's first character in the context.
+        char_end: int32 `[questions]`: one past its last character.
+        probability: float64 `[questions]`: the probability of the given answer (or of no answer) among all candidates.
+        null_odds: float64 `[questions]`: the score of no answer minus the score of the best answer.
+    """
+
+    char_start: np.ndarray
+    char_end: np.ndarray
+    probability: np.ndarray
+    null_odds: np.ndarray
+
+    def texts(self, contexts: Sequence[str], context_of: np.ndarray) -> list[str]:
+        """The answers' texts, cut from the original contexts.
+
+        Args:
+            contexts: The distinct contexts.
+            context_of: int `[questions]`: which of them each question is about.
+        """
+        spans = zip(context_of.tolist(), self.char_start.tolist(), self.char_end.tolist(), strict=True)
+        return [contexts[context][start:end] for context, start, end in spans]
+
+
+def select_answers(
+    candidates: Candidates, *, version_2_with_negative: bool = False, null_score_diff_threshold: float = 0.0
+) -> Answers:
+    """The best candidate of each question, or none.
+
+    Args:
+        candidates: Of all questions.
+        version_2_with_negative: Whether "no answer" may be chosen.
+        null_score_diff_threshold: No answer is chosen if it scores higher than the best answer by more than this.
+    """
+    chosen, null_probability = probabilities(candidates, version_2_with_negative)
+    null_odds = candidates.null_odds
+    answered = np.diff(candidates.row_splits) > 0
+    if version_2_with_negative:
+        answered &= null_odds <= null_score_diff_threshold
+    best = candidates.row_splits[:-1][answered]
+    char_start, char_end = np.zeros((2, len(candidates)), np.int32)
+    char_start[answered], char_end[answered] = candidates.char_start[best], candidates.char_end[best]
+    probability = null_probability.copy()
+    probability[answered] = chosen[best]
+    return Answers(char_start=char_start, char_end=char_end, probability=probability, null_odds=null_odds)
+
+
+def probabilities(candidates: Candidates, version_2_with_negative: bool) -> tuple[np.ndarray, np.ndarray]:
+    """A softmax over the candidates of each question, including "no answer" where that is a candidate.
+
+    Returns:
+        The probability of each candidate, float64 `[candidates]`, and of no answer, float64 `[questions]`: 1 where
+        there is no other candidate, and 0 where no answer is not a candidate.
+    """
+    counts = np.diff(candidates.row_splits)
+    has_null = (counts == 0) | version_2_with_negative
+    question = np.repeat(np.arange(len(candidates)), counts)
+    largest = np.where(has_null, candidates.null_score, -np.inf)
+    np.maximum.at(largest, question, candidates.score)
+    own = np.exp(candidates.score - largest[question])
+    null = np.where(has_null, np.exp(candidates.null_score - largest), 0.0)
+    total = null + np.bincount(question, own, minlength=len(candidates))
+    return own / total[question], null / total
+
+
+def n_best(
+    candidates: Candidates, contexts: Sequence[str], context_of: np.ndarray, *, version_2_with_negative: bool = False
+) -> Iterator[list[dict[str, Any]]]:
+    """Each question's candidates, best first, as `text`, `probability`, `start_logit` and `end_logit`.
+
+    Args:
+        candidates: Of all questions.
+        contexts: The distinct contexts.
+        context_of: int `[questions]`: which of them each question is about.
+        version_2_with_negative: Whether "no answer" is always a candidate; else it is one only if there is no other.
+    """
+    chosen, null_probability = probabilities(candidates, version_2_with_negative)
+    columns = (candidates.char_start, candidates.char_end, chosen, candidates.start_logit, candidates.end_logit)
+    rows = list(zip(*(column.tolist() for column in (*columns, candidates.score)), strict=True))
+    nulls = (null_probability, candidates.null_start_logit, candidates.null_end_logit, candidates.null_score)
+    splits = candidates.row_splits.tolist()
+    for i, null in enumerate(zip(*(column.tolist() for column in nulls), strict=True)):
+        context = contexts[context_of[i]]
+        own = rows[splits[i] : splits[i + 1]]
+        out = [_entry(context[start:end], *numbers) for start, end, *numbers, _ in own]
+        if version_2_with_negative or not own:
+            out.insert(sum(row[-1] >= null[-1] for row in own), _entry("", *null[:-1]))
+        yield out
+
+
+def write_answers(
+    directory: pathlib.Path,
+    ids: Sequence[str],
+    candidates: Candidates,
+    contexts: Sequence[str],
+    context_of: np.ndarray,
+    *,
+    prefix: str = "",
+    version_2_with_negative: bool = False,
+    null_score_diff_threshold: float = 0.0,
+) -> None:
+    """Writes files in SQuAD's official form, each whole or not at all; null odds only with version 2.
+
+    Args:
+        directory: Directory for the files; must exist.
+        ids: One per question.
+        candidates: Of all questions.
+        contexts: The distinct contexts.
+        context_of: int `[questions]`: which of them each question is about.
+        prefix: Put before each file's name.
+        version_2_with_negative: As for `select_answers`.
+        null_score_diff_threshold: As for `select_answers`.
+
+    Raises:
+        RunError: if they cannot be written.
+    """
+    answers = select_answers(
+        candidates,
+        version_2_with_negative=version_2_with_negative,
+        null_score_diff_threshold=null_score_diff_threshold,
+    )
+    lists = n_best(candidates, contexts, context_of, version_2_with_negative=version_2_with_negative)
+    _write(directory / f"{prefix}{PREDICTIONS}", ids, answers.texts(contexts, context_of))
+    _write(directory / f"{prefix}{N_BEST}", ids, lists)
+    if version_2_with_negative:
+        _write(directory / f"{prefix}{NULL_ODDS}", ids, answers.null_odds.tolist())
+
+
+def _entry(text: str, probability: float, start_logit: float, end_logit: float) -> dict[str, Any]:
+    return {"text": text, "probability": probability, "start_logit": start_logit, "end_logit": end_logit}
+
+
+def _write(path: pathlib.Path, ids: Sequence[str], values: Any) -> None:
+    """Writes an object with one line per question. The indentation of `json` would take ten times as long."""
+    lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in zip(ids, values, strict=True))
+    output_dir.write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")

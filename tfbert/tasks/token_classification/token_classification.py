@@ -1,0 +1,574 @@
+"""Token classification: a tag for each word of a sentence, as named entities or parts of speech.
+
+Rows of words: sentences that are already split into words, and texts whose words are to be found.
+
+A sentence that is longer than a row becomes several rows, so that every word keeps its first piece. It is cut between
+words into equal parts: a word goes to part `start x parts // pieces`, where `start` counts the pieces before it. The
+number of parts is the smallest that works, so none is very short, except next to words nearly as long as a row. Only a
+word of more pieces than a row holds loses its last pieces.
+
+Rows are made in TensorFlow: in the graph of an exported model, and eagerly for what is in memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfbert.batches.pipeline import EncodedExamples, TokenTensors
+from tfbert.config.data import DataConfig
+from tfbert.config.tasks import TaskOptions
+from tfbert.config.types import counted
+from tfbert.data.labels import given_names
+from tfbert.errors import UsageError
+from tfbert.model.head import Head, token_head
+from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, place_of
+from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
+from tfbert.tasks.metrics import cross_entropy, names_of_model, or_name_ids, quoted, shortened
+from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
+from tfbert.tasks.token_classification.tagged import TaggedTable, in_scheme, in_usual_form, read_named
+from tfbert.tasks.token_classification.tags import (
+    PLAIN,
+    Entities,
+    TagMeanings,
+    class_names,
+    entities_at,
+    entity_metrics,
+    find_entities,
+    per_type,
+    scheme_of_model,
+    starts_of,
+    type_confusion,
+    type_table,
+    word_accuracy,
+)
+from tfbert.tokens.normalizer import Pieces
+from tfbert.tokens.ragged import splits_of
+from tfbert.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from tfbert.config.training import TrainingConfig
+    from tfbert.model.files import BertConfig
+
+
+class WordRows(NamedTuple):
+    """Model inputs of sentences, and the words in them, as tensors or arrays. Words are numbered through all sentences;
+    rows are in order.
+
+    Attributes:
+        tokens: The rows, `[CLS] words [SEP]` each, as `TokenTensors` or `TokenIds`.
+        first_piece: int64 `[words]`: where in `tokens.flat` each word's first piece is.
+        word: int32 `[tokens]`: the word that each token of `tokens.flat` belongs to; -1 for special tokens.
+        sentence: int32 `[rows]`: the sentence that each row holds, or holds a part of. A sentence without words has no
+            row.
+    """
+
+    tokens: Any
+    first_piece: Any
+    word: Any
+    sentence: Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TextWords:
+    """The words of texts, which BERT splits at spaces, around punctuation and around CJK characters."""
+
+    rows: WordRows
+    """The rows of the texts; each text counts as a sentence."""
+    starts: np.ndarray
+    """int32 [words]: the character of its text at which each word starts."""
+    ends: np.ndarray
+    """int32 [words]: one past the last character of each word, its accents counted."""
+    splits: np.ndarray
+    """int64 [n + 1]: text i has the words `splits[i]` to `splits[i + 1]`."""
+
+
+def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], *, max_seq_length: int) -> WordRows:
+    """Makes rows of sentences that are already split into words.
+
+    The ids are those of Hugging Face's `BertTokenizerFast(words, is_split_into_words=True)`, except that a word without
+    a piece, such as a lone accent, becomes `[UNK]`. Each distinct word is tokenized once, on all cores.
+
+    Args:
+        tokenizer: The tokenizer.
+        sentences: The words of each sentence.
+        max_seq_length: Longest row, special tokens counted.
+
+    Returns:
+        The rows; longer sentences take several.
+
+    Raises:
+        UsageError: if `max_seq_length` has no room for a word.
+    """
+    index: dict[str, int] = {}
+    which = [index.setdefault(word, len(index)) for words in sentences for word in words]
+    pieces = tokenizer.encode_words(list(index))
+    first, last = pieces.row_splits[which], pieces.row_splits[np.array(which, np.int64) + 1]
+    sentence_splits = splits_of(np.array([len(words) for words in sentences], np.int64))
+    return _in_memory(tokenizer, pieces.ids, first, last - first, sentence_splits, max_seq_length)
+
+
+def encode_text_words(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_length: int) -> TextWords:
+    """Makes rows of texts and finds the characters of each word, on all cores.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: The texts.
+        max_seq_length: Longest row, special tokens counted.
+
+    Returns:
+        The words of all texts; the rows are those of `encode_words` for these words.
+
+    Raises:
+        UsageError: if `max_seq_length` has no room for a word.
+    """
+    pieces = tokenizer.encode_text_words(texts)
+    word = pieces.words + np.repeat(pieces.word_splits[:-1], np.diff(pieces.row_splits))  # Counted through all texts.
+    first_of_word = np.flatnonzero(np.diff(word, prepend=-1))
+    sizes = np.diff(first_of_word, append=len(pieces.ids))
+    rows = _in_memory(tokenizer, pieces.ids, first_of_word, sizes, pieces.word_splits, max_seq_length)
+    return TextWords(rows=rows, starts=pieces.word_starts, ends=pieces.word_ends, splits=pieces.word_splits)
+
+
+def text_rows_in_graph(tokenizer: Tokenizer, pieces: Pieces, max_seq_length: int) -> WordRows:
+    """The rows that `encode_text_words` makes, as tensors.
+
+    Args:
+        tokenizer: The tokenizer.
+        pieces: The texts, as the tokenizer splits them.
+        max_seq_length: Longest row, special tokens counted: 3 or more.
+    """
+    word_splits = pieces.word_starts.row_splits
+    word = tf.cast(pieces.words.values, tf.int64) + tf.gather(word_splits, pieces.words.value_rowids())
+    sizes = tf.math.unsorted_segment_sum(tf.ones_like(word), word, tf.size(pieces.word_starts.values))
+    first = tf.cumsum(sizes, exclusive=True)
+    return _word_rows(tokenizer, pieces.ids.values, first, sizes, word_splits, max_seq_length)
+
+
+def _in_memory(
+    tokenizer: Tokenizer,
+    ids: np.ndarray,
+    first: np.ndarray,
+    sizes: np.ndarray,
+    sentence_splits: np.ndarray,
+    max_seq_length: int,
+) -> WordRows:
+    """`_word_rows` as arrays."""
+    if max_seq_length < 3:
+        raise UsageError(
+            "max_seq_length must hold 2 special tokens and a word. "
+            f"Received: max_seq_length={max_seq_length}. Pass a larger one."
+        )
+    with tf.device("CPU:0"):
+        arrays = (tf.constant(part, tf.int64) for part in (first, sizes, sentence_splits))
+        tokens, *parts = _word_rows(tokenizer, tf.constant(ids), *arrays, max_seq_length)
+    return WordRows(tokens.in_memory(), *(part.numpy() for part in parts))
+
+
+def _word_rows(
+    tokenizer: Tokenizer,
+    ids: tf.Tensor,
+    first: tf.Tensor,
+    sizes: tf.Tensor,
+    sentence_splits: tf.Tensor,
+    max_seq_length: int,
+) -> WordRows:
+    """Rows of words. Each word is `sizes` ids from `ids[first]` on, int64 [words] both; a word of 0 ids is `[UNK]`."""
+    room = max_seq_length - 2
+    first = tf.where(sizes == 0, tf.size(ids, tf.int64), first)
+    ids = tf.concat([ids, [tokenizer.unk_id]], 0)
+    sizes = tf.clip_by_value(sizes, 1, room)  # If a word has more pieces than a row holds, its last ones are lost.
+    sentence = tf.ragged.row_splits_to_segment_ids(sentence_splits)
+    row = _rows_of_words(sizes, sentence, sentence_splits, room)
+
+    lengths = tf.math.segment_sum(sizes, row)
+
+    def rows(values: tf.Tensor, first: int, last: int) -> tf.RaggedTensor:
+        ragged = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+        return tf.concat([tf.fill([ragged.nrows(), 1], first), ragged, tf.fill([ragged.nrows(), 1], last)], axis=1)
+
+    pieces = tf.gather(ids, tf.ragged.range(first, first + sizes)).values
+    words = tf.repeat(tf.range(tf.size(sizes)), sizes)
+    return WordRows(
+        tokens=TokenTensors.of_rows(rows(pieces, tokenizer.cls_id, tokenizer.sep_id), None, tokenizer.pad_id),
+        first_piece=tf.cumsum(sizes, exclusive=True) + 2 * row + 1,
+        word=rows(words, -1, -1).values,
+        sentence=tf.cast(tf.math.segment_max(sentence, row), tf.int32),
+    )
+
+
+def _rows_of_words(sizes: tf.Tensor, text: tf.Tensor, word_splits: tf.Tensor, room: int) -> tf.Tensor:
+    """int64 `[words]`: the row of each word.
+
+    Args:
+        sizes: int64 `[words]`, 1 to `room` pieces each.
+        text: int64 `[words]`, the text of each word.
+        word_splits: int64 `[n + 1]`, where each text begins and ends, in words.
+        room: Most pieces in a row.
+    """
+    before = tf.concat([[0], tf.cumsum(sizes)], 0)
+    of_texts = tf.gather(before, word_splits)
+    totals = of_texts[1:] - of_texts[:-1]
+    start = before[:-1] - tf.gather(of_texts, text)
+    longest = tf.maximum(tf.math.unsorted_segment_max(sizes, text, tf.size(totals)), 1)  # A text may have no words.
+    most_parts = _ceil(totals, room - longest + 1)
+
+    def rows(parts: tf.Tensor) -> tf.Tensor:
+        part = start * tf.gather(parts, text) // tf.gather(totals, text)
+        is_first = (text[1:] != text[:-1]) | (part[1:] != part[:-1])
+        return tf.concat([tf.zeros_like(text[:1]), tf.cumsum(tf.cast(is_first, tf.int64))], 0)
+
+    def too_long(parts: tf.Tensor) -> tf.Tensor:
+        row = rows(parts)
+        is_long = tf.gather(tf.math.segment_sum(sizes, row) > room, row)
+        return tf.math.unsorted_segment_max(tf.cast(is_long, tf.int32), text, tf.size(totals)) > 0
+
+    def split_more(parts: tf.Tensor, long: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parts = tf.where(long, tf.minimum(parts + 1 + parts // 8, most_parts), parts)
+        return parts, too_long(parts)
+
+    parts = _ceil(totals, tf.constant(room, tf.int64))
+    parts, _ = tf.while_loop(lambda _, long: tf.reduce_any(long), split_more, (parts, too_long(parts)))
+    return rows(parts)
+
+
+def _ceil(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    return -(-a // b)
+
+
+_OF_TAGS = ("accuracy", "loss")
+_OF_ENTITIES = ("f1", "precision", "recall", *_OF_TAGS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceExamples(InMemory):
+    """Sentences whose words have tags, see `Examples`.
+
+    Attributes:
+        name: Where they came from, for messages.
+        words: The words of each sentence, at least one.
+        labels: int32 `[words]`, the class of each word of all sentences in order; None when unlabelled.
+        starts: bool `[words]`, which words start an entity, where the classes do not say it; None: as they say.
+        lines: int64 `[n]`: where each sentence is, counted from 1 in `unit`; None for sentences of no file.
+        unit: What `lines` counts: `line` or `row`.
+    """
+
+    name: str
+    words: list[list[str]]
+    labels: np.ndarray | None
+    starts: np.ndarray | None = None
+    lines: np.ndarray | None = None
+    unit: str = "line"
+
+    num_texts = 1
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def splits(self) -> np.ndarray:
+        """int64 `[n + 1]`: sentence i has the words `splits[i]:splits[i + 1]`."""
+        return np.cumsum([0, *map(len, self.words)])
+
+    @property
+    def sentences(self) -> np.ndarray:
+        """int64 `[words]`: the sentence of each word."""
+        return np.repeat(np.arange(len(self)), list(map(len, self.words)))
+
+    def take(self, indices: Iterable[int]) -> SentenceExamples:
+        indices, splits = list(indices), self.splits
+
+        def of_words(values: np.ndarray | None) -> np.ndarray | None:
+            if values is None:
+                return None
+            return np.concatenate([values[:0], *(values[splits[i] : splits[i + 1]] for i in indices)])
+
+        words = [self.words[i] for i in indices]
+        lines = None if self.lines is None else self.lines[np.asarray(indices, np.int64)]
+        return dataclasses.replace(
+            self, words=words, labels=of_words(self.labels), starts=of_words(self.starts), lines=lines
+        )
+
+    def where(self, row: int) -> str:
+        return place_of(row, self.lines, self.unit)
+
+    def rarest_tags(self, num_tags: int) -> np.ndarray:
+        """The tag of each sentence that fewest words of all sentences have: int64 `[n]`."""
+        order = np.argsort(np.bincount(self.labels, minlength=num_tags), kind="stable")
+        ranks = np.argsort(order)
+        return order[np.minimum.reduceat(ranks[self.labels], self.splits[:-1])]
+
+    def texts(self) -> list[str]:
+        return [" ".join(words) for words in self.words]
+
+    def contents(self) -> Iterator[tuple[str, ...]]:
+        return map(tuple, self.words)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodedSentences(EncodedExamples):
+    """Sentences as rows; long sentences take several rows.
+
+    Attributes:
+        first_pieces: int64 `[words]`: where each word's first piece is in `tokens.flat`.
+    """
+
+    first_pieces: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenClassification(Task[SentenceExamples, np.ndarray]):
+    """See `Task`. Outputs are logits of tokens, float32 `[tokens, num_labels]`; predictions are those of each word's
+    first piece, `[words, num_labels]`.
+
+    Metrics: for tags with prefixes (`B-PER`), `f1`, `precision` and `recall` of entities, as conlleval counts them; for
+    all tags, `accuracy`, the share of right words, and `loss`, the mean cross-entropy of words in nats, without label
+    smoothing or class weights. Scores are between 0 and 1.
+
+    Args:
+        label_names: The tags. Where they have prefixes, IOB2 for models of tfbert, any scheme for models of others.
+        label_all_tokens: Train on all pieces of a word.
+        strict_entities: Count only entities that the tags' scheme allows.
+    """
+
+    label_names: tuple[str, ...]
+    label_all_tokens: bool = False
+    strict_entities: bool = False
+
+    name = "token_classification"
+    length_rule = "Longer texts are split into rows of"
+    pipeline_tag = "token-classification"
+    reads_tokens = True
+
+    def __post_init__(self):
+        if len(self.label_names) < 2:
+            raise UsageError(
+                f"A tagger needs two tags or more. Received: {list(self.label_names)}. Check the tags' column."
+            )
+
+    @classmethod
+    def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> TokenClassification:
+        """The task of a saved model."""
+        return cls(names_of_model(saved, directory), strict_entities=options.tagging.strict_entities)
+
+    @property
+    def has_entities(self) -> bool:
+        """Whether the tags mark entities, rather than single words as parts of speech do."""
+        return not (self.meanings.prefixes == PLAIN).any()
+
+    @functools.cached_property
+    def meanings(self) -> TagMeanings:
+        """What each tag means."""
+        return TagMeanings.of(self.label_names)
+
+    @functools.cached_property
+    def scheme(self) -> str:
+        """The scheme of the tags, as `Scheme.name`."""
+        return scheme_of_model(self.label_names)
+
+    def entities(self, tags: np.ndarray, examples: SentenceExamples) -> Entities:
+        """The entities that `tags`, int `[words]`, give to the examples' words."""
+        return find_entities(tags, examples.sentences, self.meanings, strict=self.strict_entities)
+
+    def right_entities(self, examples: SentenceExamples) -> Entities:
+        """The entities that the examples' own tags give."""
+        if examples.starts is None:
+            return self.entities(examples.labels, examples)
+        return entities_at(examples.starts, examples.labels, self.meanings)
+
+    @property
+    def default_metric(self) -> str:
+        return "f1" if self.has_entities else "accuracy"
+
+    @property
+    def kind(self) -> str:
+        if not self.has_entities:
+            return f"token classification with {len(self.label_names)} tags"
+        types = self.meanings.type_names
+        return f"token classification, entities of {counted(len(types), 'type')}: {', '.join(types[:8])}"
+
+    def doubts(self, examples: SentenceExamples) -> list[str]:
+        """Tags that hardly occur are often typing errors."""
+        counts = np.bincount(examples.labels, minlength=len(self.label_names))
+        absent = [name for name, count in zip(self.label_names, counts, strict=True) if not count]
+        return [f"tags without a word in the training data: {shortened(absent)}"] if absent else []
+
+    def head(self) -> Head:
+        return token_head(self.label_names)
+
+    def encode(
+        self,
+        examples: SentenceExamples,
+        tokenizer: Tokenizer,
+        max_seq_length: int,
+        training: TrainingConfig | None = None,
+    ) -> EncodedSentences:
+        found = encode_words(tokenizer, examples.words, max_seq_length=max_seq_length)
+        count = len(found.tokens.flat)
+        labels, weights = np.zeros(count, np.int32), np.zeros(count, np.float32)
+        if examples.labels is not None:
+            places, words = found.first_piece, slice(None)
+            if self.label_all_tokens and training is not None:
+                places = np.flatnonzero(found.word >= 0)
+                words = found.word[places]
+            labels[places] = examples.labels[words]
+            # What the loss counts: words, or all of their pieces.
+            weights[places] = class_weights(training, labels[places], len(self.label_names))[labels[places]]
+        return EncodedSentences(
+            tokens=found.tokens,
+            labels=labels,
+            weights=weights,
+            labels_tokens=True,
+            first_pieces=found.first_piece,
+        )
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, SentenceExamples]:
+        tables = read_labelled_tables(config, self.name, lambda source: read_named(source, config))
+        for table in tables.values():
+            notes += table.notes
+        return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
+
+    def examples(self, table: TaggedTable, notes: list[str]) -> SentenceExamples:
+        """Turns a table into examples; its tags must be this task's, in any scheme.
+
+        They are brought into the scheme of this task's tags. IO cannot say where one of two entities of a type that
+        touch ends: there, `starts` keeps it.
+
+        Args:
+            table: As it was written.
+            notes: Receives what the user should know about the tags' scheme.
+
+        Raises:
+            UsageError: for a tag that is not one of this task's.
+        """
+        place = {"lines": np.asarray(table.lines, np.int64), "unit": table.unit}
+        ids = {name: index for index, name in enumerate(self.label_names)}
+        labels = np.zeros(sum(map(len, table.words)), np.int32)
+        written_tags, at = table.tags, 0
+        table = in_usual_form(table, notes, model_has_entities=self.has_entities, known=ids)
+        for row, own in enumerate(in_scheme(self.scheme, table, notes, strict=self.strict_entities)):
+            for tag, written in zip(own, written_tags[row], strict=True):
+                index = ids.get(tag)
+                if index is None:
+                    as_written = f", written {quoted(written)}," if tag != written else ""
+                    raise UsageError(
+                        f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}. "
+                        f"Received: {quoted(tag)}{as_written} in the sentence of {table.where(row)}. "
+                        f"Correct it, or add it to the training data{or_name_ids(written, self.label_names)}."
+                    )
+                labels[at] = index
+                at += 1
+        starts = starts_of(table.tags) if self.scheme == "IO" else None
+        return SentenceExamples(name=table.name, words=table.words, labels=labels, starts=starts, **place)
+
+    def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
+        return class_start(encoded, training, len(self.label_names), "tags")
+
+    def loss(self, training: TrainingConfig) -> SmoothedCrossEntropy:
+        return SmoothedCrossEntropy(training.label_smoothing)
+
+    def predictions(self, outputs: np.ndarray, encoded: EncodedSentences) -> np.ndarray:
+        return outputs[encoded.first_pieces]
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return _OF_ENTITIES if self.has_entities else _OF_TAGS
+
+    def _metrics(self, predictions: np.ndarray, examples: SentenceExamples) -> dict[str, float]:
+        tags, found = predictions.argmax(axis=1), {}
+        if self.has_entities:
+            scores = entity_metrics(self.right_entities(examples), self.entities(tags, examples))
+            found = {name: scores[name] for name in ("f1", "precision", "recall")}
+        accuracy = word_accuracy(examples.labels, tags)
+        return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
+
+    def remarks(self, predictions: np.ndarray, examples: SentenceExamples) -> list[str]:
+        predicted = np.unique(predictions.argmax(axis=1))
+        if len(predicted) > 1 or len(np.unique(examples.labels)) < 2:
+            return []
+        tag = quoted(self.label_names[predicted[0]])
+        return [
+            f"{examples.name}: all {len(examples.labels):,} words get the tag {tag}: the model tells no tag from "
+            "another so far; train longer, or try --class_weights=balanced"
+        ]
+
+    def details(self, predictions: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
+        if not self.has_entities:
+            return {}, []
+        return self._by_type(predictions.argmax(axis=1), examples)
+
+    def _by_type(self, tags: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
+        gold, found, names = self.right_entities(examples), self.entities(tags, examples), self.meanings
+        table = per_type(gold, found, names.type_names)
+        confusion = type_confusion(gold, found, len(names.type_names))
+        facts = {"types": [*names.type_names, "nothing"], "rows": confusion.counts.tolist()}
+        return {"per_type": table, "type_confusion": facts}, type_table(table, confusion)
+
+    def error_analysis(self, predictions: np.ndarray, examples: SentenceExamples) -> ErrorAnalysis:
+        """The error is the sum of the cross-entropies of a sentence's wrong words."""
+        tags, labels, splits = predictions.argmax(axis=1), examples.labels, examples.splits
+        entropy = np.where(tags != labels, cross_entropy(predictions, labels), 0.0)
+
+        def shown(row: int) -> dict[str, Any]:
+            own = slice(splits[row], splits[row + 1])
+            names = ([self.label_names[tag] for tag in column[own]] for column in (labels, tags))
+            return {"words": examples.words[row], **dict(zip(("tags", "predicted_tags"), names, strict=True))}
+
+        facts = self._by_type(tags, examples)[0] if self.has_entities else {}
+        return ErrorAnalysis(errors=np.add.reduceat(entropy, splits[:-1]), measure="loss", shown=shown, facts=facts)
+
+    def marked(
+        self, predictions: np.ndarray, counts: Sequence[int]
+    ) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
+        """The predicted entities, or all words where tags mark no entities: the type or the tag of each; its first
+        word, counted over all sentences, and one past its last; and the mean probability of its words' tags.
+
+        Args:
+            predictions: Of all words.
+            counts: The number of words of each sentence.
+        """
+        tags = predictions.argmax(axis=1)
+        scores = np.exp(-cross_entropy(predictions, tags))
+        if not self.has_entities:
+            return [self.label_names[tag] for tag in tags], np.arange(len(tags)), 1 + np.arange(len(tags)), scores
+        sentences = np.repeat(np.arange(len(counts)), counts)
+        found = find_entities(tags, sentences, self.meanings, strict=self.strict_entities)
+        sums = np.cumsum([0.0, *scores])
+        scores = (sums[found.end] - sums[found.start]) / (found.end - found.start)
+        return [self.meanings.type_names[kind] for kind in found.type], found.start, found.end, scores
+
+    def card(self, num_texts: int) -> str:
+        return "finds entities in sentences" if self.has_entities else "tags the words of sentences"
+
+
+def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
+    """Reads sentences with a tag for each word."""
+    tables, notes = read_training_tables(config, TokenClassification.name, lambda source: read_named(source, config))
+    notes = list(notes)
+    for table in tables.values():
+        notes += table.notes
+    task = TokenClassification(
+        _tags_in_order(in_scheme("IOB2", in_usual_form(tables["train"], []), []), given_names(config)),
+        label_all_tokens=options.tagging.label_all_tokens,
+        strict_entities=options.tagging.strict_entities,
+    )
+    sets = {name: task.examples(table, notes) for name, table in tables.items()}
+    if config.validation_split is not None:
+        train = sets["train"]
+        groups, strata = equal(train.contents()), train.rarest_tags(len(task.label_names))
+        sets = hold_out(sets, config, notes, groups=groups, strata=strata)
+    return data_of(task, sets, notes, config, tables["train"].columns)
+
+
+def _tags_in_order(sequences: Sequence[Sequence[str]], given: Sequence[str]) -> tuple[str, ...]:
+    """The tags of a model: those that the user gives, in their order, unless another scheme has made others of them."""
+    found = class_names(sequences)
+    return tuple(given) if set(found) <= set(given) else found
