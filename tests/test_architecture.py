@@ -95,25 +95,24 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 867,
-    "bert": 1148,
-    "commandline": 560,
-    "config": 1742,
-    "corpus": 2226,
-    "data": 1904,
-    "devices": 1065,
-    "doors": 526,
-    "launch": 454,
-    "measure": 215,
-    "model": 2351,
-    "modes": 1233,
-    "output": 733,
-    "python": 490,
-    "report": 1053,
-    "step": 3033,
-    "tasks": 7861,
-    "tokens": 1338,
-    "train": 1703,
+    "batches": 845,
+    "bert": 1126,
+    "commandline": 547,
+    "config": 1708,
+    "corpus": 2216,
+    "data": 1870,
+    "devices": 1058,
+    "doors": 733,
+    "launch": 444,
+    "model": 2305,
+    "modes": 1198,
+    "output": 721,
+    "python": 463,
+    "report": 1052,
+    "step": 2977,
+    "tasks": 7788,
+    "tokens": 1323,
+    "train": 1695,
 }
 
 
@@ -141,7 +140,9 @@ def test_no_room_has_more_lines_than_it_needs():
     assert not grown, "make it shorter, or raise the number and say why"
 
 
-GROUPS = ("texts", "multi_label", "tagging", "answering", "choosing", "masked")
+GROUPS = (
+    *("classification", "multi_label", "token_classification", "question_answering", "multiple_choice", "pretraining"),
+)
 
 
 def test_no_task_imports_another():
@@ -251,17 +252,10 @@ def test_config_needs_the_standard_library_only():
         assert {other[0] for other in own_imports(path)} <= {"config", "errors"}, path
 
 
-@pytest.mark.parametrize(
-    "name, others",
-    [
-        ("plan", {("data", "permutation"), ("errors",)}),
-        ("packing", {("batches", "plan")}),
-    ],
-)
-def test_plans_are_pure_numpy(name, others):
-    used = {module.split(".")[0] for module, _ in imports(f"tfbert/batches/{name}.py")} - STANDARD
-    assert used == {"numpy", "tfbert"}
-    assert set(own_imports(f"tfbert/batches/{name}.py")) == others
+def test_plans_are_pure_numpy():
+    path = pathlib.Path("tfbert/batches/plan.py")
+    assert {module.split(".")[0] for module, _ in imports(path)} - STANDARD == {"numpy", "tfbert"}
+    assert set(own_imports(path)) == {("data", "permutation"), ("errors",)}
 
 
 def test_gradients_need_tensorflow_alone():
@@ -270,7 +264,7 @@ def test_gradients_need_tensorflow_alone():
 
 def test_the_step_needs_no_configuration():
     for path in [path for path in LIBRARY if path.parts[1] == "step"]:
-        used = set(own_imports(path)) - {("devices", "workers"), ("devices", "quiet")}
+        used = set(own_imports(path)) - {("devices", "workers"), ("devices", "process")}
         assert {other[0] for other in used} <= {"step", "measure", "private"}, path
 
 

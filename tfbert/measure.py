@@ -1,6 +1,8 @@
-"""Clocks: when each update of a run ended and what it held, from which every speed comes that a run reports; how long
-updates waited for data; CPU seconds; marks of a step in a profile; how much arithmetic examples need; and `tf.function`
-for functions that are defined anew for each model.
+"""Clocks, counts of arithmetic, profiles.
+
+When each update of a run ended and what it held, from which every speed comes that a run reports; how long updates
+waited for data; CPU seconds; marks of a step in a profile, see benchmarks/profile_split.py; how much arithmetic
+examples need; and `tf.function` for functions that are defined anew for each model.
 
 Only matrix products count, and only for real tokens: padding and recomputation are not needed work. In the last layer a
 classifier needs each sequence's `[CLS]` alone: see `model.forward`. These are the "model FLOPs" of Chowdhery et al.

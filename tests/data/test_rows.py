@@ -12,7 +12,6 @@ import pytest
 from pyarrow import parquet
 
 from tfbert.data import rows
-from tfbert.data import rows as json_rows
 from tfbert.errors import UsageError
 
 
@@ -121,7 +120,7 @@ def test_a_txt_of_tagged_words_needs_its_task():
 @pytest.mark.parametrize("as_lines", [True, False])
 def test_a_key_that_comes_too_late_to_be_a_column_is_told_of_once(tmp_path, caplog, as_lines):
     early, late = {"text": "a", "label": 0}, {"text": "b", "text_pair": "c", "label": 1}
-    objects = [early] * json_rows._ROWS_OF_KEYS + [late, late, early, {"text": "d", "note": 1}]
+    objects = [early] * rows._ROWS_OF_KEYS + [late, late, early, {"text": "d", "note": 1}]
     text = "".join(json.dumps(row) + "\n" for row in objects) if as_lines else json.dumps(objects)
     file = rows.open_rows(io.BytesIO(text.encode()), "jsonl")
     assert file.columns == ["text", "label"]

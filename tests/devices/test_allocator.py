@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tfbert.devices import process as quiet
+from tfbert.devices import process
 from tfbert.devices.process import choose_kernels
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -84,25 +84,25 @@ def test_what_the_environment_sets_stays(monkeypatch, environment, kept):
         monkeypatch.delenv(name)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert quiet.keep_freed_memory() == bool(kept)
+    assert process.keep_freed_memory() == bool(kept)
     assert libc.calls == {parameter: ALL[parameter] for parameter in kept}
 
 
 def test_another_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("no glibc"))
-    assert not quiet.keep_freed_memory()
+    assert not process.keep_freed_memory()
 
 
 @pytest.mark.parametrize("flags, kept", [([], True), (["--nokeep_freed_memory"], False)])
 def test_the_command_does_it_and_turns_onednn_on_before_tensorflow_is_imported(flags, kept):
     code = f"""
 import json, os, sys, run_finetune
-from tfbert.devices import process as quiet
+from tfbert.devices import process
 
 seen = []
-quiet.keep_freed_memory = lambda: seen.append("memory")
-quiet.stderr_held_back = lambda what: sys.exit(
+process.keep_freed_memory = lambda: seen.append("memory")
+process.stderr_held_back = lambda what: sys.exit(
     json.dumps([*seen, os.environ.get("TF_ENABLE_ONEDNN_OPTS"), "tensorflow" in sys.modules])
 )
 sys.argv = ["run_finetune.py", *{flags!r}]
@@ -138,10 +138,10 @@ def test_onednn_is_used_on_x86(monkeypatch, machine, given, expected):
 def test_xla_searches_no_kernels_on_a_gpu_unless_told_to(monkeypatch, given, wanted):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
     monkeypatch.setenv("XLA_FLAGS", given)
-    monkeypatch.setattr(quiet, "_has_nvidia", lambda: False)
+    monkeypatch.setattr(process, "_has_nvidia", lambda: False)
     choose_kernels()
     assert os.environ["XLA_FLAGS"] == given, "there is no GPU"
-    monkeypatch.setattr(quiet, "_has_nvidia", lambda: True)
+    monkeypatch.setattr(process, "_has_nvidia", lambda: True)
     choose_kernels()
     assert os.environ["XLA_FLAGS"] == wanted
     choose_kernels()

@@ -137,8 +137,8 @@ def test_one_worker_that_is_told_to_end_ends_the_others(importing, tmp_path):
 
 def run(body, sends=1, wait=0.3):
     """Runs `body` as a program that prints a line when it is ready for SIGTERM."""
-    code = "import os, signal, sys, time\nfrom tfbert.devices import termination\n" + body
-    code += "\nsys.exit(termination.run_program('prog', main))"
+    code = "import os, signal, sys, time\nfrom tfbert.devices import process\n" + body
+    code += "\nsys.exit(process.run_program('prog', main))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -174,8 +174,8 @@ def run(body, sends=1, wait=0.3):
     ],
 )
 def test_what_the_machine_refuses_is_a_line(error, status, lines):
-    code = "import sys\nfrom tfbert.devices import termination\ndef main():\n    raise " + error
-    code += "\nsys.exit(termination.run_program('prog', main))"
+    code = "import sys\nfrom tfbert.devices import process\ndef main():\n    raise " + error
+    code += "\nsys.exit(process.run_program('prog', main))"
     command, environment = [sys.executable, "-c", code], {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == status and re.match(lines, done.stderr), done.stderr
@@ -203,7 +203,7 @@ def main():
         time.sleep(60)
     except BaseException:
         pass
-    termination.check()
+    process.check()
     print("went on")
 """
     assert run(body) == (75, "", f"prog: {LINE}\n")
@@ -211,7 +211,7 @@ def main():
 
 def test_a_later_signal_is_heard_if_the_first_one_was_swallowed():
     body = """
-termination._SECONDS_BETWEEN = 0.1
+process._SECONDS_BETWEEN = 0.1
 def main():
     try:
         print("ready", flush=True)
@@ -250,7 +250,7 @@ def main():
 def test_a_call_without_python_can_be_killed():
     body = """
 def main():
-    with termination.deaf():
+    with process.deaf():
         print("ready", flush=True)
         time.sleep(60)
 """

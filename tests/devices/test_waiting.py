@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfbert.devices import process as quiet
+from tfbert.devices import process
 from tfbert.tokens.ragged import map_texts
 
 
@@ -26,8 +26,8 @@ class Terminal(io.StringIO):
 )
 def test_slow_work_is_named_once(stream, seconds, monkeypatch, caplog):
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(quiet, seconds, 0.05)
-    with caplog.at_level(logging.INFO, "tfbert"), quiet.log_if_slow("reading"):
+    monkeypatch.setattr(process, seconds, 0.05)
+    with caplog.at_level(logging.INFO, "tfbert"), process.log_if_slow("reading"):
         deadline = time.monotonic() + 20
         while not caplog.messages and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -37,10 +37,10 @@ def test_slow_work_is_named_once(stream, seconds, monkeypatch, caplog):
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
 def test_quick_work_is_not_named(stream, monkeypatch, caplog):
     monkeypatch.setattr("sys.stderr", stream())
-    monkeypatch.setattr(quiet, "SECONDS_ON_A_TERMINAL", 0.2)
-    monkeypatch.setattr(quiet, "SECONDS_IN_A_FILE", 0.2)
+    monkeypatch.setattr(process, "SECONDS_ON_A_TERMINAL", 0.2)
+    monkeypatch.setattr(process, "SECONDS_IN_A_FILE", 0.2)
     with caplog.at_level(logging.INFO, "tfbert"):
-        with pytest.raises(ValueError, match="bad"), quiet.log_if_slow("reading"):
+        with pytest.raises(ValueError, match="bad"), process.log_if_slow("reading"):
             raise ValueError("bad")
         time.sleep(0.5)
     assert not caplog.messages
@@ -61,9 +61,9 @@ def test_texts_have_a_bar_on_a_terminal_where_they_take_long(stream, delay, is_s
 def test_slow_work_is_named_while_stderr_is_held_back():
     script = """
 import os, sys, time
-from tfbert.devices import process as quiet
+from tfbert.devices import process
 from tfbert.devices.process import stderr_held_back
-quiet.SECONDS_IN_A_FILE = 0.05
+process.SECONDS_IN_A_FILE = 0.05
 with stderr_held_back("importing"):
     os.write(2, b"noise of C++\\n")
     time.sleep(1)
@@ -84,9 +84,9 @@ BANNER = "data       " + ", ".join(f"train_file_{i}.tsv {i * 1234:,}" for i in r
 )
 @pytest.mark.parametrize("width", [40, 80, 81, 300])
 def test_lines_break_between_fields_on_a_terminal(monkeypatch, text, width):
-    monkeypatch.setattr(quiet, "terminal_width", lambda: width)
+    monkeypatch.setattr(process, "terminal_width", lambda: width)
     record = logging.LogRecord("tfbert", logging.INFO, "", 0, "%s", (text,), None)
-    shown = quiet.WholeFields().format(record)
+    shown = process.WholeFields().format(record)
     assert shown.split() == text.split(), "nothing is lost"
     for line in shown.split("\n"):
         assert len(line) <= width or " " not in line.strip()
@@ -94,12 +94,12 @@ def test_lines_break_between_fields_on_a_terminal(monkeypatch, text, width):
         fields = text.split("  ")
         assert all(any(field in line for line in shown.split("\n")) for field in fields), "no field is cut"
     for level, columns in ((logging.WARNING, width), (logging.INFO, 0)):  # One line: for grep, and to copy from.
-        monkeypatch.setattr(quiet, "terminal_width", lambda columns=columns: columns)
+        monkeypatch.setattr(process, "terminal_width", lambda columns=columns: columns)
         record.levelno = level
-        assert quiet.WholeFields().format(record) == text
+        assert process.WholeFields().format(record) == text
 
 
 def test_a_terminal_that_is_none_has_no_width(monkeypatch):
     for stream in (io.StringIO(), Terminal(), None):  # The second has no descriptor to ask.
         monkeypatch.setattr("sys.stderr", stream)
-        assert quiet.terminal_width() == 0
+        assert process.terminal_width() == 0

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from tests.support.bert_files import FINE_TUNED, HIDDEN, SPECIALS, build, pytorch_tensors, write
 from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
-from tfbert.data import reading as foreign_files
+from tfbert.data import reading
 from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.files import load_config, load_tokenizer
@@ -121,7 +121,7 @@ def test_json_that_is_none(tmp_path, name, case):
 
 
 def test_files_have_bounds_and_a_directory_is_no_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(foreign_files, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(reading, "MAX_BYTES", 1 << 20)
     (tmp_path / "config.json").write_bytes(b" " * (1 << 20) + b"{}")
     refuse(load_config, tmp_path, match="larger than 1 MiB")
     (tmp_path / "config.json").unlink()

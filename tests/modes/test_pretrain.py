@@ -18,7 +18,7 @@ from tfbert.config.training import TrainingConfig
 from tfbert.corpus.manifest import read_manifest
 from tfbert.corpus.sources import demo_corpus
 from tfbert.errors import UsageError
-from tfbert.launch import launcher as worker_group
+from tfbert.launch import launcher
 from tfbert.model.files import BertConfig
 from tfbert.modes.pretrain import prepare, pretrain, with_records
 from tfbert.tasks.pretraining.pretraining import Pretraining
@@ -173,9 +173,7 @@ def test_records_say_how_long_they_are_and_bring_a_vocabulary(tmp_path):
 def test_a_sweep_again_finds_its_runs_with_what_records_decide(tmp_path, monkeypatch, values, has_records):
     """Length, masks and vocabulary are in `run_config.json`, but nobody asked for them."""
     fake = FakeRuns()
-    monkeypatch.setattr(
-        worker_group, "run_to_its_end", lambda command, variables, signals, **_: fake(command, {}, signals)
-    )
+    monkeypatch.setattr(launcher, "run_to_its_end", lambda command, variables, signals, **_: fake(command, {}, signals))
     monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Here)
     monkeypatch.setattr("tfbert.corpus.sources.demo_corpus", lambda split: demo_corpus(split)[::20])
     options = {"model": "scratch/tiny", "max_steps": 2, "output_dir": tmp_path / "out", "quiet": True}

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from tfbert.devices import process as quiet
+from tfbert.devices import process
 from tfbert.devices.runtime import tell
 from tfbert.output.logs import bar, shown
 
@@ -74,7 +74,7 @@ def test_quiet_shows_nothing(set_up, capsys):
     with shown(quiet=True):
         say()
         logging.getLogger("tensorflow").warning("retracing")
-        bar(total=3, disable=not quiet.is_watched()).update(3)
+        bar(total=3, disable=not process.is_watched()).update(3)
     assert state() == before and capsys.readouterr() == ("", "")
 
 
@@ -107,7 +107,7 @@ def test_a_level_on_this_logger_is_kept(set_up, capsys):
 )
 def test_files_get_what_they_would_get_anyway(set_up, capsys, quiet, level, expected):
     file = set_up(logging.StreamHandler(io.StringIO()), level=level, text="%(message)s")
-    assert shows(capsys, quiet=quiet) == ("" if quiet else SHOWN)
+    assert shows(capsys, quiet=process) == ("" if process else SHOWN)
     assert file.stream.getvalue() == expected
 
 
@@ -115,7 +115,7 @@ def test_all_is_undone_where_a_run_fails(set_up):
     before = state()
     with pytest.raises(KeyError), shown(quiet=True):
         raise KeyError
-    assert state() == before and not quiet.is_unwatched()
+    assert state() == before and not process.is_unwatched()
 
 
 class Display:

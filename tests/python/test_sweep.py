@@ -20,7 +20,7 @@ from tfbert.data.in_memory import given_table
 from tfbert.data.reading import GivenTable, make_table
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
-from tfbert.launch import launcher as worker_group
+from tfbert.launch import launcher
 from tfbert.launch.launcher import Signals
 from tfbert.python import finetune as module
 from tfbert.python.finetune import on_disk
@@ -31,9 +31,7 @@ from tfbert.tasks.tables import load_data
 @pytest.fixture
 def fake(monkeypatch):
     fake = FakeRuns()
-    monkeypatch.setattr(
-        worker_group, "run_to_its_end", lambda command, variables, signals, **_: fake(command, {}, signals)
-    )
+    monkeypatch.setattr(launcher, "run_to_its_end", lambda command, variables, signals, **_: fake(command, {}, signals))
     return fake
 
 

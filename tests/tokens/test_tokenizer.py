@@ -28,7 +28,7 @@ from tests.support.texts import (
     write_vocab,
 )
 from tfbert.errors import UsageError
-from tfbert.tokens import ragged as parallel
+from tfbert.tokens import ragged
 from tfbert.tokens import tokenizer as tokenizer_module
 from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.tokenizer import BertTokenizer
@@ -179,7 +179,7 @@ def test_too_small_max_seq_length(vocab_file):
 
 class TestEncode:
     def test_equals_hugging_face_in_order(self, vocab_file, monkeypatch):
-        monkeypatch.setattr(parallel, "_CHUNK_BYTES", 300)  # Some texts are longer, so are chunks of their own.
+        monkeypatch.setattr(ragged, "_CHUNK_BYTES", 300)  # Some texts are longer, so are chunks of their own.
         rng = random.Random(1)
         texts, pairs = rng.choices(TEXTS, k=200), rng.choices(TEXTS, k=200)
         tokenizer, reference = BertTokenizer.from_vocab_file(vocab_file), hugging_face(vocab_file)

@@ -19,7 +19,7 @@ from tfbert.config.modes import HubConfig, ModelConfig
 from tfbert.config.tables import ENCODERS
 from tfbert.config.types import nearest
 from tfbert.errors import UsageError
-from tfbert.model import head as load
+from tfbert.model import head as heads
 from tfbert.model import layout, weights
 from tfbert.model.encoders import encoder_of
 from tfbert.model.encoders.bert import WORDS
@@ -243,7 +243,7 @@ class PreTrainedModel(Trained, keras.Model):
         config = BertConfig.of(saved if config is None else config)
         config = BertConfig.from_dict(config.to_dict(), **changed)
         head = cls._head_of(config, saved)
-        read = load.read_weights(directory, saved, head)
+        read = heads.read_weights(directory, saved, head)
         _check_labels(head, read, directory, takes_new_head)
         if cls.__init__ is PreTrainedModel.__init__:  # A class that derives from ours may have other arguments.
             of_keras["initializer"] = "zeros"
@@ -251,7 +251,7 @@ class PreTrainedModel(Trained, keras.Model):
         model.name_or_path = name
         model.new_weights = tuple(name for name in weights.get_weight_shapes(model) if name not in read.tensors)
         seed = _drawn_seed() if seed is None else seed
-        for line in load.fill(model, read, head, seed=seed, scale=config.initializer_range):
+        for line in heads.fill(model, read, head, seed=seed, scale=config.initializer_range):
             log.warning("%s", line)
         return model
 
@@ -288,7 +288,7 @@ class PreTrainedModel(Trained, keras.Model):
         api = HfApi(token=token)
         check_login(api)
         with tempfile.TemporaryDirectory() as directory:
-            load.save_pretrained(self, None, pathlib.Path(directory))
+            heads.save_pretrained(self, None, pathlib.Path(directory))
             return upload(pathlib.Path(directory), HubConfig(hub_model_id=repo_id, hub_private_repo=bool(private)), api)
 
     def _write(self, directory: pathlib.Path) -> None:
@@ -298,7 +298,7 @@ class PreTrainedModel(Trained, keras.Model):
                     f"PyTorch's layout has whole weights. Received: {layer.name!r}, quantized. "
                     "Save it by model.save('x.keras')."
                 )
-        load.save_pretrained(self, None, directory)
+        heads.save_pretrained(self, None, directory)
 
     def enable_lora(
         self, rank: int, *, alpha: float | None = None, targets: Any = ("query", "value"), seed: int | None = None
@@ -425,7 +425,7 @@ class PreTrainedModel(Trained, keras.Model):
                 resize_variable(words, "bias", [new_num_tokens])
         self.config.vocab_size = table.input_dim = new_num_tokens
         self.train_function = self.test_function = self.predict_function = None  # Traced with the table before.
-        load.set_resized(self, values, seed=_drawn_seed(), scale=self.config.initializer_range)
+        heads.set_resized(self, values, seed=_drawn_seed(), scale=self.config.initializer_range)
         return table
 
     def prepare_tf_dataset(
@@ -463,7 +463,7 @@ class PreTrainedModel(Trained, keras.Model):
         )
 
 
-def _check_labels(head: Head | None, read: load.Read, directory: pathlib.Path, takes_new_head: bool) -> None:
+def _check_labels(head: Head | None, read: heads.Read, directory: pathlib.Path, takes_new_head: bool) -> None:
     """Refuses a file's head with another number of labels, unless a new one was asked for."""
     if isinstance(head, LabelHead) and "labels, this task" in read.reason and not takes_new_head:
         raise UsageError(

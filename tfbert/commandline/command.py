@@ -17,17 +17,7 @@ from tfbert.commandline import options
 from tfbert.commandline.options import CONFIG, FLAGFILE, Pairs, expand_flagfiles, read_config, take_config
 from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, verb_commands, way_to_vary
 from tfbert.config.types import ALIASES, Mode, called_elsewhere, elsewhere, joined, nearest, one_of
-from tfbert.devices.process import (
-    Terminated,
-    check,
-    choose_kernels,
-    keep_freed_memory,
-    show,
-    silence_libraries,
-    stderr_held_back,
-    without_collections,
-    without_modules,
-)
+from tfbert.devices import process
 from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
 
 
@@ -117,26 +107,26 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
     try:
         topic = options.help_topic(argv[1:])
         if topic is not None:
-            return show(options.help_text(command, topic, mode))
+            return process.show(options.help_text(command, topic, mode))
         config = parse(command, argv, mode)
-        silence_libraries()
-        choose_kernels()
+        process.silence_libraries()
+        process.choose_kernels()
         if config.runtime.keep_freed_memory:
-            keep_freed_memory()
-        with without_collections(), stderr_held_back("importing TensorFlow"):
-            with without_modules("sklearn", "matplotlib", "pandas", "scipy"):
+            process.keep_freed_memory()
+        with process.without_collections(), process.stderr_held_back("importing TensorFlow"):
+            with process.without_modules("sklearn", "matplotlib", "pandas", "scipy"):
                 import tensorflow as tf  # With Keras. Takes seconds; a wrong flag is reported before.
 
             run = verb_of(command, config.mode)
             tf.config.list_physical_devices("GPU")
             from tfbert.devices.runtime import library_errors_as_run_errors
 
-        check()
+        process.check()
         with library_errors_as_run_errors(config):
             run(config)
     except EXPECTED as error:
         return _fail(command, error, error.status, kind="" if isinstance(error, Preempted) else "error: ")
-    except Terminated as stop:
+    except process.Terminated as stop:
         return _fail(command, stop, stop.status, kind="")
     except KeyboardInterrupt:  # Before training began, or in another mode: there is nothing to resume from.
         return _fail(command, RuntimeError("stopped by Ctrl-C"), status=130, kind="")

@@ -13,16 +13,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from tfbert.config import tasks
 from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
 from tfbert.config.tables import OF_ROWS, facts_of
-from tfbert.config.tasks import (
-    AnsweringConfig,
-    ChoosingConfig,
-    CorpusConfig,
-    MultiLabelConfig,
-    PretrainingConfig,
-    TaggingConfig,
-)
 from tfbert.config.training import TrainingConfig
 from tfbert.config.types import (
     COMPUTE,
@@ -281,12 +274,12 @@ class Parts(Options):
     command is in `Command.texts`."""
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
-    multi_label: MultiLabelConfig = dataclasses.field(default_factory=MultiLabelConfig)
-    tagging: TaggingConfig = dataclasses.field(default_factory=TaggingConfig)
-    answering: AnsweringConfig = dataclasses.field(default_factory=AnsweringConfig)
-    choosing: ChoosingConfig = dataclasses.field(default_factory=ChoosingConfig)
-    corpus: CorpusConfig = dataclasses.field(default_factory=CorpusConfig)
-    pretraining: PretrainingConfig = dataclasses.field(default_factory=PretrainingConfig)
+    multi_label: tasks.MultiLabelConfig = dataclasses.field(default_factory=tasks.MultiLabelConfig)
+    tagging: tasks.TaggingConfig = dataclasses.field(default_factory=tasks.TaggingConfig)
+    answering: tasks.AnsweringConfig = dataclasses.field(default_factory=tasks.AnsweringConfig)
+    choosing: tasks.ChoosingConfig = dataclasses.field(default_factory=tasks.ChoosingConfig)
+    corpus: tasks.CorpusConfig = dataclasses.field(default_factory=tasks.CorpusConfig)
+    pretraining: tasks.PretrainingConfig = dataclasses.field(default_factory=tasks.PretrainingConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     runtime: RuntimeConfig = dataclasses.field(default_factory=RuntimeConfig)
     output: OutputConfig = dataclasses.field(default_factory=OutputConfig)

@@ -451,7 +451,7 @@ FINETUNE = Command(
     ),
     verbs={
         "train": "many:train",
-        "evaluate": "evaluate:evaluate_model",
+        "evaluate": "predict:evaluate_model",
         "predict": "predict:predict",
         "export": "export:export",
     },
@@ -471,7 +471,7 @@ PRETRAIN = Command(
         ("--model=scratch/base --train_records=records --mixed_precision --output_dir=runs/bert", "train on them"),
         ("--flagfile=pretraining/bert-base-phase1 --train_records=records", "a preset (--help=presets)"),
     ),
-    verbs={"train": "pretrain:pretrain", "evaluate": "evaluate:evaluate_model", "prepare": "prepare:prepare"},
+    verbs={"train": "pretrain:pretrain", "evaluate": "predict:evaluate_model", "prepare": "pretrain:prepare"},
     leaves_out=("multi_label", "tagging", "answering", "choosing", "predict", "export"),
     only={"data": (*_OF_CORPORA, *_OF_RECORDS)},
     task=PRETRAINING,

@@ -29,29 +29,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
 from tfbert.config.types import Given, counted
+from tfbert.data import reading
 from tfbert.data.labels import names_in_schema
-from tfbert.data.reading import (
-    FORMAT,
-    ROWS,
-    STANDARD_INPUT,
-    TEXTS,
-    Formats,
-    GivenTable,
-    OpenFile,
-    Row,
-    check_no_fasttext,
-    ending_of,
-    file_beside,
-    format_of,
-    how_to_convert,
-    lines_of,
-    not_utf8,
-    not_utf8_error,
-    pieces_of,
-    read_json_object,
-    source_name,
-    without_end,
-)
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -226,7 +205,7 @@ class Entries:
     are_lists: bool = False
 
 
-def open_json_rows(source: pathlib.Path | BinaryIO, name: str) -> OpenFile:
+def open_json_rows(source: pathlib.Path | BinaryIO, name: str) -> reading.OpenFile:
     """A file of JSON as `rows.open_rows` opens it.
 
     Args:
@@ -245,9 +224,9 @@ def open_json_rows(source: pathlib.Path | BinaryIO, name: str) -> OpenFile:
     return file
 
 
-def open_json(source: pathlib.Path | BinaryIO, name: str, *, takes_lists: bool = False) -> OpenFile | Entries:
+def open_json(source: pathlib.Path | BinaryIO, name: str, *, takes_lists: bool = False) -> reading.OpenFile | Entries:
     """As `open_json_rows`, for whoever reads SQuAD's articles as well, and with `takes_lists` a list of lists."""
-    text = JsonText(pieces_of(source, name))
+    text = JsonText(reading.pieces_of(source, name))
     if text.enter_list("data"):
         return _open_list(name, _entries(text, name), takes_lists)
     lines = text.lines()
@@ -276,7 +255,7 @@ def open_json(source: pathlib.Path | BinaryIO, name: str, *, takes_lists: bool =
     raise UsageError(f"{_FORMATS}. Received: {name}, {_what(value)}. Convert it.")
 
 
-def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
+def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> reading.OpenFile:
     """JSON lines, as `rows.open_rows` opens them.
 
     Args:
@@ -311,7 +290,7 @@ def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
     if not any(isinstance(value, dict) for _, value in seen):
         raise seen[0][1]
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[reading.Row]:
         late = _LateKeys(columns)
         for number, value in itertools.chain(seen, rows):
             if isinstance(value, UsageError):
@@ -320,7 +299,7 @@ def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> OpenFile:
                 late.look(value, f"{name}, line {number}")
                 yield number, [value.get(key) for key in wanted]
 
-    return OpenFile(name=name, columns=columns, read=read)
+    return reading.OpenFile(name=name, columns=columns, read=read)
 
 
 def not_json(name: str, error: ValueError) -> UsageError:
@@ -331,7 +310,7 @@ def not_json(name: str, error: ValueError) -> UsageError:
     )
 
 
-def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile | Entries:
+def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> reading.OpenFile | Entries:
     first = next(entries, None)
     if first is None:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, an empty list. Check the path.")
@@ -353,7 +332,7 @@ def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile
     head = _first_rows(rest, lambda row: row)
     columns = _keys(head)
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[reading.Row]:
         late = _LateKeys(columns)
         for number, entry in enumerate(itertools.chain(head, rest), start=1):
             if isinstance(entry, dict):
@@ -365,7 +344,7 @@ def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> OpenFile
                     UsageError(f"{_FORMATS}. Received: {entry!r:.60} in {name}, {unit} {number}. Repair or drop it."),
                 )
 
-    return OpenFile(name=name, columns=columns, read=read, unit=unit)
+    return reading.OpenFile(name=name, columns=columns, read=read, unit=unit)
 
 
 def _first_rows(rows: Iterator[Any], value_of: Callable[[Any], Any]) -> list[Any]:
@@ -443,8 +422,6 @@ def _what(value: Any) -> str:
     return f"an object with {keys}{pandas}"
 
 
-log = logging.getLogger("tfbert")
-
 _STATE, _SETS = "state.json", "dataset_dict.json"
 _UNLABELLED = "unsup"  # In aclImdb's train, texts of which nobody says whether they are positive.
 _TEXTS = (".txt", ".text", "")
@@ -458,7 +435,7 @@ def saved_files(path: pathlib.Path) -> list[pathlib.Path]:
         UsageError: for several sets in one directory, and for one that is not whole.
     """
     if (path / _SETS).is_file():
-        sets = read_json_object(path / _SETS, f"{_SETS} must list the sets of examples").get("splits")
+        sets = reading.read_json_object(path / _SETS, f"{_SETS} must list the sets of examples").get("splits")
         names = [str(name) for name in sets] if isinstance(sets, list) and sets else ["train"]
         raise UsageError(
             f"A directory of examples holds one set. Received: {str(path)!r} with the sets {', '.join(names)}. "
@@ -466,7 +443,7 @@ def saved_files(path: pathlib.Path) -> list[pathlib.Path]:
         )
     if not (path / _STATE).is_file():
         return []
-    state = read_json_object(path / _STATE, f"{_STATE} must list the files of a data set")
+    state = reading.read_json_object(path / _STATE, f"{_STATE} must list the files of a data set")
     entries = state.get("_data_files")
     names = [entry.get("filename") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     if not names or not all(isinstance(name, str) for name in names) or state.get("_indices_data_files"):
@@ -474,7 +451,7 @@ def saved_files(path: pathlib.Path) -> list[pathlib.Path]:
             "A saved data set lists its files, and takes all of their rows. "
             f"Received: _data_files={entries!r:.60} in {path / _STATE}. Save it again with a newer version of datasets."
         )
-    return [file_beside(path / _STATE, name) for name in names]
+    return [reading.file_beside(path / _STATE, name) for name in names]
 
 
 def arrow_schema(path: pathlib.Path) -> pyarrow.Schema:
@@ -499,7 +476,7 @@ def is_tree(path: pathlib.Path) -> bool:
     return path.is_dir() and not saved_files(path)
 
 
-def open_tree(path: pathlib.Path) -> OpenFile:
+def open_tree(path: pathlib.Path) -> reading.OpenFile:
     """Opens a directory with a folder of texts for each class, or with texts alone, as `rows.open_rows` opens a file.
 
     The columns are `id`, a file's path in it, `text`, and in folders `label`, the name of a file's folder.
@@ -512,7 +489,7 @@ def open_tree(path: pathlib.Path) -> OpenFile:
     folders = [folder for folder in folders if folder.name != _UNLABELLED]
     files = [file for folder in folders or [path] for file in _texts_in(folder)]
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[reading.Row]:
         for number, file in enumerate(files, start=1):
             try:
                 text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
@@ -521,12 +498,14 @@ def open_tree(path: pathlib.Path) -> OpenFile:
                     f"A text must be readable. Received: {str(file)!r} ({error.strerror}). Check the directory."
                 ) from None
             row = {"id": file.relative_to(path).as_posix(), "text": text, "label": file.parent.name}
-            byte = not_utf8(text)
-            yield number, not_utf8_error(byte, str(file)) if byte else [row[column] for column in wanted]
+            byte = reading.not_utf8(text)
+            yield number, reading.not_utf8_error(byte, str(file)) if byte else [row[column] for column in wanted]
         for texts in left_out:
             log.info("%s: %s in 'unsup' left out: aclImdb has no labels for them", path, counted(len(texts), "text"))
 
-    return OpenFile(name=str(path), columns=["id", "text", *(["label"] if folders else [])], read=read, unit="row")
+    return reading.OpenFile(
+        name=str(path), columns=["id", "text", *(["label"] if folders else [])], read=read, unit="row"
+    )
 
 
 def _visible(path: pathlib.Path) -> list[pathlib.Path]:
@@ -544,7 +523,7 @@ def _texts_in(folder: pathlib.Path) -> list[pathlib.Path]:
     return found
 
 
-Source = str | pathlib.Path | BinaryIO | GivenTable
+Source = str | pathlib.Path | BinaryIO | reading.GivenTable
 DEMOS = pathlib.Path(__file__).parent.parent / "demos"
 """The built-in data, a folder for each task."""
 
@@ -560,7 +539,7 @@ _PARQUET_BATCH = 4096
 _RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
 
 
-def file_format(path: pathlib.Path | GivenTable, formats: Formats = ROWS) -> str:
+def file_format(path: pathlib.Path | reading.GivenTable, formats: reading.Formats = reading.ROWS) -> str:
     """`tsv`, `csv`, `jsonl`, `parquet` or `text`, by a file's ending; for a table in memory, what it is read as.
 
     Args:
@@ -570,15 +549,15 @@ def file_format(path: pathlib.Path | GivenTable, formats: Formats = ROWS) -> str
     Raises:
         UsageError: for another ending.
     """
-    if isinstance(path, GivenTable) or path.is_dir():
-        return FORMAT
-    format = format_of(path, formats)
+    if isinstance(path, reading.GivenTable) or path.is_dir():
+        return reading.FORMAT
+    format = reading.format_of(path, formats)
     if not format:
         if path.is_file():
             with path.open("rb") as file:
-                check_no_fasttext(file.read(64), str(path))
-        todo = how_to_convert(path)
-        if ending_of(path) in TEXTS["text"]:
+                reading.check_no_fasttext(file.read(64), str(path))
+        todo = reading.how_to_convert(path)
+        if reading.ending_of(path) in reading.TEXTS["text"]:
             todo += "; words with a tag each need --task=token_classification"
         known = ", ".join(itertools.chain(*formats.values()))
         raise UsageError(
@@ -604,7 +583,7 @@ def standard_input(option: str) -> BinaryIO:
     return sys.stdin.buffer
 
 
-def labelled_source(name: str) -> pathlib.Path | BinaryIO | GivenTable:
+def labelled_source(name: str) -> pathlib.Path | BinaryIO | reading.GivenTable:
     """What `train_file`, `test_file` or one of the validation files names: a file as its path, standard input as an
     open stream, or a table in memory.
 
@@ -635,16 +614,18 @@ def input_source(name: str) -> pathlib.Path | BinaryIO:
         ) from None
 
 
-def demo_table(task: str, split: str) -> GivenTable:
+def demo_table(task: str, split: str) -> reading.GivenTable:
     """The rows of a task's `train` or `validation`."""
     path = DEMOS / task / f"{split}.jsonl.gz"
     columns = open_rows(path, "jsonl").columns
-    return GivenTable(
+    return reading.GivenTable(
         name=f"demo {split}", columns=columns, read=lambda wanted: open_rows(path, "jsonl").read(wanted), unit="example"
     )
 
 
-def source_format(source: Source, config: DataConfig, formats: Formats = ROWS, of_stream: str = "jsonl") -> str:
+def source_format(
+    source: Source, config: DataConfig, formats: reading.Formats = reading.ROWS, of_stream: str = "jsonl"
+) -> str:
     """The format of what an option names, as the options say, or else its ending.
 
     Args:
@@ -657,12 +638,12 @@ def source_format(source: Source, config: DataConfig, formats: Formats = ROWS, o
         UsageError: for another ending.
     """
     source = pathlib.Path(source) if isinstance(source, str) else source
-    if config.input_format != "auto" and not isinstance(source, GivenTable):
+    if config.input_format != "auto" and not isinstance(source, reading.GivenTable):
         return config.input_format
-    if isinstance(source, pathlib.Path | GivenTable):
+    if isinstance(source, pathlib.Path | reading.GivenTable):
         return file_format(source, formats)
-    name = source_name(source)
-    return of_stream if name == STANDARD_INPUT else file_format(pathlib.Path(name), formats)
+    name = reading.source_name(source)
+    return of_stream if name == reading.STANDARD_INPUT else file_format(pathlib.Path(name), formats)
 
 
 def open_source(source: Source, config: DataConfig, open_json: Any = open_json_rows) -> Any:
@@ -690,11 +671,11 @@ def open_rows(
     Raises:
         UsageError: for a file that cannot be read or holds nothing.
     """
-    if isinstance(source, GivenTable):
+    if isinstance(source, reading.GivenTable):
         return source
     source = pathlib.Path(source) if isinstance(source, str) else source
-    name = source_name(source)
-    if format not in TEXTS:
+    name = reading.source_name(source)
+    if format not in reading.TEXTS:
         raise UsageError(
             "A table is read from tsv, csv, jsonl or parquet. "
             f"Received: input_format={format!r} for {name!r}. Pass one of them, or the --task that reads this format."
@@ -709,10 +690,12 @@ def open_rows(
         return open_tree(source) if is_tree(source) else open_parquet(source)
     if format == "jsonl":
         return open_json(source, name)
-    lines = lines_of(source, name)
+    lines = reading.lines_of(source, name)
     if format == "text":
-        return OpenFile(
-            name=name, columns=["text"], read=lambda wanted: ((number, [without_end(line)]) for number, line in lines)
+        return reading.OpenFile(
+            name=name,
+            columns=["text"],
+            read=lambda wanted: ((number, [reading.without_end(line)]) for number, line in lines),
         )
     said, lines = _separator(lines)
     delimiter = delimiter or said or ("\t" if format == "tsv" else ",")
@@ -723,21 +706,21 @@ def open_rows(
 def _separator(lines: Iterator[tuple[int, str]]) -> tuple[str, Iterator[tuple[int, str]]]:
     """The delimiter that Excel's first line `sep=;` names, empty without one, and the lines that follow."""
     first = next(lines, None)
-    match = _SEPARATOR_LINE.fullmatch(without_end(first[1])) if first else None
+    match = _SEPARATOR_LINE.fullmatch(reading.without_end(first[1])) if first else None
     if match:
         return match[1], lines
     return "", itertools.chain([first] if first else [], lines)
 
 
 def _is_blank(line: str) -> bool:
-    return not without_end(line).strip(" ")
+    return not reading.without_end(line).strip(" ")
 
 
-def _tsv_records(lines: Iterator[tuple[int, str]], delimiter: str, header: bool) -> Iterator[Row]:
-    leading: list[Row] = []  # Blank lines that come before the number of columns is known.
+def _tsv_records(lines: Iterator[tuple[int, str]], delimiter: str, header: bool) -> Iterator[reading.Row]:
+    leading: list[reading.Row] = []  # Blank lines that come before the number of columns is known.
     is_single = None
     for number, line in lines:
-        record = without_end(line).split(delimiter)
+        record = reading.without_end(line).split(delimiter)
         if is_single is None:
             if _is_blank(line):
                 leading.append((number, record))
@@ -748,7 +731,7 @@ def _tsv_records(lines: Iterator[tuple[int, str]], delimiter: str, header: bool)
             yield number, record
 
 
-def _csv_records(name: str, lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[Row]:
+def _csv_records(name: str, lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[reading.Row]:
     # The default limit is 128 KiB; a review may be longer.
     csv.field_size_limit(2**31 - 1)
     taken: list[tuple[int, str]] = []  # The lines of the current record.
@@ -783,14 +766,14 @@ def _csv_records(name: str, lines: Iterator[tuple[int, str]], delimiter: str) ->
             yield taken[0][0], record
 
 
-def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str) -> OpenFile:
+def _open_delimited(name: str, records: Iterator[reading.Row], header: bool, format: str) -> reading.OpenFile:
     line, first = next(records, (0, None))
     if first is None:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
     if isinstance(first, UsageError):
         raise first
-    if byte := not_utf8("".join(first)) if header else None:
-        raise not_utf8_error(byte, f"{name}, line {line}")
+    if byte := reading.not_utf8("".join(first)) if header else None:
+        raise reading.not_utf8_error(byte, f"{name}, line {line}")
     columns = first if header else [str(index) for index in range(len(first))]
     rest = records if header else itertools.chain([(line, first)], records)
 
@@ -798,7 +781,7 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
         cells = zip(record, columns, strict=True)
         return header and len(columns) > 1 and all(_as_name(cell) == _as_name(column) for cell, column in cells)
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[reading.Row]:
         indexes = [columns.index(column) for column in wanted]
         for line, record in rest:
             if isinstance(record, UsageError):
@@ -824,13 +807,15 @@ def _open_delimited(name: str, records: Iterator[Row], header: bool, format: str
             else:
                 yield line, [record[index] for index in indexes]
 
-    def read_tsv(wanted: Sequence[str]) -> Iterator[Row]:
+    def read_tsv(wanted: Sequence[str]) -> Iterator[reading.Row]:
         return _about_quotes(name, read(wanted))
 
-    return OpenFile(name=name, columns=columns, read=read_tsv if format == "tsv" else read, hint=_hint(first, format))
+    return reading.OpenFile(
+        name=name, columns=columns, read=read_tsv if format == "tsv" else read, hint=_hint(first, format)
+    )
 
 
-def _about_quotes(name: str, rows: Iterator[Row]) -> Iterator[Row]:
+def _about_quotes(name: str, rows: Iterator[reading.Row]) -> Iterator[reading.Row]:
     """The rows of a .tsv; at their end a warning if fields are quoted as in CSV, as pandas writes: they keep quotes."""
     count, first = 0, ""
     for line, row in rows:
@@ -861,7 +846,7 @@ def _hint(record: list[str], format: str) -> str:
     return f", or --delimiter={option}{plain} as its only column looks like several{_NO_HEADER_HINT}"
 
 
-def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) -> OpenFile:
+def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) -> reading.OpenFile:
     """A Parquet file, or a directory that `save_to_disk` of `datasets` wrote, as `open_rows` opens it.
 
     Args:
@@ -899,7 +884,7 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
             with parquet.ParquetFile(path) as file:
                 yield from file.iter_batches(batch_size=_PARQUET_BATCH, row_groups=row_groups, columns=list(wanted))
 
-    def read(wanted: Sequence[str]) -> Iterator[Row]:
+    def read(wanted: Sequence[str]) -> Iterator[reading.Row]:
         number = 0
         try:
             for batch in batches(wanted):
@@ -911,4 +896,4 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
             raise broken(error) from None
 
     names = names_in_schema(schema.metadata)
-    return OpenFile(name=str(path), columns=columns, read=read, unit="row", label_names=names)
+    return reading.OpenFile(name=str(path), columns=columns, read=read, unit="row", label_names=names)

@@ -230,9 +230,6 @@ def _is_same(one: Stored, other: Stored) -> bool:
     return one.shape == other.shape and np.array_equal(one.read(), other.read())
 
 
-log = logging.getLogger("tfbert")
-
-
 class Read(NamedTuple):
     """What a model's file gave.
 

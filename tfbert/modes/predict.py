@@ -184,8 +184,6 @@ def ahead(items: Iterable[Any]) -> Iterator[Any]:
             made.get_nowait()
 
 
-log = logging.getLogger("tfbert")
-
 _MAX_SHOWN_CLASSES = 20
 
 

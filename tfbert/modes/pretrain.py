@@ -145,8 +145,6 @@ def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str
     return found[0], found[1]
 
 
-log = logging.getLogger("tfbert")
-
 _LEAST_SHARDS = 4
 _DOCUMENTS_A_SHARD = 100  # Enough that a hash gives every shard some.
 

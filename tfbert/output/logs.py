@@ -407,8 +407,6 @@ def worded_record(record: logging.LogRecord) -> bool:
     return True
 
 
-log = logging.getLogger("tfbert")
-
 Outcome = Literal["", "finished", "stopped", "failed"]
 
 

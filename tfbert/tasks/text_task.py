@@ -18,19 +18,8 @@ from tfbert.data.files import RawTable, check_text
 from tfbert.data.reading import PREDICTED_TEXTS
 from tfbert.errors import UsageError
 from tfbert.model.files import check_token_types
+from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, place_of, rounded
-from tfbert.tasks.prediction import (
-    BEST,
-    NAME,
-    Item,
-    Items,
-    Job,
-    ServedModel,
-    TrainedModel,
-    chosen_format,
-    open_text_file,
-    table_job,
-)
 
 if TYPE_CHECKING:
     from tfbert.config.training import TrainingConfig
@@ -232,7 +221,7 @@ _NAMES = ("text", "text_pair")
 _PAIR = '{"text": ..., "text_pair": ...} or a tuple of two texts'
 
 
-class TextItems(Items[Item]):
+class TextItems(prediction.Items[prediction.Item]):
     """Texts or pairs of texts to classify or score; all items of a call are of one kind.
 
     Args:
@@ -242,7 +231,7 @@ class TextItems(Items[Item]):
 
     takes_top_k = True
 
-    def __init__(self, model: TrainedModel, top_k: int | None | Literal["best"] = BEST):
+    def __init__(self, model: prediction.TrainedModel, top_k: int | None | Literal["best"] = prediction.BEST):
         super().__init__(model, top_k)
         self._num_texts = model.num_texts
         self._empty: list[str] = []
@@ -251,7 +240,7 @@ class TextItems(Items[Item]):
         is_pair = isinstance(inputs, tuple) and len(inputs) == 2 and all(isinstance(text, str) for text in inputs)
         return super().is_one(inputs) or (is_pair and self._num_texts == 2)
 
-    def item(self, value: Any, where: str) -> Item:
+    def item(self, value: Any, where: str) -> prediction.Item:
         if isinstance(value, Mapping):
             # A row of a table has more than texts.
             row = [] if value.keys() <= {*_NAMES} else self.as_trained(value, "text_column")
@@ -280,32 +269,32 @@ class TextItems(Items[Item]):
     def check_columns(self, texts: Sequence[str], source: str) -> None:
         self._model.check_texts(texts, source)
 
-    def row(self, texts: Mapping[str, Any], where: str) -> Item:
+    def row(self, texts: Mapping[str, Any], where: str) -> prediction.Item:
         # Invalid Unicode reaches the tokenizer, which drops it, as in an exported model.
-        item = Item(texts=[check_text(text, name, where, strict=False) for name, text in texts.items()])
+        item = prediction.Item(texts=[check_text(text, name, where, strict=False) for name, text in texts.items()])
         self._empty += [text for text in item.texts if not text.strip()]
         return item
 
     def notes(self, name: str) -> list[str]:
         return [f"{line}, answered like any other" for line in about_empty(name, self._empty)]
 
-    def encode(self, items: Sequence[Item]) -> EncodedExamples:
+    def encode(self, items: Sequence[prediction.Item]) -> EncodedExamples:
         text, *second = map(list, zip(*(item.texts for item in items), strict=True))
-        examples = TextExamples(name=NAME, text=text, text_pair=second[0] if second else None, labels=None)
+        examples = TextExamples(name=prediction.NAME, text=text, text_pair=second[0] if second else None, labels=None)
         return self._model.encode(examples)
 
-    def answers(self, items: Sequence[Item], predictions: np.ndarray) -> Iterator[Any]:
-        if self._top_k == BEST:
+    def answers(self, items: Sequence[prediction.Item], predictions: np.ndarray) -> Iterator[Any]:
+        if self._top_k == prediction.BEST:
             return self.task.best(predictions)
         return self.task.entries(predictions, self._top_k)
 
-    def records(self, items: Sequence[Item], predictions: np.ndarray) -> Iterator[dict[str, Any]]:
+    def records(self, items: Sequence[prediction.Item], predictions: np.ndarray) -> Iterator[dict[str, Any]]:
         return self.task.records(predictions)
 
     def columns(self) -> Sequence[str]:
         return self.task.columns()
 
-    def cells(self, item: Item, record: dict[str, Any]) -> Iterable[Sequence[Any]]:
+    def cells(self, item: prediction.Item, record: dict[str, Any]) -> Iterable[Sequence[Any]]:
         return [self.task.cells(record)]
 
 
@@ -319,18 +308,21 @@ def _named(value: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {name: value[name] for name in _NAMES if name in value}
 
 
-def open_texts(config: Config) -> list[Job]:
+def open_texts(config: Config) -> list[prediction.Job]:
     """The texts to predict, and where the predictions go.
 
     Raises:
         UsageError: for input that cannot be opened, columns that do not exist, output without a known ending, or
             standard input or output that is closed.
     """
-    file, format = open_text_file(config), chosen_format(config.predict, PREDICTED_TEXTS, default="tsv")
-    return [table_job(config, file, format=format)]
+    file, format = (
+        prediction.open_text_file(config),
+        prediction.chosen_format(config.predict, PREDICTED_TEXTS, default="tsv"),
+    )
+    return [prediction.table_job(config, file, format=format)]
 
 
-class TextClassifier(ServedModel):
+class TextClassifier(prediction.ServedModel):
     """Takes `text` and, for pairs, `text_pair`.
 
     Returns `logits`, float32 `[n, num_labels]`; for classification also `probabilities` of the same shape and `label`,

@@ -29,8 +29,8 @@ from tfbert.report.pages import write_report
 from tfbert.report.run_files import evaluation_facts
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.metrics import is_better
+from tfbert.tasks.pretraining import pretraining
 from tfbert.tasks.pretraining import pretraining as masked_pretraining
-from tfbert.tasks.pretraining import pretraining as masked_words
 from tfbert.tasks.pretraining.pretraining import MaskedPredictions, Pretraining
 from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
@@ -247,8 +247,8 @@ def test_pairs_add_to_the_loss():
 
 
 def test_rare_mistakes_are_forgotten_and_memory_stays(monkeypatch):
-    monkeypatch.setattr(masked_words, "_KEPT_MISTAKES", 3)
-    monkeypatch.setattr(masked_words, "KEPT_RECORDS", 2)
+    monkeypatch.setattr(pretraining, "_KEPT_MISTAKES", 3)
+    monkeypatch.setattr(pretraining, "KEPT_RECORDS", 2)
     found = MaskedPredictions(TOKENIZER)
     for best in [9, 9, 10, 11, 12, 13, 14, 9]:
         found.add(chunk_of([2, 6, 3], [1]), outputs_of([best], [-1.0]))

@@ -21,32 +21,11 @@ from tfbert.data.reading import BadRows, GivenTable, Unlabelled
 from tfbert.data.rows import Source
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
-from tfbert.tasks import metrics as classes
+from tfbert.tasks import metrics, text_task
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate, class_start, class_weights
-from tfbert.tasks.metrics import (
-    are_numbered,
-    class_table,
-    classification_metrics,
-    confusion_matrix,
-    cross_entropy,
-    have_fractions,
-    is_number,
-    per_class,
-    quoted,
-    regression_metrics,
-    shortened,
-)
 from tfbert.tasks.registry import warnings_of_others
 from tfbert.tasks.tables import data_of, hold_out, read_labelled_tables, read_training_tables, that_share_texts
-from tfbert.tasks.text_task import (
-    TextExamples,
-    TextTask,
-    about_empty,
-    check_same_columns,
-    error_analysis_of_texts,
-    takes,
-)
 
 if TYPE_CHECKING:
     from tfbert.batches.pipeline import EncodedExamples
@@ -117,7 +96,7 @@ def read_labelled(config: DataConfig, label_names: Sequence[str]) -> dict[str, R
         class_words,
         classes=label_names,
         is_regression=not label_names,
-        names_ids=bool(label_names) and not are_numbered(label_names),
+        names_ids=bool(label_names) and not metrics.are_numbered(label_names),
     )
     return read_labelled_tables(config, TEXTS, read)
 
@@ -158,7 +137,7 @@ class _Labels:
         table = self._without_missing(table)
         if self._classes is None:
             self._classes = {*table.labels}
-            self._is_regression = self._is_regression or table.is_regression or have_fractions(table.labels)
+            self._is_regression = self._is_regression or table.is_regression or metrics.have_fractions(table.labels)
         if not self._names:
             return table
         labels, names = dict.fromkeys(table.labels), self._names
@@ -183,10 +162,10 @@ class _Labels:
         def checked(row: int, label: str) -> int:
             if label not in none:
                 return row
-            beside = f"beside {shortened(others, 4)}" if others else "as all labels do,"
+            beside = f"beside {metrics.shortened(others, 4)}" if others else "as all labels do,"
             way_out = "; if it is a class, name all classes with --label_names" if others and not known else ""
             raise Unlabelled(
-                f"Every row needs a label. Received: {quoted(label)}, which stands for a missing one {beside} "
+                f"Every row needs a label. Received: {metrics.quoted(label)}, which stands for a missing one {beside} "
                 f"in {table.where(row)}. Add it or drop the row{way_out}."
             )
 
@@ -206,7 +185,7 @@ class _Labels:
             numbers = {float(label) for label in table.labels}
         except ValueError:
             return table
-        others, is_score = numbers - {-1.0}, self._is_regression or have_fractions(table.labels)
+        others, is_score = numbers - {-1.0}, self._is_regression or metrics.have_fractions(table.labels)
         is_doubtful = others < numbers and min(others, default=-1) >= 0 and (is_score or others != {1.0})
         if not is_doubtful or self._names or table.label_names or self._classes is not None:
             return table
@@ -218,7 +197,7 @@ class _Labels:
         return dataclasses.replace(table, notes=(*table.notes, doubt))
 
 
-class OneLabelTask(TextTask):
+class OneLabelTask(text_task.TextTask):
     """A task of texts with one label each, as they are written in files and data sets."""
 
     @abc.abstractmethod
@@ -242,17 +221,17 @@ class OneLabelTask(TextTask):
             UsageError: for labels that are not the model's.
         """
 
-    def examples(self, table: RawTable) -> TextExamples:
+    def examples(self, table: RawTable) -> text_task.TextExamples:
         """Turns a table, unlabelled or labelled, into examples.
 
         Raises:
             UsageError: for a label that is not one of the task's.
         """
-        return TextExamples.of_table(table, None if table.labels is None else self.labels(table))
+        return text_task.TextExamples.of_table(table, None if table.labels is None else self.labels(table))
 
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
-    ) -> dict[str, TextExamples]:
+    ) -> dict[str, text_task.TextExamples]:
         sets, are_given = {}, bool(given_names(config))
         for prefix, table in read_labelled(config, self.label_names).items():
             notes += table.notes
@@ -288,11 +267,12 @@ class Regression(OneLabelTask):
     def labels(self, table: RawTable) -> np.ndarray:
         out = np.empty(len(table.labels), np.float32)
         for row, label in enumerate(table.labels):
-            value = float(label) if is_number(label) else np.nan
+            value = float(label) if metrics.is_number(label) else np.nan
             if not abs(value) <= float(np.finfo(np.float32).max):
                 raise UsageError(
                     "A regression label must be a finite number. Received: "
-                    f"{quoted(label)} in {table.where(row)}. Repair or drop the row, or pass --task=classification."
+                    f"{metrics.quoted(label)} in {table.where(row)}. Repair or drop the row, or pass "
+                    "--task=classification."
                 )
             out[row] = value
         return out
@@ -323,16 +303,16 @@ class Regression(OneLabelTask):
     def metric_names(self) -> tuple[str, ...]:
         return ("pearson", "spearmanr", "mse", "loss")
 
-    def _metrics(self, predictions: np.ndarray, examples: TextExamples) -> dict[str, float]:
+    def _metrics(self, predictions: np.ndarray, examples: text_task.TextExamples) -> dict[str, float]:
         scores = predictions.astype(np.float64).reshape(len(examples))
-        return regression_metrics(scores, examples.labels.astype(np.float64))
+        return metrics.regression_metrics(scores, examples.labels.astype(np.float64))
 
-    def error_analysis(self, predictions: np.ndarray, examples: TextExamples) -> ErrorAnalysis:
+    def error_analysis(self, predictions: np.ndarray, examples: text_task.TextExamples) -> ErrorAnalysis:
         """The absolute errors."""
         labels = examples.labels
         scores = np.asarray(predictions, np.float64).reshape(len(labels))
         written = ([f"{value:.4g}" for value in column] for column in (labels, scores))
-        return error_analysis_of_texts(examples, np.abs(scores - labels), "error", *written, {})
+        return text_task.error_analysis_of_texts(examples, np.abs(scores - labels), "error", *written, {})
 
     def columns(self) -> list[str]:
         return ["score"]
@@ -351,7 +331,7 @@ class Regression(OneLabelTask):
         return {"logits": outputs, "score": outputs[:, 0]}
 
     def card(self, num_texts: int) -> str:
-        return f"scores {takes(num_texts)}"
+        return f"scores {text_task.takes(num_texts)}"
 
 
 MAX_CLASSES = 1000
@@ -385,7 +365,7 @@ class Classification(OneLabelTask):
     @classmethod
     def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Classification:
         """The task of a saved model."""
-        return cls(classes.names_of_model(saved, directory))
+        return cls(metrics.names_of_model(saved, directory))
 
     @classmethod
     def of_rows(cls, train: RawTable, defined: Sequence[str] | None, *, is_asked_for: bool) -> Classification:
@@ -406,7 +386,7 @@ class Classification(OneLabelTask):
             left_out = "".join(f" ({note})" for note in train.notes if "left out" in note or "skipped" in note)
             raise UsageError(
                 "Classification needs at least two classes. "
-                f"Received: only {classes.shortened(sorted(present))} in {train.name}{left_out}. "
+                f"Received: only {metrics.shortened(sorted(present))} in {train.name}{left_out}. "
                 "Check the file and --label_column."
             )
         return cls(names)
@@ -420,21 +400,21 @@ class Classification(OneLabelTask):
 
     def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
         rows = [(label,) for label in table.labels]
-        written = classes.as_in_model(table, rows, self.label_names, notes, are_given=are_given)
+        written = metrics.as_in_model(table, rows, self.label_names, notes, are_given=are_given)
         return dataclasses.replace(table, labels=[written[label] for label in table.labels])
 
-    def doubts(self, examples: TextExamples) -> list[str]:
+    def doubts(self, examples: text_task.TextExamples) -> list[str]:
         """Classes whose names are almost the same, or that hardly occur."""
         counts = np.bincount(examples.labels, minlength=len(self.label_names)).tolist()
-        out = classes.look_alikes(self.label_names, counts, "classes")
-        if (label := classes.several_in_one(self.label_names)) is not None:
+        out = metrics.look_alikes(self.label_names, counts, "classes")
+        if (label := metrics.several_in_one(self.label_names)) is not None:
             out.append(
-                f"{classes.quoted(label)} looks like several labels in one, but each label is taken as a class of its "
-                f"own: {classes.shortened(self.label_names, 3)}; give each text one label, or pass "
+                f"{metrics.quoted(label)} looks like several labels in one, but each label is taken as a class of its "
+                f"own: {metrics.shortened(self.label_names, 3)}; give each text one label, or pass "
                 "--task=multi_label_classification"
             )
-        out += classes.nearly_numbers(self.label_names, counts)
-        return out + classes.rare_ones(self.label_names, counts, "classes")
+        out += metrics.nearly_numbers(self.label_names, counts)
+        return out + metrics.rare_ones(self.label_names, counts, "classes")
 
     def head(self) -> Head:
         return sequence_head(self.label_names, has_names=True, problem_type="single_label_classification")
@@ -452,40 +432,40 @@ class Classification(OneLabelTask):
     def metric_names(self) -> tuple[str, ...]:
         return _TWO_CLASSES if len(self.label_names) == 2 else _ANY_CLASSES
 
-    def _metrics(self, predictions: np.ndarray, examples: TextExamples) -> dict[str, float]:
+    def _metrics(self, predictions: np.ndarray, examples: text_task.TextExamples) -> dict[str, float]:
         labels = examples.labels.astype(np.int64)
         shape = predictions.shape
         assert shape[0] == len(labels) and labels.min() >= 0 and labels.max() < shape[1], shape
-        return classification_metrics(predictions, labels)
+        return metrics.classification_metrics(predictions, labels)
 
-    def remarks(self, predictions: np.ndarray, examples: TextExamples) -> list[str]:
+    def remarks(self, predictions: np.ndarray, examples: text_task.TextExamples) -> list[str]:
         predicted = np.unique(predictions.argmax(axis=1))
         if len(predicted) > 1 or len(np.unique(examples.labels)) < 2:
             return []
-        name = classes.quoted(self.label_names[predicted[0]])
+        name = metrics.quoted(self.label_names[predicted[0]])
         return [
             f"{examples.name}: all {len(examples):,} texts get the class {name}: the model tells no class from another "
             "so far; train longer, or try --class_weights=balanced"
         ]
 
-    def details(self, predictions: np.ndarray, examples: TextExamples) -> tuple[dict[str, Any], list[str]]:
-        confusion = confusion_matrix(predictions, examples.labels, len(self.label_names))
-        table = per_class(confusion, self.label_names)
+    def details(self, predictions: np.ndarray, examples: text_task.TextExamples) -> tuple[dict[str, Any], list[str]]:
+        confusion = metrics.confusion_matrix(predictions, examples.labels, len(self.label_names))
+        table = metrics.per_class(confusion, self.label_names)
         matrix = {"labels": list(self.label_names), "rows": confusion.tolist()}
-        return {"per_class": table, "confusion_matrix": matrix}, class_table(table, confusion)
+        return {"per_class": table, "confusion_matrix": matrix}, metrics.class_table(table, confusion)
 
-    def error_analysis(self, predictions: np.ndarray, examples: TextExamples) -> ErrorAnalysis:
+    def error_analysis(self, predictions: np.ndarray, examples: text_task.TextExamples) -> ErrorAnalysis:
         """The error is the cross-entropy of a wrong prediction."""
         logits, labels, names = np.asarray(predictions), examples.labels, self.label_names
         predicted = logits.argmax(axis=1)
-        entropy = cross_entropy(logits, labels)
-        return error_analysis_of_texts(
+        entropy = metrics.cross_entropy(logits, labels)
+        return text_task.error_analysis_of_texts(
             examples,
             np.where(predicted != labels, entropy, 0.0),
             "loss",
             [names[label] for label in labels],
             [names[label] for label in predicted],
-            {"confusion": confusion_matrix(logits, labels, len(names)).tolist()},
+            {"confusion": metrics.confusion_matrix(logits, labels, len(names)).tolist()},
         )
 
     def columns(self) -> list[str]:
@@ -511,7 +491,7 @@ class Classification(OneLabelTask):
         return {"logits": outputs, "probabilities": tf.nn.softmax(outputs), "label": label}
 
     def card(self, num_texts: int) -> str:
-        return f"gives {takes(num_texts)} one of {len(self.label_names)} classes"
+        return f"gives {text_task.takes(num_texts)} one of {len(self.label_names)} classes"
 
 
 def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable[[int], str]) -> np.ndarray:
@@ -534,9 +514,9 @@ def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable
         known = ids.get(label, ids.get(canonical(label)))
         if known is None:
             raise UsageError(
-                f"A label must be one of the training data's {len(ids)}: {classes.shortened(label_names)}. "
-                f"Received: {classes.quoted(label)} in {where(row)}. "
-                f"Correct it, or add it to the training data{classes.or_name_ids(label, label_names)}."
+                f"A label must be one of the training data's {len(ids)}: {metrics.shortened(label_names)}. "
+                f"Received: {metrics.quoted(label)} in {where(row)}. "
+                f"Correct it, or add it to the training data{metrics.or_name_ids(label, label_names)}."
             )
         out[row] = known
     return out
@@ -545,7 +525,7 @@ def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable
 def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
     """The distinct training labels in order: numbers by value, words by alphabet."""
     distinct = set(train.labels)
-    is_numeric = all(map(classes.is_number, distinct))
+    is_numeric = all(map(metrics.is_number, distinct))
     if is_numeric:
         endless = next((row for row, label in enumerate(train.labels) if not np.isfinite(float(label))), None)
         if endless is not None:
@@ -564,7 +544,7 @@ def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
         raise UsageError(
             "Classes must be few compared with examples. "
             f"Received: {len(names):,} distinct labels in the {len(train):,} rows of {train.name}, such as "
-            f"{classes.shortened(names, 3)}. Check --label_column{way_out}."
+            f"{metrics.shortened(names, 3)}. Check --label_column{way_out}."
         )
     return names
 
@@ -577,11 +557,11 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     is_regression = config.task == Regression.name
     read = text_reader(config, class_words, is_regression=is_regression, names_ids=not is_regression)
     tables, more = read_training_tables(config, TEXTS, read, lambda source: read(source, False))
-    check_same_columns(tables["train"], tables.values())
+    text_task.check_same_columns(tables["train"], tables.values())
     notes += [*more, *warnings_of_others(Classification.name, tables["train"])]
     task = choose_task(tables["train"], config.task, notes)
     for table in tables.values():
-        notes += [*table.notes, *about_empty(table.name, table.text, table.text_pair)]
+        notes += [*table.notes, *text_task.about_empty(table.name, table.text, table.text_pair)]
     sets = {name: task.examples(table) for name, table in tables.items()}
     if config.validation_split is not None:
         groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
@@ -602,10 +582,10 @@ def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
     Raises:
         UsageError: for labels that do not fit the task.
     """
-    is_scores = train.is_regression or (train.label_names is None and classes.have_fractions(train.labels))
+    is_scores = train.is_regression or (train.label_names is None and metrics.have_fractions(train.labels))
     if asked == "auto" and is_scores:
         notes.append("the labels have fractions, so this is regression; --task=classification takes them as classes")
     if asked == Regression.name or (asked == "auto" and is_scores):
-        notes += classes.maybe_thousands(train.labels)
+        notes += metrics.maybe_thousands(train.labels)
         return Regression()
     return Classification.of_rows(train, train.label_names, is_asked_for=asked == Classification.name)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from tfbert.config.run import Config
 from tfbert.data.reading import OpenFile
 from tfbert.errors import UsageError
-from tfbert.tasks import text_task as text_items
+from tfbert.tasks import text_task
 from tfbert.tasks.prediction import Answered, Items, Job, Lines, open_text_file, table_job
 
 
@@ -108,7 +108,7 @@ def open_texts(config: Config) -> list[Job]:
     """The texts of a file or of GLUE's test sets to predict, and where the predictions go.
 
     Raises:
-        UsageError: as `text_items.open_texts`.
+        UsageError: as `text_task.open_texts`.
     """
     asked = config.predict
     if config.data.dataset:
@@ -117,7 +117,7 @@ def open_texts(config: Config) -> list[Job]:
         files = open_tests(config.data.dataset, config.data.data_dir, config.data.text_column)
         return [_job(config, file, task_of_split(config.data.dataset, split)) for split, file in files.items()]
     if not asked.glue_task:
-        return text_items.open_texts(config)
+        return text_task.open_texts(config)
     return [_job(config, open_text_file(config), asked.glue_task)]
 
 

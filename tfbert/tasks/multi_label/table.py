@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tfbert.config.data import DataConfig
+from tfbert.data import reading
 from tfbert.data.files import RENAME, UNLABELLED, WORDS_NAMES, RawTable, check_text, find_columns, in_data, literal
 from tfbert.data.labels import (
     NAMES_OR_MISSING,
@@ -26,17 +27,6 @@ from tfbert.data.labels import (
     named_id,
     named_labels,
     stand_for_none,
-)
-from tfbert.data.reading import (
-    LISTS,
-    VALUES,
-    BadRows,
-    GivenTable,
-    OpenFile,
-    Unlabelled,
-    not_utf8,
-    not_utf8_error,
-    plain,
 )
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
@@ -83,7 +73,7 @@ def indicated_labels(values: Sequence[Any], columns: Sequence[str], where: str) 
 
 
 def _indicated(value: Any) -> bool | None:
-    text = str(plain(value)).strip().lower()
+    text = str(reading.plain(value)).strip().lower()
     return text in _YES if text in (*_YES, *_NO) else None
 
 
@@ -96,11 +86,11 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
     Raises:
         UsageError: for what is neither, and for a missing value.
     """
-    value = plain(value)
+    value = reading.plain(value)
     if isinstance(value, list):
         return value
     if _is_none(value):
-        raise Unlabelled(
+        raise reading.Unlabelled(
             "Every row needs its labels, if only an empty list or text. "
             f"Received: none for {column!r} in {where}. Write [] or '' where a text has no label, or drop the row."
         )
@@ -110,8 +100,8 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
             f"Received: {column}={value!r:.60} in {where}. Convert them, or pass another --label_column."
         )
     text = str(value).strip()
-    if byte := not_utf8(text):
-        raise not_utf8_error(byte, where)
+    if byte := reading.not_utf8(text):
+        raise reading.not_utf8_error(byte, where)
     if "\0" in text:
         raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
     if text == "set()":
@@ -226,13 +216,13 @@ class LabelReader:
     def _of_list(self, cell: list, where: str) -> Iterator[str]:
         for item in cell:
             if item is None:
-                raise Unlabelled(
+                raise reading.Unlabelled(
                     f"A list of labels holds names or ids. Received: {_shown(cell)} in {where}. Repair it."
                 )
             if isinstance(item, bytes):
                 item = item.decode("utf-8", "surrogateescape")
             is_id = isinstance(item, int) and not isinstance(item, bool) and item >= 0
-            if not is_id and not (isinstance(item, str) and item.strip()) or not_utf8(str(item)):
+            if not is_id and not (isinstance(item, str) and item.strip()) or reading.not_utf8(str(item)):
                 raise UsageError(
                     "A list of labels holds names, or ids from 0, or a 0 or 1 for each label, as many in all rows. "
                     f"Received: {item!r:.60} of {_shown(cell)} in {where}. Repair or drop the row."
@@ -242,7 +232,7 @@ class LabelReader:
 
 def missing_error(label: str, where: str) -> UsageError:
     """The error for what stands for a missing label."""
-    return Unlabelled(
+    return reading.Unlabelled(
         "It must be clear whether a row has labels. "
         f"Received: {label!r}, which stands for a missing value, in {where}. Leave the column empty where a "
         "text has no label, drop the row, or name this label with --label_names."
@@ -299,7 +289,9 @@ class Columns:
     has_one_each: bool | None
 
 
-def label_columns(file: OpenFile, text_column: Sequence[str], label_column: str, known: Sequence[str] = ()) -> Columns:
+def label_columns(
+    file: reading.OpenFile, text_column: Sequence[str], label_column: str, known: Sequence[str] = ()
+) -> Columns:
     """Decides which columns hold the texts and the labels. In a data set, the only text, and the only list or truth
     values alone beside texts, are meant whatever they are called.
 
@@ -313,7 +305,7 @@ def label_columns(file: OpenFile, text_column: Sequence[str], label_column: str,
     Raises:
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
-    columns = file.of_kinds(*VALUES, *LISTS)
+    columns = file.of_kinds(*reading.VALUES, *reading.LISTS)
     label_column = "".join(in_data([label_column], columns))
     if file.kinds:
         text_column, label_column = _by_kinds(file, columns, in_data(text_column, columns), label_column)
@@ -362,10 +354,10 @@ def label_columns(file: OpenFile, text_column: Sequence[str], label_column: str,
 
 
 def _by_kinds(
-    file: OpenFile, columns: Sequence[str], text_column: Sequence[str], label_column: str
+    file: reading.OpenFile, columns: Sequence[str], text_column: Sequence[str], label_column: str
 ) -> tuple[Sequence[str], str]:
     """What a data set's user means, who names no columns."""
-    texts, lists, truths = (file.of_kinds(*kinds) for kinds in (("text",), LISTS, ("truth",)))
+    texts, lists, truths = (file.of_kinds(*kinds) for kinds in (("text",), reading.LISTS, ("truth",)))
     if not label_column and len(lists) == 1:
         (label_column,) = lists
     elif not label_column and len(truths) > 1 and {*truths, *texts} == {*columns}:
@@ -403,7 +395,7 @@ def indicator_columns(name: str, columns: Sequence[str], rows: Sequence[Sequence
     return found
 
 
-def holds_label_sets(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
+def holds_label_sets(source: pathlib.Path | reading.GivenTable, config: DataConfig) -> bool:
     """Whether a file, or a table in memory, certainly has several labels a text: the user names several columns that
     are there, or its first rows have lists of labels beside texts, and no other lists. False also for a file that
     cannot be read: reading it later says why."""
@@ -418,7 +410,7 @@ def holds_label_sets(source: pathlib.Path | GivenTable, config: DataConfig) -> b
         return False
 
 
-def _shows_label_sets(file: OpenFile, found: Columns, *, is_asked: bool) -> bool:
+def _shows_label_sets(file: reading.OpenFile, found: Columns, *, is_asked: bool) -> bool:
     if file.kinds and not {*found.texts} <= {*file.of_kinds("text")}:
         return False
     if found.has_one_each is not False:
@@ -427,7 +419,7 @@ def _shows_label_sets(file: OpenFile, found: Columns, *, is_asked: bool) -> bool
     if not is_asked and label.lower() in WORDS:
         return False
     if file.kinds:
-        return file.kinds[label] in LISTS
+        return file.kinds[label] in reading.LISTS
     columns = [column for column in file.columns if file.columns.count(column) == 1]
     rows = [row for _, row in itertools.islice(file.read(columns), _LOOKED_AT)]
     rows = [dict(zip(columns, row, strict=True)) for row in rows if not isinstance(row, UsageError)]
@@ -477,7 +469,7 @@ def label_reader(config: DataConfig, separator: str, model_labels: Sequence[str]
 
 
 def _read(
-    file: OpenFile,
+    file: reading.OpenFile,
     columns: Columns,
     config: DataConfig,
     separator: str,
@@ -496,7 +488,7 @@ def _read(
         names: The names of ids, as the data itself has them.
         classes: The labels of the training data; empty where these are it.
     """
-    bad_rows, num_texts = BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds)), len(columns.texts)
+    bad_rows, num_texts = reading.BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds)), len(columns.texts)
 
     def where(line: int) -> str:
         return f"{file.name}, {file.unit} {line}"
@@ -556,7 +548,7 @@ _LabelsOf = Callable[[list[Any], str], tuple[str, ...]]
 
 
 def _how_labels_are_written(
-    file: OpenFile,
+    file: reading.OpenFile,
     columns: Columns,
     rows: Sequence[_Row],
     separator: str,

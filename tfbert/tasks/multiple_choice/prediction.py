@@ -17,36 +17,16 @@ from tfbert.config.run import Config
 from tfbert.data.reading import PREDICTED_TEXTS
 from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
+from tfbert.tasks import prediction
 from tfbert.tasks.base import rounded
+from tfbert.tasks.multiple_choice import questions
 from tfbert.tasks.multiple_choice.multiple_choice import NO_ROOM, Choices, EncodedChoices, encode_choices
-from tfbert.tasks.multiple_choice.questions import (
-    NO_LABEL,
-    Asked,
-    Checks,
-    Columns,
-    open_questions,
-    place_text,
-    table_rows,
-)
-from tfbert.tasks.prediction import (
-    BEST,
-    BLANK,
-    NOT_FINITE,
-    Items,
-    Job,
-    ServedModel,
-    check_id_column,
-    chosen_format,
-    output_path,
-    row_id,
-    usual_id_column,
-)
 
 _MASKED = -10000.0
 _SPECIAL = 3
 
 
-class Chooser(ServedModel):
+class Chooser(prediction.ServedModel):
     """Takes `context` and `question`, string `[n]`, and `choices`, string `[n, most]`; gives the answers of
     `--mode=predict`. The last choices of a row may be empty: it has fewer. So may context or question, but not both.
 
@@ -66,14 +46,14 @@ class Chooser(ServedModel):
             most = tf.shape(choices)[1]
             # Two columns at least, so that there is a best one.
             choices = tf.pad(choices, [[0, 0], [0, tf.maximum(2 - most, 0)]], constant_values="")
-            is_there = ~tf.strings.regex_full_match(choices, BLANK)
+            is_there = ~tf.strings.regex_full_match(choices, prediction.BLANK)
             tokens, error = self._sequences(context, question, choices, is_there)
             is_there &= (error == "")[:, tf.newaxis]
         found = self.row_logits(tokens)[:, 0]
         with tf.device("CPU:0"):
             places = tf.where(is_there)
             is_endless = tf.scatter_nd(places, tf.cast(~tf.math.is_finite(found), tf.int32), _shape(is_there))
-            error = tf.where((error == "") & (tf.reduce_max(is_endless, axis=1) > 0), NOT_FINITE, error)
+            error = tf.where((error == "") & (tf.reduce_max(is_endless, axis=1) > 0), prediction.NOT_FINITE, error)
             is_answered = error == ""
             logits = tf.tensor_scatter_nd_update(tf.fill(_shape(is_there), _MASKED), places, found)
             logits = tf.where(is_answered[:, tf.newaxis], logits, float("nan"))
@@ -93,7 +73,7 @@ class Chooser(ServedModel):
     ) -> tuple[TokenTensors, tf.Tensor]:
         """A sequence for each choice of the rows without an error, as `encode_choices` makes them; and the errors."""
         tokenizer, length = self._model.tokenizer, self._model.max_seq_length
-        has_context = ~tf.strings.regex_full_match(context, BLANK)
+        has_context = ~tf.strings.regex_full_match(context, prediction.BLANK)
         first = tokenizer.tokenize(tf.where(has_context, context, question))
         second = tokenizer.tokenize(tf.where(has_context, question, ""))
         own = tokenizer.tokenize(tf.boolean_mask(choices, is_there))
@@ -105,7 +85,7 @@ class Chooser(ServedModel):
         )
         counts = tf.reduce_sum(tf.cast(is_there, tf.int32), axis=1)
         last = tf.reduce_max(tf.where(is_there, tf.range(1, tf.shape(choices)[1] + 1), 0), axis=1)
-        is_blank = ~has_context & tf.strings.regex_full_match(question, BLANK)
+        is_blank = ~has_context & tf.strings.regex_full_match(question, prediction.BLANK)
         error = tf.where(is_long > 0, f"{NO_ROOM}: only the context is cut.", "")
         error = tf.where(counts < last, "Only the last choices may be empty.", error)
         error = tf.where(counts < 2, "A question needs at least two choices.", error)
@@ -132,14 +112,14 @@ def _shape(tensor: tf.Tensor) -> tf.Tensor:
     return tf.shape(tensor, tf.int64)
 
 
-class ChoiceItems(Items[Asked]):
+class ChoiceItems(prediction.Items[questions.Asked]):
     """Questions with their choices."""
 
     most = 2048
     takes_top_k = True
     _num_read = _num_cut = 0
 
-    def item(self, value: Any, where: str) -> Asked:
+    def item(self, value: Any, where: str) -> questions.Asked:
         if isinstance(value, Mapping) and self.as_trained(value, "text_column"):
             if self.as_trained(value, "choice_columns"):
                 return self.checked(self._of_table(value, where), where)
@@ -153,20 +133,20 @@ class ChoiceItems(Items[Asked]):
                 'Choices come with their question or context, as {"context": ..., "question": ..., "choices": [...]}. '
                 f"Received: {received} in {where}. Pass choices as a list, and a question, a context or both."
             )
-        asked = Checks(strict=False).asked(value.get("context"), value.get("question"), choices, where)
+        asked = questions.Checks(strict=False).asked(value.get("context"), value.get("question"), choices, where)
         return self.checked(asked, where)
 
-    def _of_table(self, value: Mapping[str, Any], where: str) -> Asked:
+    def _of_table(self, value: Mapping[str, Any], where: str) -> questions.Asked:
         """A row of a table whose columns are those that the model was trained on."""
         *context, question = self._model.columns["text_column"]
         choices = tuple(self._model.columns["choice_columns"])
-        columns = Columns(context="".join(context), question=question, choices=choices, label="")
-        (asked,) = table_rows(columns, Checks(strict=False, labelled=False))(value, where)
+        columns = questions.Columns(context="".join(context), question=question, choices=choices, label="")
+        (asked,) = questions.table_rows(columns, questions.Checks(strict=False, labelled=False))(value, where)
         if isinstance(asked, UsageError):
             raise asked
         return asked
 
-    def checked(self, asked: Asked, where: str) -> Asked:
+    def checked(self, asked: questions.Asked, where: str) -> questions.Asked:
         """The same question, unless it is too long.
 
         Only those are tokenised that may be.
@@ -180,17 +160,17 @@ class ChoiceItems(Items[Asked]):
             self._encoded([asked], [where])
         return asked
 
-    def size(self, item: Asked) -> int:
+    def size(self, item: questions.Asked) -> int:
         return len(item.context) * len(item.choices) + sum(map(len, item.choices))
 
-    def encode(self, items: Sequence[Asked]) -> EncodedChoices:
+    def encode(self, items: Sequence[questions.Asked]) -> EncodedChoices:
         encoded = self._encoded(items, items)
         self._num_read += len(items)
         self._num_cut += encoded.num_cut
         return encoded
 
-    def _encoded(self, items: Sequence[Asked], names: Sequence[Any]) -> EncodedChoices:
-        labels, model = np.full(len(items), NO_LABEL, np.int32), self._model
+    def _encoded(self, items: Sequence[questions.Asked], names: Sequence[Any]) -> EncodedChoices:
+        labels, model = np.full(len(items), questions.NO_LABEL, np.int32), self._model
         return encode_choices(
             items, model.tokenizer, model.max_seq_length, labels=labels, where=lambda row: str(names[row])
         )
@@ -201,15 +181,15 @@ class ChoiceItems(Items[Asked]):
         cut, total = f"{self._num_cut:,}", f"{self._num_read:,}"
         return [f"{name}: contexts of {cut} of {total} questions are cut to fit {self._model.max_seq_length} tokens"]
 
-    def answers(self, items: Sequence[Asked], predictions: Choices) -> Iterator[Any]:
+    def answers(self, items: Sequence[questions.Asked], predictions: Choices) -> Iterator[Any]:
         for one, shares in zip(items, predictions.probabilities, strict=True):
             own = shares[: len(one.choices)]
-            most = 1 if self._top_k == BEST else self._top_k
+            most = 1 if self._top_k == prediction.BEST else self._top_k
             order = np.argsort(-own, kind="stable")[:most].tolist()
             found = [{"index": i, "choice": one.choices[i], "score": rounded(own[i])} for i in order]
-            yield found[0] if self._top_k == BEST else found
+            yield found[0] if self._top_k == prediction.BEST else found
 
-    def records(self, items: Sequence[Asked], predictions: Choices) -> Iterator[dict[str, Any]]:
+    def records(self, items: Sequence[questions.Asked], predictions: Choices) -> Iterator[dict[str, Any]]:
         """Also the `probabilities` of all choices."""
         answers = self.answers(items, predictions)
         for one, answer, shares in zip(items, answers, predictions.probabilities, strict=True):
@@ -219,7 +199,7 @@ class ChoiceItems(Items[Asked]):
         return ("index", "choice", "score", "probabilities")  # The last is a list in JSON.
 
 
-def open_choice_files(config: Config) -> list[Job]:
+def open_choice_files(config: Config) -> list[prediction.Job]:
     """The questions to answer, and where the answers go.
 
     Raises:
@@ -229,28 +209,30 @@ def open_choice_files(config: Config) -> list[Job]:
 
     def id_column(columns: Sequence[str]) -> str:
         if asked.id_column and not columns:
-            check_id_column(asked.id_column, asked.input_file, columns)
-        return asked.id_column or usual_id_column(columns)
+            prediction.check_id_column(asked.id_column, asked.input_file, columns)
+        return asked.id_column or prediction.usual_id_column(columns)
 
-    opened = open_questions(
+    opened = questions.open_questions(
         input_source(asked.input_file),
         config.data,
         choice_columns=config.choosing.choice_columns,
         id_column=id_column,
-        checks=Checks(strict=False, labelled=False),
+        checks=questions.Checks(strict=False, labelled=False),
     )
 
-    def read(items: ChoiceItems, row: Asked, number: int, where: str) -> Asked:
-        name = number if row.name is None else row_id(row.name, "id", where)
+    def read(items: ChoiceItems, row: questions.Asked, number: int, where: str) -> questions.Asked:
+        name = number if row.name is None else prediction.row_id(row.name, "id", where)
         return dataclasses.replace(items.checked(row, where), name=name)
 
     return [
-        Job(
+        prediction.Job(
             name=opened.name,
             columns=opened.read,
-            rows=((f"{opened.name}, {place_text(opened.place_names, place)}", row) for place, row in opened.rows),
+            rows=(
+                (f"{opened.name}, {questions.place_text(opened.place_names, place)}", row) for place, row in opened.rows
+            ),
             read=read,
-            path=output_path(asked),
-            format=chosen_format(asked, PREDICTED_TEXTS, default="jsonl"),
+            path=prediction.output_path(asked),
+            format=prediction.chosen_format(asked, PREDICTED_TEXTS, default="jsonl"),
         )
     ]

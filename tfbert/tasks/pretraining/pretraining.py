@@ -16,16 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfbert.batches.pipeline import (
-    CHUNK,
-    INPUTS,
-    MASKED_LM,
-    NEXT_SENTENCE,
-    POSITIONS,
-    MaskedChunk,
-    MaskedRecords,
-    padded_inputs,
-)
+from tfbert.batches import pipeline
 from tfbert.batches.plan import FILL
 from tfbert.config.data import DataConfig
 from tfbert.config.run import PRETRAIN
@@ -75,7 +66,11 @@ class MaskedRows:
     @property
     def input_names(self) -> tuple[str, ...]:
         """The names of what `inputs` returns."""
-        return (*INPUTS, POSITIONS) if self.labels is None else (*INPUTS, POSITIONS, LABELS)
+        return (
+            (*pipeline.INPUTS, pipeline.POSITIONS)
+            if self.labels is None
+            else (*pipeline.INPUTS, pipeline.POSITIONS, LABELS)
+        )
 
     @property
     def lengths(self) -> np.ndarray:
@@ -87,10 +82,10 @@ class MaskedRows:
 
     def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
         """A batch's inputs."""
-        others = {POSITIONS: self.positions} | ({} if self.labels is None else {LABELS: self.labels})
+        others = {pipeline.POSITIONS: self.positions} | ({} if self.labels is None else {LABELS: self.labels})
         is_real = (rows != FILL)[:, None]  # Places of other rows may lie beyond the width.
         given = {name: np.where(is_real, array[rows], 0) for name, array in others.items()}
-        return padded_inputs(self.tokens, rows, width) | given
+        return pipeline.padded_inputs(self.tokens, rows, width) | given
 
 
 def scored(outputs: dict[str, tf.Tensor], labels: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -104,20 +99,20 @@ def scored(outputs: dict[str, tf.Tensor], labels: tf.Tensor) -> dict[str, tf.Ten
         `log_probability` of each label, float32, and the `best` word, int32, both `[rows, predictions]`; and the log
         probabilities of `next_sentence`, float32 `[rows, 2]`, if the model has that output.
     """
-    logits = outputs[MASKED_LM]
+    logits = outputs[pipeline.MASKED_LM]
     kept = {
         "log_probability": -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits),
         "best": tf.argmax(logits, axis=-1, output_type=tf.int32),
     }
-    if NEXT_SENTENCE in outputs:
-        kept[NEXT_SENTENCE] = tf.nn.log_softmax(outputs[NEXT_SENTENCE])
+    if pipeline.NEXT_SENTENCE in outputs:
+        kept[pipeline.NEXT_SENTENCE] = tf.nn.log_softmax(outputs[pipeline.NEXT_SENTENCE])
     return kept
 
 
 def candidates(outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """The best words of masked places, best first, in the graph: their probabilities as `score`, float32, and ids as
     `token`, int32, both `[rows, predictions, words]`."""
-    logits = outputs[MASKED_LM]
+    logits = outputs[pipeline.MASKED_LM]
     best, ids = tf.math.top_k(logits, k=min(MOST_CANDIDATES, logits.shape[-1]))
     return {"score": tf.exp(best - tf.reduce_logsumexp(logits, axis=-1, keepdims=True)), "token": ids}
 
@@ -171,7 +166,7 @@ class MaskedPredictions:
         self.kept: list[KeptRecord] = []
         self._mistakes, self._times = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
-    def add(self, chunk: MaskedChunk, outputs: dict[str, np.ndarray]) -> None:
+    def add(self, chunk: pipeline.MaskedChunk, outputs: dict[str, np.ndarray]) -> None:
         """Counts some records.
 
         Args:
@@ -188,7 +183,7 @@ class MaskedPredictions:
         self.wrong += np.bincount(labels[is_wrong], minlength=len(self.vocab))
         self._count_mistakes(labels[is_wrong], best[is_wrong])
         if chunk.next_sentence is not None:
-            chances, answers = outputs[NEXT_SENTENCE], chunk.next_sentence
+            chances, answers = outputs[pipeline.NEXT_SENTENCE], chunk.next_sentence
             self.num_pairs += len(answers)
             self.right_pairs += int((chances.argmax(axis=1) == answers).sum())
             self.pair_losses.append(float(-chances[np.arange(len(answers)), answers].sum(dtype=np.float64)))
@@ -269,7 +264,7 @@ class MaskedPredictions:
         return {int(words[i]): (int(others[i]), int(self._times[i])) for i in first}
 
 
-def _kept(chunk: MaskedChunk, outputs: dict[str, np.ndarray], row: int) -> KeptRecord:
+def _kept(chunk: pipeline.MaskedChunk, outputs: dict[str, np.ndarray], row: int) -> KeptRecord:
     tokens, counts = chunk.tokens, chunk.weights[row] > 0
     ids, positions = (
         tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]].copy(),
@@ -321,7 +316,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
     length_rule = "Records have at most"
     pipeline_tag = "fill-mask"
     default_metric = "loss"
-    input_names = (*INPUTS, POSITIONS)
+    input_names = (*pipeline.INPUTS, pipeline.POSITIONS)
     made = "pre-trained"
 
     @property
@@ -387,7 +382,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         """At the frequencies of masked words, of records spread evenly over all."""
         rows = np.unique(np.linspace(0, len(encoded) - 1, _COUNTED_RECORDS).astype(np.int64))
         words = []
-        for part in np.array_split(rows, -(-len(rows) // CHUNK)):
+        for part in np.array_split(rows, -(-len(rows) // pipeline.CHUNK)):
             _, masked = encoded.masked(part)
             words.append(masked.labels[masked.weights > 0])
         bias = base_rate(np.concatenate(words), "single_label_classification", num_classes=encoded.tokenizer.vocab_size)
@@ -395,7 +390,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
 
     def loss(self, training: TrainingConfig) -> dict[str, SmoothedCrossEntropy]:
         """The loss of each masked word, float32 `[rows, predictions]`, and of each pair, `[rows]`."""
-        names = (MASKED_LM, NEXT_SENTENCE) if self.next_sentence else (MASKED_LM,)
+        names = (pipeline.MASKED_LM, pipeline.NEXT_SENTENCE) if self.next_sentence else (pipeline.MASKED_LM,)
         return {name: SmoothedCrossEntropy() for name in names}
 
     def labelled_sets(
@@ -471,7 +466,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class EncodedRecords(MaskedRecords):
+class EncodedRecords(pipeline.MaskedRecords):
     """Records with the way they are masked.
 
     Attributes:

@@ -18,36 +18,22 @@ from tfbert.data.files import check_text
 from tfbert.data.reading import PREDICTED_ANSWERS
 from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
+from tfbert.tasks import prediction
 from tfbert.tasks.base import Task, rounded
-from tfbert.tasks.prediction import (
-    BEST,
-    BLANK,
-    NAME,
-    Item,
-    Items,
-    Job,
-    ServedModel,
-    TrainedModel,
-    chosen_format,
-    substrings,
-    table_job,
-    typed_texts,
-    without_endless,
-)
 from tfbert.tasks.question_answering import squad
 from tfbert.tasks.question_answering.windows import Candidates, answers_in_graph, no_room_error, windows_in_graph
 
 
-class QuestionItems(Items[Item]):
+class QuestionItems(prediction.Items[prediction.Item]):
     """Questions about contexts: the two texts of each item."""
 
     most = 512  # Each has a row for every window over its context.
 
-    def __init__(self, model: TrainedModel, top_k: Literal["best"] = BEST):
+    def __init__(self, model: prediction.TrainedModel, top_k: Literal["best"] = prediction.BEST):
         super().__init__(model, top_k)
         self._longest = self.task.resolved(model.max_seq_length).max_query_length
 
-    def item(self, value: Any, where: str) -> Item:
+    def item(self, value: Any, where: str) -> prediction.Item:
         if isinstance(value, Mapping):
             value = dict(zip(squad.QUESTION_COLUMNS, self.as_trained(value, "text_column"), strict=False)) or value
         if not isinstance(value, Mapping) or not value.keys() >= {*squad.QUESTION_COLUMNS}:
@@ -58,7 +44,7 @@ class QuestionItems(Items[Item]):
             )
         return self.row({name: value[name] for name in squad.QUESTION_COLUMNS}, where)
 
-    def row(self, texts: Mapping[str, Any], where: str) -> Item:
+    def row(self, texts: Mapping[str, Any], where: str) -> prediction.Item:
         found = [check_text(text, name, where, strict=False) for name, text in texts.items()]
         for what, text in zip(squad.QUESTION_COLUMNS, found, strict=True):
             if not text.strip():
@@ -70,26 +56,26 @@ class QuestionItems(Items[Item]):
             (tokens,) = np.diff(model.tokenizer.encode_with_offsets(found[:1]).row_splits)
             if tokens > most:
                 raise no_room_error(model.max_seq_length, min(tokens, self._longest), f"in {where}", num_special)
-        return Item(texts=found)
+        return prediction.Item(texts=found)
 
-    def encode(self, items: Sequence[Item]) -> squad.EncodedQuestions:
+    def encode(self, items: Sequence[prediction.Item]) -> squad.EncodedQuestions:
         return self._model.encode(squad.QuestionExamples(table=unanswered(items)))
 
-    def answers(self, items: Sequence[Item], predictions: Candidates) -> Iterator[dict[str, Any]]:
+    def answers(self, items: Sequence[prediction.Item], predictions: Candidates) -> Iterator[dict[str, Any]]:
         """For no answer, the text is empty, and `start` and `end` are 0."""
         found = self.task.answers(predictions)
         columns = (found.char_start.tolist(), found.char_end.tolist(), found.probability.tolist())
         for item, start, end, score in zip(items, *columns, strict=True):
             yield {"score": rounded(score), "start": start, "end": end, "answer": item.texts[1][start:end]}
 
-    def records(self, items: Sequence[Item], predictions: Candidates) -> Iterator[dict[str, Any]]:
+    def records(self, items: Sequence[prediction.Item], predictions: Candidates) -> Iterator[dict[str, Any]]:
         return ({name: answer[name] for name in self.columns()} for answer in self.answers(items, predictions))
 
     def columns(self) -> Sequence[str]:
         return ("answer", "start", "end", "score")
 
 
-def open_question_files(config: Config) -> list[Job]:
+def open_question_files(config: Config) -> list[prediction.Job]:
     """The questions to answer, and where the answers go.
 
     Raises:
@@ -102,11 +88,11 @@ def open_question_files(config: Config) -> list[Job]:
             "Pass --text=QUESTION --text_pair=CONTEXT."
         )
     if asked.text:
-        file = typed_texts(asked, squad.QUESTION_COLUMNS)
+        file = prediction.typed_texts(asked, squad.QUESTION_COLUMNS)
     else:
         file = squad.open_questions(input_source(asked.input_file), data)
     columns = squad.question_columns(file, data.text_column)
-    format, seen = chosen_format(asked, PREDICTED_ANSWERS, default="jsonl"), set()
+    format, seen = prediction.chosen_format(asked, PREDICTED_ANSWERS, default="jsonl"), set()
 
     def check(name: Any, where: str) -> None:
         if format == "squad" and str(name) in seen:
@@ -116,16 +102,16 @@ def open_question_files(config: Config) -> list[Job]:
             )
         seen.add(str(name))
 
-    return [table_job(config, file, columns, check=check, format=format)]
+    return [prediction.table_job(config, file, columns, check=check, format=format)]
 
 
-def unanswered(items: Sequence[Item]) -> squad.QuestionTable:
+def unanswered(items: Sequence[prediction.Item]) -> squad.QuestionTable:
     """Questions without answers as a table of distinct contexts, so that each context is tokenised once."""
     index: dict[str, int] = {}
     context_of = [index.setdefault(item.texts[1], len(index)) for item in items]
     none: list[Any] = [()] * len(items)
     return squad.QuestionTable(
-        name=NAME,
+        name=prediction.NAME,
         ids=[str(number) for number in range(len(items))],
         questions=[item.texts[0] for item in items],
         contexts=list(index),
@@ -137,7 +123,7 @@ def unanswered(items: Sequence[Item]) -> squad.QuestionTable:
     )
 
 
-class QuestionAnswerer(ServedModel):
+class QuestionAnswerer(prediction.ServedModel):
     """Takes `question` and `context`; gives the answers of `--mode=predict`.
 
     Returns `answer`, string `[n]`, cut from the context; `start` and `end`, int32 `[n]`, its first character and the
@@ -151,7 +137,7 @@ class QuestionAnswerer(ServedModel):
     num_texts: ClassVar[int | None] = 2
     text_inputs = ("question", "context")
 
-    def __init__(self, model: TrainedModel):
+    def __init__(self, model: prediction.TrainedModel):
         super().__init__(dataclasses.replace(model, task=model.task.resolved(model.max_seq_length)))
 
     @staticmethod
@@ -174,7 +160,7 @@ class QuestionAnswerer(ServedModel):
             )
         logits = self.token_logits(windows.tokens)
         with tf.device("CPU:0"):
-            error, logits = without_endless(error, logits, windows.tokens, windows.example)
+            error, logits = prediction.without_endless(error, logits, windows.tokens, windows.example)
             found = answers_in_graph(
                 windows,
                 logits,
@@ -187,7 +173,7 @@ class QuestionAnswerer(ServedModel):
             rows, is_answered = tf.range(tf.size(context, tf.int64)), error == ""
             start, end = (tf.where(is_answered, place, 0) for place in (found.char_start, found.char_end))
             return {
-                "answer": substrings(context, rows, start, end),
+                "answer": prediction.substrings(context, rows, start, end),
                 "start": start,
                 "end": end,
                 "score": tf.where(is_answered, tf.cast(found.probability, tf.float32), 0.0),
@@ -196,7 +182,9 @@ class QuestionAnswerer(ServedModel):
 
     def _errors(self, question: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
         """string `[n]`: why a row cannot be answered; empty if it can."""
-        is_blank = tf.strings.regex_full_match(question, BLANK) | tf.strings.regex_full_match(context, BLANK)
+        is_blank = tf.strings.regex_full_match(question, prediction.BLANK) | tf.strings.regex_full_match(
+            context, prediction.BLANK
+        )
         error = tf.where(is_blank, "A question and its context must not be empty.", "")
         length = self._model.max_seq_length
         if self._model.task.max_query_length > most_room(length):  # Else every question is cut to what fits.

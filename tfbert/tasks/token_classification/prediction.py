@@ -23,25 +23,8 @@ from tfbert.data.files import check_text
 from tfbert.data.reading import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
 from tfbert.data.rows import file_format, input_source
 from tfbert.errors import UsageError
+from tfbert.tasks import prediction
 from tfbert.tasks.base import Task, rounded
-from tfbert.tasks.prediction import (
-    BEST,
-    NAME,
-    Item,
-    Items,
-    Job,
-    ServedModel,
-    TrainedModel,
-    check_id_column,
-    chosen_format,
-    open_text_file,
-    output_path,
-    row_id,
-    substrings,
-    table_job,
-    usual_id_column,
-    without_endless,
-)
 from tfbert.tasks.token_classification.conll import ConllSentence, Sentence, looks_like_conll
 from tfbert.tasks.token_classification.tagged import holds_word_rows, open_sentences, sentence_format
 from tfbert.tasks.token_classification.tags import entities_in_graph
@@ -58,7 +41,7 @@ _WORD_SIZE = 32
 
 
 @dataclasses.dataclass(kw_only=True, repr=False)
-class TaggedItem(Item):
+class TaggedItem(prediction.Item):
     """A sentence that is split into words, and has no text; or a text whose words are found when it is encoded.
 
     Attributes:
@@ -83,10 +66,10 @@ class TaggedItem(Item):
         return {what: kind, "score": rounded(score), "word": word, "start": start, "end": end}
 
 
-class SentenceItems(Items[TaggedItem]):
+class SentenceItems(prediction.Items[TaggedItem]):
     """Texts whose words are found and tagged, or lists of words; all items of a call are of one kind."""
 
-    def __init__(self, model: TrainedModel, top_k: Literal["best"] = BEST):
+    def __init__(self, model: prediction.TrainedModel, top_k: Literal["best"] = prediction.BEST):
         super().__init__(model, top_k)
         self._are_texts: bool | None = None
 
@@ -114,7 +97,9 @@ class SentenceItems(Items[TaggedItem]):
 
     def encode(self, items: Sequence[TaggedItem]) -> EncodedSentences:
         if not items[0].texts:
-            return self._model.encode(SentenceExamples(name=NAME, words=[item.words for item in items], labels=None))
+            return self._model.encode(
+                SentenceExamples(name=prediction.NAME, words=[item.words for item in items], labels=None)
+            )
         tokenizer, length = self._model.tokenizer, self._model.max_seq_length
         found = encode_text_words(tokenizer, [item.texts[0] for item in items], max_seq_length=length)
         spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
@@ -168,7 +153,7 @@ class SentenceItems(Items[TaggedItem]):
         return zip(item.words, tags, strict=True)
 
 
-def open_sentence_files(config: Config) -> list[Job]:
+def open_sentence_files(config: Config) -> list[prediction.Job]:
     """The input to tag, and where the tags go.
 
     Raises:
@@ -176,19 +161,19 @@ def open_sentence_files(config: Config) -> list[Job]:
     """
     asked, data = config.predict, config.data
     if not _holds_words(config):
-        format, is_text = chosen_format(asked, PREDICTED_TAGS, default="jsonl"), _is_plain_text(config)
-        file = open_text_file(config)
+        format, is_text = prediction.chosen_format(asked, PREDICTED_TAGS, default="jsonl"), _is_plain_text(config)
+        file = prediction.open_text_file(config)
         if format == "conll":
             words = "--input_format=conll where it holds words, one a line, or " if is_text and not asked.text else ""
             input_is = f"{file.name}, which is read as {'plain texts' if is_text else 'texts'}"
             raise _no_conll(asked, input_is, f"{words}--output_format=jsonl, tsv or csv")
         by_default = is_text and data.input_format == "auto" and not asked.text
         doubts = functools.partial(_about_words, file.name) if by_default else lambda items: []
-        return [table_job(config, file, format=format, doubts=doubts)]
+        return [prediction.table_job(config, file, format=format, doubts=doubts)]
     if data.input_format == "auto" and is_pipe(asked.input_file):
         data = dataclasses.replace(data, input_format=sentence_format(pathlib.Path(asked.input_file)))
     file = open_sentences(input_source(asked.input_file), data)
-    format = chosen_format(asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl")
+    format = prediction.chosen_format(asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl")
     if format == "conll" and file.format != "conll":
         form = "a table with one word per row" if file.id_column else file.format
         raise _no_conll(asked, f"{file.name}, which is {form}", "--output_format=jsonl, tsv or csv")
@@ -198,20 +183,24 @@ def open_sentence_files(config: Config) -> list[Job]:
             "The sentences of a CoNLL file have no ids: they are numbered. "
             f"Received: id_column={id_column!r} for {file.name}. Drop --id_column."
         )
-    check_id_column(id_column, file.name, file.columns)
-    id_column = id_column or file.id_column or usual_id_column(file.columns if file.format != "conll" else ())
+    prediction.check_id_column(id_column, file.name, file.columns)
+    id_column = (
+        id_column or file.id_column or prediction.usual_id_column(file.columns if file.format != "conll" else ())
+    )
 
     def read(items: SentenceItems, row: Sentence, number: int, where: str) -> TaggedItem:
-        name = row_id(row.others[0], id_column, f"{file.name}, {file.unit} {row.line}") if id_column else number
+        name = (
+            prediction.row_id(row.others[0], id_column, f"{file.name}, {file.unit} {row.line}") if id_column else number
+        )
         return TaggedItem(name=name, words=row.words, written=row if isinstance(row, ConllSentence) else None)
 
     return [
-        Job(
+        prediction.Job(
             name=file.name,
             columns=file.chosen,
             rows=(("", row) for row in file.read([id_column] if id_column else [])),
             read=read,
-            path=output_path(asked),
+            path=prediction.output_path(asked),
             format=format,
             notes=file.notes,
         )
@@ -265,7 +254,7 @@ def _holds_words(config: Config) -> bool:
     return first is not None and not isinstance(first, UsageError)
 
 
-class Tagger(ServedModel):
+class Tagger(prediction.ServedModel):
     """Takes `text`; gives the predictions of `--mode=predict`.
 
     Returns flat arrays over all texts, in their order. For entities: `entity_row`, int32 `[m]`, the text that each is
@@ -283,7 +272,7 @@ class Tagger(ServedModel):
     num_texts: ClassVar[int | None] = 1
     text_inputs = ("text",)
 
-    def __init__(self, model: TrainedModel):
+    def __init__(self, model: prediction.TrainedModel):
         if model.max_seq_length < 3:
             raise UsageError(
                 "max_seq_length must hold 2 special tokens and a word. "
@@ -302,7 +291,7 @@ class Tagger(ServedModel):
             rows = text_rows_in_graph(tokenizer, pieces, self._model.max_seq_length)
         logits = self.token_logits(rows.tokens)
         with tf.device("CPU:0"):
-            error, logits = without_endless(tf.fill(tf.shape(text), ""), logits, rows.tokens, rows.sentence)
+            error, logits = prediction.without_endless(tf.fill(tf.shape(text), ""), logits, rows.tokens, rows.sentence)
             return self._found(text, pieces, tf.gather(logits, rows.first_piece), error) | {"error": error}
 
     def _found(self, text: tf.Tensor, pieces: Pieces, logits: tf.Tensor, error: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -324,7 +313,7 @@ class Tagger(ServedModel):
         found = {
             f"{what}_row": tf.cast(rows, tf.int32),
             f"{what}_{kind}": names,
-            f"{what}_text": substrings(text, rows, start, end),
+            f"{what}_text": prediction.substrings(text, rows, start, end),
             f"{what}_start": start,
             f"{what}_end": end,
             f"{what}_score": tf.cast(score, tf.float32),

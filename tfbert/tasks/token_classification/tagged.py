@@ -38,15 +38,7 @@ from tfbert.data.reading import (
 from tfbert.data.rows import Source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.metrics import hold_tags, quoted, words_and_tags
-from tfbert.tasks.token_classification.conll import (
-    MOST_WORDS,
-    Sentence,
-    SentenceFile,
-    Tags,
-    looks_like_conll,
-    open_conll,
-    places_of,
-)
+from tfbert.tasks.token_classification import conll
 from tfbert.tasks.token_classification.tags import (
     invalid_transitions,
     look_like_entities,
@@ -120,7 +112,9 @@ def _are_word_rows(file: OpenFile, columns: WordColumns) -> bool:
     return any(not b or a == b for a, b in itertools.pairwise(_name(name) for name, _ in rows))
 
 
-def sentences_of_words(file: OpenFile, columns: WordColumns, others: Sequence[str]) -> Iterator[Sentence | UsageError]:
+def sentences_of_words(
+    file: OpenFile, columns: WordColumns, others: Sequence[str]
+) -> Iterator[conll.Sentence | UsageError]:
     """The sentences of a table; an error in place of each that cannot be read.
 
     A sentence begins where another name is in its column, and after a row of blanks. Names that come back are an error:
@@ -154,7 +148,7 @@ def sentences_of_words(file: OpenFile, columns: WordColumns, others: Sequence[st
                     f"{columns.sentence}={own!r:.60} again in {file.name}, {file.unit} {line}. "
                     "Sort the rows, or give each sentence a name of its own."
                 )
-        if len(rows) <= MOST_WORDS:
+        if len(rows) <= conll.MOST_WORDS:
             rows.append((line, row))
     if rows:
         yield problem or _sentence(file, columns, rows)
@@ -216,11 +210,11 @@ def look_like_words(column: str, texts: Sequence[str], labels: Sequence[str]) ->
     return words >= _SINGLE * len(texts)
 
 
-def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]]) -> Sentence | UsageError:
-    if len(rows) > MOST_WORDS:
+def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]]) -> conll.Sentence | UsageError:
+    if len(rows) > conll.MOST_WORDS:
         return UsageError(
-            f"A sentence has at most {MOST_WORDS:,} words. Received: more rows of one sentence in {file.name}, from "
-            f"{file.unit} {rows[0][0]}. Name each sentence in its first row."
+            f"A sentence has at most {conll.MOST_WORDS:,} words. Received: more rows of one sentence in {file.name}, "
+            f"from {file.unit} {rows[0][0]}. Name each sentence in its first row."
         )
     words, tags = [], []
     for line, row in rows:
@@ -239,12 +233,12 @@ def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]])
                 tags.append(tag_of(row[2], columns.tag, where))
         except UsageError as error:
             return error
-    return Sentence(
+    return conll.Sentence(
         line=rows[0][0],
         words=words,
         tags=tags if columns.tag else None,
         others=rows[0][1][2 + bool(columns.tag) :],
-        places=places_of([line for line, _ in rows]),
+        places=conll.places_of([line for line, _ in rows]),
     )
 
 
@@ -292,7 +286,7 @@ def sentences_of_rows(
     others: Sequence[str],
     *,
     are_texts: bool = False,
-) -> Iterator[Sentence | UsageError]:
+) -> Iterator[conll.Sentence | UsageError]:
     """The sentences of a table with a list of words in each row; an error in place of each that cannot be read.
 
     Args:
@@ -317,7 +311,7 @@ def sentences_of_rows(
                     f"Every word needs one tag. Received: {len(found)} words and {len(tags)} tags in {where}. "
                     "Repair or drop the row."
                 )
-            yield Sentence(line=line, words=found, tags=tags, others=row[1 + bool(label) :])
+            yield conll.Sentence(line=line, words=found, tags=tags, others=row[1 + bool(label) :])
         except UsageError as error:
             yield error
 
@@ -439,7 +433,7 @@ def sentence_format(path: pathlib.Path | GivenTable) -> str:
     )
 
 
-def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: Tags = "none") -> SentenceFile:
+def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: conll.Tags = "none") -> conll.SentenceFile:
     """Opens a file of sentences, to be read one by one in constant memory.
 
     A table with one word per row is found by its columns' names and its first rows.
@@ -475,7 +469,7 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: Tags = "
         )
     text_column, label_column = config.text_column, config.label_column
     if format == "conll":
-        return open_conll(source, text_column=text_column, label_column=label_column, tags=tags)
+        return conll.open_conll(source, text_column=text_column, label_column=label_column, tags=tags)
     rows = open_rows(source, format)
     if format == "csv":
         found = find_word_columns(rows.columns, text_column, label_column)
@@ -491,11 +485,11 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: Tags = "
     return _of_lists(format, rows, words, label if tags != "none" else "")
 
 
-def _of_lists(format: str, rows: OpenFile, words: str, label: str, *, are_texts: bool = False) -> SentenceFile:
+def _of_lists(format: str, rows: OpenFile, words: str, label: str, *, are_texts: bool = False) -> conll.SentenceFile:
     """A table, just opened, with lists of words and of tags in its rows, or with texts that hold them."""
     names = rows.label_names.get(label)
     note = f"{rows.name}: {label!r} holds as many tags as {words!r} has words, so each word has its tag"
-    return SentenceFile(
+    return conll.SentenceFile(
         name=rows.name,
         format=format,
         columns=rows.columns,
@@ -566,7 +560,7 @@ def holds_tags(path: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME) -
         if table is not None or format == "csv":
             return table is not None and table.has_tags
         if format in ("conll", "tsv", "text"):
-            return looks_like_conll(path, text_column=config.text_column, label_column=config.label_column)
+            return conll.looks_like_conll(path, text_column=config.text_column, label_column=config.label_column)
         rows = open_rows(path, format)
         columns = find_tag_columns(rows, config.text_column, config.label_column)
         if rows.kinds:
@@ -601,7 +595,7 @@ def _format(source: Source, config: DataConfig) -> str:
     return sentence_format(source) if isinstance(source, pathlib.Path | GivenTable) else ""
 
 
-def _table(source: Source, config: DataConfig, tags: Tags) -> SentenceFile | None:
+def _table(source: Source, config: DataConfig, tags: conll.Tags) -> conll.SentenceFile | None:
     """A table that certainly has one word per row, or texts whose labels hold a tag for each word, just opened; None
     for another file."""
     format = _table_format(source, _format(source, config))
@@ -633,7 +627,7 @@ def _table_format(source: Source, format: str) -> str:
     return format if format in ("csv", "tsv", "jsonl", "parquet") else ""
 
 
-def _of_word_rows(file: OpenFile, columns: WordColumns, tags: Tags) -> SentenceFile:
+def _of_word_rows(file: OpenFile, columns: WordColumns, tags: conll.Tags) -> conll.SentenceFile:
     if tags == "none":
         columns = dataclasses.replace(columns, tag="")
     if tags == "required" and not columns.tag:
@@ -643,7 +637,7 @@ def _of_word_rows(file: OpenFile, columns: WordColumns, tags: Tags) -> SentenceF
         )
     tagged = f" and its tag in {columns.tag!r}" if columns.tag else ""
     note = f"{file.name}: each row holds a word, in {columns.word!r}{tagged}, of the sentence in {columns.sentence!r}"
-    return SentenceFile(
+    return conll.SentenceFile(
         name=file.name,
         format="csv",
         columns=file.columns,
