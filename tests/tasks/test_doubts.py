@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tfbert.config.data import DataConfig
+from tfbert.errors import UsageError
 from tfbert.tasks.tables import load_data
 
 
@@ -69,15 +70,27 @@ def test_names_that_differ_in_what_nobody_sees(tmp_path, one, other):
     assert warnings_of(tmp_path, ids, task="classification") == []
 
 
-@pytest.mark.parametrize("other", ["3,5", "n.d.", "?"])
-def test_numbers_that_are_classes_because_of_one(tmp_path, other):
-    train = [(f"x{i}", label) for i in range(9) for label in ("1.5", "2.5", other)]
-    (line,) = warnings_of(tmp_path, train)
-    assert line.startswith("warning: most labels are numbers, some with fractions") and repr(other) in line
-    train = [(f"x{i}", label) for i in range(9) for label in ("1,5", "2,5", "3")]
-    assert sum("fraction follows a point" in line for line in warnings_of(tmp_path, train)) == 1
-    versions = [(f"x{i}", label) for i in range(9) for label in ("v1.5", "v2.5", "3")]
-    assert warnings_of(tmp_path, versions) == []
+@pytest.mark.parametrize(
+    "labels, first, more",
+    [
+        (["1.5", "2.5", "3,5"], "3 of 9 that are not, first '3,5' in train.tsv, line 4", ""),
+        (["3", "4.5", "2", "n.d."], "3 of 12 that are not, first 'n.d.' in train.tsv, line 5", ""),
+        (["1,5", "2", "3"], "3 of 9 that are not, first '1,5' in train.tsv, line 2", ""),
+        (["27", "8,20", "8", "20"], "3 of 12 that are not, first '8,20' in train.tsv, line 3", "multi_label"),
+    ],
+)
+def test_numbers_but_for_some_are_neither_classes_nor_scores(tmp_path, labels, first, more):
+    train = [(f"x{i}", label) for i in range(3) for label in labels]
+    with pytest.raises(UsageError, match="Repair or drop these rows for --task=regression, or .*=classif") as caught:
+        warnings_of(tmp_path, train)
+    said = str(caught.value).replace(f"{tmp_path}/", "")
+    assert first in said and more in said and ("multi_label" in said) == bool(more)
+    assert not any("number" in line for line in warnings_of(tmp_path, train, task="classification")), "as asked for"
+
+
+@pytest.mark.parametrize("labels", [["v1.5", "v2.5", "3"], ["1", "2", "n.d."], ["1.0", "2.0", "?"], ["a", "b", "1.5"]])
+def test_names_and_whole_numbers_are_classes(tmp_path, labels):
+    assert warnings_of(tmp_path, [(f"x{i}", label) for i in range(9) for label in labels]) == []
 
 
 @pytest.mark.parametrize(
@@ -90,7 +103,6 @@ def test_numbers_that_are_classes_because_of_one(tmp_path, other):
         ["{'a', 'b'}", "{'b'}", "{'c', 'a'}"],
         ["joy", "joy|fear", "fear"],
         ["Drama|Comedy", "Comedy|War", "War|Drama"],
-        ["27", "8,20", "8", "20"],
         ["a; b", "b; c", "a", "c"],
         ["0 1 0", "1 0 0"],
         ["joy", "joy#fear", "fear"],

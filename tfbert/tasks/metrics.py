@@ -66,19 +66,12 @@ def maybe_thousands(labels: Sequence[str]) -> list[str]:
     ]
 
 
-def nearly_numbers(names: Sequence[str], counts: Sequence[int]) -> list[str]:
-    """A line if most examples have numbers with fractions as labels, which are classes because of others, or because of
-    a decimal comma; see `look_alikes`."""
-    numbers = [name.replace(",", ".") if _COMMA.fullmatch(name) else name for name in names]
-    fractions = [name for name, number in zip(names, numbers, strict=True) if is_number(number) and "." in number]
-    others = [name for name in names if not is_number(name)]
-    count = sum(count for number, count in zip(numbers, counts, strict=True) if is_number(number))
-    if len(fractions) < 2 or not others or 2 * count <= sum(counts):
-        return []
-    return [
-        f"most labels are numbers, some with fractions such as {fractions[0]!r}, yet each is a class of its own, as "
-        f"{quoted(others[0])} does not read as a number; repair it for regression, in which a fraction follows a point"
-    ]
+def not_numbers(labels: Sequence[str]) -> list[int]:
+    """The rows whose labels alone, words or numbers with a decimal comma, keep all from being numbers with fractions;
+    none where most labels are no numbers."""
+    others = [row for row, label in enumerate(labels) if not is_number(label)]
+    numbers = [label.replace(",", ".") for label in labels if is_number(label) or _COMMA.fullmatch(label)]
+    return others if 2 * len(numbers) > len(labels) and have_fractions(numbers) else []
 
 
 def several_in_one(names: Sequence[str]) -> str | None:

@@ -413,7 +413,6 @@ class Classification(OneLabelTask):
                 f"own: {metrics.shortened(self.label_names, 3)}; give each text one label, or pass "
                 "--task=multi_label_classification"
             )
-        out += metrics.nearly_numbers(self.label_names, counts)
         return out + metrics.rare_ones(self.label_names, counts, "classes")
 
     def head(self) -> Head:
@@ -588,4 +587,14 @@ def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
     if asked == Regression.name or (asked == "auto" and is_scores):
         notes += metrics.maybe_thousands(train.labels)
         return Regression()
+    spoilt = metrics.not_numbers(train.labels) if asked == "auto" and train.label_names is None else []
+    if spoilt:
+        several = metrics.several_in_one([*dict.fromkeys(train.labels)])
+        sets = ", or --task=multi_label_classification if they are several labels in one" if several else ""
+        raise UsageError(
+            "Labels that are numbers with fractions must all be numbers, with a point before the fraction. Received: "
+            f"{len(spoilt):,} of {len(train):,} that are not, first {metrics.quoted(train.labels[spoilt[0]])} in "
+            f"{train.where(spoilt[0])}. Repair or drop these rows for --task=regression, or pass --task=classification "
+            f"if each is a class{sets}."
+        )
     return Classification.of_rows(train, train.label_names, is_asked_for=asked == Classification.name)
