@@ -227,10 +227,10 @@ def test_speed_up_and_efficiency_are_numpys(tmp_path):
 
     mixed = read_run(make_run(tmp_path / "mixed", speed=400.0, replicas=2, precision="mixed_float16"))
     alone = compare([*runs, mixed])[-1]
-    assert (alone.efficiency, alone.speed_up) == (1.0, None), "the others differ in more than devices"
+    assert (alone.efficiency, alone.speed_up) == (None, None), "the others differ in more than devices"
     larger = configure(read_run(make_run(tmp_path / "larger", speed=999.0)), training={"global_batch_size": 64})
     assert compare([*runs, larger])[-1].speed_up is None, "another batch is another work"
-    assert compare([*runs, larger])[-1].efficiency == 1.0
+    assert compare([*runs, larger])[-1].efficiency is None, "alone, a run has none"
     weak = configure(read_run(make_run(tmp_path / "weak", speed=170.0, replicas=2)), training={"global_batch_size": 64})
     assert compare([runs[2], weak])[1].efficiency == 170 / 2 / 90, "each replica has as many examples"
 
@@ -254,6 +254,11 @@ def test_speed_up_and_efficiency_are_numpys(tmp_path):
         ("data", {"max_seq_length": 16}),
         ("data", {"train_file": "other.tsv"}),
         ("data", {"text_column": ["title"]}),
+        ("data", {"batching": "packed"}),
+        ("training", {"gradient_accumulation_steps": 4}),
+        ("training", {"gradient_checkpointing": True}),
+        ("training", {"optimizer": "lamb"}),
+        ("training", {"lora_rank": 8}),
     ],
 )
 def test_a_run_without_its_base_has_no_speed_up(part, other, tmp_path):
@@ -263,9 +268,10 @@ def test_a_run_without_its_base_has_no_speed_up(part, other, tmp_path):
         for name, speed, replicas in (("one", 100.0, 1), ("two", 190.0, 2), ("slow", 44.0, 1))
     )
     slow = configure(slow, **{part: other})
+    assert [row.efficiency for row in compare([two, slow])] == [None, None]
     rows = compare([one, two, slow])
     assert [row.speed_up for row in rows] == [1.0, 1.9, None]
-    assert [row.efficiency for row in rows] == [1.0, 0.95, 1.0]
+    assert [row.efficiency for row in rows] == [1.0, 0.95, None]
 
 
 def test_the_best_run_comes_first_whatever_the_metric(tmp_path):
@@ -283,6 +289,18 @@ def test_the_best_run_comes_first_whatever_the_metric(tmp_path):
     text = comparison(runs).text()
     assert "different metrics, eval_accuracy and eval_loss: they are in the order given" in text
     assert "Quality and time:" in text
+
+
+@pytest.mark.parametrize("decisive, name", [("accuracy", "test_accuracy"), ("matched_macro_f1", "test_macro_f1")])
+def test_scores_on_the_test_set_stand_beside_the_others(tmp_path, decisive, name):
+    scores = {f"eval_{decisive}": 0.75, "test_f1": 0.1, "test_loss": 0.2, name: 0.7}
+    runs = [read_run(make_run(tmp_path / "tested", **scores)), read_run(make_run(tmp_path / "not"))]
+    runs[0].facts["decisive_metric"] = f"eval_{decisive}"
+    (quality, *_), (without, *_) = tables(compare(runs)), tables(compare(runs[1:]))
+    cells = dict(zip(quality.names, zip(*quality.body, strict=True), strict=True))
+    assert cells[name.replace("_", " ")] == ("0.7000", "–")
+    assert [title for title in quality.names if title.startswith("test")] == [name.replace("_", " ")]
+    assert not any(title.startswith("test") for title in without.names)
 
 
 def test_runs_that_do_other_work_are_named(tmp_path):

@@ -18,7 +18,7 @@ from tfbert.config.run import shown
 from tfbert.config.types import counted
 from tfbert.output.output_dir import write_json, write_text
 from tfbert.report import pages
-from tfbert.report.run_files import RunFiles, differing, loss_extras
+from tfbert.report.run_files import RunFiles, differing, loss_extras, settings
 from tfbert.tasks.metrics import decided_by, tie_breakers
 
 COMPARISON = "comparison"
@@ -28,7 +28,9 @@ EXAMPLES = "max_train_examples"
 """The option of which a run may have fewer than it asks for."""
 _SEED = "seed"
 _MOST_METRICS = 5
-_SAME_WORK = ("model_name_or_path", "dataset", "train_file", "text_column", "max_seq_length")
+_SAME_WORK = ("model_name_or_path", "dataset", "train_file", "train_records", "text_column", "max_seq_length")
+_SAME_WORK += ("long_texts", "batching", "gradient_accumulation_steps", "gradient_checkpointing", "optimizer")
+_SAME_WORK += ("lora_rank", "lora_targets", "deterministic")
 _SAME_EXAMPLES = ("dataset", "validation_file", "validation_split", "split_seed", "text_column", "label_column")
 _SAME_EXAMPLES += ("max_eval_examples",)
 
@@ -391,7 +393,8 @@ class ComparedRun(NamedTuple):
         speed_up: Its examples/s over those of the run of fewest replicas with the same work, precision and global
             batch; None where either is unknown, and where there is no other such run.
         efficiency: Examples/s of a replica over those of the run of fewest replicas with the same work and precision,
-            with or without XLA, and the same batch in all or for each replica. None where that run has no fewer.
+            with or without XLA, and the same batch in all or for each replica. None where that run has no fewer, and
+            where there is no other such run.
     """
 
     run: RunFiles
@@ -424,8 +427,9 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
         if speed and base.examples_per_second and len(same) > 1:
             speed_up = speed / base.examples_per_second
         alike = [other for other in timed if _work(other) == _work(run) and _xla(other) == _xla(run)]
-        base = min((other for other in alike if _scales(other, run)), key=_size, default=run)
-        if speed and base.examples_per_second and (base is run or base.num_replicas < run.num_replicas):
+        alike = [other for other in alike if _scales(other, run)]
+        base, scales = min(alike, key=_size, default=run), len({other.num_replicas for other in alike}) > 1
+        if speed and scales and (base is run or base.num_replicas < run.num_replicas):
             efficiency = speed / run.num_replicas * base.num_replicas / base.examples_per_second
         rows.append(ComparedRun(run, speed_up, efficiency))
     return rows
@@ -433,8 +437,8 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
 
 def _work(run: RunFiles) -> tuple[Any, ...]:
     """What runs share whose speeds are compared: what is computed, and the precision."""
-    parts = ["model", *["data"] * (len(_SAME_WORK) - 1)]
-    return *(repr(run.option(part, name)) for part, name in zip(parts, _SAME_WORK, strict=True)), run.precision
+    options = {name: value for part in settings(run).values() for name, value in part.items()}
+    return *(repr(options.get(name)) for name in _SAME_WORK), run.precision
 
 
 def _batch(run: RunFiles) -> int:
@@ -462,6 +466,7 @@ def tables(rows: list[ComparedRun]) -> list[pages.Table]:
     names = {f"eval_{run.score[0]}": run.score[0].replace("_", " ") for run in runs if run.score}
     for run in runs:
         names |= {name: title for name, title in run.validation_losses.items() if name not in names}
+        names |= {run.test_score: run.test_score.replace("_", " ")} if run.test_score else {}
 
     def result(name: str) -> list[Any]:
         return [run.results.get(name) for run in runs]
@@ -491,10 +496,11 @@ def tables(rows: list[ComparedRun]) -> list[pages.Table]:
     found = [pages.table_of(quality, title=title, texts=texts), pages.table_of(speed, title="Speed", texts=texts)]
     if differ_in_seed_alone(runs):
         found.insert(1, seeds_table(over_seeds(runs)))
-    settings = [(name, values, pages.show) for name, values in differing(runs)]
-    if settings:
+    different = [(name, values, pages.show) for name, values in differing(runs)]
+    if different:
         title = "Settings in which the runs differ"
-        found.append(pages.table_of([of_runs, *settings], title=title, texts=["run", *(name for name, *_ in settings)]))
+        texts = ("run", *(name for name, *_ in different))
+        found.append(pages.table_of([of_runs, *different], title=title, texts=texts))
     return found
 
 
@@ -516,9 +522,9 @@ def directory_of(runs: list[RunFiles]) -> str:
 def notes(runs: list[RunFiles]) -> list[str]:
     """What the numbers of these runs mean, and what makes them hard to compare, a line each."""
     out = [
-        "Speed-up: examples/s over those of the run of fewest replicas with the same model, data, length, precision "
-        "and global batch. Efficiency: examples/s of a replica over those in the run of fewest replicas that differs "
-        "in its devices, and at most in the global batch, if each replica has the same share; alone, a run has 100%."
+        "Speed-up: examples/s over those of the run of fewest replicas with the same model, data, length, precision, "
+        "micro-batches and global batch. Efficiency: examples/s of a replica over those in the run of fewest replicas "
+        "that differs in its devices, and at most in the global batch, if each replica has the same share."
     ]
     if len(metrics := dict.fromkeys(f"eval_{run.score[0]}" for run in runs if run.score)) > 1:
         out.append(f"The runs were decided by different metrics, {' and '.join(metrics)}: they are in the order given.")

@@ -111,6 +111,13 @@ class RunFiles:
                 return name, value
         return None
 
+    @property
+    def test_score(self) -> str:
+        """What the results call the metric that decided on the test set, as `test_accuracy`; empty if they lack it."""
+        tested = [name for name in self.results if name.startswith("test_")]
+        own = self.score[0] if self.score else ""
+        return max((name for name in tested if own.endswith(name.removeprefix("test_"))), key=len, default="")
+
 
 def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = None) -> RunFiles:
     """Reads a run's files.

@@ -1,6 +1,7 @@
 """Entities and their metrics against sentence-by-sentence Python, hand-made cases, and numbers of seqeval 1.2.2."""
 
 import collections
+import dataclasses
 import time
 
 import numpy as np
@@ -142,7 +143,10 @@ def test_table_and_confusion():
         "PER         0.6667  1.0000  0.8000         2         0 |       0       2       0       0",
         "a-b         0.0000  0.0000  0.0000         1         1 |       0       0       1       0",
         "nothing                                                |       0       1       0",
+        "shifted: predicted as the right type, but with other boundaries, which counts as wrong",
     ]
+    right = dataclasses.replace(confusion, shifted=0 * confusion.shifted)
+    assert len(type_table(per_type(gold, predicted, ("LOC", "PER", "a-b")), right)) == 5
 
 
 def test_no_entities():

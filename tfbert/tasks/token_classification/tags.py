@@ -663,7 +663,8 @@ def type_table(table: dict[str, dict[str, float]], confusion: Confusion) -> list
         lines.append(f"{name:{width}}  {numbers} |" + "".join(f"{count:{cells},}" for count in counts))
     made_up = "".join(f"{count:{cells},}" for count in confusion.counts[-1, :-1])
     lines.append(f"{'nothing':{width}}  {'':45} |{made_up}")
-    return lines
+    shifted = "shifted: predicted as the right type, but with other boundaries, which counts as wrong"
+    return [*lines, *([shifted] if confusion.shifted.any() else [])]
 
 
 def _scores(hits: int, found: int, actual: int) -> dict[str, float]:
