@@ -106,6 +106,9 @@ def test_each_pair_keeps_the_rules():
     instances = pairs(flat(documents), max_seq_length=WIDTH, short_seq_prob=0.1, rng=random.Random(0))
     ids, lengths, second = rows_of(instances)
     np.testing.assert_array_equal(lengths, instances.lengths)
+    used = np.zeros(len(instances.tokens), bool)
+    instances.mark(used)
+    assert not used.all() and (instances.tokens[used] == np.unique(ids[ids >= documents[0][0][0]])).all()
     for row in range(len(instances)):
         a, b = split_row(ids[row], lengths[row], second[row])
         assert a and b and len(a) + len(b) <= WIDTH - 3

@@ -261,6 +261,8 @@ def test_the_command_learns_a_vocabulary_once(tmp_path, monkeypatch, logged):
     options = dataclasses.replace(options, output=dataclasses.replace(options.output, output_dir=str(tmp_path / "out")))
     totals = prepare(options)
     assert totals["documents"] == 40 and totals["records"] > 40
+    share = totals["unused_tokens"] / totals["tokens"]
+    assert 0 < share < 0.5 and f"; {share:.1%} of the tokens cut off by max_seq_length" in logged()[-1]
     before = content(tmp_path / "out")
     monkeypatch.setattr("tfbert.modes.pretrain.learn_vocab", None)
     next((tmp_path / "out").glob("records*")).unlink()
@@ -314,6 +316,7 @@ def test_full_sentences_and_several_passes(words, tmp_path):
     seps = (ids == 3).sum()
     tokens = records["input_mask"].sum() - len(records["input_mask"]) - seps
     assert tokens == 3 * values["tokens"], "every token is there once a pass"
+    assert values["unused_tokens"] == 0
     masked = records["input_ids"]
     assert len(np.unique(masked, axis=0)) > 0.9 * len(masked), "each pass has other records, or masks"
 

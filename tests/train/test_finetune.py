@@ -216,7 +216,7 @@ def test_a_run_reports_and_a_broken_report_loses_nothing(three):
 
 
 def test_every_key_of_the_results_is_in_the_reference(three):
-    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").partition("## The numbers in `all_results")[2]
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").partition("## The numbers of a run")[2]
     rows = [line.split("|")[1] for line in page.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`([\w*]+)`", row)}
     found = {re.sub("^(eval|test)_.*", r"\1_*", name) for name in three.first}

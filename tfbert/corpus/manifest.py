@@ -380,8 +380,10 @@ def of_entries(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, A
         "predictions",
         "words",
         "unknown_words",
+        "unused_tokens",
     )
-    totals = {name: sum(entry[name] for entry in entries) for name in names}
+    # Entries of 2.0.0 have no unused tokens.
+    totals = {name: sum(entry[name] for entry in entries) for name in names if all(name in entry for entry in entries)}
     return identity | {"totals": totals, "shards": entries}
 
 

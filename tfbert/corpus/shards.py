@@ -189,6 +189,11 @@ class Instances:
         first, second = np.diff(self.first)[:, 0], np.diff(self.second)[:, 0]
         return (first + second + np.where(second > 0, 3, 2)).astype(np.int32)
 
+    def mark(self, used: np.ndarray) -> None:
+        """Sets those of bool `[tokens]` that are in a record."""
+        for start, end in (*self.first.tolist(), *self.second.tolist()):
+            used[start:end] = True
+
 
 def pairs(
     documents: TokenizedDocuments, *, max_seq_length: int, short_seq_prob: float, rng: random.Random
@@ -541,8 +546,9 @@ def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: path
     """Writes the records of all passes to a file; returns the counts for its entry."""
     lengths = np.zeros(recipe.max_seq_length + 1, np.int64)
     num_random = num_predictions = num_bytes = 0
+    used = np.full(len(tokenized.tokens), not recipe.random_next_sentence)  # Full sentences leave out none.
     with tf.io.TFRecordWriter(str(path), "GZIP" if recipe.compress_records else "") as writer:
-        for record, length, is_random, predictions in _records(recipe, shard, tokenized):
+        for record, length, is_random, predictions in _records(recipe, shard, tokenized, used):
             writer.write(record)
             num_bytes += len(record) + _RECORD_FRAME
             lengths[length] += 1
@@ -556,11 +562,15 @@ def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: path
         "lengths": counted,
         "random_next_sentences": int(num_random),
         "predictions": int(num_predictions),
+        "unused_tokens": int((~used).sum()),
     }
 
 
-def _records(recipe: Recipe, shard: int, tokenized: TokenizedDocuments) -> Iterator[tuple[bytes, int, bool, int]]:
-    """Each record, its length in tokens, whether its second part is random, and its number of predictions."""
+def _records(
+    recipe: Recipe, shard: int, tokenized: TokenizedDocuments, used: np.ndarray
+) -> Iterator[tuple[bytes, int, bool, int]]:
+    """Each record, its length in tokens, whether its second part is random, and its number of predictions; `used` is
+    told of their tokens."""
     tokenizer = recipe.tokenizer
     cls_id, sep_id, pad_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
     for number in range(recipe.dupe_factor):
@@ -570,6 +580,7 @@ def _records(recipe: Recipe, shard: int, tokenized: TokenizedDocuments) -> Itera
         options["rng"] = random.Random(key)
         if recipe.random_next_sentence:
             instances = pairs(tokenized, **options)
+            instances.mark(used)
         else:
             instances = full_sentences(tokenized, **options, sep_id=sep_id)
         every = np.arange(len(instances))

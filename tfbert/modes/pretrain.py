@@ -157,7 +157,8 @@ def prepare(config: Config) -> dict[str, Any]:
 
     Returns:
         The manifest's `totals`: `records`, `bytes`, `documents`, `sentences`, `tokens`, `words`, `unknown_words`,
-        `random_next_sentences`, `predictions`; empty while shards that other tasks of an array job make are missing.
+        `random_next_sentences`, `predictions`, `unused_tokens`, which are in no record; empty while shards that other
+        tasks of an array job make are missing.
 
     Raises:
         UsageError: for anything given that cannot be used; no record has been written then.
@@ -178,13 +179,15 @@ def prepare(config: Config) -> dict[str, Any]:
     if made is None:
         return {}
     totals = made["totals"]
+    unused = totals.get("unused_tokens")
     log.info(
-        "Records in %s: %s of up to %d tokens, from %s of %s; %s to predict; %.2f%% of the words unknown",
+        "Records in %s: %s of up to %d tokens, from %s of %s; %s to predict; %.2f%% of the words unknown%s",
         directory,
         *(f"{totals['records']:,}", config.max_seq_length),
         *(counted(totals[f"{noun}s"], noun) for noun in ("sentence", "document")),
         counted(totals["predictions"], "token"),
         100 * vocabulary.share_of(totals),
+        f"; {unused / totals['tokens']:.1%} of the tokens cut off by max_seq_length" if unused else "",
     )
     return totals
 
