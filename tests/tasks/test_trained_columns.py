@@ -108,6 +108,14 @@ def test_the_columns_of_training_are_read_again(case, tmp_path, write):
     assert line.endswith(", as in training")
 
 
+@pytest.mark.parametrize("asked, found", [({}, "'text' and 'label'"), ({"text_column": ("text",)}, "'label'")])
+def test_training_says_which_columns_it_found(asked, found, write):
+    path = write("train.jsonl", lines([ROWS["texts"](i) for i in range(4)]))
+    assert f"{path}: reading {found}, found by name" in load_data(DataConfig(train_file=path, **asked)).notes
+    named = load_data(DataConfig(train_file=path, label_column="label", text_column=("text",)))
+    assert not any("reading" in note for note in named.notes)
+
+
 def test_what_a_user_names_counts_and_what_is_not_there_is_said(tmp_path, write):
     task, rows, columns = CASES["texts"]
     directory = tmp_path / "model"

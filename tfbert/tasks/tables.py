@@ -83,12 +83,17 @@ def read_labelled_tables(
     found = {eval_prefix(name): table for name, table in tables.items()}
     if config.uses_files and config.test_file:
         found["test"] = read(labelled_source(config.test_file))
-    asked = {"text_column": config.text_column, "label_column": (config.label_column,)}
-    asked["choice_columns"] = choice_columns
+    asked = _asked(config, choice_columns)
     for name, table in found.items():
         notes = (*table.notes, *about_columns(table.name, table.columns, asked))
         found[name] = dataclasses.replace(table, notes=notes)
     return found
+
+
+def _asked(config: DataConfig, choice_columns: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The columns that a user, or the training of a saved model, named, by option."""
+    columns = {"text_column": config.text_column, "label_column": (config.label_column,)}
+    return columns | {"choice_columns": choice_columns}
 
 
 def _validation(config: DataConfig, read: Read[Table]) -> dict[str, Table]:
@@ -162,7 +167,8 @@ def load_data(config: DataConfig, options: TaskOptions | None = None) -> TaskDat
     Raises:
         UsageError: for data that does not exist, cannot be read, or does not fit together.
     """
-    data, notes = entry_of(config.task).load(config, options or TaskOptions()), []
+    options, notes = options or TaskOptions(), []
+    data = entry_of(config.task).load(config, options)
 
     def part(examples: Examples, limit: int) -> Examples:
         return subset(examples, limit, notes)
@@ -172,6 +178,7 @@ def load_data(config: DataConfig, options: TaskOptions | None = None) -> TaskDat
     doubts = data.task.doubts(train)
     for other in others.values():
         doubts += _rows_in_common(train, other)
+    notes = [*about_columns(train.name, data.columns, _asked(config, options.choosing.choice_columns)), *notes]
     notes = [*data.notes, *notes, *(f"warning: {line}" for line in doubts)]
     test = others.pop("test", None) if data.test is not None else None
     return dataclasses.replace(data, train=train, validation=others, test=test, notes=tuple(notes))

@@ -279,7 +279,8 @@ def test_files_of_sst2s_shape(write):
     dev, test = write("dev.tsv", "label\tcontent\n1\tfine\n"), write("test.tsv", "label\tcontent\n0\tpoor\n")
     data = load_data(DataConfig(train_file=train, validation_file=dev, test_file=test))
     assert (data.train.text, data.validation["validation"].text) == (["bad", "good"] * 5, ["fine"])
-    assert (data.test.text, data.test.labels.tolist(), data.notes) == (["poor"], [0], ())
+    said = (f"{train}: reading 'sentence' and 'label', found by name",)
+    assert (data.test.text, data.test.labels.tolist(), data.notes) == (["poor"], [0], said)
 
 
 GOOD = tsv("x\t1", "y\t0")
