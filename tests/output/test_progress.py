@@ -74,17 +74,17 @@ def test_a_terminal_has_a_bar(monkeypatch):
 
 
 def test_an_evaluation_leaves_nothing_behind(clock, logged, monkeypatch):
-    with evaluating(100) as on_rows:
+    with evaluating(100, "data/dev.tsv") as on_rows:
         for clock.now in (5, 12, 20):
             on_rows(25)
-    assert logged() == ["evaluating: 50%, 4.2 rows/s, 0:12 left"]
+    assert logged() == ["evaluating dev.tsv: 50%, 4.2 rows/s, 0:12 left"]
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr(logs, "SECONDS_WITHOUT_NEWS", 0)
-    with evaluating(100) as on_rows:
+    with evaluating(100, "test") as on_rows:
         on_rows(50)
     shown = stream.getvalue()
-    assert "evaluating: " in shown and shown.endswith(" \r") and not shown.split("\r")[-2].strip()
+    assert "evaluating test: " in shown and shown.endswith(" \r") and not shown.split("\r")[-2].strip()
 
 
 @pytest.fixture

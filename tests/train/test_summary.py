@@ -81,6 +81,8 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
     assert ("evaluation every 2" in text) == has_validation == ("nothing to evaluate on" not in text)
     assert ("1 text fills all 16 and may be cut" in text) == (longest == 16) == ("may be cut" in text)
     assert "above the number of examples" in text
+    run.schedule.eval_steps = 47
+    assert (", evaluation at the end" in "\n".join(banner(run))) == has_validation
     assert "no checkpoint before the end (save_steps=500): a killed run begins at step 0 again" in text
     run.config = dataclasses.replace(run.config, output=OutputConfig(output_dir="out", save_steps=5)).resolved()
     assert "no checkpoint" not in "\n".join(banner(run))

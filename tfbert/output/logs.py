@@ -154,9 +154,10 @@ class PassProgress:
 
 
 @contextlib.contextmanager
-def evaluating(num_rows: int) -> Iterator[Callable[[int], None]]:
-    """Progress of an evaluation, for use in a `with` statement; call its target with the rows that are done."""
-    with PassProgress("evaluating", num_rows, "rows", is_said_at_end=False) as progress:
+def evaluating(num_rows: int, name: str) -> Iterator[Callable[[int], None]]:
+    """Progress of an evaluation, for use in a `with` statement; call its target with the rows that are done. Of a name
+    that is a path, the last part is shown."""
+    with PassProgress(f"evaluating {pathlib.PurePath(name).name}", num_rows, "rows", is_said_at_end=False) as progress:
         yield lambda rows: progress.advance(rows, rows)
 
 

@@ -349,14 +349,15 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
         """
         return outputs
 
-    def predict(self, predictor: Predictor, encoded: Any) -> PredictionsT:
+    def predict(self, predictor: Predictor, encoded: Any, name: str) -> PredictionsT:
         """Predictions for examples.
 
         Args:
             predictor: Returns what `select_outputs` selects of the model's outputs.
             encoded: As `encode` made them.
+            name: What progress calls them.
         """
-        with evaluating(len(encoded.tokens)) as on_rows:
+        with evaluating(len(encoded.tokens), name) as on_rows:
             outputs = predictor.outputs(encoded, on_rows=on_rows)
         return self.predictions(outputs, encoded)
 

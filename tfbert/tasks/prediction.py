@@ -93,7 +93,7 @@ class TrainedModel:
 
     def predict(self, predictor: Predictor, examples: Examples) -> Any:
         """The task's predictions for examples, in their order."""
-        return self.task.predict(predictor, self.encode(examples))
+        return self.task.predict(predictor, self.encode(examples), examples.name)
 
     def check_texts(self, columns: Sequence[str], source: str) -> None:
         """Checks that data holds as many texts in each row as the model was trained on.

@@ -236,7 +236,7 @@ class Evaluate(StepCallback):
         return self._task.tuned(predictions, next(iter(self._examples.values())), self._metric)
 
     def _predict(self, name: str) -> Any:
-        return self._task.predict(self._predictor, self._sets[name])
+        return self._task.predict(self._predictor, self._sets[name], self._examples[name].name)
 
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
@@ -682,7 +682,8 @@ def banner(run: Run) -> list[str]:
     others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
     is_small = len(run.train) < training.global_batch_size
     above = ", above the number of examples: each update takes all" if is_small else ""
-    evaluated = f", evaluation every {schedule.eval_steps:,}" if data.validation else ""
+    often = f"every {schedule.eval_steps:,}" if schedule.eval_steps < schedule.total_steps else "at the end"
+    evaluated = f", evaluation {often}" if data.validation else ""
     power = f" of power {training.lr_power:g}" if training.lr_schedule == "polynomial" else ""
     every, first = config.output.save_steps, schedule.first_step
     unsaved = f"no checkpoint before the end (save_steps={every:,}): a killed run begins at step {first:,} again"

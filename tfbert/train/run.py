@@ -177,7 +177,7 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
         if run.chief:
             save_pretrained(run.classifier, run.tokenizer, run.directory)
     if data.test is not None:
-        found = data.task.predict(trained.predictor, run.encode(data.test))
+        found = data.task.predict(trained.predictor, run.encode(data.test), data.test.name)
         results |= data.task.metrics(found, data.test, prefix="test", way_out=TRAINING_WAY_OUT)
     results |= trained.saving.costs()
     lines = summary(results, run.directory, data.task, evaluation.decisive if evaluation else "")

@@ -159,7 +159,7 @@ def test_metrics_are_those_of_all_logits(records, replicas, next_sentence, monke
     def selected(inputs, training):
         return task.select_outputs(forward_pretraining(model, inputs, training), inputs)
 
-    predictions = task.predict(Predictor(selected, strategy, rows_per_replica=3), examples)
+    predictions = task.predict(Predictor(selected, strategy, rows_per_replica=3), examples, "held out")
     found = task.metrics(predictions, records, prefix="eval")
 
     inputs, labels, weights = examples.rows(np.arange(RECORDS), 16, epoch=0)

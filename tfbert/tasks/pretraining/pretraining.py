@@ -414,7 +414,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         """The scores of the labels if they are given, else the best words."""
         return scored(outputs, inputs[LABELS]) if LABELS in inputs else candidates(outputs)
 
-    def predict(self, predictor: Predictor, encoded: EncodedRecords) -> MaskedPredictions:
+    def predict(self, predictor: Predictor, encoded: EncodedRecords, name: str) -> MaskedPredictions:
         """Chunk by chunk, in memory that does not grow with the number of records."""
         found, chunks = MaskedPredictions(encoded.tokenizer), collections.deque()
 
@@ -423,7 +423,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
                 chunks.append(chunk)
                 yield MaskedRows(tokens=chunk.tokens, positions=chunk.positions, labels=chunk.labels)
 
-        with evaluating(len(encoded)) as on_rows:
+        with evaluating(len(encoded), name) as on_rows:
             for outputs in predictor.stream(rows(), on_rows=on_rows):
                 found.add(chunks.popleft(), outputs)
         return found
