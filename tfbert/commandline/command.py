@@ -82,6 +82,9 @@ def wrong_value(flag: flags.Flag, text: str, where: str = "") -> str:
         return ""
     if way := way_to_vary(name, text) if "," in text else "":
         todo = f"To train once with each, pass {way}."
+        with contextlib.suppress(ValueError):
+            parser.parse(decimal := text.replace(",", "."))
+            todo = f"A fraction follows a point: pass --{name}={decimal}. {todo}"
     elif parser.choices:
         return one_of(name, text, parser.choices, where)
     elif flag.boolean:
