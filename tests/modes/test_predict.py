@@ -195,6 +195,7 @@ def test_hostile_text_is_answered_and_bytes_are_noted(runs, tmp_path, caplog):
     assert "left out of 1 text, the first 0xff in" in caplog.text and "line 9" in caplog.text
     empty = sum(not text.decode(errors="ignore").strip() for text in HOSTILE)
     assert f"in.tsv: {empty} empty text" in caplog.text and "answered like any other" in caplog.text
+    assert "in.tsv: no column of ids is known (--id_column): rows are numbered from 0" in caplog.text
     plain = [text.decode(errors="ignore") for text in HOSTILE]
     plain[4] = "[ SEP ] good [ CLS ] film [ PAD ] [ UNK ] [ MASK ]"
     expected = reference_logits_of(runs / "single", plain)
@@ -226,6 +227,7 @@ def test_a_broken_row_is_an_error_with_its_line_or_skipped_and_counted(runs, tmp
     assert [row["id"] for row in read_tsv(tmp_path / "out.tsv")] == ["a", "c"]
     assert (results["predict_samples"], results["predict_skipped_rows"]) == (2, 1)
     assert f"line {line}" in caplog.text and "1 row skipped" in caplog.text
+    assert "no column of ids" not in caplog.text
 
 
 def test_a_stray_quote_costs_its_own_row_only(runs, tmp_path, expected):

@@ -418,6 +418,8 @@ def table_job(
     if "path" not in options:
         options["path"] = output_path(asked)
     chosen = {"text_column": tuple(texts)} if len(file.columns) > len(texts) else {}
+    if chosen and not id_column and not asked.glue_task:
+        options["notes"] = lambda: [f"{file.name}: no column of ids is known (--id_column): rows are numbered from 0"]
     return Job(name=file.name, columns=chosen, rows=rows(), read=read, texts=texts, **options)
 
 
