@@ -537,9 +537,10 @@ def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tup
     planned = earlier.choices.get("total_steps", total_steps)
     if total_steps < planned or total_steps <= state.step:
         lengths = settings(start.asked, "longer")
-        different = [f"{planned} updates planned before and {total_steps} now", *differences(earlier.settings, lengths)]
-        rule = f"A run at update {state.step} needs one to make, and to be at least as long as planned"
-        raise _other_run(start, different, rule)
+        done = f"{state.step} of {planned} planned updates done and {total_steps} asked for now"
+        rule = "A resumed run must have an update to make, and be at least as long as planned"
+        way_out = "Pass the earlier length, or a longer one"
+        raise _other_run(start, [done, *differences(earlier.settings, lengths)], rule, way_out)
     lines = [f"resuming at step {state.step} of {total_steps} from {start.checkpoint}"]
     if total_steps > planned:
         end = share_at_end(training.lr_schedule, training.lr_power)
