@@ -35,6 +35,9 @@ def main() -> None:
     parser.add_argument("predicted", type=pathlib.Path)
     parser.add_argument("--batch_size", type=int, default=64, help="rows that are computed together")
     args = parser.parse_args()
+    for path, is_read in ((args.model / "export_results.json", True), (args.texts, True), (args.predicted, False)):
+        if path.exists() != is_read:
+            sys.exit(f"A file must {'be there' if is_read else 'be new'}. Received: {path}. Check the path.")
     facts = json.loads((args.model / "export_results.json").read_text(encoding="utf-8"))
     model = onnxruntime.InferenceSession(args.model / facts["file"], providers=["CPUExecutionProvider"])
     others = sorted(facts.keys() - KNOWN)

@@ -121,3 +121,15 @@ def test_models_of_another_kind_are_refused(task, notes, label, tmp_path):
 def test_a_line_that_is_no_pair_is_refused(label):
     with pytest.raises(SystemExit, match="must have two texts with a tab between them"):
         label(Classification(("bad", "good")), 2, ["one\ttwo", "three"])
+
+
+@pytest.mark.parametrize("name", ["file/export_results.json", "in.txt", "out.tsv"])
+def test_paths_that_do_not_fit_are_one_line(name, label, tmp_path):
+    label(Classification(("bad", "good")), 1, ["one"])
+    (tmp_path / "out.tsv").unlink()
+    if name == "out.tsv":
+        (tmp_path / name).touch()
+    else:
+        (tmp_path / name).unlink()
+    with pytest.raises(SystemExit, match=rf"A file must be (new|there)\. Received: .*{name}\. Check the path"):
+        sys.modules["examples.predict_onnx"].main()
