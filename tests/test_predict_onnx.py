@@ -126,10 +126,12 @@ def test_a_line_that_is_no_pair_is_refused(label):
 @pytest.mark.parametrize("name", ["file/export_results.json", "in.txt", "out.tsv"])
 def test_paths_that_do_not_fit_are_one_line(name, label, tmp_path):
     label(Classification(("bad", "good")), 1, ["one"])
+    from examples import predict_onnx
+
     (tmp_path / "out.tsv").unlink()
     if name == "out.tsv":
         (tmp_path / name).touch()
     else:
         (tmp_path / name).unlink()
     with pytest.raises(SystemExit, match=rf"A file must be (new|there)\. Received: .*{name}\. Check the path"):
-        sys.modules["examples.predict_onnx"].main()
+        predict_onnx.main()
