@@ -58,7 +58,7 @@ class Encoded(types.SimpleNamespace):
 
 
 @pytest.mark.parametrize("longest, has_validation", [(9, True), (16, False)])
-def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
+def test_the_banner_says_nothing_that_says_nothing(longest, has_validation, monkeypatch):
     run = types.SimpleNamespace(
         config=Config(data=DataConfig(max_seq_length=16), training=TrainingConfig(global_batch_size=8)).resolved(),
         data=types.SimpleNamespace(
@@ -91,5 +91,14 @@ def test_the_banner_says_nothing_that_says_nothing(longest, has_validation):
     config = dataclasses.replace(run.config, runtime=RuntimeConfig(all_reduce_dtype="bfloat16"))
     run.config = config.resolved()
     assert "on CPU, no gradients to sum in bfloat16: one replica" in "\n".join(banner(run))
+    run.config = dataclasses.replace(config, runtime=RuntimeConfig(xla=True)).resolved()
+    assert not any("--xla" in line for line in banner(run)), "there is no GPU"
+    with monkeypatch.context() as patch:
+        patch.setattr("tensorflow.config.list_logical_devices", lambda kind: [kind])
+        for steps, is_said in ((504, True), (505, False)):
+            run.schedule.total_steps = steps
+            said = "warning: --xla compiles each width of batches for 12 s or more, which 499 updates hardly"
+            assert any(line.startswith(said) for line in banner(run)) == is_said
+    run.config = config.resolved()
     run.strategy = strategy_of(2)
     assert "(logical devices that share its cores), gradients summed in bfloat16" in "\n".join(banner(run))
