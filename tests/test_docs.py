@@ -284,13 +284,13 @@ def test_readmes_doors_open(tmp_path):
 @pytest.mark.slow
 def test_the_page_on_fit_runs(tmp_path):
     """With a model, a loss and data in the place of its reader's."""
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "fit.md").read_text(), re.DOTALL)
+    block, compared = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "fit.md").read_text(), re.DOTALL)
     own = """
 build_classifier = lambda: keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(2)])
 my_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 train_ds = val_ds = tf.data.Dataset.from_tensor_slices((tf.random.normal([24, 3]), [0, 1] * 12)).batch(8)
 strategy ="""
-    script = block.replace("strategy =", own.strip(), 1).replace("[...]", "[]")
+    script = block.replace("strategy =", own.strip(), 1).replace("[...]", "[]") + compared
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Epoch 3/3" in done.stdout

@@ -269,11 +269,13 @@ def test_what_is_trained_is_settled_by_compile(either):
 
 
 @OVER_BOTH
-def test_a_fit_that_trained_nothing_says_so(either):
+def test_a_fit_that_skipped_updates_says_so(either):
     model = either.build(optimizer=lambda: either.sgd(0.5))
     x, y = rows(16)
     with pytest.warns(UserWarning, match="Received: 2 such of 2, the last 2 in a row"):
         model.fit(x * np.nan, y, batch_size=8, verbose=0)
+    with pytest.warns(UserWarning, match="Received: 1 such of 2, the last 0 in a row"):
+        model.fit(np.concatenate([x[:8] * np.nan, x[8:]]), y, batch_size=8, verbose=0, shuffle=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(x, y, batch_size=8, verbose=0)
@@ -384,6 +386,7 @@ def ragged(either):
 
 
 X, Y = rows(8)
+PLAIN = "sparse_categorical_crossentropy"
 IN_FIT = {
     "labels of one output for several": (
         {"make": two_outputs},
@@ -399,7 +402,48 @@ IN_FIT = {
     ),
     "weights of positions": (
         {"sample_weight": np.ones([8, 4], np.float32)},
-        "sample_weight of 2 dimensions and a loss of 1, SparseCategorical",
+        r"sample_weight \[None, 4\] and a loss \[None\], SparseCategorical",
+    ),
+    "weights of other rows": (
+        {"xy": (tf.data.Dataset.from_tensors((X, Y, np.ones(1, np.float32))), None), "batch_size": None},
+        r"sample_weight \[1\] and a loss \[8\]",
+    ),
+    "one-hot labels for numbers": (
+        {"xy": (X, np.eye(CLASSES)[Y])},
+        r"labels \[None, 3\] and outputs \[None, 3\] for sp",
+    ),
+    "numbers for one-hot labels": (
+        {"compiled": lambda each: {"loss": each.keras.losses.CategoricalCrossentropy(from_logits=True)}},
+        "Labels have the shape of the outputs.* for categorical_crossentropy",
+    ),
+    "a label for all outputs": (
+        {"xy": (X, X[:, :1]), "compiled": lambda each: {"loss": "mse"}},
+        r"labels \[None, 1\] and outputs \[None, 3\] for mean_sq",
+    ),
+    "labels of other rows": (
+        {
+            "xy": (tf.data.Dataset.from_tensors((X, X[:1, :3])), None),
+            "batch_size": None,
+            "compiled": lambda each: {"loss": "mse"},
+        },
+        r"labels \[1, 3\] and outputs \[8, 3\]",
+    ),
+    "a single class": ({"make": lambda each: each.classifier(outputs=1), "xy": (X, 0 * Y)}, "numbers of two or more"),
+    "a class that is not there": (
+        {"xy": (tf.data.Dataset.from_tensors((X, Y + 1)), None), "batch_size": None},
+        "takes the numbers of classes, from 0 to 2. Received: 3 among the labels",
+    ),
+    "logits for probabilities": (
+        {"compiled": lambda each: {"loss": PLAIN}},
+        "those of layer 'dense.*', without an activation, and loss='sparse_cat",
+    ),
+    "the same in a model in a model": (
+        {"make": lambda each: each.sequential(lambda: [each.classifier()]), "compiled": lambda each: {"loss": PLAIN}},
+        "those of layer 'dense.*', without an activation",
+    ),
+    "the same in a class": (
+        {"make": lambda each: each.subclassed(), "compiled": lambda each: {"loss": PLAIN, "metrics": ["accuracy"]}},
+        "Received: outputs below 0 or above 1, and loss='sparse_cat",
     ),
     "no labels": ({"xy": (X, None)}, "needs labels for its loss. Received: inputs alone"),
     "one number": (
@@ -440,6 +484,15 @@ def test_what_a_batch_shows(either, what):
     with pytest.raises(ValueError, match=message) as caught:
         either.ours(lambda: make(either), options.pop("xy", (X, Y)), replicas=1, compiled=compiled(either), **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=SLOW)])
+def test_logits_for_probabilities_on_all_replicas(either, xla):
+    with pytest.raises(ValueError, match="outputs below 0 or above 1"):
+        either.ours(either.subclassed, parts=2, compiled={"loss": PLAIN}, wrap={"jit_compile": xla})
+    model = either.build(either.subclassed, compiled={"loss": PLAIN})
+    with pytest.raises(ValueError, match="outputs below 0 or above 1"):
+        model.evaluate(X, Y, verbose=0)
 
 
 def normalised(either, layer):

@@ -32,6 +32,7 @@ from tfbert.step.keras3.finetuner import num_workers_of
 from tfbert.step.keras3.parts import PARTS
 from tfbert.step.keras3.private import accept_layers, resize_variable, take_as_they_are
 from tfbert.step.parts import check_keras
+from tfbert.step.terms import one_line
 
 
 class Trained(Called, Labelled):
@@ -93,14 +94,17 @@ class Trained(Called, Labelled):
         x, y = plain(x), plain(y)
         if "validation_data" in options:
             options["validation_data"] = plain(options["validation_data"])
-        check_rows({"x": x, "y": y, "validation_data": options.get("validation_data")}, self, self.loss)
-        return super().fit(x, y, *args, **options)
+        checked = {name: options.get(name) for name in ("validation_data", "class_weight")}
+        check_rows({"x": x, "y": y, **checked}, self, self.loss)
+        with one_line():
+            return super().fit(x, y, *args, **options)
 
     def evaluate(self, x=None, y=None, *args: Any, **options: Any) -> Any:
         """As `keras.Model.evaluate`, of a tokenizer's `BatchEncoding` too."""
         x, y = plain(x), plain(y)
         check_rows({"x": x, "y": y}, self, self.loss)
-        return super().evaluate(x, y, *args, **options)
+        with one_line():
+            return super().evaluate(x, y, *args, **options)
 
     def predict(self, x, *args: Any, **options: Any) -> Any:
         """As `keras.Model.predict`, of a tokenizer's `BatchEncoding` too; outputs with names."""

@@ -24,8 +24,11 @@ from tfbert.step import comparisons, gradients
 from tfbert.step.comparisons import LayerState
 from tfbert.step.noise import Rows, noise_key
 from tfbert.step.parts import KerasParts
-from tfbert.step.terms import Terms, as_numbers
+from tfbert.step.terms import Terms, as_numbers, loss_of_probabilities
 from tfbert.step.updates import global_norm
+
+_ROUNDING = 0.01
+"""Of probabilities that a model computes in 16 bits."""
 
 
 class StepCounters:
@@ -255,6 +258,8 @@ class Step:
             with_mask(tf.nest.flatten(predictions)[index], mask)
         with tf.control_dependencies([losses]):  # Not both at once in memory.
             faults, lines = self._faults(inputs, rows, weights, first_row)
+        found, its_lines = self._range_faults(predictions)
+        faults, lines = tf.concat([faults, found], 0), lines + its_lines
         if self._has_metrics:
             step = self.counters.steps() - self._compared_from
             found, its_lines = self._metric_faults((labels, predictions, sample_weight), num_rows, step)
@@ -315,10 +320,13 @@ class Step:
         rows = self._terms.rows(labels, sample_weight)
         sums = self._terms.sums(rows, predictions, weights, self.losses, inputs)
         self._terms.update_metrics(sums, self._terms.counts(weights))
+        faults, lines = self._range_faults(predictions)
         if self._has_metrics:
-            faults, lines = self._metric_faults((labels, predictions, sample_weight), num_rows, self.counters.evaluated)
-            with tf.control_dependencies(comparisons.refused(faults, lines)):
-                self.counters.evaluated.assign_add(1)
+            data, step = (labels, predictions, sample_weight), self.counters.evaluated
+            found, its_lines = self._metric_faults(data, num_rows, step)
+            faults, lines = tf.concat([faults, found], 0), lines + its_lines
+        with tf.control_dependencies(comparisons.refused(faults, lines)):
+            self.counters.evaluated.assign_add(1)
         self._update_metrics(labels, predictions, sample_weight)
         return self._results()
 
@@ -363,6 +371,15 @@ class Step:
         due = comparisons.is_due(self.counters.steps() - self._compared_from)
         faults = tf.cond(due & is_whole, compare, lambda: tf.zeros([3]))
         return faults, comparisons.row_lines(self._terms.described(), split)
+
+    def _range_faults(self, predictions: Any) -> tuple[tf.Tensor, list[str]]:
+        """The same for outputs that a loss takes for probabilities."""
+        if not (self.is_foreign and self._terms.reads_values):
+            return tf.zeros([0]), []
+        found = self._terms.probabilities(predictions).values()
+        faults = [tf.reduce_any((output < -_ROUNDING) | (output > 1 + _ROUNDING)) for _, output in found]
+        lines = [str(loss_of_probabilities(loss, "outputs below 0 or above 1")) for loss, _ in found]
+        return tf.cast(tf.stack(faults), tf.float32), lines
 
     def _metric_faults(self, data, num_rows, step) -> tuple[tf.Tensor, list[str]]:
         """The same for compiled metrics, of which every replica has its own state."""
@@ -421,7 +438,7 @@ class Step:
             if not self._terms.takes_all:
                 losses = self._terms.sums(rows, predictions, weights, self.losses, inputs)
             losses /= total_counts
-            if not self._has_metrics:
+            if not (self._has_metrics or self._terms.reads_values):
                 # Nothing reads them, and those of a batch of tens of thousands are large: a number for each token of
                 # the vocabulary at each masked position.
                 predictions = ()

@@ -10,7 +10,9 @@ What is refused while a step is traced or runs, and a worker that is lost, end i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -46,6 +48,9 @@ class Terms:
         self._names = output_names or _names_from(loss)
         given = self._by_name(loss, "loss")
         self.losses: dict[str, Any] = {n: parts.loss_of(each) for n, each in given.items() if each is not None}
+        of_keras = parts.keras.losses.get
+        self._of_probabilities = {n: v for n, v in self.losses.items() if takes_probabilities(v, of_keras)}
+        self.reads_values = bool(self._of_probabilities)  # Whether a loss takes outputs for probabilities.
         weights = self._by_name(loss_weights, "loss_weights")
         self._coefficients = [1.0 if weights[n] is None else float(weights[n]) for n in self.losses] + [1.0]
         self._total = parts.Total([*(f"{name}_loss" for name in self.losses), "added_loss"], self._coefficients)
@@ -78,6 +83,11 @@ class Terms:
                 "Name both alike, or pass lists in the order of the outputs."
             )
         return {name: found[name] for name in self.losses}
+
+    def probabilities(self, outputs: Any) -> dict[str, tuple[Any, Any]]:
+        """Of each term that takes its output for probabilities, the loss and the output."""
+        found = self.of_outputs(outputs, "outputs") if self._of_probabilities else {}
+        return {name: (loss, found[name]) for name, loss in self._of_probabilities.items()}
 
     def rows(self, labels: Any, sample_weight: Any) -> dict[str, Any]:
         """What `sums` needs of each row besides its inputs and weights: the labels of each term."""
@@ -330,7 +340,13 @@ class Total:
             part.reset_state()
 
 
+NO_CLASS = (
+    "This loss takes the numbers of classes, from {classes}. Received: {wrong} among the labels{where}. "
+    "Number them, or pass another loss."
+)
 _LINES: set[str] = set()
+_SPARSE = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")
+"""Keras's losses that take the number of a class for each row of outputs."""
 
 
 def refuse_unless_equal(value: tf.Tensor, expected: Any, line: str) -> tf.Operation:
@@ -352,6 +368,8 @@ def one_line() -> Iterator[None]:
     except tf.errors.InvalidArgumentError as error:
         said = str(error).replace("\\'", "'")
         refused = next((line for line in _LINES if line in said), None)
+        if wrong := re.search(r"label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)", said):
+            refused = NO_CLASS.format(classes=f"0 to {int(wrong[2]) - 1}", wrong=wrong[1], where="")
         if refused is None:
             raise
         raise ValueError(refused) from None
@@ -373,6 +391,66 @@ def _raised_in(error: BaseException) -> str:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace.tb_frame.f_globals.get("__name__", "") if trace else ""
+
+
+def _of_keras(loss: Any) -> Any:
+    """The function of one of Keras's own losses or metrics; None for a user's."""
+    function = getattr(loss, "fn", loss)
+    kinds = [each if hasattr(each, "__name__") else type(each) for each in (loss, function)]
+    return function if all((each.__module__ or "").split(".")[0] in ("keras", "tf_keras") for each in kinds) else None
+
+
+def takes_probabilities(compared: Any, get: Callable[[str], Any]) -> bool:
+    """Whether one of Keras's losses or metrics can take logits, and does not.
+
+    Args:
+        compared: The loss or metric, or its name.
+        get: Finds it by its name.
+    """
+    if isinstance(compared, str):
+        try:
+            compared = get(compared)
+        except ValueError:  # Keras says so, or chooses by the shapes one of those that do.
+            return compared in ("crossentropy", "ce")
+    if hasattr(compared, "get_config"):
+        return compared.get_config().get("from_logits") is False
+    function = _of_keras(compared)
+    return function is not None and "from_logits" in inspect.signature(function).parameters
+
+
+def check_shapes(loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> None:
+    """Raises ValueError where one of Keras's own losses would compare each label with another's outputs, or fail."""
+    name = getattr(_of_keras(loss), "__name__", None)
+    if name is None or name in ("ctc", "circle") or None in (labels.shape.rank, predictions.shape.rank):
+        return
+    expected = predictions.shape[:-1] if name in _SPARSE else predictions.shape
+    fits = labels.shape.is_compatible_with(expected)
+    if name in _SPARSE:
+        fits |= labels.shape.is_compatible_with([*expected, 1])
+    if fits and not (predictions.shape[-1] == 1 and name in (*_SPARSE, "categorical_crossentropy")):
+        return
+    raise ValueError(
+        "Labels have the shape of the outputs; as numbers of two or more classes, that without its last axis. "
+        f"Received: labels {labels.shape.as_list()} and outputs {predictions.shape.as_list()} for {name}. "
+        "SparseCategoricalCrossentropy takes numbers of classes, CategoricalCrossentropy one-hot labels, "
+        "BinaryCrossentropy one output."
+    )
+
+
+def loss_of_probabilities(loss: Any, received: str, instead: str = "Pass") -> ValueError:
+    """For a loss that would take outputs for probabilities, which they are not, and train something else.
+
+    Args:
+        loss: The loss.
+        received: The outputs in words.
+        instead: What to do, up to the loss to pass.
+    """
+    return ValueError(
+        "The outputs of a model are logits, not probabilities, unless its last layer makes them such. "
+        f"Received: {received}, and loss={getattr(loss, '__name__', getattr(loss, 'name', loss))!r}, which takes "
+        f"probabilities. {instead} keras.losses.SparseCategoricalCrossentropy(from_logits=True), or another with "
+        "from_logits=True."
+    )
 
 
 def check_no_mask(values: tf.Tensor, loss: Any) -> None:
@@ -415,11 +493,11 @@ def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask:
             f"Received: {name_of(loss)}, which returns one number. "
             "Leave out its mean over the rows: tf.reduce_mean(..., axis=-1) keeps one value per row."
         )
-    if values.shape.rank < weights.shape.rank:
+    fits = values.shape[0] == 1 or weights.shape.is_compatible_with(values.shape[: weights.shape.rank])
+    if values.shape.rank < weights.shape.rank or not fits:
         raise ValueError(
             "Each weight must belong to a value of the loss. "
-            f"Received: sample_weight of {weights.shape.rank} dimensions and a loss of {values.shape.rank}, "
-            f"{name_of(loss)}. "
+            f"Received: sample_weight {weights.shape.as_list()} and a loss {values.shape.as_list()}, {name_of(loss)}. "
             "Pass one weight per row, or a loss with a value per position."
         )
     if mask is not None and values.shape.rank > weights.shape.rank:

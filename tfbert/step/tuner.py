@@ -20,7 +20,7 @@ from tfbert.step.terms import OwnLoss, Terms, one_line
 log = logging.getLogger("tfbert")
 
 _MOST_IN_A_ROW = 20
-"""Updates that are skipped before the user hears of it: loss scaling needs some to find its scale."""
+"""Updates that loss scaling may skip before the user hears of it: it needs some to find its scale."""
 
 
 class Tuner(Step):
@@ -118,6 +118,9 @@ class Tuner(Step):
                 if has_own
                 else Terms(self._parts, given["loss"], given.get("loss_weights"), names)
             )
+            outputs = self._parts.outputs_of(self.model)
+            if outputs is not None and self._forward is None:
+                parts.check_probabilities(self._terms, outputs, self._parts)
             super().compile(**given | self._parts.without_xla)
         measured = tf.nest.flatten([given.get("metrics"), given.get("weighted_metrics")])
         self._has_metrics = any(metric is not None for metric in measured)
@@ -182,12 +185,13 @@ class Tuner(Step):
         return super().predict_step(data)
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
-        """As `fit` of Keras's models; warns where it ended in updates that were skipped, as by NaN."""
+        """As `fit` of Keras's models; warns of updates that were skipped, as by NaN."""
         before = self._num_skipped()
         history = self._call_keras("fit", args, kwargs)
         in_a_row = int(self.counters.skipped_in_a_row.numpy())
         skipped, made = (now - then for now, then in zip(self._num_skipped(), before, strict=True))
-        if in_a_row >= min(_MOST_IN_A_ROW, made) > 0:
+        is_scaled = self._parts.scale_of(self.optimizer) is not None
+        if in_a_row >= min(_MOST_IN_A_ROW, made) > 0 or (skipped and not is_scaled):
             warnings.warn(
                 "An update whose gradients are not finite is skipped: it changes nothing. "
                 f"Received: {skipped} such of {made}, the last {in_a_row} in a row. Look for NaN and infinity in "

@@ -3,8 +3,9 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.support.either_keras import Either, rows
+from tests.support.either_keras import Either, apart, rows
 from tests.support.keras_hub import with_preprocessor
 from tfbert.step.keras3.data import check_rows
 
@@ -39,6 +40,10 @@ def table():
         (TEXTS, LABELS[:3], r"Received: 4 rows and 3 labels in x, y"),
         (TEXTS, [0, 1, 2, 3], r"classes, from 0 to 2. Received: .*3.* among the labels"),
         (TEXTS, ["x", "y", "z", "x"], r"Received: .*'x'.* among the labels"),
+        (np.arange(4), LABELS, r"takes texts. Received: numbers alone in x, y. Pass texts"),
+        ([[1, 2], [3, 4]], None, r"Received: numbers alone in x, y"),
+        ({"token_ids": np.ones([4, 8], int)}, LABELS, r"Received: numbers alone in x, y"),
+        (tf.data.Dataset.from_tensors(([1, 2], [0, 1])), None, r"Received: numbers alone in x, y"),
     ],
 )
 def test_texts(of_texts, texts, labels, message):
@@ -49,7 +54,7 @@ def test_texts(of_texts, texts, labels, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", [0.5, -1, float("nan")])
+@pytest.mark.parametrize("wrong", [0.5, -1, 3, float("nan")])
 def test_classes(of_numbers, wrong):
     x, y = rows(40)
     y = y.astype(np.float64)
@@ -61,9 +66,35 @@ def test_classes(of_numbers, wrong):
         {"y": [*y[:-1].tolist(), None]},
         {"y": np.zeros(len(x)), "validation_data": (x, y)},
     ):
-        with pytest.raises(ValueError, match="takes the numbers of classes, from 0 on. Received: ") as caught:
+        with pytest.raises(ValueError, match="takes the numbers of classes, from 0 to 2. Received: ") as caught:
             of_numbers.fit(x, verbose=0, **given)
         assert ("validation_data" in str(caught.value)) == ("validation_data" in given)
+
+
+@pytest.mark.parametrize(
+    ("weight", "given", "message"),
+    [
+        ({"pos": 2.0}, {}, r"from 0 to 2, their weights. Received: class_weight={'pos': 2.0}, with 'pos'"),
+        ({0: 1.0, 3: 2.0}, {}, "from 0 to 2, their weights. .* with 3"),
+        ([1.0, 2.0, 3.0], {}, r"Received: class_weight=\[1.0, 2.0, 3.0\]"),
+        ({0: 2.0}, {"y": np.ones([40, 2], int)}, r"labels y, each of which is one class. Received: labels \[40, 2\]"),
+        ({0: 2.0}, {"x": {"input_ids": np.ones([40, 2]), "labels": np.ones(40)}, "y": None}, "Received: no y"),
+    ],
+)
+def test_weights_of_classes(of_numbers, weight, given, message):
+    given = dict(zip(("x", "y"), rows(40), strict=True)) | given
+    for method in (of_numbers.fit, of_numbers.train_on_batch):
+        with pytest.raises(ValueError, match=message):
+            method(**given, class_weight=weight)
+
+
+def test_classes_without_a_weight_have_1_in_data_sets_too(three):
+    x, y = rows(40)
+    found = [
+        three.ours(replicas=1, xy=xy, class_weight={0: 2.0}, batch_size=size)
+        for xy, size in (((x, y), 10), ((tf.data.Dataset.from_tensor_slices((x, y)).batch(10), None), None))
+    ]
+    assert apart(*found) == 0
 
 
 def test_what_is_right_is_taken(of_texts, of_numbers):

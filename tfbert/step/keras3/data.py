@@ -6,7 +6,6 @@ data set here: Keras draws their order on each worker by itself, so that rows wo
 
 from __future__ import annotations
 
-import inspect
 import math
 import numbers
 import os
@@ -18,6 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.private import device_iterators_without_autotune, with_mask, without_autotune
+from tfbert.step.keras3 import private
+from tfbert.step.terms import NO_CLASS, loss_of_probabilities, takes_probabilities
 
 _OWN_LOSS = (None, "auto", "auto_with_warning", "passthrough")
 
@@ -51,13 +52,8 @@ class Labelled:
         if not self.LABELS or not type(self).call.__module__.startswith("tfbert."):
             return
         for each in keras.tree.flatten(loss):
-            if not self.is_own_loss(each) and _takes_probabilities(each):
-                raise ValueError(
-                    "The outputs of a model are logits, not probabilities. "
-                    f"Received: loss={getattr(each, '__name__', getattr(each, 'name', each))!r}, which takes "
-                    "probabilities. Leave out the loss, or pass keras.losses.SparseCategoricalCrossentropy("
-                    "from_logits=True), or another with from_logits=True."
-                )
+            if not self.is_own_loss(each) and takes_probabilities(each, keras.losses.get):
+                raise loss_of_probabilities(each, f"those of {type(self).__name__}", "Leave out the loss, or pass")
 
     def compiled_losses(self) -> tuple[Any, Any]:
         """The model's own losses and their weights, as `compile` takes them."""
@@ -185,19 +181,6 @@ def labelled(model: keras.Model) -> Labelled:
     return model if isinstance(model, Labelled) else Labelled()
 
 
-def _takes_probabilities(loss: Any) -> bool:
-    """Whether one of Keras's losses can take logits, and does not."""
-    if isinstance(loss, keras.losses.Loss):
-        return loss.get_config().get("from_logits") is False
-    if isinstance(loss, str):
-        try:
-            loss = keras.losses.get(loss)
-        except ValueError:  # Keras says so.
-            return False
-    is_kerass = getattr(loss, "__module__", "").startswith("keras.")
-    return is_kerass and "from_logits" in inspect.signature(loss).parameters
-
-
 def _to_rank(weights: Any, labels: tf.Tensor) -> tf.Tensor:
     """Weights of rows with dimensions of 1 for what is within a row."""
     weights = tf.convert_to_tensor(weights)
@@ -246,6 +229,8 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
         loss: What `compile` was given.
     """
     tokenizes = getattr(getattr(model, "preprocessor", None), "tokenizer", None) is not None
+    num_classes = _num_classes(model)
+    _check_class_weight(given, num_classes, _is_sparse(loss))
     for name, inputs, labels in _rows(given):
         if tokenizes:
             _check_texts(name, inputs)
@@ -265,10 +250,41 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
             _check_classes(
                 name,
                 labels,
-                getattr(model, "num_classes", None),
+                num_classes,
                 getattr(loss, "ignore_class", None),
                 isinstance(model, Labelled) and model.IGNORES,
             )
+
+
+def _num_classes(model: keras.Model | None) -> int | None:
+    """How many classes a model tells apart; None where it does not say."""
+    known, output = getattr(model, "num_classes", None), private.outputs_of(model)
+    return output.shape[-1] if known is None and hasattr(output, "shape") else known
+
+
+def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_sparse: bool) -> None:
+    weight, labels = given.get("class_weight"), given.get("y")
+    if weight is None:
+        return
+    count = max(num_classes or 2**31, 2)  # A single output is of two classes.
+    numbered = weight if isinstance(weight, dict) else [weight]
+    wrong = [key for key in numbered if not (isinstance(key, numbers.Integral) and 0 <= key < count)]
+    if wrong:
+        most = f" to {count - 1}" if num_classes else ""
+        raise ValueError(
+            f"class_weight gives numbers of classes, from 0{most}, their weights. "
+            f"Received: class_weight={weight!r:.80}, with {wrong[0]!r:.40}. Pass a dictionary, {{0: 1.0, 1: 2.0}}."
+        )
+    is_wide = _is_column(labels) and len(np.shape(labels)) > 1 and np.shape(labels)[-1] > 1
+    has_several = is_wide and (is_sparse or (np.sum(labels, axis=-1) != 1).any())
+    if has_several or (labels is None and isinstance(given.get("x"), dict)):
+        received = f"labels {list(np.shape(labels))} of several" if has_several else "no y"
+        raise ValueError(
+            f"class_weight weighs rows by their labels y, each of which is one class. Received: {received}. "
+            "Pass y, or sample_weight of the rows or of the labels' shape."
+        )
+    if num_classes:  # Keras finds no weight for the others in data sets.
+        given["class_weight"] = dict.fromkeys(range(count), 1.0) | weight
 
 
 def _rows(given: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -292,7 +308,23 @@ def _is_sparse(loss: Any) -> bool:
     return isinstance(loss, _LOSS) or loss is _FUNCTION or (isinstance(loss, str) and loss in names)
 
 
+def _is_number(value: Any) -> bool:
+    """Whether a number, or an array of numbers, or a tensor, or a tensor's specification."""
+    kind = getattr(value, "dtype", None)
+    if kind is None:
+        return isinstance(value, numbers.Number)
+    return getattr(kind, "name", str(kind)).lower().startswith(("int", "uint", "float", "bool"))
+
+
 def _check_texts(name: str, inputs: Any) -> None:
+    if isinstance(inputs, tf.data.Dataset):
+        inputs = keras.utils.unpack_x_y_sample_weight(inputs.element_spec)[0]
+    values = keras.tree.flatten(inputs)
+    if values and all(map(_is_number, values)):
+        raise ValueError(
+            f"A task with a preprocessor takes texts. Received: numbers alone in {name}. "
+            "Pass texts; for ids of tokens set task.preprocessor = None before."
+        )
     if isinstance(inputs, (str, bytes)):
         raise ValueError(f"Texts are rows. Received: {inputs!r:.60} as {name}, a single text. Pass a list of it.")
     for column in inputs if isinstance(inputs, tuple) else (inputs,):
@@ -351,12 +383,8 @@ def _check_classes(name: str, labels: Any, num_classes: int | None, ignored: int
             is_bad &= classes >= 0
     if not is_bad.any():
         return
-    most = f" to {num_classes - 1}" if num_classes is not None else " on"
-    wrong = values[np.argmax(is_bad)]
-    raise ValueError(
-        f"This loss takes the numbers of classes, from 0{most}. Received: {wrong!r} among the labels in {name}. "
-        "Number them, or pass another loss."
-    )
+    classes = f"0 to {num_classes - 1}" if num_classes is not None else "0 on"
+    raise ValueError(NO_CLASS.format(classes=classes, wrong=repr(values[np.argmax(is_bad)]), where=f" in {name}"))
 
 
 _BATCH_SIZE = 32

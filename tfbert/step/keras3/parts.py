@@ -16,7 +16,7 @@ from tfbert.step.keras3.fused import LAMB, AdamW
 from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of, summed_already
 from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading, noise_key
 from tfbert.step.parts import KerasParts, check_keras, check_own_optimizer, check_wrapper, is_of
-from tfbert.step.terms import Total
+from tfbert.step.terms import Total, check_shapes
 
 _MAX_RANGE = 1 << 23
 """As many whole numbers as a float32 between 0 and 1 tells apart evenly."""
@@ -273,6 +273,7 @@ class Keras3Parts(KerasParts):
 
     def loss_values(self, loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
         made = private.loss_of(loss, labels, predictions)
+        check_shapes(made, labels, predictions)
         # As Loss.__call__ does.
         labels, predictions = (keras.ops.convert_to_tensor(each, dtype=made.dtype) for each in (labels, predictions))
         return made.call(labels, predictions)

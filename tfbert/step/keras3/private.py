@@ -22,7 +22,7 @@ def generators_of(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]
 
 def outputs_of(model: keras.Model) -> Any:
     """The symbolic outputs of a functional model in their structure; None for any other model."""
-    return getattr(model, "_outputs_struct", None)
+    return getattr(getattr(model, "_functional", None) or model, "_outputs_struct", None)  # Of a Sequential, too.
 
 
 def takes_training(layer: keras.layers.Layer) -> bool:
