@@ -67,7 +67,7 @@ DIFFERENT = {
     "a learning rate": lambda keras: {"optimizer": keras.optimizers.AdamW(0.2)},
     "a schedule": lambda keras: {"optimizer": keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(0.1, 9))},
     "weight decay": lambda keras: {"optimizer": keras.optimizers.AdamW(0.1, weight_decay=0.5)},
-    "a loss": lambda keras: {"compiled": {"loss": "sparse_categorical_crossentropy"}},
+    "a loss": lambda keras: {"compiled": {"loss": "mse"}},
     "an option of the loss": lambda keras: {
         "compiled": {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=2)}
     },

@@ -228,6 +228,8 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
         model: The model that takes them; None where that is not known.
         loss: What `compile` was given.
     """
+    if given.get("_use_cached_eval_dataset"):  # `fit` has done it, and preprocessed the rows.
+        return
     tokenizes = getattr(getattr(model, "preprocessor", None), "tokenizer", None) is not None
     num_classes = _num_classes(model)
     _check_class_weight(given, num_classes, _is_sparse(loss))
