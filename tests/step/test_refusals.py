@@ -236,7 +236,12 @@ def test_names_that_are_not_the_outputs(either, argument, names):
 @OVER_BOTH
 @pytest.mark.parametrize(
     "name, values",
-    [("gradient_accumulation_steps", (0, 2.5, "auto")), ("max_grad_norm", (-1.0, float("nan"), None))],
+    [
+        ("gradient_accumulation_steps", (0, 2.5, "auto")),
+        ("max_grad_norm", (-1.0, float("nan"), None)),
+        ("jit_compile", ("auto",)),
+        ("seed", (None, "1")),
+    ],
 )
 def test_options_out_of_range(either, name, values):
     for value in values:

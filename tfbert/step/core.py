@@ -113,8 +113,15 @@ def rows_of(inputs: Any, rows: Any, weights: Any, first_row: Any, micro_batch: t
 log = logging.getLogger("tfbert")
 
 
-def check_options(gradient_accumulation_steps: int, max_grad_norm: float, all_reduce_dtype: str) -> None:
+def check_options(
+    gradient_accumulation_steps: int, max_grad_norm: float, all_reduce_dtype: str, jit_compile: bool, seed: int
+) -> None:
     """Raises ValueError for what no step can be made with."""
+    if not (isinstance(jit_compile, bool) and isinstance(seed, numbers.Integral)):
+        raise ValueError(
+            "jit_compile is True or False, seed a whole number. "
+            f"Received: jit_compile={jit_compile!r}, seed={seed!r}. Pass such."
+        )
     is_count = isinstance(gradient_accumulation_steps, numbers.Integral) and gradient_accumulation_steps >= 1
     is_norm = isinstance(max_grad_norm, numbers.Real) and max_grad_norm >= 0
     if not (is_count and is_norm):
