@@ -29,7 +29,7 @@ PIECES = {
     "projection": "a product and a bias, hidden to hidden",
     "middle": "a product and a bias, hidden to intermediate",
     "output": "a product and a bias, intermediate to hidden",
-    "attention": "attention without its products with weights",
+    "attention": "attention without its products with weights; ours with the change of order of heads and tokens",
     "gelu": "GELU",
     "dropout": "dropout of hidden",
     "norm": "sum and layer normalisation",
@@ -82,8 +82,10 @@ def own_pieces(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], flo
     import tensorflow as tf
 
     from tfbert.bert.models import TFBertModel
-    from tfbert.model import forward, ops
+    from tfbert.model import ops
+    from tfbert.model.encoders import encoder_of
     from tfbert.model.files import BertConfig
+    from tfbert.model.ops import Pass
     from tfbert.step.keras3.fused import AdamW
     from tfbert.step.keras3.parts import KeyedRandom
     from tfbert.step.noise import Rows, noise_key
@@ -95,9 +97,13 @@ def own_pieces(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], flo
     model = TFBertModel(config)
     dropout = KeyedRandom(model, 1)
     tokens, dtype = args.rows * args.width, keras.config.dtype_policy().compute_dtype
-    heads, hidden, middle = config.num_attention_heads, (tokens, config.hidden_size), (tokens, config.intermediate_size)
-    by_head = (args.rows, heads, args.width, config.hidden_size // heads)
-    mask = tf.zeros([args.rows, 1, 1, args.width], dtype)
+    hidden, middle = (tokens, config.hidden_size), (tokens, config.intermediate_size)
+    mask = tf.ones([args.rows, args.width], tf.int32)
+
+    def run_of(x):
+        run = Pass(config, {"attention_mask": mask}, tf.reshape(x, [args.rows, args.width, -1]), True)
+        run.add_masks([None])
+        return run
 
     def dense(x, layer):
         return ops.dense(x, layer.kernel, layer.bias)
@@ -111,11 +117,14 @@ def own_pieces(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], flo
         "projection": (lambda layer, x: dense(x, layer.attention.self_attention.query), [hidden]),
         "middle": (lambda layer, x: dense(x, layer.intermediate.dense), [hidden]),
         "output": (lambda layer, x: dense(x, layer.bert_output.dense), [middle]),
-        "attention": (lambda layer, *parts: forward._attend(layer, *parts, mask, True), [by_head] * 3),
+        "attention": (
+            lambda layer, *parts: run_of(parts[0]).attend(*parts, layer.attention.self_attention.dropout),
+            [hidden] * 3,
+        ),
         "gelu": (lambda layer, x: ops.gelu(x), [middle]),
         "dropout": (lambda layer, x: layer.bert_output.dropout(inputs=x, training=True), [hidden]),
         "norm": (norm, [hidden] * 2),
-        "layer": (lambda layer, x: forward._encode(layer, x, rows=args.rows, mask=mask, training=True), [hidden]),
+        "layer": (lambda layer, x: encoder_of("bert").layer(layer, x, run_of(x), 0), [hidden]),
     }
 
     def timed(name: str) -> Callable[[], float]:

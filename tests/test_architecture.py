@@ -96,23 +96,23 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 845,
-    "bert": 1126,
-    "commandline": 547,
+    "bert": 1130,
+    "commandline": 550,
     "config": 1708,
-    "corpus": 2216,
+    "corpus": 2225,
     "data": 1870,
     "devices": 1058,
-    "doors": 733,
+    "doors": 736,
     "launch": 444,
-    "model": 2305,
-    "modes": 1198,
+    "model": 2310,
+    "modes": 1200,
     "output": 721,
     "python": 463,
-    "report": 1052,
-    "step": 2977,
-    "tasks": 7788,
+    "report": 1062,
+    "step": 3095,
+    "tasks": 7797,
     "tokens": 1323,
-    "train": 1695,
+    "train": 1704,
 }
 
 

@@ -57,6 +57,13 @@ def test_no_other_module_uses_private_parts(path):
     assert not [found for found in foreign_private_parts(path) if found != "os._exit"]
 
 
+def test_the_layer_of_an_output_is_found():
+    one, split = keras.layers.Dense(2), keras.layers.Lambda(lambda x: [x, 2 * x])
+    x = keras.Input([3])
+    assert private.made_by(one(x)) == (one, 0)
+    assert private.made_by(split(x)[1]) == (split, 1)
+
+
 def test_determinism_is_asked_for_and_ended():
     assert not private.is_op_determinism_enabled()
     tf.config.experimental.enable_op_determinism()

@@ -40,7 +40,7 @@ class Given(str):
     As text, in JSON and in messages, it is the name alone, such as `train=DataFrame of 60 rows`.
 
     Attributes:
-        source: What is read: a table, as `data.given_kinds` makes it, or a `pathlib.Path`; None for several sets.
+        source: What is read: a table, as `data.in_memory` makes it, or a `pathlib.Path`; None for several sets.
         parts: Several sets, each with a name of its own.
     """
 

@@ -207,7 +207,7 @@ def blocks_of(size: int, block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
 
 
 class BlockLines:
-    """The lines of a block as bytes with their ends; an open binary stream to `rows.lines_of`.
+    """The lines of a block as bytes with their ends; an open binary stream to `reading.lines_of`.
 
     Args:
         path: The file, decompressed where it ends in .gz: then the block must be `WHOLE`.

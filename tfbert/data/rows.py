@@ -206,7 +206,7 @@ class Entries:
 
 
 def open_json_rows(source: pathlib.Path | BinaryIO, name: str) -> reading.OpenFile:
-    """A file of JSON as `rows.open_rows` opens it.
+    """A file of JSON as `open_rows` opens it.
 
     Args:
         source: A path, decompressed where it ends in .gz; or an open binary stream.
@@ -256,7 +256,7 @@ def open_json(source: pathlib.Path | BinaryIO, name: str, *, takes_lists: bool =
 
 
 def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> reading.OpenFile:
-    """JSON lines, as `rows.open_rows` opens them.
+    """JSON lines, as `open_rows` opens them.
 
     Args:
         name: What messages call the file.
@@ -477,7 +477,7 @@ def is_tree(path: pathlib.Path) -> bool:
 
 
 def open_tree(path: pathlib.Path) -> reading.OpenFile:
-    """Opens a directory with a folder of texts for each class, or with texts alone, as `rows.open_rows` opens a file.
+    """Opens a directory with a folder of texts for each class, or with texts alone, as `open_rows` opens a file.
 
     The columns are `id`, a file's path in it, `text`, and in folders `label`, the name of a file's folder.
 

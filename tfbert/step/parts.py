@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfbert.private import layers_of
-from tfbert.step.terms import Terms, loss_of_probabilities
 
 
 class KerasParts(Protocol):
@@ -329,25 +328,6 @@ def check_compile(given: dict[str, Any], model: Any, parts: KerasParts, strategy
                     "Drop it, and scale the learning rate or the weights instead."
                 )
     parts.check_optimizer(given["optimizer"], strategy)
-
-
-def check_probabilities(terms: Terms, outputs: Any, parts: KerasParts) -> None:
-    """Raises ValueError for losses of probabilities of symbolic outputs that are a layer's sums of inputs x weights."""
-    for loss, output in terms.probabilities(outputs).values():
-        layer = _made_by(output, parts)
-        if getattr(layer, "activation", None) is parts.keras.activations.linear and hasattr(layer, "kernel"):
-            raise loss_of_probabilities(
-                loss,
-                f"those of layer {layer.name!r}, without an activation",
-                "Give it one, softmax or sigmoid, or pass",
-            )
-
-
-def _made_by(output: Any, parts: KerasParts) -> Any:
-    """The layer that gives a symbolic output, within models in models."""
-    layer, _, index = output._keras_history
-    inner = parts.outputs_of(layer) if isinstance(layer, parts.keras.Model) else None
-    return layer if inner is None else _made_by(tf.nest.flatten(inner)[index], parts)
 
 
 def has_own_loss(model: Any, parts: KerasParts) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfbert.devices.workers import peer_failures_as_run_errors
-from tfbert.private import mask_of
+from tfbert.private import made_by, mask_of
 from tfbert.step.parts import KerasParts
 
 
@@ -183,6 +183,25 @@ class Terms:
             f"Names, or the length of a list, must be those of the outputs, {', '.join(self._names)}. "
             f"Received: {what} for {_described(given)}. Pass one for each output, None for one that has none."
         )
+
+
+def check_probabilities(terms: Terms, outputs: Any, parts: KerasParts) -> None:
+    """Raises ValueError for losses of probabilities of symbolic outputs that are a layer's sums of inputs x weights."""
+    for loss, output in terms.probabilities(outputs).values():
+        layer = _made_by(output, parts)
+        if getattr(layer, "activation", None) is parts.keras.activations.linear and hasattr(layer, "kernel"):
+            raise loss_of_probabilities(
+                loss,
+                f"those of layer {layer.name!r}, without an activation",
+                "Give it one, softmax or sigmoid, or pass",
+            )
+
+
+def _made_by(output: Any, parts: KerasParts) -> Any:
+    """The layer that gives a symbolic output, within models in models."""
+    layer, index = made_by(output)
+    inner = parts.outputs_of(layer) if isinstance(layer, parts.keras.Model) else None
+    return layer if inner is None else _made_by(tf.nest.flatten(inner)[index], parts)
 
 
 def _names_from(loss: Any) -> list[str]:

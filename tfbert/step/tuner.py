@@ -15,7 +15,7 @@ from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of
 from tfbert.step import parts
 from tfbert.step.comparisons import LayerState
 from tfbert.step.core import Step, StepCounters, check_data, check_options, no_labels
-from tfbert.step.terms import OwnLoss, Terms, one_line
+from tfbert.step.terms import OwnLoss, Terms, check_probabilities, one_line
 
 log = logging.getLogger("tfbert")
 
@@ -120,7 +120,7 @@ class Tuner(Step):
             )
             outputs = self._parts.outputs_of(self.model)
             if outputs is not None and self._forward is None:
-                parts.check_probabilities(self._terms, outputs, self._parts)
+                check_probabilities(self._terms, outputs, self._parts)
             super().compile(**given | self._parts.without_xla)
         measured = tf.nest.flatten([given.get("metrics"), given.get("weighted_metrics")])
         self._has_metrics = any(metric is not None for metric in measured)

@@ -7,7 +7,7 @@ the checkpoint, under its checksum.
 
 What makes two starts the same run: the settings asked for, what was found out at the beginning, and the data.
 
-What another value of an option means to a resumed run is said at its field in `config`, see `rules.OnResume`.
+What another value of an option means to a resumed run is said at its field in `config`, see `types.OnResume`.
 """
 
 from __future__ import annotations

@@ -436,7 +436,7 @@ class NestedQuestions:
 
 
 def open_question_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQuestions:
-    """Opens JSON of any kind: rows as `json_rows.open_json_rows` does, or questions grouped by their contexts.
+    """Opens JSON of any kind: rows as `rows.open_json_rows` does, or questions grouped by their contexts.
 
     Args:
         source: A path, decompressed where it ends in .gz; or an open binary stream.
