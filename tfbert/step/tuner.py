@@ -40,7 +40,7 @@ class Tuner(Step):
         name: str = "fine_tuner",
     ):
         parts.check_model(model, self._parts)
-        check_options(gradient_accumulation_steps, max_grad_norm, all_reduce_dtype)
+        check_options(gradient_accumulation_steps, max_grad_norm, all_reduce_dtype, jit_compile, seed)
         parts.check_tuner(self, self._parts)
         super().__init__(name=name, dtype=model.dtype_policy)
         self.model = model
