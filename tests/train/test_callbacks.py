@@ -144,7 +144,7 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     scores = iter(scores)
     scored = types.SimpleNamespace(
         metrics=lambda *arrays, prefix, way_out: metrics_of(next(scores), f"{prefix}_", metric),
-        predict=lambda predictor, encoded: predictor.outputs(encoded),
+        predict=lambda predictor, encoded, name: predictor.outputs(encoded),
         tuned=lambda predictions, examples, metric: scored,
         remarks=lambda predictions, examples: [],
         metrics_line=lambda found, decisive: "  ".join(f"{name} {value:.4f}" for name, value in found.items()),
@@ -155,7 +155,7 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     run = types.SimpleNamespace(
         schedule=schedule(total=24, **options),
         config=Config(training=TrainingConfig(early_stopping_patience=patience)),
-        data=types.SimpleNamespace(task=scored, validation={name: types.SimpleNamespace(labels=None)}),
+        data=types.SimpleNamespace(task=scored, validation={name: types.SimpleNamespace(labels=None, name="a.tsv")}),
         encode=lambda examples: examples,
         metric=metric,
         checkpoints=types.SimpleNamespace(save_best=lambda tensors, step: saved.append((step, int(tensors["w"][0])))),
