@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
 from tfbert.data.files import RawTable  # noqa: E402
 from tfbert.data.labels import canonical  # noqa: E402
-from tfbert.tasks.metrics import is_number  # noqa: E402
+from tfbert.tasks.classes import is_number
 
 
 def chosen(count: int, limit: int) -> np.ndarray:

@@ -31,7 +31,7 @@ from tfbert.step.keras3.data import Labelled, check_rows, plain
 from tfbert.step.keras3.finetuner import num_workers_of
 from tfbert.step.keras3.parts import PARTS
 from tfbert.step.keras3.private import accept_layers, resize_variable, take_as_they_are
-from tfbert.step.parts import check_keras
+from tfbert.step.refusals import check_keras
 from tfbert.step.terms import one_line
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfbert.devices.process import missing_xla_flags
 from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
-from tfbert.step import parts
+from tfbert.step import refusals
 from tfbert.step.comparisons import LayerState
 from tfbert.step.core import Step, StepCounters, check_data, check_options, no_labels
 from tfbert.step.terms import OwnLoss, Terms, check_probabilities, one_line
@@ -39,9 +39,9 @@ class Tuner(Step):
         forward: Callable[[Any, Any, bool | None], Any] | None = None,
         name: str = "fine_tuner",
     ):
-        parts.check_model(model, self._parts)
+        refusals.check_model(model, self._parts)
         check_options(gradient_accumulation_steps, max_grad_norm, all_reduce_dtype, jit_compile, seed)
-        parts.check_tuner(self, self._parts)
+        refusals.check_tuner(self, self._parts)
         super().__init__(name=name, dtype=model.dtype_policy)
         self.model = model
         self.gradient_accumulation_steps = gradient_accumulation_steps
@@ -103,10 +103,10 @@ class Tuner(Step):
                 constructor).
         """
         given = {"optimizer": "rmsprop", "loss": None} | self._arguments_of("compile", args, kwargs)
-        parts.check_methods(self.model, self._parts)  # Again: a method may have been assigned since.
-        has_own = parts.has_own_loss(self.model, self._parts)
+        refusals.check_methods(self.model, self._parts)  # Again: a method may have been assigned since.
+        has_own = refusals.has_own_loss(self.model, self._parts)
         given |= self._of_labels(given, has_own)
-        parts.check_compile(given, self.model, self._parts, self.distribute_strategy)
+        refusals.check_compile(given, self.model, self._parts, self.distribute_strategy)
         given.pop("jit_compile", None)
         names = self._names_of_outputs()
         if names and len(names) > 1:
@@ -156,7 +156,7 @@ class Tuner(Step):
         self._untracked("_averages", self._parts.settled(self.model, self._layer_state.averages()))
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
-        parts.check_layers(self.model)
+        refusals.check_layers(self.model)
         self._layer_state.check_carried(self.gradient_accumulation_steps)
         self._trace_anew()
         with tf.init_scope():
@@ -180,7 +180,7 @@ class Tuner(Step):
 
     def predict_step(self, data: Any) -> Any:
         """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""
-        if parts.is_own(self.model, "predict_step", self._parts.of_steps):  # Or a KerasHub task's, that decodes.
+        if refusals.is_own(self.model, "predict_step", self._parts.of_steps):  # Or a KerasHub task's, that decodes.
             return self.model.predict_step(data)
         return super().predict_step(data)
 
@@ -232,10 +232,10 @@ class Tuner(Step):
     def _call_keras(self, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
         check_not_forked()  # TensorFlow would hang.
         given = self._arguments_of(name, args, kwargs)
-        parts.check_called(self.model, name, given.get("callbacks"), self._parts)
+        refusals.check_called(self.model, name, given.get("callbacks"), self._parts)
         given = self._checked(given)
         if name in ("fit", "train_on_batch") and self._dropout is not None:
-            parts.check_trained(self.model, self._trained)
+            refusals.check_trained(self.model, self._trained)
         with one_line():
             if not name.endswith("_on_batch"):
                 self._check_same_call(self._parts.keras, name, given)

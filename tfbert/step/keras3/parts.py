@@ -15,7 +15,8 @@ from tfbert.step.keras3 import private
 from tfbert.step.keras3.fused import LAMB, AdamW
 from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of, summed_already
 from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading, noise_key
-from tfbert.step.parts import KerasParts, check_keras, check_own_optimizer, check_wrapper, is_of
+from tfbert.step.parts import KerasParts
+from tfbert.step.refusals import check_keras, check_own_optimizer, check_wrapper, is_of
 from tfbert.step.terms import Total, check_shapes
 
 _MAX_RANGE = 1 << 23

@@ -16,7 +16,8 @@ import tf_keras as keras
 
 from tfbert.private import layers_of
 from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading
-from tfbert.step.parts import KerasParts, check_own_optimizer, check_wrapper, is_own
+from tfbert.step.parts import KerasParts
+from tfbert.step.refusals import check_own_optimizer, check_wrapper, is_own
 from tfbert.step.terms import Total, check_shapes
 from tfbert.step.tf_keras.private import (
     RandomGenerator,

@@ -21,7 +21,7 @@ from tfbert.data.reading import BadRows, GivenTable, Unlabelled
 from tfbert.data.rows import Source
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
-from tfbert.tasks import metrics, text_task
+from tfbert.tasks import classes, metrics, text_task
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate, class_start, class_weights
 from tfbert.tasks.registry import warnings_of_others
@@ -96,7 +96,7 @@ def read_labelled(config: DataConfig, label_names: Sequence[str]) -> dict[str, R
         class_words,
         classes=label_names,
         is_regression=not label_names,
-        names_ids=bool(label_names) and not metrics.are_numbered(label_names),
+        names_ids=bool(label_names) and not classes.are_numbered(label_names),
     )
     return read_labelled_tables(config, TEXTS, read)
 
@@ -137,7 +137,7 @@ class _Labels:
         table = self._without_missing(table)
         if self._classes is None:
             self._classes = {*table.labels}
-            self._is_regression = self._is_regression or table.is_regression or metrics.have_fractions(table.labels)
+            self._is_regression = self._is_regression or table.is_regression or classes.have_fractions(table.labels)
         if not self._names:
             return table
         labels, names = dict.fromkeys(table.labels), self._names
@@ -162,10 +162,10 @@ class _Labels:
         def checked(row: int, label: str) -> int:
             if label not in none:
                 return row
-            beside = f"beside {metrics.shortened(others, 4)}" if others else "as all labels do,"
+            beside = f"beside {classes.shortened(others, 4)}" if others else "as all labels do,"
             way_out = "; if it is a class, name all classes with --label_names" if others and not known else ""
             raise Unlabelled(
-                f"Every row needs a label. Received: {metrics.quoted(label)}, which stands for a missing one {beside} "
+                f"Every row needs a label. Received: {classes.quoted(label)}, which stands for a missing one {beside} "
                 f"in {table.where(row)}. Add it or drop the row{way_out}."
             )
 
@@ -185,7 +185,7 @@ class _Labels:
             numbers = {float(label) for label in table.labels}
         except ValueError:
             return table
-        others, is_score = numbers - {-1.0}, self._is_regression or metrics.have_fractions(table.labels)
+        others, is_score = numbers - {-1.0}, self._is_regression or classes.have_fractions(table.labels)
         is_doubtful = others < numbers and min(others, default=-1) >= 0 and (is_score or others != {1.0})
         if not is_doubtful or self._names or table.label_names or self._classes is not None:
             return table
@@ -267,11 +267,11 @@ class Regression(OneLabelTask):
     def labels(self, table: RawTable) -> np.ndarray:
         out = np.empty(len(table.labels), np.float32)
         for row, label in enumerate(table.labels):
-            value = float(label) if metrics.is_number(label) else np.nan
+            value = float(label) if classes.is_number(label) else np.nan
             if not abs(value) <= float(np.finfo(np.float32).max):
                 raise UsageError(
                     "A regression label must be a finite number. Received: "
-                    f"{metrics.quoted(label)} in {table.where(row)}. Repair or drop the row, or pass "
+                    f"{classes.quoted(label)} in {table.where(row)}. Repair or drop the row, or pass "
                     "--task=classification."
                 )
             out[row] = value
@@ -365,7 +365,7 @@ class Classification(OneLabelTask):
     @classmethod
     def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Classification:
         """The task of a saved model."""
-        return cls(metrics.names_of_model(saved, directory))
+        return cls(classes.names_of_model(saved, directory))
 
     @classmethod
     def of_rows(cls, train: RawTable, defined: Sequence[str] | None, *, is_asked_for: bool) -> Classification:
@@ -386,7 +386,7 @@ class Classification(OneLabelTask):
             left_out = "".join(f" ({note})" for note in train.notes if "left out" in note or "skipped" in note)
             raise UsageError(
                 "Classification needs at least two classes. "
-                f"Received: only {metrics.shortened(sorted(present))} in {train.name}{left_out}. "
+                f"Received: only {classes.shortened(sorted(present))} in {train.name}{left_out}. "
                 "Check the file and --label_column."
             )
         return cls(names)
@@ -400,20 +400,20 @@ class Classification(OneLabelTask):
 
     def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
         rows = [(label,) for label in table.labels]
-        written = metrics.as_in_model(table, rows, self.label_names, notes, are_given=are_given)
+        written = classes.as_in_model(table, rows, self.label_names, notes, are_given=are_given)
         return dataclasses.replace(table, labels=[written[label] for label in table.labels])
 
     def doubts(self, examples: text_task.TextExamples) -> list[str]:
         """Classes whose names are almost the same, or that hardly occur."""
         counts = np.bincount(examples.labels, minlength=len(self.label_names)).tolist()
-        out = metrics.look_alikes(self.label_names, counts, "classes")
-        if (label := metrics.several_in_one(self.label_names)) is not None:
+        out = classes.look_alikes(self.label_names, counts, "classes")
+        if (label := classes.several_in_one(self.label_names)) is not None:
             out.append(
-                f"{metrics.quoted(label)} looks like several labels in one, but each label is taken as a class of its "
-                f"own: {metrics.shortened(self.label_names, 3)}; give each text one label, or pass "
+                f"{classes.quoted(label)} looks like several labels in one, but each label is taken as a class of its "
+                f"own: {classes.shortened(self.label_names, 3)}; give each text one label, or pass "
                 "--task=multi_label_classification"
             )
-        return out + metrics.rare_ones(self.label_names, counts, "classes")
+        return out + classes.rare_ones(self.label_names, counts, "classes")
 
     def head(self) -> Head:
         return sequence_head(self.label_names, has_names=True, problem_type="single_label_classification")
@@ -441,7 +441,7 @@ class Classification(OneLabelTask):
         predicted = np.unique(predictions.argmax(axis=1))
         if len(predicted) > 1 or len(np.unique(examples.labels)) < 2:
             return []
-        name = metrics.quoted(self.label_names[predicted[0]])
+        name = classes.quoted(self.label_names[predicted[0]])
         return [
             f"{examples.name}: all {len(examples):,} texts get the class {name}: the model tells no class from another "
             "so far; train longer, or try --class_weights=balanced"
@@ -513,9 +513,9 @@ def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable
         known = ids.get(label, ids.get(canonical(label)))
         if known is None:
             raise UsageError(
-                f"A label must be one of the training data's {len(ids)}: {metrics.shortened(label_names)}. "
-                f"Received: {metrics.quoted(label)} in {where(row)}. "
-                f"Correct it, or add it to the training data{metrics.or_name_ids(label, label_names)}."
+                f"A label must be one of the training data's {len(ids)}: {classes.shortened(label_names)}. "
+                f"Received: {classes.quoted(label)} in {where(row)}. "
+                f"Correct it, or add it to the training data{classes.or_name_ids(label, label_names)}."
             )
         out[row] = known
     return out
@@ -524,7 +524,7 @@ def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable
 def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
     """The distinct training labels in order: numbers by value, words by alphabet."""
     distinct = set(train.labels)
-    is_numeric = all(map(metrics.is_number, distinct))
+    is_numeric = all(map(classes.is_number, distinct))
     if is_numeric:
         endless = next((row for row, label in enumerate(train.labels) if not np.isfinite(float(label))), None)
         if endless is not None:
@@ -543,7 +543,7 @@ def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
         raise UsageError(
             "Classes must be few compared with examples. "
             f"Received: {len(names):,} distinct labels in the {len(train):,} rows of {train.name}, such as "
-            f"{metrics.shortened(names, 3)}. Check --label_column{way_out}."
+            f"{classes.shortened(names, 3)}. Check --label_column{way_out}."
         )
     return names
 
@@ -581,19 +581,19 @@ def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
     Raises:
         UsageError: for labels that do not fit the task.
     """
-    is_scores = train.is_regression or (train.label_names is None and metrics.have_fractions(train.labels))
+    is_scores = train.is_regression or (train.label_names is None and classes.have_fractions(train.labels))
     if asked == "auto" and is_scores:
         notes.append("the labels have fractions, so this is regression; --task=classification takes them as classes")
     if asked == Regression.name or (asked == "auto" and is_scores):
-        notes += metrics.maybe_thousands(train.labels)
+        notes += classes.maybe_thousands(train.labels)
         return Regression()
-    spoilt = metrics.not_numbers(train.labels) if asked == "auto" and train.label_names is None else []
+    spoilt = classes.not_numbers(train.labels) if asked == "auto" and train.label_names is None else []
     if spoilt:
-        several = metrics.several_in_one([*dict.fromkeys(train.labels)])
+        several = classes.several_in_one([*dict.fromkeys(train.labels)])
         sets = ", or --task=multi_label_classification if they are several labels in one" if several else ""
         raise UsageError(
             "Labels that are numbers with fractions must all be numbers, with a point before the fraction. Received: "
-            f"{len(spoilt):,} of {len(train):,} that are not, first {metrics.quoted(train.labels[spoilt[0]])} in "
+            f"{len(spoilt):,} of {len(train):,} that are not, first {classes.quoted(train.labels[spoilt[0]])} in "
             f"{train.where(spoilt[0])}. Repair or drop these rows for --task=regression, or pass --task=classification "
             f"if each is a class{sets}."
         )

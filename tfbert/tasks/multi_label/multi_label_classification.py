@@ -27,17 +27,9 @@ from tfbert.model.files import OWN_FIELD
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks import text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData
+from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
 from tfbert.tasks.losses import HeadStart, base_rate
-from tfbert.tasks.metrics import (
-    as_in_model,
-    by_row,
-    is_number,
-    look_alikes,
-    names_of_model,
-    quoted,
-    rare_ones,
-    shortened,
-)
+from tfbert.tasks.metrics import by_row
 from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, label_reader
 from tfbert.tasks.tables import data_of, hold_out, read_labelled_tables, read_training_tables, that_share_texts
 

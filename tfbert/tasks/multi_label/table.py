@@ -30,7 +30,7 @@ from tfbert.data.labels import (
 )
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
-from tfbert.tasks.metrics import hold_tags
+from tfbert.tasks.classes import hold_tags
 from tfbert.tasks.prediction import usual_id_column
 
 SEPARATORS = ("|", ";", ",")

@@ -37,7 +37,7 @@ from tfbert.data.reading import (
 )
 from tfbert.data.rows import Source, open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.metrics import hold_tags, quoted, words_and_tags
+from tfbert.tasks.classes import hold_tags, quoted, words_and_tags
 from tfbert.tasks.token_classification import conll
 from tfbert.tasks.token_classification.tags import (
     invalid_transitions,

@@ -29,8 +29,9 @@ from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
 from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, place_of
+from tfbert.tasks.classes import names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
-from tfbert.tasks.metrics import cross_entropy, names_of_model, or_name_ids, quoted, shortened
+from tfbert.tasks.metrics import cross_entropy
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
 from tfbert.tasks.token_classification.tagged import TaggedTable, in_scheme, in_usual_form, read_named
 from tfbert.tasks.token_classification.tags import (

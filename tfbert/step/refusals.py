@@ -1,0 +1,231 @@
+"""What `FineTuner` does not accept of a Keras, each with a line that says what to do instead.
+
+User code that plain Keras would call and the step does not is found by name. Whether a method is the user's own is
+decided by the module that its function was written in, not by the class that holds it: so a method counts however it
+came there, by a subclass of any depth, a mixin, an assignment to the object or a patched class. The libraries' own
+overrides, such as transformers' `train_step`, are no user code.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfbert.private import layers_of
+from tfbert.step.parts import KerasParts
+
+_OF_MODELS = {
+    "compile": "Pass its optimizer, loss and metrics to FineTuner.compile instead",
+    "train_step": "Put what it computes into the model's call, a loss with one value per row, or an own "
+    "compute_loss(x, y, y_pred, sample_weight) that returns one value per row",
+    "test_step": "Pass metrics=[...] to FineTuner.compile for what it reports",
+    "make_train_function": "Use callbacks, or FineTuner's arguments, for what it changes",
+    "make_test_function": "Use callbacks for what it changes",
+    "compute_metrics": "Pass metrics=[...] to FineTuner.compile, with a keras.metrics.Metric of your own",
+    "get_metrics_result": "Pass metrics=[...] to FineTuner.compile, with a keras.metrics.Metric of your own",
+    "reset_metrics": "Pass metrics=[...] to FineTuner.compile: they are reset at the start of each epoch",
+    "metrics": "Pass metrics=[...] to FineTuner.compile",
+    "losses": "Call add_loss in the model's call instead",
+}
+"""Methods and properties of a model that Keras uses in `compile`, `fit` or `evaluate`, and what to do instead."""
+
+_OF_TUNERS = ("compute_loss", "compute_metrics")
+"""What Keras's `train_step` calls and FineTuner's does not; all else of a subclass of FineTuner is called by Keras."""
+
+_OWN_LOSS = ("auto", "auto_with_warning", "passthrough")
+"""How `compile` of a library's model is told to take the model's own loss."""
+
+
+def is_own(holder: Any, name: str, libraries: frozenset[str]) -> bool:
+    """Whether an object's method or property was written by the user, and not by a library.
+
+    Args:
+        holder: A Keras object.
+        name: Of the attribute; where the object's classes have none of that name, it is nobody's.
+        libraries: Packages whose own overrides are no user code.
+    """
+    # Python looks for `__call__` and its like in the class alone.
+    if name in vars(holder) and not name.startswith("__"):
+        return _module_of(vars(holder)[name]) not in libraries
+    for each in type(holder).__mro__:
+        if name in vars(each):
+            return _module_of(vars(each)[name]) not in libraries
+    return False
+
+
+def _module_of(attribute: Any) -> str:
+    """The package in which a method, or what a property calls, was written."""
+    if isinstance(attribute, property):
+        attribute = attribute.fget
+    if isinstance(attribute, (classmethod, staticmethod, types.MethodType)):
+        attribute = attribute.__func__
+    if isinstance(attribute, (functools.partial, functools.partialmethod, functools.cached_property)):
+        attribute = getattr(attribute, "func", None)
+    # Not `__module__`, which `functools.wraps` copies.
+    return getattr(attribute, "__globals__", {}).get("__name__", "").split(".")[0]
+
+
+def refuse_own(what: str, holder: Any, names: Iterable[str], instead: str, libraries: frozenset[str]) -> None:
+    """Raises ValueError for an object with a method of the user's own that the step would not call.
+
+    Args:
+        what: The object in words.
+        holder: The object.
+        names: Of the methods.
+        instead: What to do.
+        libraries: As of `is_own`.
+    """
+    for name in names:
+        if is_own(holder, name, libraries):
+            raise ValueError(
+                "FineTuner's step has a fixed order and would never call it. "
+                f"Received: {what} {type(holder).__name__} with a {name} of its own. {instead}."
+            )
+
+
+def check_methods(model: Any, parts: KerasParts) -> None:
+    """Raises ValueError for a model with methods that the step would skip."""
+    for name, instead in _OF_MODELS.items():
+        refuse_own("model", model, [name], instead, parts.libraries if name == "compile" else parts.of_steps)
+
+
+def check_tuner(tuner: Any, parts: KerasParts) -> None:
+    """Raises ValueError for a subclass of FineTuner whose methods its step would not call."""
+    instead = "Define compute_loss on the wrapped model, or pass metrics=[...]"
+    refuse_own("a FineTuner", tuner, _OF_TUNERS, instead, parts.libraries)
+
+
+def check_own_optimizer(optimizer: Any, parts: KerasParts) -> None:
+    """Raises ValueError for an optimizer that changes gradients before they are those of the global batch."""
+    instead = "Do it in `apply_gradients`, which gets the global batch's gradients"
+    refuse_own("optimizer", optimizer, parts.of_optimizers, instead, parts.libraries)
+
+
+def check_wrapper(optimizer: Any, names: Iterable[str], parts: KerasParts) -> None:
+    """Raises ValueError for an optimizer around another whose own methods would not be called."""
+    refuse_own("optimizer", optimizer, names, "Define it on the inner optimizer", parts.libraries)
+
+
+def check_called(model: Any, name: str, callbacks: Any, parts: KerasParts) -> None:
+    """Raises ValueError where a method such as `fit` is called with callbacks of the other Keras, or where the wrapped
+    model has an own one, which would not be called."""
+    names = [name, "make_predict_function"] if name == "predict" else [name]
+    refuse_own("model", model, names, f"Call the model's own `model.{name}`, or remove it", parts.libraries)
+    for each in tf.nest.flatten(callbacks):
+        check_keras("callbacks", each, parts)
+
+
+def check_model(model: Any, parts: KerasParts) -> None:
+    """Raises ValueError for anything but a model of this Keras, of the strategy's scope in which this is called, with
+    the step that Keras gives it."""
+    if not isinstance(model, parts.keras.Model):
+        check_keras("model", model, parts)
+        raise ValueError(
+            f"FineTuner wraps a {parts.keras.__name__}.Model. Received: model={model!r}. {parts.no_model}."
+        )
+    if hasattr(model, "gradient_accumulation_steps"):
+        raise ValueError(
+            f"FineTuner wraps the model itself. Received: model={type(model).__name__}, which is one already. "
+            "Pass its `model`."
+        )
+    parts.check_model(model)
+    here = tf.distribute.get_strategy()
+    there = parts.strategy_of(model) or here
+    is_outside = any(not here.extended.variable_created_in_scope(v) for v in parts.created(model))
+    if is_outside or (there is not here and parts.needs_scope(here, there)):
+        raise ValueError(
+            "A model's variables belong to the strategy in whose scope it was built. "
+            f"Received: a model built outside it, or under another, and FineTuner under {type(here).__name__}. "
+            "Write both lines, and compile, in the same `with strategy.scope():`."
+        )
+    check_methods(model, parts)
+
+
+def check_trained(model: Any, trained: Sequence[Any]) -> None:
+    """Raises ValueError where other variables are trainable than those for which the step was traced."""
+    now = list(model.trainable_variables)
+    if [id(variable) for variable in now] != [id(variable) for variable in trained]:
+        raise ValueError(
+            "What is trained is settled when training begins. "
+            f"Received: {len(now)} trainable variables, not the {len(trained)} of before, as after enable_lora or a "
+            "layer's `trainable` that was set. Call compile again."
+        )
+
+
+def check_compile(given: dict[str, Any], model: Any, parts: KerasParts, strategy: tf.distribute.Strategy) -> None:
+    """Raises ValueError for arguments of `compile` that would be ignored or mean something else.
+
+    Args:
+        given: All of them, by name.
+        model: The wrapped model.
+        parts: Its Keras.
+        strategy: Its strategy.
+    """
+    for argument, value in given.items():
+        for each in tf.nest.flatten(value):
+            check_keras(argument, each, parts)
+    if given.get("jit_compile") not in parts.as_without_xla:
+        raise ValueError(
+            "XLA compiles the local part of a step only. "
+            f"Received: compile(jit_compile={given['jit_compile']!r}). Pass FineTuner(jit_compile=True)."
+        )
+    losses = [each for each in tf.nest.flatten(given["loss"]) if each is not None]
+    is_named = any(isinstance(each, str) and each in _OWN_LOSS for each in losses)
+    if not has_own_loss(model, parts) and (not losses or is_named):
+        raise ValueError(
+            f"FineTuner needs a loss for an output. Received: loss={given['loss']!r}. Pass {parts.loss_for(model)}."
+        )
+    for each in losses:
+        if isinstance(each, parts.keras.losses.Loss):
+            instead = "Put it into `call(y_true, y_pred)`, with one value per row as its result"
+            refuse_own("loss", each, parts.of_losses, instead, parts.libraries)
+            if each.reduction not in parts.means:
+                raise ValueError(
+                    "FineTuner takes the mean over the global batch, of rows whose weight is not 0. "
+                    f"Received: a loss with reduction={each.reduction!r}. "
+                    "Drop it, and scale the learning rate or the weights instead."
+                )
+    parts.check_optimizer(given["optimizer"], strategy)
+
+
+def has_own_loss(model: Any, parts: KerasParts) -> bool:
+    """Whether a model computes its loss itself."""
+    return is_own(model, "compute_loss", parts.of_steps)
+
+
+def check_layers(model: Any) -> None:
+    """Raises ValueError for layers that communicate with other replicas within a micro-batch, and for variables that
+    are set to their gradients."""
+    for variable in model.trainable_variables:
+        if getattr(variable, "overwrite_with_gradient", False):
+            raise ValueError(
+                "A gradient is a sum over micro-batches and replicas. "
+                f"Received: variable {variable.path!r}, which takes its gradient as its value (float8 training). "
+                "Train in float32, mixed_bfloat16 or mixed_float16."
+            )
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return
+    for layer in layers_of(model):
+        if getattr(layer, "synchronized", False):  # BatchNormalization, and the older SyncBatchNormalization.
+            raise ValueError(
+                "A replica computes its micro-batches alone. "
+                f"Received: layer {layer.name!r} with synchronized=True on several replicas. "
+                "Set synchronized=False."
+            )
+
+
+def check_keras(argument: str, value: Any, parts: KerasParts) -> None:
+    """Raises ValueError for an object of the other Keras: a user's own class is of the Keras that it derives from."""
+    if is_of(parts.other, value):
+        raise ValueError(parts.foreign.format(argument=argument, name=getattr(value, "__name__", type(value).__name__)))
+
+
+def is_of(package: str, value: Any) -> bool:
+    """Whether an object, or what its class derives from, is of a package."""
+    classes = [value] if isinstance(value, types.FunctionType) else [value, *type(value).__mro__]
+    modules = [getattr(each, "__module__", None) or "" for each in classes]
+    return any(module.split(".")[0] == package for module in modules)

@@ -1,0 +1,296 @@
+"""Labels as text: which are numbers, how messages show them, and what a saved model calls those of some data."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import decimal
+import pathlib
+import re
+import unicodedata
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfbert.config.types import counted
+from tfbert.data.labels import canonical
+from tfbert.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfbert.data.files import RawTable
+    from tfbert.model.files import BertConfig
+
+
+FEW_EXAMPLES = 5
+"""A class with fewer examples is hardly learned, and is often a typing error."""
+_MOST_SHOWN = 10
+_SEPARATORS = ("|", ",", ";", " ")
+"""What stands between several labels in one text; blanks only between numbers."""
+_SIGNS = ("#", "+", "/", "&")
+"""The same, where each part is a label of its own too: names such as `comp/sys` and `R&B` are usual."""
+_LIST = re.compile(r"\[.*\]|\{.*[,'\"].*\}|\(.*,.*\)", re.DOTALL)
+_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
+"""What Unicode lets nobody see (Default_Ignorable_Code_Point) although it is no format character."""
+_TAG = re.compile(r"O|[BIESMLU][-_:/]\S+")
+"""A tag of entities; a name of a class may look so too, but never among others, twice."""
+_NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
+
+
+def is_number(label: str) -> bool:
+    """Whether a label reads as a number, finite or not."""
+    return _NUMBER.fullmatch(label) is not None
+
+
+def have_fractions(labels: Sequence[str]) -> bool:
+    """Whether all labels are numbers and at least one has a fraction."""
+    return all(map(is_number, labels)) and any(float(label) % 1 for label in labels if np.isfinite(float(label)))
+
+
+def maybe_thousands(labels: Sequence[str]) -> list[str]:
+    """A line if points may set off thousands, as in German: some numbers have none, and three digits come after each
+    point."""
+    pointed = [label for label in labels if "." in label]
+    if not 0 < len(pointed) < len(labels) or not all(map(_MAYBE_THOUSANDS.fullmatch, pointed)):
+        return []
+    label = pointed[0]
+    return [
+        f"{quoted(label)} is read as {float(label):g}, since a point begins a fraction; "
+        f"if it sets off thousands, write {label.replace('.', '')}"
+    ]
+
+
+def not_numbers(labels: Sequence[str]) -> list[int]:
+    """The rows whose labels alone, words or numbers with a decimal comma, keep all from being numbers with fractions;
+    none where most labels are no numbers."""
+    others = [row for row, label in enumerate(labels) if not is_number(label)]
+    numbers = [label.replace(",", ".") for label in labels if is_number(label) or _COMMA.fullmatch(label)]
+    return others if 2 * len(numbers) > len(labels) and have_fractions(numbers) else []
+
+
+def several_in_one(names: Sequence[str]) -> str | None:
+    """A label that looks like several in one text, such as `[0, 1, 0]`, `a|b` or `8,20`; None if none does.
+
+    A character in a name is no sign of that. The parts must occur elsewhere too: `R&B|Soul` beside `Rock` is one class.
+    """
+    lists = [name for name in names if len(name) > 1 and _LIST.fullmatch(name)]
+    if len(lists) > 1 and 2 * len(lists) >= len(names):
+        return lists[0]
+    for separator in (*_SEPARATORS, *_SIGNS):
+        parts = {name: {part.strip() for part in name.split(separator)} for name in names if separator in name}
+        parts = {name: own for name, own in parts.items() if all(own)}
+        if separator == " ":
+            parts = {name: own for name, own in parts.items() if all(map(is_number, own))}
+        whole = set(names) - parts.keys()
+        for name, own in parts.items():
+            more = (part for other, part in parts.items() if other != name and separator not in _SIGNS)
+            others = whole.union(*more)
+            if own <= others:
+                return name
+    return None
+
+
+def words_and_tags(text: Any, label: Any) -> tuple[list, list] | None:
+    """The words of a text and their tags, where its label holds as many: a list, or a text in which blanks, or one of
+    `,|;`, separate them; None where it does not."""
+    words, tags = _parts(text), _parts(label)
+    if len(tags) != len(words) and isinstance(label, str):
+        mark = next((mark for mark in ",|;" if label.count(mark) == len(words) - 1 > 0), ",")
+        tags = [tag.strip() for tag in label.split(mark)]
+    tags = [tag.rstrip(",;") or tag if isinstance(tag, str) else tag for tag in tags]
+    return (words, tags) if isinstance(text, str) and len(words) == len(tags) else None
+
+
+def hold_tags(texts: Iterable[Any], labels: Iterable[Any]) -> bool:
+    """Whether labels hold tags for the words of their texts: nearly all have as many, or hold entity tags alone, be
+    they more or fewer than what blanks separate; half of them are several, and some have the same twice, which no name
+    of a class has."""
+    found = list(zip(texts, labels, strict=True))
+    rows = [words_and_tags(*row) for row in found]
+    tags = [row[1] for row in rows if row is not None]
+    if len(tags) < 0.8 * len(rows):
+        labels = [_parts(label) for text, label in found if isinstance(text, str)]
+        tags = [[tag for part in own for tag in re.split("[,;|]", str(part)) if tag] for own in labels]
+        tags = [own for own in tags if all(map(_TAG.fullmatch, own))]
+    several = [own for own in tags if len(own) > 1]
+    has_twice = any(own.count(tag) > 1 for own in several for tag in own)
+    return has_twice and 2 * len(several) >= len(rows) and len(tags) >= 0.8 * len(rows)
+
+
+def _parts(value: Any) -> list:
+    """The items of a list, also of one that Python or JSON wrote as text; else the words of a text."""
+    if isinstance(value, list):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    if text.startswith("["):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            found = ast.literal_eval(text)
+            return found if isinstance(found, list) else text.split()
+    return text.split()
+
+
+def names_of_model(saved: BertConfig, directory: pathlib.Path) -> tuple[str, ...]:
+    """The labels of a saved model, in their order.
+
+    Raises:
+        UsageError: for labels that cannot be told apart.
+    """
+    names = tuple(saved.id2label.get(i, f"LABEL_{i}") for i in range(saved.num_labels))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(
+            "Every label of a model must have a different name. "
+            f"Received: {twice!r} more than once in id2label of {directory / 'config.json'}. Repair it."
+        )
+    return names
+
+
+def or_name_ids(label: str, names: Sequence[str]) -> str:
+    """The end of a message about an unknown label: what to do if it is a number, and names are no numbers."""
+    is_id = label.isdigit() and not any(map(is_number, names))
+    return ", or pass --label_names with the names of 0, 1, ... in this order" if is_id else ""
+
+
+def shortened(names: Sequence[str], most: int = 20) -> str:
+    """The first labels, in quotes."""
+    return ", ".join(map(quoted, names[:most])) + (", ..." if len(names) > most else "")
+
+
+def quoted(label: str) -> str:
+    """A label in quotes, cut to 60 characters."""
+    return repr(label if len(label) <= 60 else f"{label[:57]}...")
+
+
+def look_alikes(names: Sequence[str], counts: Sequence[int], what: str) -> list[str]:
+    """A line if some labels are almost the same.
+
+    Args:
+        names: The labels.
+        counts: The training examples of each.
+        what: What messages call several labels.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, count in zip(names, counts, strict=True):
+        groups.setdefault(_key(name), []).append(
+            f"{ascii(name) if _hides(name) else repr(name)} ({counted(count, 'example')})"
+        )
+    alike = [", ".join(group) for group in groups.values() if len(group) > 1]
+    how = "in case, space, or what cannot be seen, or write one number in two ways"
+    return [f"{what} that differ only {how}: {_first_few(alike, '; ')}"] if alike else []
+
+
+def _hides(name: str) -> bool:
+    return any(_is_unseen(c) or (unicodedata.category(c) == "Pd" and not c.isascii()) for c in name)
+
+
+def _is_unseen(c: str) -> bool:
+    """Whether nobody sees a character, such as a soft hyphen or the selector of an emoji's form."""
+    return unicodedata.category(c) in ("Cf", "Cc") or _UNSEEN.fullmatch(c) is not None
+
+
+def _key(name: str) -> str:
+    """The same for labels that look the same: without case, blanks, and characters that nobody sees; dashes are one."""
+    seen = [c for c in unicodedata.normalize("NFKC", name).casefold() if c.isspace() or not _is_unseen(c)]
+    text = " ".join("".join("-" if unicodedata.category(c) == "Pd" else c for c in seen).split())
+    return str(decimal.Decimal(text).normalize()) if is_number(text) else text
+
+
+def rare_ones(names: Sequence[str], counts: Sequence[int], what: str) -> list[str]:
+    """A line if some labels hardly occur; see `look_alikes`."""
+    pairs = zip(names, counts, strict=True)
+    rare = [f"{name!r} ({count})" for name, count in pairs if count < FEW_EXAMPLES]
+    if not rare:
+        return []
+    return [
+        f"{len(rare):,} of {len(counts):,} {what} with fewer than {FEW_EXAMPLES} training examples: {_first_few(rare)}"
+    ]
+
+
+def _first_few(items: Sequence[str], separator: str = ", ") -> str:
+    more = f"{separator}and {len(items) - _MOST_SHOWN:,} more" if len(items) > _MOST_SHOWN else ""
+    return separator.join(items[:_MOST_SHOWN]) + more
+
+
+def as_in_model(
+    table: RawTable, rows: Sequence[Sequence[str]], names: Sequence[str], notes: list[str], *, are_given: bool
+) -> dict[str, str]:
+    """What the model calls each label of a table.
+
+    Labels match by name, in any case. Numbers never stand for names, nor names for numbers, unless the user says which:
+    two files of the same data set may order its classes differently.
+
+    Args:
+        table: As it was written; its `label_names` are those that the data set itself defines, or the user gives.
+        rows: The labels of each of its rows; after these, others that occur in none.
+        names: The model's labels.
+        notes: Receives a line if labels were not matched by name.
+        are_given: Whether the user gave `label_names`.
+
+    Returns:
+        By the label as written, for each that occurs or is defined by position.
+
+    Raises:
+        UsageError: for labels that are not the model's.
+    """
+    distinct = sorted({label for labels in rows for label in labels})
+    names, defined = list(names), table.label_names
+    folded = {own.casefold(): own for own in names}
+    by_number = dict(zip(map(str, range(len(names))), names, strict=True))
+    is_unnamed, is_numbered = _are_unnamed(names), are_numbered(names)
+    by_position = is_numbered and are_given and not set(defined or ()) <= set(names)
+    if are_given:
+        _check_given(defined or (), names, folded, by_position)
+    numbers = {label: canonical(label) for label in distinct}
+    if by_position:
+        return dict(zip(defined or (), names, strict=True))
+    if set(numbers.values()) <= set(names):
+        return numbers
+    if len(folded) == len(names) and all(label.casefold() in folded for label in distinct):
+        return {label: folded[label.casefold()] for label in distinct}
+    if is_unnamed and set(numbers.values()) <= set(by_number):
+        notes.append(f"{table.name}: its labels 0, 1, ... are those of the model, which has no names for them")
+        return {label: by_number[number] for label, number in numbers.items()}
+    row, unknown = next(
+        (i, label)
+        for i, labels in enumerate(rows)
+        for label in labels
+        if label not in names and label.casefold() not in folded
+    )
+    way_out = ""
+    if is_numbered and not is_number(unknown):
+        example = "" if defined is None or len(defined) != len(names) else f", such as {','.join(defined)}"
+        way_out = f", or --label_names with the names of the model's labels in this order{example}"
+    elif set(numbers.values()) <= set(by_number):
+        way_out = ", or --label_names with the names of 0, 1, ... in this order"
+    raise UsageError(
+        f"Labels must be the model's {len(names)}: {', '.join(names[:20])}. Received: {unknown!r} "
+        f"in {table.where(row) if row < len(table) else table.name}. "
+        f"Pass data for this model, or --label_column{way_out}."
+    )
+
+
+def are_numbered(names: Sequence[str]) -> bool:
+    """Whether a model's labels are the numbers 0, 1, ..., or have no names at all."""
+    return _are_unnamed(names) or list(names) == [str(i) for i in range(len(names))]
+
+
+def _are_unnamed(names: Sequence[str]) -> bool:
+    return list(names) == [f"LABEL_{i}" for i in range(len(names))]
+
+
+def _check_given(given: Sequence[str], names: Sequence[str], folded: Container[str], by_position: bool) -> None:
+    """Refuses names that the user gives to labels, unless they are those of the model."""
+    own = f"{len(names)}: {', '.join(names[:20])}"
+    if len(given) != len(names):
+        raise UsageError(
+            f"label_names must be as many as the model's labels, {own}. Received: {len(given)} names, "
+            f"{shortened(given)}. Name each of them."
+        )
+    for name in () if by_position else given:
+        if name not in names and name.casefold() not in folded:
+            raise UsageError(
+                f"label_names must be the model's labels, {own}. Received: {quoted(name)}. "
+                "Write each as the model does, in the order of the data's numbers."
+            )
