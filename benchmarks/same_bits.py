@@ -78,33 +78,32 @@ def digests_of(checkout: pathlib.Path, data: pathlib.Path) -> dict[str, str]:
 def digests_here() -> None:
     """Runs everything in the working directory, with the library that is imported, and prints the digests."""
     import tfbert
-    from tfbert.commandline.command import run_command
-    from tfbert.config.run import FINETUNE, PRETRAIN
+    from tfbert.commandline.words import main as command
 
     write_more_data()
     digests = {}
 
-    def run(command, name: str, flags: str, files: str) -> None:
-        status = run_command(command, ["command", *flags.split()])
+    def run(word: str, name: str, flags: str, files: str) -> None:
+        status = command(["tfbert", word, *flags.split()])
         digests[name] = f"status {status}" if status else digest(files)
 
     for name, flags in TRAINED.items():
-        run(FINETUNE, f"{name}: weights", f"{MODEL} {flags} --output_dir={name}", f"{name}/**/model.safetensors")
+        run("finetune", f"{name}: weights", f"{MODEL} {flags} --output_dir={name}", f"{name}/**/model.safetensors")
         digests[f"{name}: scores"] = scores(f"{name}/**/all_results.json")
     for name, file in PREDICTED.items():
-        out = f"{name}.conll" if name == "tagging" else f"{name}.jsonl"
+        out = f"predicted.{name}.{'conll' if name == 'tagging' else 'jsonl'}"
         run(
-            FINETUNE,
+            "finetune",
             f"{name}: predicted",
             f"--mode=predict --model={name} --input_file={file} --output_file={out}",
             out,
         )
     evaluate = "--mode=evaluate --model=classification --validation_file=test.tsv --output_dir=evaluated"
-    run(FINETUNE, "evaluated", evaluate, "none")
+    run("finetune", "evaluated", evaluate, "none")
     digests["evaluated"] = scores("evaluated/*.json")
     prepare = "--mode=prepare --input_files=corpus.txt --learn_vocab=500 --max_seq_length=32 --output_dir=records"
-    run(PRETRAIN, "records", prepare, "records/*.t*")  # Shards and the vocabulary.
-    run(PRETRAIN, "pretrained", f"{MODEL} --train_records=records --output_dir=bert", "bert/model.safetensors")
+    run("pretrain", "records", prepare, "records/*.t*")  # Shards and the vocabulary.
+    run("pretrain", "pretrained", f"{MODEL} --train_records=records --output_dir=bert", "bert/model.safetensors")
     said = [tfbert.load("classification")(["good", "bad"]), tfbert.load("tagging")(["Anna Berg lives in Oslo ."])]
     digests["loaded"] = hashlib.sha256(repr(said).encode()).hexdigest()[:12]
     print(json.dumps(digests))
