@@ -429,7 +429,7 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
         alike = [other for other in timed if _work(other) == _work(run) and _xla(other) == _xla(run)]
         alike = [other for other in alike if _scales(other, run)]
         base, scales = min(alike, key=_size, default=run), len({other.num_replicas for other in alike}) > 1
-        if speed and scales and (base is run or base.num_replicas < run.num_replicas):
+        if speed and base.examples_per_second and scales and (base is run or base.num_replicas < run.num_replicas):
             efficiency = speed / run.num_replicas * base.num_replicas / base.examples_per_second
         rows.append(ComparedRun(run, speed_up, efficiency))
     return rows

@@ -559,7 +559,7 @@ def write_predictions(path: pathlib.Path | None, lines: Iterable[str], *, is_wri
     if not is_writer:
         collections.deque(lines, maxlen=0)
         return
-    file, partial = None, None if path is None else path.with_name(f".{path.name}.partial")
+    file, partial = None, pathlib.Path() if path is None else path.with_name(f".{path.name}.partial")
     try:
         with _as_run_error(path):
             file = _opened(path, partial)
@@ -586,10 +586,10 @@ def write_predictions(path: pathlib.Path | None, lines: Iterable[str], *, is_wri
         raise
 
 
-def _opened(path: pathlib.Path | None, partial: pathlib.Path | None) -> TextIO:
+def _opened(path: pathlib.Path | None, partial: pathlib.Path) -> Any:
     # JSON can bring a lone surrogate into an id: it is written as \udc80 rather than ending the run.
     if path is None:
-        file = standard_output()
+        file: Any = standard_output()
         if hasattr(file, "reconfigure"):
             file.reconfigure(encoding="utf-8", errors="backslashreplace")
         return file
@@ -652,7 +652,7 @@ def _csv_line(values: Iterable[Any]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    return f"{value:.7g}" if isinstance(value, np.float32) else value
+    return f"{value:.7g}" if type(value) is np.float32 else value
 
 
 def _conll(items: Items, answers: Answered) -> Iterator[str]:
@@ -809,7 +809,8 @@ class ServedModel(tf.Module):
 
     def _in_parts(self, tokens: TokenTensors, keep: Callable[[tf.Tensor, PaddedRows], tf.Tensor]) -> tf.Tensor:
         """What `keep` keeps of the logits of some rows, concatenated; takes those of some rows at a time."""
-        count, labels = tf.size(tokens.lengths), len(self._model.task.head().labels)
+        head: Any = self._model.task.head()
+        count, labels = tf.size(tokens.lengths), len(head.labels)
 
         def compute(number: tf.Tensor, found: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             first = number * _ROWS_AT_ONCE
