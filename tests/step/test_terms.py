@@ -326,6 +326,29 @@ def test_labels_of_one_axis(either):
             either.ours(of(outputs), (x, y), replicas=1, compiled={"loss": "mse"})
 
 
+@pytest.mark.parametrize("kind", ["a layer", "a functional model", "outputs that the loss divides"])
+def test_outputs_that_the_user_makes_probabilities(either, kind):
+    class Probabilities(either.layers.Dense):
+        def call(self, inputs):
+            return tf.nn.softmax(super().call(inputs))
+
+    class Model(either.keras.Model):
+        def call(self, inputs, training=None, mask=None):
+            return tf.nn.softmax(super().call(inputs))
+
+    def functional():
+        model = either.classifier()
+        return Model(model.inputs, model.outputs[0])
+
+    make = {
+        "a layer": lambda: either.sequential(lambda: [Probabilities(3)]),
+        "a functional model": functional,
+        "outputs that the loss divides": lambda: either.classifier(activation=lambda x: 9 * tf.exp(x)),
+    }[kind]
+    x, y = rows(20)
+    either.like(make, (x, np.eye(3)[y]), replicas=1, parts=1, epochs=1, compiled={"loss": "categorical_crossentropy"})
+
+
 def test_a_loss_that_compares_rows_and_masks_them(three):
     """Circle has no weights to pass."""
     with pytest.raises(ValueError, match="Received: Circle.*a loss that compares rows with each other"):

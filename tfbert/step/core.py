@@ -24,7 +24,7 @@ from tfbert.step import comparisons, gradients
 from tfbert.step.comparisons import LayerState
 from tfbert.step.noise import Rows, noise_key
 from tfbert.step.parts import KerasParts
-from tfbert.step.terms import Terms, as_numbers, loss_of_probabilities
+from tfbert.step.terms import Terms, as_numbers, loss_of_probabilities, most_of
 from tfbert.step.updates import global_norm
 
 _ROUNDING = 0.01
@@ -384,7 +384,7 @@ class Step:
         if not (self.is_foreign and self._terms.reads_values):
             return tf.zeros([0]), []
         found = self._terms.probabilities(predictions).values()
-        faults = [tf.reduce_any((output < -_ROUNDING) | (output > 1 + _ROUNDING)) for _, output in found]
+        faults = [tf.reduce_any((output < -_ROUNDING) | (output > most_of(loss) + _ROUNDING)) for loss, output in found]
         lines = [str(loss_of_probabilities(loss, "outputs below 0 or above 1")) for loss, _ in found]
         return tf.cast(tf.stack(faults), tf.float32), lines
 

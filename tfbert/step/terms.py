@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -20,7 +21,7 @@ import tensorflow as tf
 
 from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.private import made_by, mask_of
-from tfbert.step.parts import KerasParts
+from tfbert.step.parts import KerasParts, is_own
 
 
 class Terms:
@@ -189,7 +190,8 @@ def check_probabilities(terms: Terms, outputs: Any, parts: KerasParts) -> None:
     """Raises ValueError for losses of probabilities of symbolic outputs that are a layer's sums of inputs x weights."""
     for loss, output in terms.probabilities(outputs).values():
         layer = _made_by(output, parts)
-        if getattr(layer, "activation", None) is parts.keras.activations.linear and hasattr(layer, "kernel"):
+        is_linear = getattr(layer, "activation", None) is parts.keras.activations.linear and hasattr(layer, "kernel")
+        if is_linear and not is_own(layer, "call", parts.libraries):
             raise loss_of_probabilities(
                 loss,
                 f"those of layer {layer.name!r}, without an activation",
@@ -200,7 +202,8 @@ def check_probabilities(terms: Terms, outputs: Any, parts: KerasParts) -> None:
 def _made_by(output: Any, parts: KerasParts) -> Any:
     """The layer that gives a symbolic output, within models in models."""
     layer, index = made_by(output)
-    inner = parts.outputs_of(layer) if isinstance(layer, parts.keras.Model) else None
+    is_known = isinstance(layer, parts.keras.Model) and not is_own(layer, "call", parts.libraries)
+    inner = parts.outputs_of(layer) if is_known else None
     return layer if inner is None else _made_by(tf.nest.flatten(inner)[index], parts)
 
 
@@ -364,6 +367,8 @@ NO_CLASS = (
     "Number them, or pass another loss."
 )
 _LINES: set[str] = set()
+_DIVIDED = ("categorical_crossentropy", "categorical_focal_crossentropy")
+"""Keras's losses that divide the outputs of a row by their sum."""
 _SPARSE = ("sparse_categorical_crossentropy", "categorical_generalized_cross_entropy")
 """Keras's losses that take the number of a class for each row of outputs."""
 
@@ -435,6 +440,12 @@ def takes_probabilities(compared: Any, get: Callable[[str], Any]) -> bool:
         return compared.get_config().get("from_logits") is False
     function = _of_keras(compared)
     return function is not None and "from_logits" in inspect.signature(function).parameters
+
+
+def most_of(loss: Any) -> float:
+    """The largest output that one of Keras's losses of probabilities, or its name, takes as it is meant."""
+    name = loss if isinstance(loss, str) else getattr(_of_keras(loss), "__name__", "")
+    return math.inf if name in _DIVIDED else 1.0
 
 
 def check_shapes(loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> None:

@@ -119,7 +119,8 @@ class Tuner(Step):
                 else Terms(self._parts, given["loss"], given.get("loss_weights"), names)
             )
             outputs = self._parts.outputs_of(self.model)
-            if outputs is not None and self._forward is None:
+            is_own = self._forward is not None or parts.is_own(self.model, "call", self._parts.libraries)
+            if outputs is not None and not is_own:
                 check_probabilities(self._terms, outputs, self._parts)
             super().compile(**given | self._parts.without_xla)
         measured = tf.nest.flatten([given.get("metrics"), given.get("weighted_metrics")])

@@ -107,6 +107,12 @@ def test_what_is_right_is_taken(of_texts, of_numbers):
     ignoring = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
     check_rows({"x": x, "y": y - 1}, of_numbers.model, ignoring)
     check_rows({"x": x, "y": y + 0.5}, of_numbers.model, "mse")
+    for labels, weight in ((y, {np.float32(0): 1.0, 2.0: 2.0}), (np.full([40, 3], 0.3333, np.float32), {0: 1.0})):
+        check_rows({"x": x, "y": labels, "class_weight": weight}, of_numbers.model, None)
+    check_rows({"x": x, "y": y, "class_weight": {2: 2.0}}, THREE.classifier(outputs=1), "mse")
+    others = THREE.subclassed()
+    others.num_classes = 2  # Beside a class that is none of the user's.
+    check_rows({"x": x, "y": y}, others, "sparse_categorical_crossentropy")
 
 
 @pytest.mark.slow

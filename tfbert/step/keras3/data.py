@@ -260,25 +260,27 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
 
 def _num_classes(model: keras.Model | None) -> int | None:
     """How many classes a model tells apart; None where it does not say."""
-    known, output = getattr(model, "num_classes", None), private.outputs_of(model)
-    return output.shape[-1] if known is None and hasattr(output, "shape") else known
+    output = private.outputs_of(model)
+    if hasattr(output, "shape"):
+        return output.shape[-1]
+    return getattr(model, "num_classes", None) if isinstance(model, Labelled) else None  # A user's means what it may.
 
 
 def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_sparse: bool) -> None:
     weight, labels = given.get("class_weight"), given.get("y")
     if weight is None:
         return
-    count = max(num_classes or 2**31, 2)  # A single output is of two classes.
+    count = num_classes if (num_classes or 0) > 1 else math.inf  # A single output may be of two classes, or a number.
     numbered = weight if isinstance(weight, dict) else [weight]
-    wrong = [key for key in numbered if not (isinstance(key, numbers.Integral) and 0 <= key < count)]
+    wrong = [key for key in numbered if not (isinstance(key, numbers.Real) and key % 1 == 0 <= key < count)]
     if wrong:
-        most = f" to {count - 1}" if num_classes else ""
+        most = f" to {count - 1}" if count < math.inf else ""
         raise ValueError(
             f"class_weight gives numbers of classes, from 0{most}, their weights. "
             f"Received: class_weight={weight!r:.80}, with {wrong[0]!r:.40}. Pass a dictionary, {{0: 1.0, 1: 2.0}}."
         )
     is_wide = _is_column(labels) and len(np.shape(labels)) > 1 and np.shape(labels)[-1] > 1
-    has_several = is_wide and (is_sparse or (np.sum(labels, axis=-1) != 1).any())
+    has_several = is_wide and (is_sparse or (abs(np.sum(labels, axis=-1) - 1) > 0.01).any())
     if has_several or (labels is None and isinstance(given.get("x"), dict)):
         received = f"labels {list(np.shape(labels))} of several" if has_several else "no y"
         raise ValueError(
@@ -286,7 +288,7 @@ def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_spars
             "Pass y, or sample_weight of the rows or of the labels' shape."
         )
     if num_classes:  # Keras finds no weight for the others in data sets.
-        given["class_weight"] = dict.fromkeys(range(count), 1.0) | weight
+        given["class_weight"] = dict.fromkeys(range(max(num_classes, 2)), 1.0) | weight
 
 
 def _rows(given: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
