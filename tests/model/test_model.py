@@ -521,6 +521,9 @@ def test_resolve_directory(tmp_path, monkeypatch):
     (tmp_path / "empty" / "run_config.json").touch()
     with pytest.raises(UsageError, match="empty', a run that has not. The command that began it resumes it, with"):
         resolve(tmp_path / "empty")
+    (tmp_path / "empty" / "all_results.json").touch()
+    with pytest.raises(UsageError, match="must hold config.json"):  # A run that has ended, whose model was moved.
+        resolve(tmp_path / "empty")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *args, **kwargs: pytest.fail("asked the hub"))

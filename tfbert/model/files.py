@@ -19,7 +19,7 @@ from tfbert.errors import UsageError, first_line
 from tfbert.model import keras_hub, weights
 from tfbert.model.encoders import Bert, encoder_of
 from tfbert.model.weights import CONFIG
-from tfbert.output.output_dir import RUN_CONFIG
+from tfbert.output.output_dir import RESULTS, RUN_CONFIG
 
 if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import Tokenizer
@@ -286,7 +286,7 @@ def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options:
         todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
         if (directory / "adapter_config.json").is_file():
             todo = "It holds an adapter: pass the model with its updates in it, as LoRA's run directory has it"
-        if (directory / RUN_CONFIG).is_file():
+        if (directory / RUN_CONFIG).is_file() and not (directory / RESULTS).is_file():
             again = f"The command that began it resumes it, with --output_dir={directory}"
             todo = f"{again}; or pass a checkpoint, {directory}/checkpoints/step-N, where there is one"
             raise _usage("A run's directory holds a model when the run has ended", name, ", a run that has not", todo)
