@@ -326,7 +326,7 @@ def test_labels_of_one_axis(either):
             either.ours(of(outputs), (x, y), replicas=1, compiled={"loss": "mse"})
 
 
-@pytest.mark.parametrize("kind", ["a layer", "a functional model", "outputs that the loss divides"])
+@pytest.mark.parametrize("kind", ["a layer", "a functional model", "outputs that the loss divides", "rounded ones"])
 def test_outputs_that_the_user_makes_probabilities(either, kind):
     class Probabilities(either.layers.Dense):
         def call(self, inputs):
@@ -344,6 +344,7 @@ def test_outputs_that_the_user_makes_probabilities(either, kind):
         "a layer": lambda: either.sequential(lambda: [Probabilities(3)]),
         "a functional model": functional,
         "outputs that the loss divides": lambda: either.classifier(activation=lambda x: 9 * tf.exp(x)),
+        "rounded ones": lambda: either.classifier(activation=lambda x: tf.nn.softmax(20 * x) * 1.04 - 0.02),
     }[kind]
     x, y = rows(20)
     either.like(make, (x, np.eye(3)[y]), replicas=1, parts=1, epochs=1, compiled={"loss": "categorical_crossentropy"})
