@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.support.either_keras import Either, apart, rows
 from tests.support.keras_hub import with_preprocessor
-from tfbert.step.keras3.data import check_rows
+from tfbert.step.keras3.data import check_rows, for_fit
 
 LABELS = [0, 1, 2, 1]
 THREE = Either("keras")
@@ -104,6 +104,9 @@ def test_what_is_right_is_taken(of_texts, of_numbers):
         check_rows({"x": x, "y": labels}, of_numbers.model, of_numbers.loss)
     for texts in (table()["text"], (TEXTS, TEXTS)):
         check_rows({"x": texts, "y": table()["label"]}, of_texts.model, of_texts.loss)
+    batches = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(2)  # `batch_size` is of the rows alone.
+    given = {"x": TEXTS, "y": np.array(LABELS), "batch_size": 2, "validation_data": batches}
+    assert len(for_fit(given, of_texts.model, seed=0, num_workers=1)["validation_data"]) == 2
     ignoring = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
     check_rows({"x": x, "y": y - 1}, of_numbers.model, ignoring)
     check_rows({"x": x, "y": y + 0.5}, of_numbers.model, "mse")

@@ -425,11 +425,11 @@ def for_fit(given: dict[str, Any], model: keras.Model, *, seed: int, num_workers
     columns = [given.pop(name, None) for name in ("x", "y", "sample_weight")]
     made = {"x": _data_set(columns, batch_size, preprocess, shuffle_seed), "shuffle": False}
     if given.get("validation_data") is not None:
-        size = given.pop("validation_batch_size", None) or batch_size
+        size = given.pop("validation_batch_size", None)
         validation = given["validation_data"]
         columns = [validation, None, None]
         if not isinstance(validation, tf.data.Dataset):
-            columns = keras.utils.unpack_x_y_sample_weight(validation)
+            columns, size = keras.utils.unpack_x_y_sample_weight(validation), size or batch_size
         made["validation_data"] = _data_set(columns, size, preprocess)
     return given | made
 
