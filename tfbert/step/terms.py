@@ -21,7 +21,8 @@ import tensorflow as tf
 
 from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.private import made_by, mask_of
-from tfbert.step.parts import KerasParts, is_own
+from tfbert.step.parts import KerasParts
+from tfbert.step.refusals import is_own
 
 
 class Terms:

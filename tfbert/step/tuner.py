@@ -119,7 +119,7 @@ class Tuner(Step):
                 else Terms(self._parts, given["loss"], given.get("loss_weights"), names)
             )
             outputs = self._parts.outputs_of(self.model)
-            is_own = self._forward is not None or parts.is_own(self.model, "call", self._parts.libraries)
+            is_own = self._forward is not None or refusals.is_own(self.model, "call", self._parts.libraries)
             if outputs is not None and not is_own:
                 check_probabilities(self._terms, outputs, self._parts)
             super().compile(**given | self._parts.without_xla)
