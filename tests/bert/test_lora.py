@@ -121,7 +121,7 @@ def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
     for v in one.weights:
         change = worst(v, before[v.path.partition("/")[2]])
         is_same = v.path not in trained or (kind in SHIFTED and v.name == "bias")
-        assert (change < 1e-6) if is_same else (change > 1e-4), v.path
+        assert (change < 1e-6) if is_same else (change > 1e-5), v.path
 
 
 def test_keras_saves_updates_as_they_are(tmp_path):

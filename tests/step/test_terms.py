@@ -326,6 +326,15 @@ def test_labels_of_one_axis(either):
             either.ours(of(outputs), (x, y), replicas=1, compiled={"loss": "mse"})
 
 
+def test_a_loss_with_a_call_of_its_own_takes_what_it_takes(either):
+    kind = either.keras.losses.SparseCategoricalCrossentropy
+    own = type("Values", (kind,), {"call": lambda self, y, p: kind(from_logits=True, reduction="none")(y, p)})
+    x, y = rows(8)
+    either.ours(either.classifier, (x, y), replicas=1, parts=1, epochs=1, compiled={"loss": own()})
+    with pytest.raises(ValueError, match="logits, not probabilities"):
+        either.ours(either.classifier, (x, y), replicas=1, parts=1, epochs=1, compiled={"loss": kind()})
+
+
 @pytest.mark.parametrize("kind", ["a layer", "a functional model", "outputs that the loss divides", "rounded ones"])
 def test_outputs_that_the_user_makes_probabilities(either, kind):
     class Probabilities(either.layers.Dense):

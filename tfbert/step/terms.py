@@ -367,6 +367,7 @@ NO_CLASS = (
     "This loss takes the numbers of classes, from {classes}. Received: {wrong} among the labels{where}. "
     "Number them, or pass another loss."
 )
+_KERASES = ("keras", "tf_keras")
 _LINES: set[str] = set()
 _DIVIDED = ("categorical_crossentropy", "categorical_focal_crossentropy")
 """Keras's losses that divide the outputs of a row by their sum."""
@@ -422,7 +423,7 @@ def _of_keras(loss: Any) -> Any:
     """The function of one of Keras's own losses or metrics; None for a user's."""
     function = getattr(loss, "fn", loss)
     kinds = [each if hasattr(each, "__name__") else type(each) for each in (loss, function)]
-    return function if all((each.__module__ or "").split(".")[0] in ("keras", "tf_keras") for each in kinds) else None
+    return function if all((each.__module__ or "").split(".")[0] in _KERASES for each in kinds) else None
 
 
 def takes_probabilities(compared: Any, get: Callable[[str], Any]) -> bool:
@@ -438,7 +439,8 @@ def takes_probabilities(compared: Any, get: Callable[[str], Any]) -> bool:
         except ValueError:  # Keras says so, or chooses by the shapes one of those that do.
             return compared in ("crossentropy", "ce")
     if hasattr(compared, "get_config"):
-        return compared.get_config().get("from_logits") is False
+        is_theirs = type(compared).call.__module__.split(".")[0] in _KERASES if hasattr(compared, "call") else True
+        return is_theirs and compared.get_config().get("from_logits") is False
     function = _of_keras(compared)
     return function is not None and "from_logits" in inspect.signature(function).parameters
 
