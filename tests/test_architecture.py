@@ -104,7 +104,7 @@ MOST_LINES = {
     "devices": 1058,
     "doors": 736,
     "launch": 444,
-    "model": 2310,
+    "model": 2311,
     "modes": 1200,
     "output": 721,
     "python": 463,

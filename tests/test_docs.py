@@ -247,7 +247,7 @@ def test_what_comes_after_training_runs(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     others = {"onnx": "onnxruntime", "tflite": "ai_edge_litert"}
     missing = {name for name, package in others.items() if importlib.util.find_spec(package) is None}
-    assert len(lines) == 11 and len(blocks) == 5
+    assert len(lines) == 10 and len(blocks) == 5
     lines = [line for line in lines if not any(f"--export_format={name}" in line for name in missing)]
     blocks = [block for block in blocks if not (missing and "onnxruntime" in block)]
     for line in lines:
@@ -273,7 +273,7 @@ def test_readmes_doors_open(tmp_path):
     imports = "import keras, keras_hub, tensorflow as tf, tfbert\n"
     run = run.replace("bert-base-uncased", "scratch/tiny").replace("[1, 2]", "[1]")
     run = run.replace("train=df", "train=df, max_steps=2")
-    assert run.count("max_steps") == 2 and "bert_base_en_uncased" in fit
+    assert run.count("max_steps") == 1 and "bert_base_en_uncased" in fit
     frame = "import pandas, tfbert\ndf = pandas.DataFrame({'text': texts, 'label': labels})\n"
     for script in (rows + frame + run, rows + imports + fit.replace("bert_base_en_uncased", "./runs/df")):
         done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)

@@ -279,3 +279,9 @@ def test_prepared_batches_have_what_the_model_reads():
     assert made["labels"].tolist() == [1, 0] and made["input_ids"].tolist() == [[1, 2], [3, 4]]
     with pytest.raises(ValueError, match="Received: dict"):
         make().prepare_tf_dataset(TEXTS)
+
+
+def test_config_json_has_all_sizes_also_usual_ones():
+    """KerasHub, for one, takes no default for them."""
+    written = json.loads(tfbert.BertConfig().to_json_string())
+    assert written.keys() >= {"hidden_dropout_prob", "max_position_embeddings", "type_vocab_size", "vocab_size"}

@@ -412,12 +412,12 @@ _DEFAULTS: dict[str, Any] = {
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
-    "classifier_dropout": None,
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
     "initializer_range": 0.02,
     "layer_norm_eps": 1e-12,
     "pad_token_id": 0,
+    "classifier_dropout": None,
     "problem_type": None,
     "architectures": None,
     "output_hidden_states": False,
@@ -537,8 +537,9 @@ class BertConfig:
         return copy.deepcopy(theirs) | {"model_type": self.model_type}
 
     def to_diff_dict(self) -> dict[str, Any]:
-        """The values that are not the usual ones."""
-        kept, usual = [*list(_DEFAULTS)[:5], *self.encoder.DEFAULTS], self._defaults()
+        """The values that are not the usual ones, and those of every model, which other programs ask for."""
+        kept = [*list(_DEFAULTS)[: 13 if self.model_type == "bert" else 5], *self.encoder.DEFAULTS]
+        usual = self._defaults()
         unusual = {k: v for k, v in vars(self).items() if k in kept or k not in usual or v != usual[k]}
         values = self.to_dict()
         return {name: values[name] for name in map(lambda k: self.encoder.FIELDS.get(k, k), [*unusual, "model_type"])}
