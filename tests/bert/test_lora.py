@@ -107,7 +107,7 @@ def train(kind, replicas=1, micro_batches=1, **options):
         model = with_lora(kind, dropout=0.1, started=False)
         tuner = tfbert.FineTuner(model, gradient_accumulation_steps=micro_batches, **options)
         tuner.compile(tfbert.AdamW(1e-2, epsilon=1e-3))
-    tuner.fit(inputs | labels, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    tuner.fit(inputs | labels, batch_size=4, epochs=3, shuffle=False, verbose=0)
     return model
 
 
@@ -121,7 +121,7 @@ def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
     for v in one.weights:
         change = worst(v, before[v.path.partition("/")[2]])
         is_same = v.path not in trained or (kind in SHIFTED and v.name == "bias")
-        assert (change < 1e-6) if is_same else (change > 1e-5), v.path
+        assert (change < 1e-6) if is_same else (change > 1e-4), v.path
 
 
 def test_keras_saves_updates_as_they_are(tmp_path):

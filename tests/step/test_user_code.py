@@ -186,6 +186,9 @@ def test_a_loss_that_is_a_function_and_a_metric_whose_result_is_a_dictionary(eit
 
 @SLOW
 def test_a_layer_may_branch_on_tensors(either):
+    if either.is_keras_3:
+        pytest.skip("plain Keras 3 does not train such a layer either")
+
     class Branching(either.layers.Layer):
         """Branches and loops in Python over tensors, which AutoGraph makes operations of."""
 
@@ -198,7 +201,7 @@ def test_a_layer_may_branch_on_tensors(either):
             return inputs + total
 
     make = lambda: either.sequential(lambda: [Branching(), either.layers.Dense(2)])  # noqa: E731
-    data = np.ones([8, FEATURES], np.float32), np.zeros([8], np.int32)
+    data = np.full([8, FEATURES], 0.01, np.float32), np.zeros([8], np.int32)
     losses = either.ours(make, data, replicas=1, parts=2, epochs=3).history["loss"]
     assert losses[0] > losses[1] > losses[2]
 
