@@ -283,5 +283,8 @@ def test_prepared_batches_have_what_the_model_reads():
 
 def test_config_json_has_all_sizes_also_usual_ones():
     """KerasHub, for one, takes no default for them."""
-    written = json.loads(tfbert.BertConfig().to_json_string())
-    assert written.keys() >= {"hidden_dropout_prob", "max_position_embeddings", "type_vocab_size", "vocab_size"}
+    sizes = {"hidden_dropout_prob", "max_position_embeddings", "vocab_size"}
+    assert json.loads(tfbert.BertConfig().to_json_string()).keys() >= {*sizes, "type_vocab_size"}
+    assert json.loads(tfbert.RobertaConfig().to_json_string()).keys() >= sizes
+    found = json.loads(tfbert.DistilBertConfig().to_json_string())
+    assert found.keys() >= {"dropout", "max_position_embeddings", "vocab_size"}

@@ -538,7 +538,7 @@ class BertConfig:
 
     def to_diff_dict(self) -> dict[str, Any]:
         """The values that are not the usual ones, and those of every model, which other programs ask for."""
-        kept = [*list(_DEFAULTS)[: 13 if self.model_type == "bert" else 5], *self.encoder.DEFAULTS]
+        kept = [*list(_DEFAULTS)[: 13 if self.model_type == "bert" else 9], *self.encoder.DEFAULTS]
         usual = self._defaults()
         unusual = {k: v for k, v in vars(self).items() if k in kept or k not in usual or v != usual[k]}
         values = self.to_dict()
