@@ -274,6 +274,20 @@ def test_a_run_without_its_base_has_no_speed_up(part, other, tmp_path):
     assert [row.efficiency for row in rows] == [1.0, 0.95, None]
 
 
+def test_devices_may_take_the_place_of_micro_batches(tmp_path):
+    """Two micro-batches on one device, and one on each of two, are the same work in the same pieces."""
+    one, two, whole = (
+        configure(
+            read_run(make_run(tmp_path / name, speed=speed, replicas=replicas)),
+            training={"gradient_accumulation_steps": pieces},
+        )
+        for name, speed, replicas, pieces in (("one", 50.0, 1, 2), ("two", 95.0, 2, 1), ("whole", 60.0, 1, 1))
+    )
+    assert [(row.speed_up, row.efficiency) for row in compare([one, two])] == [(1.0, 1.0), (1.9, 0.95)]
+    rows = compare([one, two, whole])
+    assert [row.speed_up for row in rows] == [1.0, 95 / 60, 1.0], "over the one that is cut alike, where there is one"
+
+
 def test_the_best_run_comes_first_whatever_the_metric(tmp_path):
     runs = [
         make_run(tmp_path / name, accuracy=score, eval_loss=loss)

@@ -10,6 +10,7 @@ import os
 import pathlib
 import urllib.parse
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ EXAMPLES = "max_train_examples"
 _SEED = "seed"
 _MOST_METRICS = 5
 _SAME_WORK = ("model_name_or_path", "dataset", "train_file", "train_records", "text_column", "max_seq_length")
-_SAME_WORK += ("long_texts", "batching", "gradient_accumulation_steps", "gradient_checkpointing", "optimizer")
+_SAME_WORK += ("long_texts", "batching", "gradient_checkpointing", "optimizer")
 _SAME_WORK += ("lora_rank", "lora_targets", "deterministic")
 _SAME_EXAMPLES = ("dataset", "validation_file", "validation_split", "split_seed", "text_column", "label_column")
 _SAME_EXAMPLES += ("max_eval_examples",)
@@ -421,14 +422,16 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
     rows = []
     for run in runs:
         speed, timed = run.examples_per_second, [other for other in runs if other.examples_per_second]
-        same = [other for other in timed if _work(other) == _work(run) and _batch(other) == _batch(run)]
+        timed = [other for other in timed if _work(other) == _work(run) and _pieces_are_alike(other, run)]
+        pieces = _micro_batches(run)
+        timed.sort(key=lambda o: (o.num_replicas, _micro_batches(o) != pieces, _xla(o), o.examples_per_second))
+        same = [other for other in timed if _batch(other) == _batch(run)]
         speed_up = efficiency = None
-        base = min(same, key=_size, default=run)
+        base = next(iter(same), run)
         if speed and base.examples_per_second and len(same) > 1:
             speed_up = speed / base.examples_per_second
-        alike = [other for other in timed if _work(other) == _work(run) and _xla(other) == _xla(run)]
-        alike = [other for other in alike if _scales(other, run)]
-        base, scales = min(alike, key=_size, default=run), len({other.num_replicas for other in alike}) > 1
+        alike = [other for other in timed if _xla(other) == _xla(run) and _scales(other, run)]
+        base, scales = next(iter(alike), run), len({other.num_replicas for other in alike}) > 1
         if speed and base.examples_per_second and scales and (base is run or base.num_replicas < run.num_replicas):
             efficiency = speed / run.num_replicas * base.num_replicas / base.examples_per_second
         rows.append(ComparedRun(run, speed_up, efficiency))
@@ -445,6 +448,16 @@ def _batch(run: RunFiles) -> int:
     return run.option("training", "global_batch_size") or 0
 
 
+def _micro_batches(run: RunFiles) -> int:
+    return run.option("training", "gradient_accumulation_steps") or 1
+
+
+def _pieces_are_alike(run: RunFiles, other: RunFiles) -> bool:
+    """Whether two runs cut batches alike: into as many micro-batches, or into micro-batches of one size."""
+    sizes = {Fraction(_batch(one), one.num_replicas * _micro_batches(one)) for one in (run, other)}
+    return _micro_batches(run) == _micro_batches(other) or len(sizes) == 1
+
+
 def _xla(run: RunFiles) -> bool:
     return bool(run.option("runtime", "xla"))
 
@@ -452,11 +465,6 @@ def _xla(run: RunFiles) -> bool:
 def _scales(run: RunFiles, other: RunFiles) -> bool:
     """Whether two runs have the same batch, in all or for each replica."""
     return _batch(run) == _batch(other) or _batch(run) * other.num_replicas == _batch(other) * run.num_replicas
-
-
-def _size(run: RunFiles) -> tuple[Any, ...]:
-    """The order in which a run is the one that others are compared with."""
-    return run.num_replicas, _xla(run), run.examples_per_second
 
 
 def tables(rows: list[ComparedRun]) -> list[pages.Table]:
