@@ -5,6 +5,7 @@
 
 import collections
 import json
+import os
 import pathlib
 import re
 import sys
@@ -513,8 +514,9 @@ def resolve(name):
 def test_resolve_directory(tmp_path, monkeypatch):
     assert resolve("scratch/tiny") is None
     assert resolve(write(tmp_path / "whole", pytorch_tensors())) == tmp_path / "whole"
+    os.utime(write(tmp_path / "config_only") / "config.json", times=(2e9, 2e9))
     with pytest.raises(UsageError, match="must hold its weights"):
-        resolve(write(tmp_path / "config_only"))
+        resolve(tmp_path / "config_only")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="must hold config.json"):
         resolve(tmp_path / "empty")
@@ -524,6 +526,8 @@ def test_resolve_directory(tmp_path, monkeypatch):
     (tmp_path / "empty" / "all_results.json").touch()
     with pytest.raises(UsageError, match="must hold config.json"):  # A run that has ended, whose model was moved.
         resolve(tmp_path / "empty")
+    with pytest.raises(UsageError, match=f"save_pretrained writes it, such as {tmp_path / 'config_only'}"):
+        resolve(tmp_path)  # As a directory of transformers' Trainer, which holds `checkpoint-500`.
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *args, **kwargs: pytest.fail("asked the hub"))

@@ -284,6 +284,8 @@ def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options:
         directory = from_kaggle or _download(name.removeprefix(_HF_SCHEME), options, files)
     if not _config_file(directory).is_file():
         todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
+        if inside := sorted(directory.glob("*/config.json"), key=lambda file: file.stat().st_mtime):
+            todo += f", such as {inside[-1].parent}"  # The last that transformers' Trainer wrote, as checkpoint-500.
         if (directory / "adapter_config.json").is_file():
             todo = "It holds an adapter: pass the model with its updates in it, as LoRA's run directory has it"
         if (directory / RUN_CONFIG).is_file() and not (directory / RESULTS).is_file():
