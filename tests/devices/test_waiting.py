@@ -75,30 +75,6 @@ print("after", file=sys.stderr)
     assert (done.returncode, done.stderr) == (0, "importing ...\nafter\n")
 
 
-EVALUATION = "evaluation at step 1,250  " + "  ".join(f"eval_metric_{i} 0.{i}2345" for i in range(7)) + "  (best)"
-BANNER = "data       " + ", ".join(f"train_file_{i}.tsv {i * 1234:,}" for i in range(9))
-
-
-@pytest.mark.parametrize(
-    "text", [EVALUATION, BANNER, "a" * 200, "short", "  indented " + "word " * 40, "", "a\n" + EVALUATION]
-)
-@pytest.mark.parametrize("width", [40, 80, 81, 300])
-def test_lines_break_between_fields_on_a_terminal(monkeypatch, text, width):
-    monkeypatch.setattr(process, "terminal_width", lambda: width)
-    record = logging.LogRecord("tfbert", logging.INFO, "", 0, "%s", (text,), None)
-    shown = process.WholeFields().format(record)
-    assert shown.split() == text.split(), "nothing is lost"
-    for line in shown.split("\n"):
-        assert len(line) <= width or " " not in line.strip()
-    if text == EVALUATION:
-        fields = text.split("  ")
-        assert all(any(field in line for line in shown.split("\n")) for field in fields), "no field is cut"
-    for level, columns in ((logging.WARNING, width), (logging.INFO, 0)):  # One line: for grep, and to copy from.
-        monkeypatch.setattr(process, "terminal_width", lambda columns=columns: columns)
-        record.levelno = level
-        assert process.WholeFields().format(record) == text
-
-
 def test_a_terminal_that_is_none_has_no_width(monkeypatch):
     for stream in (io.StringIO(), Terminal(), None):  # The second has no descriptor to ask.
         monkeypatch.setattr("sys.stderr", stream)

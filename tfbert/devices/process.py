@@ -29,7 +29,6 @@ import logging
 import os
 import pathlib
 import platform
-import re
 import signal
 import sys
 import tempfile
@@ -284,45 +283,8 @@ def silence_libraries() -> None:
     """Shows this program's messages and only the libraries' errors; a library's own environment variable overrides."""
     os.environ.setdefault(_LEVEL, _ONLY_ERRORS)
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    screen = logging.StreamHandler()
-    screen.setFormatter(WholeFields())
-    logging.basicConfig(handlers=[screen], level=logging.WARNING)
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
     logging.getLogger("tfbert").setLevel(logging.INFO)
-
-
-class WholeFields(logging.Formatter):
-    """The message alone. On a terminal, information that is wider continues on further lines, none of which begins in
-    the middle of a number: between fields, which two spaces part, such as `eval_loss 0.5000  eval_accuracy 0.8125`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        width = terminal_width() if record.levelno == logging.INFO else 0
-        return "\n".join("\n".join(_fitted(line, width)) for line in text.split("\n")) if width else text
-
-
-def _fitted(line: str, width: int) -> list[str]:
-    """A line in parts of at most a width, where words allow it."""
-    if len(line) <= width:
-        return [line]
-    head = re.match(r"\S+ {2,}(?=\S)", line)  # `data       train 100, ...`
-    indent = " " * (len(head[0]) if head and len(head[0]) <= width // 4 else 2)
-    out = [""]
-    for gap, field in re.findall(r"( {2,}|^ *)(\S+(?: \S+)*)", line):
-        if len(out[-1]) + len(gap) + len(field) <= width:
-            out[-1] += gap + field
-        elif len(indent) + len(field) <= width and out[-1].strip():
-            out.append(indent + field)
-        else:  # A sentence, which breaks between words.
-            first, *more = textwrap.wrap(
-                field,
-                width,
-                initial_indent=out[-1] + gap,
-                subsequent_indent=indent,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            out[-1:] = [first, *more]
-    return out
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from tfbert.config.modes import HubConfig
 from tfbert.config.types import counted, rate_text
-from tfbert.devices.process import WholeFields, imports_whole, is_notebook, is_watched, nobody_watching, terminal_width
+from tfbert.devices.process import imports_whole, is_notebook, is_watched, nobody_watching, terminal_width
 from tfbert.errors import RunError, UsageError, first_line, worded
 from tfbert.output.output_dir import LOG, TRACKER_ID, write_text
 
@@ -314,10 +314,6 @@ _LIBRARIES = ("tensorflow", "keras", "absl", "huggingface_hub")
 class ScreenHandler(logging.StreamHandler):
     """Messages on the screen, above bars. In a notebook, where all of stderr looks like an error, information goes to
     stdout."""
-
-    def __init__(self):
-        super().__init__()
-        self.setFormatter(WholeFields())
 
     def emit(self, record: logging.LogRecord) -> None:
         is_information = record.levelno < logging.WARNING
