@@ -212,6 +212,13 @@ BROKEN = {
 }
 
 
+def test_what_was_typed_is_corrected_and_not_skipped():
+    with pytest.raises(UsageError, match=r"Received: ' '\.$"):
+        BadRows(None).add(UsageError("A context must not be blank. Received: ' '."))
+    with pytest.raises(UsageError, match="Or pass --skip_bad_rows"):
+        BadRows(False).add(UsageError("A context must not be blank. Received: ' '."))
+
+
 @pytest.mark.parametrize("name", [name if name in ("in.tsv", "first.jsonl") else slow(name) for name in BROKEN])
 def test_a_broken_row_is_an_error_with_its_line_or_skipped_and_counted(runs, tmp_path, caplog, name):
     content, line = BROKEN[name]

@@ -52,7 +52,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 TASKS = {
-    "classification": TaskFacts(metrics=_names("accuracy f1 macro_f1 matthews_correlation loss"), has_classes=True),
+    "classification": TaskFacts(metrics=_names("accuracy macro_f1 f1 matthews_correlation loss"), has_classes=True),
     "regression": TaskFacts(metrics=_names("pearson spearmanr mse loss")),
     "multi_label_classification": TaskFacts(
         metrics=_names(
@@ -76,7 +76,7 @@ TASKS = {
         metrics=_names("accuracy mean_reciprocal_rank loss"), max_seq_length=256, demo_epochs=8.0
     ),
     "pretraining": TaskFacts(
-        metrics=_names("loss perplexity masked_accuracy next_sentence_accuracy masked_lm_loss next_sentence_loss"),
+        metrics=_names("masked_accuracy loss perplexity next_sentence_accuracy masked_lm_loss next_sentence_loss"),
         of_records=True,
     ),
 }

@@ -33,17 +33,13 @@ _MOST_WORDS, _SHOWN, _SHOWN_CHARACTERS = 1000, 3, 20
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-def learn_vocab(
-    source: Source, size: int, seed: int, *, lower_case: bool = True, sample_characters: int = SAMPLE_CHARACTERS
-) -> list[str]:
-    """Learns a vocabulary; the same corpus, size and seed give the same one.
+def learn_vocab(source: Source, size: int, seed: int) -> list[str]:
+    """Learns a vocabulary of lower-cased text without accents; the same corpus, size and seed give the same one.
 
     Args:
         source: The corpus.
         size: The most tokens. A small corpus gives fewer.
         seed: The seed of the sample.
-        lower_case: Learn from lower-cased text without accents.
-        sample_characters: The most characters of text to learn from.
 
     Returns:
         The tokens; see `learn_vocabulary`.
@@ -51,9 +47,9 @@ def learn_vocab(
     Raises:
         UsageError: for a corpus without a word, or a size without room for its characters.
     """
-    texts = sample(source, seed, sample_characters)
+    texts = sample(source, seed, SAMPLE_CHARACTERS)
     log.info("learning a vocabulary of %d tokens from %d documents", size, len(texts))
-    vocab = learn_vocabulary(texts, vocab_size=size, do_lower_case=lower_case, is_sample=True)
+    vocab = learn_vocabulary(texts, vocab_size=size, is_sample=True)
     if len(vocab) < size:
         log.warning(
             "The vocabulary has %s tokens, fewer than the %s asked for: all that occur twice in the corpus are in it. "

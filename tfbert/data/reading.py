@@ -469,7 +469,7 @@ class BadRows:
     """Counts the rows that cannot be read.
 
     Args:
-        skip: Whether to skip such a row and continue.
+        skip: Whether to skip such a row and continue; None where a user could not: errors do not say how to.
         is_data_set: Whether rows without a label are left out, and counted.
         is_logged: Whether to log where they are, up to a limit.
 
@@ -478,7 +478,7 @@ class BadRows:
         first: What is wrong with the first; empty without one.
     """
 
-    def __init__(self, skip: bool, *, is_data_set: bool = False, is_logged: bool = False):
+    def __init__(self, skip: bool | None, *, is_data_set: bool = False, is_logged: bool = False):
         self._skip, self._is_data_set, self._is_logged = skip, is_data_set, is_logged
         self.count, self.first = 0, ""
         self._with_bytes, self._first_with_bytes = 0, ""
@@ -498,7 +498,8 @@ class BadRows:
             self._unlabelled[error.what] += 1
             return
         if not self._skip:
-            raise UsageError(f"{error} Or pass --skip_bad_rows.") from None
+            way_out = "" if self._skip is None else " Or pass --skip_bad_rows."
+            raise UsageError(f"{error}{way_out}") from None
         self.count += 1
         self.first = self.first or str(error)
         if self._is_logged and self.count <= _MAX_REPORTED_ROWS:

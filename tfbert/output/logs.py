@@ -208,7 +208,7 @@ class RunLog:
 
         Args:
             step: Updates made so far.
-            kind: `train`, `eval` or `test`.
+            kind: `train` or `eval`.
             numbers: By name; evaluation metrics carry their prefix.
 
         Returns:

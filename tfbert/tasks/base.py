@@ -386,9 +386,14 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
         return "  ".join(lines)
 
     @property
-    @abc.abstractmethod
     def metric_names(self) -> tuple[str, ...]:
-        """The names of what `metrics` returns, in its order, without those that only some sets have."""
+        """The names of what `metrics` returns, without those that only some sets have."""
+        return tuple(name for name in facts_of(self.name).metrics if name not in self.undefined_metrics)
+
+    @property
+    def undefined_metrics(self) -> tuple[str, ...]:
+        """Those of the task's metrics that are not defined for these classes or options."""
+        return ()
 
     def metrics(
         self, predictions: PredictionsT, examples: ExamplesT, *, prefix: str = "", way_out: str = SAVED_MODEL_WAY_OUT

@@ -9,7 +9,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 import numpy as np
 
 from tfbert.config.tables import METRICS
-from tfbert.tasks.classes import quoted
 
 _LOWER_IS_BETTER = ("loss", "mse", "perplexity")
 _TIES = ("loss", "f1", "exact_match", "exact")
@@ -143,13 +142,6 @@ def class_table(table: dict[str, dict[str, float]], confusion: np.ndarray) -> li
     for (name, row), counts in zip(table.items(), confusion, strict=True):
         numbers = f"{row['precision']:9.4f}  {row['recall']:6.4f}  {row['f1']:6.4f}  {row['examples']:8,}"
         lines.append(f"{name:{width}}  {numbers} |" + "".join(f"{count:{cells},}" for count in counts))
-    predicted, actual = confusion.any(axis=0), confusion.any(axis=1)
-    if predicted.sum() == 1 and actual.sum() > 1:
-        only = quoted(list(table)[predicted.argmax()])
-        lines.append(
-            f"every example is taken for {only}: nothing that tells the classes apart was learned yet; more epochs or "
-            "another learning rate can help"
-        )
     return lines
 
 

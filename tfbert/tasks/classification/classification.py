@@ -299,10 +299,6 @@ class Regression(OneLabelTask):
         """The squared error."""
         return keras.losses.MeanSquaredError()
 
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return ("pearson", "spearmanr", "mse", "loss")
-
     def _metrics(self, predictions: np.ndarray, examples: text_task.TextExamples) -> dict[str, float]:
         scores = predictions.astype(np.float64).reshape(len(examples))
         return metrics.regression_metrics(scores, examples.labels.astype(np.float64))
@@ -336,8 +332,6 @@ class Regression(OneLabelTask):
 
 MAX_CLASSES = 1000
 """More distinct labels than this are taken for a mistake unless the task is given."""
-_ANY_CLASSES = ("accuracy", "macro_f1", "loss")
-_TWO_CLASSES = ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -428,8 +422,8 @@ class Classification(OneLabelTask):
         return class_weights(training, labels, len(self.label_names))[labels]
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        return _TWO_CLASSES if len(self.label_names) == 2 else _ANY_CLASSES
+    def undefined_metrics(self) -> tuple[str, ...]:
+        return () if len(self.label_names) == 2 else ("f1", "matthews_correlation")
 
     def _metrics(self, predictions: np.ndarray, examples: text_task.TextExamples) -> dict[str, float]:
         labels = examples.labels.astype(np.int64)

@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
-from tfbert.config.tables import facts_of
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
@@ -472,10 +471,6 @@ class MultiLabelClassification(text_task.TextTask):
         return dataclasses.replace(encoded, labels=examples.labels * positive_weights(training, examples.labels))
 
     # Predictions.
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return facts_of(self.name).metrics
 
     def _metrics(self, predictions: np.ndarray, examples: text_task.TextExamples) -> dict[str, float]:
         predicted = given_labels(predictions, self.thresholds)

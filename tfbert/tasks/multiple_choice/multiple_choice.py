@@ -324,10 +324,6 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
     def scores(self, predictions: Choices) -> np.ndarray:
         return np.where(predictions.is_there, predictions.logits, 0.0)
 
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return ("accuracy", "mean_reciprocal_rank", "loss")
-
     def _metrics(self, predictions: Choices, examples: ChoiceExamples) -> dict[str, float]:
         return choice_metrics(predictions, examples.labels)
 

@@ -433,10 +433,8 @@ class Pretraining(Task[Records, MaskedPredictions]):
         return np.array([*predictions.word_losses, *predictions.pair_losses])
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        names = ("masked_accuracy", "loss", "perplexity")
-        of_pairs = ("next_sentence_accuracy", "masked_lm_loss", "next_sentence_loss")
-        return names + of_pairs if self.next_sentence else names
+    def undefined_metrics(self) -> tuple[str, ...]:
+        return () if self.next_sentence else ("next_sentence_accuracy", "masked_lm_loss", "next_sentence_loss")
 
     def _metrics(self, predictions: MaskedPredictions, examples: Records) -> dict[str, float]:
         return predictions.metrics()

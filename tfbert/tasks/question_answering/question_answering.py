@@ -219,8 +219,8 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         return predictions.null_score
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        return ("f1", "exact", "best_f1", "best_exact") if self.version_2_with_negative else ("f1", "exact_match")
+    def undefined_metrics(self) -> tuple[str, ...]:
+        return ("exact_match",) if self.version_2_with_negative else ("exact", "best_f1", "best_exact")
 
     def answers(self, predictions: Candidates) -> Answers:
         """The answer given to each question."""

@@ -243,8 +243,7 @@ def _ceil(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     return -(-a // b)
 
 
-_OF_TAGS = ("accuracy", "loss")
-_OF_ENTITIES = ("f1", "precision", "recall", *_OF_TAGS)
+_OF_ENTITIES = ("f1", "precision", "recall")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -480,14 +479,14 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         return outputs[encoded.first_pieces]
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        return _OF_ENTITIES if self.has_entities else _OF_TAGS
+    def undefined_metrics(self) -> tuple[str, ...]:
+        return () if self.has_entities else _OF_ENTITIES
 
     def _metrics(self, predictions: np.ndarray, examples: SentenceExamples) -> dict[str, float]:
         tags, found = predictions.argmax(axis=1), {}
         if self.has_entities:
             scores = entity_metrics(self.right_entities(examples), self.entities(tags, examples))
-            found = {name: scores[name] for name in ("f1", "precision", "recall")}
+            found = {name: scores[name] for name in _OF_ENTITIES}
         accuracy = word_accuracy(examples.labels, tags)
         return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
 
