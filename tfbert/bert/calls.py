@@ -117,13 +117,14 @@ def gather(args: tuple, options: Mapping[str, Any], labels: Iterable[str]) -> tu
         given = {"input_ids": first}
     given |= dict(zip(_BY_PLACE[1:], rest, strict=False))
     known = {*INPUTS, *labels}
-    if unknown := [name for name in given if name not in known and name not in _LEFT_OUT and name not in _OPTIONS]:
+    taken = {*known, *_LEFT_OUT, *_OPTIONS}
+    if unknown := [name for name in given if name not in taken]:
         warnings.warn(f"The model has no inputs {', '.join(map(repr, unknown))}; they are not used.", stacklevel=3)
     given = {name: value for name, value in given.items() if name not in unknown} | dict(options)
     for name, value in given.items():
         if name in _LEFT_OUT and value is not None and value is not False:
             raise UsageError(f"A model here is an encoder alone. Received: {name}. {_LEFT_OUT[name]}: leave it out.")
-        if name not in known and name not in _LEFT_OUT and name not in _OPTIONS:
+        if name not in taken:
             raise UsageError(
                 f"A model's inputs are {', '.join(sorted(known - set(_PACKED)))}. Received: {name}. Leave it out."
             )

@@ -41,7 +41,7 @@ def text_reader(
     config: DataConfig,
     class_words: Container[str],
     *,
-    classes: Collection[str] | None = None,
+    known: Collection[str] | None = None,
     is_regression: bool = False,
     names_ids: bool = True,
 ) -> Callable[..., RawTable]:
@@ -51,12 +51,12 @@ def text_reader(
     Args:
         config: Says the format and the columns.
         class_words: Words that usually stand for a missing label in files, but are classes here.
-        classes: Those of a saved model; None: those of the first table that is read, the training data.
+        known: The classes of a saved model; None: those of the first table that is read, the training data.
         is_regression: Whether labels are certainly measurements.
         names_ids: Whether labels get the names that the data itself has for their ids, where the user gives none.
     """
     names = given_names(config)
-    labelled = _Labels(names, classes, is_regression=is_regression, config=config)
+    labelled = _Labels(names, known, is_regression=is_regression, config=config)
 
     def read(source: Source, require_label: bool = True) -> RawTable:
         table = read_file(
@@ -94,7 +94,7 @@ def read_labelled(config: DataConfig, label_names: Sequence[str]) -> dict[str, R
     read = text_reader(
         config,
         class_words,
-        classes=label_names,
+        known=label_names,
         is_regression=not label_names,
         names_ids=bool(label_names) and not classes.are_numbered(label_names),
     )
@@ -117,15 +117,15 @@ class _Labels:
 
     Args:
         names: Those that the user gives to labels, in their order; empty for none.
-        classes: As for `text_source`.
-        is_regression: As for `text_source`.
+        known: As for `text_reader`.
+        is_regression: As for `text_reader`.
         config: Whether rows whose label stands for none are left out, as those of data sets are, or refused.
     """
 
     def __init__(
-        self, names: tuple[str, ...], classes: Collection[str] | None, *, is_regression: bool, config: DataConfig
+        self, names: tuple[str, ...], known: Collection[str] | None, *, is_regression: bool, config: DataConfig
     ):
-        self._names, self._classes, self._is_regression, self._config = names, classes, is_regression, config
+        self._names, self._known, self._is_regression, self._config = names, known, is_regression, config
         self._written: dict[str, str] = {}
 
     def __call__(self, table: RawTable) -> RawTable:
@@ -135,8 +135,8 @@ class _Labels:
             UsageError: for such a row, unless they are left out, and for a label that has no name.
         """
         table = self._without_missing(table)
-        if self._classes is None:
-            self._classes = {*table.labels}
+        if self._known is None:
+            self._known = {*table.labels}
             self._is_regression = self._is_regression or table.is_regression or classes.have_fractions(table.labels)
         if not self._names:
             return table
@@ -150,8 +150,8 @@ class _Labels:
         return dataclasses.replace(table, labels=labels, notes=notes, label_names=names, is_regression=False)
 
     def _without_missing(self, table: RawTable) -> RawTable:
-        labels, known = {*table.labels}, self._names or table.label_names or self._classes
-        none = stand_for_none(labels, None if self._is_regression else known)
+        labels, named = {*table.labels}, self._names or table.label_names or self._known
+        none = stand_for_none(labels, None if self._is_regression else named)
         if self._is_regression and none != labels:  # -1 is a number, unless no label is another.
             none &= MARKS
         if not none:
@@ -163,7 +163,7 @@ class _Labels:
             if label not in none:
                 return row
             beside = f"beside {classes.shortened(others, 4)}" if others else "as all labels do,"
-            way_out = "; if it is a class, name all classes with --label_names" if others and not known else ""
+            way_out = "; if it is a class, name all classes with --label_names" if others and not named else ""
             raise Unlabelled(
                 f"Every row needs a label. Received: {classes.quoted(label)}, which stands for a missing one {beside} "
                 f"in {table.where(row)}. Add it or drop the row{way_out}."
@@ -187,7 +187,7 @@ class _Labels:
             return table
         others, is_score = numbers - {-1.0}, self._is_regression or classes.have_fractions(table.labels)
         is_doubtful = others < numbers and min(others, default=-1) >= 0 and (is_score or others != {1.0})
-        if not is_doubtful or self._names or table.label_names or self._classes is not None:
+        if not is_doubtful or self._names or table.label_names or self._known is not None:
             return table
         count = counted(sum(float(label) == -1 for label in table.labels), "example")
         doubt = (
