@@ -96,7 +96,7 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 845,
-    "bert": 1130,
+    "bert": 1131,
     "commandline": 550,
     "config": 1708,
     "corpus": 2223,
@@ -112,7 +112,7 @@ MOST_LINES = {
     "step": 3115,
     "tasks": 7775,
     "tokens": 1323,
-    "train": 1704,
+    "train": 1723,
 }
 
 

@@ -651,71 +651,104 @@ def banner(run: Run) -> list[str]:
     Args:
         run: The run.
     """
-    config, data, schedule = run.config, run.data, run.schedule
+    config, schedule = run.config, run.schedule
+    training, every = config.training, config.output.save_steps
     policy = keras.config.dtype_policy().name
-    training, replicas = config.training, run.strategy.num_replicas_in_sync
-    counts = _length_counts(run.train.lengths)
-    steps, epochs = training.gradient_accumulation_steps, schedule.total_steps / schedule.steps_per_epoch
-    micro = micro_batch_size(training.global_batch_size, replicas, steps)
-    length, is_whole = config.data.max_seq_length, config.data.long_texts == "windows"
-    full = int(counts[length + is_whole :].sum()) if run.train.may_be_cut else 0
-    about = f"; {full:,} text{'s fill' if full > 1 else ' fills'} all {length} and may be cut"
-    if is_whole:
-        most = -(-(len(counts) - 1) // length)
-        widest = f", up to {most * micro:,} in a micro-batch" if run.batches.shape is None else ""
-        about = f"; {counted(full, 'text')} in up to {most} windows{widest}"
-    about = about if full else ""
-    if data.task.reads_tokens:  # An example longer than a row takes several.
-        about = f", in {len(run.train):,} rows" if len(run.train) != len(data.train) else ""
-    sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
-    if data.test is not None:
-        sets["test"] = len(data.test)
-    names = data.task.label_names
-    weights = " with random weights" if config.model.is_scratch else ""
-    trained = ""
-    if training.lora_rank:
-        count = run.classifier.num_parameters(only_trainable=True)
-        targets = listed(run.classifier.lora.targets)
-        trained = f", {count:,} of them trained: LoRA of rank {training.lora_rank} of {targets}, and the head"
-    summed = ""
-    if (dtype := config.runtime.all_reduce_dtype) != "float32":
-        summed = f", gradients summed in {dtype}" if replicas > 1 else f", no gradients to sum in {dtype}: one replica"
-    kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
-    others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
-    is_small = len(run.train) < training.global_batch_size
-    above = ", above the number of examples: each update takes all" if is_small else ""
-    often = f"every {schedule.eval_steps:,}" if schedule.eval_steps < schedule.total_steps else "at the end"
-    evaluated = f", evaluation {often}" if data.validation else ""
+    left = schedule.total_steps - schedule.first_step
+    lines = [*run.data.notes]
+    if config.runtime.xla and tf.config.list_logical_devices("GPU") and left < _FEW_UPDATES:
+        lines.append(
+            f"warning: --xla compiles each width of batches for 12 s or more, which {left:,} updates hardly win back "
+            "on a GPU; a run as short may be faster without"
+        )
+    if run.head_start and not run.resumed:
+        lines.append(run.head_start)
     power = f" of power {training.lr_power:g}" if training.lr_schedule == "polynomial" else ""
-    every, first = config.output.save_steps, schedule.first_step
-    unsaved = f"no checkpoint before the end (save_steps={every:,}): a killed run begins at step {first:,} again"
-    few = ""
-    if config.runtime.xla and tf.config.list_logical_devices("GPU") and schedule.total_steps - first < _FEW_UPDATES:
-        few = f"warning: --xla compiles each width of batches for 12 s or more, which {schedule.total_steps - first:,} "
-        few += "updates hardly win back on a GPU; a run as short may be faster without"
-    return [
-        *data.notes,
-        *([few] if few else []),
-        *([run.head_start] if run.head_start and not run.resumed else []),
-        f"model      {config.model.name}{weights}, {run.classifier.num_parameters():,} parameters{trained}",
-        f"data       {config.source}: train {len(data.train):,}{others}; {kind}",
-        f"tokens     median {_median(counts)}, longest {len(counts) - 1}{about}",
-        f"batch      {training.global_batch_size} = {counted(replicas, 'replica')} x "
-        f"{counted(steps, 'micro-batch', 'micro-batches')} x {micro}"
-        f"{above}",
+    lines += [
+        f"model      {_model_text(run)}",
+        f"data       {_data_text(run)}",
+        f"tokens     {_tokens_text(run)}",
+        f"batch      {_batch_text(run)}",
         f"batches    {run.batches.description}",
-        f"updates    {schedule.total_steps:,} ({epochs:.4g} epoch{'' if epochs == 1 else 's'} of "
-        f"{schedule.steps_per_epoch:,}){evaluated}",
-        f"rate       {OPTIMIZERS[training.optimizer].label}{training.learning_rate:g}, {training.lr_schedule}"
-        f"{power}, "
+        f"updates    {_updates_text(run)}",
+        f"rate       {OPTIMIZERS[training.optimizer].label}{training.learning_rate:g}, {training.lr_schedule}{power}, "
         f"{counted(schedule.warmup_steps, 'update')} of warm-up",
         f"precision  {policy}{_SLOW if policy == 'mixed_bfloat16' and emulates_bfloat16() else ''}"
         f"{', XLA' if config.runtime.xla else ''}"
         f"{', gradient checkpointing' if training.gradient_checkpointing else ''}",
-        f"devices    {describe(run.strategy)}{summed}",
+        f"devices    {_devices_text(run)}",
         f"output     {run.directory}",
-        *([unsaved] if not every or first + every >= schedule.total_steps else []),
     ]
+    if not every or every >= left:
+        first = f"a killed run begins at step {schedule.first_step:,} again"
+        lines.append(f"no checkpoint before the end (save_steps={every:,}): {first}")
+    return lines
+
+
+def _model_text(run: Run) -> str:
+    model, training, trained = run.config.model, run.config.training, ""
+    if training.lora_rank:
+        count, targets = run.classifier.num_parameters(only_trainable=True), listed(run.classifier.lora.targets)
+        trained = f", {count:,} of them trained: LoRA of rank {training.lora_rank} of {targets}, and the head"
+    weights = " with random weights" if model.is_scratch else ""
+    return f"{model.name}{weights}, {run.classifier.num_parameters():,} parameters{trained}"
+
+
+def _data_text(run: Run) -> str:
+    data, names = run.data, run.data.task.label_names
+    sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
+    if data.test is not None:
+        sets["test"] = len(data.test)
+    others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
+    kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
+    return f"{run.config.source}: train {len(data.train):,}{others}; {kind}"
+
+
+def _tokens_text(run: Run) -> str:
+    counts, length = _length_counts(run.train.lengths), run.config.data.max_seq_length
+    has_windows = run.config.data.long_texts == "windows"
+    longer = int(counts[length + 1 if has_windows else length :].sum()) if run.train.may_be_cut else 0
+    about = ""
+    if run.data.task.reads_tokens:  # An example longer than a row takes several.
+        about = f", in {len(run.train):,} rows" if len(run.train) != len(run.data.train) else ""
+    elif longer and has_windows:
+        most = -(-(len(counts) - 1) // length)
+        widest = f", up to {most * _micro_batch(run):,} in a micro-batch" if run.batches.shape is None else ""
+        about = f"; {counted(longer, 'text')} in up to {most} windows{widest}"
+    elif longer:
+        about = f"; {longer:,} text{'s fill' if longer > 1 else ' fills'} all {length} and may be cut"
+    return f"median {_median(counts)}, longest {len(counts) - 1}{about}"
+
+
+def _micro_batch(run: Run) -> int:
+    training = run.config.training
+    replicas, steps = run.strategy.num_replicas_in_sync, training.gradient_accumulation_steps
+    return micro_batch_size(training.global_batch_size, replicas, steps)
+
+
+def _batch_text(run: Run) -> str:
+    training, replicas = run.config.training, run.strategy.num_replicas_in_sync
+    pieces = counted(training.gradient_accumulation_steps, "micro-batch", "micro-batches")
+    is_small = len(run.train) < training.global_batch_size
+    above = ", above the number of examples: each update takes all" if is_small else ""
+    return f"{training.global_batch_size} = {counted(replicas, 'replica')} x {pieces} x {_micro_batch(run)}{above}"
+
+
+def _updates_text(run: Run) -> str:
+    schedule = run.schedule
+    epochs = schedule.total_steps / schedule.steps_per_epoch
+    often = f"every {schedule.eval_steps:,}" if schedule.eval_steps < schedule.total_steps else "at the end"
+    evaluated = f", evaluation {often}" if run.data.validation else ""
+    plural = "" if epochs == 1 else "s"
+    return f"{schedule.total_steps:,} ({epochs:.4g} epoch{plural} of {schedule.steps_per_epoch:,}){evaluated}"
+
+
+def _devices_text(run: Run) -> str:
+    dtype, summed = run.config.runtime.all_reduce_dtype, ""
+    if dtype != "float32":
+        is_one = run.strategy.num_replicas_in_sync == 1
+        summed = f", no gradients to sum in {dtype}: one replica" if is_one else f", gradients summed in {dtype}"
+    return f"{describe(run.strategy)}{summed}"
 
 
 def _length_counts(lengths: np.ndarray | RecordLengths) -> np.ndarray:
