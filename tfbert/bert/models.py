@@ -38,6 +38,8 @@ from tfbert.step.keras3.private import store_as_float16
 if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import Tokenizer
 
+log = logging.getLogger("tfbert")
+
 
 Fields = dict[str, tf.Tensor]
 
@@ -196,8 +198,6 @@ def class_of(model_type: str, kind: str) -> type[PreTrainedModel]:
     check_kind(model_type, kind)
     return CLASSES[model_type, kind]
 
-
-log = logging.getLogger("tfbert")
 
 _MIN_POSITIONS = 512
 _OF_ITS_FILE = {"_name_or_path", "_commit_hash", "transformers_version", "architectures", "torch_dtype", "dtype"}

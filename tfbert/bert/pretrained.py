@@ -34,6 +34,8 @@ from tfbert.step.keras3.private import accept_layers, resize_variable, take_as_t
 from tfbert.step.refusals import check_keras
 from tfbert.step.terms import one_line
 
+log = logging.getLogger("tfbert")
+
 
 class Trained(Called, Labelled):
     """What `compile` and `fit` of a model do, besides Keras's."""
@@ -112,8 +114,6 @@ class Trained(Called, Labelled):
         check_rows({"x": x}, self, self.loss)
         return super().predict(x, *args, **options)
 
-
-log = logging.getLogger("tfbert")
 
 _SAME_EITHER_WAY = ("from_pt", "from_tf", "use_safetensors", "trust_remote_code")
 """Options of transformers' `from_pretrained` that change nothing: which file there is, is found."""

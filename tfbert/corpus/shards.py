@@ -55,6 +55,8 @@ from tfbert.devices.process import start_quietly
 from tfbert.errors import EXPECTED, RunError, UsageError, first_line
 from tfbert.output.logs import PassProgress
 
+log = logging.getLogger("tfbert")
+
 
 def available_cores() -> int:
     """Cores that this process may use."""
@@ -122,9 +124,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
-
-
-log = logging.getLogger("tfbert")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -25,6 +25,8 @@ from tfbert.devices.process import deaf, keep_freed_memory, stderr_held_back
 from tfbert.devices.workers import check_same, versions_of
 from tfbert.errors import RunError, UsageError, first_line, of_surroundings
 
+log = logging.getLogger("tfbert")
+
 _HEARTBEAT_TIMEOUT_SECONDS = 15.0
 _SLURM_BINDINGS = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_NTASKS_PER_GPU")
 _SLURM_BINDINGS += ("SLURM_TRES_PER_TASK", "SLURM_TRES_BIND")
@@ -198,8 +200,6 @@ def _own_gpus(cluster: Cluster, gpus: list) -> list:
         return gpus
     return divide_gpus(gpus, cluster.num_local)[cluster.local_index]
 
-
-log = logging.getLogger("tfbert")
 
 _DEVICE_FILES = pathlib.Path("/dev")
 _PROC = pathlib.Path("/proc")

@@ -24,6 +24,8 @@ from tfbert.output.output_dir import RESULTS, RUN_CONFIG
 if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import Tokenizer
 
+log = logging.getLogger("tfbert")
+
 
 OWN_FIELD = "tfbert"
 """The field in which training records what transformers has no name for: `num_texts`, `max_seq_length`, `columns`."""
@@ -214,8 +216,6 @@ def check_token_types(config: Any, num_texts: int) -> None:
             "Pass another model, or one column with --text_column."
         )
 
-
-log = logging.getLogger("tfbert")
 
 _MINIATURES = {
     f"L-{layers}_H-{hidden}": (layers, hidden, hidden // 64, 30_000)

@@ -30,6 +30,8 @@ from tfbert.tasks.registry import entry_of
 if TYPE_CHECKING:
     from tfbert.tasks.base import TaskData
 
+log = logging.getLogger("tfbert")
+
 COLORS = ("#2563a8", "#c2571a", "#2e7d4f", "#8a3ffc", "#a3195b", "#5f6b7a", "#0f8b8d", "#9a7b00")
 _DASHES = ("-", "--", ":", "-.")
 _WIDTH, _HEIGHT = 4.4, 2.7
@@ -257,8 +259,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
-
-log = logging.getLogger("tfbert")
 
 REPORT = "report.html"
 _LARGEST_MATRIX = 30

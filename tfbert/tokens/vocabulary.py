@@ -32,6 +32,8 @@ from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress
 from tfbert.tokens.normalizer import effective_casing
 
+log = logging.getLogger("tfbert")
+
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD_CHARS = 100
 """Longer words are `[UNK]`: `max_input_chars_per_word` of every BERT."""
@@ -157,8 +159,6 @@ def _in_words(code: int) -> bool:
     character = chr(code)
     return character.isalnum() if code < 128 else not unicodedata.category(character).startswith("P")
 
-
-log = logging.getLogger("tfbert")
 
 # What tokenizer_config.json and tokenizer.json must say about the algorithm, if they say anything.
 _CLASSES = {

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tfbert.model.files import BertConfig
     from tfbert.model.predictor import Predictor
 
+log = logging.getLogger("tfbert")
+
 
 LABELS = "masked_lm_ids"
 """The input with the words at the masked places; a model gets it only for evaluation."""
@@ -274,8 +276,6 @@ def _kept(chunk: pipeline.MaskedChunk, outputs: dict[str, np.ndarray], row: int)
     best, log_probability = (outputs[name][row][counts] for name in ("best", "log_probability"))
     return KeptRecord(ids=ids, positions=positions, best=best, log_probability=log_probability)
 
-
-log = logging.getLogger("tfbert")
 
 _WORST_WORDS = 20
 _SHOWN_RECORDS = 5
