@@ -26,7 +26,7 @@ from tfbert.config.run import Config
 from tfbert.config.tasks import ChoosingConfig, PretrainingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError
-from tfbert.output import logs
+from tfbert.output import output_dir
 from tfbert.report.model_card import _string, command_line, model_card
 from tfbert.report.pages import render
 from tfbert.tasks.base import TaskData
@@ -242,8 +242,8 @@ def server():
 def push_in_a_process(server, directory, token, config):
     """`check_login` and `upload`, where the hub is the fake one: conftest takes this process offline."""
     code = (
-        "import pathlib; from tfbert.output import logs; from tfbert.config.modes import HubConfig;"
-        f"logs.check_login(); print(logs.upload(pathlib.Path({str(directory)!r}), {config!r}))"
+        "import pathlib; from tfbert.output import output_dir; from tfbert.config.modes import HubConfig;"
+        f"output_dir.check_login(); print(output_dir.upload(pathlib.Path({str(directory)!r}), {config!r}))"
     )
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(directory.parent), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     environment |= {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": token}
@@ -255,7 +255,7 @@ def test_an_upload_holds_the_model_and_nothing_else(server, tmp_path):
     directory = tmp_path / "mine"
     for name in ("checkpoints", "adapter"):
         (directory / name).mkdir(parents=True)
-    for name in (*logs.UPLOADED, "log.jsonl", "checkpoints/model.safetensors"):
+    for name in (*output_dir.UPLOADED, "log.jsonl", "checkpoints/model.safetensors"):
         (directory / name).write_text(f"this is {name}")
     done = push_in_a_process(server, directory, "good", HubConfig(push_to_hub=True, hub_private_repo=True))
     assert done.returncode == 0, done.stderr
@@ -268,7 +268,7 @@ def test_an_upload_holds_the_model_and_nothing_else(server, tmp_path):
     assert path.startswith("/api/models/me/mine/commit/main")
     lines = [json.loads(line) for line in body.decode().splitlines()]
     files = {line["value"]["path"]: base64.b64decode(line["value"]["content"]) for line in lines[1:]}
-    assert files == {name: f"this is {name}".encode() for name in logs.UPLOADED}
+    assert files == {name: f"this is {name}".encode() for name in output_dir.UPLOADED}
 
 
 def test_a_token_that_is_not_valid_is_a_usage_error(server, tmp_path):
@@ -287,7 +287,7 @@ class BrokenApi:
 
 def test_an_upload_that_fails_says_how_to_try_again(tmp_path):
     with refused("Received: no route. Run hf auth login") as caught:
-        logs.check_login(BrokenApi())
+        output_dir.check_login(BrokenApi())
     with pytest.raises(RunError, match="uploaded to 'me/x': no route. .*hf upload me/x") as caught:
-        logs.upload(tmp_path, HubConfig(push_to_hub=True, hub_model_id="me/x"), BrokenApi())
+        output_dir.upload(tmp_path, HubConfig(push_to_hub=True, hub_model_id="me/x"), BrokenApi())
     assert "\n" not in str(caught.value)

@@ -25,7 +25,7 @@ from tfbert.model.encoders import encoder_of
 from tfbert.model.encoders.bert import WORDS
 from tfbert.model.files import CONFIGS, HUB_OPTIONS, BertConfig, load_values, resolve_model
 from tfbert.model.head import Head, LabelHead
-from tfbert.output.logs import check_login, upload
+from tfbert.output.output_dir import check_login, upload
 from tfbert.private import layers_of
 from tfbert.step.keras3.data import Labelled, check_rows, plain
 from tfbert.step.keras3.finetuner import num_workers_of

@@ -33,7 +33,7 @@ from tfbert.measure import counted_alone
 from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.forward import output_layer
 from tfbert.model.head import save_pretrained
-from tfbert.output.logs import check_login
+from tfbert.output.output_dir import check_login
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule
 from tfbert.step.updates import NO_DECAY

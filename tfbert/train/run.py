@@ -23,7 +23,7 @@ from tfbert.errors import Preempted, UsageError
 from tfbert.model.files import record_inputs
 from tfbert.model.head import save_pretrained
 from tfbert.output import output_dir
-from tfbert.output.logs import Callback, Reports, all_callbacks, upload
+from tfbert.output.logs import Callback, Reports, all_callbacks
 from tfbert.report.model_card import model_card
 from tfbert.report.pages import report_at_end
 from tfbert.step.keras3.finetuner import FineTuner
@@ -99,7 +99,7 @@ def _finetune(config: Config, callbacks: Sequence[Callback]) -> dict[str, float]
                 keep = {"keep": config.output.save_total_limit, "keep_state": config.output.keep_optimizer}
                 tidy(start.directory, **keep)
         if devices.chief and config.hub.push_to_hub:  # Before a restart, this may have failed.
-            log.info("uploaded to %s", upload(start.directory, config.hub))
+            log.info("uploaded to %s", output_dir.upload(start.directory, config.hub))
         return results
 
 
