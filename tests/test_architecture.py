@@ -100,7 +100,7 @@ MOST_LINES = {
     "commandline": 550,
     "config": 1708,
     "corpus": 2223,
-    "data": 1871,
+    "data": 1873,
     "devices": 1028,
     "doors": 736,
     "launch": 444,
@@ -110,7 +110,7 @@ MOST_LINES = {
     "python": 463,
     "report": 1068,
     "step": 3115,
-    "tasks": 7775,
+    "tasks": 7577,
     "tokens": 1323,
     "train": 1723,
 }

@@ -48,6 +48,8 @@ PREDICTED_TAGS: Formats = {"conll": (".conll", ".iob", ".bio", ".txt"), "jsonl":
 PREDICTED_ANSWERS: Formats = {"jsonl": (".jsonl",), **TABLES, "squad": (".json",)}
 
 
+OTHER_FORMATS = "docs/other_formats.md has a few lines for that"
+"""What a refusal of a form that is not read ends in."""
 SAVE_SHEET = "save the sheet as CSV (UTF-8), or with pandas: read_excel(PATH).to_csv('data.csv', index=False)"
 _UNPACK = {".zip": "unzip", ".bz2": "bunzip2 -k", ".xz": "unxz -k", ".zst": "unzstd", ".7z": "7z x", ".rar": "unrar x"}
 _UNPACK |= {".tar": "tar -xf", ".tgz": "tar -xzf", ".parquet.gz": "gunzip -k"}

@@ -4,12 +4,13 @@ import collections
 
 import pytest
 
+from tests.support.refusals import refused
 from tests.support.task_runs import SENTENCES
 from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import TaggedTable, in_usual_form
-from tfbert.tasks.token_classification.tags import look_like_entities, read_forms
+from tfbert.tasks.token_classification.tags import are_of_another_form, look_like_types, read_forms
 from tfbert.tasks.token_classification.token_classification import TokenClassification
 
 USUAL = ["B-PER I-PER O", "O B-LOC", "O"]
@@ -40,24 +41,35 @@ FORMS = {
     "small": ["b-PER i-PER o", "o b-LOC", "o"],
     "small letters, a large O": ["b-PER i-PER O", "O b-LOC", "O"],
     "small suffixes": ["PER_b PER_i o", "o LOC_b", "o"],
+    "small bare letters": ["b i o", "o b"],
+    "one small bare letter": ["b o", "o b"],
+    "suffixes of phrases": ["NN-B NN-I", "VV-B"],
+    "several underscores": ["B_a_b E_a_b S_c-d O", "O"],
+    "no mark": ["BPER IPER O", "BLOC ILOC"],
+    "angles": ["<B-PER> <I-PER> o", "<B-LOC>"],
+    "brackets": ["(PER* *) *", "(LOC)"],
+    "a plus": ["B+PER I+PER", "O"],
+    "letters as words": ["Begin-PER Inside-PER O Begin-LOC", "O Begin-ORG Inside-ORG"],
+    "short words": ["BEG_PER IN_PER OUT BEG_LOC"],
+    "words behind": ["PER:start PER:end O LOC:single"],
+    "dashes for O": ["- B_PER -", "- B_LOC I_LOC"],
+    "a type alone among them": ["B_PER I_PER O", "O", "O B_PER PER"],
+    "entities of one word": ["B_PER B_LOC O"],
 }
 
 
 @pytest.mark.parametrize("sentences", FORMS.values(), ids=FORMS)
-def test_every_form_is_read_as_the_usual_one(sentences):
-    found, notes = read(*sentences)
-    first = sentences[0].split()[0]
-    assert found == USUAL and notes == [f"file: tags are written as {first}, read as B-PER"]
+def test_every_other_form_is_refused_where_the_model_has_entities(sentences):
+    with refused(r"written as B-PER, I-PER and O. Received: .* in file. Write them so: docs/other_formats.md"):
+        read(*sentences)
     as_written, notes = read(*sentences, model_has_entities=False)
     assert as_written == sentences and "look like entity tags" in notes[0], "a model of others has these very tags"
 
 
-def test_other_letters_and_types():
-    assert read("B_a_b E_a_b S_c-d O", "O")[0] == ["B-a_b E-a_b S-c-d O", "O"]
-    assert read("B I O", "O B")[0] == ["B-ENTITY I-ENTITY O", "O B-ENTITY"]
-    assert read("b i o", "s")[0] == ["B-ENTITY I-ENTITY O", "S-ENTITY"]
+def test_bare_letters_are_entities_of_one_type():
+    note = "file: tags are written as B, read as B-ENTITY"
+    assert read("B I O", "O B") == (["B-ENTITY I-ENTITY O", "O B-ENTITY"], [note])
     assert read("B M E O")[0] == ["B-ENTITY M-ENTITY E-ENTITY O"]
-    assert read("NN-B NN-I", "VV-B")[0] == ["B-NN I-NN", "B-VV"]
 
 
 @pytest.mark.parametrize(
@@ -87,18 +99,11 @@ def test_tags_that_stay_as_they_are(sentences):
     "sentences",
     [
         ["PER O O", "O O O LOC"],
-        ["BPER IPER O", "BLOC ILOC"],
-        ["<B-PER> <I-PER> o", "<B-LOC>"],
-        ["(PER* *) *", "(LOC)"],
         ["B-PER I-PER X", "O O O O O X X", "X"],
-        ["B+PER I+PER", "O"],
         ["PER _ _ LOC", "_ _ ORG ORG"],
         ["PER - -", "- - - ORG ORG"],
         ["PER none none LOC", "none none ORG ORG"],
         ["OUT Person OUT OUT", "OUT Place"],
-        ["Begin-PER Inside-PER O Begin-LOC", "O Begin-ORG Inside-ORG"],
-        ["BEG_PER IN_PER OUT BEG_LOC"],
-        ["PER:start PER:end O LOC:single"],
     ],
 )
 def test_what_looks_like_entities_is_warned_of(sentences):
@@ -117,10 +122,8 @@ FOREIGN = {
     "small o's alone": (["B-PER I-PER o", "o o o o", "B-LOC"], "o", "word 3 of file, line 1"),
     "zeros alone": (["0 0 0", "B-PER 0"], "0", "word 1 of file, line 1"),
     "underscores alone": (["B-PER _ _", "_ B-LOC I-LOC"], "_", "word 2 of file, line 1"),
-    "dashes beside another form": (["- B_PER -", "- B_LOC I_LOC"], "-", "word 1 of file, line 1"),
     "a word for it": (["B-PER none none", "none B-LOC"], "none", "word 2 of file, line 1"),
     "a small o": (["B-PER I-PER O", "o O"], "o", "word 1 of file, line 2"),
-    "underscores": (["B_PER I_PER O", "O", "O B_PER PER"], "PER", "word 3 of file, line 3"),
     "bare letters": (["B I O", "O B PUNCT"], "PUNCT", "word 3 of file, line 2"),
     "another form": (["B-PER I-PER O", "B_PER O"], "B_PER", "word 1 of file, line 2"),
     "many dates": (
@@ -150,27 +153,14 @@ def test_tags_that_may_stand_beside_entity_tags():
 
 
 def test_no_tags():
-    assert read_forms({}) is None and not look_like_entities({})
+    assert read_forms({}) is None and not look_like_types({}) and not are_of_another_form({})
     assert read() == ([], []) and read("O O") == (["O O"], [])
     assert read_forms(collections.Counter(["O", "NN"])) is None
 
 
-@pytest.mark.parametrize("sentences", FORMS.values(), ids=FORMS)
-def test_a_model_has_the_usual_tags_whatever_the_files_have(sentences, write):
-    def conll(rows):
-        return "\n".join("".join(f"w{i} {tag}\n" for i, tag in enumerate(row.split())) for row in rows)
-
-    train, other = write("train.conll", conll(sentences)), write("dev.conll", conll(USUAL))
-    data = load_data(DataConfig(task=SENTENCES, train_file=train, validation_file=other))
-    assert data.task.label_names == ("O", "B-LOC", "B-PER", "I-PER")
-    assert data.task.has_entities and data.task.default_metric == "f1"
-    assert data.train.labels.tolist() == data.validation["validation"].labels.tolist() == [2, 3, 0, 0, 1, 0]
-    assert any("read as B-PER" in note for note in data.notes)
-
-
 def test_a_model_in_io_keeps_where_entities_start():
     task = TokenClassification(("O", "I-PER"))
-    examples = task.examples(table("B_PER B_PER I_PER", "O"), [])
+    examples = task.examples(table("B-PER B-PER I-PER", "O"), [])
     assert (examples.labels.tolist(), examples.starts.tolist()) == ([1, 1, 1, 0], [True, True, False, False])
 
 

@@ -25,6 +25,7 @@ from tfbert.data.labels import given_names, named_labels
 from tfbert.data.reading import (
     CONLL_ENDINGS,
     FORMAT,
+    OTHER_FORMATS,
     WORDS,
     BadRows,
     GivenTable,
@@ -40,8 +41,9 @@ from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags, quoted, words_and_tags
 from tfbert.tasks.token_classification import conll
 from tfbert.tasks.token_classification.tags import (
+    are_of_another_form,
     invalid_transitions,
-    look_like_entities,
+    look_like_types,
     read_forms,
     scheme_of,
     to_scheme,
@@ -672,17 +674,17 @@ def read_named(source: Source, config: DataConfig) -> TaggedTable:
 def in_usual_form(
     table: TaggedTable, notes: list[str], *, model_has_entities: bool = True, known: Container[str] = ()
 ) -> TaggedTable:
-    """The same table with entity tags as they are usually written: `B_PER`, `PER-B` and `b-PER` become `B-PER`, a bare
-    `B` becomes `B-ENTITY`. Other tags stay as they are.
+    """The same table with entity tags as they are usually written: a bare `B` becomes `B-ENTITY`. Other tags stay as
+    they are.
 
     Args:
         table: As it was written.
-        notes: Receives the form that was found, and a warning about tags that look like entity tags but stay.
+        notes: Receives what was changed, and a warning about tags that look like entity tags but stay.
         model_has_entities: Whether the model's tags are entity tags. If not, tags stay as they are.
         known: Tags that are classes although they are no entity tags: the model's own.
 
     Raises:
-        UsageError: for a few tags that are no entity tags among many that are.
+        UsageError: for entity tags of another form, and for a few tags that are none among many that are.
     """
     counts = collections.Counter(itertools.chain.from_iterable(table.tags))
     reading = read_forms(counts)
@@ -697,14 +699,21 @@ def in_usual_form(
             f"such tags are {kinds:,}, of {words:,} words, beside {reading.num_words:,} words with a prefix. "
             "Correct the tag, or delete the line if it is no word."
         )
+    tags = ", ".join([quoted(tag) for tag in counts if tag != "O"][:4])
+    if are_of_another_form(counts) and model_has_entities:
+        raise UsageError(
+            f"Entity tags are written as B-PER, I-PER and O. Received: {tags} in {table.name}. "
+            f"Write them so: {OTHER_FORMATS}."
+        )
+    is_bare = reading is not None and reading.is_certain and reading.is_bare
     if reading is not None and reading.is_certain and model_has_entities:
-        if reading.form.is_usual:
+        if not is_bare:
             return table
-        usual = {tag: reading.form.usual(tag) or "O" for tag in counts}
-        notes.append(f"{table.name}: tags are written as {reading.example}, read as {usual[reading.example]}")
+        notes.append(f"{table.name}: tags are written as {reading.example}, read as {reading.example}-ENTITY")
+        usual = {tag: tag if tag == "O" else f"{tag}-ENTITY" for tag in counts}
         return dataclasses.replace(table, tags=[[usual[tag] for tag in tags] for tags in table.tags])
-    if (reading is not None and reading.is_certain and not reading.form.is_usual) or look_like_entities(counts):
-        tags = ", ".join([quoted(tag) for tag in counts if tag != "O"][:4])
+    is_mixed = reading is not None and reading.is_plausible and reading.letters >= {"B", "I"}
+    if is_bare or is_mixed or are_of_another_form(counts) or look_like_types(counts):
         todo = (
             "name them with --label_names=O,B-PER,..."
             if all(map(str.isdigit, counts))

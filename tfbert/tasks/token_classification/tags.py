@@ -1,8 +1,8 @@
 """Entity tags: the form in which they are written, the scheme that they follow, and the same in another scheme.
 
 A tag is `O`, or a prefix, a dash and a type, which may hold dashes: `B-PER`. Of the prefixes, `B` begins an entity, `I`
-(in BMES `M`) is inside one, `E` (in BILOU `L`) ends it, and `S` (in BILOU `U`) is an entity of one word. Files also
-write `B_PER`, `PER-B`, `b-per` or a bare `B`.
+(in BMES `M`) is inside one, `E` (in BILOU `L`) ends it, and `S` (in BILOU `U`) is an entity of one word. A bare `B` is
+read as well; what others write, as `B_PER`, `PER-B` and `b-per`, is recognised to be refused.
 
 Form and scheme (IOB1, IOB2, BIOES, ...) are found from all tags of a data set together. No single tag says what it is:
 `I` is also a pronoun's, and `S-1` the name of a class.
@@ -35,7 +35,11 @@ _WRITTEN = {"IOB2": "IBIB", "BIOES": "IBES", "BILOU": "IBLU", "BMES": "MBES", "I
 """By scheme, the letters for a word inside an entity, one that begins it, one that ends it, one that is all of it."""
 
 
-_LETTERS = "BIESMLU"
+_USUAL, _BARE = re.compile("[BIESMLU]-.+", re.DOTALL), re.compile("[BIESMLU]")
+"""The forms that are read: `B-PER`, and letters alone."""
+_OTHER_FORMS = [
+    re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in ("([BIESMLU])[-_:/+.].+", ".+[-_:/+.]([BIESMLU])")
+]
 _PLACEHOLDERS = frozenset({"X", "_", "-", "-X-", "PAD", "[PAD]", "<PAD>", "<pad>", "[CLS]", "[SEP]", "IGNORE", "-100"})
 """What files write for words, or pieces of words, that have no tag of their own."""
 _OUTSIDE_WORDS = frozenset({"o", "0", "out", "outside", "other", "none", "null", "nil", "na", "n/a"})
@@ -51,66 +55,21 @@ _MOSTLY = 0.5
 """Where so many words have a tag of the form, or `O`, very many different foreign tags are no classes either."""
 
 
-@dataclasses.dataclass(frozen=True)
-class TagForm:
-    """One way to write entity tags.
-
-    Attributes:
-        pattern: Of tags but `O`: its groups are `letter` and, where there is one, `kind`.
-        is_lower: Whether letters are small; then `o` is outside as well as `O`.
-    """
-
-    pattern: re.Pattern[str]
-    is_lower: bool
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether this is `B-PER`, the form that all others are turned into."""
-        return self == _FORMS[0]
-
-    @property
-    def is_bare(self) -> bool:
-        """Whether there are letters alone."""
-        return "kind" not in self.pattern.groupindex
-
-    def is_outside(self, tag: str) -> bool:
-        """Whether a tag says that a word is in no entity."""
-        return tag == "O" or (self.is_lower and tag == "o")
-
-    def usual(self, tag: str) -> str:
-        """A tag of this form as it is usually written, `B-PER`, or `B-ENTITY` for a bare letter; else empty."""
-        found = self.pattern.fullmatch(tag)
-        return f"{found['letter'].upper()}-{'ENTITY' if self.is_bare else found['kind']}" if found else ""
-
-    def fits(self, tag: str) -> bool:
-        """Whether a tag has this form, or says that a word is in no entity."""
-        return self.is_outside(tag) or bool(self.usual(tag))
-
-
-_FORMS = [
-    TagForm(re.compile(pattern.format(f"(?P<letter>[{letters}])", mark), re.DOTALL), letters.islower())
-    for letters in (_LETTERS, _LETTERS.lower())
-    for pattern in ("{0}{1}(?P<kind>.+)", "(?P<kind>.+){1}{0}")
-    for mark in "-_:/"
-] + [TagForm(re.compile(f"(?P<letter>[{letters}])"), letters.islower()) for letters in (_LETTERS, _LETTERS.lower())]
-"""`B-PER`, `B_PER`, ..., `PER-B`, ...; the same with small letters; bare letters."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TagReading:
     """The form that fits most tags of a data set, and what does not fit.
 
     Attributes:
-        form: The form.
+        is_bare: Whether that form is letters alone, rather than `B-PER`.
         example: The first tag of this form.
         num_words: How many words have a tag of this form.
         num_outside: How many words are `O`.
-        letters: The letters of its tags, as capitals.
+        letters: The letters of its tags.
         others: How many words have each of the other tags.
         num_tags: How many different tags have this form.
     """
 
-    form: TagForm
+    is_bare: bool
     example: str
     num_words: int
     num_outside: int
@@ -120,19 +79,14 @@ class TagReading:
 
     @property
     def is_certain(self) -> bool:
-        """Whether all tags are of the form and must be entity tags. Forms other than `B-PER` need more than letters
-        that could be something else: a B or an I, and an `O` or a second letter."""
+        """Whether all tags are of the form and must be entity tags."""
         return not self.others and self.is_plausible
 
     @property
     def is_plausible(self) -> bool:
-        """Whether the tags that have the form must be entity tags, whatever the others are."""
-        if self.form.is_usual:
-            return True
-        has_usual_letter = bool(self.letters & {"B", "I"})
-        if self.form.is_bare:
-            return has_usual_letter and self.num_outside > 0
-        return has_usual_letter and (self.num_outside > 0 or len(self.letters) > 1)
+        """Whether the tags that have the form must be entity tags, whatever the others are: letters alone need a B or
+        an I, and an `O`."""
+        return not self.is_bare or (bool(self.letters & {"B", "I"}) and self.num_outside > 0)
 
     def foreign(self, known: Container[str] = ()) -> str:
         """The first tag that cannot be a class beside entity tags: it and others like it are few, or of so many kinds
@@ -145,7 +99,7 @@ class TagReading:
         if found and not self.num_outside and self.letters & {"B", "I"} and all(map(_is_like_outside, found)):
             return next(iter(found))
         found = {tag: count for tag, count in found.items() if tag not in _PLACEHOLDERS}
-        if not found or not (self.form.is_usual or (self.is_plausible and self.num_outside)):
+        if not found or not self.is_plausible:
             return ""
         words = sum(found.values())
         few = max(_FEW_WORDS, _FEW_SHARE * self.num_words)
@@ -161,20 +115,18 @@ def read_forms(counts: Mapping[str, int]) -> TagReading | None:
     Args:
         counts: How many words have each tag, in the order of their first words.
     """
-
-    fitting = {form: [tag for tag in counts if form.usual(tag)] for form in _FORMS}
-    num_words = {form: sum(counts[tag] for tag in tags) for form, tags in fitting.items()}
-    form = max(_FORMS, key=lambda form: (len(fitting[form]), num_words[form]))  # Of equals, the first.
-    if not num_words[form]:
+    usual, bare = ([tag for tag in counts if form.fullmatch(tag)] for form in (_USUAL, _BARE))
+    tags = bare if len(bare) > len(usual) else usual
+    if not tags:
         return None
     return TagReading(
-        form=form,
-        example=fitting[form][0],
-        num_words=num_words[form],
-        num_outside=sum(count for tag, count in counts.items() if form.is_outside(tag)),
-        letters=frozenset(form.usual(tag)[0] for tag in fitting[form]),
-        others={tag: count for tag, count in counts.items() if not form.fits(tag)},
-        num_tags=len(fitting[form]),
+        is_bare=tags is bare,
+        example=tags[0],
+        num_words=sum(counts[tag] for tag in tags),
+        num_outside=counts.get(OUTSIDE, 0),
+        letters=frozenset(tag[0] for tag in tags),
+        others={tag: count for tag, count in counts.items() if tag not in {OUTSIDE, *tags}},
+        num_tags=len(tags),
     )
 
 
@@ -183,26 +135,31 @@ def _is_like_outside(tag: str) -> bool:
     return tag.casefold() in _OUTSIDE_WORDS or not any(map(str.isalnum, tag))
 
 
-def look_like_entities(counts: Mapping[str, int]) -> bool:
-    """Whether tags of no form that is read look like entity tags all the same.
+def are_of_another_form(counts: Mapping[str, int]) -> bool:
+    """Whether tags must be entity tags that are written otherwise than `B-PER`.
 
-    They do if half of the words have the tag `O`, or one that must mean it; if most other tags come in pairs that
-    differ in a B and an I alone; if some have these letters as words, as `Begin-PER`, `Inside-PER`; or if they are
+    They must if all, but for those of the usual form, are as `B_PER`, `PER-B`, `b-per` or `b`; if most come in pairs
+    that differ in a B and an I alone; if some have these letters as words, as `Begin-PER`, `Inside-PER`; or if they are
     brackets as in `(PER*`, `*)`.
 
     Args:
         counts: How many words have each tag.
     """
-    tags = [tag for tag in counts if not _is_like_outside(tag)]
+    has_outside = any(map(_is_like_outside, counts))
+    tags = [tag for tag in counts if not (_is_like_outside(tag) or tag in _PLACEHOLDERS)]
+    tags = [tag for tag in tags if not (_USUAL.fullmatch(tag) or _BARE.fullmatch(tag))]
     if not tags:
         return False
-    if 2 * sum(count for tag, count in counts.items() if _is_like_outside(tag)) >= sum(counts.values()):
+    for form in _OTHER_FORMS:
+        found = [form.fullmatch(tag) for tag in tags]
+        letters = {match[1].upper() for match in found if match}
+        if all(found) and letters & {"B", "I"} and (has_outside or len(letters) > 1):
+            return True
+    if has_outside and {"b", "i"} & {*tags} and {*tags} <= {*"biesmlu"}:
         return True
     parts = [re.split("[-_:/.+]", tag) for tag in tags]
     spelled = {end.lower() for own in parts for end in (own[0], own[-1]) if len(own) > 1 and _SPELLED.fullmatch(end)}
-    if len(spelled) > 1:
-        return True
-    if sum(bool(_BRACKETS.fullmatch(tag)) for tag in tags) == len(tags):
+    if len(spelled) > 1 or all(map(_BRACKETS.fullmatch, tags)):
         return True
     kinds: dict[str, set[str]] = collections.defaultdict(set)
     for tag in tags:
@@ -211,6 +168,23 @@ def look_like_entities(counts: Mapping[str, int]) -> bool:
             if letter.upper() in ("B", "I"):
                 kinds[kind.strip(" -_:/.|+#")].add(letter.upper())
     return 2 * sum(2 for letters in kinds.values() if len(letters) == 2) > len(tags)
+
+
+def hold_entities(counts: Mapping[str, int]) -> bool:
+    """Whether tags, but for a tenth of the words, must be entity tags, of the form that is read or another."""
+    reading = read_forms(counts)
+    is_read = reading is not None and reading.is_plausible and bool(reading.letters & {"B", "I"})
+    return are_of_another_form(counts) or (is_read and 10 * sum(reading.others.values()) <= sum(counts.values()))
+
+
+def look_like_types(counts: Mapping[str, int]) -> bool:
+    """Whether tags may be the types of entities alone: half of the words are `O`, or have a tag that must mean it.
+
+    Args:
+        counts: How many words have each tag.
+    """
+    num_words, num_outside = sum(counts.values()), sum(n for tag, n in counts.items() if _is_like_outside(tag))
+    return num_words <= 2 * num_outside < 2 * num_words
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
