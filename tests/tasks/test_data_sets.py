@@ -133,7 +133,7 @@ NEW_YORK, NAIVE = (("New", "York", "wins"), [1, 2, 0]), (("Naïve", "Rome"), [0,
 CHOSEN = {
     "tiny_race": [("Zoë sang.", "q1", "a", "b", 1), ("Zoë sang.", "q2", "c", "d", "e", 0)],
     "tiny_arc": [("", "Why?", "a", "b", "c", 2)],
-    "tiny_copa": [("It rained.", "What happened as a result?", "sun", "grass", 1)],
+    "tiny_copa": [("It rained.", "effect", "sun", "grass", 1)],
     "cosmos": [("c", "q", "a", "b", 1)],
 }
 

@@ -6,7 +6,9 @@ import re
 import pytest
 
 from tfbert.config.data import DataConfig
+from tfbert.data.files import read_file
 from tfbert.errors import UsageError
+from tfbert.tasks.multiple_choice.questions import open_questions, read_questions
 from tfbert.tasks.token_classification.tagged import in_usual_form, read_sentences
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "other_formats.md").read_text()
@@ -17,6 +19,16 @@ def tagged(path):
     table = in_usual_form(read_sentences(path, DataConfig()), [])
     pairs = (zip(words, tags, strict=True) for words, tags in zip(table.words, table.tags, strict=True))
     return [" ".join(map("/".join, own)) for own in pairs]
+
+
+def texts(path):
+    table = read_file(path)
+    return list(zip(table.text, table.labels, strict=True))
+
+
+def chosen(path):
+    found = read_questions(open_questions(path, DataConfig()))
+    return [(one.context, one.question, one.choices, one.index) for one in found.asked]
 
 
 TWO = ["Ann/B-PER Lee/I-PER left/O", "Oslo/B-LOC"]
@@ -33,6 +45,22 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
         "old.conll": "1\tAnn\tB-PER\n1\tLee\tI-PER\n1\tleft\tO\n2\tOslo\tB-LOC\n",
         "data.csv": (tagged, TWO),
     },
+    "JSON that is not a list of objects": {
+        "old.json": '{"columns": ["text", "label"], "index": [0, 1], "data": [["a", "x"], ["b", "y"]]}',
+        "data.jsonl": (texts, [("a", "x"), ("b", "y")]),
+    },
+    "Choices: dialogues of DREAM": {
+        "old.json": '[[["M: a", "W: b"], [{"question": "q", "choice": ["u", "v"], "answer": "v"}], "5-1"]]',
+        "data.jsonl": (chosen, [("M: a W: b", "q", ("u", "v"), 1)]),
+    },
+    "Choices: keys inside of a question": {
+        "old.jsonl": '{"question": {"stem": "q", "choice_A": "u", "choice_B": "v"}, "answerKey": "B"}',
+        "data.jsonl": (chosen, [("", "q", ("u", "v"), 1)]),
+    },
+    "Choices: questions of COPA as sentences": {
+        "old.jsonl": '{"premise": "p", "choice1": "u", "choice2": "v", "question": "effect", "label": 0}',
+        "data.jsonl": (chosen, [("p", "What happened as a result?", ("u", "v"), 0)]),
+    },
 }
 
 
@@ -41,8 +69,9 @@ def test_code_of_the_page_writes_what_is_read(heading, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (old, content), (new, (read, expected)) = FORMS[heading].items()
     pathlib.Path(old).write_text(content)
-    with pytest.raises(UsageError):
-        read(pathlib.Path(old))
+    if "is read as it is" not in PAGE.partition(f"## {heading}")[2].partition("```")[0]:
+        with pytest.raises(UsageError):
+            read(pathlib.Path(old))
     exec(SECTIONS[heading], {})
     assert read(pathlib.Path(new)) == expected
 

@@ -192,17 +192,15 @@ _FORMATS = f"JSON data is an object a line, or {_LIST_OF} (questions also SQuAD'
 
 @dataclasses.dataclass(frozen=True)
 class Entries:
-    """What a JSON text lists in place of rows: SQuAD's articles, or lists; they have yet to be read, once.
+    """SQuAD's articles, which a JSON text lists in place of rows; they have yet to be read, once.
 
     Attributes:
         name: What messages call the file.
-        entries: The articles or the lists.
-        are_lists: Which of them.
+        entries: The articles.
     """
 
     name: str
     entries: Iterator[Any]
-    are_lists: bool = False
 
 
 def open_json_rows(source: pathlib.Path | BinaryIO, name: str) -> reading.OpenFile:
@@ -224,11 +222,11 @@ def open_json_rows(source: pathlib.Path | BinaryIO, name: str) -> reading.OpenFi
     return file
 
 
-def open_json(source: pathlib.Path | BinaryIO, name: str, *, takes_lists: bool = False) -> reading.OpenFile | Entries:
-    """As `open_json_rows`, for whoever reads SQuAD's articles as well, and with `takes_lists` a list of lists."""
+def open_json(source: pathlib.Path | BinaryIO, name: str) -> reading.OpenFile | Entries:
+    """As `open_json_rows`, for whoever reads SQuAD's articles as well."""
     text = JsonText(reading.pieces_of(source, name))
     if text.enter_list("data"):
-        return _open_list(name, _entries(text, name), takes_lists)
+        return _open_list(name, _entries(text, name))
     lines = text.lines()
     filled = ((number, line) for number, line in lines if line.strip())
     head = list(itertools.islice(filled, 1))
@@ -252,7 +250,7 @@ def open_json(source: pathlib.Path | BinaryIO, name: str, *, takes_lists: bool =
         if any(isinstance(_parsed(line), dict) for _, line in head[:_LINES_TO_AN_OBJECT]):
             return open_json_lines(name, iter(head))
         raise not_json(name, value)
-    raise UsageError(f"{_FORMATS}. Received: {name}, {_what(value)}. Convert it.")
+    raise UsageError(f"{_FORMATS}. Received: {name}, {_what(value)}. Convert it; {reading.OTHER_FORMATS}.")
 
 
 def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> reading.OpenFile:
@@ -310,17 +308,14 @@ def not_json(name: str, error: ValueError) -> UsageError:
     )
 
 
-def _open_list(name: str, entries: Iterator[Any], takes_lists: bool) -> reading.OpenFile | Entries:
+def _open_list(name: str, entries: Iterator[Any]) -> reading.OpenFile | Entries:
     first = next(entries, None)
     if first is None:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, an empty list. Check the path.")
     rest = itertools.chain([first], entries)
-    if isinstance(first, list) and takes_lists:
-        return Entries(name, rest, are_lists=True)
     if not isinstance(first, dict):
-        what = "a list of lists, as pandas writes with orient='split' or 'values'" if isinstance(first, list) else ""
-        what = what or f"a list that begins with {first!r:.40}"
-        raise UsageError(f"{_FORMATS}. Received: {name}, {what}. Convert it.")
+        what = f"a list that begins with {first!r:.60}"
+        raise UsageError(f"{_FORMATS}. Received: {name}, {what}. Convert it; {reading.OTHER_FORMATS}.")
     if isinstance(first.get("paragraphs"), list):
         return Entries(name, rest)
     if isinstance(first.get("data"), dict) and any(isinstance(first.get(key), list) for key in _OF_LABEL_STUDIO):

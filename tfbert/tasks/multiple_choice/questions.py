@@ -1,13 +1,11 @@
 """Questions with their choices: the columns of a table, the forms in which such data are published, labels, and the
 questions of a file as examples.
 
-The forms are told apart by what they hold:
+The forms are told apart by their columns:
 
 | form | what it holds |
 | --- | --- |
 | RACE | `article`, and lists: `questions`, `options` (a list each), `answers` (letters) |
-| DREAM | lists: turns; questions with `question`, `choice`, `answer` (a text); an id |
-| COPA | `premise`, `choice1`, `choice2`, `question` (cause or effect), `label` |
 | ARC | `question` with `stem` and `choices` (`label`, `text`), or `question` and `choices`; `answerKey` |
 | a table | a context, a question, choices and a label, found by `find_columns` (so SWAG, HellaSwag, CommonsenseQA) |
 
@@ -17,7 +15,6 @@ A label is a number from 0, a letter, or the text of a choice: one reading for a
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import pathlib
 import re
@@ -30,8 +27,8 @@ import numpy as np
 from tfbert.config.data import DataConfig
 from tfbert.data.files import UNLABELLED, Finder, are_of_texts, check_different, check_text, literal, named_by_user
 from tfbert.data.labels import HELD_BACK, NAMES_OR_MISSING, is_missing
-from tfbert.data.reading import BadRows, GivenTable, OpenFile, Unlabelled, plain
-from tfbert.data.rows import Entries, Source, open_json, open_source
+from tfbert.data.reading import OTHER_FORMATS, BadRows, GivenTable, OpenFile, Unlabelled, plain
+from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.base import InMemory
 
@@ -335,9 +332,6 @@ def _error(one: Asked, where: str, kind: str) -> UsageError:
 
 
 RACE = ("article", "questions", "options", "answers")
-COPA = ("premise", "choice1", "choice2", "question")
-_CAUSE_OR_EFFECT = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
-"""COPA's questions, as Roemmele et al. 2011 put them."""
 _REPAIR = "Repair or drop the question."
 
 Values = Mapping[str, Any]
@@ -371,7 +365,7 @@ class Checks:
     def asked(self, context: Any, question: Any, choices: Sequence[Any], where: str, **others: Any) -> Asked:
         """A question with its choices, each of them checked."""
         if isinstance(context, list | tuple):  # A dialogue's turns.
-            context = joined(context, self, where)
+            context = " ".join(self.maybe(turn, "turn", where) for turn in context)
         context, question = self.maybe(context, "context", where), self.maybe(question, "question", where)
         if not context.strip() and not question.strip():
             raise UsageError(f"A question needs a context or a question. Received: neither in {where}. {_REPAIR}")
@@ -390,13 +384,6 @@ class Checks:
 
 CHECKS = Checks()
 """How labelled rows are checked."""
-
-
-def joined(turns: Any, checks: Checks, where: str) -> str:
-    """A dialogue's turns as one text."""
-    if not isinstance(turns, list | tuple):
-        raise UsageError(f"A dialogue is a list of turns. Received: {turns!r:.60} in {where}. {_REPAIR}")
-    return " ".join(checks.maybe(turn, "turn", where) for turn in turns)
 
 
 def race_rows(checks: Checks) -> Read:
@@ -426,39 +413,8 @@ def race_rows(checks: Checks) -> Read:
     return read
 
 
-def dream_rows(checks: Checks) -> Callable[[Any, str], Iterator[Asked | UsageError]]:
-    """Reads DREAM's dialogues, each a list."""
-
-    def read(entry: Any, where: str) -> Iterator[Asked | UsageError]:
-        is_right = isinstance(entry, list) and len(entry) == 3 and isinstance(entry[1], list)
-        if not is_right or not all(isinstance(question, dict) for question in entry[1]):
-            yield UsageError(
-                "In DREAM's JSON, a dialogue is a list of its turns, its questions and its id. "
-                f"Received: {entry!r:.60} in {where}. {_REPAIR}"
-            )
-            return
-        turns, questions, name = entry
-        for number, question in enumerate(questions):
-            at = f"{where}, question {number + 1}"
-            try:
-                choices = question.get("choice")
-                if not isinstance(choices, list):
-                    raise UsageError(
-                        f"In DREAM's JSON, 'choice' is a list. Received: choice={choices!r:.60} in {at}. {_REPAIR}"
-                    )
-                answer, own = question.get("answer") if checks.labelled else None, {}
-                if answer is not None:
-                    own = {"label": answer, "index": _only_index(choices, answer, at)}
-                context = joined(turns, checks, at)
-                yield checks.asked(context, question.get("question"), choices, at, name=f"{name}-{number}", **own)
-            except UsageError as error:
-                yield error
-
-    return read
-
-
-def table_rows(columns: Columns, checks: Checks, *, is_copa: bool = False) -> Read:
-    """Reads rows of a question each; COPA's are the word `cause` or `effect`."""
+def table_rows(columns: Columns, checks: Checks) -> Read:
+    """Reads rows of a question each."""
 
     def read(row: Values, where: str) -> Iterator[Asked | UsageError]:
         try:
@@ -466,17 +422,8 @@ def table_rows(columns: Columns, checks: Checks, *, is_copa: bool = False) -> Re
             own: Any = [row.get(column) for column in columns.choices]
             own = own[0] if len(columns.choices) == 1 else _without_missing(own, where)
             if isinstance(question, Mapping):  # ARC's own form.
-                keys = sorted(key for key in question if key.startswith("choice_"))  # OpenBookQA's.
-                own = question.get("choices") or [question[key] for key in keys]
-                context = question.get("para", context)
+                own, context = question.get("choices"), question.get("para", context)
                 question = question.get("stem")
-            if is_copa and question not in tuple(_CAUSE_OR_EFFECT):
-                raise UsageError(
-                    "In COPA's form, with premise, choice1 and choice2, a question is cause or effect. "
-                    f"Received: question={question!r:.60} in {where}. Repair it, or name the columns: "
-                    "--text_column=premise,question --choice_columns=choice1,choice2."
-                )
-            question = _CAUSE_OR_EFFECT[question] if is_copa else question
             choices, letters = _choices(own, where)
             label = label_of(row.get(columns.label), where) if columns.label and checks.labelled else None
             index = _of_column(columns.choices, label)
@@ -522,7 +469,7 @@ def _choices(value: Any, where: str) -> tuple[list[Any], list[str]]:
     if not is_list or (names and (len(names) != len(texts) or not all(isinstance(n, int | str) for n in names))):
         raise UsageError(
             'Choices are a list of texts, or of objects with "label" and "text". '
-            f"Received: {value!r:.80} in {where}. {_REPAIR}"
+            f"Received: {value!r:.80} in {where}. {_REPAIR[:-1]}; for another form, {OTHER_FORMATS}."
         )
     return list(texts), [str(name) for name in names]
 
@@ -578,15 +525,15 @@ class OpenQuestions:
         rows: The place of each question, and the question, or why it cannot be read.
         place_names: What the numbers of a place count.
         has_labels: Whether the file says which choices are right.
-        file: The table that they come from; None for lists of questions.
+        file: The table that they come from.
         read: The columns that are read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
     rows: Iterator[AskedRow]
     place_names: tuple[str, ...]
-    has_labels: bool = True
-    file: OpenFile | None = None
+    has_labels: bool
+    file: OpenFile
     read: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
@@ -612,24 +559,10 @@ def open_questions(
         UsageError: for a file that cannot be read, or that holds no questions with choices.
     """
     has_columns = named_by_user(*config.text_column, *choice_columns, config.label_column)
-    opened = open_source(source, config, functools.partial(open_json, takes_lists=True))
-    name = opened.name
-    if isinstance(opened, Entries) and not opened.are_lists:
-        raise UsageError(
-            "Multiple choice needs questions with their choices. "
-            f"Received: {name}, SQuAD's articles of questions. Pass --task=question_answering, or another file."
-        )
-    if isinstance(opened, Entries):
-        if has_columns or (id_column and id_column(())):
-            raise UsageError(
-                f"DREAM's dialogues have no columns to choose. Received: {name}, and columns to read. Drop them."
-            )
-        read = dream_rows(checks)
-        rows = _rows(enumerate(opened.entries, 1), read, name, "dialogue", levels=2)
-        return OpenQuestions(name=name, rows=rows, place_names=("dialogue", "question"))
-    file: OpenFile = opened.without_rejected() if checks.labelled else opened
+    opened = open_source(source, config)
+    name, file = opened.name, opened.without_rejected() if checks.labelled else opened
     if not has_columns and {*RACE[:3]} <= {*file.columns}:
-        rows = _rows(_as_dicts(file, [*RACE, "id"]), race_rows(checks), name, file.unit, levels=2)
+        rows = _rows(_as_dicts(file, [*RACE, "id"]), race_rows(checks), name, file.unit, is_list=True)
         has_labels, names = RACE[3] in file.columns, (file.unit, "question")
         return OpenQuestions(name=name, rows=rows, place_names=names, has_labels=has_labels, file=file)
     columns = find_columns(
@@ -640,16 +573,14 @@ def open_questions(
         label_column=config.label_column,
         find_label=checks.labelled,
     )
-    is_copa = not has_columns and {*COPA} <= {*file.columns}
-    read, named = table_rows(columns, checks, is_copa=is_copa), {} if is_copa else columns.by_option
     named_by = id_column([column for column in file.columns if column not in columns.all]) if id_column else ""
     found = _as_dicts(file, [*dict.fromkeys([*columns.all, *filter(None, [named_by])])], columns.label)
     if not columns.choices:  # They can only be inside of the questions.
         found, first = _with_first(found)
         if not isinstance(first, UsageError) and not isinstance(first.get(columns.question), Mapping):
             raise no_choices(name, file.columns)
-    rows = _rows(found, read, name, file.unit, levels=1, named_by=named_by)
-    names, has_labels = (file.unit,), bool(columns.label)
+    rows = _rows(found, table_rows(columns, checks), name, file.unit, named_by=named_by)
+    names, has_labels, named = (file.unit,), bool(columns.label), columns.by_option
     return OpenQuestions(name=name, rows=rows, place_names=names, has_labels=has_labels, file=file, read=named)
 
 
@@ -663,8 +594,7 @@ def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool = False) -> Cho
     Raises:
         UsageError: for a bad question, one without a label, or no question at all.
     """
-    name, is_data_set = opened.name, opened.file is not None and bool(opened.file.kinds)
-    bad_rows = BadRows(skip_bad_rows, is_data_set=is_data_set)
+    name, bad_rows = opened.name, BadRows(skip_bad_rows, is_data_set=bool(opened.file.kinds))
 
     def at(place: Place) -> str:
         return ", ".join([name, place_text(opened.place_names, place)])
@@ -699,7 +629,7 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
         return False
     try:
         opened = open_questions(path, config)
-        if opened.file is not None and opened.file.kinds:
+        if opened.file.kinds:
             return opened.has_labels
         firsts = [asked for _, asked in itertools.islice(opened.rows, _LOOKED_AT)]
     except UsageError:
@@ -709,20 +639,19 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
         return True
     # Where all are, reading them as questions says what is wrong, unless the columns are also those of texts.
     are_bad = bool(firsts) and all(isinstance(one, UsageError) for one in firsts)
-    return are_bad and opened.file is not None and opened.has_labels and not are_of_texts(opened.file.columns)
+    return are_bad and opened.has_labels and not are_of_texts(opened.file.columns)
 
 
 def _rows(
-    values: Iterable[tuple[int, Any]], read: Any, name: str, unit: str, *, levels: int, named_by: str = ""
+    values: Iterable[tuple[int, Any]], read: Read, name: str, unit: str, *, is_list: bool = False, named_by: str = ""
 ) -> Iterator[AskedRow]:
+    """The questions of rows, each with its place; `is_list`: a row has several."""
     for line, value in values:
-        if isinstance(value, UsageError):
-            yield (line, *[0] * (levels - 1)), value
-            continue
-        for number, asked in enumerate(read(value, f"{name}, {unit} {line}"), 1):
+        found = [value] if isinstance(value, UsageError) else read(value, f"{name}, {unit} {line}")
+        for number, asked in enumerate(found, 1):
             if named_by and isinstance(asked, Asked):
                 asked = dataclasses.replace(asked, name=value.get(named_by))
-            yield ((line, number) if levels == 2 else (line,)), asked
+            yield ((line, number) if is_list else (line,)), asked
 
 
 def _as_dicts(
