@@ -8,6 +8,7 @@ import pytest
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
+from tfbert.tasks.multi_label.table import label_reader
 from tfbert.tasks.multiple_choice.questions import open_questions, read_questions
 from tfbert.tasks.token_classification.tagged import in_usual_form, read_sentences
 
@@ -29,6 +30,10 @@ def texts(path):
 def chosen(path):
     found = read_questions(open_questions(path, DataConfig()))
     return [(one.context, one.question, one.choices, one.index) for one in found.asked]
+
+
+def labelled(path):
+    return label_reader(DataConfig(), "")(path).labels
 
 
 TWO = ["Ann/B-PER Lee/I-PER left/O", "Oslo/B-LOC"]
@@ -60,6 +65,10 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
     "Choices: questions of COPA as sentences": {
         "old.jsonl": '{"premise": "p", "choice1": "u", "choice2": "v", "question": "effect", "label": 0}',
         "data.jsonl": (chosen, [("p", "What happened as a result?", ("u", "v"), 0)]),
+    },
+    "Several labels: sets and tuples as text": {
+        "old.csv": "text,labels\np,\"{'b', 'a'}\"\nq,set()\nr,\"('b',)\"\n",
+        "data.csv": (labelled, [("a", "b"), (), ("b",)]),
     },
 }
 

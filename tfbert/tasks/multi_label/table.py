@@ -28,6 +28,7 @@ from tfbert.data.labels import (
     named_labels,
     stand_for_none,
 )
+from tfbert.data.reading import OTHER_FORMATS
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import hold_tags
@@ -80,8 +81,7 @@ def _indicated(value: Any) -> bool | None:
 def cell_of(value: Any, column: str, where: str) -> Cell:
     """The labels of a row that has them in one column: a text, or the items of a list.
 
-    A text that is a list for JSON or for Python, as pandas writes lists into .csv files, is that list; so are a set and
-    a tuple.
+    A text that is a list for JSON or for Python, as pandas writes lists into .csv files, is that list.
 
     Raises:
         UsageError: for what is neither, and for a missing value.
@@ -104,18 +104,14 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
         raise reading.not_utf8_error(byte, where)
     if "\0" in text:
         raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
-    if text == "set()":
-        return []
     is_bracketed = text[:1] == "[" and text[-1:] == "]"
     found = literal(text) if is_bracketed or text[:1] in ("{", "(") else None
-    if is_bracketed and not isinstance(found, list):
+    if (is_bracketed or found is not None or text == "set()") and not isinstance(found, list):
         raise UsageError(
             "A text in brackets must be a list that JSON or Python reads. "
-            f'Received: {column}={text!r:.60} in {where}. Write it as ["a", "b"] or as a|b.'
+            f'Received: {column}={text!r:.60} in {where}. Write it as ["a", "b"] or as a|b; {OTHER_FORMATS}.'
         )
-    if isinstance(found, set):
-        return sorted(found, key=str)
-    return list(found) if isinstance(found, list | tuple) else text
+    return text if found is None else found
 
 
 def _is_none(value: Any) -> bool:
