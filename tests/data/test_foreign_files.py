@@ -1,4 +1,4 @@
-"""Files as other programs write them: another encoding, Excel's first line, arrays of JSON, MRQA, a wrong ending."""
+"""Files as other programs write them: another encoding, Excel's first line, arrays of JSON, a wrong ending."""
 
 import bz2
 import csv
@@ -23,12 +23,8 @@ from tfbert.config.run import Config
 from tfbert.data.files import read_file
 from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.question_answering import squad
 from tfbert.tasks.question_answering.squad import (
     holds_questions,
-    misaligned_answers,
-    read_questions,
-    training_questions,
 )
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
@@ -326,100 +322,6 @@ def test_no_consensus_in_snli_is_no_class(tmp_path):
     (tmp_path / "snli.tsv").write_text("sentence1\tsentence2\tgold_label\na\tb\t-\na\tc\tneutral\na\td\tother\n")
     data = load_data(dataclasses.replace(config, skip_bad_rows=True))
     assert (data.task.label_names, data.train.lines.tolist()) == (("neutral", "other"), [3, 4])
-
-
-# --- MRQA ----------------------------------------------------------------------------------------------------------
-
-CONTEXT = "Zoë 😀 lives in Oslo. She left Rome in 1999."
-HEADER = {"header": {"dataset": "HotpotQA", "split": "dev"}}
-OSLO = {"text": "oslo", "char_spans": [[15, 18]], "token_spans": [[4, 4]]}
-LEFT = [{"text": "Rome", "char_spans": [[30, 33]]}, {"text": "1999", "char_spans": [[38, 41]]}]
-QUESTIONS = [
-    {"qid": "q1", "question": "Where?", "answers": ["Oslo", "the capital of Norway"], "detected_answers": [OSLO]},
-    {"qid": "q2", "question": "What did she leave, and when?", "answers": ["rome"], "detected_answers": LEFT},
-]
-MRQA = {"id": "", "context": CONTEXT, "qas": QUESTIONS, "context_tokens": [["Zoë", 0]]}
-
-
-def mrqa(path, *rows):
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return path
-
-
-@pytest.mark.parametrize("name, header", [("a.jsonl.gz", True), ("a.jsonl", False)])
-def test_mrqa(tmp_path, name, header):
-    path = mrqa(tmp_path / name, *([HEADER] * header), MRQA)
-    assert holds_questions(path)
-    table = read_questions(path)
-    assert table.ids == ["q1", "q2"] and table.contexts == [CONTEXT]
-    # As MRQA's own evaluation counts them: any of the texts. Those with a place come first: they are trained on.
-    texts = [[text for text, _ in answers] for answers in table.answers]
-    assert texts == [["Oslo", "the capital of Norway"], ["Rome", "1999", "rome"]]
-    assert [answers[0][1] for answers in table.answers] == [15, 30]
-    assert misaligned_answers(table) == [] and training_questions(table) is table
-    assert squad.note_misaligned(table, "") is table
-    assert table.where(1).endswith(f"line {1 + header}, question 2")
-    rows = squad.open_questions(path, DataConfig()).read(["id", "question", "context"])
-    assert [row for _, row in rows] == [[each["qid"], each["question"], CONTEXT] for each in QUESTIONS]
-
-
-def test_an_answer_of_mrqa_that_is_nowhere_is_not_trained_on(tmp_path):
-    rows = {**MRQA, "qas": [MRQA["qas"][0], {"qid": "q3", "question": "Who?", "answers": ["Ada"]}]}
-    table = read_questions(mrqa(tmp_path / "a.jsonl", HEADER, rows))
-    assert misaligned_answers(table) == [(1, 0)]
-    assert training_questions(table).ids == ["q1"]
-
-
-def detected(text, span):
-    question = MRQA["qas"][0] | {"answers": [], "detected_answers": [{"text": text, "char_spans": [span]}]}
-    return {**MRQA, "qas": [question, MRQA["qas"][1]]}
-
-
-@pytest.mark.parametrize(
-    "text, span, answer, is_aligned",
-    [
-        ("Oslo", [15, 18], "Oslo", True),
-        ("OSLO .", [15, 19], "Oslo.", True),
-        ("Zoe", [0, 2], "Zoë", True),
-        ("Oslo", [15, 19], "Oslo", True),  # One past its last character.
-        ("1999.", [38, 43], "1999.", True),
-        ("\u2014", [15, 18], "\u2014", False),
-        ("Oslo", [21, 23], "Oslo", False),
-        ("Rome", [15, 18], "Rome", False),
-    ],
-)
-def test_an_answer_of_mrqa_is_the_text_that_was_detected(tmp_path, text, span, answer, is_aligned):
-    table = read_questions(mrqa(tmp_path / "a.jsonl", HEADER, detected(text, span)))
-    assert table.answers[0] == ((answer, span[0]),)
-    assert misaligned_answers(table) == ([] if is_aligned else [(0, 0)])
-    assert training_questions(table).ids == (["q1", "q2"] if is_aligned else ["q2"])
-
-
-def test_paragraphs_of_squad_without_articles(tmp_path):
-    oslo = {"id": 1, "question": "Where?", "answers": [{"text": "Oslo", "answer_start": 15}], "is_impossible": False}
-    none = {"id": 2, "question": "Why?", "is_impossible": True, "answers": []}
-    (tmp_path / "a.json").write_text(json.dumps([{"context": CONTEXT, "qas": [oslo, none]}]))
-    table = read_questions(tmp_path / "a.json", version_2_with_negative=True)
-    assert table.answers == [(("Oslo", 15),), ()] and table.is_impossible.tolist() == [False, True]
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"detected_answers": [{"text": "x", "char_spans": [[15, 99]]}]}, "pairs of the first and the last"),
-        ({"detected_answers": [{"text": "x"}]}, "'char_spans'"),
-        ({"answers": "Oslo", "detected_answers": []}, "'answers' is a list of texts"),
-        ({"question": None}, "needs a text.*line 2, question 1"),
-        ({"qid": "q2"}, "a repeated id in .*line 2, question 2"),
-    ],
-)
-def test_bad_questions_of_mrqa(tmp_path, change, message):
-    rows = {**MRQA, "qas": [MRQA["qas"][0] | change, MRQA["qas"][1]]}
-    path = mrqa(tmp_path / "a.jsonl", HEADER, rows)
-    with pytest.raises(UsageError, match=message):
-        read_questions(path)
-    assert len(read_questions(path, DataConfig(skip_bad_rows=True))) == 1
 
 
 # --- Pipes ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """docs/other_formats.md: each piece of code writes a file that is read, of one that is not."""
 
+import gzip
+import json
 import pathlib
 import re
 
@@ -10,6 +12,7 @@ from tfbert.data.files import read_file
 from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.table import label_reader
 from tfbert.tasks.multiple_choice.questions import open_questions, read_questions
+from tfbert.tasks.question_answering import squad
 from tfbert.tasks.token_classification.tagged import in_usual_form, read_sentences
 
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "other_formats.md").read_text()
@@ -36,6 +39,15 @@ def labelled(path):
     return label_reader(DataConfig(), "")(path).labels
 
 
+def answers(path):
+    table = squad.read_questions(path)
+    return list(zip(table.ids, table.answers, strict=True))
+
+
+OSLO = {"text": "oslo", "char_spans": [[14, 17]], "token_spans": [[3, 3]]}
+ASKED = {"qid": "q1", "question": "Where?", "answers": ["Oslo", "the capital"], "detected_answers": [OSLO]}
+MRQA = {"id": "", "context": "Zoë  lives in Oslo.", "qas": [ASKED]}
+OF_SQUAD = {"id": "q1", "question": "Who?", "answers": [{"text": "Zoë", "answer_start": 0}]}
 TWO = ["Ann/B-PER Lee/I-PER left/O", "Oslo/B-LOC"]
 FORMS = {  # What the old file holds, what reads the new one, and what it then is.
     "Entity tags that are written otherwise": {
@@ -70,6 +82,14 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
         "old.csv": "text,labels\np,\"{'b', 'a'}\"\nq,set()\nr,\"('b',)\"\n",
         "data.csv": (labelled, [("a", "b"), (), ("b",)]),
     },
+    "Questions: lines of MRQA": {
+        "old.jsonl.gz": json.dumps({"header": {"dataset": "x"}}) + "\n" + json.dumps(MRQA) + "\n",
+        "data.jsonl": (answers, [("q1", (("Oslo", 14), ("the capital", -1)))]),
+    },
+    "Questions: paragraphs of SQuAD without articles": {
+        "old.json": json.dumps([{"context": MRQA["context"], "qas": [OF_SQUAD]}]),
+        "data.json": (answers, [("q1", (("Zoë", 0),))]),
+    },
 }
 
 
@@ -77,7 +97,9 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
 def test_code_of_the_page_writes_what_is_read(heading, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (old, content), (new, (read, expected)) = FORMS[heading].items()
-    pathlib.Path(old).write_text(content)
+    opened = gzip.open if old.endswith(".gz") else open
+    with opened(old, "wt", encoding="utf-8") as file:
+        file.write(content)
     if "is read as it is" not in PAGE.partition(f"## {heading}")[2].partition("```")[0]:
         with pytest.raises(UsageError):
             read(pathlib.Path(old))

@@ -18,7 +18,7 @@ from typing import Any
 from tfbert.config.data import DataConfig
 from tfbert.config.types import Recorded
 from tfbert.data.labels import SPANS, label_text, named_id
-from tfbert.data.reading import VALUES, BadRows, OpenFile, not_utf8, not_utf8_error
+from tfbert.data.reading import OTHER_FORMATS, VALUES, BadRows, OpenFile, not_utf8, not_utf8_error
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 
@@ -183,7 +183,7 @@ class Finder:
         name = next((name for name in SPAN_NAMES if name in self.usual), "") if option == "label_column" else ""
         spans = f" {name!r} may hold {SPANS}." if name else ""
         todo = self._todo or f"Pass --{option}{self._hint}{_about_labels(option)}"
-        return UsageError(f"No column looks like {what}. {self._has}{spans} {todo}.")
+        return UsageError(f"No column looks like {what}. {self._has}{spans} {todo}; for another form, {OTHER_FORMATS}.")
 
 
 def _about_labels(option: str) -> str:

@@ -315,6 +315,11 @@ NO_FILES = {
     "empty": ("a.json", "", "at least one example.*empty"),
     "no articles": ("a.json", '{"data": []}', "at least one example"),
     "a table": ("a.tsv", "question\tcontext\n", r"come as JSON .*a\.tsv' as tsv"),
+    "MRQA": (
+        "a.jsonl",
+        lines([{"header": {}}, {"context": "c", "qas": []}]),
+        "the question.*for another form, docs/other",
+    ),
     "not UTF-8": ("a.jsonl", lines(FLAT).encode("latin-1", "replace"), "must be UTF-8"),
 }
 

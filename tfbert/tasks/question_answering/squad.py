@@ -1,5 +1,5 @@
-"""Files of questions about contexts: SQuAD's nested JSON, MRQA's lines, JSON lines and .parquet, told apart by what
-they hold; and their rows as a table of questions, each checked. Every error names the place and the id.
+"""Files of questions about contexts: SQuAD's nested JSON, JSON lines and .parquet; and their rows as a table of
+questions, each checked. Every error names the place and the id.
 
 SQuAD 1.1 and 2.0 have an object whose `data` is a list of articles, each with paragraphs, each with questions. Hugging
 Face and TensorFlow Datasets have one row per question: `id`, `question`, `context` and `answers`. Articles and rows are
@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +32,6 @@ from tfbert.tasks.question_answering.windows import Windows
 
 Answer = tuple[str, int]
 """The text of an answer, and the character of the context at which it starts."""
-NO_PLACE = -(2**31)
-"""The start of an answer that counts as right but need not be in the context, such as another name of it."""
 _SHOWN_IDS = 5
 Place = tuple[int, ...]
 """Where a question is in its file, from 1: a line, or article, paragraph and question; 0 where a level is unknown."""
@@ -50,7 +47,7 @@ class QuestionTable:
         questions: One per question.
         contexts: The distinct contexts.
         context_of: int32 `[n]`: which of `contexts` a question is about.
-        answers: All gold answers of each question, those at `NO_PLACE` last; empty for a question that has none.
+        answers: All gold answers of each question; empty for a question that has none.
         is_impossible: bool `[n]`: whether the context does not hold an answer.
         places: int32 `[n, levels]`: one `Place` per question.
         place_names: What each level of `places` counts, such as `line`.
@@ -113,13 +110,12 @@ def _known(place_names: Sequence[str], place: Sequence[int]) -> list[str]:
 
 
 def misaligned_answers(table: QuestionTable) -> list[tuple[int, int]]:
-    """The answers that are not in their context at `answer_start`, each as its question's row and its own index. Those
-    at `NO_PLACE` count where the question has no other."""
+    """The answers that are not in their context at `answer_start`, each as its question's row and its own index."""
     return [
         (row, number)
         for row, answers in enumerate(table.answers)
         for number, (text, start) in enumerate(answers)
-        if (start != NO_PLACE or not number) and (start < 0 or not table.context(row).startswith(text, start))
+        if start < 0 or not table.context(row).startswith(text, start)
     ]
 
 
@@ -256,10 +252,6 @@ class EncodedQuestions(EncodedExamples):
     num_questions: int
 
 
-OTHER_ANSWERS = "tfbert: other answers"
-"""The key of a row for texts that count as right answers wherever they are; no name that a column of data has."""
-
-
 def blank_error(what: str, where: str) -> UsageError:
     """The error for a question or a context of nothing but spaces."""
     return UsageError(f"A {what} must not be empty. Received: an empty one in {where}. Repair or drop the question.")
@@ -278,8 +270,8 @@ def question_table(
     Args:
         name: What messages call the data.
         rows: The place of each question, and its `id`, `question`, `context`, `answers` (a list of objects with `text`
-            and `answer_start`, or an object with a list of each) and, where there are any, `OTHER_ANSWERS` and
-            `is_impossible`; or the error that says why it cannot be read.
+            and `answer_start`, or an object with a list of each) and, where there is one, `is_impossible`; or the error
+            that says why it cannot be read.
         place_names: What a place's numbers count.
         version_2_with_negative: Whether a question may have no answer.
         skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them.
@@ -365,7 +357,6 @@ def _answers(row: dict[str, Any], where: str) -> tuple[Answer, ...]:
             f"Received: no 'answers' in {where}. Add them or drop the question{UNLABELLED}."
         )
     answers = tuple(_answer(text, start, where) for text, start in _pairs(given or [], where))
-    answers += tuple(_answer(text, NO_PLACE, where) for text in row.get(OTHER_ANSWERS) or ())
     if answers and impossible:
         raise UsageError(
             "A question with is_impossible=True must have no answers. "
@@ -408,119 +399,12 @@ def _answer(text: Any, start: Any, where: str) -> Answer:
 QUESTION_COLUMNS = ("question", "context")
 """The columns of tables, unless the user names others."""
 _NESTED_PLACES = ("article", "paragraph", "question")
-_MRQA_COLUMNS = ("header", "context", "qas")
 
 
-@dataclasses.dataclass(frozen=True)
-class NestedQuestions:
-    """Questions that are grouped by their contexts, and have yet to be read, once.
-
-    Attributes:
-        name: What messages call the file.
-        rows: The place of each question, and the question as the rows of a table have it; or an error in its stead.
-        place_names: What the numbers of a place count.
-    """
-
-    name: str
-    rows: Iterator[tuple[Place, dict[str, Any] | UsageError]]
-    place_names: tuple[str, ...]
-
-    def as_table(self) -> OpenFile:
-        """The questions as a file of rows, numbered from 1, without the answers."""
-
-        def read(wanted: Sequence[str]) -> Iterator[Row]:
-            for number, (_, row) in enumerate(self.rows, start=1):
-                yield number, row if isinstance(row, UsageError) else [row.get(column) for column in wanted]
-
-        return OpenFile(name=self.name, columns=["id", "title", *QUESTION_COLUMNS], read=read, unit="question")
-
-
-def open_question_json(source: pathlib.Path | BinaryIO, name: str) -> OpenFile | NestedQuestions:
-    """Opens JSON of any kind: rows as `rows.open_json_rows` does, or questions grouped by their contexts.
-
-    Args:
-        source: A path, decompressed where it ends in .gz; or an open binary stream.
-        name: What messages call it.
-
-    Raises:
-        UsageError: for a file that cannot be read, or that holds no rows.
-    """
-    file = open_json(source, name)
-    if isinstance(file, Entries):
-        rows = (row for number, entry in enumerate(file.entries, 1) for row in _article_rows(entry, number, name))
-        return NestedQuestions(name, rows, _NESTED_PLACES)
-    is_mrqa = file.columns == ["header"] or {"context", "qas"} <= set(file.columns)
-    return NestedQuestions(name, _mrqa_rows(file), (file.unit, "question")) if is_mrqa else file
-
-
-def _mrqa_rows(file: OpenFile) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
-    """The questions of MRQA's lines. A header may come first."""
-    for number, values in file.read(_MRQA_COLUMNS):
-        if isinstance(values, UsageError):
-            yield (number, 0), values
-            continue
-        header, context, questions = values
-        if header is not None and context is None:
-            continue
-        where = f"{file.name}, {file.unit} {number}"
-        questions = _list_of({"qas": questions} if questions is not None else {}, "context", "qas", where, "MRQA's")
-        if isinstance(questions, UsageError):
-            yield (number, 0), questions
-            continue
-        for second, question in enumerate(questions, start=1):
-            at = f"{where}, question {second}"
-            if isinstance(question, dict):
-                yield (number, second), _mrqa_question(question, context, at)
-            else:
-                yield (number, second), _not_an_object("question", question, at, "MRQA's")
-
-
-def _mrqa_question(question: dict[str, Any], context: Any, where: str) -> dict[str, Any] | UsageError:
-    """A question as the rows of a table have it: first the answers that were detected in the context, then those that
-    were not, which have no place in it."""
-    row = {"id": question.get("qid", question.get("id")), "question": question.get("question"), "context": context}
-    written, detected = question.get("answers"), question.get("detected_answers")
-    if written is None and detected is None:
-        return row
-    if detected is None and isinstance(written, list) and all(isinstance(answer, dict) for answer in written):
-        return row | {"answers": written, "is_impossible": question.get("is_impossible")}  # SQuAD's, without articles.
-    is_right = False
-    try:
-        spans = [(*span, answer.get("text")) for answer in detected or [] for span in answer["char_spans"]]
-        found = {
-            (_detected(context, start, end, text), start): None
-            for start, end, text in spans
-            if 0 <= start <= end < len(context) + (context[start:end] == text)
-        }
-        texts = {text for text, _ in found}
-        others = [text for text in dict.fromkeys(written or []) if text not in texts]
-        is_right = len(found) == len({span[:2] for span in spans}) and all(isinstance(text, str) for text in others)
-        is_right = is_right and isinstance(written, list | None) and isinstance(detected, list | None)
-    except (TypeError, ValueError, KeyError):
-        pass
-    if not is_right:
-        return UsageError(
-            "In MRQA's JSON, 'answers' is a list of texts, and 'detected_answers' a list of objects with 'char_spans', "
-            f"pairs of the first and the last character. Received: answers={written!r:.40}, "
-            f"detected_answers={detected!r:.80} in {where}. Repair or drop the question."
-        )
-    answers = [{"text": text, "answer_start": start} for text, start in found]
-    return row | {"answers": answers, OTHER_ANSWERS: [text for text in others if text.strip()]}
-
-
-def _detected(context: str, start: int, end: int, text: str | None) -> str:
-    """The answer at a span of a context: as the context has it, where it is the text that was detected. If it is not,
-    that text, which is then not at its place."""
-    found = context[start : end + 1]  # The last character of a span belongs to it.
-    if text is None or _plain(found) == _plain(text):
-        return text if context[start:end] == text else found
-    return text
-
-
-def _plain(text: str) -> str:
-    """Its letters and digits: what is detected may differ in the rest."""
-    letters = "".join(filter(str.isalnum, unicodedata.normalize("NFKD", text).casefold()))
-    return letters or text.strip()
+def _nested_rows(file: Entries) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
+    """The place of each question of SQuAD's articles, and the question as the rows of a table have it."""
+    for number, article in enumerate(file.entries, 1):
+        yield from _article_rows(article, number, file.name)
 
 
 def _article_rows(article: Any, number: int, name: str) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
@@ -542,20 +426,20 @@ def _article_rows(article: Any, number: int, name: str) -> Iterator[tuple[Place,
             yield (number, second, third), row
 
 
-def _list_of(value: Any, what: str, key: str, where: str, whose: str = "SQuAD's") -> list[Any] | UsageError:
+def _list_of(value: Any, what: str, key: str, where: str) -> list[Any] | UsageError:
     if not isinstance(value, dict):
-        return _not_an_object(what, value, where, whose)
+        return _not_an_object(what, value, where)
     if not isinstance(value.get(key), list):
         received = f"{key}={value[key]!r:.60}" if key in value else f"no {key!r}"
         return UsageError(
-            f"In {whose} JSON, every {what} has a list {key!r}. Received: {received} in {where}. Repair or drop it."
+            f"In SQuAD's JSON, every {what} has a list {key!r}. Received: {received} in {where}. Repair or drop it."
         )
     return value[key]
 
 
-def _not_an_object(what: str, value: Any, where: str, whose: str = "SQuAD's") -> UsageError:
+def _not_an_object(what: str, value: Any, where: str) -> UsageError:
     return UsageError(
-        f"In {whose} JSON, every {what} is an object. Received: {value!r:.60} in {where}. Repair or drop it."
+        f"In SQuAD's JSON, every {what} is an object. Received: {value!r:.60} in {where}. Repair or drop it."
     )
 
 
@@ -590,10 +474,10 @@ def read_questions(
             "Questions with answers come as JSON (SQuAD's own, or one question per line) or .parquet. "
             f"Received: {source_name(source)!r} as {format}. Convert it."
         )
-    file = open_rows(source, format, open_json=open_question_json)
-    if isinstance(file, NestedQuestions):
+    file = open_rows(source, format, open_json=open_json)
+    if isinstance(file, Entries):
         _refuse_columns(file, config)
-        rows, place_names, columns = file.rows, file.place_names, {}
+        rows, place_names, columns = _nested_rows(file), _NESTED_PLACES, {}
     else:
         file = file.without_rejected()
         answers = "".join(in_data([config.label_column], file.columns)) or "answers"
@@ -622,13 +506,18 @@ def open_questions(source: Source, config: DataConfig = _BY_NAME) -> OpenFile:
     Raises:
         UsageError: for a file that cannot be read or lacks one of the columns.
     """
-    options = {"header": config.header, "delimiter": config.separator, "open_json": open_question_json}
+    options = {"header": config.header, "delimiter": config.separator, "open_json": open_json}
     file = open_rows(source, _format(source, config), **options)
-    if isinstance(file, NestedQuestions):
-        _refuse_columns(file, dataclasses.replace(config, label_column=""))
-        file = file.as_table()
-    question_columns(file, config.text_column)  # Refuses a file that lacks one.
-    return file
+    if not isinstance(file, Entries):
+        question_columns(file, config.text_column)  # Refuses a file that lacks one.
+        return file
+    _refuse_columns(file, dataclasses.replace(config, label_column=""))
+
+    def read(wanted: Sequence[str]) -> Iterator[Row]:
+        for number, (_, row) in enumerate(_nested_rows(file), start=1):
+            yield number, row if isinstance(row, UsageError) else [row.get(column) for column in wanted]
+
+    return OpenFile(name=file.name, columns=["id", "title", *QUESTION_COLUMNS], read=read, unit="question")
 
 
 def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[str, str]:
@@ -662,17 +551,17 @@ def holds_questions(source: pathlib.Path | GivenTable, config: DataConfig = _BY_
         return config.input_format == "squad"
     try:
         format = _format(source, config)
-        file = open_rows(source, format, open_json=open_question_json) if format in ("jsonl", "parquet") else None
+        file = open_rows(source, format, open_json=open_json) if format in ("jsonl", "parquet") else None
     except UsageError:
         return False
-    if isinstance(file, NestedQuestions):
+    if isinstance(file, Entries):
         return True
     if file is None or not {*QUESTION_COLUMNS, "answers"} <= set(file.columns):
         return False
     return not file.kinds or {"text", "answer_start"} <= {*file.kinds["answers"].split(",")}
 
 
-def _refuse_columns(file: NestedQuestions, config: DataConfig) -> None:
+def _refuse_columns(file: Entries, config: DataConfig) -> None:
     text_column, label_column = config.text_column, config.label_column
     if named_by_user(*text_column, label_column):
         raise UsageError(
