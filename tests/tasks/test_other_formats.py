@@ -62,6 +62,14 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
         "old.conll": "1\tAnn\tB-PER\n1\tLee\tI-PER\n1\tleft\tO\n2\tOslo\tB-LOC\n",
         "data.csv": (tagged, TWO),
     },
+    "Sentences that are numbered anew in each document": {
+        "old.csv": "sentence_id,word,tag\n1,Ann,B-PER\n1,Lee,I-PER\n1,left,O\n2,Oslo,B-LOC\n1,Rome,B-LOC\n",
+        "data.csv": (tagged, [*TWO, "Rome/B-LOC"]),
+    },
+    "Texts with a tag for each word": {
+        "old.csv": "text,labels\nfly to Oslo,O O B-city\nBoston please,B-city O\n",
+        "data.jsonl": (tagged, ["fly/O to/O Oslo/B-city", "Boston/B-city please/O"]),
+    },
     "JSON that is not a list of objects": {
         "old.json": '{"columns": ["text", "label"], "index": [0, 1], "data": [["a", "x"], ["b", "y"]]}',
         "data.jsonl": (texts, [("a", "x"), ("b", "y")]),

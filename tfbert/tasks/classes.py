@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import decimal
 import pathlib
 import re
 import unicodedata
-from collections.abc import Container, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfbert.config.types import counted
 from tfbert.data.labels import canonical
+from tfbert.data.reading import OTHER_FORMATS
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +35,9 @@ _UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\
 """What Unicode lets nobody see (Default_Ignorable_Code_Point) although it is no format character."""
 _TAG = re.compile(r"O|[BIESMLU][-_:/]\S+")
 """A tag of entities; a name of a class may look so too, but never among others, twice."""
+_PARTS = re.compile(r"[^\s,;|\[\]'\"]+")
+"""What blanks and other marks separate in a text of tags."""
+_SAMPLE = 300  # Rows that decide whether labels are tags.
 _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 
 
@@ -92,43 +94,37 @@ def several_in_one(names: Sequence[str]) -> str | None:
     return None
 
 
-def words_and_tags(text: Any, label: Any) -> tuple[list, list] | None:
-    """The words of a text and their tags, where its label holds as many: a list, or a text in which blanks, or one of
-    `,|;`, separate them; None where it does not."""
-    words, tags = _parts(text), _parts(label)
-    if len(tags) != len(words) and isinstance(label, str):
-        mark = next((mark for mark in ",|;" if label.count(mark) == len(words) - 1 > 0), ",")
-        tags = [tag.strip() for tag in label.split(mark)]
-    tags = [tag.rstrip(",;") or tag if isinstance(tag, str) else tag for tag in tags]
-    return (words, tags) if isinstance(text, str) and len(words) == len(tags) else None
-
-
-def hold_tags(texts: Iterable[Any], labels: Iterable[Any]) -> bool:
+def hold_tags(texts: Sequence[str], labels: Sequence[str]) -> bool:
     """Whether labels hold tags for the words of their texts: nearly all have as many, or hold entity tags alone, be
-    they more or fewer than what blanks separate; half of them are several, and some have the same twice, which no name
-    of a class has."""
-    found = list(zip(texts, labels, strict=True))
-    rows = [words_and_tags(*row) for row in found]
-    tags = [row[1] for row in rows if row is not None]
-    if len(tags) < 0.8 * len(rows):
-        labels = [_parts(label) for text, label in found if isinstance(text, str)]
-        tags = [[tag for part in own for tag in re.split("[,;|]", str(part)) if tag] for own in labels]
-        tags = [own for own in tags if all(map(_TAG.fullmatch, own))]
+    they more or fewer; half of them are several, and some have the same twice, which no name of a class has."""
+    rows = [(len(text.split()), _PARTS.findall(label)) for text, label in zip(texts, labels, strict=True)]
+    tags = [own for count, own in rows if len(own) == count or all(map(_TAG.fullmatch, own))]
     several = [own for own in tags if len(own) > 1]
-    has_twice = any(own.count(tag) > 1 for own in several for tag in own)
+    has_twice = any(len(set(own)) < len(own) for own in several)
     return has_twice and 2 * len(several) >= len(rows) and len(tags) >= 0.8 * len(rows)
 
 
-def _parts(value: Any) -> list:
-    """The items of a list, also of one that Python or JSON wrote as text; else the words of a text."""
-    if isinstance(value, list):
-        return value
-    text = value.strip() if isinstance(value, str) else ""
-    if text.startswith("["):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            found = ast.literal_eval(text)
-            return found if isinstance(found, list) else text.split()
-    return text.split()
+def about_tags(table: RawTable, *, is_asked_for: bool) -> list[str]:
+    """A line about labels that are the tags of words.
+
+    Raises:
+        UsageError: for labels that hold a tag for each word of their texts, unless the user asks for classes.
+    """
+    first, labels = table.labels[:_SAMPLE], set(table.labels)
+    if table.text_pair is None and hold_tags(table.text[:_SAMPLE], first):
+        if not is_asked_for:
+            raise UsageError(
+                "A text has one label, not a tag for each of its words. "
+                f"Received: {quoted(first[0])} in {table.where(0)}. Write words and tags as lists: {OTHER_FORMATS}; or "
+                "pass --task=classification if each label is one class."
+            )
+        return [f"warning: {table.name}: labels hold a tag for each word of their texts, and all are one class"]
+    if "O" in labels and len(labels) > 1 and all(map(_TAG.fullmatch, labels)):
+        return [
+            f"warning: {table.name}: labels are entity tags, and each text gets one alone; to tag the words of "
+            "sentences, name each word's sentence in a column sentence_id"
+        ]
+    return []
 
 
 def names_of_model(saved: BertConfig, directory: pathlib.Path) -> tuple[str, ...]:

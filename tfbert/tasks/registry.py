@@ -20,7 +20,6 @@ from tfbert.errors import UsageError
 if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
-    from tfbert.data.files import RawTable
     from tfbert.data.rows import Source
     from tfbert.model.files import BertConfig
     from tfbert.tasks.base import Task, TaskData
@@ -45,7 +44,6 @@ class Entry:
         items_class: What a model of it is used on, in Python and in files.
         served_class: What `--mode=export` saves.
         test: Whether a file, a table in memory or a data set can be for no other task.
-        warning: A line about a table of texts that looks like this task's data.
         accuracies: How the names of accuracies end that its report plots together.
     """
 
@@ -60,7 +58,6 @@ class Entry:
     items_class: str
     served_class: str = ""
     test: str = ""
-    warning: str = ""
     accuracies: tuple[str, ...] = ()
 
     def is_of(self, saved: BertConfig) -> bool:
@@ -155,7 +152,6 @@ ENTRIES = (
         items_class="token_classification.prediction:SentenceItems",
         served_class="token_classification.prediction:Tagger",
         test="token_classification.tagged:holds_tags",
-        warning="token_classification.tagged:warning_of_words",
     ),
     Entry(
         name="multiple_choice",
@@ -209,12 +205,6 @@ def task_of_model(saved: BertConfig, directory: pathlib.Path, options: TaskOptio
     """
     by_architecture = sorted(ENTRIES, key=lambda entry: -len(entry.architectures[0]))
     return next(entry for entry in by_architecture if entry.is_of(saved)).of_model(saved, directory, options)
-
-
-def warnings_of_others(task: str, table: RawTable) -> list[str]:
-    """Lines about a table of texts that looks like another task's data."""
-    found = (_named(entry.warning)(table) for entry in ENTRIES if entry.warning and entry.name != task)
-    return [line for line in found if line]
 
 
 def _named(reference: str) -> Any:

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
-from tfbert.data.files import read_file
-from tfbert.data.in_memory import given_table
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.table import holds_label_sets
-from tfbert.tasks.token_classification.tagged import holds_tags, open_sentences, read_sentences, warning_of_words
+from tfbert.tasks.tables import load_data
+from tfbert.tasks.token_classification.tagged import holds_tags, open_sentences, read_sentences
 
 NCBI = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ncbi_disease"
 WORDS = [["Ann", "left"], ["Oslo"]]
@@ -56,53 +55,49 @@ SPOKEN = {
 }
 
 
-def written(name: str, table: dict[str, list], path: pathlib.Path) -> pathlib.Path:
-    if name.endswith(".parquet"):
-        parquet.write_table(pa.table(table), path / name)
-    else:
-        rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
-        lines = [json.dumps(row) for row in rows]
-        if not name.endswith(".jsonl"):
-            lines = ["\t".join(table), *("\t".join(map(str, row.values())) for row in rows)]
-        (path / name).write_text("\n".join(lines) + "\n")
-    return path / name
+def written(table: dict[str, list], path: pathlib.Path) -> pathlib.Path:
+    path.write_text(rows_of(**table))
+    return path
 
 
-def each(column: str, change) -> dict[str, list]:
-    return {name: [change(text) for text in texts] if name == column else texts for name, texts in SPOKEN.items()}
+def each(change) -> dict[str, list]:
+    return SPOKEN | {"labels": [change(text) for text in SPOKEN["labels"]]}
 
 
 AS_MANY = {
-    "two texts": SPOKEN,
-    "commas": each("labels", lambda text: text.replace(" ", ",")),
-    "bars": each("labels", lambda text: text.replace(" ", "|")),
-    "commas and blanks": each("labels", lambda text: text.replace(" ", ", ")),
-    "a list as text": each("labels", lambda text: str(text.split())),
-    "a list": each("labels", str.split),
-    "other names": {"sentence": SPOKEN["text"], "label": SPOKEN["labels"]},
-    "parts of speech": {"text": ["a b c", "d e"], "label": ["DET NOUN NOUN", "NOUN VERB"]},
+    "blanks": SPOKEN,
+    "commas": each(lambda text: text.replace(" ", ",")),
+    "bars": each(lambda text: text.replace(" ", "|")),
+    "commas and blanks": each(lambda text: text.replace(" ", ", ")),
+    "a list as text": each(lambda text: str(text.split())),
+    "parts of speech": {"text": ["a b c", "d e"], "labels": ["DET NOUN NOUN", "NOUN VERB"]},
+    "cut otherwise": {"text": ["to Oslo!", "on Monday?"], "labels": ["O B-city O", "O B-date O"]},
 }
 
 
 @pytest.mark.parametrize("table", AS_MANY.values(), ids=AS_MANY)
-@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl", "a.parquet"])
-def test_a_row_with_as_many_tags_as_words_is_tagged(table, name, tmp_path):
-    path = written(name, table, tmp_path)
-    assert holds_tags(path) and not holds_label_sets(path, DataConfig(train_file=str(path)))
-    assert holds_tags(given_table("train", table))
-    (text, tags), found = table, read_sentences(path)
-    assert found.words == [row.split() for row in table[text]]
-    expected = SPOKEN["labels"] if text == "sentence" or "B-city" in str(table) else table[tags]
-    assert found.tags == [row.split() for row in expected]
-    assert "as many tags as" in found.notes[0]
+def test_a_tag_for_each_word_of_a_text_is_no_class(table, tmp_path):
+    path = written(table, tmp_path / "a.jsonl")
+    assert not holds_tags(path)
+    with refused("A text has one label, not a tag for each of its words. Received: .*Write words and tags as li"):
+        load_data(DataConfig(train_file=str(path)))
+    notes = load_data(DataConfig(train_file=str(path), task="classification")).notes
+    assert any("warning: " in note and "hold a tag for each word of their texts" in note for note in notes), "as asked"
+    with refused("a list of strings in each row.* for a text that is not cut into words, docs/other_formats.md"):
+        read_sentences(path)
+
+
+def test_lists_of_tags_beside_texts_are_no_labels(tmp_path):
+    path = written(each(str.split), tmp_path / "a.jsonl")
+    with refused("label once. Received: 'O' twice in .*; for tags of words, docs/other_formats.md"):
+        load_data(DataConfig(train_file=str(path), task="multi_label_classification"))
 
 
 OF_TEXTS = {
     "names of two words": {"text": ["red apple", "green pear"], "label": ["sweet fruit", "sour fruit"]},
     "one word each": {"text": ["good", "bad"], "label": ["positive", "negative"]},
     "more words": {"text": ["a good film", "a bad one here"], "label": ["very good", "very bad"]},
-    "labels": {"text": ["a b", "c d e"], "labels": [["x", "y"], ["z"]]},
-    "vitamins": {"text": ["an orange a day", "fish"], "labels": ["B-1|B-6|B-12", "B-12"]},
+    "vitamins": {"text": ["an orange a day", "fish"], "label": ["B-1|B-6|B-12", "B-12"]},
     "blood": {"text": ["a donor in Rome", "one"], "label": ["O B-negative", "O"]},
     "a pair": {"text": ["a b", "c d"], "text_pair": ["a b", "c d"], "label": ["x x", "y y"]},
 }
@@ -110,35 +105,9 @@ OF_TEXTS = {
 
 @pytest.mark.parametrize("table", OF_TEXTS.values(), ids=OF_TEXTS)
 def test_names_of_classes_are_no_tags(table, tmp_path):
-    assert not holds_tags(written("a.jsonl", table, tmp_path))
-
-
-def test_a_row_with_fewer_tags_is_named_and_classes_are_warned_of(tmp_path):
-    table = {"text": [*SPOKEN["text"], "to Rome"], "labels": [*SPOKEN["labels"], "O"]}
-    path = written("a.tsv", table, tmp_path)
-    with pytest.raises(UsageError, match="needs one tag. Received: 2 words and 1 tags in .*, line 6"):
-        read_sentences(path)
-    assert read_sentences(path, DataConfig(skip_bad_rows=True)).tags == [row.split() for row in SPOKEN["labels"]]
-    warning = warning_of_words(read_file(path))
-    assert "labels hold a tag for each word of their texts" in warning and "--task=token_classification" in warning
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        ["O O B-city O", "O B-date I-date O", "B-city O O"],
-        ["O,O,B-city,O", "O,B-date,I-date,O", "B-city,O,O"],
-        [["O", "O", "B_city", "O"], ["O", "B_date", "I_date", "O"], ["B_city", "O", "O"]],
-        ["O O U-city O", "O B-date L-date O", "O"],
-    ],
-    ids=["blanks", "commas", "lists", "BILOU"],
-)
-def test_tags_of_texts_that_blanks_cut_otherwise_are_no_classes(labels, tmp_path):
-    table = {"text": ["fly to Oslo!", "on Monday morning?", "Oslo, please"], "labels": labels}
-    path = written("a.jsonl", table, tmp_path)
-    assert holds_tags(path) and not holds_label_sets(path, DataConfig(train_file=str(path)))
-    with pytest.raises(UsageError, match=r"needs one tag. Received: 3 words and \d tags in .*, line 1"):
-        read_sentences(path)
+    path = written({key: values * 5 for key, values in table.items()}, tmp_path / "a.jsonl")
+    assert not holds_tags(path)
+    assert not any("tag" in note for note in load_data(DataConfig(train_file=str(path))).notes)
 
 
 def test_ids_are_text_where_they_have_no_names(write):

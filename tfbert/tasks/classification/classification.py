@@ -24,7 +24,6 @@ from tfbert.model.head import Head, sequence_head
 from tfbert.tasks import classes, metrics, text_task
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate, class_start, class_weights
-from tfbert.tasks.registry import warnings_of_others
 from tfbert.tasks.tables import data_of, hold_out, read_labelled_tables, read_training_tables, that_share_texts
 
 if TYPE_CHECKING:
@@ -551,7 +550,7 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     read = text_reader(config, class_words, is_regression=is_regression, names_ids=not is_regression)
     tables, more = read_training_tables(config, TEXTS, read, lambda source: read(source, False))
     text_task.check_same_columns(tables["train"], tables.values())
-    notes += [*more, *warnings_of_others(Classification.name, tables["train"])]
+    notes += more
     task = choose_task(tables["train"], config.task, notes)
     for table in tables.values():
         notes += [*table.notes, *text_task.about_empty(table.name, table.text, table.text_pair)]
@@ -591,4 +590,5 @@ def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
             f"{train.where(spoilt[0])}. Repair or drop these rows for --task=regression, or pass --task=classification "
             f"if each is a class{sets}."
         )
+    notes += classes.about_tags(train, is_asked_for=asked == Classification.name)
     return Classification.of_rows(train, train.label_names, is_asked_for=asked == Classification.name)

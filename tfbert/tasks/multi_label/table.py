@@ -31,7 +31,6 @@ from tfbert.data.labels import (
 from tfbert.data.reading import OTHER_FORMATS
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
-from tfbert.tasks.classes import hold_tags
 from tfbert.tasks.prediction import usual_id_column
 
 SEPARATORS = ("|", ";", ",")
@@ -190,7 +189,8 @@ class LabelReader:
             twice = next(label for label in found if found.count(label) > 1)
             vector = ", or write a 0 or 1 for each label, as many in all rows" if twice in ("0", "1") else ""
             raise UsageError(
-                f"A row has each label once. Received: {twice!r:.60} twice in {where}. Repair the row{vector}."
+                f"A row has each label once. Received: {twice!r:.60} twice in {where}. Repair the row{vector}; for "
+                f"tags of words, {OTHER_FORMATS}."
             )
         return found
 
@@ -423,8 +423,6 @@ def _shows_label_sets(file: reading.OpenFile, found: Columns, *, is_asked: bool)
     # One that is missing is a bad row, which reading the file as such names.
     texts_are_texts = all(isinstance(row[column], str | None) for row in rows for column in found.texts)
     labels = [row[label] for row in rows]
-    if len(found.texts) == 1 and hold_tags([row[found.texts[0]] for row in rows], labels):
-        return False  # Of words.
     return lists == {label} and texts_are_texts and holds_lists(labels)
 
 

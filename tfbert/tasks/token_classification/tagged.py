@@ -1,6 +1,6 @@
-"""Sentences as lists of words, each with its tag: CoNLL; tables whose rows hold lists of words, or a text and as many
-tags as words; and tables with one word per row, as Kaggle's `ner_dataset.csv`: a column names the sentence, on each row
-or on the first of its rows only, others hold the word and its tag.
+"""Sentences as lists of words, each with its tag: CoNLL; tables whose rows hold lists of words; and tables with a word
+per row, as Kaggle's `ner_dataset.csv`: a column names the sentence, on each row or on the first of its rows only,
+others hold the word and its tag.
 
 Then their tags as they are usually written, in the scheme of a model. The task decides what they mean.
 """
@@ -8,7 +8,6 @@ Then their tags as they are usually written, in the scheme of a model. The task 
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -20,7 +19,7 @@ from typing import Any
 
 from tfbert.config.data import DataConfig
 from tfbert.config.types import counted
-from tfbert.data.files import RawTable, check_text, find_columns, find_tag_columns, in_data
+from tfbert.data.files import check_text, find_tag_columns, in_data
 from tfbert.data.labels import given_names, named_labels
 from tfbert.data.reading import (
     CONLL_ENDINGS,
@@ -38,7 +37,7 @@ from tfbert.data.reading import (
 )
 from tfbert.data.rows import Source, open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.classes import hold_tags, quoted, words_and_tags
+from tfbert.tasks.classes import quoted
 from tfbert.tasks.token_classification import conll
 from tfbert.tasks.token_classification.tags import (
     are_of_another_form,
@@ -63,9 +62,6 @@ _TAGS = (
 )
 _SAMPLE = 300  # Rows that decide whether cells are single words, of sentences of several rows.
 _SINGLE = 0.9  # The least share of cells without a blank in them.
-_FEWEST = 30  # With fewer texts, only their labels or their column's name can say that they are words.
-_NO_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]{2}")
-"""Two letters of a script whose sentences may have no blanks: Thai, Lao, Burmese, Khmer, Chinese, Japanese, Korean."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,8 +115,7 @@ def sentences_of_words(
 ) -> Iterator[conll.Sentence | UsageError]:
     """The sentences of a table; an error in place of each that cannot be read.
 
-    A sentence begins where another name is in its column, and after a row of blanks. Names that come back are an error:
-    the rows are in another order. But where names are numbered, each document may begin with the first again.
+    A sentence begins where another name is in its column, and after a row of blanks. Names that come back are an error.
 
     Args:
         file: Just opened.
@@ -128,7 +123,7 @@ def sentences_of_words(
         others: Further columns, whose values in a sentence's first row become its `others`.
     """
     wanted = [columns.sentence, columns.word, *([columns.tag] if columns.tag else [])]
-    names, name = _Names(), ""
+    names, name = set(), ""
     rows: list[tuple[int, Any]] = []
     problem = None  # Why this sentence cannot be read, where it is not a word of it.
     for line, row in (file.without_rejected() if columns.tag else file).read([*wanted, *others]):
@@ -144,72 +139,17 @@ def sentences_of_words(
             continue
         if own and own != name:
             name = own
-            if not names.add(name):
+            if name in names:
                 problem = UsageError(
                     "The words of a sentence must be in rows that follow one another. Received: "
                     f"{columns.sentence}={own!r:.60} again in {file.name}, {file.unit} {line}. "
-                    "Sort the rows, or give each sentence a name of its own."
+                    f"Sort the rows, or give each sentence a name of its own: {OTHER_FORMATS}."
                 )
+            names.add(name)
         if len(rows) <= conll.MOST_WORDS:
             rows.append((line, row))
     if rows:
         yield problem or _sentence(file, columns, rows)
-
-
-class _Names:
-    """The names of the sentences so far."""
-
-    def __init__(self):
-        self._seen: set[str] = set()
-        self._first = ""
-        self._number = 0
-        self._are_numbers = True  # Each name is the number after the one before, or the first one.
-
-    def add(self, name: str) -> bool:
-        """Whether another sentence may have this name."""
-        self._first = self._first or name
-        digits = re.search(r"(\d+)(?:\.0)?$", name, re.ASCII)
-        number = int(digits[1]) if digits else -1
-        follows = not self._seen or name == self._first or number == self._number + 1
-        self._are_numbers = self._are_numbers and digits is not None and follows
-        self._number = number
-        if name == self._first and self._are_numbers and len(self._seen) > 2:
-            self._seen = set()
-        is_new = name not in self._seen
-        self._seen.add(name)
-        return is_new
-
-
-def warning_of_words(table: RawTable) -> str:
-    """A line about texts that look like the words of sentences; empty if they do not."""
-    is_single = table.text_pair is None and table.labels is not None
-    if is_single and hold_tags(table.text[:_SAMPLE], table.labels[:_SAMPLE]):
-        return (
-            f"warning: {table.name}: labels hold a tag for each word of their texts, and all of a text's are one "
-            "class; --task=token_classification gives each word its tag"
-        )
-    if not is_single or not look_like_words(table.text_columns[0], table.text, table.labels):
-        return ""
-    return (
-        f"warning: {table.name}: nearly all texts are single words, and each gets a class alone; to tag the words "
-        "of sentences, name each word's sentence in a column sentence_id"
-    )
-
-
-def look_like_words(column: str, texts: Sequence[str], labels: Sequence[str]) -> bool:
-    """Whether texts with a label each look like the words of sentences, each with its tag: nearly all are one word.
-
-    Args:
-        column: The texts' column.
-        texts: The texts.
-        labels: The label of each.
-    """
-    if len(texts) < _FEWEST and not _named([column], _WORDS[:1]):
-        reading = read_forms(collections.Counter(labels))
-        if reading is None or not reading.is_certain:
-            return False
-    words = sum(len(text.split()) == 1 and not _NO_SPACES.search(text) for text in texts)
-    return words >= _SINGLE * len(texts)
 
 
 def _sentence(file: OpenFile, columns: WordColumns, rows: list[tuple[int, Any]]) -> conll.Sentence | UsageError:
@@ -261,33 +201,12 @@ def _named(columns: Sequence[str], groups: Sequence[Sequence[str]], *taken: str)
     return ""
 
 
-def _tagged_columns(file: OpenFile, config: DataConfig) -> tuple[str, ...]:
-    """The columns of the texts and of the labels of a table, just opened, whose labels hold as many tags as their texts
-    have words; none for any other."""
-    columns = {"text_column": config.text_column, "label_column": config.label_column}
-    texts, label = (), ""
-    with contextlib.suppress(UsageError):  # As the task of texts and their labels calls them.
-        texts, label = find_columns(file.name, file.columns, **columns)
-    if len(texts) > 1:
-        return ()
-    with contextlib.suppress(UsageError):
-        text, label = find_tag_columns(file, **columns)
-        texts = (text,)
-    if not label:
-        return ()
-    rows = [row for _, row in itertools.islice(file.read([*texts, label]), _LOOKED_AT)]
-    rows = [row for row in rows if not isinstance(row, UsageError)]
-    return (*texts, label) if hold_tags((row[0] for row in rows), (row[1] for row in rows)) else ()
-
-
 def sentences_of_rows(
     rows: OpenFile,
     words: str,
     label: str,
     names: Sequence[str] | None,
     others: Sequence[str],
-    *,
-    are_texts: bool = False,
 ) -> Iterator[conll.Sentence | UsageError]:
     """The sentences of a table with a list of words in each row; an error in place of each that cannot be read.
 
@@ -297,15 +216,12 @@ def sentences_of_rows(
         label: The column of the tags, names or ids; empty: tags are not read.
         names: The names of the ids; None: ids become text as they are.
         others: Further columns, whose values become `others`.
-        are_texts: Whether words and tags are texts, as `words_and_tags` reads them.
     """
     for line, row in (rows.without_rejected() if label else rows).read([words, *([label] if label else []), *others]):
         where = f"{rows.name}, {rows.unit} {line}"
         try:
             if isinstance(row, UsageError):
                 raise row
-            if are_texts:
-                row = [*(words_and_tags(*row[:2]) or map(str.split, map(str, row[:2]))), *row[2:]]
             found = _check_words(row[0], words, where)
             tags = _check_tags(row[1], label, names, where) if label else None
             if tags is not None and len(tags) != len(found):
@@ -321,12 +237,10 @@ def sentences_of_rows(
 def _check_words(value: Any, column: str, where: str) -> list[str]:
     """Checks a list of words. A word may be all blanks, as in data sets that keep line ends as words, but not empty."""
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        uncut = ", a text not cut into words (doccano and Label Studio can export CoNLL)"
-        uncut = uncut if isinstance(value, str) else ""
         raise UsageError(
             "Words must be a list of strings in each row. "
-            f"Received: {column}={value!r:.60} in {where}{uncut}. "
-            "Repair or drop the row, or pass another --text_column."
+            f"Received: {column}={value!r:.60} in {where}. Repair or drop the row, or pass another --text_column; for "
+            f"a text that is not cut into words, {OTHER_FORMATS}."
         )
     if not value:
         rule = "A sentence needs at least one word"
@@ -484,21 +398,15 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: conll.Ta
             )
         return _of_word_rows(rows, found, tags)
     words, label = find_tag_columns(rows, text_column, label_column, require_label=tags == "required")
-    return _of_lists(format, rows, words, label if tags != "none" else "")
-
-
-def _of_lists(format: str, rows: OpenFile, words: str, label: str, *, are_texts: bool = False) -> conll.SentenceFile:
-    """A table, just opened, with lists of words and of tags in its rows, or with texts that hold them."""
+    label = label if tags != "none" else ""
     names = rows.label_names.get(label)
-    note = f"{rows.name}: {label!r} holds as many tags as {words!r} has words, so each word has its tag"
     return conll.SentenceFile(
         name=rows.name,
         format=format,
         columns=rows.columns,
         has_tags=bool(label),
         unit=rows.unit,
-        read=lambda others: sentences_of_rows(rows, words, label, names, others, are_texts=are_texts),
-        notes=lambda: (note,) if are_texts else (),
+        read=lambda others: sentences_of_rows(rows, words, label, names, others),
         chosen={"text_column": (words,), "label_column": (label,) if label else ()},
     )
 
@@ -542,8 +450,8 @@ def read_sentences(source: Source, config: DataConfig = _BY_NAME) -> TaggedTable
 
 def holds_tags(path: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME) -> bool:
     """Whether a file can be for no other task than tagging: `looks_like_conll` says so; it is a table with one word per
-    row, or with as many tags in each label as its text has words; or one of the first rows of JSON lines or Parquet has
-    a list of strings in the column of words and another list in the column of tags.
+    row; or one of the first rows of JSON lines or Parquet has a list of strings in the column of words and another list
+    in the column of tags.
 
     Args:
         path: The file, or a table in memory.
@@ -598,23 +506,20 @@ def _format(source: Source, config: DataConfig) -> str:
 
 
 def _table(source: Source, config: DataConfig, tags: conll.Tags) -> conll.SentenceFile | None:
-    """A table that certainly has one word per row, or texts whose labels hold a tag for each word, just opened; None
-    for another file."""
-    format = _table_format(source, _format(source, config))
-    words, texts = None, ()
+    """A table that certainly has one word per row, just opened; None for another file."""
+    if not (format := _table_format(source, _format(source, config))):
+        return None
 
     def opened() -> OpenFile:
         return open_rows(source, format, delimiter=config.separator)
 
-    with contextlib.suppress(UsageError):  # Reading it in another form says what is wrong.
-        columns = find_word_columns(opened().columns, config.text_column, config.label_column) if format else None
-        if columns is not None and _are_word_rows(opened(), columns):
-            words = columns
-        elif format and tags != "none":
-            texts = _tagged_columns(opened(), config)
-    if words:
-        return _of_word_rows(opened(), words, tags)
-    return _of_lists(format, opened(), *texts, are_texts=True) if texts else None
+    try:
+        columns = find_word_columns(opened().columns, config.text_column, config.label_column)
+        if columns is None or not _are_word_rows(opened(), columns):
+            return None
+    except UsageError:  # Reading it in another form says what is wrong.
+        return None
+    return _of_word_rows(opened(), columns, tags)
 
 
 def _table_format(source: Source, format: str) -> str:
