@@ -67,10 +67,9 @@ def test_saved_texts_with_a_tag_for_each_word(tmp_path):
     tags = {"names": ["O", "B-PER", "B-LOC"], "_type": "ClassLabel"}
     as_ids = saved(tmp_path / "ids", table, {"text": {}, "label": {"feature": tags, "_type": "List"}})
     as_text = saved(tmp_path / "text", table | {"label": ["B-PER O O B-LOC", "B-LOC"] * 4}, {"text": {}, "label": {}})
-    for path in (as_ids, as_text):
-        task, data = load(path)
-        assert task == SENTENCES and data.task.label_names == ("O", "B-LOC", "B-PER")
-        assert data.train.labels.tolist() == [2, 0, 0, 1, 1] * 4
+    for path, message in ((as_ids, "for tags of words"), (as_text, "not a tag for each of its words.* as lists:")):
+        with pytest.raises(UsageError, match=f"{message}.* docs/other_formats.md"):
+            load(path)
 
 
 def test_a_saved_label_that_is_missing_and_files_that_are_not_whole(tmp_path):

@@ -3,6 +3,7 @@
 import gzip
 import json
 import pathlib
+import pickle
 import re
 
 import pytest
@@ -15,6 +16,7 @@ from tfbert.tasks.multiple_choice.questions import open_questions, read_question
 from tfbert.tasks.question_answering import squad
 from tfbert.tasks.token_classification.tagged import in_usual_form, read_sentences
 
+pandas = pytest.importorskip("pandas")
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "other_formats.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL))
 
@@ -49,7 +51,20 @@ ASKED = {"qid": "q1", "question": "Where?", "answers": ["Oslo", "the capital"], 
 MRQA = {"id": "", "context": "Zoë  lives in Oslo.", "qas": [ASKED]}
 OF_SQUAD = {"id": "q1", "question": "Who?", "answers": [{"text": "Zoë", "answer_start": 0}]}
 TWO = ["Ann/B-PER Lee/I-PER left/O", "Oslo/B-LOC"]
+FRAME = pandas.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
 FORMS = {  # What the old file holds, what reads the new one, and what it then is.
+    "Other endings": {
+        "old.pkl": pickle.dumps(FRAME),
+        "data.parquet": (texts, [("a", "x"), ("b", "y")]),
+    },
+    "Lines of fastText": {
+        "old.txt": "__label__2 Great CD: my Pat\n__label__1 a 'bad' one\n",
+        "data.tsv": (texts, [("Great CD: my Pat", "2"), ("a 'bad' one", "1")]),
+    },
+    "Spans of characters": {
+        "old.jsonl": '{"text": "Ann Lee left. Oslo", "label": [[0, 7, "PER"], [14, 18, "LOC"]]}',
+        "data.jsonl": (tagged, ["Ann/B-PER Lee/I-PER left/O ./O Oslo/B-LOC"]),
+    },
     "Entity tags that are written otherwise": {
         "old.conll": "Ann X B_PER\nLee X I_PER\nleft X O\n\nOslo X LOC-b\n",
         "data.conll": (tagged, TWO),
@@ -105,9 +120,8 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
 def test_code_of_the_page_writes_what_is_read(heading, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (old, content), (new, (read, expected)) = FORMS[heading].items()
-    opened = gzip.open if old.endswith(".gz") else open
-    with opened(old, "wt", encoding="utf-8") as file:
-        file.write(content)
+    with (gzip.open if old.endswith(".gz") else open)(old, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
     if "is read as it is" not in PAGE.partition(f"## {heading}")[2].partition("```")[0]:
         with pytest.raises(UsageError):
             read(pathlib.Path(old))

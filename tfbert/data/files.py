@@ -17,7 +17,7 @@ from typing import Any
 
 from tfbert.config.data import DataConfig
 from tfbert.config.types import Recorded
-from tfbert.data.labels import SPANS, label_text, named_id
+from tfbert.data.labels import label_text, named_id
 from tfbert.data.reading import OTHER_FORMATS, VALUES, BadRows, OpenFile, not_utf8, not_utf8_error
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
@@ -41,8 +41,6 @@ LABEL_NAMES = (
     ("labels", "gold_label", "class", "target", "sentiment", "score", "category", "is_duplicate", "quality"),
 )
 """Usual names of the label's column; a plain `label` wins over all others."""
-SPAN_NAMES = ("entities", "spans", "annotations")
-"""Usual names of a column of what is marked in a text, which is no label of it."""
 WORDS_NAMES = (("tokens", "words"), ("text",))
 """Usual names of a column whose rows are lists of words, the preferred first: `text` is often the unsplit sentence."""
 TAGS_NAMES = (("ner_tags",), ("tags", "labels", "label", "ner", "ner_labels"), ("pos_tags", "upos", "pos"))
@@ -180,10 +178,8 @@ class Finder:
 
     def none(self, what: str, option: str) -> UsageError:
         """The error where no column could be meant."""
-        name = next((name for name in SPAN_NAMES if name in self.usual), "") if option == "label_column" else ""
-        spans = f" {name!r} may hold {SPANS}." if name else ""
         todo = self._todo or f"Pass --{option}{self._hint}{_about_labels(option)}"
-        return UsageError(f"No column looks like {what}. {self._has}{spans} {todo}; for another form, {OTHER_FORMATS}.")
+        return UsageError(f"No column looks like {what}. {self._has} {todo}; for another form, {OTHER_FORMATS}.")
 
 
 def _about_labels(option: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from typing import Any
 
 from tfbert.config.data import DataConfig
-from tfbert.data.reading import Unlabelled, not_utf8, not_utf8_error, plain, read_text
+from tfbert.data.reading import OTHER_FORMATS, Unlabelled, not_utf8, not_utf8_error, plain, read_text
 from tfbert.errors import UsageError
 
 NAMES_OR_MISSING = frozenset({"NA", "N/A", "n/a", "None", "NULL", "null"})
@@ -25,9 +25,6 @@ MARKS = frozenset({"-", "--", "---", "\u2013", "\u2014"})
 """What stands for a missing label beside words and numbers, as `-` in SNLI, where annotators disagreed."""
 HELD_BACK = "-1"
 """What `datasets`, TensorFlow Datasets and GLUE write for a label that is held back."""
-
-SPANS = "spans of characters, as doccano and Label Studio write (tagging needs a tag for each word: export CoNLL)"
-"""What lists of lists or of objects in the place of labels seem to be."""
 
 _INTEGRAL = re.compile(r"([+-]?\d+)\.0*", re.ASCII)
 _MISSING = re.compile(r"(?i:[+-]?nan|[(<\[{](null|nil|nan|na|n/a)[)>\]}])|#[¡¿]?[A-Z0-9À-Þ]+(/0)?[!?]|Err:\d{3}")
@@ -98,7 +95,8 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
     if value is not None and not isinstance(value, str | int | float):
         raise UsageError(
             "A label must be a word, a number, true or false. "
-            f"Received: {column}={value!r:.60} in {where}{_what(value)}. Pass another --label_column."
+            f"Received: {column}={value!r:.60} in {where}. Pass another --label_column, or for several labels "
+            f"--task=multi_label_classification; for spans of characters, {OTHER_FORMATS}."
         )
     text = "" if value is None else str(value).strip()
     if "\0" in text:
@@ -113,15 +111,6 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
             f"Every row needs a label. Received: {received} for {column!r} in {where}. Add it or drop the row{way_out}."
         )
     return text
-
-
-def _what(value: Any) -> str:
-    """What a list as a label seems to be, to follow its place in a message."""
-    if not isinstance(value, list | tuple):
-        return ""
-    if any(isinstance(item, list | tuple | dict) for item in value):
-        return f", {SPANS}"
-    return ", a list, where each row has one label (several are for --task=multi_label_classification)"
 
 
 _RULE = "A file of label names must be a text file with one name a line"

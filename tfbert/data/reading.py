@@ -20,7 +20,6 @@ import logging
 import math
 import pathlib
 import re
-import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
@@ -50,27 +49,6 @@ PREDICTED_ANSWERS: Formats = {"jsonl": (".jsonl",), **TABLES, "squad": (".json",
 
 OTHER_FORMATS = "docs/other_formats.md has a few lines for that"
 """What a refusal of a form that is not read ends in."""
-SAVE_SHEET = "save the sheet as CSV (UTF-8), or with pandas: read_excel(PATH).to_csv('data.csv', index=False)"
-_UNPACK = {".zip": "unzip", ".bz2": "bunzip2 -k", ".xz": "unxz -k", ".zst": "unzstd", ".7z": "7z x", ".rar": "unrar x"}
-_UNPACK |= {".tar": "tar -xf", ".tgz": "tar -xzf", ".parquet.gz": "gunzip -k"}
-_PANDAS = {".feather": "feather", ".pkl": "pickle", ".pickle": "pickle", ".orc": "orc", ".h5": "hdf", ".hdf5": "hdf"}
-_PANDAS |= {".dta": "stata", ".sav": "spss", ".sas7bdat": "sas", ".xml": "xml", ".arrow": "feather"}
-_RENAME = {".pq": ".parquet", ".parq": ".parquet", ".ndjson": ".jsonl", ".jsonlines": ".jsonl", ".jl": ".jsonl"}
-_RENAME |= {".tab": ".tsv"}
-_SHEETS = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
-
-
-def how_to_convert(path: pathlib.Path) -> str:
-    """What to do with a file that is not read, judging by its ending: the end of a message, without a stop."""
-    ending, name = ending_of(path), shlex.quote(str(path))
-    if ending in _SHEETS:
-        return SAVE_SHEET[0].upper() + SAVE_SHEET[1:]
-    if ending in _UNPACK:
-        return f"Unpack it: {_UNPACK[ending]} {name}"
-    if ending in _PANDAS:
-        saved = ", or pass its directory if datasets' save_to_disk wrote it" if ending == ".arrow" else ""
-        return f"Convert it, with pandas: read_{_PANDAS[ending]}({str(path)!r}).to_parquet('data.parquet'){saved}"
-    return f"Rename it to end in {_RENAME[ending]}" if ending in _RENAME else "Convert or rename it"
 
 
 def ending_of(path: str | pathlib.PurePath) -> str:
@@ -88,18 +66,10 @@ def format_of(path: str | pathlib.PurePath, formats: Formats) -> str:
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _FASTTEXT = b"__label__"
-_OTHER_FORMATS = {
-    _GZIP_MAGIC: ("gzip data", "End its name in .gz, or decompress it"),
-    b"PAR1": ("Parquet", "End its name in .parquet, or pass --input_format=parquet"),
-    b"PK\x03\x04": ("a zip archive, as .xlsx files are", f"Unpack it, or {SAVE_SHEET}"),
-    b"\xd0\xcf\x11\xe0": ("a file of Excel or Word", f"Open it, and {SAVE_SHEET}"),
-    b"ARROW1": ("an Arrow file", "Convert it, with pandas: read_feather(PATH).to_parquet('data.parquet')"),
-    b"BZh": ("bzip2 data", "Decompress it"),
-    b"\xfd7zXZ": ("xz data", "Decompress it"),
-    b"\x28\xb5\x2f\xfd": ("zstd data", "Decompress it"),
-    b"%PDF-": ("PDF", "Extract its text"),
-}
-"""What files begin with that are not text: what they hold, and what to do."""
+_NO_TEXTS = {_GZIP_MAGIC: "gzip data", b"PAR1": "Parquet", b"PK\x03\x04": "a zip archive, as .xlsx files are"}
+_NO_TEXTS |= {b"\xd0\xcf\x11\xe0": "a file of Excel or Word", b"ARROW1": "an Arrow file", b"BZh": "bzip2 data"}
+_NO_TEXTS |= {b"\xfd7zXZ": "xz data", b"\x28\xb5\x2f\xfd": "zstd data", b"%PDF-": "PDF"}
+"""What files begin with that are not text, and what they hold."""
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",  # Before UTF-16's, which it begins with.
     codecs.BOM_UTF32_BE: "utf-32",
@@ -240,33 +210,22 @@ def _recoded(pieces: Iterator[bytes], encoding: str, name: str) -> Iterator[byte
         yield rest.encode()
 
 
-def check_no_fasttext(head: bytes, name: str) -> None:
-    """Refuses a file that begins as fastText's do, whose labels are in the texts.
-
-    Raises:
-        UsageError: saying how to convert it.
-    """
-    if head.lstrip(b"\xef\xbb\xbf ").startswith(_FASTTEXT):
-        raise UsageError(
-            "Labels have a column of their own. "
-            f"Received: {name}, lines of fastText, which begin with {_FASTTEXT.decode()}. Convert it: "
-            f"(printf 'label\\ttext\\n'; sed -E 's/^__label__([^ ]+) */\\1\\t/' {shlex.quote(name)}) > data.tsv; "
-            "where lines have several labels, separate these by | for --task=multi_label_classification."
-        )
-
-
 def _check_text(first: bytes, name: str) -> None:
     """Refuses a file whose first line shows that it holds no text, or that its lines end in other ways.
 
     Raises:
         UsageError: saying what it holds.
     """
-    check_no_fasttext(first, name)
     head = first[:_HEAD_BYTES]
     is_binary = any(byte < 0x20 and byte not in b"\t\r\n\f" for byte in head) or not _is_utf8(head)
-    for magic, (what, todo) in _OTHER_FORMATS.items() if is_binary else ():
-        if head.startswith(magic):
-            raise UsageError(f"A data file that is read as text must hold text. Received: {name}, {what}. {todo}.")
+    what = next((what for magic, what in _NO_TEXTS.items() if is_binary and head.startswith(magic)), "")
+    if head.lstrip(b"\xef\xbb\xbf ").startswith(_FASTTEXT):
+        what = "lines of fastText, whose labels are in the texts"
+    if what:
+        raise UsageError(
+            f"A file that is read as text holds texts, and labels in a column of their own. Received: {name}, {what}. "
+            f"Give it the ending of what it is, or convert it; {OTHER_FORMATS}."
+        )
     if head.count(0) > 1 and 4 * head.count(0) > len(head):
         raise UsageError(
             "Data files must be UTF-8, or begin with the byte order mark of UTF-16. Received: "

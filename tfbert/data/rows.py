@@ -182,7 +182,6 @@ class JsonText:
 
 log = logging.getLogger("tfbert")
 
-_OF_LABEL_STUDIO = ("annotations", "completions", "predictions")
 _LINES_TO_AN_OBJECT = 1000  # A file without an object in its first 1000 lines is not JSON lines.
 _ROWS_OF_KEYS, _CHARACTERS_OF_KEYS = 1000, 1 << 22
 """Rows, of so many characters at most, that say which keys there are: one that the first row lacks is a column, too."""
@@ -250,7 +249,8 @@ def open_json(source: pathlib.Path | BinaryIO, name: str) -> reading.OpenFile | 
         if any(isinstance(_parsed(line), dict) for _, line in head[:_LINES_TO_AN_OBJECT]):
             return open_json_lines(name, iter(head))
         raise not_json(name, value)
-    raise UsageError(f"{_FORMATS}. Received: {name}, {_what(value)}. Convert it; {reading.OTHER_FORMATS}.")
+    what = f"an object with {', '.join(map(repr, list(value)[:5]))}" if isinstance(value, dict) else f"{value!r:.40}"
+    raise UsageError(f"{_FORMATS}. Received: {name}, {what}. Convert it; {reading.OTHER_FORMATS}.")
 
 
 def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> reading.OpenFile:
@@ -318,11 +318,6 @@ def _open_list(name: str, entries: Iterator[Any]) -> reading.OpenFile | Entries:
         raise UsageError(f"{_FORMATS}. Received: {name}, {what}. Convert it; {reading.OTHER_FORMATS}.")
     if isinstance(first.get("paragraphs"), list):
         return Entries(name, rest)
-    if isinstance(first.get("data"), dict) and any(isinstance(first.get(key), list) for key in _OF_LABEL_STUDIO):
-        raise UsageError(
-            f"{_FORMATS}. Received: {name}, tasks of Label Studio with their annotations. "
-            "Export them as JSON-MIN or CSV; spans of words as CoNLL."
-        )
     unit = "question" if {"question", "context"} <= first.keys() else "record"
     head = _first_rows(rest, lambda row: row)
     columns = _keys(head)
@@ -406,15 +401,6 @@ def _is_of_columns(value: dict[str, Any]) -> bool:
     if parts and all(isinstance(part, list) for part in parts) and len({len(part) for part in parts}) == 1:
         return any(isinstance(item, str) and " " in item.strip() for part in parts for item in part)
     return len(parts) > 0 and all(isinstance(part, dict) for part in parts)
-
-
-def _what(value: Any) -> str:
-    """What a JSON text that holds no rows is, in words."""
-    if not isinstance(value, dict):
-        return f"{value!r:.40}"
-    keys = ", ".join(map(repr, list(value)[:5]))
-    pandas = ", as pandas writes with orient='columns', 'index' or 'list'" if _is_of_columns(value) else ""
-    return f"an object with {keys}{pandas}"
 
 
 _STATE, _SETS = "state.json", "dataset_dict.json"
@@ -548,15 +534,12 @@ def file_format(path: pathlib.Path | reading.GivenTable, formats: reading.Format
         return reading.FORMAT
     format = reading.format_of(path, formats)
     if not format:
-        if path.is_file():
-            with path.open("rb") as file:
-                reading.check_no_fasttext(file.read(64), str(path))
-        todo = reading.how_to_convert(path)
-        if reading.ending_of(path) in reading.TEXTS["text"]:
-            todo += "; words with a tag each need --task=token_classification"
+        is_text = reading.ending_of(path) in reading.TEXTS["text"]
+        tagged = "; words with a tag each need --task=token_classification" if is_text else ""
         known = ", ".join(itertools.chain(*formats.values()))
         raise UsageError(
-            f"A data file ends in {known}, all but the last also with .gz. Received: {str(path)!r}. {todo}."
+            f"A data file ends in {known}, all but the last also with .gz. Received: {str(path)!r}. Convert or rename "
+            f"it; {reading.OTHER_FORMATS}{tagged}."
         )
     return format
 

@@ -159,7 +159,7 @@ BAD_FILES = {
     "missing text": ("a.jsonl", '{"text": "x", "label": 1}\n\n{"label": 1}', {}, r"needs .*none for 'text' .*line 3"),
     "number as text": ("a.jsonl", '{"text": 3, "label": 1}', {}, r"needs a text, as a string\. Received: 3 for 'text'"),
     "half a surrogate pair": ("a.jsonl", r'{"text": "\ud800", "label": 1}', {}, r"valid Unicode.*line 1"),
-    "spans": ("a.jsonl", SPANS, {}, r"like the label.*'entities' may hold spans of characters.*export CoNLL\)"),
+    "spans": ("a.jsonl", SPANS, {}, "like the label.*'entities'.* for another form, docs/"),
     "not parquet": ("a.parquet", "text", {}, r"\.parquet file must be whole"),
 }
 

@@ -33,7 +33,6 @@ from tfbert.data.reading import (
     Unlabelled,
     ending_of,
     format_of,
-    how_to_convert,
 )
 from tfbert.data.rows import Source, open_rows
 from tfbert.errors import UsageError
@@ -345,7 +344,7 @@ def sentence_format(path: pathlib.Path | GivenTable) -> str:
     *known, last = itertools.chain(*WORDS.values())
     raise UsageError(
         f"A file of tagged words ends in {', '.join(known)} or {last}, all but the last also with .gz. "
-        f"Received: {str(path)!r}. {how_to_convert(path)}."
+        f"Received: {str(path)!r}. Convert or rename it; {OTHER_FORMATS}."
     )
 
 
