@@ -100,7 +100,7 @@ MOST_LINES = {
     "commandline": 550,
     "config": 1708,
     "corpus": 2223,
-    "data": 1813,
+    "data": 1812,
     "devices": 1028,
     "doors": 736,
     "launch": 444,
@@ -110,7 +110,7 @@ MOST_LINES = {
     "python": 463,
     "report": 1068,
     "step": 3115,
-    "tasks": 7359,
+    "tasks": 7361,
     "tokens": 1323,
     "train": 1723,
 }

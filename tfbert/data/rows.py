@@ -202,30 +202,22 @@ class Entries:
     entries: Iterator[Any]
 
 
-def open_json_rows(source: pathlib.Path | BinaryIO, name: str) -> reading.OpenFile:
+def open_json(
+    source: pathlib.Path | BinaryIO, name: str, *, takes_articles: bool = False
+) -> reading.OpenFile | Entries:
     """A file of JSON as `open_rows` opens it.
 
     Args:
         source: A path, decompressed where it ends in .gz; or an open binary stream.
         name: What messages call it.
+        takes_articles: Whether it may be SQuAD's articles: `Entries`.
 
     Raises:
         UsageError: for a file that cannot be read, or that holds no rows.
     """
-    file = open_json(source, name)
-    if isinstance(file, Entries):
-        raise UsageError(
-            f"{_FORMATS}. Received: {name}, SQuAD's articles of questions. "
-            "Pass --task=question_answering, or a model for it, or convert the file."
-        )
-    return file
-
-
-def open_json(source: pathlib.Path | BinaryIO, name: str) -> reading.OpenFile | Entries:
-    """As `open_json_rows`, for whoever reads SQuAD's articles as well."""
     text = JsonText(reading.pieces_of(source, name))
     if text.enter_list("data"):
-        return _open_list(name, _entries(text, name))
+        return _open_list(name, _entries(text, name), takes_articles)
     lines = text.lines()
     filled = ((number, line) for number, line in lines if line.strip())
     head = list(itertools.islice(filled, 1))
@@ -308,7 +300,7 @@ def not_json(name: str, error: ValueError) -> UsageError:
     )
 
 
-def _open_list(name: str, entries: Iterator[Any]) -> reading.OpenFile | Entries:
+def _open_list(name: str, entries: Iterator[Any], takes_articles: bool) -> reading.OpenFile | Entries:
     first = next(entries, None)
     if first is None:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, an empty list. Check the path.")
@@ -317,7 +309,12 @@ def _open_list(name: str, entries: Iterator[Any]) -> reading.OpenFile | Entries:
         what = f"a list that begins with {first!r:.60}"
         raise UsageError(f"{_FORMATS}. Received: {name}, {what}. Convert it; {reading.OTHER_FORMATS}.")
     if isinstance(first.get("paragraphs"), list):
-        return Entries(name, rest)
+        if takes_articles:
+            return Entries(name, rest)
+        raise UsageError(
+            f"{_FORMATS}. Received: {name}, SQuAD's articles of questions. "
+            "Pass --task=question_answering, or a model for it, or convert the file."
+        )
     unit = "question" if {"question", "context"} <= first.keys() else "record"
     head = _first_rows(rest, lambda row: row)
     columns = _keys(head)
@@ -624,14 +621,14 @@ def source_format(
     return of_stream if name == reading.STANDARD_INPUT else file_format(pathlib.Path(name), formats)
 
 
-def open_source(source: Source, config: DataConfig, open_json: Any = open_json_rows) -> Any:
+def open_source(source: Source, config: DataConfig) -> Any:
     """As `open_rows`, with the format, `header` and `delimiter` of the options."""
     format = source_format(source, config)
-    return open_rows(source, format, header=config.header, delimiter=config.separator, open_json=open_json)
+    return open_rows(source, format, header=config.header, delimiter=config.separator)
 
 
 def open_rows(
-    source: Source, format: str, *, header: bool = True, delimiter: str = "", open_json: Any = open_json_rows
+    source: Source, format: str, *, header: bool = True, delimiter: str = "", takes_articles: bool = False
 ) -> Any:
     """Opens a file and finds its columns.
 
@@ -641,10 +638,10 @@ def open_rows(
         format: As `file_format` returns it.
         header: Whether a .tsv or .csv file starts with its columns' names.
         delimiter: What separates the columns of a .tsv or .csv file; empty: a tab or a comma.
-        open_json: Takes a file of JSON and its name, and opens it.
+        takes_articles: As for `open_json`.
 
     Returns:
-        An `OpenFile`, or whatever `open_json` returns.
+        An `OpenFile`, or `Entries`.
 
     Raises:
         UsageError: for a file that cannot be read or holds nothing.
@@ -667,7 +664,7 @@ def open_rows(
             raise UsageError(f"Parquet is read from a file. Received: {name}, a stream. Pass the file's path.")
         return open_tree(source) if is_tree(source) else open_parquet(source)
     if format == "jsonl":
-        return open_json(source, name)
+        return open_json(source, name, takes_articles=takes_articles)
     lines = reading.lines_of(source, name)
     if format == "text":
         return reading.OpenFile(

@@ -176,6 +176,7 @@ def test_a_tag_that_comes_after_the_first_lines_is_known(monkeypatch):
 
 def test_words_alone_are_words():
     assert read("#a\n#b\n\n#\n1\n", tags="none") == (["#a #b", "# 1"], ())
+    assert read("I-95\n", tags="none") == (["I-95"], ())
     found, notes = read("# sent 1\nAnn\nleft\n\n# sent 2\nOslo\n", tags="none")
     assert found == ["Ann left", "Oslo"] and "2 comments left out" in notes[0]
 

@@ -25,7 +25,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.types import counted
 from tfbert.data.files import UNLABELLED, Finder, check_different, check_text, in_data, named_by_user
 from tfbert.data.reading import BadRows, GivenTable, OpenFile, Row, source_name
-from tfbert.data.rows import Entries, Source, open_json, open_rows, source_format
+from tfbert.data.rows import Entries, Source, open_rows, source_format
 from tfbert.errors import UsageError
 from tfbert.tasks.base import InMemory
 from tfbert.tasks.question_answering.windows import Windows
@@ -474,7 +474,7 @@ def read_questions(
             "Questions with answers come as JSON (SQuAD's own, or one question per line) or .parquet. "
             f"Received: {source_name(source)!r} as {format}. Convert it."
         )
-    file = open_rows(source, format, open_json=open_json)
+    file = open_rows(source, format, takes_articles=True)
     if isinstance(file, Entries):
         _refuse_columns(file, config)
         rows, place_names, columns = _nested_rows(file), _NESTED_PLACES, {}
@@ -506,8 +506,8 @@ def open_questions(source: Source, config: DataConfig = _BY_NAME) -> OpenFile:
     Raises:
         UsageError: for a file that cannot be read or lacks one of the columns.
     """
-    options = {"header": config.header, "delimiter": config.separator, "open_json": open_json}
-    file = open_rows(source, _format(source, config), **options)
+    options = {"header": config.header, "delimiter": config.separator}
+    file = open_rows(source, _format(source, config), takes_articles=True, **options)
     if not isinstance(file, Entries):
         question_columns(file, config.text_column)  # Refuses a file that lacks one.
         return file
@@ -551,7 +551,7 @@ def holds_questions(source: pathlib.Path | GivenTable, config: DataConfig = _BY_
         return config.input_format == "squad"
     try:
         format = _format(source, config)
-        file = open_rows(source, format, open_json=open_json) if format in ("jsonl", "parquet") else None
+        file = open_rows(source, format, takes_articles=True) if format in ("jsonl", "parquet") else None
     except UsageError:
         return False
     if isinstance(file, Entries):

@@ -199,8 +199,9 @@ def find_layout(
     is_conllu = size == _CONLLU_COLUMNS and is_numbered
     asked = in_data((*text_column, *filter(None, [label_column])), list(map(str, range(size))))  # All or none.
     own_text, own_label = asked[: len(text_column)], "".join(asked[len(text_column) :])
-    text = column_index("text_column", ",".join(own_text), size, name) if own_text else _FORM if is_conllu else 0
-    label = None
+    text, label = _FORM if is_conllu else 0, None
+    if own_text:
+        text = column_index("text_column", ",".join(own_text), size, name)
     if tags != "none" and own_label:
         label = column_index("label_column", own_label, size, name)
     elif tags != "none" and size > 1:
@@ -220,8 +221,8 @@ def find_layout(
     are_entities = [hold_entities(collections.Counter(row[c].strip(" ") for row in rows)) for c in range(size)]
     repeated = sum(a[text] == b[text] for a, b in itertools.pairwise(rows))  # As the name of a document is.
     no_words = _are_mostly(rows, text, _has_no_letters) or (size > 2 and 2 * repeated > len(rows) > _MANY)
-    no_words = no_words and size > 1 and not is_named
-    if no_words or (are_entities[text] and (last == text or not are_entities[last])):
+    are_tags = are_entities[text] and (last == text or not are_entities[last])
+    if size > 1 and (are_tags or (no_words and not is_named)):
         raise _not_in(text, "words", "the first, FORM in CoNLL-U", "text_column", name, rows)
     if label is not None and not own_label and not is_conllu and not are_entities[label]:
         values = {row[label].strip(" ") for row in rows}
@@ -291,8 +292,8 @@ def _has_no_letters(cell: str) -> bool:
 
 
 def _examples(rows: list[list[str]]) -> str:
-    """The first values of each column, for messages."""
-    shown = (list(dict.fromkeys(column))[:3] for column in zip(*rows, strict=True))
+    """The first values of the first columns, for messages."""
+    shown = (list(dict.fromkeys(column))[:3] for column in itertools.islice(zip(*rows, strict=True), _CONLLU_COLUMNS))
     return "; ".join(f"{number}: {', '.join(f'{value!r:.40}' for value in own)}" for number, own in enumerate(shown))
 
 
