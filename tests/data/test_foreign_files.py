@@ -20,6 +20,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.files import read_file
+from tfbert.data.reading import ROWS, WORDS
 from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.question_answering.squad import (
@@ -27,7 +28,7 @@ from tfbert.tasks.question_answering.squad import (
 )
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.token_classification.tagged import read_sentences, sentence_format
+from tfbert.tasks.token_classification.tagged import read_sentences
 
 TEXTS, LABELS = ["one, two", "drei; 3 €", "日本 😀"], ["good", "bad", "good"]
 RECORDS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
@@ -132,9 +133,9 @@ def test_texts_that_only_begin_so_are_read(tmp_path, line):
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a.csv.zip", "a.tgz", "a.parquet.gz", "a.arrow", "a.pkl", "a.ndjson", "a"])
 def test_other_endings_lead_to_the_page(tmp_path, name):
-    for format_of in (file_format, sentence_format):
+    for formats in (ROWS, WORDS):
         with refused("Convert or rename it; docs/other_formats.md has a few lines"):
-            format_of(tmp_path / name)
+            file_format(tmp_path / name, formats)
 
 
 def as_pandas(*texts, header=("text", "label"), **options):

@@ -9,7 +9,7 @@ import pytest
 
 from tfbert.errors import UsageError
 from tfbert.tasks.token_classification import conll
-from tfbert.tasks.token_classification.conll import looks_like_conll, open_conll
+from tfbert.tasks.token_classification.conll import open_conll
 
 
 def read(content, **options):
@@ -134,24 +134,3 @@ def test_lines_as_they_were_with_a_column_more():
     expected = "\n-DOCSTART- -X- O O\n\nNew  NNP B-LOC  <New>\n#  #   O <#>\n\n\n-DOCSTART- -X- O O\nb NN O <b>\n\n\n"
     assert written_back(content) == expected
     assert written_back("a b\tO\r\n\r\nc\tO") == "a b\tO\t<a b>\r\n\r\nc\tO\t<c>\r\n"
-
-
-LIKE = {
-    "by its ending": ("a.conll", "a\n", True),
-    "by its ending, .gz": ("a.iob.gz", "a\n", True),
-    "tags": ("a.txt", "Ann B-PER\nleft O\n\nOslo B-LOC\n", True),
-    "many columns": ("a.tsv.gz", "-DOCSTART-\t-X-\tO\n\nAnn\tNNP\tI-PER\n\nOslo\tNNP\tO\n", True),
-    "one block": ("a.txt", "Ann B-PER\nleft O\n\n", False),
-    "no entity": ("a.txt", "Ann O\n\nleft O\n", False),
-    "parts of speech": ("a.txt", "Ann NNP\n\nleft VB\n", False),
-    "a header": ("a.tsv", "text\tlabel\nAnn\tB-PER\n\nleft\tO\n", False),
-    "columns that differ": ("a.txt", "Ann B-PER\n\nhe left O\n", False),
-    "one column": ("a.txt", "B-PER\n\nO\n", False),
-    "nothing": ("a.txt", "\n\n", False),
-    "another ending": ("a.csv", "Ann B-PER\nleft O\n\nOslo B-LOC\n", False),
-}
-
-
-@pytest.mark.parametrize(("name", "content", "expected"), LIKE.values(), ids=LIKE)
-def test_what_looks_like_conll(name, content, expected, write):
-    assert looks_like_conll(pathlib.Path(write(name, content))) is expected

@@ -229,6 +229,17 @@ def test_bad_sentences_and_lines_of_words(write):
 
 
 LIKE = {
+    "by its ending": ("a.conll", "a\n", True),
+    "by its ending, .gz": ("a.iob.gz", "a\n", True),
+    "tags": ("a.txt", "Ann B-PER\nleft O\n\nOslo B-LOC\n", True),
+    "many columns": ("a.tsv.gz", "-DOCSTART-\t-X-\tO\n\nAnn\tNNP\tI-PER\n\nOslo\tNNP\tO\n", True),
+    "one block": ("a.txt", "Ann B-PER\nleft O\n\n", False),
+    "no entity": ("a.txt", "Ann O\n\nleft O\n", False),
+    "parts of speech": ("a.txt", "Ann NNP\n\nleft VB\n", False),
+    "columns that differ": ("a.txt", "Ann B-PER\n\nhe left O\n", False),
+    "one column": ("a.txt", "B-PER\n\nO\n", False),
+    "nothing": ("a.txt", "\n\n", False),
+    "another ending": ("a.csv", "Ann B-PER\nleft O\n\nOslo B-LOC\n", False),
     "GermEval": ("a.tsv", GERMEVAL, True),
     "MultiCoNER": ("a.txt", MULTICONER, True),
     "a bare letter": ("a.tsv", "Ann\tB\nleft\tO\n\nOslo\tB\n", True),

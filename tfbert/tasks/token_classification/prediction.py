@@ -20,13 +20,13 @@ from tfbert.config.data import STANDARD_STREAM, is_pipe
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config
 from tfbert.data.files import check_text
-from tfbert.data.reading import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of
+from tfbert.data.reading import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, WORDS, ending_of
 from tfbert.data.rows import file_format, input_source
 from tfbert.errors import UsageError
 from tfbert.tasks import prediction
 from tfbert.tasks.base import Task, rounded
 from tfbert.tasks.token_classification.conll import ConllSentence, Sentence, looks_like_conll
-from tfbert.tasks.token_classification.tagged import holds_word_rows, open_sentences, sentence_format
+from tfbert.tasks.token_classification.tagged import holds_word_rows, open_sentences
 from tfbert.tasks.token_classification.tags import entities_in_graph
 from tfbert.tasks.token_classification.token_classification import (
     EncodedSentences,
@@ -171,7 +171,7 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
         doubts = functools.partial(_about_words, file.name) if by_default else lambda items: []
         return [prediction.table_job(config, file, format=format, doubts=doubts)]
     if data.input_format == "auto" and is_pipe(asked.input_file):
-        data = dataclasses.replace(data, input_format=sentence_format(pathlib.Path(asked.input_file)))
+        data = dataclasses.replace(data, input_format=file_format(pathlib.Path(asked.input_file), WORDS))
     file = open_sentences(input_source(asked.input_file), data)
     format = prediction.chosen_format(asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl")
     if format == "conll" and file.format != "conll":
@@ -241,7 +241,7 @@ def _holds_words(config: Config) -> bool:
         return data.input_format == "conll" or (data.input_format == "auto" and ending_of(name) in CONLL_ENDINGS)
     path = pathlib.Path(name)
     try:
-        format = sentence_format(path) if data.input_format == "auto" else data.input_format
+        format = file_format(path, WORDS) if data.input_format == "auto" else data.input_format
         if data.header and holds_word_rows(path, data):
             return True
         if format == "csv":

@@ -23,7 +23,6 @@ from tfbert.data.files import check_text, find_tag_columns, in_data
 from tfbert.data.labels import given_names, named_labels
 from tfbert.data.reading import (
     CONLL_ENDINGS,
-    FORMAT,
     OTHER_FORMATS,
     WORDS,
     BadRows,
@@ -32,9 +31,8 @@ from tfbert.data.reading import (
     Row,
     Unlabelled,
     ending_of,
-    format_of,
 )
-from tfbert.data.rows import Source, open_rows
+from tfbert.data.rows import Source, file_format, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import quoted
 from tfbert.tasks.token_classification import conll
@@ -330,24 +328,6 @@ class TaggedTable:
         return f"{self.name}, {self.unit} {self.places[row][word]}"
 
 
-def sentence_format(path: pathlib.Path | GivenTable) -> str:
-    """`conll`, `csv`, `jsonl` or `parquet`, by a file's ending; all but .parquet may also end in .gz. For a table in
-    memory, what it is read as.
-
-    Raises:
-        UsageError: for another ending.
-    """
-    if isinstance(path, GivenTable) or path.is_dir():
-        return FORMAT
-    if format := format_of(path, WORDS):
-        return format
-    *known, last = itertools.chain(*WORDS.values())
-    raise UsageError(
-        f"A file of tagged words ends in {', '.join(known)} or {last}, all but the last also with .gz. "
-        f"Received: {str(path)!r}. Convert or rename it; {OTHER_FORMATS}."
-    )
-
-
 def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: conll.Tags = "none") -> conll.SentenceFile:
     """Opens a file of sentences, to be read one by one in constant memory.
 
@@ -355,7 +335,7 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: conll.Ta
 
     Args:
         source: A path, an open binary stream such as standard input, or a table in memory.
-        config: Its format, as `sentence_format` names it; `tsv` and `text` are CoNLL as well, but where a table has one
+        config: Its format, one of `WORDS`; `tsv` and `text` are CoNLL as well, but where a table has one
             word per row. Its columns of words and tags: names, or indexes from 0 in CoNLL, where the first and the last
             are the usual ones. Its delimiter is of a table in CSV or TSV.
         tags: Whether tags are required, may be absent, or are ignored.
@@ -499,10 +479,10 @@ def holds_word_rows(path: pathlib.Path, config: DataConfig) -> bool:
 
 
 def _format(source: Source, config: DataConfig) -> str:
-    """As `sentence_format` has it; empty for a stream of which nobody says it."""
+    """As `file_format` has it; empty for a stream of which nobody says it."""
     if config.input_format != "auto":
         return config.input_format
-    return sentence_format(source) if isinstance(source, pathlib.Path | GivenTable) else ""
+    return file_format(source, WORDS) if isinstance(source, pathlib.Path | GivenTable) else ""
 
 
 def _table(source: Source, config: DataConfig, tags: conll.Tags) -> conll.SentenceFile | None:
