@@ -100,7 +100,10 @@ def test_other_delimiters_are_never_guessed(tmp_path):
 
 
 OTHERS = {
-    "gzip": (gzip.compress(b"text\tlabel\nx\t1\n"), "gzip data. Give it the ending of what it is, or convert it; docs"),
+    "gzip": (
+        gzip.compress(b"text\tlabel\nx\t1\n"),
+        "gzip data. Give it the ending of what it is, unpack it, save a sheet as CSV, or convert it; docs",
+    ),
     "zip": (b"PK\x03\x04\x14\x00\x06\x00xl/workbook.xml\n", "a zip archive, as .xlsx files are. Give it"),
     "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0", "a file of Excel"),
     "bzip2": (bz2.compress(b"text\tlabel\n"), "bzip2 data. Give it"),
@@ -134,7 +137,7 @@ def test_texts_that_only_begin_so_are_read(tmp_path, line):
 @pytest.mark.parametrize("name", ["a.xlsx", "a.csv.zip", "a.tgz", "a.parquet.gz", "a.arrow", "a.pkl", "a.ndjson", "a"])
 def test_other_endings_lead_to_the_page(tmp_path, name):
     for formats in (ROWS, WORDS):
-        with refused("Convert or rename it; docs/other_formats.md has a few lines"):
+        with refused(r"Save a sheet as CSV \(UTF-8\), unpack an archive, rename or convert other files; docs/"):
             file_format(tmp_path / name, formats)
 
 

@@ -47,7 +47,7 @@ PREDICTED_TAGS: Formats = {"conll": (".conll", ".iob", ".bio", ".txt"), "jsonl":
 PREDICTED_ANSWERS: Formats = {"jsonl": (".jsonl",), **TABLES, "squad": (".json",)}
 
 
-OTHER_FORMATS = "docs/other_formats.md has a few lines for that"
+OTHER_FORMATS = "docs/other_formats.md of tfbert's repository has a few lines for that"
 """What a refusal of a form that is not read ends in."""
 
 
@@ -224,7 +224,7 @@ def _check_text(first: bytes, name: str) -> None:
     if what:
         raise UsageError(
             f"A file that is read as text holds texts, and labels in a column of their own. Received: {name}, {what}. "
-            f"Give it the ending of what it is, or convert it; {OTHER_FORMATS}."
+            f"Give it the ending of what it is, unpack it, save a sheet as CSV, or convert it; {OTHER_FORMATS}."
         )
     if head.count(0) > 1 and 4 * head.count(0) > len(head):
         raise UsageError(

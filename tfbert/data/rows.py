@@ -535,8 +535,8 @@ def file_format(path: pathlib.Path | reading.GivenTable, formats: reading.Format
         tagged = "; words with a tag each need --task=token_classification" if is_text else ""
         known = ", ".join(itertools.chain(*formats.values()))
         raise UsageError(
-            f"A data file ends in {known}, all but the last also with .gz. Received: {str(path)!r}. Convert or rename "
-            f"it; {reading.OTHER_FORMATS}{tagged}."
+            f"A data file ends in {known}, all but the last also with .gz. Received: {str(path)!r}. Save a "
+            f"sheet as CSV (UTF-8), unpack an archive, rename or convert other files; {reading.OTHER_FORMATS}{tagged}."
         )
     return format
 

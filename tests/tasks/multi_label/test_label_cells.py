@@ -144,7 +144,7 @@ REFUSED = {
     "soft labels": ("x.jsonl", rows_of([[0.3, 0.7], [1, 0], [0, 0], [1, 1]]), {}, "0.3 of the list .*line 1"),
     "a negative id": ("x.jsonl", rows_of([[1, 2], [-1], [2], [1]]), {}, "or ids from 0, .* Received: -1 of .*line 2"),
     "NumPy's lists": ("x.tsv", NUMPYS, {}, "that JSON or Python reads. R"),
-    "Python's sets": ("x.tsv", delimited(["{'a', 'c'}", "a", "b", "c"]), {}, "docs/other_formats.md has"),
+    "Python's sets": ("x.tsv", delimited(["{'a', 'c'}", "a", "b", "c"]), {}, "docs/other_formats.md of"),
     "an empty set": ("x.tsv", delimited(["a", "set()", "b", "c"]), {}, r"brackets must be .*'set\(\)' in .*line 3"),
     "Python's tuples": ("x.tsv", delimited(["a", "b", "('a', 'c')", "()"]), {}, "brackets must be a list.*line 4"),
     "a dictionary": ("x.tsv", delimited(["a", "b", "{'a': 1}", "c"]), {}, "brackets must be a list.*line 4"),
