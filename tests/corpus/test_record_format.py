@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.records import as_protobuf
 from tfbert.corpus.masking import Masking, mask, record_keys
 from tfbert.corpus.records import Schema, detect_schema, restore, serialize
 from tfbert.errors import UsageError
@@ -26,15 +27,6 @@ def some(rows=40, seed=0):
     masking = Masking(**tokens, masked_lm_prob=0.2, max_predictions_per_seq=MOST)
     masked = mask(ids, lengths, masking, record_keys(0, 0, np.arange(rows)))
     return ids, lengths, second, rng.integers(0, 2, rows), masked
-
-
-def as_protobuf(**features):
-    example = tf.train.Example()
-    for name, values in features.items():
-        values = np.asarray(values)
-        kind = "float_list" if values.dtype.kind == "f" else "int64_list"
-        getattr(example.features.feature[name], kind).value.extend(values.tolist())
-    return example.SerializeToString(deterministic=True)
 
 
 def record(**changes):

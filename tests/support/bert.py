@@ -3,19 +3,10 @@
 import keras
 import numpy as np
 
+from tests.support.models import VOCAB, tiny_bert
 from tfbert.bert import models
-from tfbert.model.files import BertConfig
 
-ROWS, WIDTH, VOCAB = 12, 9, 60
-SIZES = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.2,
-}
+ROWS, WIDTH = 12, 9
 _rng = np.random.default_rng(0)
 LENGTHS = _rng.integers(2, WIDTH + 1, ROWS)
 MASK = (np.arange(WIDTH) < LENGTHS[:, None]).astype(np.int32)
@@ -35,15 +26,15 @@ KINDS = {
     "TFBertForMaskedLM": ({}, TEXTS, {"labels": WORDS}),
     "TFBertForPreTraining": ({}, TEXTS, {"labels": WORDS, "next_sentence_label": CLASSES % 2}),
 }
-"""Each class: what its configuration says besides the sizes, inputs, labels."""
+"""Each class: what its configuration says besides `SIZES`, inputs, labels."""
 WITH_LABELS = [kind for kind, (_, _, labels) in KINDS.items() if labels]
 
 
 def make(kind="TFBertForSequenceClassification", dropout=0.0, seed=3, **values):
     """A model with weights of a seed."""
-    keras.utils.set_random_seed(seed)
-    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    return getattr(models, kind)(BertConfig(**SIZES | KINDS[kind][0] | rates | values))
+    return tiny_bert(
+        dropout=dropout, seed=seed, kind=getattr(models, kind), **{"num_labels": 2} | KINDS[kind][0] | values
+    )
 
 
 def worst(one, other):

@@ -4,9 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.support import models
 from tests.support.either_keras import CLASSES, weights
-from tfbert.step.keras3.parts import KeyedRandom
-from tfbert.step.noise import Rows, noise_key
 
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "film", "was", "good", "bad", "a", "fox"]
 VOCAB = 50
@@ -65,19 +64,12 @@ def reference_steps(model, x, y, optimizer, *, batch_size, epochs=1, clip=0.0):
         epochs: Passes over the rows.
         clip: Largest global norm; 0 for none.
     """
-    noise = KeyedRandom(model, 1)
-    for start in [*range(0, len(y), batch_size)] * epochs:
-        inputs, labels = tf.nest.map_structure(lambda each, at=start: each[at : at + batch_size], (x, y))
-        key = noise_key(0, tf.constant(optimizer.step))
-        with noise.keyed(key, Rows(0, len(labels))), tf.GradientTape() as tape:
-            logits = model(inputs, training=True)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-        found = tape.gradient(loss, [v.value for v in model.trainable_variables])
-        grads = [tf.convert_to_tensor(gradient).numpy().astype(np.float64) for gradient in found]
-        norm = np.sqrt(sum((gradient**2).sum() for gradient in grads))
-        factor = clip / max(norm, clip) if clip else 1.0
-        for variable, gradient in zip(model.trainable_variables, grads, strict=True):
-            new = optimizer(variable.path, variable.numpy().astype(np.float64), gradient * factor, True)
-            variable.assign(new.astype(np.float32))
-        optimizer.step += 1
+
+    def losses(model, inputs, labels):
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(inputs, training=True))
+
+    weighted = (x, y, np.ones(len(y), np.float32))
+    starts = [*range(0, len(y), batch_size)] * epochs
+    batches = [tf.nest.map_structure(lambda each, at=start: each[at : at + batch_size], weighted) for start in starts]
+    models.reference_steps(model, batches, optimizer, clip, values=losses)
     return weights(model)

@@ -85,26 +85,26 @@ class NumpyAdamW:
     def __init__(self, rate, decay=0.0, epsilon=1e-8):
         self.rate, self.decay, self.epsilon, self.step, self.m, self.v = rate, decay, epsilon, 0, {}, {}
 
+    def moments(self, name, gradient):
+        """The means of gradients and of their squares, not yet divided, and which update this is."""
+        self.m[name] = 0.9 * self.m.get(name, 0.0) + 0.1 * gradient
+        self.v[name] = 0.999 * self.v.get(name, 0.0) + 0.001 * gradient**2
+        return self.m[name], self.v[name], self.step + 1
+
     def __call__(self, name, value, gradient, decays):
-        m = 0.9 * self.m.get(name, 0.0) + 0.1 * gradient
-        v = 0.999 * self.v.get(name, 0.0) + 0.001 * gradient**2
-        self.m[name], self.v[name] = m, v
-        t = self.step + 1
+        m, v, t = self.moments(name, gradient)
         rate = self.rate * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
         return value - self.decay * self.rate * decays * value - rate * m / (np.sqrt(v) + self.epsilon)
 
 
-class NumpyLAMB:
+class NumpyLAMB(NumpyAdamW):
     """LAMB as in You et al. 2020, Algorithm 2, in float64."""
 
     def __init__(self, rate, decay=0.0, epsilon=1e-6):
-        self.rate, self.decay, self.epsilon, self.step, self.m, self.v = rate, decay, epsilon, 0, {}, {}
+        super().__init__(rate, decay, epsilon)
 
     def __call__(self, name, value, gradient, decays):
-        m = 0.9 * self.m.get(name, 0.0) + 0.1 * gradient
-        v = 0.999 * self.v.get(name, 0.0) + 0.001 * gradient**2
-        self.m[name], self.v[name] = m, v
-        t = self.step + 1
+        m, v, t = self.moments(name, gradient)
         u = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + self.epsilon) + self.decay * decays * value
         length, of_update = np.sqrt((value**2).sum()), np.sqrt((u**2).sum())
         ratio = length / of_update if length > 0 and of_update > 0 else 1.0

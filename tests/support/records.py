@@ -57,13 +57,17 @@ def serialized(
         "next_sentence_labels": [record.next_sentence],
     } | changed
 
-    def feature(name, given):
-        if name == "masked_lm_weights":
-            return tf.train.Feature(float_list=tf.train.FloatList(value=given))
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=given))
+    return as_protobuf(**{name: given for name, given in values.items() if given is not None})
 
-    features = {name: feature(name, given) for name, given in values.items() if given is not None}
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+def as_protobuf(**features):
+    """A tf.train.Example of them: numbers with a point are floats."""
+    example = tf.train.Example()
+    for name, values in features.items():
+        values = np.asarray(values)
+        kind = "float_list" if values.dtype.kind == "f" else "int64_list"
+        getattr(example.features.feature[name], kind).value.extend(values.tolist())
+    return example.SerializeToString(deterministic=True)
 
 
 def write_records(path: pathlib.Path, records: list[Written | bytes], *, gzip: bool = False, **options) -> pathlib.Path:

@@ -1,6 +1,5 @@
 """Whole runs: a small corpus and its configuration, what a run leaves, and ways to disturb it."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -9,6 +8,7 @@ import pathlib
 import signal
 import tempfile
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -35,16 +35,24 @@ WORDS = ["good", "bad", "not", "very", "dull", "fine", "plot", "cast", "the", "a
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 
 
+def tokenizer_of(tokens):
+    """As many tokens as small models have, these first."""
+    return BertTokenizer(tokens + [f"[unused{i}]" for i in range(VOCAB - len(tokens))])
+
+
+def save_encoder(tokens, directory):
+    """A pretrained BERT for these tokens: 1 layer, for what no depth changes; no head yet."""
+    save_pretrained(tiny_bert(dropout=0.1, num_hidden_layers=1), tokenizer_of(tokens), directory)
+    encoder = {name: value for name, value in weights(directory).items() if name.startswith("bert.")}
+    write_weights(encoder, directory / MODEL)
+
+
 @functools.cache
 def _encoder_files():
-    """The files of a pretrained BERT for WORDS, name -> content: 1 layer, for what no depth changes; no head yet."""
-    tokenizer = BertTokenizer(TOKENS + [f"[unused{i}]" for i in range(VOCAB - len(TOKENS))])
+    """Its files for WORDS, name -> content."""
     with tempfile.TemporaryDirectory() as name:
-        directory = pathlib.Path(name)
-        save_pretrained(tiny_bert(dropout=0.1, num_hidden_layers=1), tokenizer, directory)
-        encoder = {name: value for name, value in weights(directory).items() if name.startswith("bert.")}
-        write_weights(encoder, directory / MODEL)
-        return {path.name: path.read_bytes() for path in directory.iterdir()}
+        save_encoder(TOKENS, pathlib.Path(name))
+        return {path.name: path.read_bytes() for path in pathlib.Path(name).iterdir()}
 
 
 def write_corpus(directory):
@@ -124,22 +132,16 @@ def checkpoints_in(tmp_path, keep=0):
     return checkpoints, save
 
 
-@contextlib.contextmanager
 def undrawn():
     """Runs of this process draw no report, which takes seconds; all else that they leave is there."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tfbert.report.pages.write_report", lambda directory, results: None)
-        yield
+    return mock.patch("tfbert.report.pages.write_report", lambda directory, results: None)
 
 
-@contextlib.contextmanager
 def sketched():
     """Runs of this process leave an empty page where and when they would draw a report."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "tfbert.report.pages.write_report", lambda directory, results: (directory / "report.html").touch()
-        )
-        yield
+    return mock.patch(
+        "tfbert.report.pages.write_report", lambda directory, results: (directory / "report.html").touch()
+    )
 
 
 def changed(config, **parts):

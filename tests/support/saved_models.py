@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from tests.support.models import VOCAB, tiny_bert
-from tests.support.runs import WORDS, undrawn
+from tests.support.models import tiny_bert
+from tests.support.runs import TOKENS, WORDS, tokenizer_of, undrawn
 from tfbert.bert import models
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
@@ -25,7 +25,6 @@ from tfbert.modes import load as saved_model
 from tfbert.modes.predict import predict
 from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.prediction import TrainedModel
-from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune
 
 
@@ -49,7 +48,7 @@ def make_runs(directory):
     write("odd.tsv", single, [("1", "good"), ("7", "bad")])
     write("words.tsv", single, [("low", "good"), ("high", "bad")])
     write("unlabelled.tsv", ("sentence",), [("good film",), ("bad film",)])
-    (directory / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+    (directory / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
 
     save_random(directory / "base", ["0", "1"], num_texts=1)
     single = Config(
@@ -80,13 +79,11 @@ def make_runs(directory):
 
 def save_random(directory, names, num_texts):
     """A 1-layer, hidden-32 model with random weights, as training saves one; no names for regression."""
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     model = tiny_bert(num_labels=max(1, len(names)), num_hidden_layers=1, max_position_embeddings=160)
     model.config.problem_type = "single_label_classification" if names else "regression"
     model.config.id2label = dict(enumerate(names or ["LABEL_0"]))
     record_inputs(model.config, num_texts=num_texts, max_seq_length=16)
-    tokenizer = BertTokenizer(tokens + [f"[unused{i}]" for i in range(VOCAB - len(tokens))])
-    save_pretrained(model, tokenizer, directory)
+    save_pretrained(model, tokenizer_of(TOKENS), directory)
 
 
 def save_with_nan(source, directory, word):

@@ -9,19 +9,15 @@ import numpy as np
 
 import flags
 from tests.support.flag_values import defined
-from tests.support.models import VOCAB, tiny_bert
 from tests.support.records import VOCAB_SIZE, some_records, write_records
-from tests.support.runs import WORDS, changed, make_config, undrawn, weights
+from tests.support.runs import TOKENS, WORDS, changed, make_config, save_encoder, undrawn
 from tests.support.saved_models import kept_models
 from tfbert.commandline.command import verb_of
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig
 from tfbert.config.run import FINETUNE
 from tfbert.config.tasks import PRETRAINING, PretrainingConfig
-from tfbert.model.head import save_pretrained
-from tfbert.model.weights import write_weights
-from tfbert.tokens.tokenizer import BertTokenizer
-from tfbert.train.checkpoint import MODEL
+from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
 SENTENCES, QUESTIONS, CHOICES = "token_classification", "question_answering", "multiple_choice"
 LABELS, LABEL_WORDS = "multi_label_classification", ("cast", "film", "plot", "slow")
@@ -42,18 +38,12 @@ def write_tasks(directory):
         rows = [json.dumps(_choices(rng, i)) + "\n" for i in range(count)]
         (directory / f"{name}.jsonl").write_text("".join(rows))
     write_label_sets(directory)
-    (directory / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]) + "\n"
-    )
+    (directory / "vocab.txt").write_text("\n".join([*TOKENS, "##s"]) + "\n")
 
 
 def write_small_model(directory):
     """`small`, a model of one layer for the words of `write_tasks`, for what no depth changes; no head yet."""
-    words = (directory / "vocab.txt").read_text().split("\n")[:-1]
-    tokenizer = BertTokenizer(words + [f"[unused{i}]" for i in range(VOCAB - len(words))])
-    save_pretrained(tiny_bert(dropout=0.1, num_hidden_layers=1), tokenizer, directory / "small")
-    encoder = {name: value for name, value in weights(directory / "small").items() if name.startswith("bert.")}
-    write_weights(encoder, directory / "small" / MODEL)
+    save_encoder((directory / "vocab.txt").read_text().split("\n")[:-1], directory / "small")
 
 
 def write_label_sets(directory):
@@ -63,9 +53,8 @@ def write_label_sets(directory):
         rows = []
         for _ in range(count):
             words = [str(word) for word in rng.choice(WORDS, rng.integers(2, 23))]
-            rows.append(
-                {"text": " ".join(words), "labels": [w for w in LABEL_WORDS if (w in words) != (rng.random() < 0.1)]}
-            )
+            labels = [word for word in LABEL_WORDS if (word in words) != (rng.random() < 0.1)]
+            rows.append({"text": " ".join(words), "labels": labels})
         (directory / f"{name}-labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -114,20 +103,16 @@ def arguments_of(directory, task, name, *, is_small=False):
         write_small_model(directory)
         common = [f"--model={directory / 'small'}", "--global_batch_size=8"]
     common += [f"--output_dir={directory / name}", "--num_train_epochs=2", "--learning_rate=3e-3"]
-    if task == SENTENCES:
-        files = [f"--train_file={directory / 'train.conll'}", f"--validation_file={directory / 'dev.conll'}"]
-        return [*common, *files, "--max_seq_length=16"]
-    if task == CHOICES:
-        files = [f"--train_file={directory / 'train.jsonl'}", f"--validation_file={directory / 'dev.jsonl'}"]
-        return [*common, f"--task={CHOICES}", *files, "--max_seq_length=24"]
-    if task == LABELS:
-        files = [
-            f"--train_file={directory / 'train-labels.jsonl'}",
-            f"--validation_file={directory / 'dev-labels.jsonl'}",
-        ]
-        return [*common, *files, f"--task={LABELS}", "--max_seq_length=16", "--label_threshold=auto_per_label"]
-    files = [f"--train_file={directory / 'train.json'}", f"--validation_file={directory / 'dev.json'}"]
-    own = ["--max_seq_length=24", "--doc_stride=9", "--max_query_length=5", "--version_2_with_negative"]
+    ending, own = {
+        SENTENCES: (".conll", ["--max_seq_length=16"]),
+        CHOICES: (".jsonl", [f"--task={CHOICES}", "--max_seq_length=24"]),
+        LABELS: ("-labels.jsonl", [f"--task={LABELS}", "--max_seq_length=16", "--label_threshold=auto_per_label"]),
+        QUESTIONS: (
+            ".json",
+            ["--max_seq_length=24", "--doc_stride=9", "--max_query_length=5", "--version_2_with_negative"],
+        ),
+    }[task]
+    files = [f"--{kind}_file={directory / name}{ending}" for kind, name in (("train", "train"), ("validation", "dev"))]
     return [*common, *files, *own]
 
 
@@ -169,7 +154,7 @@ def pretraining(corpus, name, **runtime):
     """As many updates of an epoch as `make_config`: 44 records in batches of 8."""
     config = make_config(corpus, name, **runtime)
     write_records(corpus / "records.tfrecord", some_records(44))
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(VOCAB_SIZE - 5))]
+    words = [*SPECIAL_TOKENS, *(f"w{i}" for i in range(VOCAB_SIZE - 5))]
     (corpus / "words.txt").write_text("\n".join(words) + "\n")
     records = (str(corpus / "records.tfrecord"),)
     return dataclasses.replace(
