@@ -14,21 +14,16 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from absl import flags as absl_flags
 
-import flags
 import tfbert
+from tests.support.flag_values import defined, parsed
+from tests.support.processes import output_of
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
-TUTORIALS = {
-    "classification": "## Files",
-    "tagging": "## Files",
-    "question_answering": "## Files",
-    "multiple_choice": "## Files",
-    "pretraining": "## Continue",
-}
+OF_FINE_TUNING = ("classification", "tagging", "question_answering", "multiple_choice")
+TUTORIALS = dict.fromkeys(OF_FINE_TUNING, "## Files") | {"pretraining": "## Continue"}
 """The pages whose commands run on generated files, and the heading that their first part ends before."""
 
 
@@ -52,6 +47,11 @@ def commands(text):
     return found
 
 
+def blocks_of(page):
+    """Its blocks of Python."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
 def indented(text):
     return "".join(f"    {line}\n" for line in text.splitlines())
 
@@ -71,11 +71,8 @@ def test_a_command_parses(words, tmp_path, monkeypatch):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
     (script,) = (word for word in words if word.startswith("run_"))
-    command = {"run_finetune.py": FINETUNE, "run_pretraining.py": PRETRAIN}[script]
-    values = absl_flags.FlagValues()
-    flags.define_flags(values, command)
-    assert values(words[words.index(script) :]) == [script]
-    config = flags.config_from_flags(values, command)
+    (command,) = (each for each in (FINETUNE, PRETRAIN) if each.script == script)
+    config = parsed(*words[words.index(script) + 1 :], command=command)
     if any(word.startswith("--flagfile") for word in words) and script == "run_finetune.py":
         assert config.data.train_file or config.data.dataset not in ("", "demo"), "it would train on the demo's"
 
@@ -92,7 +89,7 @@ def test_commands_are_found():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_calls_in_pythons_blocks_name_arguments_that_exist(page):
     options = {"model", *(field.name for part in Config.classes().values() for field in dataclasses.fields(part))}
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+    for block in blocks_of(page):
         tree = ast.parse(block)
         refused = {node for other in ast.walk(tree) if isinstance(other, ast.Try) for node in ast.walk(other)}
         for call in {node for node in ast.walk(tree) if isinstance(node, ast.Call)} - refused:
@@ -150,10 +147,8 @@ def test_the_containers_arguments_parse(page):
     (words,) = {
         tuple(words) for words in argument_lists(yaml.safe_load(re.split("```(?:yaml)?\n?", text)[page[-2:] == "md"]))
     }
-    values = absl_flags.FlagValues()
-    flags.define_flags(values, FINETUNE)
-    assert values(list(words)) == ["finetune"]
-    assert values["strategy"].value == "multi_worker"
+    values = defined()
+    assert values(list(words)) == ["finetune"] and values["strategy"].value == "multi_worker"
 
 
 def test_the_image_has_all_that_is_built():
@@ -161,9 +156,8 @@ def test_the_image_has_all_that_is_built():
     copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     names = {name for line in copied for name in line.split()}
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line.startswith("!")}
-    assert (
-        names == let_through == {"setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "flags", "tfbert"}
-    )
+    needed = {"setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "flags", "tfbert"}
+    assert names == let_through == needed
 
 
 def test_every_page_is_in_the_index():
@@ -238,13 +232,12 @@ def test_a_tutorial_runs(page, end, tmp_path):
 def test_what_comes_after_training_runs(tmp_path):
     """The page's commands, pipes included, and its Python as one script, with models of the tutorials."""
     write_data(tmp_path)
-    for page in ("classification", "tagging", "question_answering", "multiple_choice"):
+    for page in OF_FINE_TUNING:
         train = commands((ROOT / "docs" / f"{page}.md").read_text())[0]
         in_shell(shlex.join([*train, "--max_steps=6"]), tmp_path)
     in_shell("python run_pretraining.py --max_steps=3 --output_dir=runs/bert", tmp_path)
-    text = (ROOT / "docs" / "after_training.md").read_text()
+    text, blocks = (ROOT / "docs" / "after_training.md").read_text(), blocks_of("docs/after_training.md")
     lines = [line for line in re.findall(r"^    (.*)", text, re.MULTILINE) if "run_finetune.py" in line]
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     others = {"onnx": "onnxruntime", "tflite": "ai_edge_litert"}
     missing = {name for name, package in others.items() if importlib.util.find_spec(package) is None}
     assert len(lines) == 10 and len(blocks) == 5
@@ -252,62 +245,53 @@ def test_what_comes_after_training_runs(tmp_path):
     blocks = [block for block in blocks if not (missing and "onnxruntime" in block)]
     for line in lines:
         in_shell(line, tmp_path)
-    script = "\n".join(["table = {'review': ['good', 'bad']}", *blocks])
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    output_of("\n".join(["table = {'review': ['good', 'bad']}", *blocks]), directory=tmp_path)
 
 
 @pytest.mark.slow
 def test_the_page_on_callbacks_runs(tmp_path):
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tracking.md").read_text(), re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "\n60 0." in done.stdout
+    (block,) = blocks_of("docs/tracking.md")
+    assert "\n60 0." in output_of(block, directory=tmp_path)
 
 
 @pytest.mark.slow
 def test_readmes_doors_open(tmp_path):
     """Its Python, with few updates and models that need no download in the place of those of hubs."""
-    fit, run = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    fit, run = blocks_of("README.md")
     rows = "texts, labels = [f'film {i} is {word}' for i in range(32) for word in ('good', 'bad')], [1, 0] * 32\n"
     imports = "import keras, keras_hub, tensorflow as tf, tfbert\n"
     run = run.replace("bert-base-uncased", "scratch/tiny").replace("[1, 2]", "[1]")
     run = run.replace("train=df", "train=df, max_steps=2")
     assert run.count("max_steps") == 1 and "bert_base_en_uncased" in fit
     frame = "import pandas, tfbert\ndf = pandas.DataFrame({'text': texts, 'label': labels})\n"
-    for script in (rows + frame + run, rows + imports + fit.replace("bert_base_en_uncased", "./runs/df")):
-        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-    assert "Epoch 3/3" in done.stdout
+    output_of(rows + frame + run, directory=tmp_path)
+    fit = fit.replace("bert_base_en_uncased", "./runs/df")
+    assert "Epoch 3/3" in output_of(rows + imports + fit, directory=tmp_path)
 
 
 @pytest.mark.slow
 def test_the_page_on_fit_runs(tmp_path):
     """With a model, a loss and data in the place of its reader's."""
-    block, compared = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "fit.md").read_text(), re.DOTALL)
+    block, compared = blocks_of("docs/fit.md")
     own = """
 build_classifier = lambda: keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(2)])
 my_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 train_ds = val_ds = tf.data.Dataset.from_tensor_slices((tf.random.normal([24, 3]), [0, 1] * 12)).batch(8)
 strategy ="""
     script = block.replace("strategy =", own.strip(), 1).replace("[...]", "[]") + compared
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "Epoch 3/3" in done.stdout
+    assert "Epoch 3/3" in output_of(script, directory=tmp_path)
 
 
 @pytest.mark.slow
 def test_the_page_on_python_runs(tmp_path):
     """As one script, but for the number of updates, and with a model that needs no download."""
     write_data(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
-    script = "\n".join(blocks).replace("bert-base-uncased", "scratch/tiny")
+    script = "\n".join(blocks_of("docs/python.md")).replace("bert-base-uncased", "scratch/tiny")
     script = script.replace("num_train_epochs=2", "max_steps=6")
     script = re.sub(r"(learning_rate=rate|max_seq_length=64),", r"\1, max_steps=2,", script)
     assert script.count("max_steps") == 3
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "Did you mean num_train_epochs?" in done.stdout and "5e-05 0." in done.stdout
+    shown = output_of(script, directory=tmp_path)
+    assert "Did you mean num_train_epochs?" in shown and "5e-05 0." in shown
     assert {path.name for path in (tmp_path / "runs").iterdir()} >= {"mine", "other-seed", "rate-3e-05", "bert"}
 
 
@@ -317,9 +301,7 @@ def test_the_notebook_runs(tmp_path):
     cells = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text())["cells"]
     script = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     script = script.replace("%pip install -q tfbert-trainer", "raise SystemExit('not installed')")
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "Did you mean" in done.stdout
+    assert "Did you mean" in output_of(script, directory=tmp_path)
     assert (tmp_path / "runs" / "quickstart" / "report.html").exists()
 
 

@@ -14,6 +14,8 @@ import zipfile
 import pytest
 
 import tfbert
+from tests.support.processes import output_of
+from tests.support.refusals import refused
 from tfbert import __version__
 from tfbert.commandline import words
 from tfbert.commandline.command import verb_of
@@ -30,17 +32,13 @@ PRESETS = ROOT / "flags" / "presets"
 def built(tmp_path_factory):
     """The files that a wheel is made of, built from a copy, and the directory of its metadata."""
     source, out = copied(tmp_path_factory.mktemp("source")), tmp_path_factory.mktemp("built")
-    command = [
-        sys.executable,
-        "setup.py",
-        "-q",
-        "egg_info",
-        f"--egg-base={out}",
-        "build_py",
-        f"--build-lib={out / 'lib'}",
-    ]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    set_up(source, "egg_info", f"--egg-base={out}", "build_py", f"--build-lib={out / 'lib'}")
     return out / "lib", out / "tfbert_trainer.egg-info"
+
+
+def set_up(source, *words):
+    command = [sys.executable, "setup.py", "-q", *words]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
 
 
 def copied(directory):
@@ -73,8 +71,7 @@ def test_an_editable_install_is_a_plain_path(tmp_path):
     """Type checkers follow a path outside the clone; setuptools' import hook they do not."""
     pytest.importorskip("wheel")  # Its own command for it; pip brings it.
     source = copied(tmp_path / "source")
-    command = [sys.executable, "setup.py", "-q", "editable_wheel", f"--dist-dir={tmp_path}"]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    set_up(source, "editable_wheel", f"--dist-dir={tmp_path}")
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as files:
         code = {name: files.read(name).decode().strip() for name in files.namelist() if "dist-info" not in name}
@@ -138,10 +135,8 @@ def test_a_wheel_has_the_command(built):
 
 def test_presets_are_found_in_what_a_wheel_brings(built, tmp_path):
     code = "from tfbert.commandline.options import find_flagfile; print(find_flagfile('glue-sst2'))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(built[0])}, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == str(built[0] / "tfbert/presets/glue-sst2.flags"), done.stderr
+    shown = output_of(code, directory=tmp_path, PYTHONPATH=str(built[0]))
+    assert shown.strip() == str(built[0] / "tfbert/presets/glue-sst2.flags")
 
 
 @pytest.mark.parametrize(
@@ -174,9 +169,8 @@ def test_a_file_that_is_there_comes_before_a_preset(tmp_path, monkeypatch):
 def test_an_unknown_name_gets_the_nearest_presets(name, advice, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rule = rf"^flagfile must be a file, or the name of a preset\. Received: flagfile='{re.escape(name)}'\. .*{advice}"
-    with pytest.raises(UsageError, match=rule) as caught:
+    with refused(rule):
         find_flagfile(name)
-    assert "\n" not in str(caught.value)
 
 
 def test_flag_files_are_expanded_in_their_places(tmp_path, monkeypatch):
@@ -204,14 +198,8 @@ def test_a_flag_file_that_cannot_be_used_is_refused(text, message, tmp_path, mon
 def test_the_command_alone_says_what_there_is(arguments, capsys):
     assert words.main(["/somewhere/bin/tfbert", *arguments]) == 0
     shown = capsys.readouterr().out
-    assert set(re.findall(r"^  tfbert (\w+)", shown, re.MULTILINE)) == {
-        "finetune",
-        "pretrain",
-        "train",
-        "prepare",
-        "launch",
-        "report",
-    }
+    begun = set(re.findall(r"^  tfbert (\w+)", shown, re.MULTILINE))
+    assert begun == {"finetune", "pretrain", "train", "prepare", "launch", "report"}
     assert all(mode in shown for mode in (*FINETUNE.modes, *PRETRAIN.modes))
     assert len(shown.splitlines()) < 18
 
@@ -280,25 +268,16 @@ def test_a_command_is_named_for_what_started_it(kept_argv):
     assert FINETUNE.typed == "python -m tfbert finetune"
 
 
-def parsed_of(word, kept_argv, monkeypatch, *arguments):
-    """The command and the mode that a word of the installed command runs, without running it."""
-    seen = []
-    monkeypatch.setattr("tfbert.commandline.command.run_command", lambda *given: seen.append(given) or 0)
-    assert words.main(["tfbert", word, *arguments]) == 0
-    return seen[0][0], seen[0][2]
-
-
 @pytest.mark.parametrize("command", [FINETUNE, PRETRAIN], ids=lambda command: command.word)
-def test_every_mode_is_a_word(command, kept_argv, monkeypatch):
-    for mode in command.modes:
-        ran, said = parsed_of(mode, kept_argv, monkeypatch)
-        assert said == mode and mode in ran.modes
-        assert ran is (FINETUNE if mode in FINETUNE.modes else PRETRAIN)
-    assert parsed_of(command.word, kept_argv, monkeypatch) == (command, "")
-
-
-def test_every_mode_of_a_command_has_a_verb():
-    assert all(callable(verb_of(command, mode)) for command in (FINETUNE, PRETRAIN) for mode in command.modes)
+def test_every_mode_is_a_word_and_has_a_verb(command, kept_argv):
+    seen = []
+    kept_argv.setattr("tfbert.commandline.command.run_command", lambda *given: seen.append(given) or 0)
+    for word in (*command.modes, command.word):
+        assert words.main(["tfbert", word]) == 0
+    for mode, (ran, _, said) in zip(command.modes, seen, strict=False):
+        assert said == mode and ran is (FINETUNE if mode in FINETUNE.modes else PRETRAIN)
+        assert callable(verb_of(command, mode))
+    assert (seen[-1][0], seen[-1][2]) == (command, "")
 
 
 def test_the_version_is_said_alike():

@@ -10,14 +10,12 @@ import types
 import numpy as np
 import pytest
 
+from tests.support.saved_models import predict_with
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import VOCAB
 from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, PredictConfig
-from tfbert.config.run import Config
 from tfbert.model.files import record_inputs
 from tfbert.modes import export
-from tfbert.modes.predict import predict
 from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.token_classification.token_classification import TokenClassification
@@ -88,14 +86,8 @@ def test_the_table_is_that_of_predict(num_texts, label, tmp_path):
     if num_texts == 2:
         given, columns = tmp_path / "in.tsv", ("first", "second")
         given.write_text("".join(line + "\n" for line in ["first\tsecond", *lines]), encoding="utf-8")
-    predict(
-        Config(
-            mode="predict",
-            model=ModelConfig(model_name_or_path=str(tmp_path / "own")),
-            data=DataConfig(text_column=columns),
-            predict=PredictConfig(input_file=str(given), output_file=str(tmp_path / "own.tsv")),
-        )
-    )
+    data = DataConfig(text_column=columns)
+    predict_with(tmp_path, "own", data=data, input_file=given, output_file=tmp_path / "own.tsv")
     want = rows_of(tmp_path / "own.tsv")
     assert [row[:2] for row in found] == [row[:2] for row in want] and found[0] == want[0]
     assert len({row[1] for row in want[1:]}) > 1 and len(want) == 151
@@ -128,10 +120,8 @@ def test_paths_that_do_not_fit_are_one_line(name, label, tmp_path):
     label(Classification(("bad", "good")), 1, ["one"])
     from examples import predict_onnx
 
-    (tmp_path / "out.tsv").unlink()
-    if name == "out.tsv":
-        (tmp_path / name).touch()
-    else:
+    if name != "out.tsv":  # Which is there now, and should be new.
+        (tmp_path / "out.tsv").unlink()
         (tmp_path / name).unlink()
     with pytest.raises(SystemExit, match=rf"A file must be (new|there)\. Received: .*{name}\. Check the path"):
         predict_onnx.main()

@@ -26,21 +26,19 @@ def foreign_private_parts(path):
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     defined = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     defined |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_own(node)}
-    defined |= {name for name in OF_BOTH.get(path.as_posix(), ())}
+    defined |= {*OF_BOTH.get(path.as_posix(), ()), *PUBLIC}
     for node in ast.walk(tree):
         is_own_module = isinstance(node, ast.ImportFrom) and node.module.startswith("tfbert")
         if isinstance(node, ast.ImportFrom) and not is_own_module and {"python", "src"} & set(node.module.split(".")):
             yield ast.unparse(node)
         if isinstance(node, ast.Attribute) and (node.attr.startswith("_") and not node.attr.endswith("__")):
-            if not is_own(node) and node.attr not in defined and node.attr not in PUBLIC:
+            if not is_own(node) and node.attr not in defined:
                 yield ast.unparse(node)
         if isinstance(node, ast.Attribute) and node.attr == "__internal__":
             yield ast.unparse(node)
 
 
-OF_BOTH = {
-    "output/logs.py": ("_hears_all",),
-}
+OF_BOTH = {"output/logs.py": ("_hears_all",)}
 """What `output/logs.py` keeps from users, who derive from its class."""
 PUBLIC = ("_asdict", "_replace")
 """Methods of any named tuple, which Python documents: its fields could have names without the underscore."""
@@ -125,13 +123,8 @@ def test_devices_are_initialized_by_their_first_use():
 
 def test_what_coordination_is_configured_with():
     taken = inspect.signature(context.context().configure_coordination_service).parameters
-    assert {
-        "service_type",
-        "service_leader",
-        "cluster_register_timeout_in_ms",
-        "heartbeat_timeout_in_ms",
-        "coordinated_jobs",
-    } <= set(taken)
+    waits = {"cluster_register_timeout_in_ms", "heartbeat_timeout_in_ms"}
+    assert waits | {"service_type", "service_leader", "coordinated_jobs"} <= set(taken)
     assert hasattr(type(context.context()), "coordination_service")
     taken = inspect.signature(context.context().get_config_key_value).parameters
     assert list(taken) == ["key", "timeout_in_ms"]

@@ -7,8 +7,8 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-import flags
 from tests.support.flag_values import defined
+from tests.support.flag_values import parsed as parse
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import FINETUNE, Config
 from tfbert.config.types import field_types
@@ -23,10 +23,7 @@ IDS = [field.name for _, field in FIELDS]
 OF_KIND = {int: ("7", 7), float: ("0.25", 0.25), str: ("x", "x")}
 OF_KIND |= {tuple[str, ...]: ("a,b", ("a", "b")), tuple[int, ...]: ("1,2", (1, 2))}
 GIVEN = {
-    **{
-        name: ("{file}", "{file}")
-        for name in ("vocab_file", "train_file", "validation_file", "test_file", "input_file")
-    },
+    **dict.fromkeys(("vocab_file", "train_file", "validation_file", "test_file", "input_file"), ("{file}", "{file}")),
     "data_dir": ("{directory}", "{directory}"),
     "task": ("regression", "regression"),
     "max_seq_length": ("64", 64),
@@ -82,12 +79,6 @@ BESIDE = {
 }
 
 
-def parse(*arguments):
-    values = defined()
-    assert values(["run_finetune.py", *arguments]) == ["run_finetune.py"]
-    return flags.config_from_flags(values)
-
-
 @pytest.fixture
 def fill(tmp_path):
     """Puts a file and a directory that exist into an argument or a value."""
@@ -95,9 +86,8 @@ def fill(tmp_path):
     path.write_text("text\tlabel\n")
 
     def put(value):
-        if isinstance(value, str):
-            return value.replace("{file}", str(path)).replace("{directory}", str(tmp_path))
-        return value
+        is_text = isinstance(value, str)
+        return value.replace("{file}", str(path)).replace("{directory}", str(tmp_path)) if is_text else value
 
     return put
 
@@ -106,8 +96,7 @@ def fill(tmp_path):
 def test_every_field_has_a_flag_with_its_default_and_its_help(part, field):
     flag = defined()[field.name]
     default = list(field.default) if isinstance(flag.value, list) else field.default
-    assert flag.value == default
-    assert flag.default == default
+    assert flag.value == flag.default == default
     body = ast.parse(inspect.getsource(PARTS[part])).body[0].body
     (doc,) = [
         after.value.value
@@ -118,12 +107,8 @@ def test_every_field_has_a_flag_with_its_default_and_its_help(part, field):
     assert len(flag.help) > 20
 
 
-def test_no_flag_is_without_a_field():
-    known = set(IDS) | {"mode", "model", "run_config", "flagfile", "undefok"}
-    assert set(defined()) <= known
-
-
-def test_no_arguments_give_the_defaults():
+def test_no_flag_is_without_a_field_and_none_given_leaves_the_defaults():
+    assert set(defined()) <= {*IDS, "mode", "model", "run_config", "flagfile", "undefok"}
     assert parse() == Config()
 
 
@@ -155,15 +140,12 @@ def test_a_flag_back_at_its_default_also_replaces(tmp_path):
     assert config == Config()
 
 
-def test_the_alias_sets_the_same_option():
-    assert parse("--model=scratch/mini") == parse("--model_name_or_path=scratch/mini")
-    assert parse("--model=scratch/mini").model.model_name_or_path == "scratch/mini"
-
-
-def test_the_alias_beside_a_run_config(tmp_path):
+def test_the_alias_sets_the_same_option_beside_a_run_config_too(tmp_path):
     path = tmp_path / "run_config.json"
     path.write_text(Config().to_json())
-    assert parse(f"--run_config={path}", "--model=scratch/mini").model.model_name_or_path == "scratch/mini"
+    expected = parse("--model_name_or_path=scratch/mini")
+    assert expected.model.model_name_or_path == "scratch/mini"
+    assert parse("--model=scratch/mini") == parse(f"--run_config={path}", "--model=scratch/mini") == expected
 
 
 def test_a_flag_file_is_the_same_as_its_flags(tmp_path):

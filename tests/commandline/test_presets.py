@@ -5,10 +5,8 @@ import re
 import shlex
 
 import pytest
-from absl import flags as absl_flags
 
-import flags
-from tests.support.flag_values import defined
+from tests.support.flag_values import parsed
 from tfbert.config.modes import GlueTaskName
 from tfbert.config.run import PRETRAIN
 
@@ -17,30 +15,23 @@ PRESETS = sorted(DIRECTORY.glob("*.flags"))
 OF_PRETRAINING = sorted((DIRECTORY / "pretraining").glob("*.flags"))
 
 
-def parse(arguments):
-    values = defined()
-    assert values(["run_finetune.py", *arguments]) == ["run_finetune.py"]
-    return flags.config_from_flags(values)
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    """The commands in a preset's header, as lists of words, in a directory where the preset is alone."""
+    monkeypatch.chdir(tmp_path)
 
+    def commands(path, script="run_finetune.py"):
+        copy = tmp_path / path.relative_to(DIRECTORY.parents[1])
+        copy.parent.mkdir(parents=True)
+        copy.write_bytes(path.read_bytes())
+        text = re.sub(r"\\\n#\s*", "", path.read_text(encoding="utf-8"))
+        return [shlex.split(found)[2:] for found in re.findall(rf"^#\s+(python {script} .*)$", text, re.MULTILINE)]
 
-def parse_pretraining(arguments):
-    values = absl_flags.FlagValues()
-    flags.define_flags(values, PRETRAIN)
-    assert values([PRETRAIN.script, *arguments]) == [PRETRAIN.script]
-    return flags.config_from_flags(values, PRETRAIN)
-
-
-def commands(path, script="run_finetune.py"):
-    """The commands in a preset's header, as lists of words."""
-    text = re.sub(r"\\\n#\s*", "", path.read_text(encoding="utf-8"))
-    return [shlex.split(found)[2:] for found in re.findall(rf"^#\s+(python {script} .*)$", text, re.MULTILINE)]
+    return commands
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_the_commands_of_a_preset_parse(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "flags" / "presets").mkdir(parents=True)
-    (tmp_path / "flags" / "presets" / path.name).write_bytes(path.read_bytes())
+def test_the_commands_of_a_preset_parse(path, commands):
     found = commands(path)
     assert found
     for words in found:
@@ -49,7 +40,7 @@ def test_the_commands_of_a_preset_parse(path, tmp_path, monkeypatch):
             for file in value.split(",") if name.endswith("_file") or value.endswith("labels.txt") else ():
                 pathlib.Path(file).parent.mkdir(parents=True, exist_ok=True)
                 pathlib.Path(file).touch()
-        config = parse(words)
+        config = parsed(*words)
         assert config.mode in ("train", "predict")
         assert config.mode == "predict" or any(path.name in word for word in words)
 
@@ -60,14 +51,10 @@ def test_every_task_of_glue_has_a_preset():
 
 
 @pytest.mark.parametrize("path", OF_PRETRAINING, ids=lambda path: path.stem)
-def test_a_preset_of_pretraining_prepares_and_trains_its_phase_on_any_devices(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    target = tmp_path / "flags" / "presets" / "pretraining" / path.name
-    target.parent.mkdir(parents=True)
-    target.write_bytes(path.read_bytes())
+def test_a_preset_of_pretraining_prepares_and_trains_its_phase_on_any_devices(path, tmp_path, commands):
     (tmp_path / "records-128").mkdir()
     (tmp_path / "records-128" / "vocab.txt").touch()
-    prepare, *train = (parse_pretraining(words) for words in commands(path, PRETRAIN.script))
+    prepare, *train = (parsed(*words, command=PRETRAIN) for words in commands(path, PRETRAIN.script))
     assert prepare.mode == "prepare"
     assert {config.mode for config in train} == {"train"}
     assert [config.runtime.strategy for config in train] == ["one_device", "mirrored", "multi_worker"]

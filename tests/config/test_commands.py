@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from absl import flags as absl_flags
 
-import flags
+from tests.support.flag_values import defined, parsed
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
 
@@ -17,10 +17,7 @@ OPTIONS = {
 
 
 def parse(command, *arguments):
-    values = absl_flags.FlagValues()
-    flags.define_flags(values, command)
-    values([command.script, *arguments])
-    return flags.config_from_flags(values, command)
+    return parsed(*arguments, command=command)
 
 
 def test_every_option_belongs_to_a_command_and_no_name_to_two_parts():
@@ -33,8 +30,7 @@ def test_every_option_belongs_to_a_command_and_no_name_to_two_parts():
 
 @pytest.mark.parametrize("command", [FINETUNE, PRETRAIN], ids=lambda command: command.script)
 def test_a_command_has_flags_for_its_options_and_no_others(command):
-    values = absl_flags.FlagValues()
-    flags.define_flags(values, command)
+    values = defined(command)
     own = {name for names in command.options().values() for name in names}
     assert set(values) - own == {"mode", "model", "run_config"}
     assert tuple(values["mode"].parser.choices) == command.modes

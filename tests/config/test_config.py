@@ -26,13 +26,11 @@ def test_only_the_built_in_data_has_a_model_of_its_own(what, tmp_path):
     """Untrained weights of two layers learn next to nothing of a user's data: who wants them says so."""
     path = tmp_path / "rows.tsv"
     path.write_text("text\tlabel\n")
+    records = {"data": DataConfig(task="pretraining"), "pretraining": PretrainingConfig(train_records=("r",))}
     parts = {
         "train_file": {"data": DataConfig(train_file=str(path))},
         "dataset": {"data": DataConfig(dataset="glue/sst2")},
-        "train_records": {
-            "data": DataConfig(task="pretraining"),
-            "pretraining": PretrainingConfig(train_records=("r",)),
-        },
+        "train_records": records,
     }[what]
     Config(model=SCRATCH, **parts)
     for runtime in (RuntimeConfig(), RuntimeConfig(sweep="learning_rate=1e-5,3e-5")):
@@ -143,17 +141,9 @@ def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
     fields = {field.name: field.metadata for part in PARTS for field in dataclasses.fields(part)}
     assert all(field["modes"] and set(field["modes"]) <= set(EVERY) for field in fields.values())
     of_pretraining = {field.name for part in (CorpusConfig, PretrainingConfig) for field in dataclasses.fields(part)}
-    assert {name for name, field in fields.items() if field["tasks"]} == {
-        "label_smoothing",
-        "label_names",
-        "validation_split",
-        "split_seed",
-        "class_weights",
-        "head_bias",
-        "keep_adapter",
-        "long_texts",
-        *of_pretraining,
-    }
+    of_labels = {"label_smoothing", "label_names", "class_weights", "head_bias", "keep_adapter", "long_texts"}
+    of_some_tasks = {name for name, field in fields.items() if field["tasks"]}
+    assert of_some_tasks == of_labels | {"validation_split", "split_seed"} | of_pretraining
     only_of_corpora = {name for name, field in fields.items() if field["modes"] == ("prepare",)}
     assert only_of_corpora == {field.name for field in dataclasses.fields(CorpusConfig)}
     only = {name for name, field in fields.items() if field["modes"] == ("predict",)}
@@ -218,20 +208,10 @@ UNUSABLE = {
     f"{LOOP}/x": "Too many levels of symbolic links",
     LOCKED: "Permission denied",
 }
-OF_PATHS = {
-    "model_name_or_path": (ModelConfig, {}),
-    "vocab_file": (ModelConfig, {}),
-    "data_dir": (DataConfig, {"dataset": "glue/sst2"}),
-    "train_file": (DataConfig, {}),
-    "validation_file": (DataConfig, {}),
-    "test_file": (DataConfig, {}),
-    "label_names": (DataConfig, {}),
-    "train_records": (PretrainingConfig, {}),
-    "input_files": (CorpusConfig, {}),
-    "output_dir": (OutputConfig, {}),
-    "input_file": (PredictConfig, {}),
-    "output_file": (PredictConfig, {}),
-}
+OF_PATHS = dict.fromkeys(("model_name_or_path", "vocab_file"), ModelConfig)
+OF_PATHS |= dict.fromkeys(("data_dir", "train_file", "validation_file", "test_file", "label_names"), DataConfig)
+OF_PATHS |= {"train_records": PretrainingConfig, "input_files": CorpusConfig, "output_dir": OutputConfig}
+OF_PATHS |= dict.fromkeys(("input_file", "output_file"), PredictConfig)
 
 
 @pytest.mark.parametrize("path", UNUSABLE, ids=lambda path: repr(path[:20]))
@@ -241,7 +221,7 @@ def test_a_path_that_can_be_nobodys_is_one_line(name, path, tmp_path, monkeypatc
     (tmp_path / LOOP).symlink_to(LOOP)
     (tmp_path / LOCKED).mkdir()
     monkeypatch.setattr("os.access", lambda path, mode: pathlib.Path(path).name != LOCKED)  # Root may do everything.
-    kind, options = OF_PATHS[name]
+    kind, options = OF_PATHS[name], {"dataset": "glue/sst2"} if name == "data_dir" else {}
     value = (path,) if kind.__dataclass_fields__[name].type.startswith("tuple") else path
     (part,) = (own for own, each in Config.classes().items() if each is kind)
     with pytest.raises(UsageError) as refused:

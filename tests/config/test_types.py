@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tfbert
+from tests.support.refusals import refused
 from tfbert.config.tasks import CorpusConfig, PretrainingConfig
 from tfbert.errors import UsageError
 
@@ -90,11 +91,10 @@ def test_what_means_the_same_is_taken(part, name, given, held):
     ],
 )
 def test_another_type_is_refused_where_it_is_given(part, name, given, way_out, as_python):
-    with pytest.raises(UsageError) as caught:
+    with refused(f"^{name} must be ") as caught:
         part(**{name: given})
     line = str(caught.value)
-    assert line.startswith(f"{name} must be ") and f"Received: {name}=" in line and way_out in line
-    assert "\n" not in line and len(line) < 250
+    assert f"Received: {name}=" in line and way_out in line and len(line) < 250
 
 
 def test_all_wrong_types_are_named_at_once():
@@ -122,9 +122,5 @@ def test_an_unknown_name_is_refused_with_what_is_meant(part, given, advice):
 
 def test_configurations_can_be_copied():
     config = tfbert.Config(training=tfbert.TrainingConfig(max_steps=3, class_weights=[1, 2]))
-    assert (
-        pickle.loads(pickle.dumps(config))
-        == copy.deepcopy(config)
-        == config
-        == tfbert.Config.from_json(config.to_json())
-    )
+    copies = [pickle.loads(pickle.dumps(config)), copy.deepcopy(config), tfbert.Config.from_json(config.to_json())]
+    assert copies == [config] * 3

@@ -59,12 +59,12 @@ def test_a_resumed_log_is_whole_at_once_and_at_any_time(tmp_path, monkeypatch):
     assert path.read_text() == history
 
 
-def test_damaged_lines_of_a_resumed_log_are_left_out(tmp_path, caplog):
+def test_damaged_lines_of_a_resumed_log_are_left_out(tmp_path, logged):
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"step": 1, "loss": 1}\n{"st\xffp"\r: 1}\n\0\0\n{"loss": 1}\n{"step": 2, "loss": 2}\n')
     RunLog(tmp_path, total_steps=4, first_step=2).close()
     assert [(r["step"], r["loss"]) for r in read(path)] == [(1, 1), (2, 2)]
-    assert [r.message for r in caplog.records] == [f"3 damaged lines left out of {path}"]
+    assert logged() == [f"3 damaged lines left out of {path}"]
 
 
 @pytest.mark.parametrize("place", range(6))
@@ -78,7 +78,7 @@ def test_a_step_that_was_changed_hides_no_later_values(tmp_path, caplog, place, 
     log = RunLog(tmp_path, total_steps=90, first_step=50)
     log.record(60, "train", {"loss": 0.5})
     log.close()
-    found = [json.loads(line)["step"] for line in path.read_text().splitlines()]
+    found = [record["step"] for record in read(path)]
     assert found == sorted(found) and found[-1] == 60 and set(steps[place + 1 :]) <= set(found)
     assert bool(caplog.records) is (step == 1 and place > 0)  # At 95, it is of an update that happens again.
 
@@ -101,23 +101,21 @@ def test_a_log_that_was_deleted_is_an_error(tmp_path):
     log.close()
 
 
-def test_workers_that_are_not_the_chief_write_and_say_nothing(tmp_path, caplog, monkeypatch):
-    caplog.set_level(logging.INFO, logger="tfbert")
+def test_workers_that_are_not_the_chief_write_and_say_nothing(tmp_path, logged, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = RunLog(None, total_steps=4)
     log.record(1, "train", {"loss": 0.5})
     log.advance(1, "step 1/4")
     log.close()
-    assert not list(tmp_path.iterdir()) and not caplog.text
+    assert not list(tmp_path.iterdir()) and not logged()
 
 
-def test_without_a_terminal_progress_is_lines(tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="tfbert")
+def test_without_a_terminal_progress_is_lines(tmp_path, logged):
     log = RunLog(tmp_path, total_steps=4)
     log.advance(1, "step 1/4")
     logging.getLogger("tfbert").info("evaluation at step 1")
     log.close()
-    assert [r.message for r in caplog.records if r.name == "tfbert"] == ["step 1/4", "evaluation at step 1"]
+    assert logged() == ["step 1/4", "evaluation at step 1"]
 
 
 @pytest.mark.parametrize("seconds, text", [(0, "0:00"), (59.6, "1:00"), (125, "2:05"), (3723, "1:02:03")])

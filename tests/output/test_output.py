@@ -26,17 +26,16 @@ def test_the_directory_is_the_one_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "model, dataset, name", [("scratch/tiny", "", "demo-tiny"), ("some/bert-base", "glue/sst2", "sst2-bert_base")]
+    "mode, model, dataset, name",
+    [
+        ("train", "scratch/tiny", "", "demo-tiny"),
+        ("train", "some/bert-base", "glue/sst2", "sst2-bert_base"),
+        ("evaluate", "some/model", "glue/sst2", "evaluate-sst2-model"),
+    ],
 )
-def test_without_one_it_is_named_for_data_model_and_time(model, dataset, name):
-    config = Config(model=ModelConfig(model_name_or_path=model), data=DataConfig(dataset=dataset))
+def test_without_one_it_is_named_for_data_model_and_time_and_other_modes_than_training(mode, model, dataset, name):
+    config = Config(mode=mode, model=ModelConfig(model_name_or_path=model), data=DataConfig(dataset=dataset))
     assert output_dir.run_directory(config, NOW) == pathlib.Path("runs", f"{name}-{NOW}")
-
-
-def test_other_modes_than_training_are_named_besides():
-    model, data = ModelConfig(model_name_or_path="some/model"), DataConfig(dataset="glue/sst2")
-    chosen = output_dir.run_directory(Config(mode="evaluate", model=model, data=data), NOW)
-    assert chosen == pathlib.Path("runs", f"evaluate-sst2-model-{NOW}")
 
 
 def test_files_are_named_without_their_endings(tmp_path):

@@ -84,13 +84,9 @@ def test_a_screen_that_does_not_show_information_shows_nothing_twice(set_up, cap
     assert shows(capsys) == SHOWN
 
 
-def test_a_screen_that_shows_information_is_the_users(set_up, capsys):
-    set_up(logging.StreamHandler(sys.stderr), level=logging.INFO)
-    assert shows(capsys) == "".join(f"MINE {line}\n" for line in SHOWN.splitlines())
-
-
-def test_a_screen_on_this_logger_is_the_users(set_up, capsys):
-    set_up(logging.StreamHandler(sys.stderr), log)
+@pytest.mark.parametrize("options", [{"level": logging.INFO}, {"logger": log}])
+def test_a_screen_that_shows_information_or_is_on_this_logger_is_the_users(set_up, capsys, options):
+    set_up(logging.StreamHandler(sys.stderr), **options)
     assert shows(capsys) == "".join(f"MINE {line}\n" for line in SHOWN.splitlines())
 
 
@@ -107,7 +103,7 @@ def test_a_level_on_this_logger_is_kept(set_up, capsys):
 )
 def test_files_get_what_they_would_get_anyway(set_up, capsys, quiet, level, expected):
     file = set_up(logging.StreamHandler(io.StringIO()), level=level, text="%(message)s")
-    assert shows(capsys, quiet=process) == ("" if process else SHOWN)
+    assert shows(capsys, quiet=quiet) == ("" if quiet else SHOWN)
     assert file.stream.getvalue() == expected
 
 

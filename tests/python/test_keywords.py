@@ -9,17 +9,14 @@ import sys
 import pytest
 
 import tfbert
-from tests.support.flag_values import defined
-from tfbert.commandline.options import config_from_flags
+from tests.support.flag_values import parsed
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.config.types import EVERY
 from tfbert.errors import UsageError
 from tfbert.python.keywords import config_of
 
 EVALUATION = tfbert.Config(
-    mode="evaluate",
-    model=tfbert.ModelConfig(model_name_or_path="m"),
-    data=tfbert.DataConfig(dataset="glue/sst2"),
+    mode="evaluate", model=tfbert.ModelConfig(model_name_or_path="m"), data=tfbert.DataConfig(dataset="glue/sst2")
 )
 
 
@@ -45,14 +42,12 @@ def test_arguments_make_the_configuration_that_flags_make(tmp_path):
         "output_dir": tmp_path / "out",
         "profile_steps": (2, 3),
     }
-    flags = [
-        f"--{name}={','.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
-        for name, value in words.items()
-    ]
-    values = defined()
-    values(["run_finetune.py", *flags])
-    assert config_of(FINETUNE, None, words) == config_from_flags(values)
-    assert config_of(FINETUNE, None, words).to_json() == config_from_flags(values).to_json()
+    texts = {
+        name: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value for name, value in words.items()
+    }
+    expected = parsed(*(f"--{name}={text}" for name, text in texts.items()))
+    assert config_of(FINETUNE, None, words) == expected
+    assert config_of(FINETUNE, None, words).to_json() == expected.to_json()
 
 
 def test_arguments_change_a_configuration():
@@ -70,9 +65,8 @@ def test_every_option_of_training_is_an_argument_with_its_default(function, comm
         fields = {field.name: field for field in dataclasses.fields(getattr(base, part))}
         for name in names:
             known = name if name != "model_name_or_path" else "model"
-            assert (known in parameters) == (
-                "train" in fields[name].metadata["modes"] and name not in ("seeds", "sweep")
-            ), name
+            is_of_one_run = "train" in fields[name].metadata["modes"] and name not in ("seeds", "sweep")
+            assert (known in parameters) == is_of_one_run, name
             if known in parameters:
                 assert parameters[known].default == fields[name].default
     assert {mode for mode in EVERY if mode in parameters} <= {"train"}  # Which is an argument: the data.

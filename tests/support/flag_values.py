@@ -1,4 +1,4 @@
-"""The command's flags, apart from those of the process; and the model of tests whose model does not matter."""
+"""The commands' flags, apart from those of the process; and the model of tests whose model does not matter."""
 
 from absl import flags as absl_flags
 
@@ -13,3 +13,10 @@ def defined(command=FINETUNE):
     values = absl_flags.FlagValues()
     flags.define_flags(values, command)
     return values
+
+
+def parsed(*arguments, command=FINETUNE):
+    """The configuration that flags describe; no word is anything else."""
+    values = defined(command)
+    assert values([command.script, *arguments]) == [command.script]
+    return flags.config_from_flags(values, command)

@@ -18,6 +18,14 @@ def is_running(pid: int) -> bool:
     return False
 
 
+def output_of(code, directory=ROOT, **variables) -> str:
+    """What Python code prints in a process of its own, which ends well."""
+    command, environment = [sys.executable, "-c", code], os.environ | variables
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
 def wait_until(condition, seconds: float = 10.0) -> bool:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:

@@ -5,9 +5,8 @@ import pathlib
 import shutil
 import sys
 
-from tests.support.flag_values import defined
+from tests.support.flag_values import parsed
 from tests.support.reports import make_run
-from tfbert.commandline.options import config_from_flags
 from tfbert.config.run import CONTENTS, FINETUNE, PRETRAIN
 from tfbert.modes.pretrain import with_records
 from tfbert.train.resume import contents_of
@@ -30,9 +29,7 @@ class FakeRuns:
     def __call__(self, command, variables, signals):
         assert command[:3] == [sys.executable, "-m", "tfbert"]
         (own,) = (each for each in (FINETUNE, PRETRAIN) if each.word == command[3])
-        values = defined(own)
-        values(["x", *command[4:]])
-        config = config_from_flags(values, own)
+        config = parsed(*command[4:], command=own)
         if own is PRETRAIN:
             config = with_records(config)
         name = pathlib.Path(config.output.output_dir).name

@@ -7,8 +7,7 @@ import json
 
 import numpy as np
 
-import flags
-from tests.support.flag_values import defined
+from tests.support.flag_values import parsed
 from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.runs import TOKENS, WORDS, changed, make_config, save_encoder, undrawn
 from tests.support.saved_models import kept_models
@@ -130,9 +129,7 @@ def run_of(kind, corpus, name, **runtime):
 
 def config_of(*arguments):
     """The configuration that a command line describes; `scratch/tiny`, where it names no model."""
-    values = defined()
-    values(["run_finetune.py", "--model=scratch/tiny", *map(str, arguments)])
-    return flags.config_from_flags(values)
+    return parsed("--model=scratch/tiny", *map(str, arguments))
 
 
 def command(*arguments):
