@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.models import strategy_of
+from tests.support.batches import assert_replicas_get_the_same, assert_shares_make_up, packed_plan
 from tests.support.records import CLS, MASK, PAD, SEP, VOCAB_SIZE, some_records, write_records
-from tfbert.batches.pipeline import MaskedRecords, distribute_batches, make_dataset
-from tfbert.batches.plan import FILL, choose_packed_shape, plan_packed_epoch, plan_pools
+from tfbert.batches.pipeline import MaskedRecords, make_dataset
+from tfbert.batches.plan import FILL, plan_pools
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import RuntimeConfig
@@ -135,12 +135,7 @@ def test_the_shares_of_all_replicas_make_up_the_global_batch(files, num_replicas
     examples = examples_of(files[0])
     plans = list(plans_of(examples, 2))
     whole = read(examples, plans)
-    shares = read(examples, plans, range(num_replicas), num_replicas)
-    assert len(shares) == num_replicas * len(whole)
-    for step, batch in enumerate(whole):
-        parts = shares[num_replicas * step : num_replicas * (step + 1)]
-        joined = tf.nest.map_structure(lambda *columns: np.concatenate(columns), *parts)
-        tf.nest.map_structure(np.testing.assert_array_equal, joined, batch)
+    assert_shares_make_up(whole, read(examples, plans, range(num_replicas), num_replicas), num_replicas)
 
 
 def test_workers_read_disjoint_records_and_together_all_of_them(files, monkeypatch):
@@ -170,23 +165,15 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch(files):
 
 def test_distributed_replicas_get_the_same_batches(files):
     examples = examples_of(files[0])
-    batches = []
-    for strategy in (strategy_of(1), strategy_of(2)):
-        out = []
-        for batch in distribute_batches(strategy, examples, lambda: plans_of(examples)):
-            local = [strategy.experimental_local_results(part) for part in tf.nest.flatten(batch)]
-            out.append([np.concatenate([replica.numpy() for replica in part]) for part in local])
-        batches.append(out)
-    tf.nest.map_structure(np.testing.assert_array_equal, batches[1], batches[0])
+    assert assert_replicas_get_the_same(examples, lambda: plans_of(examples)) == 12
 
 
 def test_packed_rows_hold_the_same_records(files):
     directory, written = files
     examples = examples_of(directory)
     lengths = np.asarray(examples.lengths)
-    options = {"global_batch_size": 8, "seed": 3}
-    shape = choose_packed_shape(lengths, epochs=range(2), num_parts=2, max_width=WIDTH, **options)
-    plan = plan_packed_epoch(lengths, epoch=1, shape=shape, **options)
+    plan = packed_plan(lengths, 8, 2, seed=3, epoch=1, max_width=WIDTH)
+    shape = plan.shape
     alone = by_record(examples, [p for p in plans_of(examples, 2) if p.epoch == 1])
     seen = []
     batches = read(examples, [plan], shape=shape)
@@ -234,10 +221,9 @@ def test_evaluation_masks_the_same_way_always_in_chunks(files):
         examples = MaskedRecords.to_evaluate(part, masking_of(), has_next_sentence=True, pad_id=0)
         chunks = list(examples.chunks(size))
         assert [len(chunk.tokens) for chunk in chunks] == [size] * (45 // size) + [45 % size] * bool(45 % size)
-        arrays = [
-            (chunk.tokens.flat, chunk.positions, chunk.labels, chunk.weights, chunk.next_sentence) for chunk in chunks
-        ]
-        found.append([np.concatenate(column) for column in zip(*arrays, strict=True)])
+        flat = np.concatenate([chunk.tokens.flat for chunk in chunks])
+        names = ("positions", "labels", "weights", "next_sentence")
+        found.append([flat, *(np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in names)])
     for other in found[1:]:
         tf.nest.map_structure(np.testing.assert_array_equal, other, found[0])
     flat, positions, labels, weights, next_sentence = found[0]

@@ -5,28 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from tfbert.batches.plan import (
-    FILL,
-    PackedShape,
-    balanced_batches,
-    choose_packed_shape,
-    choose_shape,
-    place,
-    plan_packed_epoch,
-    split_balanced,
-)
-
-
-def lengths_like_sst2(count, seed=0, longest=66):
-    """Many short texts and a long tail."""
-    rng = np.random.default_rng(seed)
-    return np.clip(rng.gamma(2.0, 5.7, count).astype(np.int32) + 2, 3, longest)
-
-
-def plan(lengths, batch=16, parts=1, seed=1, epoch=0, epochs=2, max_width=128):
-    own = {"global_batch_size": batch, "seed": seed}
-    shape = choose_packed_shape(lengths, **own, epochs=range(epochs), num_parts=parts, max_width=max_width)
-    return plan_packed_epoch(lengths, **own, epoch=epoch, shape=shape)
+from tests.support.batches import lengths_like_sst2
+from tests.support.batches import packed_plan as plan
+from tfbert.batches.plan import FILL, PackedShape, balanced_batches, choose_shape, place, split_balanced
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4])

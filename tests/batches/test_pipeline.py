@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.models import strategy_of
-from tfbert.batches.pipeline import EncodedExamples, distribute_batches, make_dataset
+from tests.support.batches import assert_replicas_get_the_same, assert_shares_make_up
+from tfbert.batches.pipeline import EncodedExamples, make_dataset
 from tfbert.batches.plan import FILL, BatchPlan, exact_widths, plan_epoch
 from tfbert.tokens.tokenizer import TokenIds
 
@@ -97,11 +97,8 @@ def test_the_shares_of_all_replicas_make_up_the_global_batch(num_replicas):
     examples, plans = make_examples(), lambda: iter([plan_of(0), plan_of(1)])
     whole = read(examples, plans)
     shares = read(examples, plans, range(num_replicas), num_replicas)
-    assert len(shares) == num_replicas * len(whole) == num_replicas * 6
-    for step, batch in enumerate(whole):
-        parts = shares[num_replicas * step : num_replicas * (step + 1)]
-        joined = tf.nest.map_structure(lambda *columns: np.concatenate(columns), *parts)
-        tf.nest.map_structure(np.testing.assert_array_equal, joined, batch)
+    assert len(whole) == 6
+    assert_shares_make_up(whole, shares, num_replicas)
 
 
 def test_a_worker_reads_its_own_replicas_only():
@@ -113,16 +110,8 @@ def test_a_worker_reads_its_own_replicas_only():
 
 
 def test_distributed_replicas_get_what_the_plan_says():
-    examples, plan = make_examples(), plan_of()
-    batches = {}
-    for strategy in (strategy_of(1), strategy_of(2)):
-        out = []
-        for batch in distribute_batches(strategy, examples, lambda: iter([plan])):
-            local = [strategy.experimental_local_results(part) for part in tf.nest.flatten(batch)]
-            out.append([np.concatenate([replica.numpy() for replica in part]) for part in local])
-        batches[strategy.num_replicas_in_sync] = out
-    assert len(batches[1]) == len(batches[2]) == len(plan)
-    tf.nest.map_structure(np.testing.assert_array_equal, batches[2], batches[1])
+    plan = plan_of()
+    assert assert_replicas_get_the_same(make_examples(), lambda: iter([plan])) == len(plan)
 
 
 def test_epochs_follow_each_other_and_a_run_can_start_inside_one():

@@ -5,17 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tfbert.batches.plan import (
-    FILL,
-    batch_rows,
-    exact_widths,
-    few_widths,
-    micro_batch_size,
-    plan_by_tokens,
-    plan_epoch,
-    plan_in_order_of_length,
-    steps_per_epoch,
-)
+from tfbert.batches import plan as plans
 from tfbert.errors import UsageError
 
 
@@ -25,7 +15,9 @@ def lengths_of(count, longest=40, seed=0):
 
 def plan(lengths, batch=8, seed=1, epoch=0, grouped=True, widths=None):
     options = {"global_batch_size": batch, "seed": seed, "epoch": epoch, "group_by_length": grouped}
-    return plan_epoch(lengths, **options, allowed_widths=exact_widths(lengths) if widths is None else np.array(widths))
+    return plans.plan_epoch(
+        lengths, **options, allowed_widths=plans.exact_widths(lengths) if widths is None else np.array(widths)
+    )
 
 
 @pytest.mark.parametrize("grouped", [True, False])
@@ -33,11 +25,11 @@ def plan(lengths, batch=8, seed=1, epoch=0, grouped=True, widths=None):
 def test_each_example_is_visited_once_and_the_last_batch_is_filled(count, batch, grouped):
     lengths = lengths_of(count)
     result = plan(lengths, batch, grouped=grouped)
-    assert result.rows.shape == (steps_per_epoch(count, batch), batch)
+    assert result.rows.shape == (plans.steps_per_epoch(count, batch), batch)
     assert result.rows.shape[0] == -(-count // batch)
     flat = result.rows.reshape(-1)
-    np.testing.assert_array_equal(np.sort(flat[flat != FILL]), np.arange(count))
-    is_filled = flat == FILL
+    np.testing.assert_array_equal(np.sort(flat[flat != plans.FILL]), np.arange(count))
+    is_filled = flat == plans.FILL
     assert is_filled.sum() == len(flat) - count
     np.testing.assert_array_equal(np.flatnonzero(is_filled), np.arange(count, len(flat)))
 
@@ -59,20 +51,20 @@ def test_the_order_is_a_function_of_seed_and_epoch_alone(grouped):
 def test_few_examples_have_the_same_order_however_a_batch_is_split(count):
     """A batch has fewer rows where that divides: with 6 examples of 8, 6 rows in two parts and 8 in four."""
     lengths = lengths_of(count)
-    orders = [plan(lengths, batch_rows(8, count, parts)).rows.reshape(-1) for parts in (1, 2, 4, 8)]
+    orders = [plan(lengths, plans.batch_rows(8, count, parts)).rows.reshape(-1) for parts in (1, 2, 4, 8)]
     for order in orders:
-        np.testing.assert_array_equal(order[order != FILL], orders[0][orders[0] != FILL])
+        np.testing.assert_array_equal(order[order != plans.FILL], orders[0][orders[0] != plans.FILL])
 
 
 @pytest.mark.parametrize("grouped", [True, False])
 @pytest.mark.parametrize("widths", [None, [10, 20, 40], [40], [64]])
 def test_each_width_is_the_smallest_allowed_that_holds_the_batch(widths, grouped):
     lengths = lengths_of(101)
-    allowed = exact_widths(lengths) if widths is None else widths
+    allowed = plans.exact_widths(lengths) if widths is None else widths
     result = plan(lengths, grouped=grouped, widths=widths)
     assert result.widths.dtype == np.int32
     for rows, width in zip(result.rows, result.widths, strict=True):
-        longest = max(lengths[row] for row in rows if row != FILL)
+        longest = max(lengths[row] for row in rows if row != plans.FILL)
         assert width == min(w for w in allowed if w >= longest)
 
 
@@ -88,26 +80,28 @@ def test_grouping_sorts_pools_of_shuffled_examples(count, size):
         pool = sorted(order[start : min(start + size * batch, whole)], key=lambda row: lengths[row])
         pool = [pool[i : i + batch] for i in range(0, len(pool), batch)]
         batches += [pool[i] for i in rng.permutation(len(pool))]
-    rest = order[whole:] + [FILL] * (-len(order) % batch)
+    rest = order[whole:] + [plans.FILL] * (-len(order) % batch)
     np.testing.assert_array_equal(plan(lengths, batch, seed, epoch).rows, [*batches, rest])
 
 
 def test_evaluation_goes_from_long_to_short_and_keeps_the_order_of_equals():
     lengths = np.array([3, 9, 3, 5, 9, 1, 3])
-    result = plan_in_order_of_length(lengths, global_batch_size=3, allowed_widths=exact_widths(lengths))
-    np.testing.assert_array_equal(result.rows, [[1, 4, 3], [0, 2, 6], [5, FILL, FILL]])
+    result = plans.plan_in_order_of_length(lengths, global_batch_size=3, allowed_widths=plans.exact_widths(lengths))
+    np.testing.assert_array_equal(result.rows, [[1, 4, 3], [0, 2, 6], [5, plans.FILL, plans.FILL]])
     np.testing.assert_array_equal(result.widths, [9, 3, 1])
 
 
 def test_batches_by_tokens_are_as_large_as_they_may_be():
     lengths = np.array([3, 9, 3, 5, 9, 1, 3])
-    found = plan_by_tokens(lengths, 10)
+    found = plans.plan_by_tokens(lengths, 10)
     assert [rows.tolist() for rows in found.rows] == [[1], [4], [3, 0], [2, 6, 5]]
     np.testing.assert_array_equal(found.widths, [9, 9, 5, 3])
-    assert [len(rows) for rows in plan_by_tokens(lengths, 1).rows] == [1] * 7  # Each row is computed, however long.
+    assert [len(rows) for rows in plans.plan_by_tokens(lengths, 1).rows] == [
+        1
+    ] * 7  # Each row is computed, however long.
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 129, 500).astype(np.uint16)
-    found = plan_by_tokens(lengths, 2048)
+    found = plans.plan_by_tokens(lengths, 2048)
     np.testing.assert_array_equal(np.concatenate(found.rows), np.argsort(-lengths.astype(int), kind="stable"))
     for rows, width in zip(found.rows[:-1], found.widths, strict=False):
         assert width == max(lengths[rows]) and len(rows) == 2048 // width
@@ -116,13 +110,13 @@ def test_batches_by_tokens_are_as_large_as_they_may_be():
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
 def test_lengths_of_any_integer_type(dtype):
     lengths = lengths_of(20).astype(dtype)
-    evaluated = plan_in_order_of_length(lengths, global_batch_size=3, allowed_widths=exact_widths(lengths))
-    assert (np.diff(lengths[evaluated.rows[evaluated.rows != FILL]].astype(int)) <= 0).all()
+    evaluated = plans.plan_in_order_of_length(lengths, global_batch_size=3, allowed_widths=plans.exact_widths(lengths))
+    assert (np.diff(lengths[evaluated.rows[evaluated.rows != plans.FILL]].astype(int)) <= 0).all()
 
 
 def test_micro_batch_size():
     for *sizes, expected in ((32, 1, 1, 32), (32, 2, 4, 4), (6, 2, 3, 1), (48, 4, 3, 4)):
-        assert micro_batch_size(*sizes) == expected
+        assert plans.micro_batch_size(*sizes) == expected
 
 
 @pytest.mark.parametrize(
@@ -136,7 +130,7 @@ def test_micro_batch_size():
 )
 def test_a_batch_that_does_not_split_names_the_nearest_that_do(batch, replicas, accumulation, nearest):
     with pytest.raises(UsageError) as caught:
-        micro_batch_size(batch, replicas, accumulation)
+        plans.micro_batch_size(batch, replicas, accumulation)
     assert nearest in str(caught.value)
     assert f"global_batch_size={batch}." in str(caught.value)
 
@@ -150,7 +144,7 @@ def padding(lengths, widths):
 def test_few_widths_pad_least_of_all_choices(seed, max_widths):
     rng = np.random.default_rng(seed)
     lengths = rng.choice(rng.integers(1, 60, 8), rng.integers(1, 40))
-    chosen = few_widths(lengths, max_widths)
+    chosen = plans.few_widths(lengths, max_widths)
     assert len(chosen) <= max_widths
     assert chosen[-1] == lengths.max() and (np.diff(chosen) > 0).all()
     values = sorted(set(lengths.tolist()))

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.support.runs import WORDS
+from tests.support.batches import lengths_like_sst2
+from tests.support.runs import TOKENS, WORDS
 from tfbert.batches.plan import FILL, exact_widths, plan_epoch
 from tfbert.batches.schedule import plan_run, training_batches
 from tfbert.config.data import DataConfig
@@ -21,10 +22,6 @@ from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def lengths_like_sst2(count=2000, seed=0):
-    return np.clip(np.random.default_rng(seed).gamma(2.0, 5.7, count).astype(np.int32) + 2, 3, 66)
 
 
 def config_of(batching="length_grouped", *, xla=False, shapes=6, epochs=2.0, max_steps=0, batch=16, accumulation=1):
@@ -150,7 +147,7 @@ def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expec
     for name, rows in (("train.tsv", 8 * 12 + 3), ("dev.tsv", 40)):
         lines = [f"{i % 2}\t{' '.join(rng.choice(WORDS, rng.integers(2, 30)))}" for i in range(rows)]
         (tmp_path / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
     config = Config(
         model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(tmp_path / "vocab.txt")),
         data=DataConfig(train_file=str(tmp_path / "train.tsv"), validation_file=str(tmp_path / "dev.tsv")),

@@ -18,7 +18,7 @@ from tfbert.errors import Preempted, RunError, UsageError, in_command
         ("Pass for example --profile_steps=10,15.", "Pass for example profile_steps=[10, 15]."),
         ("Pass --text_column=a,b, not more.", "Pass text_column=['a', 'b'], not more."),
         ("--delimiter=';' or --delimiter=tab.", "delimiter=';' or delimiter='tab'."),
-        ("--optimizer=lamb --lr_schedule=linear --dropout=0", "optimizer='lamb', lr_schedule='linear', dropout=0"),
+        ("--optimizer=lamb --lr_schedule=linear --dropout=0.5", "optimizer='lamb', lr_schedule='linear', dropout=0.5"),
         ("--gradient_accumulation_steps=auto, --xla, or", "gradient_accumulation_steps='auto', xla=True, or"),
         ("--label_column=0 names it", "label_column='0' names it"),
         ("--max_steps=N", "max_steps=N"),

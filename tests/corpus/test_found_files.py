@@ -11,7 +11,6 @@ from pyarrow import parquet
 from tests.support.refusals import refused
 from tfbert.config.tasks import CorpusConfig
 from tfbert.corpus.sources import WHOLE, find_inputs
-from tfbert.errors import UsageError
 
 CUT = b"One.\nTwo.\n\nThree.\n"
 ROW = json.dumps({"id": 1, "text": "One. Two."}).encode() + b"\n"
@@ -19,6 +18,11 @@ ROW = json.dumps({"id": 1, "text": "One. Two."}).encode() + b"\n"
 
 def find(*paths, columns=(), **options):
     return find_inputs(CorpusConfig(input_files=tuple(map(str, paths)), **options), columns)
+
+
+def refuse(message, *paths, **options):
+    with refused(message):
+        find(*paths, **options)
 
 
 def names(*paths, **options):
@@ -66,11 +70,10 @@ def test_json_whose_keys_stand_off_is_json(tmp_path):
     assert names(tmp_path / "a.txt") == {"a.txt": "jsonl"}
 
 
-def test_a_directory(folder, caplog):
-    caplog.set_level("INFO", logger="tfbert")
+def test_a_directory(folder, logged):
     assert names(folder) == FOUND
-    assert "README.md" in caplog.text
-    assert "empty.txt" in caplog.text
+    said = "\n".join(logged())
+    assert "README.md" in said and "empty.txt" in said
 
 
 def test_names_do_not_depend_on_how_the_files_were_given(folder, monkeypatch):
@@ -135,20 +138,15 @@ PACKED = gzip.compress(b"One.\n" * 999, mtime=0)
 )  # fmt: skip
 def test_files_that_are_no_corpus(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with refused(message):
-        find(tmp_path / name)
+    refuse(message, tmp_path / name)
 
 
 def test_nothing_there(tmp_path):
     for path, what in ((tmp_path, "a directory without text"), (tmp_path / "*.txt", "nothing there")):
-        with pytest.raises(UsageError, match=f"must exist. Received: input_files='{re.escape(str(path))}', {what}"):
-            find(path)
+        refuse(f"must exist. Received: input_files='{re.escape(str(path))}', {what}", path)
     for name in ("~nobody-of-this-name/x.txt", "a.txt\n" * 1000):  # The second is what `$(ls)` gives.
-        with pytest.raises(UsageError, match="input_files must be a path that can be used. Received"):
-            find(name)
+        refuse("input_files must be a path that can be used. Received", name)
     (tmp_path / "broken.txt").symlink_to(tmp_path / "gone")
-    with pytest.raises(UsageError, match="broken.txt', which is something else"):
-        find(tmp_path)
-    with pytest.raises(UsageError, match="text_column='body' is not in the data"):
-        (tmp_path / "a.jsonl").write_bytes(ROW)
-        find(tmp_path / "a.jsonl", columns=("body",))
+    refuse("broken.txt', which is something else", tmp_path)
+    (tmp_path / "a.jsonl").write_bytes(ROW)
+    refuse("text_column='body' is not in the data", tmp_path / "a.jsonl", columns=("body",))

@@ -86,15 +86,14 @@ def split_row(ids, length, second):
 
 def test_statistics_are_those_of_the_plain_algorithm():
     documents = corpus()
-    ours, theirs = [], []
+    found = []
     for seed in range(12):
         instances = pairs(flat(documents), max_seq_length=WIDTH, short_seq_prob=0.2, rng=random.Random(seed))
-        sizes = np.stack([np.diff(instances.first)[:, 0], np.diff(instances.second)[:, 0], instances.is_random], 1)
-        ours.append([len(instances), *sizes.mean(0), *sizes.std(0), *np.percentile(sizes[:, 0], [10, 50, 90])])
+        ours = np.stack([np.diff(instances.first)[:, 0], np.diff(instances.second)[:, 0], instances.is_random], 1)
         plain = plain_pairs(documents, WIDTH, 0.2, random.Random(1000 + seed))
-        sizes = np.array([(len(a), len(b), is_random) for a, b, is_random in plain])
-        theirs.append([len(plain), *sizes.mean(0), *sizes.std(0), *np.percentile(sizes[:, 0], [10, 50, 90])])
-    ours, theirs = np.array(ours), np.array(theirs)
+        for sizes in (ours, np.array([(len(a), len(b), is_random) for a, b, is_random in plain])):
+            found.append([len(sizes), *sizes.mean(0), *sizes.std(0), *np.percentile(sizes[:, 0], [10, 50, 90])])
+    ours, theirs = np.array(found[::2]), np.array(found[1::2])
     error = np.sqrt((ours.var(0) + theirs.var(0)) / 12)
     assert (abs(ours.mean(0) - theirs.mean(0)) <= 4 * error + 1e-9).all(), (ours.mean(0), theirs.mean(0), error)
     assert 0.5 < theirs[:, 3].mean() < 0.75  # Chunks of one sentence are random always.

@@ -10,13 +10,12 @@ import transformers
 from tokenizers import normalizers, pre_tokenizers
 
 from tests.support.host_tokenizers import KINDS
-from tests.support.texts import TEXTS
+from tests.support.texts import SPECIAL, TEXTS
 from tfbert.corpus.masking import Masking, mask, most_predictions, record_keys
 from tfbert.errors import UsageError
 from tfbert.tokens.host import read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD, _, CLS, SEP, MASK = range(5)
 VOCAB = SPECIAL + [f"w{i}" for i in range(40)] + [f"##p{i}" for i in range(25)]
 

@@ -69,21 +69,18 @@ def test_records_without_a_label_of_the_next_sentence_are_known():
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    "content, message",
     [
-        ({"masked_lm_ids": None}, "x.tfrecord: a record without masked_lm_ids; it has input_ids"),
-        ({"segment_ids": [0] * 5}, "5 values of segment_ids beside 32 of input_ids and 6 of masked_lm_positions"),
-        ({"masked_lm_weights": [1] * MOST}, "masked_lm_weights as int64_list, not float_list"),
+        (record(masked_lm_ids=None), "x.tfrecord: a record without masked_lm_ids; it has input_ids"),
+        (record(segment_ids=[0] * 5), "5 values of segment_ids beside 32 of input_ids and 6 of masked_lm_positions"),
+        (record(masked_lm_weights=[1] * MOST), "masked_lm_weights as int64_list, not float_list"),
+        (b"\x0f no protobuf", "x.tfrecord: a record that is not a tf.train.Example"),
     ],
+    ids=["lacking", "short", "type", "no example"],
 )
-def test_other_records_are_refused(changes, message):
+def test_other_records_are_refused(content, message):
     with pytest.raises(UsageError, match=message):
-        detect_schema(record(**changes), "x.tfrecord")
-
-
-def test_what_is_no_example_is_refused():
-    with pytest.raises(UsageError, match="x.tfrecord: a record that is not a tf.train.Example"):
-        detect_schema(b"\x0f no protobuf", "x.tfrecord")
+        detect_schema(content, "x.tfrecord")
 
 
 def test_what_differs_is_named():

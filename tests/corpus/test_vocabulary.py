@@ -14,12 +14,19 @@ from tfbert.errors import UsageError
 from tfbert.modes.pretrain import prepare, prepare_records
 from tfbert.tokens.tokenizer import BertTokenizer
 
+TOKENIZER = BertTokenizer(CORPUS_VOCAB)
 CYRILLIC, CHINESE = ["кино", "музыка", "город"], ["电影很好", "天气"]
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return BertTokenizer(CORPUS_VOCAB)
+@pytest.fixture
+def make(tmp_path):
+    """Makes records of a corpus, with a tokenizer that knows its words; their totals."""
+
+    def make(corpus, tokenizer=TOKENIZER, name="out", **options):
+        prepare_records(corpus, tokenizer, config(**options), tmp_path / name)
+        return read_manifest(tmp_path / name)["totals"]
+
+    return make
 
 
 def mixed(unknown, share, documents=40, seed=0):
@@ -38,10 +45,9 @@ def warnings(caplog):
 
 @pytest.mark.parametrize("engine", ["one process", pytest.param("two", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("unknown", "share"), [(CYRILLIC, 0.1), (CHINESE, 0.5), (["🎬"], 0.3), (["Zq9"], 0.2)])
-def test_they_are_counted_as_hugging_faces_tokenizer_finds_them(tokenizer, tmp_path, caplog, unknown, share, engine):
+def test_they_are_counted_as_hugging_faces_tokenizer_finds_them(make, tmp_path, caplog, unknown, share, engine):
     corpus = mixed(unknown, share)
-    prepare_records(corpus, tokenizer, config(num_processes=1 + (engine == "two")), tmp_path / "out")
-    totals = read_manifest(tmp_path / "out")["totals"]
+    totals = make(corpus, num_processes=1 + (engine == "two"))
     theirs = BertTokenizerFast(str(write_vocab(tmp_path / "vocab.txt", CORPUS_VOCAB)))
     tokens = [t for document in corpus.documents["a"] for sentence in document for t in theirs.tokenize(sentence)]
     assert totals["unknown_words"] == tokens.count("[UNK]") > 0
@@ -51,25 +57,22 @@ def test_they_are_counted_as_hugging_faces_tokenizer_finds_them(tokenizer, tmp_p
     assert any(repr(word)[:4] in line for word in unknown), line
 
 
-def test_a_vocabulary_that_fits_is_not_warned_of(tokenizer, tmp_path, caplog):
-    prepare_records(made_up_corpus(), tokenizer, config(), tmp_path / "out")
-    prepare_records(mixed(CYRILLIC, 0.01), tokenizer, config(), tmp_path / "few")
+def test_a_vocabulary_that_fits_is_not_warned_of(make, caplog):
+    totals = make(made_up_corpus())
+    make(mixed(CYRILLIC, 0.01), name="few")
     assert not warnings(caplog)
-    totals = read_manifest(tmp_path / "out")["totals"]
     assert totals["unknown_words"] == 0 < totals["words"]
 
 
 @pytest.mark.parametrize("unknown", [CYRILLIC, CHINESE, ["кот1", "x86_64"], ["🎬"]])
-def test_where_nearly_nothing_else_is_left_nothing_is_made(tokenizer, tmp_path, unknown):
+def test_where_nearly_nothing_else_is_left_nothing_is_made(make, tmp_path, unknown):
     with pytest.raises(UsageError, match=r"must know the words of the corpus. Received: \d+\.\d% of the [\d,]+ words"):
-        prepare_records(mixed(unknown, 0.98), tokenizer, config(), tmp_path / "out")
+        make(mixed(unknown, 0.98))
     assert not (tmp_path / "out").exists() or not content(tmp_path / "out")
 
 
-def test_capitals_for_a_vocabulary_without_any(tmp_path, caplog):
-    cased = BertTokenizer(CORPUS_VOCAB, do_lower_case=False)
-    corpus = mixed([word.capitalize() for word in WORDS], 0.5)
-    prepare_records(corpus, cased, config(), tmp_path / "out")
+def test_capitals_for_a_vocabulary_without_any(make, caplog):
+    make(mixed([word.capitalize() for word in WORDS], 0.5), BertTokenizer(CORPUS_VOCAB, do_lower_case=False))
     (line,) = warnings(caplog)
     assert "set do_lower_case to true" in line
 
@@ -117,7 +120,6 @@ def test_a_carriage_return_within_a_line_is_a_blank(tmp_path):
     assert one == other
 
 
-def test_documents_without_words_are_the_reason(tokenizer, tmp_path):
-    corpus = ListedCorpus({"a": [["\u0301\u0301", "\u0001"]] * 20})
+def test_documents_without_words_are_the_reason(make):
     with pytest.raises(UsageError, match="20 whose text has no token"):
-        prepare_records(corpus, tokenizer, config(num_shards=1), tmp_path / "out")
+        make(ListedCorpus({"a": [["\u0301\u0301", "\u0001"]] * 20}), num_shards=1)

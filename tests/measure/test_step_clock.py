@@ -9,23 +9,13 @@ import pytest
 import tensorflow as tf
 
 from tests.support.models import strategy_of, tiny_bert
+from tfbert import measure
 from tfbert.batches.plan import FILL
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.bert.models import TFBertForPreTraining
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.measure import (
-    ARRIVED,
-    ASKED,
-    DataClock,
-    PlannedStep,
-    StepClock,
-    Work,
-    forward_flops,
-    timed_next,
-    training_flops,
-)
 from tfbert.model.forward import forward, forward_pretraining
 from tfbert.step.keras3.finetuner import FineTuner
 
@@ -37,7 +27,7 @@ def ticking(readings):
 
 def planned(examples, tokens, widths):
     return (
-        PlannedStep(work=Work(examples=e, tokens=t, squared_tokens=t * t), width=w)
+        measure.PlannedStep(work=measure.Work(examples=e, tokens=t, squared_tokens=t * t), width=w)
         for e, t, w in zip(examples, tokens, widths, strict=True)
     )
 
@@ -48,7 +38,7 @@ def test_speeds_are_numpys(compiles_widths):
     n, warm_up = 40, 7
     seconds, examples, tokens = rng.random(n), rng.integers(1, 9, n), rng.integers(10, 90, n)
     widths = rng.integers(1, 6, n)
-    clock = StepClock(
+    clock = measure.StepClock(
         planned(examples.tolist(), tokens.tolist(), widths.tolist()),
         warm_up=warm_up,
         compiles_widths=compiles_widths,
@@ -76,7 +66,7 @@ def test_speeds_are_numpys(compiles_widths):
 
 
 def test_pauses_do_not_count_and_stretches_add_up():
-    clock = StepClock(planned([4] * 3, [8] * 3, [8] * 3), warm_up=1, clock=ticking([0.0, 2.0, 7.0, 8.0]))
+    clock = measure.StepClock(planned([4] * 3, [8] * 3, [8] * 3), warm_up=1, clock=ticking([0.0, 2.0, 7.0, 8.0]))
     clock.start()
     clock.tick()
     clock.paused += 4.0  # An evaluation after the first update.
@@ -90,7 +80,7 @@ def test_pauses_do_not_count_and_stretches_add_up():
 
 
 def test_a_run_of_one_update_has_no_steady_speed():
-    clock = StepClock(planned([4], [8], [8]), warm_up=0, clock=ticking([0.0, 2.0]))
+    clock = measure.StepClock(planned([4], [8], [8]), warm_up=0, clock=ticking([0.0, 2.0]))
     clock.start()
     clock.tick()
     assert clock.total.examples_per_second == 2.0
@@ -112,10 +102,10 @@ def test_planned_steps_are_what_the_plans_say(first_step, batching):
     assert len(steps) == schedule.total_steps - first_step == len(rows)
     for step, row in zip(steps, rows, strict=True):
         chosen = lengths[row[row != FILL]]
-        assert step.work == Work(examples=len(chosen), tokens=chosen.sum(), squared_tokens=(chosen**2).sum())
+        assert step.work == measure.Work(examples=len(chosen), tokens=chosen.sum(), squared_tokens=(chosen**2).sum())
         assert step.width == (batches.shape.width if batches.shape else chosen.max())
     if not first_step:
-        assert sum((s.work for s in steps), Work()).tokens == 2 * lengths.sum()
+        assert sum((s.work for s in steps), measure.Work()).tokens == 2 * lengths.sum()
 
 
 _ADJOINT = {"MatMul": ("transpose_a",), "BatchMatMulV2": ("adj_x",)}
@@ -145,9 +135,9 @@ def test_forward_flops_are_the_products_tensorflow_counts():
     model = tiny_bert(num_labels=3)
     width = 24
     found = products_of(lambda x: forward(model, x, training=False), specs(width))
-    expected = forward_flops(model.config, Work(examples=1, tokens=width, squared_tokens=width**2))
-    assert expected == found
-    assert training_flops(model.config, Work(examples=1, tokens=width, squared_tokens=width**2)) == 3 * found
+    work = measure.Work(examples=1, tokens=width, squared_tokens=width**2)
+    assert measure.forward_flops(model.config, work) == found
+    assert measure.training_flops(model.config, work) == 3 * found
 
 
 def test_forward_flops_of_masked_words_are_the_products_tensorflow_counts():
@@ -155,8 +145,8 @@ def test_forward_flops_of_masked_words_are_the_products_tensorflow_counts():
     width, masked = 12, 3
     inputs = specs(width, masked_lm_positions=masked)
     found = products_of(lambda x: forward_pretraining(model, x, training=False), inputs)
-    work = Work(examples=1, tokens=width, squared_tokens=width**2)
-    assert forward_flops(model.config, work, masked_share=masked / width) == pytest.approx(found)
+    work = measure.Work(examples=1, tokens=width, squared_tokens=width**2)
+    assert measure.forward_flops(model.config, work, masked_share=masked / width) == pytest.approx(found)
 
 
 def make(update, data, steps):
@@ -191,7 +181,7 @@ def test_the_data_clock_sees_a_slow_pipeline(replicas):
             optimizer=keras.optimizers.SGD(0.0), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         )
         model.create_variables()
-        clock = DataClock()
+        clock = measure.DataClock()
     assert clock.seconds == 0.0
     make(clock.timed(model.update), strategy.distribute_datasets_from_function(dataset), steps)
     # Each replica's batch takes a pause to make; what is made while the step runs need not be waited for.
@@ -211,12 +201,12 @@ def test_a_batch_is_taken_only_after_its_time(replicas):
 
     @tf.function(autograph=False)
     def take(batches):
-        batch, _ = timed_next(batches, asked=ASKED, arrived=ARRIVED)
+        batch, _ = measure.timed_next(batches, asked=measure.ASKED, arrived=measure.ARRIVED)
         return strategy.run(lambda inputs, labels: tf.reduce_sum(inputs["ids"]) + tf.cast(labels[0], tf.int32), batch)
 
     graph = take.get_concrete_function(iter(strategy.experimental_distribute_dataset(data))).graph
     made = {op.name: op for op in graph.get_operations() if op.type == "IteratorGetNext"}
-    arrived, taken = graph.get_operation_by_name(ARRIVED), []
+    arrived, taken = graph.get_operation_by_name(measure.ARRIVED), []
     for op in graph.get_operations():
         sources = [made[tensor.op.name] for tensor in op.inputs if tensor.op.name in made]
         if sources:

@@ -3,9 +3,10 @@
 import dataclasses
 
 import numpy as np
+import tensorflow as tf
 
-from tests.support.models import VOCAB
-from tfbert.batches.pipeline import EncodedExamples, make_dataset
+from tests.support.models import VOCAB, strategy_of
+from tfbert.batches.pipeline import EncodedExamples, distribute_batches, make_dataset
 from tfbert.batches.plan import BatchPlan, choose_packed_shape, plan_packed_epoch
 from tfbert.tokens.tokenizer import TokenIds
 
@@ -23,10 +24,42 @@ def make_examples(count=37, seed=0, labels=None, lengths=None):
     return EncodedExamples(tokens=tokens, labels=labels, weights=rng.uniform(0.5, 1.5, count).astype(np.float32))
 
 
+def lengths_like_sst2(count=2000, seed=0, longest=66):
+    """Many short texts and a long tail."""
+    rng = np.random.default_rng(seed)
+    return np.clip(rng.gamma(2.0, 5.7, count).astype(np.int32) + 2, 3, longest)
+
+
+def assert_shares_make_up(whole, shares, num_replicas):
+    """The batches of all replicas, one after the other, are those of the global batch in its order."""
+    assert len(shares) == num_replicas * len(whole)
+    for step, batch in enumerate(whole):
+        parts = shares[num_replicas * step : num_replicas * (step + 1)]
+        joined = tf.nest.map_structure(lambda *columns: np.concatenate(columns), *parts)
+        tf.nest.map_structure(np.testing.assert_array_equal, joined, batch)
+
+
+def assert_replicas_get_the_same(examples, plans):
+    """Two replicas together what one has, of a plan; returns how many batches there are."""
+    batches = []
+    for strategy in (strategy_of(1), strategy_of(2)):
+        out = []
+        for batch in distribute_batches(strategy, examples, plans):
+            local = [strategy.experimental_local_results(part) for part in tf.nest.flatten(batch)]
+            out.append([np.concatenate([replica.numpy() for replica in part]) for part in local])
+        batches.append(out)
+    tf.nest.map_structure(np.testing.assert_array_equal, batches[1], batches[0])
+    return len(batches[0])
+
+
+def packed_plan(lengths, batch=16, parts=1, *, seed=1, epoch=0, epochs=2, max_width=128):
+    own = {"global_batch_size": batch, "seed": seed}
+    shape = choose_packed_shape(lengths, **own, epochs=range(epochs), num_parts=parts, max_width=max_width)
+    return plan_packed_epoch(lengths, **own, epoch=epoch, shape=shape)
+
+
 def plan_of(examples, parts=1, epoch=0, max_width=2 * 20):
-    lengths, options = examples.tokens.lengths, {"global_batch_size": BATCH, "seed": 3}
-    shape = choose_packed_shape(lengths, **options, epochs=range(2), num_parts=parts, max_width=max_width)
-    return plan_packed_epoch(lengths, **options, epoch=epoch, shape=shape)
+    return packed_plan(examples.tokens.lengths, BATCH, parts, seed=3, epoch=epoch, max_width=max_width)
 
 
 def packed_batches(examples, plan, replicas=1, pad_id=0):

@@ -5,16 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.real_texts import SQUAD, VOCABULARIES, ncbi_sentences, needs_real_data, squad, tokenizers
-from tests.support.texts import (
-    CASINGS,
-    TEXTS,
-    VOCAB,
-    after_marks,
-    has_ordered_mark,
-    hugging_face,
-    long_words,
-    random_texts,
-)
+from tests.support.texts import CASINGS, TEXTS, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tfbert.tokens import ragged as parallel
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -62,7 +53,7 @@ def test_by_hand(tokenizer):
     """Spaces, case, two forms of an accent, an emoji, a CJK character, a word that is too long."""
     texts = ["  The\tFOXES,Zoe\u0308 é😀中a ", "", "x" * 101 + " 각"]
     pieces = tokenizer.tokenize_with_offsets(texts)
-    tokens = [[VOCAB[id] for id in ids] for ids in pieces.ids.to_list()]
+    tokens = [[tokenizer.vocab[id] for id in ids] for ids in pieces.ids.to_list()]
     first = ["the", "fox", "##e", "##s", ",", "z", "##o", "##e", "e", "##😀", "中", "a"]
     assert tokens == [first, [], ["[UNK]", "[UNK]"]]
     assert pieces.starts.to_list() == [[2, 6, 9, 10, 11, 12, 13, 14, 17, 18, 19, 20], [], [0, 102]]

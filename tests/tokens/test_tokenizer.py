@@ -34,6 +34,11 @@ from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.tokenizer import BertTokenizer
 
 
+@pytest.fixture(scope="module")
+def reference(vocab_file):
+    return hugging_face(vocab_file)
+
+
 def hf_ids(reference, texts, **kwargs):
     kwargs = {"add_special_tokens": False} | kwargs
     return reference(texts, split_special_tokens=True, **kwargs)["input_ids"]
@@ -72,11 +77,10 @@ def test_documented_differences_are_still_there(code):
     assert normalize([chr(code)], do_lower_case=True).numpy()[0].decode() != want
 
 
-def test_special_tokens_in_a_text_are_plain_text(vocab_file):
-    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
+def test_special_tokens_in_a_text_are_plain_text(tokenizer, reference):
     text = "the [SEP] fox [CLS][MASK] [PAD]ing [UNK] [sep]"
     ids = tokenizer.tokenize([text]).to_list()
-    assert ids == hf_ids(hugging_face(vocab_file), [text])
+    assert ids == hf_ids(reference, [text])
     control = {tokenizer.sep_id, tokenizer.cls_id, tokenizer.mask_id, tokenizer.pad_id, tokenizer.unk_id}
     assert not control & set(ids[0])
 
@@ -124,15 +128,13 @@ def test_what_is_saved_finds_no_special_tokens_in_texts_either(vocab_file, tmp_p
     assert alone.encode_batch([("the", "the"), ("the fox", "the fox")])[0].ids == found["input_ids"][0]
 
 
-def test_invalid_utf8_is_dropped(vocab_file):
+def test_invalid_utf8_is_dropped(tokenizer, reference):
     raw = [b"the\xff fox", b"\xc3(", b"\xed\xa0\x80a\xed\xb0\x80", b"fox\xe2\x82", b"\xf4\x90\x80\x80", b"\xc0\x80the"]
     texts = [text.decode("utf-8", "replace") for text in raw]
-    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
-    assert tokenizer.tokenize(tf.constant(raw)).to_list() == hf_ids(hugging_face(vocab_file), texts)
+    assert tokenizer.tokenize(tf.constant(raw)).to_list() == hf_ids(reference, texts)
 
 
-def test_a_lone_surrogate_is_dropped(vocab_file):
-    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
+def test_a_lone_surrogate_is_dropped(tokenizer):
     encoded = tokenizer.encode(["the \ud83dfox", "the fox"], max_seq_length=9)
     np.testing.assert_array_equal(encoded.flat[: encoded.lengths[0]], encoded.flat[encoded.lengths[0] :])
 
@@ -149,28 +151,26 @@ def test_vocabulary_in_any_order_gives_its_own_special_ids(tmp_path):
 
 
 @pytest.mark.parametrize("max_seq_length", range(3, 14))
-def test_pairs_are_truncated_as_by_hugging_face(vocab_file, max_seq_length):
+def test_pairs_are_truncated_as_by_hugging_face(tokenizer, reference, max_seq_length):
     lengths = [(first, second) for first in range(10) for second in range(10)]
     first = [" ".join("abcdefghi"[:n]) for n, _ in lengths]
     second = [" ".join("rstuvwxyz"[:n]) for _, n in lengths]
-    ids, second_start = BertTokenizer.from_vocab_file(vocab_file)(first, second, max_seq_length=max_seq_length)
-    want = hugging_face(vocab_file)(first, second, truncation=True, max_length=max_seq_length)
+    ids, second_start = tokenizer(first, second, max_seq_length=max_seq_length)
+    want = reference(first, second, truncation=True, max_length=max_seq_length)
     assert ids.to_list() == want["input_ids"]
     assert second_start.numpy().tolist() == [types.index(1) for types in want["token_type_ids"]]
     assert (ids.dtype, second_start.dtype) == (tf.int32, tf.int32)
 
 
 @pytest.mark.parametrize("max_seq_length", [2, 3, 5, 64])
-def test_single_texts_are_truncated_as_by_hugging_face(vocab_file, max_seq_length):
-    ids, second_start = BertTokenizer.from_vocab_file(vocab_file)(TEXTS, max_seq_length=max_seq_length)
-    reference = hugging_face(vocab_file)
+def test_single_texts_are_truncated_as_by_hugging_face(tokenizer, reference, max_seq_length):
+    ids, second_start = tokenizer(TEXTS, max_seq_length=max_seq_length)
     want = hf_ids(reference, TEXTS, add_special_tokens=True, truncation=True, max_length=max_seq_length)
     assert ids.to_list() == want
     assert second_start.numpy().tolist() == [len(row) for row in want]
 
 
-def test_too_small_max_seq_length(vocab_file):
-    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
+def test_too_small_max_seq_length(tokenizer):
     with pytest.raises(UsageError, match="max_seq_length=1"):
         tokenizer(["a"], max_seq_length=1)
     with pytest.raises(UsageError, match="max_seq_length=2"):
@@ -178,11 +178,10 @@ def test_too_small_max_seq_length(vocab_file):
 
 
 class TestEncode:
-    def test_equals_hugging_face_in_order(self, vocab_file, monkeypatch):
+    def test_equals_hugging_face_in_order(self, tokenizer, reference, monkeypatch):
         monkeypatch.setattr(ragged, "_CHUNK_BYTES", 300)  # Some texts are longer, so are chunks of their own.
         rng = random.Random(1)
         texts, pairs = rng.choices(TEXTS, k=200), rng.choices(TEXTS, k=200)
-        tokenizer, reference = BertTokenizer.from_vocab_file(vocab_file), hugging_face(vocab_file)
         for columns, batch in (((texts,), {"batch_size": 7}), ((texts, pairs), {})):
             encoded = tokenizer.encode(*columns, max_seq_length=16, **batch)
             want = reference(*columns, truncation=True, max_length=16)
@@ -215,14 +214,14 @@ class TestEncode:
         one.encode_with_offsets(["Deeper"])
         assert len(traced) == 4
 
-    def test_nothing(self, vocab_file):
-        encoded = BertTokenizer.from_vocab_file(vocab_file).encode([], max_seq_length=8)
+    def test_nothing(self, tokenizer):
+        encoded = tokenizer.encode([], max_seq_length=8)
         assert (len(encoded), encoded.flat.size, encoded.row_splits.tolist()) == (0, 0, [0])
         assert encoded.lengths.size == encoded.second_start.size == 0
 
-    def test_missing_second_texts(self, vocab_file):
+    def test_missing_second_texts(self, tokenizer):
         with pytest.raises(UsageError, match="Received: 2 texts, 1 second texts"):
-            BertTokenizer.from_vocab_file(vocab_file).encode(["a", "b"], ["c"], max_seq_length=8)
+            tokenizer.encode(["a", "b"], ["c"], max_seq_length=8)
 
 
 @pytest.mark.parametrize(
@@ -235,19 +234,17 @@ class TestEncode:
         pytest.param(" " * 2**19, id="spaces"),
     ],
 )
-def test_megabytes_take_seconds(vocab_file, text):
+def test_megabytes_take_seconds(tokenizer, reference, text):
     """A pair of alternating accents took ICU minutes."""
-    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
     start = time.monotonic()
     ids, _ = tokenizer([text], max_seq_length=16)
     assert time.monotonic() - start < 20
     options = {"add_special_tokens": True, "truncation": True, "max_length": 16}
-    assert ids.to_list() == hf_ids(hugging_face(vocab_file), [text], **options)
+    assert ids.to_list() == hf_ids(reference, [text], **options)
 
 
-def test_saved_model_in_another_process_and_a_turkish_locale(vocab_file, ask, tmp_path):
+def test_saved_model_in_another_process_and_a_turkish_locale(tokenizer, reference, ask, tmp_path):
     """It needs nothing but tensorflow and tensorflow_text, and the locale of the process does not count."""
-    tokenizer = BertTokenizer.from_vocab_file(vocab_file)
 
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
@@ -257,12 +254,11 @@ def test_saved_model_in_another_process_and_a_turkish_locale(vocab_file, ask, tm
     module = Module()
     tf.saved_model.save(module, tmp_path / "model", signatures=module.answer)
     got = ask(tmp_path / "model", text=[text.encode() for text in TEXTS])["ids"]
-    reference = hugging_face(vocab_file)
     want = hf_ids(reference, TEXTS, add_special_tokens=True, truncation=True, max_length=64, padding="max_length")
     assert got == want
 
 
-def test_built_inside_a_dataset_function(vocab_file):
+def test_built_inside_a_dataset_function(vocab_file, reference):
     """The vocabulary is a constant of no particular graph, so it can be used in others."""
     kept = []
 
@@ -271,7 +267,7 @@ def test_built_inside_a_dataset_function(vocab_file):
         return kept[-1].tokenize(text)
 
     dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(4)
-    want = hf_ids(hugging_face(vocab_file), TEXTS)
+    want = hf_ids(reference, TEXTS)
     assert [row for batch in dataset.map(build) for row in batch.to_list()] == want
     assert kept[0].tokenize(TEXTS).to_list() == want
 
