@@ -10,11 +10,14 @@ import pytest
 BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
 
+import keras_jobs  # noqa: E402
+import tensorflow_peers_page  # noqa: E402
+import tensorflow_updates  # noqa: E402
+
 
 def settings(**others):
-    return argparse.Namespace(
-        **{"global_batch_size": 4, "seed": 1, "jit_compile": False, "max_seq_length": 40} | others
-    )
+    values = {"global_batch_size": 4, "seed": 1, "jit_compile": False, "max_seq_length": 40}
+    return argparse.Namespace(**values | others)
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +26,6 @@ def rows():
 
 
 def test_pools_have_full_batches_of_like_length(rows):
-    import keras_jobs
-
     batches = keras_jobs.pools(settings(), rows)
     first, second = batches(), batches()
     assert [len(batch) for batch in first] == [4] * 50
@@ -38,8 +39,6 @@ def test_pools_have_full_batches_of_like_length(rows):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_batches_are_padded_to_their_longest_row(rows, jit_compile):
-    import keras_jobs
-
     args, names = settings(jit_compile=jit_compile), ("ids", "mask", "segments")
     batches = keras_jobs.by_length(args, rows)
     assert np.concatenate(batches).shape == (203,) and len(batches[-1]) == 3
@@ -51,8 +50,6 @@ def test_batches_are_padded_to_their_longest_row(rows, jit_compile):
 
 
 def test_the_steady_speed_leaves_the_first_updates_out(monkeypatch):
-    import keras_jobs
-
     monkeypatch.setattr(keras_jobs.time, "perf_counter", lambda: 40.0)
     ends = [10.0 + step for step in range(10)] + [19 + 0.5 * step for step in range(1, 21)]
     found = keras_jobs.speeds(settings(), 5.0, ends)
@@ -71,8 +68,6 @@ def side(steady, rows=3200, accuracy=0.8):
 
 
 def test_the_page_compares_steady_rates_and_names_the_best_peer():
-    import tensorflow_peers_page
-
     runs = {
         "tfbert": {"42": side(120.0), "43": side(100.0)},
         "transformers-pools": {"42": side(60.0), "43": side(40.0)},
@@ -82,14 +77,11 @@ def test_the_page_compares_steady_rates_and_names_the_best_peer():
     assert "| transformers-pools | 42 | 3,200 | 30.0 | 60.0 | 2.00 | 0.800 | 9, 1 | 30 | 1,500 |" in text
     assert "| transformers-padded | 42 | 640 | 5.0 | 10.0 | 12.00 | - | 9, 1 | 30 | 1,500 |" in text
     assert "**transformers-pools**: tfbert is **2.25** times as fast" in text
-    assert "**" not in "\n".join(
-        tensorflow_peers_page.paragraphs({"transformers-pools": runs["transformers-pools"]})[1:]
-    )
+    alone = tensorflow_peers_page.paragraphs({"transformers-pools": runs["transformers-pools"]})
+    assert "**" not in "\n".join(alone[1:])
 
 
 def test_a_raised_message_has_no_stack_and_no_path():
-    import tensorflow_updates
-
     error = (
         "InvalidArgumentError: Graph execution error:\n\nDetected at node X defined at (most recent call last):\n"
         '  File "/home/me/x.py", line 1, in main\n\nTrying to access resource bert_3/a/12 (defined @ /home/me/y.py:1) '
@@ -97,10 +89,5 @@ def test_a_raised_message_has_no_stack_and_no_path():
     )
     found = "InvalidArgumentError: Graph execution error: Trying to access resource ... located in device CPU:1"
     raised: list[str] = []
-    assert [tensorflow_updates.said(each, raised) for each in (error, 2e-7, error, None)] == [
-        "raises (1)",
-        "2e-07",
-        "raises (1)",
-        "",
-    ]
-    assert raised == [found]
+    said = [tensorflow_updates.said(each, raised) for each in (error, 2e-7, error, None)]
+    assert said == ["raises (1)", "2e-07", "raises (1)", ""] and raised == [found]

@@ -80,8 +80,7 @@ def test_a_pickled_model_is_loaded_again_with_its_options(runs, monkeypatch):
     assert len(pickled) < 4000
     monkeypatch.chdir("/")
     again = pickle.loads(pickled)
-    assert again.max_seq_length == 9
-    assert again(TEXTS, top_k=None) == model(TEXTS, top_k=None)
+    assert again.max_seq_length == 9 and again(TEXTS, top_k=None) == model(TEXTS, top_k=None)
     assert repr(again).endswith(repr(model).partition(",")[2])
 
 
@@ -130,8 +129,7 @@ def test_a_tokenizer_that_was_used_is_pickled_and_copied():
     expected = tokenizer.encode(TEXTS, max_seq_length=8).flat
     tokenizer.encode_with_offsets(TEXTS)
     for other in (pickle.loads(pickle.dumps(tokenizer)), copy.copy(tokenizer), copy.deepcopy(tokenizer)):
-        assert other == tokenizer
-        assert other.casing == tokenizer.casing
+        assert other == tokenizer and other.casing == tokenizer.casing
         np.testing.assert_array_equal(other.encode(TEXTS, max_seq_length=8).flat, expected)
 
 

@@ -78,19 +78,16 @@ def test_a_process_may_fork_before_it_uses_tensorflow_and_leaves_no_file_of_auto
 import os, signal, sys, tempfile
 import tensorflow as tf
 import tfbert, tfbert.modes.load, tfbert.train.run  # TensorFlow is imported, and not used.
-
 child = os.fork()
 if not child:
     tokenizer = tfbert.BertTokenizer("[PAD] [UNK] [CLS] [SEP] [MASK]".split())
     print(tokenizer.encode(["good film"], max_seq_length=8).flat.size, flush=True)
     os._exit(0)
 assert not os.waitpid(child, 0)[1]
-
 def branch(x):
     if x > 0:
         x = tf.zeros([2]) + tf.zeros([3])
     return x
-
 try:
     tf.function(branch)(tf.constant(1.0))
 except ValueError as error:
@@ -102,7 +99,6 @@ def loop(n):
         if i % 2 == 0:
             total += i
     return total
-
 print(loop(tf.constant(5)).numpy(), len(os.listdir(tempfile.gettempdir())), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

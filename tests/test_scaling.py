@@ -13,6 +13,7 @@ from tests.support.models import strategy_of
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import scaling  # noqa: E402
 from ring import Network, all_reduce_seconds, ring_bytes_per_second, ring_seconds  # noqa: E402
 
 
@@ -46,8 +47,6 @@ def pages_commands():
 
 @pytest.mark.parametrize("words, expected", pages_commands())
 def test_the_pages_tables_are_those_of_its_commands(words, expected):
-    import scaling
-
     assert scaling.main(words) == expected.strip()
 
 
@@ -65,8 +64,6 @@ def test_the_page_has_hours_and_cost_of_both_sizes_on_1_to_256_gpus(size):
 
 @pytest.mark.parametrize("size, millions", [("base", 109.5), ("large", 335.1)])
 def test_sizes_are_berts(size, millions):
-    import scaling
-
     assert scaling.num_parameters(size) / 1e6 == pytest.approx(millions, abs=0.05)
 
 
@@ -84,8 +81,6 @@ def test_sizes_are_berts(size, millions):
     ],
 )
 def test_what_cannot_be_is_refused(words, message, capsys):
-    import scaling
-
     with pytest.raises(SystemExit) as error:
         scaling.main(["--examples_per_second=1", *words.split()])
     assert error.value.code == 2 and message in capsys.readouterr().err

@@ -104,21 +104,13 @@ def test_the_help_of_a_mode_has_its_flags_alone():
     assert "--input_files" in help_text(PRETRAIN, "", "prepare")
 
 
-@pytest.mark.parametrize(
-    "arguments, topic",
-    [
-        (["--help"], ""),
-        (["--xla", "-h"], ""),
-        (["--help=data"], "data"),
-        (["--help", "data"], "data"),
-        (["--help", "--xla"], ""),
-        (["--xla"], None),
-        (["--", "--help"], None),
-        (["--helpful"], None),
-    ],
-)
-def test_help_is_asked_for_in_these_ways(arguments, topic):
-    assert help_topic(arguments) == topic
+TOPICS = {"--help": "", "--xla -h": "", "--help=data": "data", "--help data": "data", "--help --xla": ""}
+TOPICS |= dict.fromkeys(("--xla", "-- --help", "--helpful"), None)
+
+
+@pytest.mark.parametrize("words, topic", TOPICS.items(), ids=TOPICS)
+def test_help_is_asked_for_in_these_ways(words, topic):
+    assert help_topic(words.split()) == topic
 
 
 def test_help_needs_no_tensorflow_and_may_be_cut_short():

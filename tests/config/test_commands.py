@@ -37,8 +37,7 @@ def test_a_command_has_flags_for_its_options_and_no_others(command):
 
 
 def test_what_it_trains_is_settled_by_the_command():
-    assert parse(PRETRAIN).data.task == "pretraining"
-    assert parse(FINETUNE).data.task == "auto"
+    assert (parse(PRETRAIN).data.task, parse(FINETUNE).data.task) == ("pretraining", "auto")
     with pytest.raises(UsageError, match=r"Pre-training has a command of its own.*run_pretraining\.py"):
         parse(FINETUNE, "--task=pretraining")
     with pytest.raises(absl_flags.UnrecognizedFlagError, match="train_file"):
@@ -51,14 +50,14 @@ def test_a_corpus_of_files_may_have_rows_that_are_left_out():
 
 
 def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
-    paths = {}
-    for command, changed in ((FINETUNE, "--weight_decay=0.5"), (PRETRAIN, "--masked_lm_prob=0.3")):
-        config = parse(command, changed)
-        paths[command.script] = tmp_path / command.script
-        paths[command.script].write_text(config.to_json())
-        assert parse(command, f"--run_config={paths[command.script]}") == config
-        again = parse(command, f"--run_config={paths[command.script]}", "--seed=7")
+    for command, other, changed in (
+        (FINETUNE, PRETRAIN, "--weight_decay=0.5"),
+        (PRETRAIN, FINETUNE, "--masked_lm_prob=0.3"),
+    ):
+        config, path = parse(command, changed), tmp_path / command.script
+        path.write_text(config.to_json())
+        assert parse(command, f"--run_config={path}") == config
+        again = parse(command, f"--run_config={path}", "--seed=7")
         assert again == dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, seed=7))
-    for command, other in ((FINETUNE, PRETRAIN), (PRETRAIN, FINETUNE)):
         with pytest.raises(UsageError, match="must come from a run of"):
-            parse(command, f"--run_config={paths[other.script]}")
+            parse(other, f"--run_config={path}")

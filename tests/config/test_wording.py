@@ -29,8 +29,7 @@ from tfbert.errors import Preempted, RunError, UsageError, in_command
     ],
 )
 def test_flags_become_arguments(text, worded):
-    assert of_arguments(text) == worded
-    assert of_arguments(worded) == worded
+    assert of_arguments(text) == of_arguments(worded) == worded
 
 
 @pytest.mark.parametrize("kind", [UsageError, RunError, Preempted])

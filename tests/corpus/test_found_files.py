@@ -31,19 +31,10 @@ def names(*paths, **options):
 
 @pytest.fixture
 def folder(tmp_path):
-    files = {
-        "a.txt": CUT,
-        "b/c.txt.gz": gzip.compress(CUT),
-        "b/rows.jsonl": ROW,
-        "b/rows2.json.gz": gzip.compress(ROW),
-        "b/wiki_00": ROW,
-        "b/empty.txt": b"",
-        "b/_SUCCESS": b"",
-        "b/.DS_Store": b"\0\0",
-        "README.md": b"# A corpus\n",
-        "picture.png": b"\x89PNG",
-        ".git/config": b"[core]\n",
-    }
+    files = {"a.txt": CUT, "b/c.txt.gz": gzip.compress(CUT), "b/empty.txt": b""}
+    files |= {"b/rows.jsonl": ROW, "b/rows2.json.gz": gzip.compress(ROW), "b/wiki_00": ROW}
+    files |= {"b/_SUCCESS": b"", "b/.DS_Store": b"\0\0", ".git/config": b"[core]\n"}
+    files |= {"README.md": b"# A corpus\n", "picture.png": b"\x89PNG"}
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)

@@ -32,8 +32,7 @@ def test_it_reads_its_own_corpus_and_is_always_the_same():
     """The trainer's hash tables have other seeds each time."""
     vocab = learn_vocab(BuiltInCorpus(), 500, seed=0)
     assert vocab == learn_vocab(BuiltInCorpus(), 500, seed=0)
-    assert len(vocab) == len(set(vocab)) == 500
-    assert vocab[:5] == list(SPECIAL_TOKENS)
+    assert len(vocab) == len(set(vocab)) == 500 and vocab[:5] == [*SPECIAL_TOKENS]
     texts = [" ".join(document) for document in BuiltInCorpus("validation").read("validation-0")]
     ids = BertTokenizer(vocab).encode(texts, max_seq_length=512)
     tokens = [vocab[token] for token in ids.flat]
@@ -51,8 +50,7 @@ def test_a_sample_of_a_large_one_is_bounded_and_from_all_parts():
     source = Made({"a": 5000, "b": 10, "c": 5000, "d": 5000})
     texts = sample(source, 0, 1000)
     assert len(texts) == 100
-    assert source.num_read <= 800 + len(source.counts)
-    assert source.num_read >= 700  # What `b` has not, the others give.
+    assert 700 <= source.num_read <= 800 + len(source.counts)  # What `b` has not, the others give.
     parts = {part: sum(text.startswith(part) for text in texts) for part in "acd"}
     assert all(18 <= count <= 48 for count in parts.values()), parts
 

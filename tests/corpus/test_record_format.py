@@ -63,11 +63,6 @@ def test_unmasked_ids_are_restored():
     np.testing.assert_array_equal(restored, ids)
 
 
-def test_records_without_a_label_of_the_next_sentence_are_known():
-    schema = detect_schema(record(next_sentence_labels=None), "here")
-    assert not schema.has_next_sentence and "next_sentence_labels" not in schema.feature_spec()
-
-
 @pytest.mark.parametrize(
     "content, message",
     [

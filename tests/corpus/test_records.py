@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 import zlib
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -140,20 +141,17 @@ def test_an_index_goes_where_it_can_be_written(tmp_path, monkeypatch):
     path = write_records(tmp_path / "x", some_records(9), gzip=True)
     whole = records._whole
 
-    def refuse(target):
+    def read_only(target):
         if target.parent == tmp_path:
             raise PermissionError(13, "no")
         return whole(target)
 
-    monkeypatch.setattr(records, "_whole", refuse)
+    monkeypatch.setattr(records, "_whole", read_only)
     assert index_file(path).plain.parent == tmp_path / "cache" / "tfbert" / "records"
     assert len(find_index(path)) == 9
 
-    def full(target):
-        raise OSError(28, "No space left on device")
-
     os.utime(path, ns=(1, 1))
-    monkeypatch.setattr(records, "_whole", full)
+    monkeypatch.setattr(records, "_whole", mock.Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(RunError, match="No space left on device"):
         index_file(path)
 
@@ -168,12 +166,11 @@ def damaged_file(tmp_path, kind):
     elif kind == "values":
         raw[1050] = serialized(written[1050], masked_lm_positions=[15, 1, 0, 0], input_mask=[1] * 5 + [0] * 11)
     path = write_records(tmp_path / "x", raw)
-    content = bytearray(path.read_bytes())
+    content = path.read_bytes()
     if kind == "bits":
-        content[start + 40] ^= 1
+        path.write_bytes(flipped(content, start + 40))
     elif kind == "cut":
-        content = content[: start + 30]
-    path.write_bytes(content)
+        path.write_bytes(content[: start + 30])
     return path, start, written
 
 
@@ -248,10 +245,10 @@ def kept_stamp(path, content):
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def flipped(path, at, bit=0):
-    content = bytearray(path.read_bytes())
-    content[at] ^= 1 << bit
-    kept_stamp(path, bytes(content))
+def flipped(content, at, bit=0):
+    changed = bytearray(content)
+    changed[at] ^= 1 << bit
+    return bytes(changed)
 
 
 BYTES = {"length": 0, "length, high": 6, "its crc": 9, "first byte": 12, "a token": 60, "last byte": -5, "crc": -2}
@@ -265,7 +262,7 @@ def test_a_bit_that_flips_after_the_index_was_made_is_noticed(tmp_path, options)
     start, end = file.rows["offset"][4:6].tolist()
     sound = file.plain.read_bytes()
     for number, at in enumerate(BYTES.values()):
-        flipped(file.plain, (start if at >= 0 else end) + at, bit=number % 8)
+        kept_stamp(file.plain, flipped(sound, (start if at >= 0 else end) + at, bit=number % 8))
         records = open_records([str(path)])
         check_read(records, written, [0, 3, 5, 8])
         with pytest.raises(RunError, match=rf"x'.* the record at byte {start:,} \(its bytes are .*, number 5 of 9\."):
@@ -295,9 +292,7 @@ def test_no_bit_of_an_index_is_trusted(tmp_path):
     index = tmp_path / ".x.index"
     content = index.read_bytes()
     for at in range(0, len(content), 3):
-        damaged = bytearray(content)
-        damaged[at] ^= 1 << at % 8
-        index.write_bytes(damaged)
+        index.write_bytes(flipped(content, at, bit=at % 8))
         assert find_index(path) is None
     index.write_bytes(b"tfbert records 2" + content)
     assert find_index(path) is None, "of an earlier version"

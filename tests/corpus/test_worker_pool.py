@@ -14,11 +14,9 @@ from tfbert.errors import RunError
 PROGRAM = """\
 import os, time
 from tfbert.corpus.shards import done_by_processes
-
 def work(first, number):
     print(os.getpid(), flush=True)
     time.sleep(600)
-
 if __name__ == "__main__":
     list(done_by_processes(work, None, [1, 2], 2))
 """

@@ -51,6 +51,13 @@ PROLOGUE = """\
 import json, os, signal, subprocess, sys, time
 me = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 restarts = int(os.environ["TFBERT_RESTARTS"])
+def stay():
+    print("ready", flush=True)
+    while True:
+        signal.pause()
+def wait_for(name):
+    while not os.path.exists(name):
+        time.sleep(0.01)
 """
 
 
@@ -75,11 +82,11 @@ def test_each_worker_gets_its_place_arguments_and_gpus(start):
     assert status == 0
     (first, gpus_0, argv_0), (second, gpus_1, argv_1) = (line.split("|") for line in out)
     config_0 = json.loads(first.removeprefix("[worker 0] "))
-    config_1 = json.loads(second.removeprefix("[worker 1] "))
-    assert config_0["cluster"] == config_1["cluster"]
-    assert len(set(config_0["cluster"]["worker"])) == 2
-    assert all(address.startswith("127.0.0.1:") for address in config_0["cluster"]["worker"])
-    assert (config_0["task"], config_1["task"]) == ({"type": "worker", "index": 0}, {"type": "worker", "index": 1})
+    addresses = config_0["cluster"]["worker"]
+    assert len(set(addresses)) == 2 and all(address.startswith("127.0.0.1:") for address in addresses)
+    assert config_0["task"] == {"type": "worker", "index": 0}
+    expected = config_0 | {"task": {"type": "worker", "index": 1}}
+    assert json.loads(second.removeprefix("[worker 1] ")) == expected
     assert (gpus_0, gpus_1) == ("4,5", "6,7")
     assert argv_0 == argv_1 == "['--strategy=multi_worker', '--', '--num_workers=7']"
 
@@ -128,8 +135,7 @@ def test_a_worker_that_does_not_end_is_killed(start, how):
         if me == 1:
             print(os.getpid(), flush=True)
             signal.pause()
-        while not os.path.exists("go"):
-            time.sleep(0.01)
+        wait_for("go")
         sys.exit(5)
         """,
         "--grace_seconds=0.3",
@@ -156,9 +162,7 @@ def test_signals_reach_all_workers_and_end_the_restarts(start, number):
             sys.exit({PREEMPTED_STATUS})
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
-        print("ready", flush=True)
-        while True:
-            signal.pause()
+        stay()
         """,
         "--max_restarts=3",
     )
@@ -173,9 +177,7 @@ def test_a_second_interrupt_kills_at_once(start):
     process = start(
         """
         signal.signal(signal.SIGINT, lambda *_: print("saving", flush=True))
-        print("ready", flush=True)
-        while True:
-            signal.pause()
+        stay()
         """
     )
     read_lines(process, 2)
@@ -206,21 +208,18 @@ def test_restarts_use_fresh_ports_and_end_with_success(start):
 def test_what_is_started_again(start, status, starts):
     process = start(f"if me: print('start'); sys.exit({status})", "--max_restarts=2", "--restart_delay_seconds=0")
     code, out, _ = finish(process)
-    assert code == status
-    assert len(out) == starts
+    assert (code, len(out)) == (status, starts)
 
 
 def test_bad_usage_of_one_worker_decides(start):
     process = start(
         """
         if me == 1:
-            while not os.path.exists("ready"):
-                time.sleep(0.01)
+            wait_for("ready")
             sys.exit(1)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
         open("ready", "w").close()
-        while True:
-            signal.pause()
+        stay()
         """,
         "--max_restarts=2",
     )
@@ -249,8 +248,7 @@ def test_no_process_is_left(start):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
         print(os.getpid(), child.pid, flush=True)
         open(f"said-{me}", "w").close()
-        while not os.path.exists(f"said-{1 - me}"):  # The failure of one stops the other, in the middle of a line too.
-            time.sleep(0.01)
+        wait_for(f"said-{1 - me}")  # The failure of one stops the other, in the middle of a line too.
         sys.exit(me)
         """
     )

@@ -75,8 +75,7 @@ def test_pauses_do_not_count_and_stretches_add_up():
     clock.tick()
     assert (first.seconds, first.steps) == (3.0, 2)
     assert (clock.take_recent().seconds, clock.take_recent().steps) == (1.0, 0)
-    assert clock.total.seconds == 4.0
-    assert clock.steady.seconds == 2.0
+    assert (clock.total.seconds, clock.steady.seconds) == (4.0, 2.0)
 
 
 def test_a_run_of_one_update_has_no_steady_speed():
@@ -132,8 +131,7 @@ def specs(width, **others):
 
 def test_forward_flops_are_the_products_tensorflow_counts():
     """One text without padding: TensorFlow's profiler counts the same products, and some element-wise work."""
-    model = tiny_bert(num_labels=3)
-    width = 24
+    model, width = tiny_bert(num_labels=3), 24
     found = products_of(lambda x: forward(model, x, training=False), specs(width))
     work = measure.Work(examples=1, tokens=width, squared_tokens=width**2)
     assert measure.forward_flops(model.config, work) == found
@@ -141,8 +139,7 @@ def test_forward_flops_are_the_products_tensorflow_counts():
 
 
 def test_forward_flops_of_masked_words_are_the_products_tensorflow_counts():
-    model = tiny_bert(num_labels=2, kind=TFBertForPreTraining)
-    width, masked = 12, 3
+    model, width, masked = tiny_bert(num_labels=2, kind=TFBertForPreTraining), 12, 3
     inputs = specs(width, masked_lm_positions=masked)
     found = products_of(lambda x: forward_pretraining(model, x, training=False), inputs)
     work = measure.Work(examples=1, tokens=width, squared_tokens=width**2)

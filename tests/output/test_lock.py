@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -87,10 +88,7 @@ def test_a_lock_that_its_owner_has_just_removed_keeps_nobody_out(tmp_path, monke
 
 
 def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
-    def flock(descriptor, operation):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(output_dir.fcntl, "flock", flock)
+    monkeypatch.setattr(output_dir.fcntl, "flock", mock.Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
     with locked(tmp_path / "run"):
         pass
     assert not list(tmp_path.iterdir())
@@ -115,9 +113,7 @@ def test_those_who_share_let_each_other_in_and_nobody_else(tmp_path):
 
 
 def test_a_file_server_that_is_gone_does_not_hide_why_the_run_ended(tmp_path, monkeypatch):
-    def gone(*_):
-        raise OSError(errno.EBADFD, "File descriptor in bad state")
-
+    gone = mock.Mock(side_effect=OSError(errno.EBADFD, "File descriptor in bad state"))
     with pytest.raises(RunError, match="The log must be writable"), locked(tmp_path / "run"):
         monkeypatch.setattr(output_dir.fcntl, "flock", gone)
         monkeypatch.setattr(output_dir.os, "close", gone)

@@ -7,6 +7,7 @@ import logging
 import os
 import pathlib
 import sys
+from unittest import mock
 
 import pytest
 
@@ -50,10 +51,7 @@ def test_a_resumed_log_is_whole_at_once_and_at_any_time(tmp_path, monkeypatch):
     assert path.read_text() == history, "nothing waits for the first record"
     log.close()
 
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(RunError, match="No space left on device"):
         RunLog(tmp_path, total_steps=4, first_step=1)
     assert path.read_text() == history

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+from unittest import mock
 
 import pytest
 
@@ -49,10 +50,7 @@ def test_json_is_replaced_whole(tmp_path, monkeypatch):
     output_dir.write_json(path, {"eval_accuracy": 0.5})
     assert json.loads(path.read_text()) == {"eval_accuracy": 0.5}
 
-    def fail(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(RunError, match="No space left on device"):
         output_dir.write_json(path, {"eval_accuracy": 0.75})
     assert json.loads(path.read_text()) == {"eval_accuracy": 0.5}

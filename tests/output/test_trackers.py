@@ -201,25 +201,20 @@ import tfbert
 from tfbert.output import output_dir
 from tfbert.output.logs import Reports
 from tfbert.train.fit import Progress
-
 at = int(sys.argv[2])
 on_step, passed, write_json = Progress.on_step, Reports._call, output_dir.write_json
-
 def dying(self, step):
     on_step(self, step)
     if step == at:
         os.kill(os.getpid(), signal.SIGKILL)
-
 def between(self, callback, method, *told):
     passed(self, callback, method, *told)
     if getattr(told[0], "step", 0) == -at:
         os.kill(os.getpid(), signal.SIGKILL)
-
 def at_the_end(path, value):
     write_json(path, value)
     if path.name == output_dir.RESULTS and at == 99:
         os.kill(os.getpid(), signal.SIGKILL)
-
 Progress.on_step, Reports._call, output_dir.write_json = dying, between, at_the_end
 config = tfbert.Config.from_json(open(sys.argv[1]).read())
 tfbert.finetune(config, report_to=["tensorboard", "{tracker}"], quiet=True)

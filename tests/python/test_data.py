@@ -262,7 +262,6 @@ PROGRAM = """\
 import json, os, pathlib, random, sys
 import pandas, tfbert
 from tests.python.test_data import ENDINGS, records_of, rows_of
-
 task, form, directory, name, *options = sys.argv[1:]
 directory, options = pathlib.Path(directory), json.loads(options[0])
 ending = ENDINGS[task]

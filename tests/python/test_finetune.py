@@ -26,21 +26,10 @@ def corpus(tmp_path_factory):
 
 def arguments(corpus, name):
     """`make_config` as arguments, but shorter, and evaluated on what it trains on."""
-    return {
-        "model": corpus / "model",
-        "train_file": corpus / "train.tsv",
-        "validation_file": corpus / "train.tsv",
-        "max_seq_length": 16,
-        "global_batch_size": 8,
-        "gradient_accumulation_steps": 2,
-        "num_train_epochs": 2,
-        "max_steps": 3,
-        "learning_rate": 5e-4,
-        "output_dir": corpus / name,
-        "save_steps": 3,
-        "eval_steps": 2,
-        "logging_steps": 1,
-    }
+    files = {"model": corpus / "model", "train_file": corpus / "train.tsv", "validation_file": corpus / "train.tsv"}
+    sizes = {"max_seq_length": 16, "global_batch_size": 8, "gradient_accumulation_steps": 2, "num_train_epochs": 2}
+    steps = {"max_steps": 3, "save_steps": 3, "eval_steps": 2, "logging_steps": 1}
+    return files | sizes | steps | {"learning_rate": 5e-4, "output_dir": corpus / name}
 
 
 @pytest.fixture(scope="module")

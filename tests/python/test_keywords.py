@@ -29,19 +29,10 @@ def refused(function, **options):
 def test_arguments_make_the_configuration_that_flags_make(tmp_path):
     for name in ("train.tsv", "dev.tsv", "other.tsv"):
         (tmp_path / name).write_text("label\ttext\n0\ta\n1\tb\n")
-    words = {
-        "model": "scratch/mini",
-        "train_file": tmp_path / "train.tsv",
-        "validation_file": [tmp_path / "dev.tsv", tmp_path / "other.tsv"],
-        "text_column": ["text"],
-        "header": True,
-        "num_train_epochs": 2,
-        "learning_rate": 3e-5,
-        "class_weights": [1, 2.5],
-        "mixed_precision": True,
-        "output_dir": tmp_path / "out",
-        "profile_steps": (2, 3),
-    }
+    words = {"train_file": tmp_path / "train.tsv", "validation_file": [tmp_path / "dev.tsv", tmp_path / "other.tsv"]}
+    words |= {"model": "scratch/mini", "output_dir": tmp_path / "out", "text_column": ["text"], "header": True}
+    words |= {"num_train_epochs": 2, "learning_rate": 3e-5, "class_weights": [1, 2.5], "mixed_precision": True}
+    words |= {"profile_steps": (2, 3)}
     texts = {
         name: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value for name, value in words.items()
     }

@@ -16,21 +16,10 @@ VOCAB, HIDDEN, LAYERS, HEADS, POSITIONS = 40, 32, 2, 2, 64
 
 NAMES = ("bad", "good")
 
-CONFIG = {
-    "model_type": "bert",
-    "vocab_size": VOCAB,
-    "hidden_size": HIDDEN,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "intermediate_size": 2 * HIDDEN,
-    "max_position_embeddings": POSITIONS,
-}
-
-FINE_TUNED = CONFIG | {
-    "architectures": ["BertForSequenceClassification"],
-    "id2label": {"0": "bad", "1": "good"},
-    "label2id": {"bad": 0, "good": 1},
-}
+CONFIG = {"model_type": "bert", "vocab_size": VOCAB, "max_position_embeddings": POSITIONS, "hidden_size": HIDDEN}
+CONFIG |= {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": 2 * HIDDEN}
+FINE_TUNED = CONFIG | {"architectures": ["BertForSequenceClassification"]}
+FINE_TUNED |= {"id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1}}
 
 
 @dataclasses.dataclass

@@ -25,9 +25,5 @@ def prepare(data_dir, name, features, splits, **arguments):
     Builder(data_dir=data_dir).download_and_prepare(**arguments)
 
 
-PAIR = {
-    "premise": tfds.features.Text(),
-    "idx": np.int32,
-    "hypothesis": tfds.features.Text(),
-    "label": tfds.features.ClassLabel(num_classes=3),
-}
+PAIR = {"premise": tfds.features.Text(), "idx": np.int32, "hypothesis": tfds.features.Text()}
+PAIR |= {"label": tfds.features.ClassLabel(num_classes=3)}

@@ -29,10 +29,8 @@ def byte_level(special, *, add_prefix_space=False, vocab_size=700):
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
+    options = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, **options)
     tokenizer.train_from_iterator(training_texts(), trainer)
     return tokenizer
 
@@ -70,14 +68,8 @@ def modernbert(directory):
         single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ids
     )
     names = {f"{token[1:-1].lower()}_token": token for token in OF_BERT}
-    return save(
-        tokenizer,
-        directory,
-        tokenizer_class="PreTrainedTokenizerFast",
-        model_input_names=["input_ids", "attention_mask"],
-        clean_up_tokenization_spaces=True,
-        **names,
-    )
+    names |= {"model_input_names": ["input_ids", "attention_mask"], "clean_up_tokenization_spaces": True}
+    return save(tokenizer, directory, tokenizer_class="PreTrainedTokenizerFast", **names)
 
 
 def unigram(directory, special, pre_tokenizer, **config):

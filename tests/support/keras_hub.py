@@ -16,18 +16,10 @@ def bert(dropout=0.2, layers=1, **options):
     import keras_hub
 
     keras.utils.set_random_seed(1)
-    backbone = keras_hub.models.BertBackbone(
-        vocabulary_size=VOCAB,
-        num_layers=layers,
-        num_heads=2,
-        hidden_dim=16,
-        intermediate_dim=32,
-        max_sequence_length=16,
-        dropout=dropout,
-    )
-    return keras_hub.models.BertTextClassifier(
-        backbone=backbone, num_classes=CLASSES, dropout=dropout, **{"preprocessor": None} | options
-    )
+    sizes = {"vocabulary_size": VOCAB, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
+    backbone = keras_hub.models.BertBackbone(num_layers=layers, max_sequence_length=16, dropout=dropout, **sizes)
+    options = {"preprocessor": None, "num_classes": CLASSES, "dropout": dropout} | options
+    return keras_hub.models.BertTextClassifier(backbone=backbone, **options)
 
 
 def with_preprocessor(lora=False):

@@ -33,13 +33,8 @@ class MlflowClient:
         return [run for run in found if run.data.tags.get(tag, "") == value]
 
     def create_run(self, experiment_id, run_name=None, tags=None):
-        info = types.SimpleNamespace(
-            run_id=f"run {len(self._runs)}",
-            experiment_id=experiment_id,
-            run_name=run_name,
-            status="RUNNING",
-            end_time=None,
-        )
+        info = types.SimpleNamespace(run_id=f"run {len(self._runs)}", experiment_id=experiment_id, run_name=run_name)
+        info.status, info.end_time = "RUNNING", None
         data = types.SimpleNamespace(tags=dict(tags), params={}, metrics={}, history=collections.defaultdict(list))
         self._runs[info.run_id] = types.SimpleNamespace(info=info, data=data)
         return self._runs[info.run_id]

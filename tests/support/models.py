@@ -42,15 +42,8 @@ def strategy_of(replicas):
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
 
 
-SIZES = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "initializer_range": 0.2,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 64,
-}
+SIZES = {"vocab_size": VOCAB, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
+SIZES |= {"initializer_range": 0.2, "num_hidden_layers": 2, "max_position_embeddings": 64}
 
 
 def tiny_bert(num_labels=3, dropout=0.0, seed=1, kind=TFBertForSequenceClassification, **options):

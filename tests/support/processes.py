@@ -38,12 +38,8 @@ def processes_of(code, environments):
     """A Python process for each environment; none is left afterwards."""
     command = [sys.executable, "-c", *code]
     common = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    processes = [
-        subprocess.Popen(
-            command, cwd=ROOT, env={**common, **env}, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for env in environments
-    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, cwd=ROOT, env=common | env, **pipes) for env in environments]
     guards = [threading.Timer(LIMIT_SECONDS, process.kill) for process in processes]  # for reads, which have no limit
     for guard in guards:
         guard.start()

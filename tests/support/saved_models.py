@@ -196,25 +196,14 @@ def predict_with(runs, model="single", *, runtime=None, data=None, output=None, 
     """`--mode=predict` of a model of `runs`; `options` are those of `PredictConfig`, and of reading."""
     options = {n: str(v) for n, v in options.items()} | {n: v for n, v in options.items() if isinstance(v, bool)}
     reading = {n: options.pop(n) for n in ("input_format", "delimiter", "skip_bad_rows") if n in options}
-    config = Config(
-        mode="predict",
-        model=ModelConfig(model_name_or_path=str(runs / model)),
-        data=dataclasses.replace(data or DataConfig(), **reading),
-        runtime=runtime or RuntimeConfig(),
-        output=output or OutputConfig(),
-        predict=PredictConfig(**options),
-    )
+    parts = {"runtime": runtime or RuntimeConfig(), "output": output or OutputConfig()}
+    parts |= {"model": ModelConfig(model_name_or_path=str(runs / model)), "predict": PredictConfig(**options)}
     with kept_models():
-        return predict(config)
+        return predict(Config(mode="predict", data=dataclasses.replace(data or DataConfig(), **reading), **parts))
 
 
 def model_with(label_names, task="classification", num_texts=1):
     """A model of which only the task matters."""
-    return TrainedModel(
-        name="model",
-        classifier=None,
-        tokenizer=None,
-        task=Classification(tuple(label_names)) if task == "classification" else Regression(),
-        num_texts=num_texts,
-        max_seq_length=16,
-    )
+    task = Classification(tuple(label_names)) if task == "classification" else Regression()
+    parts = {"classifier": None, "tokenizer": None, "task": task}
+    return TrainedModel(name="model", num_texts=num_texts, max_seq_length=16, **parts)

@@ -54,11 +54,9 @@ def clean_process(directory):
     """
 
     def ask(model, signature="serving_default", **inputs):
-        if signature == "token_ids":
-            shape = np.shape(next(iter(inputs.values())))
-        else:
-            shape = [len(next(iter(inputs.values())))]
+        if signature != "token_ids":
             inputs = {name: [text.decode("latin-1") for text in texts] for name, texts in inputs.items()}
+        shape = np.shape(next(iter(inputs.values())))
         job = {"directory": str(model), "signature": signature, "inputs": inputs, "shape": list(shape)}
         guard = threading.Timer(_SECONDS, process.kill)
         guard.start()
@@ -86,15 +84,9 @@ def clean_process(directory):
 
 def export_of(runs, model, directory, *, data=None, overwrite=False, **options):
     """Exports a model of `runs`, by its name, or one elsewhere, by its path."""
-    return export(
-        Config(
-            mode="export",
-            model=ModelConfig(model_name_or_path=str(runs / model)),
-            data=data or DataConfig(),
-            output=OutputConfig(output_dir=str(directory), overwrite_output_dir=overwrite),
-            export=ExportConfig(**options),
-        )
-    )
+    parts = {"model": ModelConfig(model_name_or_path=str(runs / model)), "data": data or DataConfig()}
+    output = OutputConfig(output_dir=str(directory), overwrite_output_dir=overwrite)
+    return export(Config(mode="export", output=output, export=ExportConfig(**options), **parts))
 
 
 def random_model(task, *, num_texts, max_seq_length, seed=1):

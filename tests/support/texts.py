@@ -54,9 +54,8 @@ TEXTS = [
     "e\u0301" * 100 + " " + "e\u0301" * 101,
 ]
 
-CASINGS = {
-    "uncased": {"do_lower_case": True},
-    "cased": {"do_lower_case": False},
+CASINGS = {"uncased": {"do_lower_case": True}, "cased": {"do_lower_case": False}}
+CASINGS |= {
     "uncased_accents": {"do_lower_case": True, "strip_accents": False},
     "cased_stripped": {"do_lower_case": False, "strip_accents": True},
     "chinese_words": {"do_lower_case": True, "tokenize_chinese_chars": False},

@@ -170,11 +170,13 @@ def test_single_texts_are_truncated_as_by_hugging_face(tokenizer, reference, max
     assert second_start.numpy().tolist() == [len(row) for row in want]
 
 
-def test_too_small_max_seq_length(tokenizer):
+def test_too_small_max_seq_length_and_missing_second_texts(tokenizer):
     with pytest.raises(UsageError, match="max_seq_length=1"):
         tokenizer(["a"], max_seq_length=1)
     with pytest.raises(UsageError, match="max_seq_length=2"):
         tokenizer.encode(["a"], ["b"], max_seq_length=2)
+    with pytest.raises(UsageError, match="Received: 2 texts, 1 second texts"):
+        tokenizer.encode(["a", "b"], ["c"], max_seq_length=8)
 
 
 class TestEncode:
@@ -186,20 +188,17 @@ class TestEncode:
             encoded = tokenizer.encode(*columns, max_seq_length=16, **batch)
             want = reference(*columns, truncation=True, max_length=16)
             rows = [row.tolist() for row in np.split(encoded.flat, encoded.row_splits[1:-1])]
-            assert rows == want["input_ids"]
-            assert len(encoded) == 200
+            assert rows == want["input_ids"] and len(encoded) == 200
             np.testing.assert_array_equal(encoded.lengths, [len(row) for row in rows])
             starts = [types.index(1) if 1 in types else len(types) for types in want["token_type_ids"]]
             np.testing.assert_array_equal(encoded.second_start, starts)
-            arrays = (encoded.flat, encoded.row_splits, encoded.second_start, encoded.lengths)
-            dtypes = [array.dtype.name for array in arrays]
-            assert dtypes == ["int32", "int64", "int32", "int32"]
+            assert encoded.flat.dtype == encoded.second_start.dtype == encoded.lengths.dtype == np.int32
+            assert encoded.row_splits.dtype == np.int64
 
     def test_what_is_alike_is_traced_once(self, monkeypatch):
         traced = []
-        monkeypatch.setattr(
-            tokenizer_module, "normalize", lambda text, **casing: traced.append(casing) or normalize(text, **casing)
-        )
+        noted = lambda text, **casing: traced.append(casing) or normalize(text, **casing)  # noqa: E731
+        monkeypatch.setattr(tokenizer_module, "normalize", noted)
         vocab = [*SPECIAL, "Deep", "deep", "##er", "never", "elsewhere"]
         alike, one, other = (BertTokenizer(vocab, do_lower_case=lower) for lower in (True, True, False))
         assert alike == one != other and hash(alike) == hash(one) and one != vocab
@@ -218,10 +217,6 @@ class TestEncode:
         encoded = tokenizer.encode([], max_seq_length=8)
         assert (len(encoded), encoded.flat.size, encoded.row_splits.tolist()) == (0, 0, [0])
         assert encoded.lengths.size == encoded.second_start.size == 0
-
-    def test_missing_second_texts(self, tokenizer):
-        with pytest.raises(UsageError, match="Received: 2 texts, 1 second texts"):
-            tokenizer.encode(["a", "b"], ["c"], max_seq_length=8)
 
 
 @pytest.mark.parametrize(
@@ -326,17 +321,15 @@ class TestFiles:
             (b"[PAD]\n[UNK]\nthe\n[CLS]\n[SEP]\n[MASK]\nthe\n", r"'the' as token 6 .*, first seen as token 2"),
             (b"[PAD]\n[UNK]\n[CLS]\nthe\n", r"4 tokens without \[SEP\] \[MASK\]"),
             (b"[PAD]\n\xff\n", "not UTF-8, invalid start byte at byte 6"),
+            (None, "No such file"),
         ],
     )
     def test_bad_vocabulary(self, tmp_path, content, message):
-        (tmp_path / "vocab.txt").write_bytes(content)
+        if content is not None:
+            (tmp_path / "vocab.txt").write_bytes(content)
         with pytest.raises(UsageError, match=message) as error:
             BertTokenizer.from_vocab_file(tmp_path / "vocab.txt")
         assert str(tmp_path / "vocab.txt") in str(error.value)
-
-    def test_no_file(self, tmp_path):
-        with pytest.raises(UsageError, match="No such file"):
-            BertTokenizer.from_vocab_file(tmp_path / "vocab.txt")
 
     def test_lines_end_at_newlines_only(self, tmp_path):
         """Windows line ends do not count; U+2028, U+0085 and the no-break space are characters of a token."""
