@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.batches import assert_replicas_get_the_same, assert_shares_make_up, packed_plan
+from tests.support.batches import assert_replicas_get_the_same, assert_shares_make_up, config_of, packed_plan
 from tests.support.records import CLS, MASK, PAD, SEP, VOCAB_SIZE, some_records, write_records
 from tfbert.batches.pipeline import MaskedRecords, make_dataset
 from tfbert.batches.plan import FILL, plan_pools
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.config.training import TrainingConfig
 from tfbert.corpus.masking import Masking
 from tfbert.corpus.records import open_records
 from tfbert.errors import RunError, UsageError
@@ -237,18 +233,10 @@ def test_evaluation_masks_the_same_way_always_in_chunks(files):
         start += len(ids)
 
 
-def config_of(batching, *, xla=False, batch=4, accumulation=1):
-    training = {"global_batch_size": batch, "num_train_epochs": 2, "gradient_accumulation_steps": accumulation}
-    return Config(
-        data=DataConfig(batching=batching, max_seq_length=WIDTH),
-        training=TrainingConfig(**training),
-        runtime=RuntimeConfig(xla=xla, max_compiled_shapes=2 if xla else 6),
-    ).resolved()
-
-
 @pytest.mark.parametrize("batching, xla", [("length_grouped", False), ("length_grouped", True), ("padded", False)])
 def test_a_run_plans_records_pool_by_pool(files, batching, xla):
-    examples, config = examples_of(files[0]), config_of(batching, xla=xla, batch=1)
+    examples = examples_of(files[0])
+    config = config_of(batching, xla=xla, shapes=2 if xla else 6, batch=1, max_seq_length=WIDTH)
     schedule = plan_run(config, len(examples))
     batches = training_batches(config, examples.lengths, schedule, num_replicas=1)
     plans = list(batches.plans())
@@ -265,7 +253,7 @@ def test_a_run_plans_records_pool_by_pool(files, batching, xla):
 
 
 def test_packing_is_refused_where_there_is_too_much_to_plan(files, monkeypatch):
-    examples, config = examples_of(files[0]), config_of("packed", accumulation=2)
+    examples, config = examples_of(files[0]), config_of("packed", batch=4, accumulation=2, max_seq_length=WIDTH)
     schedule = plan_run(config, len(examples))
     batches = training_batches(config, examples.lengths, schedule, num_replicas=1)
     assert sum(map(len, batches.plans())) == schedule.total_steps and batches.shape.num_parts == 2

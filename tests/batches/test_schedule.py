@@ -12,23 +12,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.support.batches import lengths_like_sst2
+from tests.support.batches import config_of, lengths_like_sst2
 from tests.support.runs import TOKENS, WORDS
 from tfbert.batches.plan import FILL, exact_widths, plan_epoch
 from tfbert.batches.schedule import plan_run, training_batches
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.config.training import TrainingConfig
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def config_of(batching="length_grouped", *, xla=False, shapes=6, epochs=2.0, max_steps=0, batch=16, accumulation=1):
-    steps = {"num_train_epochs": epochs, "max_steps": max_steps, "gradient_accumulation_steps": accumulation}
-    training = TrainingConfig(global_batch_size=batch, **steps)
-    runtime = RuntimeConfig(xla=xla, max_compiled_shapes=shapes)
-    return Config(data=DataConfig(batching=batching), training=training, runtime=runtime).resolved()
 
 
 def batches_of(config, lengths, *, first_step=0, replicas=1):
@@ -148,14 +137,10 @@ def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expec
         lines = [f"{i % 2}\t{' '.join(rng.choice(WORDS, rng.integers(2, 30)))}" for i in range(rows)]
         (tmp_path / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
     (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
-    config = Config(
-        model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=str(tmp_path / "vocab.txt")),
-        data=DataConfig(train_file=str(tmp_path / "train.tsv"), validation_file=str(tmp_path / "dev.tsv")),
-        training=TrainingConfig(global_batch_size=8, num_train_epochs=2),
-        output=OutputConfig(output_dir=str(tmp_path / "out")),
-    )
-    (tmp_path / "config.json").write_text(config.to_json())
-    command = [sys.executable, str(ROOT / "run_finetune.py"), f"--run_config={tmp_path / 'config.json'}", "--xla"]
+    files = {"vocab_file": "vocab.txt", "train_file": "train.tsv", "validation_file": "dev.tsv", "output_dir": "out"}
+    command = [sys.executable, str(ROOT / "run_finetune.py"), "--model=scratch/tiny", "--xla"]
+    command += [f"--{name}={tmp_path / file}" for name, file in files.items()]
+    command += ["--global_batch_size=8", "--num_train_epochs=2"]
     dump = tmp_path / "dump"
     environment = os.environ | {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"}
     done = subprocess.run([*command, *flags], env=environment, capture_output=True, text=True, timeout=500)

@@ -60,8 +60,7 @@ BESIDE = {
     "text": ["--mode=predict", "--model=saved"],
     "text_pair": ["--mode=predict", "--model=saved", "--text=one"],
     **dict.fromkeys(("export_format", "export_float16"), ["--mode=export", "--model=saved", "--output_dir=exported"]),
-    "hub_model_id": ["--push_to_hub"],
-    "hub_private_repo": ["--push_to_hub"],
+    **dict.fromkeys(("hub_model_id", "hub_private_repo"), ["--push_to_hub"]),
     **dict.fromkeys(("dataset", "train_file"), ["--model=saved"]),
     "data_dir": ["--dataset=glue/sst2", "--model=saved"],
     **dict.fromkeys(("label_names", "validation_file", "validation_split"), FILE),
@@ -95,11 +94,8 @@ def test_every_field_has_a_flag_with_its_default_and_its_help(part, field):
     default = list(field.default) if isinstance(flag.value, list) else field.default
     assert flag.value == flag.default == default
     body = ast.parse(inspect.getsource(PARTS[part])).body[0].body
-    (doc,) = [
-        after.value.value
-        for node, after in zip(body, body[1:], strict=False)
-        if isinstance(node, ast.AnnAssign) and node.target.id == field.name
-    ]
+    fields = [(node, after) for node, after in zip(body, body[1:], strict=False) if isinstance(node, ast.AnnAssign)]
+    (doc,) = [after.value.value for node, after in fields if node.target.id == field.name]
     assert flag.help.endswith(" ".join(doc.split())[1:])  # An enum's values come first, or what it needs.
     assert len(flag.help) > 20
 
@@ -142,15 +138,6 @@ def test_the_alias_sets_the_same_option_beside_a_run_config_too(tmp_path):
     expected = parse("--model_name_or_path=scratch/mini")
     assert expected.model.model_name_or_path == "scratch/mini"
     assert parse("--model=scratch/mini") == parse(f"--run_config={path}", "--model=scratch/mini") == expected
-
-
-def test_a_flag_file_is_the_same_as_its_flags(tmp_path):
-    path = tmp_path / "sst2.flags"
-    path.write_text("# Scores 0.86.\n--dataset=glue/sst2\n--num_train_epochs=1\n\n--mixed_precision\n--model=m\n")
-    words = ("--dataset=glue/sst2", "--num_train_epochs=1", "--mixed_precision", "--model=m")
-    assert parse(f"--flagfile={path}") == parse(*words)
-    later = parse(f"--flagfile={path}", "--num_train_epochs=2")
-    assert (later.training.num_train_epochs, later.data.dataset) == (2.0, "glue/sst2")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import pickle
 
 import pytest
 
-import tfbert
 from tfbert.config.run import of_arguments
 from tfbert.errors import Preempted, RunError, UsageError, in_command
 
@@ -39,8 +38,3 @@ def test_an_error_speaks_to_its_reader(kind, as_python):
     with in_command():
         assert str(error) == "Drop --noheader."
     assert str(error) == "Drop header=False."
-
-
-def test_a_configuration_made_in_python_speaks_of_arguments(as_python):
-    with pytest.raises(UsageError, match="Pass strategy='mirrored' or drop num_replicas"):
-        tfbert.Config(runtime=tfbert.RuntimeConfig(num_replicas=2))

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.batches import config_of
 from tests.support.models import strategy_of, tiny_bert
 from tfbert import measure
 from tfbert.batches.plan import FILL
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.bert.models import TFBertForPreTraining
-from tfbert.config.data import DataConfig
-from tfbert.config.run import Config
-from tfbert.config.training import TrainingConfig
 from tfbert.model.forward import forward, forward_pretraining
 from tfbert.step.keras3.finetuner import FineTuner
 
@@ -90,8 +88,7 @@ def test_a_run_of_one_update_has_no_steady_speed():
 @pytest.mark.parametrize("first_step", [0, 9])
 def test_planned_steps_are_what_the_plans_say(first_step, batching):
     lengths = np.random.default_rng(0).integers(3, 30, 52)
-    training = TrainingConfig(global_batch_size=8, num_train_epochs=2)
-    config = Config(training=training, data=DataConfig(batching=batching)).resolved()
+    config = config_of(batching, batch=8)
     schedule = plan_run(config, len(lengths))
     schedule = type(schedule)(**{**vars(schedule), "first_step": first_step})
     batches = training_batches(config, lengths, schedule, num_replicas=1)

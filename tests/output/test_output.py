@@ -18,12 +18,9 @@ from tfbert.output import output_dir
 NOW = "20261121-093000"
 
 
-def config_for(directory="", **options):
-    return Config(output=OutputConfig(output_dir=str(directory), **options))
-
-
 def test_the_directory_is_the_one_asked_for(tmp_path):
-    assert output_dir.run_directory(config_for(tmp_path / "run"), NOW) == tmp_path / "run"
+    config = Config(output=OutputConfig(output_dir=str(tmp_path / "run")))
+    assert output_dir.run_directory(config, NOW) == tmp_path / "run"
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,9 @@ def state():
 @pytest.fixture
 def set_up(monkeypatch):
     """Handlers of the user's own, on the logger that they are for; all is undone."""
-    monkeypatch.setattr(log, "handlers", [])
-    monkeypatch.setattr(log, "level", logging.NOTSET)
-    monkeypatch.setattr(logging.root, "level", logging.WARNING)
-    monkeypatch.setattr(logging.root, "handlers", [])
+    for logger, level in ((log, logging.NOTSET), (logging.root, logging.WARNING)):
+        monkeypatch.setattr(logger, "handlers", [])
+        monkeypatch.setattr(logger, "level", level)
 
     def add(handler, logger=logging.root, level=None, text="MINE %(message)s"):
         handler.setFormatter(logging.Formatter(text))

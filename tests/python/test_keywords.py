@@ -85,9 +85,15 @@ def test_every_option_of_training_is_an_argument_with_its_default(function, comm
         (tfbert.finetune, {"mode": "predict"}, "tfbert.load returns"),
         (tfbert.finetune, {"flagfile": "glue-sst2"}, "Presets are for the command"),
         (tfbert.finetune, {"xyzzy": 1}, "See help(tfbert.finetune)."),
+        # Several values are for a sweep where an option can vary.
+        (tfbert.finetune, {"learning_rate": [0.1, 0.2]}, "Call tfbert.sweep({'learning_rate': [0.1, 0.2]}, ...)."),
+        (tfbert.finetune, {"lr_schedule": ("linear", "cosine")}, "sweep({'lr_schedule': ('linear', 'cosine')}, ...)."),
+        (tfbert.finetune, {"seed": [1, 2]}, "Call it for each, or tfbert.sweep with seeds=[1, 2]."),
+        (tfbert.finetune, {"logging_steps": [5, 10]}, "Pass one, or leave it out for the default."),
+        (tfbert.finetune, {"strategy": ["mirrored", "one_device"]}, "Pass one, or leave it out for the default."),
     ],
 )
-def test_an_unknown_argument_is_answered(function, options, answer, as_python):
+def test_an_argument_that_is_unknown_or_has_several_values_is_answered(function, options, answer, as_python):
     line = refused(function, **options)
     (name,) = options
     assert answer in line and f"Received: {name}=" in line and "--" not in line and "\n" not in line
@@ -128,18 +134,3 @@ def test_rules_are_those_of_the_command_in_arguments(as_python):
 )
 def test_what_a_call_cannot_do_is_refused(options, answer):
     assert answer in refused(tfbert.finetune, **options)
-
-
-@pytest.mark.parametrize(
-    "options, answer",
-    [
-        ({"learning_rate": [1e-5, 3e-5]}, "Call tfbert.sweep({'learning_rate': [1e-05, 3e-05]}, ...)."),
-        ({"lr_schedule": ("linear", "cosine")}, "Call tfbert.sweep({'lr_schedule': ('linear', 'cosine')}, ...)."),
-        ({"seed": [1, 2]}, "Call it for each, or tfbert.sweep with seeds=[1, 2]."),
-        ({"logging_steps": [5, 10]}, "Pass one, or leave it out for the default."),
-        ({"strategy": ["mirrored", "one_device"]}, "Pass one, or leave it out for the default."),
-    ],
-)
-def test_several_values_are_for_a_sweep_where_an_option_can_vary(options, answer, as_python):
-    line = refused(tfbert.finetune, **options)
-    assert line.endswith(answer) and "\n" not in line

@@ -245,11 +245,6 @@ def test_what_cannot_be_swept_is_refused_before_anything_runs(fake, tmp_path, ar
     assert fake.started == [] and not (tmp_path / "out").exists()
 
 
-def test_a_call_for_one_run_says_which_is_for_several():
-    with pytest.raises(UsageError, match="call tfbert.sweep"):
-        tfbert.finetune(sweep="learning_rate=1e-5,3e-5")
-
-
 def test_a_run_is_shown_where_this_process_shows_its_own_output(monkeypatch):
     """A notebook replaces `sys.stderr`: what a child writes on its own would not be seen there."""
     command = [sys.executable, "-c", "import sys; print('out'); print('warning: few', file=sys.stderr); sys.exit(7)"]

@@ -49,26 +49,23 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.tags, self.rows, self.text, self._open = [], [], [], []
+        self.tags, self.rows, self.text, self._is_cell = [], [], [], False
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
         if tag == "tr":
             self.rows.append([])
-        if tag in ("td", "th") and self.rows:
+        if tag in ("td", "th"):
             self.rows[-1].append("")
-        if tag not in ("meta", "link", "br", "path", "use"):
-            self._open.append(tag)
+            self._is_cell = True
 
     def handle_endtag(self, tag):
-        if tag in self._open:
-            while self._open.pop() != tag:
-                pass
+        self._is_cell = self._is_cell and tag not in ("td", "th")
 
     def handle_data(self, data):
         self.text.append(data)
-        if self._open and self.rows and ("td" in self._open or "th" in self._open):
+        if self._is_cell:
             self.rows[-1][-1] += data
 
 

@@ -8,6 +8,10 @@ import tensorflow as tf
 from tests.support.models import VOCAB, strategy_of
 from tfbert.batches.pipeline import EncodedExamples, distribute_batches, make_dataset
 from tfbert.batches.plan import BatchPlan, choose_packed_shape, plan_packed_epoch
+from tfbert.config.data import DataConfig
+from tfbert.config.modes import RuntimeConfig
+from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.tokens.tokenizer import TokenIds
 
 BATCH = 8
@@ -22,6 +26,16 @@ def make_examples(count=37, seed=0, labels=None, lengths=None):
     tokens = TokenIds(flat=flat, row_splits=np.concatenate([[0], np.cumsum(lengths)]), second_start=second)
     labels = rng.integers(0, 3, count).astype(np.int32) if labels is None else labels
     return EncodedExamples(tokens=tokens, labels=labels, weights=rng.uniform(0.5, 1.5, count).astype(np.float32))
+
+
+def config_of(
+    batching="length_grouped", *, xla=False, shapes=6, epochs=2.0, max_steps=0, batch=16, accumulation=1, **data
+):
+    """A run's configuration, resolved; `data` are more options of its data."""
+    steps = {"num_train_epochs": epochs, "max_steps": max_steps, "gradient_accumulation_steps": accumulation}
+    training = TrainingConfig(global_batch_size=batch, **steps)
+    runtime = RuntimeConfig(xla=xla, max_compiled_shapes=shapes)
+    return Config(data=DataConfig(batching=batching, **data), training=training, runtime=runtime).resolved()
 
 
 def lengths_like_sst2(count=2000, seed=0, longest=66):

@@ -40,13 +40,9 @@ def schedule(total=12, first=0, **options):
 
 def a_model():
     rate = WarmupSchedule(peak=1.0, schedule="linear", warmup_steps=2, total_steps=12)
-    return types.SimpleNamespace(
-        counters=StepCounters(),
-        optimizer=keras.optimizers.Adam(rate),
-        stop_training=False,
-        model=None,
-        check_same_start=lambda: None,
-    )
+    model = types.SimpleNamespace(counters=StepCounters(), optimizer=keras.optimizers.Adam(rate), model=None)
+    model.stop_training, model.check_same_start = False, lambda: None
+    return model
 
 
 def after(part, batch):

@@ -74,13 +74,11 @@ def modernbert(directory):
 
 def unigram(directory, special, pre_tokenizer, **config):
     tokenizer = tokenizers.Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(tokenizers.Regex(" {2,}"), " ")]
-    )
+    blanks = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), blanks])
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=700, special_tokens=special[:-1], unk_token="<unk>", show_progress=False
-    )
+    options = {"special_tokens": special[:-1], "unk_token": "<unk>", "show_progress": False}
+    trainer = trainers.UnigramTrainer(vocab_size=700, **options)
     tokenizer.train_from_iterator(training_texts(), trainer)
     whole = json.loads(tokenizer.to_str())
     whole["model"]["vocab"].append(["<mask>", 0.0])  # As a piece too, at the end: so it is in XLM-R's file.
@@ -103,14 +101,11 @@ def camembert(directory):
     """With the tokens that CamemBERT's file begins with, and blanks that are part of what they precede."""
     special = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>", "<mask>"]
     more = ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"]
-    pre_tokenizer = pre_tokenizers.Metaspace()
     options = {"tokenizer_class": "CamembertTokenizer", "additional_special_tokens": more}
-    return unigram(directory, special, pre_tokenizer, **options)
+    return unigram(directory, special, pre_tokenizers.Metaspace(), **options)
 
 
-KINDS = {
-    kind.__name__: kind
-    for kind in (roberta, roberta_with_prefix_space, roberta_merges, modernbert, xlm_roberta, camembert)
-}
+_KINDS = (roberta, roberta_with_prefix_space, roberta_merges, modernbert, xlm_roberta, camembert)
+KINDS = {kind.__name__: kind for kind in _KINDS}
 OF_ENCODERS = {"roberta": roberta, "xlm-roberta": xlm_roberta, "camembert": camembert, "modernbert": modernbert}
 """By `model_type`, of the encoders that have not WordPiece."""

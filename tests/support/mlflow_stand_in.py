@@ -39,13 +39,12 @@ class MlflowClient:
         self._runs[info.run_id] = types.SimpleNamespace(info=info, data=data)
         return self._runs[info.run_id]
 
-    def update_run(self, run_id, status):
-        self._runs[run_id].info.status = status
-        self._runs[run_id].info.end_time = None
+    def update_run(self, run_id, status, end_time=None):
+        info = self._runs[run_id].info
+        info.status, info.end_time = status, end_time
 
     def set_terminated(self, run_id, status):
-        self._runs[run_id].info.status = status
-        self._runs[run_id].info.end_time = 1
+        self.update_run(run_id, status, end_time=1)
 
     def log_batch(self, run_id, metrics=(), params=()):
         assert len(params) <= 100

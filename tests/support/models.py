@@ -18,14 +18,10 @@ VOCAB = 60
 
 def _policies(*quick):
     tolerances = {"float32": 2e-6, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}
-    return pytest.mark.parametrize(
-        "policy, tolerance, xla",
-        [
-            pytest.param(policy, tolerance, xla, marks=() if not xla and policy in quick else pytest.mark.slow)
-            for policy, tolerance in tolerances.items()
-            for xla in (False, True)
-        ],
-    )
+    cases = [(policy, tolerance, xla) for policy, tolerance in tolerances.items() for xla in (False, True)]
+    slow = [() if not xla and policy in quick else pytest.mark.slow for policy, _, xla in cases]
+    marked = [pytest.param(*case, marks=marks) for case, marks in zip(cases, slow, strict=True)]
+    return pytest.mark.parametrize("policy, tolerance, xla", marked)
 
 
 POLICIES, QUICK_FLOAT32 = _policies("float32", "mixed_bfloat16"), _policies("float32")

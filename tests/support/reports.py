@@ -27,10 +27,9 @@ def make_run(
     results |= {"train_examples_per_second_steady": speed, "eval_accuracy": accuracy} | extra
     (directory / "all_results.json").write_text(json.dumps(results))
     (directory / "run_config.json").write_text(Config().resolved().to_json())
-    labels, logits = np.array([0, 1, 0]), np.array([[0.0, 2.0], [0.0, 1.0], [3.0, 1.0]])
-    evaluation = evaluation_facts(
-        Classification((nasty, "good")), nasty, labelled(labels, [nasty] * 3, [nasty] * 3), logits
-    )
+    examples = labelled(np.array([0, 1, 0]), [nasty] * 3, [nasty] * 3)
+    logits = np.array([[0.0, 2.0], [0.0, 1.0], [3.0, 1.0]])
+    evaluation = evaluation_facts(Classification((nasty, "good")), nasty, examples, logits)
     facts = {"devices": nasty, "precision": precision, "evaluation": evaluation, "command": nasty, "machine": "one"}
     (directory / "report.json").write_text(json.dumps(facts | {"versions": {}}))
     return directory

@@ -70,14 +70,12 @@ def write_corpus(directory):
 
 def make_config(corpus, name, **runtime):
     """Two epochs of 6 updates: mid-epoch at every odd place, dropout on, the last batch of an epoch short."""
+    files = {"train_file": str(corpus / "train.tsv"), "validation_file": str(corpus / "dev.tsv")}
+    sizes = {"global_batch_size": 8, "num_train_epochs": 2, "gradient_accumulation_steps": 2}
     return Config(
         model=ModelConfig(model_name_or_path=str(corpus / "model")),
-        data=DataConfig(
-            train_file=str(corpus / "train.tsv"), validation_file=str(corpus / "dev.tsv"), max_seq_length=16
-        ),
-        training=TrainingConfig(
-            global_batch_size=8, num_train_epochs=2, gradient_accumulation_steps=2, learning_rate=5e-4
-        ),
+        data=DataConfig(max_seq_length=16, **files),
+        training=TrainingConfig(learning_rate=5e-4, **sizes),
         runtime=RuntimeConfig(**runtime),
         output=OutputConfig(output_dir=str(corpus / name), save_steps=3, eval_steps=2, logging_steps=1),
     )

@@ -51,11 +51,10 @@ def make_runs(directory):
     (directory / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
 
     save_random(directory / "base", ["0", "1"], num_texts=1)
+    files = {"train_file": str(directory / "train.tsv"), "validation_file": str(directory / "dev.tsv")}
     single = Config(
         model=ModelConfig(model_name_or_path=str(directory / "base")),
-        data=DataConfig(
-            train_file=str(directory / "train.tsv"), validation_file=str(directory / "dev.tsv"), max_seq_length=16
-        ),
+        data=DataConfig(max_seq_length=16, **files),
         training=TrainingConfig(global_batch_size=8, max_steps=6, learning_rate=5e-3),
         output=OutputConfig(output_dir=str(directory / "single")),
     )

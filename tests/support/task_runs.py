@@ -102,14 +102,12 @@ def arguments_of(directory, task, name, *, is_small=False):
         write_small_model(directory)
         common = [f"--model={directory / 'small'}", "--global_batch_size=8"]
     common += [f"--output_dir={directory / name}", "--num_train_epochs=2", "--learning_rate=3e-3"]
+    of_questions = ["--max_seq_length=24", "--doc_stride=9", "--max_query_length=5", "--version_2_with_negative"]
     ending, own = {
         SENTENCES: (".conll", ["--max_seq_length=16"]),
         CHOICES: (".jsonl", [f"--task={CHOICES}", "--max_seq_length=24"]),
         LABELS: ("-labels.jsonl", [f"--task={LABELS}", "--max_seq_length=16", "--label_threshold=auto_per_label"]),
-        QUESTIONS: (
-            ".json",
-            ["--max_seq_length=24", "--doc_stride=9", "--max_query_length=5", "--version_2_with_negative"],
-        ),
+        QUESTIONS: (".json", of_questions),
     }[task]
     files = [f"--{kind}_file={directory / name}{ending}" for kind, name in (("train", "train"), ("validation", "dev"))]
     return [*common, *files, *own]

@@ -35,6 +35,9 @@ def test_rare_characters_are_left_out(monkeypatch):
 
 
 def test_refused():
+    for texts in ([], ["", " \n"]):
+        with pytest.raises(UsageError, match=f"{len(texts)} texts without one"):
+            learn(texts, 100)
     with pytest.raises(UsageError, match="learned from words. Received: 2 documents without one"):
         learn([" ", ""], 100, is_sample=True)
     with pytest.raises(UsageError, match="room for the corpus's 13 characters. Received: learn_vocab=11"):
@@ -56,12 +59,6 @@ def test_it_covers_its_text_and_is_deterministic():
     assert not any(token != token.lower() or "ë" in token for token in vocab[5:])
     tokenizer = BertTokenizer(vocab)
     assert not (tokenizer.tokenize(TEXTS).values.numpy() == tokenizer.unk_id).any()
-
-
-@pytest.mark.parametrize("texts", [[], ["", " \n"]])
-def test_no_words(texts):
-    with pytest.raises(UsageError, match=f"{len(texts)} texts without one"):
-        learn(texts, 100)
 
 
 def test_without_room_the_rarest_characters_are_left_out():
