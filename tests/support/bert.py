@@ -3,9 +3,10 @@
 import keras
 import numpy as np
 
-from tests.support.models import VOCAB, tiny_bert
+from tests.support import models as tiny
 from tfbert.bert import models
 
+SIZES, VOCAB = tiny.SIZES, tiny.VOCAB
 ROWS, WIDTH = 12, 9
 _rng = np.random.default_rng(0)
 LENGTHS = _rng.integers(2, WIDTH + 1, ROWS)
@@ -32,7 +33,7 @@ WITH_LABELS = [kind for kind, (_, _, labels) in KINDS.items() if labels]
 
 def make(kind="TFBertForSequenceClassification", dropout=0.0, seed=3, **values):
     """A model with weights of a seed."""
-    return tiny_bert(
+    return tiny.tiny_bert(
         dropout=dropout, seed=seed, kind=getattr(models, kind), **{"num_labels": 2} | KINDS[kind][0] | values
     )
 
