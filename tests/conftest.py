@@ -17,6 +17,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
 
+gc.set_threshold(50_000, 20, 20)  # Imports and tracing call the collector all the time.
+
 
 def pytest_addoption(parser):
     parser.addoption("--require-gpu", action="store_true", help="fail where no GPU is visible")
@@ -100,7 +102,6 @@ def pytest_sessionfinish(session):
 
 
 def pytest_collection_finish(session):
-    gc.set_threshold(50_000, 20, 20)
     _keep_what_is()
 
 
@@ -113,8 +114,7 @@ def pytest_runtest_protocol(item, nextitem):
 
 
 def _keep_what_is():
-    """What is there between two files stays, modules and caches: the collector, which tracing calls all the time, and
-    each run, need not look at it again."""
+    """What is there between two files stays, modules and caches: the collector need not look at it again."""
     gc.collect()
     gc.freeze()
 
