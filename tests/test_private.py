@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.eager import context
 
+from tests.support.processes import QUICK_START
 from tfbert import private
 
 ROOT = pathlib.Path(__file__).parent.parent / "tfbert"
@@ -75,7 +76,7 @@ def test_determinism_is_asked_for_and_ended():
 def test_a_process_may_fork_before_it_uses_tensorflow_and_leaves_no_file_of_autographs(tmp_path):
     """Not even where a signal kills it; and errors name the lines as before."""
     body = """
-import os, signal, sys, tempfile
+import os, signal, tempfile
 import tensorflow as tf
 import tfbert, tfbert.modes.load, tfbert.train.run  # TensorFlow is imported, and not used.
 child = os.fork()
@@ -102,7 +103,7 @@ def loop(n):
 print(loop(tf.constant(5)).numpy(), len(os.listdir(tempfile.gettempdir())), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    (tmp_path / "script.py").write_text(body)
+    (tmp_path / "script.py").write_text(QUICK_START + body)
     (tmp_path / "temporary").mkdir()
     names = [name for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"]
     env = {name: os.environ[name] for name in names} | {"TMPDIR": str(tmp_path / "temporary")}

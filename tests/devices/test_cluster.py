@@ -22,7 +22,7 @@ import tensorflow as tf
 import flags
 from tests.support import two_workers
 from tests.support.flag_values import defined
-from tests.support.processes import LIMIT_SECONDS, processes_of
+from tests.support.processes import LIMIT_SECONDS, QUICK_START, processes_of
 from tfbert.config.modes import RuntimeConfig
 from tfbert.devices import cluster as cluster_module
 from tfbert.devices.cluster import (
@@ -469,8 +469,8 @@ except RunError as error:
 """
 
 
-TRAINER = """\
-import sys
+TRAINER = f"""\
+{QUICK_START}
 import numpy as np
 from tfbert.config.modes import RuntimeConfig
 from tfbert.devices.runtime import build_strategy, describe, is_chief
@@ -478,9 +478,9 @@ from tfbert.devices.workers import check_same
 from tests.support.two_workers import train
 strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=60.0)
 print("chief" if is_chief(strategy) else "not chief", describe(strategy), flush=True)
-check_same(lambda: {"seed": 1}, strategy)
+check_same(lambda: {{"seed": 1}}, strategy)
 try:
-    check_same(lambda: {"seed": strategy.cluster_resolver.task_id}, strategy)
+    check_same(lambda: {{"seed": strategy.cluster_resolver.task_id}}, strategy)
 except ValueError as error:
     print(error)
 weights = train(strategy, micro_batches=2)

@@ -10,6 +10,12 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[2]
 LIMIT_SECONDS = 180
+QUICK_START = """
+import gc, sys
+gc.set_threshold(50_000)
+sys.modules |= dict.fromkeys(("matplotlib", "pandas", "sklearn"))
+"""
+"""What a program begins with to import TensorFlow in two thirds of the time: Keras imports these where they are."""
 
 
 def is_running(pid: int) -> bool:

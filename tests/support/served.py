@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from tests.support.models import SIZES
+from tests.support.processes import QUICK_START
 from tests.support.texts import VOCAB
 from tfbert.bert import models
 from tfbert.config.data import DataConfig
@@ -23,7 +24,7 @@ from tfbert.tasks.prediction import TrainedModel
 from tfbert.tokens.tokenizer import BertTokenizer
 
 _CLEAN = """
-import functools, json, sys
+import functools, json
 import numpy as np, tensorflow as tf, tensorflow_text
 assert tf.strings.lower("I", encoding="utf-8").numpy().decode() == "ı", "the locale should count here"
 load = functools.cache(tf.saved_model.load)
@@ -70,7 +71,7 @@ def clean_process(directory):
         return json.loads(answer)
 
     with (directory / "errors").open("w") as errors:
-        command, pipe = [sys.executable, "-I", "-c", _CLEAN], subprocess.PIPE
+        command, pipe = [sys.executable, "-I", "-c", QUICK_START + _CLEAN], subprocess.PIPE
         environment = os.environ | {"LC_ALL": "tr_TR.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
         process = subprocess.Popen(
             command, cwd=directory, env=environment, stdin=pipe, stdout=pipe, stderr=errors, text=True, encoding="utf-8"
