@@ -219,7 +219,8 @@ def test_a_class_whose_outputs_are_probabilities_may_have_such_a_loss():
 )
 def test_rows_that_cannot_be_are_refused(inputs, labels, message):
     for model in (make(num_hidden_layers=1), tfbert.FineTuner(make(num_hidden_layers=1))):
-        model.compile("adam")
+        # In graphs of FineTuner: tests/step/test_refusals.py.
+        model.compile("adam", run_eagerly=isinstance(model, tfbert.FineTuner))
         for method in (model.fit, model.evaluate):
             with pytest.raises(ValueError, match=message):
                 method(inputs, labels, verbose=0)

@@ -259,7 +259,6 @@ def test_options_that_there_are_not(either):
             tfbert.FineTuner(either.classifier(), **{name: 1})
 
 
-@OVER_BOTH
 def test_what_is_trained_is_settled_by_compile(either):
     model = either.build(optimizer=lambda: either.sgd(0.5))
     model.fit(*rows(8), verbose=0)
@@ -273,7 +272,6 @@ def test_what_is_trained_is_settled_by_compile(either):
         np.testing.assert_array_equal(variable.numpy(), value)
 
 
-@OVER_BOTH
 def test_a_fit_that_skipped_updates_says_so(either):
     model = either.build(optimizer=lambda: either.sgd(0.5))
     x, y = rows(16)
