@@ -216,6 +216,20 @@ def test_rows_and_weights_that_are_healthy(either, name):
     assert apart(either.plain(**both), found) < SAME
 
 
+@pytest.mark.parametrize(
+    "outputs, activation, loss",
+    [
+        pytest.param(1, "sigmoid", "binary_crossentropy", marks=SLOW),
+        (CLASSES, "softmax", "sparse_categorical_crossentropy"),
+    ],
+)
+def test_a_model_that_is_sure_and_wrong(either, outputs, activation, loss):
+    """Of an activation's own output Keras takes the logits, of a part of it a probability that it cuts off at 1e-7."""
+    make = lambda: either.classifier(either.layers.Rescaling(100.0), outputs=outputs, activation=activation)  # noqa: E731
+    xy, given = (rows(40)[0], rows(40)[1] // 2), {"compiled": {"loss": loss}, "optimizer": lambda: either.sgd(1e-4)}
+    assert apart(either.plain(make, xy, **given), either.ours(make, xy, replicas=1, parts=2, **given)) < SAME
+
+
 @SLOW
 def test_a_loss_that_is_infinite_in_rows_that_do_not_count(either):
     x, y = rows(40)

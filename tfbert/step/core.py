@@ -351,7 +351,10 @@ class Step:
                 noise_key(self.seed, self._num_updates()), rows_of(*data, first_row + first, tf.constant(0))
             )
             with noise, self._layer_state.kept_once(self.gradient_accumulation_steps), self._layer_state.frozen():
-                predictions = self(inputs, training=True)
+                # Copies: of softmax's own output Keras's losses take the logits, of a part of it they cannot.
+                predictions = tf.nest.map_structure(
+                    lambda each: with_mask(tf.identity(each), mask_of(each)), self(inputs, training=True)
+                )
                 added = [] if self._terms.takes_all else as_numbers(self.losses)
                 losses = self._terms.by_row(rows, predictions, weights, inputs)
             again, kept = losses, (losses.shape[1] or tf.shape(losses)[1]) // 2
