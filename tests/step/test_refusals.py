@@ -375,9 +375,9 @@ def compute_loss(value):
     return lambda either: either.subclassed(compute_loss=compute_loss)
 
 
-def named_outputs(either):
+def named_outputs(either, inner=lambda output: output):
     model = either.subclassed()
-    call = lambda self, x: dict.fromkeys(("first", "second"), type(model).call(self, x))  # noqa: E731
+    call = lambda self, x: dict.fromkeys(("first", "second"), inner(type(model).call(self, x)))  # noqa: E731
     return either.subclassed(base=type(model), call=call)
 
 
@@ -402,6 +402,14 @@ IN_FIT = {
             "xy": (X, {"first": Y, "third": Y}),
         },
         "Received: outputs for first, second, and losses for first, third",
+    ),
+    "outputs within an output": (
+        {
+            "make": lambda each: named_outputs(each, lambda output: [output, output]),
+            "compiled": lambda each: {"loss": {"first": each.loss()}},
+            "xy": (X, {"first": [Y, Y]}),
+        },
+        "labels of its own. Received: labels for first, and losses for first. .* none within another",
     ),
     "weights of positions": (
         {"sample_weight": np.ones([8, 4], np.float32)},

@@ -78,11 +78,11 @@ class Terms:
         if len(self._names) == len(flat) == 1:
             return dict.fromkeys(self.losses, flat[0])
         found = self._by_name(outputs, what, others=True) if tf.nest.is_nested(outputs) else {}
-        if any(found.get(name) is None for name in self.losses):
+        if any(found.get(name) is None or tf.nest.is_nested(found[name]) for name in self.losses):
             raise ValueError(
                 "Each loss needs an output and labels of its own. "
                 f"Received: {what} for {_described(outputs)}, and losses for {', '.join(self.losses)}. "
-                "Name both alike, or pass lists in the order of the outputs."
+                "Name both alike, or pass lists in the order of the outputs, none within another."
             )
         return {name: found[name] for name in self.losses}
 

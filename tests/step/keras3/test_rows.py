@@ -112,7 +112,8 @@ def test_what_is_right_is_taken(of_texts, of_numbers):
     check_rows({"x": x, "y": y + 0.5}, of_numbers.model, "mse")
     for labels, weight in ((y, {np.float32(0): 1.0, 2.0: 2.0}), (np.full([40, 3], 0.3333, np.float32), {0: 1.0})):
         check_rows({"x": x, "y": labels, "class_weight": weight}, of_numbers.model, None)
-    check_rows({"x": x, "y": y, "class_weight": {2: 2.0}}, THREE.classifier(outputs=1), "mse")
+    for outputs in (1, 2):  # Two, of three ordered classes.
+        check_rows({"x": x, "y": y, "class_weight": {2: 2.0}}, THREE.classifier(outputs=outputs), "mse")
     others = THREE.subclassed()
     others.num_classes = 2  # Beside a class that is none of the user's.
     check_rows({"x": x, "y": y}, others, "sparse_categorical_crossentropy")

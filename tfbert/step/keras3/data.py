@@ -270,7 +270,10 @@ def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_spars
     weight, labels = given.get("class_weight"), given.get("y")
     if weight is None:
         return
-    count = num_classes if (num_classes or 0) > 1 else math.inf  # A single output may be of two classes, or a number.
+    is_wide = _is_column(labels) and len(np.shape(labels)) > 1 and np.shape(labels)[-1] > 1
+    count = np.shape(labels)[-1] if is_wide else num_classes or 0
+    if count < 2 or not (is_wide or is_sparse):  # A user's loss, as of ordered classes, may have fewer outputs.
+        count = math.inf
     numbered = weight if isinstance(weight, dict) else [weight]
     wrong = [key for key in numbered if not (isinstance(key, numbers.Real) and key % 1 == 0 <= key < count)]
     if wrong:
@@ -279,7 +282,6 @@ def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_spars
             f"class_weight gives numbers of classes, from 0{most}, their weights. "
             f"Received: class_weight={weight!r:.80}, with {wrong[0]!r:.40}. Pass a dictionary, {{0: 1.0, 1: 2.0}}."
         )
-    is_wide = _is_column(labels) and len(np.shape(labels)) > 1 and np.shape(labels)[-1] > 1
     has_several = is_wide and (is_sparse or (abs(np.sum(labels, axis=-1) - 1) > 0.01).any())
     if has_several or (labels is None and isinstance(given.get("x"), dict)):
         received = f"labels {list(np.shape(labels))} of several" if has_several else "no y"
