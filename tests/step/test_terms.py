@@ -100,7 +100,8 @@ def test_labels_for_each_token_are_divided_by_the_tokens_that_count(either, repl
     x, tags, sample_weight = (np.pad(a, [(0, 0), (0, 5)] + [(0, 0)] * (a.ndim - 2)) for a in (x, tags, sample_weight))
     options = {"replicas": replicas, "gradient_accumulation_steps": micro_batches, "jit_compile": xla}
     model = either.build(make, optimizer=lambda: either.sgd(RATE), **options)
-    model.fit(tf.data.Dataset.from_tensor_slices((x, tags, sample_weight)).batch(16), epochs=2, verbose=0)
+    columns = x, tags, sample_weight[..., None]  # As of the shape of an output [rows, positions, 1].
+    model.fit(tf.data.Dataset.from_tensor_slices(columns).batch(16), epochs=2, verbose=0)
     assert apart(weights(model), [expected]) < 2e-6
 
 

@@ -247,7 +247,7 @@ def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Ten
     if sample_weight is None:
         return tf.ones([num_rows])
     weights = tf.cast(sample_weight, tf.float32)
-    return tf.squeeze(weights, -1) if weights.shape.rank == 2 and weights.shape[-1] == 1 else weights
+    return tf.squeeze(weights, -1) if weights.shape.rank > 1 and weights.shape[-1] == 1 else weights
 
 
 class OwnLoss(Terms):
