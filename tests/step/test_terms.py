@@ -283,19 +283,21 @@ def tagger(either, kind, hidden="Dense"):
     "kind, hidden, replicas, parts",
     [
         ("embedding", "Dense", 1, 1),
+        ("alone", "Dense", 2, 2),
+        pytest.param("alone", "LSTM", 1, 3, marks=SLOW),
         pytest.param("embedding", "Dense", 2, 2, marks=SLOW),
         pytest.param("masking", "Dense", 1, 3, marks=SLOW),
         pytest.param("masking", "LSTM", 1, 2, marks=SLOW),
         pytest.param("embedding", "SimpleRNN", 1, 4, marks=SLOW),
     ],
 )
-def test_a_mask_beside_weights_for_each_position(either, kind, hidden, replicas, parts):
-    """Texts of one to six words; each position has a tag and a weight, padding too."""
+def test_a_mask(either, kind, hidden, replicas, parts):
+    """Texts of one to six words; each position has a tag and, where the mask is not alone, a weight, padding too."""
     rng = np.random.default_rng(0)
     ids = rng.integers(1, WORDS, (40, POSITIONS)) * (np.arange(POSITIONS) < rng.integers(1, POSITIONS + 1, (40, 1)))
     sample_weight = rng.uniform(0.5, 2, ids.shape).astype(np.float32)
     tags = rng.integers(0, CLASSES, ids.shape)
-    x = ids.astype(np.int32) if kind == "embedding" else ids[..., None].astype(np.float32)
+    x = ids[..., None].astype(np.float32) if kind == "masking" else ids.astype(np.int32)
     fit = {
         "sample_weight": sample_weight,
         "batch_size": 40,  # Over several, plain Keras takes a mean of means.
@@ -303,13 +305,16 @@ def test_a_mask_beside_weights_for_each_position(either, kind, hidden, replicas,
         "validation_data": (x[:20], tags[:20], sample_weight[:20]),
         "compiled": {"metrics": ["accuracy"], "weighted_metrics": ["accuracy"]},
     }
+    if kind == "alone":
+        fit |= {"sample_weight": None, "validation_data": (x[:20], tags[:20])}
     either.like(lambda: tagger(either, kind, hidden), (x, tags), replicas=replicas, parts=parts, **fit)
 
 
-def test_masked_positions_must_be_weighted(either):
+def test_a_mask_and_a_loss_for_each_row(either):
     x = np.minimum(texts(POSITIONS)[0], WORDS - 1)
-    with pytest.raises(ValueError, match=r"masked positions.*\[rows, positions\]"):
-        either.ours(lambda: tagger(either, "embedding"), (x, x % CLASSES), replicas=1)
+    compiled = {"loss": lambda labels, outputs: tf.reduce_sum(outputs, axis=[1, 2])}
+    with pytest.raises(ValueError, match=r"or a mask, \[None, 6\] and a loss \[None\], <lambda>"):
+        either.ours(lambda: tagger(either, "embedding"), (x, x % CLASSES), replicas=1, compiled=compiled)
 
 
 # Labels of one axis.

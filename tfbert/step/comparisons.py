@@ -228,6 +228,16 @@ class LayerState:
     def _variables(self) -> list[tf.Variable]:
         return [self._parts.value_of(variable) for variable in self._model.variables]
 
+    def mask(self) -> bool:
+        """Whether an output may have Keras's mask of positions."""
+        outputs = self._parts.outputs_of(self._model)
+        if outputs is not None and all(len(each.shape) < 3 for each in tf.nest.flatten(outputs)):
+            return False
+        kind = self._parts.keras.layers.Masking
+        return any(
+            isinstance(each, kind) or getattr(each, "mask_zero", False) for each in private.layers_of(self._model)
+        )
+
     def frozen(self) -> contextlib.AbstractContextManager[None]:
         """While active, layers that take means over a batch use their averages."""
         return private.as_not_trainable(self.normalizations())

@@ -248,7 +248,7 @@ class Step:
         weights = self._terms.weights(sample_weight, num_rows)
         if self._dropout is None:
             self._prepare(inputs)
-        if self.is_foreign and any(each.shape.rank > 1 for each in weights.values()):
+        if self.is_foreign and (self._layer_state.mask() or any(each.shape.rank > 1 for each in weights.values())):
             # The counts are needed before the predictions that have the masks. TensorFlow computes no more than these.
             masks_alone = tf.function(lambda inputs: self._terms.masked(weights, self(inputs, training=False)))
             weights = masks_alone(inputs)

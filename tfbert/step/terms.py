@@ -101,12 +101,9 @@ class Terms:
         return {name: _row_weights(given[name], num_rows) for name in self.losses}
 
     def masked(self, weights: dict[str, tf.Tensor], predictions: Any) -> dict[str, tf.Tensor]:
-        """The weights of positions, 0 where Keras's mask of the predictions says that there is padding."""
-        masks = {name: mask_of(output) for name, output in self.of_outputs(predictions, "outputs").items()}
-        return {
-            name: w if masks[name] is None or w.shape.rank != masks[name].shape.rank else tf.where(masks[name], w, 0.0)
-            for name, w in weights.items()
-        }
+        """The weights, 0 where Keras's mask of the predictions says that there is padding: one for each position."""
+        outputs = self.of_outputs(predictions, "outputs")
+        return {name: _masked(w, outputs[name]) for name, w in weights.items()}
 
     def counts(self, weights: dict[str, tf.Tensor]) -> tf.Tensor:
         """How many weights other than 0 each term has, and how many rows have at least one."""
@@ -248,6 +245,14 @@ def _row_weights(sample_weight: tf.Tensor | None, num_rows: tf.Tensor) -> tf.Ten
         return tf.ones([num_rows])
     weights = tf.cast(sample_weight, tf.float32)
     return tf.squeeze(weights, -1) if weights.shape.rank > 1 and weights.shape[-1] == 1 else weights
+
+
+def _masked(weights: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
+    mask = mask_of(output)
+    if mask is not None and (weights.shape.rank, mask.shape.rank, output.shape.rank) == (1, 2, 3):
+        weights = weights[:, None]
+    fits = mask is not None and weights.shape.rank == mask.shape.rank
+    return tf.where(mask, weights, 0.0) if fits else weights
 
 
 class OwnLoss(Terms):
@@ -530,7 +535,8 @@ def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask:
     if values.shape.rank < weights.shape.rank or not fits:
         raise ValueError(
             "Each weight must belong to a value of the loss. "
-            f"Received: sample_weight {weights.shape.as_list()} and a loss {values.shape.as_list()}, {name_of(loss)}. "
+            f"Received: {'sample_weight' if mask is None else 'sample_weight, or a mask,'} {weights.shape.as_list()} "
+            f"and a loss {values.shape.as_list()}, {name_of(loss)}. "
             "Pass one weight per row, or a loss with a value per position."
         )
     if mask is not None and values.shape.rank > weights.shape.rank:
