@@ -310,6 +310,16 @@ def test_a_mask(either, kind, hidden, replicas, parts):
     either.like(lambda: tagger(either, kind, hidden), (x, tags), replicas=replicas, parts=parts, **fit)
 
 
+@pytest.mark.parametrize("replicas, parts", [(2, 2), pytest.param(1, 3, marks=SLOW)])
+def test_a_class_that_the_loss_ignores(either, replicas, parts):
+    x, (tags, _), _ = tokens()
+    tags[:, 4:], tags[3] = -100, -100
+    compiled = {"loss": either.loss(ignore_class=-100)}
+    fit = {"batch_size": ROWS, "validation_data": (x[:9], tags[:9])}
+    make = lambda: either.sequential(lambda: [either.layers.Dense(TAGS)], shape=[None, FEATURES])  # noqa: E731
+    either.like(make, (x, tags), replicas=replicas, parts=parts, compiled=compiled, **fit)
+
+
 def test_a_mask_and_a_loss_for_each_row(either):
     x = np.minimum(texts(POSITIONS)[0], WORDS - 1)
     compiled = {"loss": lambda labels, outputs: tf.reduce_sum(outputs, axis=[1, 2])}

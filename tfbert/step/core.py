@@ -245,7 +245,7 @@ class Step:
         """One update from this replica's share of a global batch; runs in a replica context."""
         inputs, labels, sample_weight = self._unpacked(data)
         num_rows = num_rows_of((labels, inputs))
-        weights = self._terms.weights(sample_weight, num_rows)
+        weights = self._terms.weights(sample_weight, num_rows, labels)
         if self._dropout is None:
             self._prepare(inputs)
         if self.is_foreign and (self._layer_state.mask() or any(each.shape.rank > 1 for each in weights.values())):
@@ -312,7 +312,7 @@ class Step:
             The gradients' global norm, float32 `[]`.
         """
         inputs, labels, sample_weight = self._unpacked(data)
-        weights = self._terms.weights(sample_weight, num_rows_of((labels, inputs)))
+        weights = self._terms.weights(sample_weight, num_rows_of((labels, inputs)), labels)
         counts = tf.maximum(self._terms.counts(weights), 1.0)
         grads, _, _ = self._own_gradients(inputs, self._terms.rows(labels, sample_weight), weights, counts, 0)
         return tf.linalg.global_norm(self._reached(grads)[0])
@@ -323,7 +323,7 @@ class Step:
         num_rows = num_rows_of((labels, inputs))
         with self._layer_state.kept_once():
             predictions = self(inputs, training=False)
-        weights = self._terms.masked(self._terms.weights(sample_weight, num_rows), predictions)
+        weights = self._terms.masked(self._terms.weights(sample_weight, num_rows, labels), predictions)
         rows = self._terms.rows(labels, sample_weight)
         sums = self._terms.sums(rows, predictions, weights, self.losses, inputs)
         self._terms.update_metrics(sums, self._terms.counts(weights))

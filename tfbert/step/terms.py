@@ -52,6 +52,9 @@ class Terms:
         self.losses: dict[str, Any] = {n: parts.loss_of(each) for n, each in given.items() if each is not None}
         of_keras = parts.keras.losses.get
         self._of_probabilities = {n: v for n, v in self.losses.items() if takes_probabilities(v, of_keras)}
+        self._ignored = {
+            name: each for name, loss in self.losses.items() if (each := self._ignored_by(loss)) is not None
+        }
         self.reads_values = bool(self._of_probabilities)  # Whether a loss takes outputs for probabilities.
         weights = self._by_name(loss_weights, "loss_weights")
         self._coefficients = [1.0 if weights[n] is None else float(weights[n]) for n in self.losses] + [1.0]
@@ -95,10 +98,22 @@ class Terms:
         """What `sums` needs of each row besides its inputs and weights: the labels of each term."""
         return self.of_outputs(self.usable(labels), "labels")
 
-    def weights(self, sample_weight: Any, num_rows: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Each term's weights, float32 `[rows]`, or `[rows, ...]` for weights within a row; 1 where none are given."""
+    def _ignored_by(self, loss: Any) -> int | None:
+        is_theirs = isinstance(loss, self._parts.keras.losses.SparseCategoricalCrossentropy)
+        is_theirs = is_theirs and not is_own(loss, "call", self._parts.libraries)
+        return loss.get_config().get("ignore_class") if is_theirs else None
+
+    def weights(self, sample_weight: Any, num_rows: tf.Tensor, labels: Any) -> dict[str, tf.Tensor]:
+        """Each term's weights, float32 `[rows]`, or `[rows, ...]` for weights within a row; 1 where none are given, and
+        0 for the class that a loss ignores."""
         given = self._by_name(sample_weight, "sample_weight")
-        return {name: _row_weights(given[name], num_rows) for name in self.losses}
+        weights = {name: _row_weights(given[name], num_rows) for name in self.losses}
+        found = self.rows(labels, sample_weight) if self._ignored else {}
+        for name, ignored in self._ignored.items():
+            counts = _row_weights(tf.cast(found[name], tf.float32) != ignored, num_rows)
+            within = [1] * (counts.shape.rank - weights[name].shape.rank)
+            weights[name] = tf.reshape(weights[name], tf.concat([tf.shape(weights[name]), within], 0)) * counts
+        return weights
 
     def masked(self, weights: dict[str, tf.Tensor], predictions: Any) -> dict[str, tf.Tensor]:
         """The weights, 0 where Keras's mask of the predictions says that there is padding: one for each position."""
@@ -160,7 +175,8 @@ class Terms:
         loss, mask = self.losses[name], mask_of(predictions)
         labels, predictions = _of_one_rank(labels, predictions, self._parts.gives_axis(predictions))
         values = self._parts.loss_values(loss, labels, predictions)
-        check_no_mask(values, loss)
+        if name not in self._ignored:
+            check_no_mask(values, loss)
         values = tf.cast(values, tf.float32)
         check_loss_values(values, weights, loss=loss, mask=mask)
         values = one_for_each(values, weights, name_of(loss))
@@ -280,9 +296,9 @@ class OwnLoss(Terms):
         given = {"labels": labels, "sample_weight": sample_weight}
         return {name: value for name, value in given.items() if value is not None}
 
-    def weights(self, sample_weight: Any, num_rows: tf.Tensor) -> dict[str, tf.Tensor]:
+    def weights(self, sample_weight: Any, num_rows: tf.Tensor, labels: Any) -> dict[str, tf.Tensor]:
         """1 for each row."""
-        return super().weights(None, num_rows)
+        return super().weights(None, num_rows, labels)
 
     def masked(self, weights: dict[str, tf.Tensor], predictions: Any) -> dict[str, tf.Tensor]:
         """As they are."""
