@@ -476,6 +476,17 @@ IN_FIT = {
         },
         "depend on a trainable variable",
     ),
+    "labels of an unknown shape": (
+        {
+            "xy": (
+                tf.data.Dataset.from_tensors((X, Y)).map(lambda x, y: (x, tf.numpy_function(np.copy, [y], tf.int32))),
+                None,
+            ),
+            "batch_size": None,
+            "compiled": lambda each: {"metrics": ["accuracy"]},
+        },
+        "how many dimensions they have. Received: a tensor of unknown shape",
+    ),
     "ragged": (
         {
             "make": ragged,

@@ -72,6 +72,11 @@ class StepCounters:
 def check_data(data: Any, *, xla: bool = False) -> None:
     """Raises ValueError for a batch that cannot be cut into micro-batches, or that XLA does not take."""
     for tensor in tf.nest.flatten(data):
+        if getattr(tensor, "shape", None) is not None and tf.TensorShape(tensor.shape).rank is None:
+            raise ValueError(
+                "FineTuner cuts batches of which it knows how many dimensions they have. Received: a tensor of unknown "
+                "shape. Pass from_generator an output_signature, or after numpy_function call tf.ensure_shape."
+            )
         if xla and getattr(tensor, "dtype", None) == tf.string:
             raise ValueError(
                 "XLA compiles numbers only. Received: a batch with texts, and FineTuner(jit_compile=True). "

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfbert.private import layers_of, metrics_within
 from tfbert.step import gradients
-from tfbert.step.core import no_labels
+from tfbert.step.core import check_data, no_labels
 from tfbert.step.keras3 import data, private
 from tfbert.step.keras3.data import Labelled, check_rows, labelled, plain
 from tfbert.step.keras3.parts import PARTS
@@ -173,6 +173,7 @@ class FineTuner(Tuner, keras.Model):
             self.built = True
             return
         spec = private.spec_of(iterator) if iterator is not None else data_batch
+        check_data(spec)
         inputs, labels, sample_weight = keras.utils.unpack_x_y_sample_weight(spec)
         inputs, labels = self._labelled.separated(inputs, labels)
         if labels is None and compiled is not None and not self._terms.takes_all:
