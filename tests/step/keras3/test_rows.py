@@ -114,6 +114,7 @@ def test_what_is_right_is_taken(of_texts, of_numbers):
         check_rows({"x": x, "y": labels, "class_weight": weight}, of_numbers.model, None)
     for outputs in (1, 2):  # Two, of three ordered classes.
         check_rows({"x": x, "y": y, "class_weight": {2: 2.0}}, THREE.classifier(outputs=outputs), "mse")
+    check_rows({"x": x, "y": 2 * (y > 0) - 1, "class_weight": {-1: 1.0, 1: 2.0}}, THREE.classifier(outputs=1), "hinge")
     others = THREE.subclassed()
     others.num_classes = 2  # Beside a class that is none of the user's.
     check_rows({"x": x, "y": y}, others, "sparse_categorical_crossentropy")

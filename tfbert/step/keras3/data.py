@@ -275,7 +275,9 @@ def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_spars
     if count < 2 or not (is_wide or is_sparse):  # A user's loss, as of ordered classes, may have fewer outputs.
         count = math.inf
     numbered = weight if isinstance(weight, dict) else [weight]
-    wrong = [key for key in numbered if not (isinstance(key, numbers.Real) and key % 1 == 0 <= key < count)]
+    given_labels = np.asarray(labels) if _is_column(labels) else []  # Those of hinge losses are -1 and 1.
+    fits = lambda key: key % 1 == 0 and (0 <= key < count or np.isin(key, given_labels))  # noqa: E731
+    wrong = [key for key in numbered if not (isinstance(key, numbers.Real) and fits(key))]
     if wrong:
         most = f" to {count - 1}" if count < math.inf else ""
         raise ValueError(
