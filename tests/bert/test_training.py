@@ -207,7 +207,8 @@ def test_a_class_whose_outputs_are_probabilities_may_have_such_a_loss():
 @pytest.mark.parametrize(
     "inputs, labels, message",
     [
-        (["a text"] * 12, CLASSES, "or of no numbers. Tokenize and pad texts"),
+        (["a text"] * 12, CLASSES, "takes ids of tokens. Received: texts"),
+        ([[1, 2], [3]] * 6, CLASSES, "or of no numbers. Tokenize and pad texts"),
         (np.array(["a text"] * 12), CLASSES, "takes ids of tokens. Received: texts"),
         (IDS + SIZES["vocab_size"], CLASSES, f"Ids of tokens are 0 to {SIZES['vocab_size'] - 1}, the vocabulary"),
         (np.ones([12, 99], np.int32), CLASSES, "at most .* tokens, the positions of the model. Received: 99"),

@@ -102,6 +102,8 @@ def test_what_is_right_is_taken(of_texts, of_numbers):
     for labels in (y, y.astype(np.float32), y.astype(object), y.tolist(), keras.ops.convert_to_tensor(y)):
         of_numbers.evaluate(x, np.asarray(labels, np.int32), verbose=0)
         check_rows({"x": x, "y": labels}, of_numbers.model, of_numbers.loss)
+    lists = of_numbers.evaluate(x.tolist(), list(y), sample_weight=[1.0] * 40, verbose=0)
+    assert lists == pytest.approx(of_numbers.evaluate(x, y, verbose=0))
     for texts in (table()["text"], (TEXTS, TEXTS)):
         check_rows({"x": texts, "y": table()["label"]}, of_texts.model, of_texts.loss)
     batches = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(2)  # `batch_size` is of the rows alone.

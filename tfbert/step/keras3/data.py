@@ -212,7 +212,8 @@ def plain(data: Any) -> Any:
         return {name: plain(value) for name, value in data.items()}
     if isinstance(data, tuple):
         return tuple(plain(each) for each in data)
-    if isinstance(data, list) and not any(hasattr(each, "shape") for each in keras.tree.flatten(data)):
+    numbers_alone = lambda each: _is_number(each) and not getattr(each, "ndim", 0)  # noqa: E731
+    if isinstance(data, list) and all(map(numbers_alone, keras.tree.flatten(data))):
         return as_array(data, "data")
     return data
 

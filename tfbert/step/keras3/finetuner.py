@@ -225,8 +225,9 @@ class FineTuner(Tuner, keras.Model):
         self.model.export(*args, **kwargs)
 
     def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
-        if isinstance(self.model, Labelled):
-            given |= {each: plain(given[each]) for each in ("x", "y", "validation_data") if each in given}
+        if data.preprocessing_of(self.model) is None:
+            columns = ("x", "y", "sample_weight", "validation_data")
+            given |= {each: plain(given[each]) for each in columns if each in given}
         # Inputs and labels of a model behind `forward` are of that function.
         check_rows(given, self.model if self._forward is None else None, getattr(self, "loss", None))
         return given
