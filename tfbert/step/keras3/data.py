@@ -212,8 +212,9 @@ def plain(data: Any) -> Any:
         return {name: plain(value) for name, value in data.items()}
     if isinstance(data, tuple):
         return tuple(plain(each) for each in data)
-    numbers_alone = lambda each: _is_number(each) and not getattr(each, "ndim", 0)  # noqa: E731
-    if isinstance(data, list) and all(map(numbers_alone, keras.tree.flatten(data))):
+    if isinstance(data, list) and all(
+        _is_number(each) and not getattr(each, "ndim", 0) for each in keras.tree.flatten(data)
+    ):
         return as_array(data, "data")
     return data
 
@@ -277,8 +278,11 @@ def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_spars
         count = math.inf
     numbered = weight if isinstance(weight, dict) else [weight]
     given_labels = np.asarray(labels) if _is_column(labels) else []  # Those of hinge losses are -1 and 1.
-    fits = lambda key: key % 1 == 0 and (0 <= key < count or np.isin(key, given_labels))  # noqa: E731
-    wrong = [key for key in numbered if not (isinstance(key, numbers.Real) and fits(key))]
+
+    def is_class(key: Any) -> bool:
+        return isinstance(key, numbers.Real) and key % 1 == 0 and (0 <= key < count or bool(np.isin(key, given_labels)))
+
+    wrong = [key for key in numbered if not is_class(key)]
     if wrong:
         most = f" to {count - 1}" if count < math.inf else ""
         raise ValueError(
