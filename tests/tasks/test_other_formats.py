@@ -77,6 +77,10 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
         "old.conll": "1\tAnn\tB-PER\n1\tLee\tI-PER\n1\tleft\tO\n2\tOslo\tB-LOC\n",
         "data.csv": (tagged, TWO),
     },
+    "Words in a .csv with blank lines between sentences": {
+        "old.csv": "word,tag\nAnn,B-PER\nLee,I-PER\nleft,O\n\nOslo,B-LOC\n",
+        "data.csv": (tagged, TWO),
+    },
     "Sentences that are numbered anew in each document": {
         "old.csv": "sentence_id,word,tag\n1,Ann,B-PER\n1,Lee,I-PER\n1,left,O\n2,Oslo,B-LOC\n1,Rome,B-LOC\n",
         "data.csv": (tagged, [*TWO, "Rome/B-LOC"]),

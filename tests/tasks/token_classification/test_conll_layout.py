@@ -188,7 +188,7 @@ BAD = {
     "tags for words": (
         "Ann B-PER\nleft O\n",
         {"text_column": ["1"], "label_column": "0"},
-        "column 1 cannot hold them. Received: .* with the columns 0: 'Ann', 'left'; 1: 'B-PER', 'O'. Pass --text",
+        "column 1 cannot hold them. Received: .* with the columns 0: 'Ann', 'left'; 1: 'B-PER', 'O'. Pass --text_column with .*, and --label",
     ),
     "comments alone": ("# a b\n\n# c\n\n# a O\n", {}, "at least one sentence. Received: .* none but comments"),
     "a header": ("Sentence #\tWord\tTag\n1\tAnn\tO\n1\tleft\tO\n", {"tags": "none"}, "have no header.*'Word', 'Tag'"),

@@ -298,9 +298,10 @@ def _examples(rows: list[list[str]]) -> str:
 
 
 def _not_in(column: int, what: str, usual: str, option: str, name: str, rows: list[list[str]]) -> UsageError:
+    others = ", and --label_column with that before the tags if they are not in the last" if what == "words" else ""
     return UsageError(
         f"The {what} are in the column that --{option} names, or else in {usual}, where column {column} cannot hold "
-        f"them. Received: {name} with the columns {_examples(rows)}. Pass --{option} with the number before the {what}."
+        f"them. Received: {name} with the columns {_examples(rows)}. Pass --{option} with the number before the {what}{others}."
     )
 
 
