@@ -93,6 +93,7 @@ REFUSED = {
     "one row": (lambda model: model(IDS[0]), r"input_ids of shape \(9,\). Add a dimension: input_ids\[None\]"),
     "ragged": (lambda model: model([[1, 2], [3]]), "Tokenize and pad texts"),
     "a text": (lambda model: model([["a film"]]), "Tokenize and pad texts"),
+    "a text alone": (lambda model: model("a film"), "Tokenize and pad texts"),
     "both": (lambda model: model(IDS, inputs_embeds=np.zeros([12, 9, 32])), "Received: input_ids, inputs_embeds"),
     "nothing": (lambda model: model(attention_mask=MASK), "Received: attention_mask. Pass one"),
     "a part": (lambda model: model.bert.encoder.layer[0](IDS), "a call of '.*/encoder/layer_._0'. Call the model"),

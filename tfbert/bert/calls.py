@@ -158,7 +158,7 @@ def _as_tensor(value: Any, name: str) -> Any:
             f"A model of Keras 3 takes inputs of Keras 3. Received: {name} of tf_keras. Write `import keras` and "
             "keras.Input(...). (`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
         )
-    return tf.convert_to_tensor(as_array(value, name) if isinstance(value, (list, tuple)) else value)
+    return tf.convert_to_tensor(as_array(value, name) if isinstance(value, (list, tuple, str)) else value)
 
 
 def _number(value: tf.Tensor) -> tf.Tensor:

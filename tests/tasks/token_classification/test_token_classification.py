@@ -167,7 +167,7 @@ BAD_DATA = {
     "no tag column": ("a.conll", "a\tO\n\n", ["--label_column=7"], r"label_column='7' for .* with columns 0 to 1"),
     "lengths": ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}\n', [], r"Received: 2 words and 1 tags in .*line 1"),
     "no sentence": ("a.conll", "\n\n", [], r"at least one sentence\. Received: .* with none"),
-    "one tag": ("a.conll", "a\tO\n\nb\tO\n", [], r"two tags or more\. Received: \['O'\]\. Pass --label"),
+    "one tag": ("a.conll", "a\tO\n\nb\tO\n", [], r"two tags or more\. Received: \['O'\]\. Check --label"),
     "a delimiter": ("a.conll", "a\tO\n\n", ["--delimiter=;"], r"one word per row have a delimiter.*delimiter=';'"),
 }
 

@@ -188,7 +188,7 @@ def _to_rank(weights: Any, labels: tf.Tensor) -> tf.Tensor:
     return tf.reshape(weights, [-1, *[1] * (len(labels.shape) - 1)]) if is_of_rows else weights
 
 
-def as_array(value: list | tuple, name: str) -> np.ndarray:
+def as_array(value: list | tuple | str, name: str) -> np.ndarray:
     """A list of numbers as an array.
 
     Raises:

@@ -223,12 +223,12 @@ def find_layout(
     no_words = _are_mostly(rows, text, _has_no_letters) or (size > 2 and 2 * repeated > len(rows) > _MANY)
     are_tags = are_entities[text] and (last == text or not are_entities[last])
     if size > 1 and (are_tags or (no_words and not is_named)):
-        raise _not_in(text, "words", "the first, FORM in CoNLL-U", "text_column", name, rows)
+        raise _not_in(text, label, "words", "the first, FORM in CoNLL-U", "text_column", name, rows)
     if label is not None and not own_label and not is_conllu and not are_entities[label]:
         values = {row[label].strip(" ") for row in rows}
         others = any(are_entities[column] for column in range(size) if column != text)
         if (others and values != {"O"}) or len(values) > max(_MANY, len({row[text] for row in rows})):
-            raise _not_in(label, "tags", "the last", "label_column", name, rows)
+            raise _not_in(label, label, "tags", "the last", "label_column", name, rows)
     hold_blanks = separator == "\t" and _are_mostly(rows, text, lambda cell: " " in cell.strip())
     if hold_blanks and not is_named:
         raise UsageError(
@@ -297,11 +297,12 @@ def _examples(rows: list[list[str]]) -> str:
     return "; ".join(f"{number}: {', '.join(f'{value!r:.40}' for value in own)}" for number, own in enumerate(shown))
 
 
-def _not_in(column: int, what: str, usual: str, option: str, name: str, rows: list[list[str]]) -> UsageError:
-    others = ", and --label_column with that before the tags if they are not in the last" if what == "words" else ""
+def _not_in(column: int, label: int | None, what: str, usual: str, option: str, name: str, rows: list) -> UsageError:
+    others = "" if label in (None, column) else ", and --label_column if the tags are not in the last"
     return UsageError(
         f"The {what} are in the column that --{option} names, or else in {usual}, where column {column} cannot hold "
-        f"them. Received: {name} with the columns {_examples(rows)}. Pass --{option} with the number before the {what}{others}."
+        f"them. Received: {name} with the columns {_examples(rows)}. "
+        f"Pass --{option} with the number before the {what}{others}."
     )
 
 

@@ -373,8 +373,8 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: conll.Ta
                 "A CSV file of tagged words has one word per row: a column that names the sentence, such as "
                 "sentence_id, one of words and one of tags. "
                 f"Received: {rows.name} with {', '.join(map(repr, rows.columns[:20]))}. "
-                "Name each word's sentence in its row, and pass --text_column and --label_column if words and tags have "
-                f"other names; for another form, {OTHER_FORMATS}."
+                "Name each word's sentence in its row, and words and tags of other names by --text_column and "
+                f"--label_column; for another form, {OTHER_FORMATS}."
             )
         return _of_word_rows(rows, found, tags)
     words, label = find_tag_columns(rows, text_column, label_column, require_label=tags == "required")

@@ -349,7 +349,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     def __post_init__(self):
         if len(self.label_names) < 2:
             raise UsageError(
-                f"A tagger needs two tags or more. Received: {list(self.label_names)}. Pass --label_column if the tags are in another column."
+                f"A tagger needs two tags or more. Received: {list(self.label_names)}. Check --label_column."
             )
 
     @classmethod
