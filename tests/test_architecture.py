@@ -72,7 +72,7 @@ MOST_LINES = {
     "batches": 845,
     "bert": 1131,
     "commandline": 550,
-    "config": 1708,
+    "config": 1709,
     "corpus": 2223,
     "data": 1812,
     "devices": 1028,

@@ -284,7 +284,7 @@ def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
         return "there"
 
     monkeypatch.setattr("tfbert.train.build.check_login", lambda: None)
-    monkeypatch.setattr("tfbert.train.run.upload", push)
+    monkeypatch.setattr("tfbert.output.output_dir.upload", push)
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
     with pytest.raises(RunError, match="no route"):
         finetune(config)
@@ -326,5 +326,5 @@ def test_the_command_reports_and_exits(corpus):
     assert "batch      32 = 2 replicas x 2 micro-batches x 8" in done.stderr
     # From the first line to the last it is the command that speaks, and it says nothing that says nothing.
     assert not [line for line in done.stderr.splitlines() if re.match(r"[IWE]\d{4} |WARNING:", line)], done.stderr
-    assert "evaluation every" in done.stderr
+    assert "evaluation at the end" in done.stderr
     assert (corpus / "out" / "model.safetensors").exists()

@@ -319,6 +319,7 @@ def _check_can_vary(name: str, field: dataclasses.Field) -> None:
         "seed": "Pass --seeds=1,2,3 beside the sweep.",
         "seeds": "Pass --seeds=1,2,3 beside the sweep.",
         "output_dir": "Each run has a directory of its own in output_dir.",
+        "strategy": "Sweep num_replicas with --strategy=mirrored, or start the runs apart and compare them.",
     }
     raise UsageError(f"A sweep cannot vary {name}. Received: sweep with {name}. {ways.get(name, 'Drop it.')}")
 
