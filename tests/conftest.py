@@ -21,13 +21,15 @@ gc.set_threshold(50_000, 20, 20)  # Imports and tracing call the collector all t
 
 
 def pytest_addoption(parser):
-    parser.addoption("--require-gpu", action="store_true", help="fail where no GPU is visible")
+    parser.addoption("--require-gpu", action="store_true", help="use GPUs, else hidden; fail where there is none")
     parser.addoption("--measure", action="store_true", help="keep how long each file took, for the order of later runs")
 
 
 def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # As in the background of a shell; programs would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not config.getoption("--require-gpu"):  # Nor do programs that tests start, and workers, see any.
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if is_controller and not config.getoption("--require-gpu"):
         return  # It runs no test, and its workers start only after this.

@@ -78,7 +78,7 @@ MOST_LINES = {
     "devices": 1028,
     "doors": 736,
     "launch": 444,
-    "model": 2313,
+    "model": 2318,
     "modes": 1200,
     "output": 718,
     "python": 463,

@@ -97,6 +97,19 @@ def test_rows_that_nobody_asked_for_are_as_many_as_make_a_number_of_tokens(repli
     assert found == counts
 
 
+@pytest.mark.parametrize("replicas, counts", [(1, [4, 4, 5, 7, 1]), slow(2, [8, 10, 3])])
+def test_a_gpu_has_a_number_of_tokens_and_its_next_batch_is_started(replicas, counts, monkeypatch):
+    monkeypatch.setattr(predictor_module, "_TOKENS_ON_GPU", 58)
+    model, _ = predictor_of(replicas, rows=4)
+    with monkeypatch.context() as pretended:
+        pretended.setattr(tf.config, "list_logical_devices", lambda kind=None: ["a GPU"])
+        predictor = Predictor(lambda inputs, training: model(inputs, training=training).logits, strategy_of(replicas))
+    chunks, found = [token_ids(21), token_ids(1)], []
+    for tokens, outputs in zip(chunks, predictor.stream(chunks, on_rows=found.append), strict=True):
+        np.testing.assert_allclose(outputs, one_by_one(model, tokens), atol=1e-5)
+    assert found == [*counts, 1]
+
+
 def test_one_cpu_computes_two_batches_at_a_time():
     together = threading.Barrier(2, timeout=60)
 

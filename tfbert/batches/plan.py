@@ -234,15 +234,15 @@ def plan_in_order_of_length(lengths: np.ndarray, *, global_batch_size: int, allo
     return as_plan(order, np.asarray(lengths)[order], global_batch_size, allowed_widths)
 
 
-def plan_by_tokens(lengths: np.ndarray, most_tokens: int) -> BatchPlan:
-    """As `plan_in_order_of_length`, with as many rows in a batch as have so many tokens together, padding included; of
-    a longer row, one."""
+def plan_by_tokens(lengths: np.ndarray, most_tokens: int, num_replicas: int = 1) -> BatchPlan:
+    """As `plan_in_order_of_length`, with as many rows in each replica's share of a batch as have so many tokens
+    together, padding included; of a longer row, one."""
     order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
     rows, widths = [], []
     while len(order):
         widths.append(max(1, int(lengths[order[0]])))
-        batch, order = np.split(order, [max(1, most_tokens // widths[-1])])
-        rows.append(batch)
+        batch, order = np.split(order, [num_replicas * max(1, most_tokens // widths[-1])])
+        rows.append(np.pad(batch, (0, -len(batch) % num_replicas), constant_values=FILL))
     return BatchPlan(rows=rows, widths=np.array(widths, np.int32))
 
 

@@ -118,8 +118,8 @@ class RuntimeConfig(Options):
     mixed_precision_dtype: MixedPrecisionDtype = option("auto", resume="same", modes=COMPUTE, needs="mixed_precision")
     """`float16` (with dynamic loss scaling) or `bfloat16`. `auto`: float16 on a GPU, bfloat16 on a CPU."""
     per_device_eval_batch_size: int | None = option(None, resume="split", modes=COMPUTE, least=1)
-    """Rows that each replica evaluates or predicts at a time. Default: 32; where one CPU computes alone, as many as
-    have 2,048 tokens together."""
+    """Rows that each replica evaluates or predicts at a time. Default: as many as have 16,384 tokens together on a GPU,
+    2,048 where one CPU computes alone, and else 32."""
     xla: bool = option(False, resume="split", modes=TRAIN)
     """Compile each replica's forward and backward pass with XLA."""
     max_compiled_shapes: int = option(MAX_COMPILED_SHAPES, resume="split", modes=TRAIN, needs="xla", least=1)

@@ -69,10 +69,9 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
     vectorised on a CPU and takes four times as long. In 16 bits the sum would lose what erfc keeps.
 
     Args:
-        x: Floating `[...]`. In 16 bits, a CPU computes in float32, where its operations are faster, and rounds once.
+        x: Floating `[...]`. Of 16 bits, computed in float32 and rounded once: as PyTorch does, and faster on a CPU.
     """
-    is_16_bits_on_cpu = x.dtype.size == 2 and not tf.config.get_visible_devices("GPU")
-    wide = tf.cast(x, tf.float32) if is_16_bits_on_cpu else x
+    wide = tf.cast(x, tf.float32) if x.dtype.size == 2 else x
     scaled = wide * tf.cast(math.sqrt(0.5), wide.dtype)
     # Not 0.5 * (1 + erf), which the graph optimiser joins: a recomputed layer would have other bits than at first.
     below = 0.5 + 0.5 * tf.math.erf(scaled) if wide.dtype == tf.float32 else 0.5 * tf.math.erfc(-scaled)

@@ -24,8 +24,8 @@ from tfbert.private import distributed, let_go_of_traced_gradients, without_auto
 from tfbert.tokens.tokenizer import TokenIds
 
 _BATCHES_TIMED = 10_000
-_ROWS, _TOKENS = 32, 2048
-"""Of a batch, where nothing is asked for; tokens on one CPU, which small batches leave idle."""
+_ROWS, _TOKENS, _TOKENS_ON_GPU = 32, 2048, 2**14
+"""Of a replica's batch, where nothing is asked for; tokens on one CPU or on GPUs, which small batches leave idle."""
 _AT_ONCE, _AHEAD = 2, 4
 """Batches that one CPU computes at a time, as parts of each keep one core busy; and these with those that wait."""
 
@@ -66,8 +66,8 @@ class Predictor:
         model: For a batch's inputs, returns `[rows, ...]`, or for tokens `[rows, width, ...]`, or a dictionary of
             these; created under `strategy`.
         strategy: Where it runs. Every worker must take part, and every worker gets all predictions.
-        rows_per_replica: Rows that a replica predicts at a time. None: 32; or where one CPU predicts alone, as many as
-            have 2,048 tokens together.
+        rows_per_replica: Rows that a replica predicts at a time. None: as many as have 16,384 tokens together on a GPU,
+            2,048 where one CPU predicts alone, and else 32.
         of_tokens: The names of outputs with one entry per token; True if the only output is one.
 
     Attributes:
@@ -86,11 +86,12 @@ class Predictor:
         of_tokens: Collection[str] | bool = False,
     ):
         self._strategy = strategy
-        self.is_one_cpu = strategy.num_replicas_in_sync == 1 and not tf.config.list_logical_devices("GPU")
+        self._has_gpu = bool(tf.config.list_logical_devices("GPU"))
+        self.is_one_cpu = strategy.num_replicas_in_sync == 1 and not self._has_gpu
         self._of_tokens = of_tokens
         self.batch_seconds: collections.deque[float] = collections.deque(maxlen=_BATCHES_TIMED)
         self.reset_clock()
-        self._by_tokens = rows_per_replica is None and self.is_one_cpu
+        self._tokens = None if rows_per_replica else _TOKENS_ON_GPU if self._has_gpu else _TOKENS
         self._rows = (rows_per_replica or _ROWS) * strategy.num_replicas_in_sync
 
         def predict_batch(inputs):
@@ -142,11 +143,12 @@ class Predictor:
         chunks = iter(chunks)
 
         def hand_over() -> None:
+            replicas = self._strategy.num_replicas_in_sync
             for chunk in chunks:
-                if self._by_tokens:
-                    plan = plan_by_tokens(np.asarray(_computed(chunk).lengths), _TOKENS)
+                if self._tokens and (self._has_gpu or self.is_one_cpu):
+                    plan = plan_by_tokens(np.asarray(_computed(chunk).lengths), self._tokens, replicas)
                 else:
-                    plan = _plan(chunk, batch_rows(self._rows, max(len(chunk), 1), self._strategy.num_replicas_in_sync))
+                    plan = _plan(chunk, batch_rows(self._rows, max(len(chunk), 1), replicas))
                 plans.append((chunk, plan))
                 work.put((_computed(chunk), plan))
                 return
@@ -163,9 +165,9 @@ class Predictor:
                 hand_over()
                 chunk, plan = plans.popleft()
                 _check_same(chunk, self._strategy)
-                found = []
-                for rows in plan.rows:
-                    found.append(self._next(batches))
+                found, started = [], collections.deque()
+                for number, rows in enumerate(plan.rows):
+                    found.append(self._next(batches, started, len(plan.rows) - number))
                     if on_rows is not None:
                         on_rows(np.count_nonzero(rows != FILL))
                 yield _joined(found, chunk, plan, self._of_tokens)
@@ -192,9 +194,13 @@ class Predictor:
                 outputs, waited = waiting.popleft()
                 yield outputs.result(), waited
 
-    def _next(self, batches: Iterator[tuple[Outputs, tf.Tensor]]) -> np.ndarray | dict[str, np.ndarray]:
+    def _next(
+        self, batches: Iterator[tuple[Outputs, tf.Tensor]], started: collections.deque, left: int
+    ) -> np.ndarray | dict[str, np.ndarray]:
         start = time.perf_counter()
-        predicted, waited = tf.nest.map_structure(lambda tensor: tensor.numpy(), next(batches))
+        while len(started) < min(left, 1 + self._has_gpu):  # A GPU computes the next one while this one is read.
+            started.append(next(batches))
+        predicted, waited = tf.nest.map_structure(lambda tensor: tensor.numpy(), started.popleft())
         self.batch_seconds.append(time.perf_counter() - start)
         self.seconds += self.batch_seconds[-1]
         self.waiting_seconds += float(waited)
