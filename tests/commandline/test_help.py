@@ -79,8 +79,10 @@ def test_a_topic_has_its_flags_alone():
     listed = re.findall(r"^  (\S+)$", help_text(FINETUNE, "presets"), re.MULTILINE)
     assert listed == list(presets())
     assert "On 1, 4 and 8 GPUs" not in help_text(FINETUNE, "presets"), "what leads to a preset's commands"
-    with refused(r"takes a topic \(general, model, .*presets\) .*help='trainin'\. Did you mean tr"):
+    with refused(r"takes a topic \(general, model, .*presets\), a flag or .*help='trainin'\. Did you mean tr"):
         help_text(FINETUNE, "trainin")
+    with refused("help='fp16'. Did you mean mixed_precision"):
+        help_text(FINETUNE, "fp16")
 
 
 def test_a_command_explains_what_it_has_itself():
@@ -91,6 +93,14 @@ def test_a_command_explains_what_it_has_itself():
         assert "`--mode=prepare`" in help_text(PRETRAIN, name)
         assert "`--mode=prepare`" not in help_text(FINETUNE, name)
     assert "label" not in help_text(PRETRAIN, "skip_bad_rows")
+
+
+def test_a_word_that_is_no_flag_shows_the_flags_that_speak_of_it():
+    text = help_text(FINETUNE, "gpu")
+    assert text.startswith("Flags that speak of 'gpu':\n  --strategy=")
+    assert {"device", "num_replicas", "mixed_precision_dtype"} < set(names_in(text)) < set(defined(FINETUNE))
+    assert {"lora_rank", "lora_alpha", "keep_adapter"} < set(names_in(help_text(FINETUNE, "lora")))
+    assert "--export_format" not in help_text(FINETUNE, "gpu", "predict")
 
 
 def test_the_help_of_a_mode_has_its_flags_alone():

@@ -15,6 +15,7 @@ import inspect
 import itertools
 import json
 import pathlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, cast, get_args, get_origin
 
@@ -22,7 +23,7 @@ from absl import flags
 
 from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config
 from tfbert.config.tables import facts_of
-from tfbert.config.types import ALIASES, Mode, field_types, in_words, of_text, path_of
+from tfbert.config.types import ALIASES, Mode, field_types, in_words, nearest, of_text, path_of
 from tfbert.devices.process import ASKS_FOR_HELP, WIDTH, flag_text, wrapped
 from tfbert.errors import UsageError
 
@@ -378,7 +379,8 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
 
     Args:
         command: The command.
-        topic: A part of `Config` such as `training`, `general`, `presets`, the name of a flag, or empty for everything.
+        topic: A part of `Config` such as `training`, `general`, `presets`, the name of a flag, a word that flags
+            speak of, or empty for everything.
         mode: Show the flags of this mode only; empty: all.
 
     Raises:
@@ -392,10 +394,17 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
         return _topic(name, topics[name], values)
     if name:
         if name not in values and name not in _OWN:
-            near = difflib.get_close_matches(name, [*topics, _PRESETS, *values], n=3)
+            word = re.compile(rf"(?<![a-z0-9]){re.escape(name)}s?(?![a-z0-9])", re.IGNORECASE)
+            flags_with_it = [each for names in topics.values() for each in names if each in values]
+            flags_with_it = [each for each in flags_with_it if word.search(f"{each} {values[each].help}")]
+            if flags_with_it:
+                return f"Flags that speak of '{name}':\n" + "".join(_flag(each, values) for each in flags_with_it)
+            near = nearest(name, [*topics, _PRESETS, *values])
             advice = f"Did you mean {' or '.join(near)}?" if near else "See --help."
             known = ", ".join([*topics, _PRESETS])
-            raise UsageError(f"--help takes a topic ({known}) or a flag. Received: help={topic!r}. {advice}")
+            raise UsageError(
+                f"--help takes a topic ({known}), a flag or a word of theirs. Received: help={topic!r}. {advice}"
+            )
         return _flag(name, values)
     lines = wrapped(command.summary, "")
     if mode:
@@ -456,7 +465,7 @@ _OWN = {
         "Flags on the command line replace its values.",
     ),
     "flagfile": ("NAME", "Read flags from a file, one a line, or from a preset (see --help=presets)."),
-    "help": ("TOPIC", "Show this text, or only a topic or a flag."),
+    "help": ("TOPIC", "Show this text, or only a topic, a flag, or all flags that speak of a word, such as `gpu`."),
 }
 """Flags that are not options of a run."""
 
