@@ -83,7 +83,7 @@ MOST_LINES = {
     "output": 718,
     "python": 463,
     "report": 1068,
-    "step": 3157,
+    "step": 3161,
     "tasks": 7351,
     "tokens": 1323,
     "train": 1723,

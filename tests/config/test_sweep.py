@@ -46,7 +46,7 @@ def test_names_of_directories_tell_all_values_apart():
 
 @pytest.mark.parametrize("value", [1e-5, 0.1, 1 / 3, 5, True, False, "auto", "a b", 1e22, 3.0])
 def test_a_value_comes_back_as_it_was(value):
-    name = {float: "learning_rate", int: "global_batch_size", bool: "xla", str: "model_name_or_path"}[type(value)]
+    name = {float: "num_train_epochs", int: "global_batch_size", bool: "xla", str: "model_name_or_path"}[type(value)]
     with_it = points_of(config_with(sweep_text({name: [value]}))) if value != "auto" else []
     assert all(point.values == {name: value} for point in with_it)
     assert shown(True) == "true" and shown(1e-5) == "1e-05" and float(shown(1 / 3)) == 1 / 3

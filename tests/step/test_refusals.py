@@ -444,6 +444,10 @@ IN_FIT = {
         {"xy": (tf.data.Dataset.from_tensors((X, Y + 1)), None), "batch_size": None},
         "takes the numbers of classes, from 0 to 2. Received: 3 among the labels",
     ),
+    "half a class": (
+        {"xy": (tf.data.Dataset.from_tensors((X, np.where(Y == 1, 0.5, Y))), None), "batch_size": None},
+        "from 0 on. Received: a number with a fraction, or none, among the labels",
+    ),
     "logits for probabilities": (
         {"compiled": lambda each: {"loss": PLAIN}},
         "those of layer 'dense.*', without an activation, and loss='sparse_cat",

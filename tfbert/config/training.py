@@ -69,7 +69,7 @@ class TrainingConfig(Options):
     optimizer: Optimizer = option("adamw", resume="same", modes=TRAIN)
     """`adamw` (Loshchilov & Hutter 2019), or `lamb` (You et al. 2020) for batches of thousands: it moves each variable
     by a share of its own norm, so its learning rates are far larger."""
-    learning_rate: float | None = option(None, resume="same", modes=TRAIN, above=0)
+    learning_rate: float | None = option(None, resume="same", modes=TRAIN, above=0, most=1)
     """Peak learning rate. Default: 5e-5 for pretrained weights, 5e-4 for `scratch/` ones and with `lora_rank`; ten
     times that with `lamb`."""
     lr_schedule: LrSchedule = option("linear", resume="same", modes=TRAIN)

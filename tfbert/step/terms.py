@@ -472,8 +472,9 @@ def most_of(loss: Any) -> float:
     return math.inf if name in _DIVIDED else 1.0
 
 
-def check_shapes(loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> None:
-    """Raises ValueError where one of Keras's own losses would compare each label with another's outputs, or fail."""
+def check_labels(loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> None:
+    """Raises ValueError where one of Keras's own losses would compare each label with another's outputs, or fail; when
+    the step runs, where it would cut the fraction of a class off."""
     name = getattr(_of_keras(loss), "__name__", None)
     if name is None or name in ("ctc", "circle") or None in (labels.shape.rank, predictions.shape.rank):
         return
@@ -482,6 +483,10 @@ def check_shapes(loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> None:
     if name in _SPARSE:
         fits |= labels.shape.is_compatible_with([*expected, 1])
     if fits and not (predictions.shape[-1] == 1 and name in (*_SPARSE, "categorical_crossentropy")):
+        if name in _SPARSE and labels.dtype.is_floating:
+            line = NO_CLASS.format(classes="0 on", wrong="a number with a fraction, or none,", where="")
+            with tf.device("CPU"):  # Where batches come from.
+                refuse_unless_equal(labels, tf.floor(labels), line)
         return
     raise ValueError(
         "Labels have the shape of the outputs; as numbers of two or more classes, that without its last axis. "

@@ -17,7 +17,7 @@ from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generat
 from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading, noise_key
 from tfbert.step.parts import KerasParts
 from tfbert.step.refusals import check_keras, check_own_optimizer, check_wrapper, is_of
-from tfbert.step.terms import Total, check_shapes
+from tfbert.step.terms import Total, check_labels
 
 _MAX_RANGE = 1 << 23
 """As many whole numbers as a float32 between 0 and 1 tells apart evenly."""
@@ -274,7 +274,7 @@ class Keras3Parts(KerasParts):
 
     def loss_values(self, loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
         made = private.loss_of(loss, labels, predictions)
-        check_shapes(made, labels, predictions)
+        check_labels(made, labels, predictions)
         # As Loss.__call__ does.
         labels, predictions = (keras.ops.convert_to_tensor(each, dtype=made.dtype) for each in (labels, predictions))
         return made.call(labels, predictions)

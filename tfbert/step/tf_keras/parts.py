@@ -18,7 +18,7 @@ from tfbert.private import layers_of
 from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading
 from tfbert.step.parts import KerasParts
 from tfbert.step.refusals import check_own_optimizer, check_wrapper, is_own
-from tfbert.step.terms import Total, check_shapes
+from tfbert.step.terms import Total, check_labels
 from tfbert.step.tf_keras.private import (
     RandomGenerator,
     decayed_names,
@@ -194,7 +194,7 @@ class TFKerasParts(KerasParts):
         return made
 
     def loss_values(self, loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
-        check_shapes(loss, labels, predictions)
+        check_labels(loss, labels, predictions)
         if labels.dtype.is_floating and predictions.dtype.is_floating:
             labels = tf.cast(labels, predictions.dtype)
         return loss.call(labels, predictions) if isinstance(loss, keras.losses.Loss) else loss(labels, predictions)
