@@ -8,11 +8,12 @@ model.fit(train_ds, epochs=3)
 """
 
 import contextlib
+import difflib
 import importlib
+import re
 import warnings
 from typing import TYPE_CHECKING
 
-from tfbert.bert.elsewhere import error_for
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ExportConfig, HubConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
 from tfbert.config.run import Config, of_arguments
@@ -26,6 +27,7 @@ from tfbert.config.tasks import (
     TaggingConfig,
 )
 from tfbert.config.training import TrainingConfig
+from tfbert.config.types import elsewhere
 from tfbert.devices.process import imported_quietly, imports_whole, keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError, other_project, speak_to_python
 
@@ -63,106 +65,61 @@ if _other := other_project():
     warnings.warn(_other, stacklevel=2)
 
 # TensorFlow takes seconds to import; a configuration needs none of it.
-_LAZY = {
-    "FineTuner": "tfbert.finetuner",
-    "Results": "tfbert.python.finetune",
-    "evaluate": "tfbert.python.finetune",
-    "finetune": "tfbert.python.finetune",
-    "pretrain": "tfbert.python.finetune",
-    "sweep": "tfbert.python.finetune",
-    "SweepResults": "tfbert.python.finetune",
-    "load": "tfbert.modes.load",
-    "base_rate": "tfbert.tasks.losses",
-    "build_strategy": "tfbert.devices.runtime",
-    "BertTokenizer": "tfbert.tokens.tokenizer",
-    "BertConfig": "tfbert.model.files",
-    "TFBertModel": "tfbert.bert.models",
-    "TFBertForSequenceClassification": "tfbert.bert.models",
-    "TFBertForTokenClassification": "tfbert.bert.models",
-    "TFBertForQuestionAnswering": "tfbert.bert.models",
-    "TFBertForMultipleChoice": "tfbert.bert.models",
-    "TFBertForMaskedLM": "tfbert.bert.models",
-    "TFBertForPreTraining": "tfbert.bert.models",
-    "TFAutoModel": "tfbert.bert.models",
-    "TFAutoModelForSequenceClassification": "tfbert.bert.models",
-    "TFAutoModelForTokenClassification": "tfbert.bert.models",
-    "TFAutoModelForQuestionAnswering": "tfbert.bert.models",
-    "TFAutoModelForMultipleChoice": "tfbert.bert.models",
-    "TFAutoModelForMaskedLM": "tfbert.bert.models",
-    "TFAutoModelForPreTraining": "tfbert.bert.models",
-    "AdamW": "tfbert.step.keras3.fused",
-    "LAMB": "tfbert.step.keras3.fused",
-    "WarmupSchedule": "tfbert.step.keras3.fused",
-    "create_optimizer": "tfbert.step.keras3.fused",
+_IN_MODULES = {
+    "tfbert.finetuner": "FineTuner",
+    "tfbert.python.finetune": "Results SweepResults evaluate finetune pretrain sweep",
+    "tfbert.modes.load": "load",
+    "tfbert.tasks.losses": "base_rate",
+    "tfbert.devices.runtime": "build_strategy",
+    "tfbert.tokens.tokenizer": "BertTokenizer",
+    "tfbert.model.files": "BertConfig",
+    "tfbert.step.keras3.fused": "AdamW LAMB WarmupSchedule create_optimizer",
 }
+_LAZY = {name: module for module, names in _IN_MODULES.items() for name in names.split()}
+for _kind in kinds_of("bert"):
+    _auto = f"TFAutoModel{'' if _kind == 'Model' else f'For{_kind}'}"
+    _LAZY |= dict.fromkeys((class_name("bert", _kind), _auto), "tfbert.bert.models")
 _CONFIGS = {f"{row.classes}Config": "tfbert.model.files" for row in ENCODERS.values()}
 _OF_ENCODERS = _CONFIGS | {class_name(each, kind): "tfbert.bert.models" for each in ENCODERS for kind in kinds_of(each)}
 """The same classes for each encoder; editors see BERT's."""
 _NO_TENSORFLOW = ("Results", "evaluate", "finetune", "pretrain", "sweep", "SweepResults", "base_rate", *_CONFIGS)
 
-__all__ = [
-    "AdamW",
-    "AnsweringConfig",
-    "BertConfig",
-    "BertTokenizer",
-    "ChoosingConfig",
-    "Config",
-    "CorpusConfig",
-    "DataConfig",
-    "ExportConfig",
-    "FineTuner",
-    "HubConfig",
-    "LAMB",
-    "ModelConfig",
-    "MultiLabelConfig",
-    "OutputConfig",
-    "PredictConfig",
-    "Preempted",
-    "PretrainingConfig",
-    "Results",
-    "RunError",
-    "RuntimeConfig",
-    "SweepResults",
-    "TFAutoModel",
-    "TFAutoModelForMaskedLM",
-    "TFAutoModelForMultipleChoice",
-    "TFAutoModelForPreTraining",
-    "TFAutoModelForQuestionAnswering",
-    "TFAutoModelForSequenceClassification",
-    "TFAutoModelForTokenClassification",
-    "TFBertForMaskedLM",
-    "TFBertForMultipleChoice",
-    "TFBertForPreTraining",
-    "TFBertForQuestionAnswering",
-    "TFBertForSequenceClassification",
-    "TFBertForTokenClassification",
-    "TFBertModel",
-    "TaggingConfig",
-    "TrainingConfig",
-    "UsageError",
-    "WarmupSchedule",
-    "base_rate",
-    "build_strategy",
-    "create_optimizer",
-    "evaluate",
-    "finetune",
-    "keep_freed_memory",
-    "load",
-    "pretrain",
-    "sweep",
-]
+__all__ = ["AdamW", "AnsweringConfig", "BertConfig", "BertTokenizer", "ChoosingConfig", "Config", "CorpusConfig"]
+__all__ += ["DataConfig", "ExportConfig", "FineTuner", "HubConfig", "LAMB", "ModelConfig", "MultiLabelConfig"]
+__all__ += ["OutputConfig", "PredictConfig", "Preempted", "PretrainingConfig", "Results", "RunError", "RuntimeConfig"]
+__all__ += ["SweepResults", "TFAutoModel", "TFAutoModelForMaskedLM", "TFAutoModelForMultipleChoice"]
+__all__ += ["TFAutoModelForPreTraining", "TFAutoModelForQuestionAnswering", "TFAutoModelForSequenceClassification"]
+__all__ += ["TFAutoModelForTokenClassification", "TFBertForMaskedLM", "TFBertForMultipleChoice", "TFBertForPreTraining"]
+__all__ += ["TFBertForQuestionAnswering", "TFBertForSequenceClassification", "TFBertForTokenClassification"]
+__all__ += ["TFBertModel", "TaggingConfig", "TrainingConfig", "UsageError", "WarmupSchedule", "base_rate"]
+__all__ += ["build_strategy", "create_optimizer", "evaluate", "finetune", "keep_freed_memory", "load", "pretrain"]
+__all__ += ["sweep"]
 
 
 def __getattr__(name: str):
     module = _LAZY.get(name) or _OF_ENCODERS.get(name, "")
     if name != "callbacks" and not module:
-        if error := error_for(name, __dir__()):
+        if error := _error_for(name):
             raise error
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
     with imports_whole(), contextlib.nullcontext() if name in ("callbacks", *_NO_TENSORFLOW) else imported_quietly():
         if name == "callbacks":  # A module of its own, which a mere `import tfbert` has too.
             return importlib.import_module("tfbert.callbacks")
         return getattr(importlib.import_module(module), name)
+
+
+def _error_for(name: str) -> ImportError | None:
+    """What `from tfbert import NAME` raises for a name of transformers 4. (The line of an AttributeError would be
+    lost.)"""
+    encoders = f"({'|'.join(row.classes for row in ENCODERS.values())})"
+    is_class = re.match(f"TF({encoders}|Auto)", name)
+    if is_class and (near := difflib.get_close_matches(name, __dir__(), n=1, cutoff=0.95)):
+        return ImportError(f"tfbert has no class of this name. Received: tfbert.{name}. Did you mean {near[0]}?")
+    for pattern, todo in elsewhere()["names"].items():
+        if re.fullmatch(pattern.replace("{encoder}", encoders), name):
+            todo = todo.replace("{name}", name)
+            return ImportError(f"{name} of transformers is not in tfbert. Received: tfbert.{name}. {todo}.")
+    return None
 
 
 def __dir__() -> list[str]:
