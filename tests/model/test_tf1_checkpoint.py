@@ -11,7 +11,7 @@ from tfbert.bert.models import build_model
 from tfbert.config.modes import ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
-from tfbert.model.weights import tensor_name
+from tfbert.model.weights import pytorch_name
 from tfbert.tasks.classification.classification import Classification
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -128,12 +128,12 @@ def test_a_published_checkpoint_beside_others(tmp_path, logged):
 
 
 def test_names():
-    assert tensor_name("bert/encoder/layer_11/output/dense/kernel") == (
+    assert pytorch_name("bert/encoder/layer_11/output/dense/kernel") == (
         "bert.encoder.layer.11.output.dense.weight",
         True,
     )
-    assert tensor_name("bert/embeddings/word_embeddings") == ("bert.embeddings.word_embeddings.weight", False)
-    assert tensor_name("output_bias") == ("classifier.bias", False)
+    assert pytorch_name("bert/embeddings/word_embeddings") == ("bert.embeddings.word_embeddings.weight", False)
+    assert pytorch_name("output_bias") == ("classifier.bias", False)
 
 
 def test_what_is_missing_is_named(tmp_path):

@@ -35,7 +35,7 @@ import logging
 import pathlib
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,35 +58,28 @@ _PUBLISHED, _STATE = "bert_model.ckpt.index", "checkpoint"
 _NOT_WEIGHTS = re.compile(r"(^|/)(adam_m|adam_v|AdamWeightDecayOptimizer(_1)?|global_step)$")
 
 
-def find_checkpoint(directory: pathlib.Path) -> pathlib.Path | None:
-    """The index file of the directory's checkpoint; None without one.
+def find_checkpoint(directory: pathlib.Path) -> tuple[pathlib.Path | None, str]:
+    """The index file of the directory's checkpoint, None without one; and a line about a choice, empty without one.
 
     Raises:
         UsageError: for several checkpoints, none of them with the usual name or named by the file `checkpoint`.
     """
-    return _choose(directory)[0]
-
-
-def _choose(directory: pathlib.Path) -> tuple[pathlib.Path | None, str]:
-    """The index file, and a line about the choice; empty where there was none."""
     found, newest = sorted(directory.glob("*.ckpt*.index")), _named_newest(directory)
-    named = directory / f"{newest}.index"
+    named, usual = directory / f"{newest}.index", directory / _PUBLISHED
     if newest and named.is_file():
-        others = len(set(found) - {named})
-        line = f"Of {others + 1} checkpoints, the weights are those of {newest}, which {directory / _STATE} names."
-        return named, line if others else ""
-    missing = f"the file {_STATE} names {newest}, which is not there" if newest else ""
-    usual = directory / _PUBLISHED
+        count = len({*found, named})
+        line = f"Of {count} checkpoints, the weights are those of {newest}, which {directory / _STATE} names."
+        return named, line if count > 1 else ""
+    missing = f"; the file {_STATE} names {newest}, which is not there" if newest else ""
     if len(found) > 1 and (missing or usual not in found):
         raise UsageError(
             "A directory must hold one checkpoint, or name the newest in its file checkpoint. "
-            f"Received: {directory} with {', '.join(path.name for path in found[:3])}{missing and f'; {missing}'}. "
+            f"Received: {directory} with {', '.join(path.name for path in found[:3])}{missing}. "
             "Keep only the one to use."
         )
-    index = usual if usual in found else found[0] if found else None
-    if index is None or not (missing or len(found) > 1):
-        return index, ""
-    return index, f"The weights are those of {index.with_suffix('')}{f'; {missing}' if missing else ', of several'}."
+    index = usual if usual in found else next(iter(found), None)
+    about = missing or (", of several" if len(found) > 1 else "")
+    return index, f"The weights are those of {index.with_suffix('')}{about}." if index and about else ""
 
 
 def _named_newest(directory: pathlib.Path) -> str:
@@ -105,48 +98,6 @@ def _named_newest(directory: pathlib.Path) -> str:
     return re.split(r"[/\\]", state.model_checkpoint_path)[-1] if state else ""
 
 
-def open_checkpoint(index: pathlib.Path) -> dict[str, tuple[Sequence[int], bool, Callable[[], np.ndarray]]]:
-    """Opens a checkpoint.
-
-    Args:
-        index: What `find_checkpoint` found.
-
-    Returns:
-        By PyTorch name: the shape in the checkpoint, whether that is PyTorch's transposed, and a function that reads
-        the array.
-
-    Raises:
-        ValueError: for a checkpoint that is damaged or lacks a data file.
-    """
-    import tensorflow as tf
-
-    if line := _choose(index.parent)[1]:
-        log.info("%s", line)
-    try:
-        reader = tf.train.load_checkpoint(str(index.with_suffix("")))
-        shapes = reader.get_variable_to_shape_map()
-    except (tf.errors.OpError, RuntimeError) as error:
-        raise ValueError(str(error)) from None
-    found = {}
-    for variable, shape in shapes.items():
-        if not _NOT_WEIGHTS.search(variable):
-            name, is_transposed = tensor_name(variable)
-            found[name] = (shape, is_transposed, functools.partial(reader.get_tensor, variable))
-    return found
-
-
-def tensor_name(variable: str) -> tuple[str, bool]:
-    """PyTorch's name for a variable of TensorFlow 1, and whether the matrix has to be transposed."""
-    if variable in ("output_weights", "output_bias"):  # Already [num_labels, hidden_size].
-        return f"classifier.{variable.removeprefix('output_').replace('weights', 'weight')}", False
-    name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", variable).replace("/", ".")
-    stem, _, leaf = name.rpartition(".")
-    if stem.startswith("cls.") and leaf in ("output_weights", "output_bias"):  # Not transposed, as above.
-        return f"{stem}.{leaf.removeprefix('output_').replace('weights', 'weight')}", False
-    leaf = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(leaf, leaf)
-    return f"{stem}.{leaf}.weight" if leaf.endswith("_embeddings") else f"{stem}.{leaf}", name.endswith(".kernel")
-
-
 SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -159,6 +110,7 @@ _READABLE = "A weight file must be readable and whole"
 # Buffers that older versions of transformers saved; they hold 0, 1, 2, ... and nothing learned.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _TF_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
+_TF_LEAVES |= {"output_weights": "weight", "output_bias": "bias"}
 
 
 def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
@@ -169,7 +121,7 @@ def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
     """
     directory = keras_hub.plain(directory)
     found = next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
-    return found or find_checkpoint(directory)
+    return found or find_checkpoint(directory)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,19 +198,22 @@ def pytorch_name(name: str) -> tuple[str, bool]:
     """PyTorch's name for a weight.
 
     Args:
-        name: From a PyTorch file (`encoder.layer.0.output.LayerNorm.gamma`), or a TensorFlow variable's name without
-            the model's own (`bert/encoder/layer_._0/output/LayerNorm/gamma:0`).
+        name: From a PyTorch file (`encoder.layer.0.output.LayerNorm.gamma`), a variable of Google's checkpoints
+            (`bert/encoder/layer_0/output/LayerNorm/gamma`), or a TensorFlow variable's name without the model's own
+            (`bert/encoder/layer_._0/output/LayerNorm/gamma:0`).
 
     Returns:
         The name, and whether the matrix has to be transposed.
     """
     transposed = False
-    if "/" in name:
-        # `mlm___cls/predictions` is `cls.predictions`; a list of layers is `layer_._0`.
-        name = pytorch_path(name.removesuffix(":0")).replace("_._", "/").replace("/", ".")
-        transposed = name.endswith(".kernel")
-        stem, _, leaf = name.rpartition(".")
-        name = f"{stem}.{_TF_LEAVES.get(leaf, leaf)}"
+    if "/" in name or name in ("output_weights", "output_bias"):
+        # `mlm___cls/predictions` is `cls.predictions`; a list of layers is `layer_._0`, or `layer_0`.
+        path = re.sub(r"/layer_(\d+)/", r"/layer/\1/", pytorch_path(name.removesuffix(":0")).replace("_._", "/"))
+        stem, _, leaf = path.replace("/", ".").rpartition(".")
+        transposed = leaf == "kernel"  # Google's outputs are `[labels, hidden]` already.
+        if leaf.endswith("_embeddings"):
+            stem, leaf = f"{stem}.{leaf}", "weight"
+        name = f"{stem or 'classifier'}.{_TF_LEAVES.get(leaf, leaf)}"
     # TensorFlow 1 used these names, and the first PyTorch releases kept them.
     return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)), transposed
 
@@ -480,10 +435,15 @@ def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, St
 
 
 def _open_tf1(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    import tensorflow as tf
+
+    if line := find_checkpoint(path.parent)[1]:
+        log.info("%s", line)
+    reader = tf.train.load_checkpoint(str(path.with_suffix("")))
     found = {}
-    for name, (shape, is_transposed, get) in open_checkpoint(path).items():
-        shape = tuple(reversed(shape)) if is_transposed else tuple(shape)
-        found[pytorch_name(name)[0]] = Stored(path, shape, get, is_transposed)
+    for name, shape in reader.get_variable_to_shape_map().items():
+        if not _NOT_WEIGHTS.search(name):
+            found |= _stored(path, name, shape, functools.partial(reader.get_tensor, name))
     return found
 
 
