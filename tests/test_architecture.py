@@ -69,24 +69,24 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 845,
-    "bert": 1131,
+    "batches": 818,
+    "bert": 1078,
     "commandline": 558,
     "config": 1709,
     "corpus": 2223,
     "data": 1812,
-    "devices": 1028,
-    "doors": 736,
+    "devices": 1030,
+    "doors": 689,
     "launch": 444,
-    "model": 2318,
+    "model": 2263,
     "modes": 1200,
     "output": 718,
     "python": 463,
     "report": 1068,
-    "step": 3161,
+    "step": 3122,
     "tasks": 7351,
     "tokens": 1323,
-    "train": 1723,
+    "train": 1697,
 }
 
 

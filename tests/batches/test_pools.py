@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfbert.batches.plan import FILL, GROUP_BATCHES, batch_rows, batches_of_a_pool, plan_pool, plan_pools
+from tfbert.batches.plan import FILL, GROUP_BATCHES, batch_rows, batches_of_a_pool, plan_pools
 from tfbert.data.permutation import permuted
 
 WIDTHS = np.arange(1, 65)
@@ -101,6 +101,6 @@ def test_a_pool_looks_only_at_its_own_records():
 
     lengths = Watched()
     options = {"global_batch_size": 8, "seed": 0, "epoch": 0, "group_by_length": True, "allowed_widths": WIDTHS}
-    plan = plan_pool(lengths, 2_000_000, **options)
+    plan = next(plan_pools(lengths, **options, first_batch=2_000_000 * GROUP_BATCHES))
     assert len(plan) == GROUP_BATCHES and lengths.asked == GROUP_BATCHES * 8
     assert np.ptp(plan.rows) > 10**9 / 2, "from all over the corpus"

@@ -12,7 +12,7 @@ from tests.support.either_keras import CLASSES, FEATURES, rows
 from tests.support.processes import processes_of
 from tfbert.errors import UsageError
 from tfbert.launch.launcher import worker_environments
-from tfbert.step import core
+from tfbert.step import tuner as tuners
 
 KERASES = ("keras", "tf_keras")
 X, Y = rows(16)
@@ -42,7 +42,7 @@ def facts_of(keras, monkeypatch):
 
     def facts_of(given=None, **options):
         found = []
-        monkeypatch.setattr(core, "check_same", lambda facts, *_, **__: found.append(facts()))
+        monkeypatch.setattr(tuners, "check_same", lambda facts, *_, **__: found.append(facts()))
         tuner = tuner_of(keras, **options)
         tuner._check_same_call(keras, "fit", {"x": X, "y": Y} | (given or {}))
         return found[0]
@@ -99,7 +99,7 @@ def test_what_a_process_has_otherwise_is_not_compared(facts_of, keras, tmp_path)
     assert first == second
     assert facts_of({"x": DATA.take(1)}) != facts_of({"x": DATA}) == facts_of({"x": DATA})
     (tmp_path / "vocab.txt").touch()
-    assert core.described(str(tmp_path / "vocab.txt")) == core.described(str(tmp_path))
+    assert tuners.described(str(tmp_path / "vocab.txt")) == tuners.described(str(tmp_path))
 
 
 class WithoutConfiguration:
@@ -120,25 +120,25 @@ class WithoutConfiguration:
     ],
 )
 def test_a_description_is_the_same_in_every_process(value, expected):
-    assert core.described(value) == expected
+    assert tuners.described(value) == expected
 
 
 def test_data_sets_of_each_workers_own_may_differ():
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     own = DATA.with_options(options)
-    assert core.described(own) == core.described(own.take(1)) != core.described(DATA)
+    assert tuners.described(own) == tuners.described(own.take(1)) != tuners.described(DATA)
 
 
 def test_large_arrays_are_read_in_part(monkeypatch):
-    monkeypatch.setattr(core, "_MOST_BYTES", X.nbytes // 2)
+    monkeypatch.setattr(tuners, "_MOST_BYTES", X.nbytes // 2)
     other = X.copy()
     other[0] += 1
-    assert core.described(X) == core.described(X.copy()) != core.described(other)
+    assert tuners.described(X) == tuners.described(X.copy()) != tuners.described(other)
 
 
 def test_evaluation_within_fit_is_not_compared_again(keras, monkeypatch):
-    monkeypatch.setattr(core, "check_same", lambda *_, **__: pytest.fail("compared"))
+    monkeypatch.setattr(tuners, "check_same", lambda *_, **__: pytest.fail("compared"))
     tuner_of(keras)._check_same_call(keras, "evaluate", {"x": X, "_use_cached_eval_dataset": True})
 
 

@@ -156,40 +156,6 @@ class Lengths(Protocol):
     def __getitem__(self, indices: np.ndarray) -> np.ndarray: ...
 
 
-def plan_pool(
-    lengths: Lengths,
-    pool: int,
-    *,
-    global_batch_size: int,
-    seed: int,
-    epoch: int,
-    group_by_length: bool,
-    allowed_widths: np.ndarray,
-) -> BatchPlan:
-    """Plans the batches of one pool of an epoch, up to `batches_of_a_pool`; otherwise as `plan_epoch`.
-
-    Args:
-        lengths: Those of all records.
-        pool: Which pool; the short batch, if any, is the last one of the last pool.
-        global_batch_size: Rows of each batch.
-        seed: The run's seed.
-        epoch: Counted from 0.
-        group_by_length: Whether to batch similar lengths.
-        allowed_widths: As for `plan_epoch`.
-    """
-    size = batches_of_a_pool(len(lengths), global_batch_size) * global_batch_size
-    places = np.arange(pool * size, min((pool + 1) * size, len(lengths)))
-    order = permuted(places, len(lengths), seed=seed, epoch=epoch)
-    whole = len(order) // global_batch_size * global_batch_size
-    known = lengths[order]
-    if group_by_length and len(lengths) > global_batch_size:  # As in `plan_epoch`.
-        batches = np.argsort(known[:whole], kind="stable").reshape(-1, global_batch_size)
-        rng = np.random.Generator(np.random.PCG64([seed, epoch, pool]))
-        sort = np.concatenate([batches[rng.permutation(len(batches))].reshape(-1), np.arange(whole, len(order))])
-        order, known = order[sort], known[sort]
-    return as_plan(order, known, global_batch_size, allowed_widths, epoch)
-
-
 def plan_pools(
     lengths: Lengths,
     *,
@@ -200,7 +166,8 @@ def plan_pools(
     allowed_widths: np.ndarray,
     first_batch: int = 0,
 ) -> Iterator[BatchPlan]:
-    """Plans an epoch pool by pool, starting at any of its batches.
+    """Plans an epoch pool by pool, of up to `batches_of_a_pool` each, starting at any of its batches; otherwise as
+    `plan_epoch`. The short batch, if any, is the last one of the last pool.
 
     Args:
         lengths: Those of all records.
@@ -211,20 +178,20 @@ def plan_pools(
         allowed_widths: As for `plan_epoch`.
         first_batch: The first batch to plan.
     """
-    size = batches_of_a_pool(len(lengths), global_batch_size)
-    num_pools = -(-steps_per_epoch(len(lengths), global_batch_size) // size)
-    first_pool, done = divmod(first_batch, size)
-    for pool in range(first_pool, num_pools):
-        plan = plan_pool(
-            lengths,
-            pool,
-            global_batch_size=global_batch_size,
-            seed=seed,
-            epoch=epoch,
-            group_by_length=group_by_length,
-            allowed_widths=allowed_widths,
-        )
-        yield plan.part(slice(done, None))
+    batches_each = batches_of_a_pool(len(lengths), global_batch_size)
+    size = batches_each * global_batch_size
+    first_pool, done = divmod(first_batch, batches_each)
+    for pool in range(first_pool, -(-len(lengths) // size)):
+        places = np.arange(pool * size, min((pool + 1) * size, len(lengths)))
+        order = permuted(places, len(lengths), seed=seed, epoch=epoch)
+        whole = len(order) // global_batch_size * global_batch_size
+        known = lengths[order]
+        if group_by_length and len(lengths) > global_batch_size:  # As in `plan_epoch`.
+            batches = np.argsort(known[:whole], kind="stable").reshape(-1, global_batch_size)
+            rng = np.random.Generator(np.random.PCG64([seed, epoch, pool]))
+            sort = np.concatenate([batches[rng.permutation(len(batches))].reshape(-1), np.arange(whole, len(order))])
+            order, known = order[sort], known[sort]
+        yield as_plan(order, known, global_batch_size, allowed_widths, epoch).part(slice(done, None))
         done = 0
 
 

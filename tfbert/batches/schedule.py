@@ -98,14 +98,15 @@ class TrainingBatches:
     """How a run's training examples become batches.
 
     Attributes:
-        plans: Each call gives the plans of all epochs, from the first update that is still to be made.
+        plans: Each call gives the plans of all epochs, from the first update that is still to be made; of
+            `resolve_batching` `(epoch, batches done) ->` those of the rest of that epoch.
         shape: The shape of packed plans; None for plans that are not packed.
         rows: Examples of a global batch, and places that only fill it; fewer than asked for if the data holds fewer.
         largest: A plan of one batch of the largest shape that the run computes.
         description: The batches in words, for the log.
     """
 
-    plans: Callable[[], Iterator[BatchPlan | PackedPlan]]
+    plans: Callable[..., Iterator[BatchPlan | PackedPlan]]
     shape: PackedShape | None
     rows: int
     largest: BatchPlan | PackedPlan
@@ -145,31 +146,12 @@ def training_batches(
                 if step >= schedule.total_steps:
                     return
 
-    return TrainingBatches(
-        plans=plans, shape=resolved.shape, rows=rows, largest=resolved.largest, description=resolved.description
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ResolvedBatching:
-    """How a run's examples become batches.
-
-    Attributes:
-        plans: `(epoch, batches done) ->` the plans of the rest of that epoch.
-        shape: The shape of packed plans; None for plans that are not packed.
-        largest: A plan of one batch of the largest shape that the run computes.
-        description: The batches in words, for the log.
-    """
-
-    plans: Callable[[int, int], Iterator[BatchPlan | PackedPlan]]
-    shape: PackedShape | None
-    largest: BatchPlan | PackedPlan
-    description: str
+    return dataclasses.replace(resolved, plans=plans)
 
 
 def resolve_batching(
     config: Config, lengths: np.ndarray | RecordLengths, size: int, *, epochs: int, num_parts: int
-) -> ResolvedBatching:
+) -> TrainingBatches:
     """Settles the plans of a run.
 
     Args:
@@ -222,9 +204,10 @@ def resolve_batching(
         )
     whole = first(widths)
     widest = int(whole.widths.argmax())
-    return ResolvedBatching(
+    return TrainingBatches(
         plans=lambda epoch, done: plans(epoch, done, widths),
         shape=None,
+        rows=size,
         largest=dataclasses.replace(whole.part(slice(widest, widest + 1)), widths=widths[-1:].astype(np.int32)),
         description=description,
     )
@@ -232,7 +215,7 @@ def resolve_batching(
 
 def _packed(
     config: Config, lengths: np.ndarray | RecordLengths, size: int, epochs: int, num_parts: int
-) -> ResolvedBatching:
+) -> TrainingBatches:
     if isinstance(lengths, RecordLengths):
         if len(lengths) * epochs > _MOST_PACKED:
             raise UsageError(
@@ -261,9 +244,10 @@ def _packed(
     def plan(epoch: int) -> PackedPlan:
         return plan_packed_epoch(lengths, global_batch_size=size, seed=seed, epoch=epoch, shape=shape)
 
-    return ResolvedBatching(
+    return TrainingBatches(
         plans=lambda epoch, done: iter([plan(epoch).part(slice(done, None))]),
         shape=shape,
+        rows=size,
         largest=plan(0).part(slice(0, 1)),
         description=description,
     )

@@ -18,6 +18,7 @@ from tfbert.bert.layers import Maker, TFBertMainLayer
 from tfbert.config.modes import HubConfig, ModelConfig
 from tfbert.config.tables import ENCODERS
 from tfbert.config.types import nearest
+from tfbert.devices.workers import num_workers_of
 from tfbert.errors import UsageError
 from tfbert.model import head as heads
 from tfbert.model import layout, weights
@@ -28,7 +29,6 @@ from tfbert.model.head import Head, LabelHead
 from tfbert.output.output_dir import check_login, upload
 from tfbert.private import layers_of
 from tfbert.step.keras3.data import Labelled, check_rows, plain
-from tfbert.step.keras3.finetuner import num_workers_of
 from tfbert.step.keras3.parts import PARTS
 from tfbert.step.keras3.private import accept_layers, resize_variable, take_as_they_are
 from tfbert.step.refusals import check_keras

@@ -22,7 +22,7 @@ from tfbert.config.run import Config
 from tfbert.config.types import counted
 from tfbert.devices.cluster import Cluster, cluster_from_tf_config, current_cluster, divide_gpus, wait_for_peers
 from tfbert.devices.process import deaf, keep_freed_memory, stderr_held_back
-from tfbert.devices.workers import check_same, versions_of
+from tfbert.devices.workers import check_same, is_chief, num_workers_of, versions_of
 from tfbert.errors import RunError, UsageError, first_line, of_surroundings
 
 log = logging.getLogger("tfbert")
@@ -67,15 +67,6 @@ def _build(config: RuntimeConfig, timeout_seconds: float) -> tf.distribute.Strat
     return tf.distribute.MirroredStrategy(_devices(config.num_replicas, bool(gpus)))
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process is the one that writes files and shows progress."""
-    resolver = strategy.cluster_resolver
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) or not resolver.task_type:
-        return True
-    has_chief = "chief" in resolver.cluster_spec().jobs
-    return resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
-
-
 def describe(strategy: tf.distribute.Strategy) -> str:
     """The devices in a few words, for the start banner and the report."""
     replicas = strategy.num_replicas_in_sync
@@ -87,10 +78,8 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     if any(models):
         text += f" ({', '.join(dict.fromkeys(filter(None, models)))})"
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        resolver = strategy.cluster_resolver
-        workers = sum(resolver.cluster_spec().num_tasks(job) for job in resolver.cluster_spec().jobs) or 1
-        text += f", {counted(workers, 'worker')}"
-    if kind == "CPU" and replicas > 1 and not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        text += f", {counted(num_workers_of(strategy), 'worker')}"
+    elif kind == "CPU" and replicas > 1:
         text += " (logical devices that share its cores)"
     return text
 

@@ -69,6 +69,22 @@ class StopRequest:
                 signal.signal(number, handler)
 
 
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process is the one that writes files and shows progress."""
+    resolver = strategy.cluster_resolver
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) or not resolver.task_type:
+        return True
+    has_chief = "chief" in resolver.cluster_spec().jobs
+    return resolver.task_type == "chief" or (not has_chief and resolver.task_id == 0)
+
+
+def num_workers_of(strategy: tf.distribute.Strategy) -> int:
+    """Processes that a strategy spans."""
+    resolver = strategy.cluster_resolver
+    jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
+    return max(1, sum(len(jobs.get(job, ())) for job in ("chief", "worker")))
+
+
 class Consensus:
     """Makes the workers of a strategy agree; every worker must call at the same points.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
@@ -92,36 +92,22 @@ def forward(
 
 
 @tf.autograph.experimental.do_not_convert
-def forward_tokens(
-    model: keras.Model,
-    inputs: dict[str, tf.Tensor],
-    training: bool | None,
-    *,
-    recompute: bool = False,
-    seen: Seen | None = None,
-) -> tf.Tensor:
+def forward_tokens(model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, **how: Any) -> tf.Tensor:
     """A tagger's logits for each token, `[rows, width, num_labels]`; otherwise as `forward`.
 
     Args:
         model: A `TFBertForTokenClassification`.
         inputs: As for `forward`.
         training: As for `forward`.
-        recompute: As for `forward`.
-        seen: As for `forward`.
+        **how: `recompute` and `seen`, as for `forward`.
     """
-    tokens = encode(model.bert, inputs, training, reads="every", recompute=recompute, seen=seen)
+    tokens = encode(model.bert, inputs, training, reads="every", **how)
     return _of_tokens(model, "TokenClassification", tokens, training)
 
 
 @tf.autograph.experimental.do_not_convert
 def forward_spans(
-    model: keras.Model,
-    inputs: dict[str, tf.Tensor],
-    training: bool | None,
-    *,
-    recompute: bool = False,
-    seen: Seen | None = None,
-    masks_padding: bool = True,
+    model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, *, masks_padding: bool = True, **how: Any
 ) -> tf.Tensor:
     """Logits of a span's start and end at each token, `[rows, width, 2]`; otherwise as `forward`.
 
@@ -132,17 +118,14 @@ def forward_spans(
         model: A `TFBertForQuestionAnswering`.
         inputs: As for `forward`, not packed: a row is one window.
         training: As for `forward`.
-        recompute: As for `forward`.
-        seen: As for `forward`.
         masks_padding: Whether a span may neither start nor end in the padding.
+        **how: `recompute` and `seen`, as for `forward`.
     """
-    tokens = encode(model.bert, inputs, training, reads="every", recompute=recompute, seen=seen)
+    tokens = encode(model.bert, inputs, training, reads="every", **how)
     logits, mask = _of_tokens(model, "QuestionAnswering", tokens, training), inputs.get("attention_mask")
-    return (
-        logits
-        if mask is None or not masks_padding
-        else logits + masked_unless(tf.expand_dims(mask > 0, 2), logits.dtype)
-    )
+    if mask is None or not masks_padding:
+        return logits
+    return logits + masked_unless(tf.expand_dims(mask > 0, 2), logits.dtype)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -185,12 +168,7 @@ def _by_sequence(inputs: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf
 
 @tf.autograph.experimental.do_not_convert
 def forward_pretraining(
-    model: keras.Model,
-    inputs: dict[str, tf.Tensor],
-    training: bool | None,
-    *,
-    recompute: bool = False,
-    seen: Seen | None = None,
+    model: keras.Model, inputs: dict[str, tf.Tensor], training: bool | None, **how: Any
 ) -> dict[str, tf.Tensor]:
     """Logits of the words at masked positions, and of whether segment B is of another document.
 
@@ -202,20 +180,19 @@ def forward_pretraining(
             each row that are read; packed `[examples, predictions]`, counted through the rows as `cls_positions` are.
             Fill up with any place: the output there has no meaning. Without them, every position is read.
         training: As for `forward`.
-        recompute: As for `forward`.
-        seen: As for `forward`.
+        **how: `recompute`, and where every position is read `seen`, as for `forward`.
 
     Returns:
         `masked_lm`: `[rows, predictions, vocabulary]`; and `next_sentence`: `[rows, 2]`. Packed: examples, not rows.
     """
     positions = inputs.get("masked_lm_positions")
     if positions is None:
-        words = encode(model.bert, inputs, training, reads="every", recompute=recompute, seen=seen)
+        words = encode(model.bert, inputs, training, reads="every", **how)
         first = words[:, 0]
     else:
         firsts = inputs["cls_positions"] if "cls_positions" in inputs else tf.zeros(tf.shape(positions)[:1], tf.int32)
         reads = tf.concat([firsts[:, None], positions], axis=1)
-        read = encode(model.bert, inputs, training, reads=reads, recompute=recompute)
+        read = encode(model.bert, inputs, training, reads=reads, **how | {"seen": None})
         first, words = read[:, 0], read[:, 1:]
     outputs = {"masked_lm": _vocabulary_logits(model, words)}
     if hasattr(model, "nsp"):

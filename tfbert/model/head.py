@@ -144,13 +144,8 @@ class LabelHead(Head):
 
 def sequence_head(labels: tuple[str, ...], *, has_names: bool, problem_type: str) -> LabelHead:
     """The head of `...ForSequenceClassification`: a row of logits for each text."""
-    return LabelHead(
-        kind="SequenceClassification",
-        forward=forward,
-        labels=labels,
-        has_names=has_names,
-        problem_type=problem_type,
-    )
+    kind = "SequenceClassification"
+    return LabelHead(kind=kind, forward=forward, labels=labels, has_names=has_names, problem_type=problem_type)
 
 
 def token_head(labels: tuple[str, ...]) -> LabelHead:
@@ -160,22 +155,13 @@ def token_head(labels: tuple[str, ...]) -> LabelHead:
 
 def span_head() -> LabelHead:
     """The head of `...ForQuestionAnswering`: logits of a span's start and end for each token."""
-    return LabelHead(
-        kind="QuestionAnswering",
-        forward=forward_spans,
-        labels=("LABEL_0", "LABEL_1"),
-        has_names=False,
-    )
+    labels = ("LABEL_0", "LABEL_1")
+    return LabelHead(kind="QuestionAnswering", forward=forward_spans, labels=labels, has_names=False)
 
 
 def choice_head() -> LabelHead:
     """The head of `...ForMultipleChoice`: one logit for each choice, which is a row of its own."""
-    return LabelHead(
-        kind="MultipleChoice",
-        forward=forward_choices,
-        labels=("LABEL_0",),
-        has_names=False,
-    )
+    return LabelHead(kind="MultipleChoice", forward=forward_choices, labels=("LABEL_0",), has_names=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -187,6 +187,15 @@ def _apart(one: tf.Tensor, other: tf.Tensor, tolerance: float) -> tf.Tensor:
     return tf.reduce_any(difference > tolerance * size) | tf.reduce_any(known[0] != known[1])
 
 
+Faults = tuple[tf.Tensor, list[str]]
+"""What must not be in a batch: float32 `[faults]`, above 0 if found, and a line for each."""
+
+
+def joined(found: list[Faults]) -> Faults:
+    """All of them as one."""
+    return tf.concat([faults for faults, _ in found], 0), [line for _, lines in found for line in lines]
+
+
 def refused(faults: tf.Tensor, lines: list[str]) -> list[tf.Operation]:
     """Operations that end `fit` with the line of the first fault above 0; all replicas are given the same."""
     operations: list[tf.Operation] = []
@@ -228,7 +237,7 @@ class LayerState:
     def _variables(self) -> list[tf.Variable]:
         return [self._parts.value_of(variable) for variable in self._model.variables]
 
-    def mask(self) -> bool:
+    def has_mask(self) -> bool:
         """Whether an output may have Keras's mask of positions."""
         outputs = self._parts.outputs_of(self._model)
         if outputs is not None and all(len(each.shape) < 3 for each in tf.nest.flatten(outputs)):

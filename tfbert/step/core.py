@@ -1,31 +1,26 @@
-"""One update, whichever Keras the model is from: all of it in order, on a batch as `fit` gets it; what a run counts on
-the device, so that the host never waits for a number that nothing reads; and what workers must share that call `fit`,
-`evaluate` or `predict` of a FineTuner."""
+"""One update, whichever Keras the model is from: all of it in order, on a batch as `fit` gets it; and what a run counts
+on the device, so that the host never waits for a number that nothing reads."""
 
 from __future__ import annotations
 
-import json
 import logging
 import numbers
-import os
-import pathlib
-import re
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from tfbert.devices.workers import check_same, checksum, versions_of
+from tfbert.devices.process import missing_xla_flags
 from tfbert.measure import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
 from tfbert.private import let_go_of_traced_gradients, mask_of, with_mask
-from tfbert.step import comparisons, gradients
+from tfbert.step import comparisons, gradients, refusals
 from tfbert.step.comparisons import LayerState
 from tfbert.step.noise import Rows, noise_key
 from tfbert.step.parts import KerasParts
-from tfbert.step.terms import Terms, as_numbers, loss_of_probabilities, most_of
+from tfbert.step.terms import as_numbers, loss_of_probabilities, most_of
 from tfbert.step.updates import global_norm
+
+log = logging.getLogger("tfbert")
 
 _ROUNDING = 0.05
 """Of probabilities that a model computes in 16 bits: a sum of 512 is up to 1.02."""
@@ -115,9 +110,6 @@ def rows_of(inputs: Any, rows: Any, weights: Any, first_row: Any, micro_batch: t
     return Rows(first_row if is_first else first_row + tf.cast(micro_batch * num_rows, tf.int64), count)
 
 
-log = logging.getLogger("tfbert")
-
-
 def check_options(
     gradient_accumulation_steps: int, max_grad_norm: float, all_reduce_dtype: str, jit_compile: bool, seed: int
 ) -> None:
@@ -157,39 +149,51 @@ class Step:
             that a batch can be cut.
     """
 
-    model: Any
-    gradient_accumulation_steps: int
-    max_grad_norm: float
-    all_reduce_dtype: str
-    seed: int
-    counters: StepCounters
-    marks_steps: bool
-    distribute_strategy: tf.distribute.Strategy
-    is_foreign: bool
     _parts: KerasParts
-    _xla: bool
-    _autograph: bool
-    _terms: Terms
-    _has_metrics: bool
-    _dropout: Any
-    _layer_state: LayerState
-    _trained: list[Any]
-    _averages: list[tf.Variable]
-    _unreached: list[str]
-    _compiled_with: dict[str, Any]
-    _compared_from: int
 
-    def _check_same_call(self, keras: ModuleType, name: str, given: Mapping[str, Any]) -> None:
-        """Refuses workers that call a method of this Keras's models with something else."""
-        check_same_call(self, keras, name, {**self._compiled_with, **given, **self._arguments()})
+    def __init__(
+        self,
+        model: Any,
+        *,
+        gradient_accumulation_steps: int = 1,
+        max_grad_norm: float = 0.0,
+        all_reduce_dtype: str = "float32",
+        jit_compile: bool = False,
+        seed: int = 0,
+        forward: Callable[[Any, Any, bool | None], Any] | None = None,
+        name: str = "fine_tuner",
+    ):
+        refusals.check_model(model, self._parts)
+        check_options(gradient_accumulation_steps, max_grad_norm, all_reduce_dtype, jit_compile, seed)
+        instead = "Define compute_loss on the wrapped model, or pass metrics=[...]"
+        refusals.refuse_own("a FineTuner", self, refusals.OF_TUNERS, instead, self._parts.libraries)
+        super().__init__(name=name, dtype=model.dtype_policy)
+        self.model = model
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.max_grad_norm = max_grad_norm
+        self.all_reduce_dtype = all_reduce_dtype
+        self.seed = seed
+        self.counters = StepCounters()
+        self.marks_steps = False
+        self.is_foreign = True
+        self._xla = jit_compile
+        if jit_compile and tf.config.get_visible_devices("GPU") and (missing := missing_xla_flags()):
+            log.warning(
+                'XLA tries kernels for minutes: set XLA_FLAGS="%s" before TensorFlow is imported', " ".join(missing)
+            )
+        self._forward = forward
+        self._autograph = forward is None
+        self._dropout = None
+        self._layer_state = LayerState(model, self._parts)
+        self._unreached = []
+        self._terms = None
+        self._has_metrics = False
+        self._untracked("_compiled_with", {})
+        self._parts.wrap(self)
 
-    def check_same_start(self) -> None:
-        """Refuses workers that have restored different states."""
-
-        def state() -> tuple[list[Any], Any]:
-            return self._values_of(self.model.trainable_variables), self._num_updates()
-
-        check_same_start(state, self.distribute_strategy)
+    def _untracked(self, name: str, value: Any) -> None:
+        """Sets an attribute that is no part of what Keras saves and loads of this model."""
+        object.__setattr__(self, name, value)
 
     def _arguments(self) -> dict[str, Any]:
         """The constructor's arguments, for `get_config`: those that are numbers."""
@@ -203,6 +207,15 @@ class Step:
 
     def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
         """Inputs, labels and sample weights of a batch."""
+        check_data(data, xla=self._xla)
+        given = self._parts.keras.utils.unpack_x_y_sample_weight(data)
+        inputs, labels, sample_weight = self._separated(*given)
+        if labels is None and not self._terms.takes_all:
+            raise no_labels(inputs)
+        return inputs, labels, sample_weight
+
+    def _separated(self, inputs: Any, labels: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Inputs, labels and weights, where labels may be among the inputs."""
         raise NotImplementedError
 
     def _prepare(self, inputs: Any) -> None:
@@ -253,7 +266,7 @@ class Step:
         weights = self._terms.weights(sample_weight, num_rows, labels)
         if self._dropout is None:
             self._prepare(inputs)
-        if self.is_foreign and (self._layer_state.mask() or any(each.shape.rank > 1 for each in weights.values())):
+        if self.is_foreign and (self._layer_state.has_mask() or any(each.shape.rank > 1 for each in weights.values())):
             # The counts are needed before the predictions that have the masks. TensorFlow computes no more than these.
             masks_alone = tf.function(lambda inputs: self._terms.masked(weights, self(inputs, training=False)))
             weights = masks_alone(inputs)
@@ -269,13 +282,10 @@ class Step:
         for index, mask in masks.items():
             with_mask(tf.nest.flatten(predictions)[index], mask)
         with tf.control_dependencies([losses]):  # Not both at once in memory.
-            faults, lines = self._faults(inputs, rows, weights, first_row)
-        found, its_lines = self._range_faults(predictions)
-        faults, lines = tf.concat([faults, found], 0), lines + its_lines
-        if self._has_metrics:
-            step = self.counters.steps() - self._compared_from
-            found, its_lines = self._metric_faults((labels, predictions, sample_weight), num_rows, step)
-            faults, lines = tf.concat([faults, found], 0), lines + its_lines
+            found = [self._row_faults(inputs, rows, weights, first_row)]
+        measured = labels, predictions, sample_weight
+        found += [self._range_faults(predictions), self._metric_faults(measured, num_rows, training=True)]
+        faults, lines = comparisons.joined(found)
         grads, trained = self._reached(grads)
         losses, *grads = self._marked(GRADIENTS, [losses, *grads])
 
@@ -332,18 +342,15 @@ class Step:
         rows = self._terms.rows(labels, sample_weight)
         sums = self._terms.sums(rows, predictions, weights, self.losses, inputs)
         self._terms.update_metrics(sums, self._terms.counts(weights))
-        faults, lines = self._range_faults(predictions)
-        if self._has_metrics:
-            data, step = (labels, predictions, sample_weight), self.counters.evaluated
-            found, its_lines = self._metric_faults(data, num_rows, step)
-            faults, lines = tf.concat([faults, found], 0), lines + its_lines
-        with tf.control_dependencies(comparisons.refused(faults, lines)):
+        measured = labels, predictions, sample_weight
+        found = [self._range_faults(predictions), self._metric_faults(measured, num_rows, training=False)]
+        with tf.control_dependencies(comparisons.refused(*comparisons.joined(found))):
             self.counters.evaluated.assign_add(1)
         self._update_metrics(labels, predictions, sample_weight)
         return self._results()
 
-    def _faults(self, inputs, rows, weights, first_row) -> tuple[tf.Tensor, list[str]]:
-        """What must not be in a batch of several parts: float32 `[faults]`, above 0 if found, and a line for each."""
+    def _row_faults(self, inputs, rows, weights, first_row) -> comparisons.Faults:
+        """What must not be in a batch of several parts."""
         num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if not self.is_foreign or self.gradient_accumulation_steps * num_replicas == 1:
             return tf.zeros([0]), []
@@ -387,7 +394,7 @@ class Step:
         faults = tf.cond(due & is_whole, compare, lambda: tf.zeros([3]))
         return faults, comparisons.row_lines(self._terms.described(), split)
 
-    def _range_faults(self, predictions: Any) -> tuple[tf.Tensor, list[str]]:
+    def _range_faults(self, predictions: Any) -> comparisons.Faults:
         """The same for outputs that a loss takes for probabilities."""
         if not (self.is_foreign and self._terms.reads_values):
             return tf.zeros([0]), []
@@ -396,11 +403,12 @@ class Step:
         lines = [str(loss_of_probabilities(loss, "outputs below 0 or above 1")) for loss, _ in found]
         return tf.cast(tf.stack(faults), tf.float32), lines
 
-    def _metric_faults(self, data, num_rows, step) -> tuple[tf.Tensor, list[str]]:
+    def _metric_faults(self, data, num_rows, *, training: bool) -> comparisons.Faults:
         """The same for compiled metrics, of which every replica has its own state."""
         num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if not self.is_foreign or num_replicas == 1:
+        if not (self.is_foreign and self._has_metrics) or num_replicas == 1:
             return tf.zeros([0]), []
+        step = self.counters.steps() - self._compared_from if training else self.counters.evaluated
         labels, predictions, _ = data
         states, update = self._metric_states(labels, predictions), self._update_metrics
         variables = [each for _, each in states]
@@ -475,105 +483,3 @@ class Step:
         if tf.distribute.get_replica_context().num_replicas_in_sync > 1:
             grads = gradients.nothing_if_empty(grads, weights)
         return grads, losses, outputs
-
-
-_MAY_DIFFER = {"callbacks", "verbose", "workers", "use_multiprocessing", "max_queue_size", "return_dict"}
-"""Arguments of these methods that change nothing that is computed with other workers."""
-_OF_THE_PROCESS = {"seed", "code", "function", "_name_or_path", "transformers_version"}
-"""What configurations hold that differs though a layer is the same: FineTuner's seed decides the noise, the first
-weights are the chief's, and compiled code has the name of its file."""
-_WAY_OUT = "Give all workers the same program, options and data; only callbacks and verbose may differ"
-_MOST_BYTES = 2**28
-_SHORT = 50
-
-
-def check_same_call(tuner: Any, keras: ModuleType, name: str, given: Mapping[str, Any]) -> None:
-    """Refuses workers that call a method with another model, other options or other data.
-
-    Args:
-        tuner: A `FineTuner`.
-        keras: The Keras of its model.
-        name: The method.
-        given: Its arguments, with those of `compile` and of the tuner's constructor.
-
-    Raises:
-        UsageError: on all workers alike.
-    """
-    if given.get("_use_cached_eval_dataset"):  # `fit` evaluates, whose workers have been compared.
-        return
-    check_same(
-        lambda: {
-            "method": name,
-            **versions_of(keras.__name__),
-            "precision": described(tuner.dtype_policy),
-            "model": described(tuner.model),
-            "variables": _variables(tuner.model),
-            **{argument: described(value) for argument, value in given.items() if argument not in _MAY_DIFFER},
-        },
-        tuner.distribute_strategy,
-        way_out=_WAY_OUT,
-    )
-
-
-def check_same_start(state: Callable[[], tuple[list[Any], Any]], strategy: tf.distribute.Strategy) -> None:
-    """Refuses workers that have restored different states, or only some of them one.
-
-    Args:
-        state: Gives the trained variables, and the number of steps made, `[]`.
-        strategy: Each of its workers must call this function.
-
-    Raises:
-        UsageError: on all workers alike.
-    """
-
-    def facts() -> dict[str, str]:
-        values, steps = state()
-        arrays = [tf.convert_to_tensor(value).numpy() for value in values]
-        # Rounded: once trained, the last bits are those of each worker's processor.
-        total = sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays)
-        return {"steps": str(tf.convert_to_tensor(steps).numpy()), "sum of the weights": f"{total:.8g}"}
-
-    check_same(
-        facts,
-        strategy,
-        rule="Workers must begin with the same weights after the same number of steps",
-        way_out="Restore from a directory that all of them can read, or from none",
-    )
-
-
-def _variables(model: Any) -> list[str]:
-    variables = model.trainable_variables if model.built else []
-    return [f"{tf.as_dtype(variable.dtype).name}{list(variable.shape)}" for variable in variables]
-
-
-def described(value: Any) -> Any:
-    """What tells an object of Keras, an array or a data set from another, as JSON holds it; alike on all machines."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, str):  # Names are numbered in each process by itself.
-        is_path = os.sep in value and pathlib.Path(value).exists()
-        return "a path" if is_path else re.sub(r"_\d+\b| at 0x[0-9a-f]+", "", value)
-    if isinstance(value, Mapping):
-        return {str(key): described(each) for key, each in value.items() if key not in _OF_THE_PROCESS}
-    if isinstance(value, (list, tuple)):
-        is_long = len(value) > _SHORT and isinstance(value[0], (str, bool, int, float))
-        return f"{len(value)}, {checksum(json.dumps(value, default=str))}" if is_long else [*map(described, value)]
-    if isinstance(value, (np.ndarray, tf.Tensor)) or hasattr(value, "to_numpy"):
-        array = np.asarray(value)
-        return f"{array.dtype}{list(array.shape)}, {checksum(array[:: 1 + array.nbytes // _MOST_BYTES])}"
-    if isinstance(value, tf.data.Dataset):
-        if value.options().experimental_distribute.auto_shard_policy == tf.data.experimental.AutoShardPolicy.OFF:
-            return "a data set of each worker's own"
-        return {"rows": str(value.element_spec), "batches": int(value.cardinality())}
-    if hasattr(value, "get_config") and not isinstance(value, type):
-        return {"class": type(value).__name__, "config": _configuration(value)}
-    return getattr(value, "__qualname__", type(value).__qualname__)
-
-
-def _configuration(value: Any) -> Any:
-    try:
-        return described(value.get_config())
-    except Exception:  # A user's own class may have none, which only saving would need.
-        return None

@@ -33,7 +33,7 @@ _OF_MODELS = {
 }
 """Methods and properties of a model that Keras uses in `compile`, `fit` or `evaluate`, and what to do instead."""
 
-_OF_TUNERS = ("compute_loss", "compute_metrics")
+OF_TUNERS = ("compute_loss", "compute_metrics")
 """What Keras's `train_step` calls and FineTuner's does not; all else of a subclass of FineTuner is called by Keras."""
 
 _OWN_LOSS = ("auto", "auto_with_warning", "passthrough")
@@ -91,12 +91,6 @@ def check_methods(model: Any, parts: KerasParts) -> None:
     """Raises ValueError for a model with methods that the step would skip."""
     for name, instead in _OF_MODELS.items():
         refuse_own("model", model, [name], instead, parts.libraries if name == "compile" else parts.of_steps)
-
-
-def check_tuner(tuner: Any, parts: KerasParts) -> None:
-    """Raises ValueError for a subclass of FineTuner whose methods its step would not call."""
-    instead = "Define compute_loss on the wrapped model, or pass metrics=[...]"
-    refuse_own("a FineTuner", tuner, _OF_TUNERS, instead, parts.libraries)
 
 
 def check_own_optimizer(optimizer: Any, parts: KerasParts) -> None:

@@ -1,74 +1,44 @@
-"""What users call of a `FineTuner`, and what is saved of it, whichever Keras its model is of."""
+"""What users call of a `FineTuner`, and what is saved of it, whichever Keras its model is of; and what workers must
+share that call `fit`, `evaluate` or `predict`."""
 
 from __future__ import annotations
 
 import inspect
-import logging
+import json
+import os
+import pathlib
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from tfbert.devices.process import missing_xla_flags
+from tfbert.devices.workers import check_same, checksum, versions_of
 from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import refusals
-from tfbert.step.comparisons import LayerState
-from tfbert.step.core import Step, StepCounters, check_data, check_options, no_labels
+from tfbert.step.core import Step
 from tfbert.step.terms import OwnLoss, Terms, check_probabilities, one_line
-
-log = logging.getLogger("tfbert")
 
 _MOST_IN_A_ROW = 20
 """Updates that loss scaling may skip before the user hears of it: it needs some to find its scale."""
 
 
+_MAY_DIFFER = {"callbacks", "verbose", "workers", "use_multiprocessing", "max_queue_size", "return_dict"}
+"""Arguments of these methods that change nothing that is computed with other workers."""
+_OF_THE_PROCESS = {"seed", "code", "function", "_name_or_path", "transformers_version"}
+"""What configurations hold that differs though a layer is the same: FineTuner's seed decides the noise, the first
+weights are the chief's, and compiled code has the name of its file."""
+_WAY_OUT = "Give all workers the same program, options and data; only callbacks and verbose may differ"
+_MOST_BYTES = 2**28
+_SHORT = 50
+
+
 class Tuner(Step):
     """A `FineTuner`, but for what is of one Keras alone; it comes before that Keras's `Model` among the bases of that
     Keras's class. See `tfbert.FineTuner`."""
-
-    def __init__(
-        self,
-        model: Any,
-        *,
-        gradient_accumulation_steps: int = 1,
-        max_grad_norm: float = 0.0,
-        all_reduce_dtype: str = "float32",
-        jit_compile: bool = False,
-        seed: int = 0,
-        forward: Callable[[Any, Any, bool | None], Any] | None = None,
-        name: str = "fine_tuner",
-    ):
-        refusals.check_model(model, self._parts)
-        check_options(gradient_accumulation_steps, max_grad_norm, all_reduce_dtype, jit_compile, seed)
-        refusals.check_tuner(self, self._parts)
-        super().__init__(name=name, dtype=model.dtype_policy)
-        self.model = model
-        self.gradient_accumulation_steps = gradient_accumulation_steps
-        self.max_grad_norm = max_grad_norm
-        self.all_reduce_dtype = all_reduce_dtype
-        self.seed = seed
-        self.counters = StepCounters()
-        self.marks_steps = False
-        self.is_foreign = True
-        self._xla = jit_compile
-        if jit_compile and tf.config.get_visible_devices("GPU") and (missing := missing_xla_flags()):
-            log.warning(
-                'XLA tries kernels for minutes: set XLA_FLAGS="%s" before TensorFlow is imported', " ".join(missing)
-            )
-        self._forward = forward
-        self._autograph = forward is None
-        self._dropout = None
-        self._layer_state = LayerState(model, self._parts)
-        self._unreached = []
-        self._terms = None
-        self._has_metrics = False
-        self._untracked("_compiled_with", {})
-        self._parts.wrap(self)
-
-    def _untracked(self, name: str, value: Any) -> None:
-        """Sets an attribute that is no part of what Keras saves and loads of this model."""
-        object.__setattr__(self, name, value)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the wrapped model's own configuration."""
@@ -171,14 +141,6 @@ class Tuner(Step):
                 self.create_variables()
         return super().make_train_function(force)
 
-    def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
-        check_data(data, xla=self._xla)
-        given = self._parts.keras.utils.unpack_x_y_sample_weight(data)
-        inputs, labels, sample_weight = self._separated(*given)
-        if labels is None and not self._terms.takes_all:
-            raise no_labels(inputs)
-        return inputs, labels, sample_weight
-
     def predict_step(self, data: Any) -> Any:
         """The outputs for a batch; what the model's own `predict_step` makes of it, where it has one."""
         if refusals.is_own(self.model, "predict_step", self._parts.of_steps):  # Or a KerasHub task's, that decodes.
@@ -265,6 +227,84 @@ class Tuner(Step):
         """What the wrapped model, or `forward`, gives."""
         raise NotImplementedError
 
-    def _separated(self, inputs: Any, labels: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """Inputs, labels and weights, where labels may be among the inputs."""
-        raise NotImplementedError
+    def _check_same_call(self, keras: ModuleType, name: str, given: Mapping[str, Any]) -> None:
+        """Refuses workers that call a method of this Keras's models with another model, other options or other data.
+
+        Raises:
+            UsageError: on all workers alike.
+        """
+        if given.get("_use_cached_eval_dataset"):  # `fit` evaluates, whose workers have been compared.
+            return
+        given = {**self._compiled_with, **given, **self._arguments()}
+        check_same(
+            lambda: {
+                "method": name,
+                **versions_of(keras.__name__),
+                "precision": described(self.dtype_policy),
+                "model": described(self.model),
+                "variables": _variables(self.model),
+                **{argument: described(value) for argument, value in given.items() if argument not in _MAY_DIFFER},
+            },
+            self.distribute_strategy,
+            way_out=_WAY_OUT,
+        )
+
+    def check_same_start(self) -> None:
+        """Refuses workers that have restored different states, or only some of them one.
+
+        Raises:
+            UsageError: on all workers alike.
+        """
+
+        def facts() -> dict[str, str]:
+            values = self._values_of(self.model.trainable_variables)
+            arrays = [tf.convert_to_tensor(value).numpy() for value in values]
+            # Rounded: once trained, the last bits are those of each worker's processor.
+            total = sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays)
+            steps = tf.convert_to_tensor(self._num_updates()).numpy()
+            return {"steps": str(steps), "sum of the weights": f"{total:.8g}"}
+
+        check_same(
+            facts,
+            self.distribute_strategy,
+            rule="Workers must begin with the same weights after the same number of steps",
+            way_out="Restore from a directory that all of them can read, or from none",
+        )
+
+
+def _variables(model: Any) -> list[str]:
+    variables = model.trainable_variables if model.built else []
+    return [f"{tf.as_dtype(variable.dtype).name}{list(variable.shape)}" for variable in variables]
+
+
+def described(value: Any) -> Any:
+    """What tells an object of Keras, an array or a data set from another, as JSON holds it; alike on all machines."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):  # Names are numbered in each process by itself.
+        is_path = os.sep in value and pathlib.Path(value).exists()
+        return "a path" if is_path else re.sub(r"_\d+\b| at 0x[0-9a-f]+", "", value)
+    if isinstance(value, Mapping):
+        return {str(key): described(each) for key, each in value.items() if key not in _OF_THE_PROCESS}
+    if isinstance(value, (list, tuple)):
+        is_long = len(value) > _SHORT and isinstance(value[0], (str, bool, int, float))
+        return f"{len(value)}, {checksum(json.dumps(value, default=str))}" if is_long else [*map(described, value)]
+    if isinstance(value, (np.ndarray, tf.Tensor)) or hasattr(value, "to_numpy"):
+        array = np.asarray(value)
+        return f"{array.dtype}{list(array.shape)}, {checksum(array[:: 1 + array.nbytes // _MOST_BYTES])}"
+    if isinstance(value, tf.data.Dataset):
+        if value.options().experimental_distribute.auto_shard_policy == tf.data.experimental.AutoShardPolicy.OFF:
+            return "a data set of each worker's own"
+        return {"rows": str(value.element_spec), "batches": int(value.cardinality())}
+    if hasattr(value, "get_config") and not isinstance(value, type):
+        return {"class": type(value).__name__, "config": _configuration(value)}
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _configuration(value: Any) -> Any:
+    try:
+        return described(value.get_config())
+    except Exception:  # A user's own class may have none, which only saving would need.
+        return None

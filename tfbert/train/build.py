@@ -26,8 +26,8 @@ from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.records import RecordLengths
 from tfbert.devices.process import log_if_slow
-from tfbert.devices.runtime import is_chief, is_out_of_memory, reset_peak_memory, tell
-from tfbert.devices.workers import Consensus, checksum
+from tfbert.devices.runtime import is_out_of_memory, reset_peak_memory, tell
+from tfbert.devices.workers import Consensus, checksum, is_chief
 from tfbert.errors import RunError, UsageError
 from tfbert.measure import counted_alone
 from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model

@@ -33,8 +33,7 @@ from tfbert.config.run import CONTENTS, UNTIL_STEP, Config
 from tfbert.config.types import Given, OnResume, counted, names_given_data
 from tfbert.corpus.manifest import MANIFEST, crc32_of
 from tfbert.corpus.records import find_files
-from tfbert.devices.runtime import is_chief
-from tfbert.devices.workers import Consensus, check_same
+from tfbert.devices.workers import Consensus, check_same, is_chief
 from tfbert.errors import RunError, UsageError, is_command
 from tfbert.output import output_dir
 from tfbert.output.output_dir import LAUNCH, locked, seal, unseal, write_text

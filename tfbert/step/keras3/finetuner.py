@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfbert.devices.workers import is_chief, num_workers_of
 from tfbert.private import layers_of, metrics_within
 from tfbert.step import gradients
 from tfbert.step.core import check_data, no_labels
@@ -254,13 +255,6 @@ _OF_THE_CHIEF = (
 """Callbacks that only write; their files would be the same on all workers."""
 
 
-def num_workers_of(strategy: tf.distribute.Strategy) -> int:
-    """Processes that a strategy spans."""
-    resolver = strategy.cluster_resolver
-    jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
-    return max(1, sum(len(jobs.get(job, ())) for job in ("chief", "worker")))
-
-
 def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy, check: Callable[[], None]) -> Any:
     """The callbacks for `fit` on this worker: all on the chief; on the others those that do not only write, and
     `BackupAndRestore` for reading. One that compares the workers before the first step comes last.
@@ -273,15 +267,9 @@ def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy, check: Callab
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks
     given = [] if callbacks is None else keras.tree.flatten(callbacks)
-    if not _is_chief(strategy):
+    if not is_chief(strategy):
         given = [each for each in map(_on_others, given) if each is not None]
     return [*given, BeginAlike(check)]
-
-
-def _is_chief(strategy: tf.distribute.Strategy) -> bool:
-    resolver = strategy.cluster_resolver
-    has_chief = "chief" in resolver.cluster_spec().as_dict()
-    return resolver.task_type == "chief" or (resolver.task_id == 0 and not has_chief)
 
 
 def _on_others(callback: Any) -> Any:
