@@ -10,7 +10,7 @@ import importlib
 import inspect
 import sys
 import types
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from tfbert.config.types import unknown_option
 from tfbert.devices.process import imports_whole
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 
     from tfbert.step.keras3.finetuner import FineTuner as Keras3FineTuner
     from tfbert.step.tf_keras.finetuner import FineTuner as TFKerasFineTuner
+
+    class _Options(TypedDict, total=False):
+        gradient_accumulation_steps: int
+        max_grad_norm: float
+        all_reduce_dtype: str
+        jit_compile: bool
+        seed: int
+        forward: Callable[[Any, Any, bool | None], Any] | None
+        name: str
+
 
 __all__ = ["FineTuner"]
 
@@ -139,32 +149,10 @@ class FineTuner(metaclass=_OfEitherKeras):
         ) -> None: ...
 
         @overload
-        def __new__(
-            cls,
-            model: tf_keras.Model,
-            *,
-            gradient_accumulation_steps: int = 1,
-            max_grad_norm: float = 0.0,
-            all_reduce_dtype: str = "float32",
-            jit_compile: bool = False,
-            seed: int = 0,
-            forward: Callable[[tf_keras.Model, Any, bool | None], Any] | None = None,
-            name: str = "fine_tuner",
-        ) -> TFKerasFineTuner: ...
+        def __new__(cls, model: tf_keras.Model, **options: Unpack[_Options]) -> TFKerasFineTuner: ...
 
         @overload
-        def __new__(
-            cls,
-            model: keras.Model,
-            *,
-            gradient_accumulation_steps: int = 1,
-            max_grad_norm: float = 0.0,
-            all_reduce_dtype: str = "float32",
-            jit_compile: bool = False,
-            seed: int = 0,
-            forward: Callable[[keras.Model, Any, bool | None], Any] | None = None,
-            name: str = "fine_tuner",
-        ) -> Keras3FineTuner: ...
+        def __new__(cls, model: keras.Model, **options: Unpack[_Options]) -> Keras3FineTuner: ...
 
     def __new__(cls, model: Any, **options: Any) -> Any:
         own = _class_of(_root_of(model))

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.support.batches import assert_replicas_get_the_same, assert_shares_make_up, config_of, packed_plan
 from tests.support.records import CLS, MASK, PAD, SEP, VOCAB_SIZE, some_records, write_records
-from tfbert.batches.pipeline import MaskedRecords, make_dataset
+from tfbert.batches.pipeline import EVALUATION_SEED, MaskedRecords, make_dataset
 from tfbert.batches.plan import FILL, plan_pools
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.corpus.masking import Masking
@@ -214,7 +214,8 @@ def test_evaluation_masks_the_same_way_always_in_chunks(files):
     records = open_records([str(directory)])
     found = []
     for size, part in ((45, records), (8, records), (8, records.take(range(45)))):
-        examples = MaskedRecords.to_evaluate(part, masking_of(), has_next_sentence=True, pad_id=0)
+        given = {"masking": masking_of(), "seed": EVALUATION_SEED, "has_next_sentence": True}
+        examples = MaskedRecords(records=part, **given)
         chunks = list(examples.chunks(size))
         assert [len(chunk.tokens) for chunk in chunks] == [size] * (45 // size) + [45 % size] * bool(45 % size)
         flat = np.concatenate([chunk.tokens.flat for chunk in chunks])

@@ -117,8 +117,9 @@ CHUNK = 8192
 _PACKED_INPUTS = ("input_ids", "token_type_ids", "position_ids", "example_ids")
 _MULTIPLE = 8
 """A row's predictions are rounded up to a multiple of it: matrix units like that, and fewer shapes are compiled."""
-_EVALUATION_SEED = 2**32
-"""No run has this seed, so that a record that is also trained on is not evaluated with masks from training."""
+EVALUATION_SEED = 2**32
+"""Masks are the same in every evaluation of every run. No run has this seed, so that a record that is also trained on
+is not evaluated with masks from training."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -165,20 +166,6 @@ class MaskedRecords:
     has_next_sentence: bool
     pad_id: int = 0
     _failures: list[RunError] = dataclasses.field(default_factory=list, init=False)
-
-    @classmethod
-    def to_evaluate(
-        cls, records: Records, masking: Masking | None, *, has_next_sentence: bool, pad_id: int = 0, **others: Any
-    ) -> MaskedRecords:
-        """Records whose masks are the same in every evaluation of every run; `others` are what a subclass adds."""
-        return cls(
-            records=records,
-            masking=masking,
-            seed=_EVALUATION_SEED,
-            has_next_sentence=has_next_sentence,
-            pad_id=pad_id,
-            **others,
-        )
 
     def __len__(self) -> int:
         return len(self.records)

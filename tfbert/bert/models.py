@@ -15,12 +15,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.bert.pretrained import PreTrainedModel
-from tfbert.config.modes import SCRATCH_PREFIX, ModelConfig
+from tfbert.config.modes import SCRATCH_LAYOUTS, SCRATCH_PREFIX, ModelConfig
 from tfbert.config.tables import ENCODERS, check_kind, class_name, kinds_of
 from tfbert.devices.workers import check_same, checksum
 from tfbert.errors import UsageError
 from tfbert.model import weights
-from tfbert.model.files import HUB_OPTIONS, SCRATCH_LAYOUTS, BertConfig, load_config, own_vocab_size
+from tfbert.model.files import HUB_OPTIONS, BertConfig, load_config, own_vocab_size
 from tfbert.model.forward import Seen, forward, forward_pretraining, forward_spans, forward_tokens
 from tfbert.model.head import (
     Head,

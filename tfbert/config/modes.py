@@ -38,11 +38,21 @@ MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
 AllReduceDtype = Literal["float32", "bfloat16"]
 
 SCRATCH_PREFIX = "scratch/"
-_NAMED_SIZES = ("tiny", "mini", "small", "medium", "base", "large")
-SCRATCH_SIZES = (
-    *_NAMED_SIZES,
-    *(f"L-{layers}_H-{hidden}" for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)),
-)
+_NAMED = {
+    "tiny": (2, 128, 2, 4_000),
+    "mini": (4, 256, 4, 8_000),
+    "small": (4, 512, 8, 16_000),
+    "medium": (8, 512, 8, 16_000),
+    "base": (12, 768, 12, 30_000),
+    "large": (24, 1024, 16, 30_000),
+}
+SCRATCH_LAYOUTS = _NAMED | {
+    f"L-{layers}_H-{hidden}": (layers, hidden, hidden // 64, 30_000)
+    for layers in (2, 4, 6, 8, 10, 12)
+    for hidden in (128, 256, 512, 768)
+}
+"""Layers, hidden size, attention heads, and the size of the vocabulary that is learned. `L-4_H-256` and the like are
+Google's 24 miniatures (Turc et al. 2019), of which tiny, mini, small and medium are four by name."""
 _MOST_OF_CONFIG = 1 << 24
 """Bytes of a model's `config.json`, beyond which it is none."""
 OF_BUILT_IN = "scratch/tiny"
@@ -79,8 +89,8 @@ class ModelConfig(Options):
         """Every rule this part breaks, one line each."""
         out = []
         size = self.name.removeprefix(SCRATCH_PREFIX)
-        if self.is_scratch and size not in SCRATCH_SIZES:
-            rule = f"A scratch model has one of the sizes {', '.join(_NAMED_SIZES)}, or L-2_H-128 to L-12_H-768"
+        if self.is_scratch and size not in SCRATCH_LAYOUTS:
+            rule = f"A scratch model has one of the sizes {', '.join(_NAMED)}, or L-2_H-128 to L-12_H-768"
             todo = "Pass for example scratch/tiny."
             out.append(f"{rule}. Received: model_name_or_path={self.model_name_or_path!r}. {todo}")
         path = pathlib.Path(self.model_name_or_path).expanduser() / "config.json"

@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfbert.config.modes import SCRATCH_PREFIX, ModelConfig
+from tfbert.config.modes import SCRATCH_LAYOUTS, SCRATCH_PREFIX, ModelConfig
 from tfbert.config.tables import ENCODERS, model_type_of
 from tfbert.config.types import architecture_problem
 from tfbert.data.reading import read_json_object
@@ -217,22 +217,6 @@ def check_token_types(config: Any, num_texts: int) -> None:
         )
 
 
-_MINIATURES = {
-    f"L-{layers}_H-{hidden}": (layers, hidden, hidden // 64, 30_000)
-    for layers in (2, 4, 6, 8, 10, 12)
-    for hidden in (128, 256, 512, 768)
-}
-SCRATCH_LAYOUTS = {
-    "tiny": (2, 128, 2, 4_000),
-    "mini": (4, 256, 4, 8_000),
-    "small": (4, 512, 8, 16_000),
-    "medium": (8, 512, 8, 16_000),
-    "base": (12, 768, 12, 30_000),
-    "large": (24, 1024, 16, 30_000),
-} | _MINIATURES
-"""Layers, hidden size, attention heads, and the size of the vocabulary that is learned. `L-4_H-256` and the like are
-Google's 24 miniatures (Turc et al. 2019), of which tiny, mini, small and medium are four by name."""
-
 _TOKENIZER_FILES = (
     "vocab.txt",
     "vocab.json",
@@ -405,7 +389,7 @@ def _usage(rule: str, name: str, what: str, todo: str) -> UsageError:
     return UsageError(f"{rule}. Received: model={name!r}{what}. {todo}.")
 
 
-_DEFAULTS: dict[str, Any] = {
+_SIZES: dict[str, Any] = {
     "vocab_size": 30522,
     "hidden_size": 768,
     "num_hidden_layers": 12,
@@ -415,17 +399,21 @@ _DEFAULTS: dict[str, Any] = {
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
     "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "initializer_range": 0.02,
-    "layer_norm_eps": 1e-12,
-    "pad_token_id": 0,
-    "classifier_dropout": None,
-    "problem_type": None,
-    "architectures": None,
-    "output_hidden_states": False,
-    "output_attentions": False,
-    "return_dict": True,
 }
+_OF_BERT = {"type_vocab_size": 2, "initializer_range": 0.02, "layer_norm_eps": 1e-12, "pad_token_id": 0}
+"""These, and `_SIZES`, KerasHub asks for; and an encoder's own."""
+_DEFAULTS = (
+    _SIZES
+    | _OF_BERT
+    | {
+        "classifier_dropout": None,
+        "problem_type": None,
+        "architectures": None,
+        "output_hidden_states": False,
+        "output_attentions": False,
+        "return_dict": True,
+    }
+)
 HUB_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
 """What `from_pretrained` passes on to the hub."""
 
@@ -540,11 +528,11 @@ class BertConfig:
 
     def to_diff_dict(self) -> dict[str, Any]:
         """The values that are not the usual ones, and those of every model, which other programs ask for."""
-        kept = [*list(_DEFAULTS)[: 13 if self.model_type == "bert" else 9], *self.encoder.DEFAULTS]
-        usual = self._defaults()
-        unusual = {k: v for k, v in vars(self).items() if k in kept or k not in usual or v != usual[k]}
-        values = self.to_dict()
-        return {name: values[name] for name in map(lambda k: self.encoder.FIELDS.get(k, k), [*unusual, "model_type"])}
+        kept = _SIZES.keys() | self.encoder.DEFAULTS.keys() | (_OF_BERT if self.model_type == "bert" else {}).keys()
+        usual, values = self._defaults(), self.to_dict()
+        unusual = [k for k, v in vars(self).items() if k in kept or k not in usual or v != usual[k]]
+        theirs = [self.encoder.FIELDS.get(name, name) for name in (*unusual, "model_type")]
+        return {name: values[name] for name in theirs}
 
     def to_json_string(self) -> str:
         """`config.json` as a text."""

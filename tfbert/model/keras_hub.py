@@ -167,31 +167,46 @@ def _num_stored(file: pathlib.Path) -> int:
 
 def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray]]:
     """The configuration, KerasHub's tokenizer if there is one, and the weights by PyTorch name if there are any."""
-    import keras
-    import keras_hub
+    described = {} if is_archive(path) else read_json_object(path / "config.json", _JSON)
+    has_weights = is_archive(path) or any((path / name).is_file() for name in _WEIGHTS)
+    model, tokenizer = _opened(path, described, has_weights)
+    _check(path, model, tokenizer)
+    values, taken = _values_of(model)
+    note = described.get(_NOTE, {})
+    values |= {name: note[name] for name in taken if name in note}
+    return values, tokenizer, _tensors_of(model) if has_weights else {}
 
-    from tfbert.private import layers_of
+
+def _opened(path: pathlib.Path, described: dict[str, Any], has_weights: bool) -> tuple[Any, Any]:
+    """The model as KerasHub makes it, and its tokenizer, if there is one."""
+    import keras
+    from keras_hub import models
+
     from tfbert.step.keras3.finetuner import FineTuner  # Keras finds it by its name in a file.
 
-    models, described, has_weights = keras_hub.models, {}, True
     with keras.device("cpu:0"):
         if is_archive(path):
             model: Any = keras.saving.load_model(path, compile=False)
             model = model.model if isinstance(model, FineTuner) else model
-            tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
-        else:
-            described = read_json_object(path / "config.json", _JSON)
-            if "QuantizedDTypePolicy" in json.dumps(described):
-                raise _quantized(path)
-            has_weights = any((path / name).is_file() for name in _WEIGHTS)
-            kind, without = models.BertBackbone, {}
-            if (path / _TASK_WEIGHTS).is_file():
-                task = read_json_object(path / "task.json", _JSON).get("class_name")
-                if task in ("BertTextClassifier", "BertClassifier", "BertMaskedLM"):
-                    kind, without = getattr(models, task), {"preprocessor": None}
-            model = kind.from_preset(str(path), load_weights=has_weights, **without)
-            has_vocabulary = any(path.glob("assets/tokenizer/*"))
-            tokenizer = models.Tokenizer.from_preset(str(path)) if has_vocabulary else None
+            return model, getattr(getattr(model, "preprocessor", None), "tokenizer", None)
+        if "QuantizedDTypePolicy" in json.dumps(described):
+            raise _quantized(path)
+        kind, without = models.BertBackbone, {}
+        if (path / _TASK_WEIGHTS).is_file():
+            task = read_json_object(path / "task.json", _JSON).get("class_name")
+            if task in ("BertTextClassifier", "BertClassifier", "BertMaskedLM"):
+                kind, without = getattr(models, task), {"preprocessor": None}
+        model = kind.from_preset(str(path), load_weights=has_weights, **without)
+        has_vocabulary = any(path.glob("assets/tokenizer/*"))
+        return model, models.Tokenizer.from_preset(str(path)) if has_vocabulary else None
+
+
+def _check(path: pathlib.Path, model: Any, tokenizer: Any) -> None:
+    """Refuses what is no BERT, or not whole."""
+    from keras_hub import models
+
+    from tfbert.private import layers_of
+
     backbone = getattr(model, "backbone", model)
     if not isinstance(backbone, models.BertBackbone):
         raise UsageError(
@@ -211,10 +226,37 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray
             "A model's tokenizer must be BERT's WordPiece. "
             f"Received: {type(tokenizer).__name__} in {path}. Use another model."
         )
+
+
+def _values_of(model: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What `config.json` says of a model, and what `_NOTE` may say of it beside."""
+    import keras
+    from keras_hub import models
+
     # KerasHub computes GELU by tanh.
-    values = {own: getattr(backbone, name) for own, name in _LAYOUT.items()}
+    values = {own: getattr(getattr(model, "backbone", model), name) for own, name in _LAYOUT.items()}
     values |= {"model_type": "bert", "hidden_act": "gelu_new", "layer_norm_eps": 1e-12, "architectures": ["BertModel"]}
     taken = ("hidden_act", "layer_norm_eps", "attention_probs_dropout_prob", "initializer_range")
+    if isinstance(model, models.BertMaskedLM):
+        values["architectures"] = ["BertForMaskedLM"]
+    if not isinstance(model, models.BertTextClassifier):
+        return values, taken
+    activation, rows = keras.activations.serialize(model.activation), model.num_classes
+    has_several = activation == "sigmoid" and rows != 1
+    if activation in ("linear", "softmax") or has_several:
+        values["architectures"] = ["BertForSequenceClassification"]
+        values |= {"num_labels": rows, "classifier_dropout": model.dropout}
+        values |= {"problem_type": "multi_label_classification"} if has_several else {}
+    else:  # Its outputs are no classes, or one of two.
+        values["architectures"] = [f"{type(model).__name__} with activation={activation!r}"]
+    return values, (*taken, "id2label", "label2id", "problem_type", _NOTE)
+
+
+def _tensors_of(model: Any) -> dict[str, np.ndarray]:
+    """The weights of a model by PyTorch name."""
+    from keras_hub import models
+
+    backbone, tensors = getattr(model, "backbone", model), {}
     layers = {
         "bert.embeddings.word_embeddings": backbone.token_embedding,
         "bert.embeddings.position_embeddings": backbone.position_embedding,
@@ -227,18 +269,7 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray
             layers[f"bert.encoder.layer.{number}.{name}"] = operator.attrgetter(attribute)(block)
     if isinstance(model, models.BertTextClassifier):
         layers["classifier"] = model.output_dense
-        activation, rows = keras.activations.serialize(model.activation), model.num_classes
-        has_several = activation == "sigmoid" and rows != 1
-        if activation in ("linear", "softmax") or has_several:
-            values["architectures"] = ["BertForSequenceClassification"]
-            values |= {"num_labels": rows, "classifier_dropout": model.dropout}
-            values |= {"problem_type": "multi_label_classification"} if has_several else {}
-        else:  # Its outputs are no classes, or one of two.
-            values["architectures"] = [f"{type(model).__name__} with activation={activation!r}"]
-        taken += ("id2label", "label2id", "problem_type", _NOTE)
-    tensors = {}
     if isinstance(model, models.BertMaskedLM):
-        values["architectures"] = ["BertForMaskedLM"]
         layers |= {name: operator.attrgetter(attribute)(model.masked_lm_head) for name, attribute in _HEAD.items()}
         tensors["cls.predictions.bias"] = _float32(operator.attrgetter("_bias")(model.masked_lm_head))
     for name, layer in layers.items():
@@ -249,8 +280,7 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray
         # Heads are an axis of their own in KerasHub, and kernels are transposed.
         matrix = _float32(weight).reshape(-1, bias[0].size).T if hasattr(layer, "kernel") else _float32(weight)
         tensors[f"{name}.weight"] = np.ascontiguousarray(matrix)
-    note = described.get(_NOTE, {})
-    return values | {name: note[name] for name in taken if name in note}, tokenizer, tensors if has_weights else {}
+    return tensors
 
 
 def _float32(variable: Any) -> np.ndarray:

@@ -323,7 +323,12 @@ def _without(model: Any, name: str) -> Iterator[None]:
     """While active, `super().compute_loss` and the compiled loss say what to write instead."""
 
     def refuse(*args: Any, **options: Any) -> None:
-        raise _compiled_loss_in(model)
+        raise ValueError(  # It is a mean already.
+            "compute_loss must return one value per row, and the compiled loss is one number. "
+            f"Received: compute_loss of {type(model).__name__}, which calls super().compute_loss or "
+            "self.compiled_loss. Call a function such as keras.losses.sparse_categorical_crossentropy there: it has a "
+            "value per row."
+        )
 
     before = getattr(model, name)
     object.__setattr__(model, name, refuse)
@@ -331,15 +336,6 @@ def _without(model: Any, name: str) -> Iterator[None]:
         yield
     finally:
         object.__setattr__(model, name, before)
-
-
-def _compiled_loss_in(model: Any) -> ValueError:
-    """For a `compute_loss` that wants the loss of `compile`, which is a mean already."""
-    return ValueError(
-        "compute_loss must return one value per row, and the compiled loss is one number. "
-        f"Received: compute_loss of {type(model).__name__}, which calls super().compute_loss or self.compiled_loss. "
-        "Call a function such as keras.losses.sparse_categorical_crossentropy there: it has a value per row."
-    )
 
 
 class _Means:

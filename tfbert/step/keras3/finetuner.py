@@ -268,26 +268,7 @@ def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy, check: Callab
         return callbacks
     given = [] if callbacks is None else keras.tree.flatten(callbacks)
     if not is_chief(strategy):
-        given = [each for each in map(_on_others, given) if each is not None]
-    return [*given, BeginAlike(check)]
-
-
-def _on_others(callback: Any) -> Any:
-    if isinstance(callback, keras.callbacks.BackupAndRestore):
-        return without_writing(copy.copy(callback))
-    return None if isinstance(callback, _OF_THE_CHIEF) else callback
-
-
-class BeginAlike(keras.callbacks.Callback):
-    """Compares the workers before the first step, after the callbacks that restore.
-
-    Args:
-        check: Does so.
-    """
-
-    def __init__(self, check: Callable[[], None]):
-        super().__init__()
-        self._check = check
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._check()
+        backup = keras.callbacks.BackupAndRestore
+        given = [each for each in given if not isinstance(each, _OF_THE_CHIEF)]
+        given = [without_writing(copy.copy(each)) if isinstance(each, backup) else each for each in given]
+    return [*given, keras.callbacks.LambdaCallback(on_train_begin=lambda logs: check())]

@@ -375,7 +375,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
             "tokenizer": tokenizer,
         }
         if training is None:
-            return EncodedRecords.to_evaluate(masking=masking, **common)
+            return EncodedRecords(masking=masking, seed=pipeline.EVALUATION_SEED, **common)
         return EncodedRecords(masking=None if options.masking == "static" else masking, seed=self.seed, **common)
 
     def head_start(self, encoded: EncodedRecords, training: TrainingConfig) -> HeadStart:
