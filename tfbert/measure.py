@@ -30,6 +30,11 @@ ANY_LENGTH = 1 << 30
 """More tokens than a sequence has."""
 
 
+def _sum(one: Any, other: Any) -> Any:
+    """Two objects of a dataclass, added field by field."""
+    return type(one)(**{name: value + getattr(other, name) for name, value in vars(one).items()})
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
     """What some examples hold.
@@ -64,12 +69,7 @@ class Work:
         )
 
     def __add__(self, other: Work) -> Work:
-        return Work(
-            examples=self.examples + other.examples,
-            tokens=self.tokens + other.tokens,
-            squared_tokens=self.squared_tokens + other.squared_tokens,
-            further_sequences=self.further_sequences + other.further_sequences,
-        )
+        return _sum(self, other)
 
 
 def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False, masked_share: float = 0.0) -> float:
@@ -257,9 +257,7 @@ class Stretch:
     work: Work = Work()
 
     def __add__(self, other: Stretch) -> Stretch:
-        return Stretch(
-            seconds=self.seconds + other.seconds, steps=self.steps + other.steps, work=self.work + other.work
-        )
+        return _sum(self, other)
 
     @property
     def examples_per_second(self) -> float:

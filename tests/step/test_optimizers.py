@@ -19,7 +19,7 @@ from tfbert.config.training import LrSchedule, Optimizer, TrainingConfig
 from tfbert.step import updates as updates_module
 from tfbert.step.gradients import all_reduce_sum
 from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule
-from tfbert.step.updates import _AFTER_WARM_UP, norm, share_at_end
+from tfbert.step.updates import AFTER_WARM_UP, norm, share_at_end
 from tfbert.train.build import _OPTIMIZERS, optimizer_of
 
 THREE = Either("keras")
@@ -56,9 +56,9 @@ def test_no_update_is_wasted_and_past_the_end_the_rate_is_0(schedule):
 
 
 def test_every_schedule_and_optimizer_has_its_rows():
-    assert get_args(LrSchedule) == tuple(_AFTER_WARM_UP)
+    assert get_args(LrSchedule) == tuple(AFTER_WARM_UP)
     assert get_args(Optimizer) == tuple(training_config.OPTIMIZERS) == tuple(_OPTIMIZERS)
-    assert {name: share_at_end(name, 0.5) for name in _AFTER_WARM_UP} == dict.fromkeys(_AFTER_WARM_UP, 0) | {
+    assert {name: share_at_end(name, 0.5) for name in AFTER_WARM_UP} == dict.fromkeys(AFTER_WARM_UP, 0) | {
         "constant": 1
     }
 

@@ -81,7 +81,8 @@ class Called:
         attentions = config.output_attentions if output_attentions is None else output_attentions
         hidden = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen = Seen([], []) if attentions or hidden else None
-        inputs = {name: _number(value) for name, value in given.items() if name in INPUTS}
+        inputs = {name: value for name, value in given.items() if name in INPUTS}
+        inputs = {n: tf.cast(each, tf.int32) if each.dtype == tf.bool else each for n, each in inputs.items()}
         fields = self._fields(inputs, training, seen)
         labels = {output: given[name] for name, output in self.LABELS.items() if name in given}
         if labels and len(labels) == len(self.LABELS):
@@ -91,7 +92,7 @@ class Called:
         if attentions:
             fields["attentions"] = tuple(seen.attentions)
         let_go_of_traced_gradients()
-        output = make_output(**fields)
+        output = _made({name: fields[name] for name in _NAMES if fields.get(name) is not None})
         return output if (config.return_dict if return_dict is None else return_dict) else tuple(output)
 
 
@@ -161,22 +162,8 @@ def _as_tensor(value: Any, name: str) -> Any:
     return tf.convert_to_tensor(as_array(value, name) if isinstance(value, (list, tuple, str)) else value)
 
 
-def _number(value: tf.Tensor) -> tf.Tensor:
-    return tf.cast(value, tf.int32) if value.dtype == tf.bool else value
-
-
-_NAMES = (
-    "loss",
-    "logits",
-    "start_logits",
-    "end_logits",
-    "prediction_logits",
-    "seq_relationship_logits",
-    "last_hidden_state",
-    "pooler_output",
-    "hidden_states",
-    "attentions",
-)
+_NAMES = ("loss", "logits", "start_logits", "end_logits", "prediction_logits", "seq_relationship_logits")
+_NAMES += ("last_hidden_state", "pooler_output", "hidden_states", "attentions")
 """All that an output may have, in order."""
 
 
@@ -218,11 +205,6 @@ class ModelOutput:
         return tuple(zip(self._fields, self, strict=True))
 
     to_tuple = values
-
-
-def make_output(**parts: Any) -> Any:
-    """An output of the parts that are not None."""
-    return _made({name: parts[name] for name in _NAMES if parts.get(name) is not None})
 
 
 def _made(parts: dict[str, Any]) -> Any:

@@ -64,31 +64,31 @@ def find_flagfile(name: str) -> pathlib.Path:
     raise UsageError(f"{rule}. Received: flagfile={name!r}. {todo}")
 
 
-def expand_flagfiles(arguments: Iterable[str]) -> list[str]:
+def expand_flagfiles(arguments: Iterable[str], within: tuple[pathlib.Path, ...] = ()) -> list[str]:
     """A command line with the lines of its flag files in their places.
 
     A line is an argument; one that begins with # or // is a comment. A flag file may name others.
 
     Args:
         arguments: Those after the program.
+        within: The files that these are the lines of, from the outermost.
 
     Raises:
         UsageError: for a file that does not exist or cannot be read.
     """
-    return list(_expanded(arguments, within=()))
-
-
-def _expanded(arguments: Iterable[str], within: tuple[pathlib.Path, ...]) -> Iterator[str]:
+    found = []
     for is_file, text in files_named(arguments, FLAGFILE, "NAME"):
         if not is_file:
-            yield text
+            found.append(text)
             continue
         path = find_flagfile(text)
         if path in within:
             rule = "A flag file must not include itself"
             raise UsageError(f"{rule}. Received: flagfile={str(path)!r}. Remove that line.")
         lines = map(str.strip, read_text(FLAGFILE, path).splitlines())
-        yield from _expanded([line for line in lines if line and not line.startswith(("#", "//"))], (*within, path))
+        own = [line for line in lines if line and not line.startswith(("#", "//"))]
+        found += expand_flagfiles(own, (*within, path))
+    return found
 
 
 def files_named(arguments: Iterable[str], flag: str, example: str) -> Iterator[tuple[bool, str]]:

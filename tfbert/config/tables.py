@@ -97,15 +97,8 @@ def facts_of(task: str) -> TaskFacts:
     return TASKS.get(task, TASKS["classification"])
 
 
-_KINDS = (
-    "Model",
-    "SequenceClassification",
-    "TokenClassification",
-    "QuestionAnswering",
-    "MultipleChoice",
-    "MaskedLM",
-    "PreTraining",
-)
+_KINDS = ("Model", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
+_KINDS += ("MaskedLM", "PreTraining")
 """What a model's head is for, in transformers' words; one without is of the kind "Model"."""
 
 

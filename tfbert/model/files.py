@@ -94,11 +94,6 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def read_values(path: pathlib.Path) -> dict[str, Any]:
-    """What `config.json` holds, not checked."""
-    return read_json_object(path, "config.json must be readable JSON")
-
-
 def _rules_of(encoder: Bert) -> dict[str, Rule]:
     """Those of all encoders, and those of this one."""
     choices = {
@@ -217,14 +212,8 @@ def check_token_types(config: Any, num_texts: int) -> None:
         )
 
 
-_TOKENIZER_FILES = (
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer*.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
+_TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "tokenizer*.json")
+_TOKENIZER_FILES += ("special_tokens_map.json", "added_tokens.json")
 _HUB_WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("tf_model.h5",),
@@ -288,7 +277,7 @@ def load_values(directory: pathlib.Path) -> dict[str, Any]:
     """What the model's `config.json`, or `json`, holds, checked; what a model of KerasHub says is put into
     the same terms."""
     file = _config_file(keras_hub.plain(directory))
-    return checked_values(read_values(file), file)
+    return checked_values(read_json_object(file, "config.json must be readable JSON"), file)
 
 
 def load_tokenizer(config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str]) -> Tokenizer:

@@ -146,7 +146,9 @@ class Noise:
     def uniform(self, layer_index: int, shape: Any) -> tf.Tensor:
         """float32 of a shape, between 0 and 1."""
         shape = tf.cast(shape, tf.int32)
-        return _uniform(shape, *self.stretch(layer_index, known_leading(shape)))
+        words = _bits(shape, tf.TensorShape(None), *self.stretch(layer_index, known_leading(shape)), tf.uint32)
+        whole = tf.bitwise.right_shift(words, tf.constant(32 - _UNIFORM_BITS, tf.uint32))
+        return (tf.cast(whole, tf.float32) + 0.5) * 2.0**-_UNIFORM_BITS
 
     def normal(self, layer_index: int, shape: Any) -> tf.Tensor:
         """float32 of a shape, of mean 0 and deviation 1."""
@@ -277,12 +279,6 @@ def _bits(
         bits = tf.strided_slice(tf.reshape(bits, [rows.count, -1]), [0, 0], [rows.count, a_row])
         bits = tf.strided_slice(tf.reshape(bits, [-1]), [0], [size])
     return tf.reshape(bits, shape)
-
-
-def _uniform(shape: tf.Tensor, stream: Stream, number: int, rows: Rows) -> tf.Tensor:
-    words = _bits(shape, tf.TensorShape(None), stream, number, rows, tf.uint32)
-    whole = tf.bitwise.right_shift(words, tf.constant(32 - _UNIFORM_BITS, tf.uint32))
-    return (tf.cast(whole, tf.float32) + 0.5) * 2.0**-_UNIFORM_BITS
 
 
 def _ceil_div(dividend: tf.Tensor, divisor: tf.Tensor | int) -> tf.Tensor:
