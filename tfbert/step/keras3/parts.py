@@ -130,69 +130,8 @@ def inner_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimize
     return optimizer.inner_optimizer if _adapts(optimizer) else optimizer
 
 
-def scale_of(optimizer: keras.optimizers.Optimizer) -> Any:
-    """What `optimizer.scale_loss` multiplies by; None for nothing."""
-    return optimizer.dynamic_scale.value if _adapts(optimizer) else optimizer.loss_scale_factor
-
-
 def _adapts(optimizer: keras.optimizers.Optimizer) -> bool:
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-
-
-def apply_if_finite(
-    optimizer: keras.optimizers.Optimizer,
-    grads: list[tf.Tensor],
-    variables: list[keras.Variable],
-    factor: tf.Tensor,
-    is_finite: tf.Tensor,
-) -> None:
-    """One update with `gradient x factor`, or none if the gradients are not finite; `iterations` counts either.
-
-    Call it in a replica context, with values that are equal on all replicas. A `LossScaleOptimizer` adapts its scale.
-
-    Args:
-        optimizer: Built for these variables, and perhaps others.
-        grads: float32, summed over replicas.
-        variables: What to update.
-        factor: float32 `[]`, which takes the loss scale back and clips.
-        is_finite: bool `[]`.
-    """
-    inner = inner_of(optimizer)
-
-    def apply(grads: list[tf.Tensor], factor: tf.Tensor | None) -> None:
-        clipped = grads if factor is None else [grad * factor for grad in grads]
-        if inner is optimizer:
-            optimizer.apply_gradients(list(zip(clipped, variables, strict=True)))
-        else:  # As LossScaleOptimizer does.
-            inner.apply(clipped, variables)
-
-    def fused(strategy, grads, factor, is_finite):
-        # Skipping and clipping are parts of the update: no branch, and no pass of their own.
-        with summed_already(inner), inner.given(factor, is_finite):
-            strategy.extended.call_for_each_replica(apply, args=(grads, None))
-
-    # An update meets the other replicas. TensorFlow allows that in no branch of a replica: branch first, then fan out.
-    def branched(strategy, grads, factor, is_finite):
-        def step() -> tf.Tensor:
-            with summed_already(inner):
-                strategy.extended.call_for_each_replica(apply, args=(grads, factor))
-            return tf.constant(0)
-
-        def skip() -> tf.Tensor:
-            inner.iterations.assign_add(1)
-            return tf.constant(0)
-
-        tf.cond(is_finite, step, skip)
-
-    def meet(strategy, grads, factor, is_finite):
-        factor, is_finite = (strategy.experimental_local_results(each)[0] for each in (factor, is_finite))
-        # A class derived from these may look at the gradients: it gets them clipped.
-        is_fused = type(inner) in (AdamW, LAMB) and not inner.changes_gradients
-        (fused if is_fused else branched)(strategy, grads, factor, is_finite)
-        if _adapts(optimizer):
-            _adapt(optimizer, is_finite)
-
-    tf.distribute.get_replica_context().merge_call(meet, args=(grads, factor, is_finite))
 
 
 def _adapt(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor) -> None:
@@ -248,8 +187,6 @@ class Keras3Parts(KerasParts):
     keyed = KeyedRandom
     strategy_of = staticmethod(private.strategy_of)
     outputs_of = staticmethod(private.outputs_of)
-    scale_of = staticmethod(scale_of)
-    apply = staticmethod(apply_if_finite)
 
     def wrap(self, tuner: Any) -> None:
         private.take_as_they_are(tuner)
@@ -290,6 +227,49 @@ class Keras3Parts(KerasParts):
 
     def scaled(self, optimizer: keras.optimizers.Optimizer, loss: tf.Tensor) -> tf.Tensor:
         return optimizer.scale_loss(loss)
+
+    def scale_of(self, optimizer: keras.optimizers.Optimizer) -> Any:
+        return optimizer.dynamic_scale.value if _adapts(optimizer) else optimizer.loss_scale_factor
+
+    def apply(self, optimizer, grads, variables, factor, is_finite) -> None:
+        """As of `KerasParts`; a `LossScaleOptimizer` adapts its scale."""
+        inner = inner_of(optimizer)
+
+        def apply(grads: list[tf.Tensor], factor: tf.Tensor | None) -> None:
+            clipped = grads if factor is None else [grad * factor for grad in grads]
+            if inner is optimizer:
+                optimizer.apply_gradients(list(zip(clipped, variables, strict=True)))
+            else:  # As LossScaleOptimizer does.
+                inner.apply(clipped, variables)
+
+        def fused(strategy, grads, factor, is_finite):
+            # Skipping and clipping are parts of the update: no branch, and no pass of their own.
+            with summed_already(inner), inner.given(factor, is_finite):
+                strategy.extended.call_for_each_replica(apply, args=(grads, None))
+
+        # An update meets the other replicas. TensorFlow allows that in no branch of a replica: branch first, then fan
+        # out.
+        def branched(strategy, grads, factor, is_finite):
+            def step() -> tf.Tensor:
+                with summed_already(inner):
+                    strategy.extended.call_for_each_replica(apply, args=(grads, factor))
+                return tf.constant(0)
+
+            def skip() -> tf.Tensor:
+                inner.iterations.assign_add(1)
+                return tf.constant(0)
+
+            tf.cond(is_finite, step, skip)
+
+        def meet(strategy, grads, factor, is_finite):
+            factor, is_finite = (strategy.experimental_local_results(each)[0] for each in (factor, is_finite))
+            # A class derived from these may look at the gradients: it gets them clipped.
+            is_fused = type(inner) in (AdamW, LAMB) and not inner.changes_gradients
+            (fused if is_fused else branched)(strategy, grads, factor, is_finite)
+            if _adapts(optimizer):
+                _adapt(optimizer, is_finite)
+
+        tf.distribute.get_replica_context().merge_call(meet, args=(grads, factor, is_finite))
 
     def check_model(self, model: keras.Model) -> None:
         """Raises ValueError for another backend than TensorFlow, a strategy that is not tried, and layers of tf_keras

@@ -28,65 +28,8 @@ from tfbert.step.tf_keras.private import (
 )
 
 
-def scaled(optimizer: keras.optimizers.Optimizer, loss: tf.Tensor) -> tf.Tensor:
-    """The loss times the loss scale of a `LossScaleOptimizer`; unchanged for any other optimizer."""
-    return optimizer.get_scaled_loss(loss) if _scales(optimizer) else loss
-
-
-def scale_of(optimizer: keras.optimizers.Optimizer) -> Any:
-    """The loss scale of a `LossScaleOptimizer`; None for any other optimizer."""
-    return optimizer.loss_scale if _scales(optimizer) else None
-
-
 def _scales(optimizer: keras.optimizers.Optimizer) -> bool:
     return isinstance(optimizer, keras.mixed_precision.LossScaleOptimizer)
-
-
-def apply_if_finite(
-    optimizer: keras.optimizers.Optimizer,
-    grads: list[tf.Tensor],
-    variables: list[tf.Variable],
-    factor: tf.Tensor,
-    is_finite: tf.Tensor,
-) -> None:
-    """One update with `gradient x factor`, or none if the gradients are not finite; `iterations` counts either.
-
-    Call it in a replica context, with values that are equal on all replicas.
-
-    Args:
-        optimizer: Any tf_keras optimizer; a dynamic `LossScaleOptimizer` also adapts its scale.
-        grads: float32, summed over replicas.
-        variables: What to update.
-        factor: float32 `[]`, which takes the loss scale back and clips.
-        is_finite: bool `[]`.
-    """
-    if _scales(optimizer) and optimizer.dynamic:
-        # It checks for non-finite gradients itself, skips on all replicas together and adapts its scale. A norm may
-        # overflow where no gradient does: NaN makes it skip then too.
-        factor = tf.where(is_finite, factor, math.nan)
-        clipped = [g * factor for g in grads]
-        _apply(optimizer, clipped, variables)
-        return
-    if _scales(optimizer):  # With a fixed scale it would check nothing.
-        optimizer = optimizer.inner_optimizer
-    with tf.init_scope():
-        optimizer.build(variables)
-
-    def apply(grads, factor):
-        _apply(optimizer, [g * factor for g in grads], variables)
-
-    def skip():
-        optimizer.iterations.assign_add(1, read_value=False)
-
-    # An update meets the other replicas. TensorFlow allows that in no branch of a replica: branch first, then fan out.
-    def meet(strategy, grads, factor, is_finite):
-        def apply_everywhere():
-            strategy.extended.call_for_each_replica(apply, args=(grads, factor))
-
-        decision = strategy.experimental_local_results(is_finite)[0]
-        tf.cond(decision, lambda: _nothing(apply_everywhere()), lambda: _nothing(skip()))
-
-    tf.distribute.get_replica_context().merge_call(meet, args=(grads, factor, is_finite))
 
 
 def _apply(optimizer: keras.optimizers.Optimizer, grads: list[tf.Tensor], variables: list[tf.Variable]) -> None:
@@ -110,11 +53,6 @@ def _apply(optimizer: keras.optimizers.Optimizer, grads: list[tf.Tensor], variab
             f"Received: optimizer {type(optimizer).__name__}, whose apply_gradients keeps Keras from doing so. "
             "Give it the argument skip_gradients_aggregation, and sum nothing where it is True."
         )
-
-
-def _nothing(_) -> tf.Tensor:
-    """Both branches of a `tf.cond` must return the same."""
-    return tf.constant(0)
 
 
 @keras.saving.register_keras_serializable("tfbert")  # So that a saved FineTuner finds it.
@@ -146,9 +84,6 @@ class TFKerasParts(KerasParts):
     refuses_draws = False
     Total = _Total
     loss_of = staticmethod(keras.losses.get)
-    scaled = staticmethod(scaled)
-    scale_of = staticmethod(scale_of)
-    apply = staticmethod(apply_if_finite)
 
     def strategy_of(self, model: keras.Model) -> tf.distribute.Strategy | None:
         return model.distribute_strategy
@@ -211,6 +146,43 @@ class TFKerasParts(KerasParts):
 
     def num_updates(self, optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
         return optimizer.iterations
+
+    def scaled(self, optimizer: keras.optimizers.Optimizer, loss: tf.Tensor) -> tf.Tensor:
+        return optimizer.get_scaled_loss(loss) if _scales(optimizer) else loss
+
+    def scale_of(self, optimizer: keras.optimizers.Optimizer) -> Any:
+        return optimizer.loss_scale if _scales(optimizer) else None
+
+    def apply(self, optimizer, grads, variables, factor, is_finite) -> None:
+        """As of `KerasParts`; a dynamic `LossScaleOptimizer` also adapts its scale."""
+        if _scales(optimizer) and optimizer.dynamic:
+            # It checks for non-finite gradients itself, skips on all replicas together and adapts its scale. A norm may
+            # overflow where no gradient does: NaN makes it skip then too.
+            factor = tf.where(is_finite, factor, math.nan)
+            _apply(optimizer, [g * factor for g in grads], variables)
+            return
+        if _scales(optimizer):  # With a fixed scale it would check nothing.
+            optimizer = optimizer.inner_optimizer
+        with tf.init_scope():
+            optimizer.build(variables)
+
+        def apply(grads, factor):
+            _apply(optimizer, [g * factor for g in grads], variables)
+
+        # An update meets the other replicas. TensorFlow allows that in no branch of a replica: branch first, then fan
+        # out.
+        def meet(strategy, grads, factor, is_finite):
+            def step() -> tf.Tensor:
+                strategy.extended.call_for_each_replica(apply, args=(grads, factor))
+                return tf.constant(0)
+
+            def skip() -> tf.Tensor:
+                optimizer.iterations.assign_add(1, read_value=False)
+                return tf.constant(0)
+
+            tf.cond(strategy.experimental_local_results(is_finite)[0], step, skip)
+
+        tf.distribute.get_replica_context().merge_call(meet, args=(grads, factor, is_finite))
 
     def check_optimizer(self, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
         if isinstance(optimizer, (list, tuple, dict)):
