@@ -289,11 +289,6 @@ def operation_types(graph: tf.Graph, first: int) -> set[str]:
     return types
 
 
-def is_generator_state(variable: tf.Variable) -> bool:
-    """Whether a variable is the state of a `tf.random.Generator`, whose name TensorFlow gives."""
-    return variable.name.startswith("StateVar")
-
-
 def mask_of(tensor: tf.Tensor) -> tf.Tensor | None:
     """Keras's mask of a layer's output: bool, True where an entry is not padding; None where there is no mask.
 

@@ -17,7 +17,7 @@ from tfbert.config.training import LORA_TARGETS
 from tfbert.data.reading import read_json_object
 from tfbert.errors import UsageError
 from tfbert.model import weights
-from tfbert.model.encoders.bert import WORDS, Bert
+from tfbert.model.encoders.bert import Bert
 from tfbert.output import output_dir
 from tfbert.private import layers_of
 
@@ -152,14 +152,6 @@ def _trained(model: Any) -> Iterator[tuple[str, Any, bool]]:
     for name, layer in _targeted(model, model.lora.targets).items():
         for part, variable in (("lora_A", layer.lora_kernel_a), ("lora_B", layer.lora_kernel_b)):
             yield f"{_peft_name(model, name)}.{part}.weight", variable, True
-
-
-def save_adapter(model: Any, directory: str | pathlib.Path) -> None:
-    """See `PreTrainedModel.save_adapter`."""
-    if model.lora is None or model.KIND in WORDS:
-        what = "a head of words, which PEFT ties otherwise" if model.lora else "no enable_lora"
-        raise UsageError(f"An adapter is LoRA's, and a head's. Received: {what}. Call save_pretrained(directory).")
-    write_adapter(model, pathlib.Path(directory))
 
 
 def write_adapter(model: Any, path: pathlib.Path) -> None:

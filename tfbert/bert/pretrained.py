@@ -273,7 +273,13 @@ class PreTrainedModel(Trained, keras.Model):
                 f"save_pretrained writes PyTorch's layout as safetensors. Received: {', '.join(options)}. "
                 "Leave it out; for a SavedModel call model.export(directory)."
             )
-        self._write(pathlib.Path(directory))
+        for layer in layers_of(self):
+            if getattr(layer, "quantization_mode", None):
+                raise UsageError(
+                    f"PyTorch's layout has whole weights. Received: {layer.name!r}, quantized. "
+                    "Save it by model.save('x.keras')."
+                )
+        heads.save_pretrained(self, None, pathlib.Path(directory))
         if push_to_hub:
             self.push_to_hub(**{"repo_id": pathlib.Path(directory).absolute().name} | options)
 
@@ -295,15 +301,6 @@ class PreTrainedModel(Trained, keras.Model):
             heads.save_pretrained(self, None, pathlib.Path(directory))
             return upload(pathlib.Path(directory), HubConfig(hub_model_id=repo_id, hub_private_repo=bool(private)), api)
 
-    def _write(self, directory: pathlib.Path) -> None:
-        for layer in layers_of(self):
-            if getattr(layer, "quantization_mode", None):
-                raise UsageError(
-                    f"PyTorch's layout has whole weights. Received: {layer.name!r}, quantized. "
-                    "Save it by model.save('x.keras')."
-                )
-        heads.save_pretrained(self, None, directory)
-
     def enable_lora(
         self, rank: int, *, alpha: float | None = None, targets: Any = ("query", "value"), seed: int | None = None
     ) -> None:
@@ -324,7 +321,10 @@ class PreTrainedModel(Trained, keras.Model):
 
     def save_adapter(self, directory: str | pathlib.Path) -> None:
         """Writes LoRA's updates and the head as PEFT does, `adapter_config.json` and `adapter_model.safetensors`."""
-        lora.save_adapter(self, directory)
+        if self.lora is None or self.KIND in WORDS:
+            what = "a head of words, which PEFT ties otherwise" if self.lora else "no enable_lora"
+            raise UsageError(f"An adapter is LoRA's, and a head's. Received: {what}. Call save_pretrained(directory).")
+        lora.write_adapter(self, pathlib.Path(directory))
 
     def load_adapter(self, directory: str | pathlib.Path) -> None:
         """Takes over an adapter of PEFT's or of `save_adapter`; enables LoRA as it says.

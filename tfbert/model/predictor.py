@@ -155,7 +155,7 @@ class Predictor:
 
         try:
             hand_over()
-            names = tuple(_input_names(plans[0][0]) if plans else INPUTS)
+            names = tuple(getattr(plans[0][0], "input_names", INPUTS) if plans else INPUTS)
             if self.is_one_cpu:
                 batches = self._several_at_once(work, names)
             else:
@@ -283,10 +283,6 @@ def _shares(chunk: Chunk, plan: BatchPlan, *, replicas: int, own: slice) -> Iter
 
 def _signature(names: Collection[str]) -> dict[str, tf.TensorSpec]:
     return {name: tf.TensorSpec([None, None], tf.int32) for name in names}
-
-
-def _input_names(chunk: Chunk) -> Collection[str]:
-    return INPUTS if isinstance(chunk, TokenIds) else chunk.input_names
 
 
 def _inputs(chunk: Chunk, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:

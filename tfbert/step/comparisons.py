@@ -329,7 +329,8 @@ class LayerState:
             if variable is None:
                 raise _of_state("a call that assigns a variable which no layer holds", split)
             is_shared = variable.synchronization == tf.VariableSynchronization.ON_READ and variable.aggregation in _ONCE
-            if private.is_generator_state(variable) or (num_micro_batches == 1 and is_shared):
+            is_generator = variable.name.startswith("StateVar")  # As TensorFlow calls that of a `tf.random.Generator`.
+            if is_generator or (num_micro_batches == 1 and is_shared):
                 continue
             raise _of_state(f"a layer that assigns {variable.name!r} in its call", split)
 
