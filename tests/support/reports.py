@@ -30,6 +30,13 @@ def make_run(
     examples = labelled(np.array([0, 1, 0]), [nasty] * 3, [nasty] * 3)
     logits = np.array([[0.0, 2.0], [0.0, 1.0], [3.0, 1.0]])
     evaluation = evaluation_facts(Classification((nasty, "good")), nasty, examples, logits)
-    facts = {"devices": nasty, "precision": precision, "evaluation": evaluation, "command": nasty, "machine": "one"}
+    facts = {
+        "decisive_metric": "eval_accuracy",
+        "devices": nasty,
+        "precision": precision,
+        "evaluation": evaluation,
+        "command": nasty,
+        "machine": "one",
+    }
     (directory / "report.json").write_text(json.dumps(facts | {"versions": {}}))
     return directory

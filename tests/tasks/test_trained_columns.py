@@ -155,10 +155,6 @@ def test_a_model_that_does_not_say_is_read_as_before(tmp_path, write):
     (directory / "config.json").write_text(json.dumps(config))
     _, (line,) = evaluated(directory, write("a.jsonl", lines(rows)), label_column="mood")
     assert line.endswith("a.jsonl: reading 'text', found by name")
-    told = {"text_column": ["headline"], "label_column": "mood"}  # As of earlier versions.
-    (directory / "run_config.json").write_text(json.dumps({"data": told}))
-    assert predicted(directory, write("c.jsonl", lines(rows)))[0] == {"text_column": ("headline",)}
-    assert evaluated(directory, write("d.jsonl", lines(rows)))[1][0].endswith("'headline' and 'mood', as in training")
     config["tfbert"]["columns"] = {"text_column": 3}
     (directory / "config.json").write_text(json.dumps(config))
     with pytest.raises(UsageError, match="config.json must give tfbert as an object with .*columns"):

@@ -36,11 +36,10 @@ log = logging.getLogger("tfbert")
 EXPORT_RESULTS = "export_results.json"
 _LAST = ("saved_model.pb", "model.onnx", "model.tflite")
 """Without these nothing is loaded."""
-_OWN = (*_LAST, "fingerprint.pb", "variables", "assets", EXPORT_RESULTS, "tokenizer.json")
-_EXTRA, _WARM_UP = "assets.extra", "tf_serving_warmup_requests"
-"""What docs/serving.md adds to an export for TensorFlow Serving: requests for the very model, which go with it."""
-_OWN += (_EXTRA, "vocab.txt", "tokenizer_config.json", "special_tokens_map.json")
-_PARTIAL, _EARLIER = ".export.partial", ".export.earlier"
+_OWN = (*_LAST, "fingerprint.pb", "variables", "assets", "tokenizer.json", "vocab.txt", "tokenizer_config.json")
+_OWN += ("special_tokens_map.json", EXPORT_RESULTS)
+"""In the order in which an earlier export is removed: what is left of one is never loaded, and is known as such."""
+_PARTIAL = ".export.partial"
 
 
 def export(config: Config) -> dict[str, Any]:
@@ -83,16 +82,8 @@ def export(config: Config) -> dict[str, Any]:
     served = entry.served
     if served.num_texts is not None:
         model = dataclasses.replace(model, num_texts=served.num_texts)
-    num_texts = _num_texts(model, config.data.text_column)
-    model = dataclasses.replace(model, num_texts=num_texts)
-    results = {
-        "num_texts": num_texts,
-        "max_seq_length": model.max_seq_length,
-        "label_names": list(model.task.label_names),
-        "weights": "float16" if config.export.export_float16 else "float32",
-        **model.tokenizer.notes(),
-        **served.settings(model.task),
-    }
+    model = dataclasses.replace(model, num_texts=_num_texts(model, config.data.text_column))
+    results = _about(model, "float16" if config.export.export_float16 else "float32")
     if config.export.export_float16:
         with strategy.scope():
             halved = with_float16_matrices(model.classifier)
@@ -112,6 +103,18 @@ def export(config: Config) -> dict[str, Any]:
             return results
 
         return _write(save, directory)
+
+
+def _about(model: TrainedModel, weights: str = "float32") -> dict[str, Any]:
+    """What `export_results.json` says of a model."""
+    return {
+        "num_texts": model.num_texts,
+        "max_seq_length": model.max_seq_length,
+        "label_names": list(model.task.label_names),
+        "weights": weights,
+        **model.tokenizer.notes(),
+        **entry_of(model.task.name).served.settings(model.task),
+    }
 
 
 def _num_texts(model: TrainedModel, columns: Sequence[str]) -> int:
@@ -146,11 +149,8 @@ def check_directory(directory: pathlib.Path, *, overwrite: bool) -> None:
         rule = "output_dir must be new or empty"
         todo = "Pass another, or --overwrite_output_dir to replace an earlier export."
         raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}. {todo}")
-    others = present - {*_OWN, _EARLIER}
-    others |= {f"{_EXTRA}/{name}" for name in output_dir.contents(directory / _EXTRA) if name != _WARM_UP}
-    if present and not present & {EXPORT_RESULTS, _EARLIER}:
-        others = others or present  # Another program's assets or SavedModel.
-    if others:
+    # Without our file, they are another program's assets or SavedModel.
+    if others := present - {*_OWN} or (present if EXPORT_RESULTS not in present else ()):
         rule = "overwrite_output_dir replaces an earlier export, and nothing else"
         raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}, which holds {min(others)!r}. Pass another.")
 
@@ -180,9 +180,8 @@ def _write(save: Callable[[pathlib.Path], dict[str, Any]], directory: pathlib.Pa
     try:
         partial.rename(directory) if is_new else _replace_contents(directory, partial)
     except OSError as error:
-        raise RunError(
-            f"The export could not be moved to {directory}: {error.strerror}. It is whole in {partial}: move it."
-        ) from error
+        todo = f"What is not there is in {partial}: move it."
+        raise RunError(f"The export could not be moved to {directory}: {error.strerror}. {todo}") from error
     for name, value in results.items():
         log.info("%s: %s", name, value)
     log.info("exported to %s", directory)
@@ -190,29 +189,11 @@ def _write(save: Callable[[pathlib.Path], dict[str, Any]], directory: pathlib.Pa
 
 
 def _replace_contents(directory: pathlib.Path, partial: pathlib.Path) -> None:
-    """Moves an earlier export aside and the new one into its place; moves all back if a move fails.
-
-    The file without which nothing is loaded is moved away first and put in place last.
-    """
-    earlier = directory / _EARLIER
-    shutil.rmtree(earlier, ignore_errors=True)  # Left by an export that was killed. The new one is whole now.
-    earlier.mkdir()
-    moves = [(directory / name, earlier / name) for name in _OWN if (directory / name).exists()]
-    new = sorted(partial.iterdir(), key=lambda path: path.name in _LAST)
-    moves += [(path, directory / path.name) for path in new]
-    done = []
-    try:
-        for source, target in moves:
-            source.rename(target)
-            done.append((source, target))
-    except OSError:
-        for source, target in reversed(done):
-            target.rename(source)
-        earlier.rmdir()
-        raise
-    if (earlier / _EXTRA).exists():
-        log.info("The warm-up requests of the earlier export went with it: write them anew.")
-    shutil.rmtree(earlier, ignore_errors=True)
+    """Removes an earlier export, and moves the new one into its place; what nothing is loaded without comes last."""
+    for name in _OWN:
+        output_dir.remove(directory / name)
+    for path in sorted(partial.iterdir(), key=lambda path: _OWN.index(path.name), reverse=True):
+        path.rename(directory / path.name)
     partial.rmdir()
 
 
@@ -312,17 +293,7 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
         rule = "The file must give the model's logits"
         todo = "Export the model as a SavedModel, and report this with the versions of the converter."
         raise RunError(f"{rule}. Received: logits that differ by {largest:.2g}. {todo}")
-    return {
-        "format": export_format,
-        "file": form.file,
-        "num_texts": model.num_texts,
-        "max_seq_length": model.max_seq_length,
-        "label_names": list(model.task.label_names),
-        "weights": "float32",
-        **model.tokenizer.notes(),
-        **entry_of(model.task.name).served.settings(model.task),
-        "largest_logit_error": largest,
-    }
+    return {"format": export_format, "file": form.file, **_about(model), "largest_logit_error": largest}
 
 
 def _to_onnx(

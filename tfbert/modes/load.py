@@ -26,13 +26,11 @@ from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import Recorded, counted, field_types, shown
-from tfbert.data.reading import read_json_object
 from tfbert.devices.process import imports_whole, log_if_slow
 from tfbert.devices.runtime import check_backend, settings_kept, tell
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import OWN_FIELD, load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.predictor import DirectPredictor
-from tfbert.output.output_dir import RUN_CONFIG
 from tfbert.private import check_not_forked
 from tfbert.tasks.base import Task
 from tfbert.tasks.prediction import BEST, NAME, Items, TrainedModel, check_finite, check_whole
@@ -80,7 +78,7 @@ def as_saved(config: Config) -> Config:
         return config
     directory = resolve_model(config.model)
     assert directory is not None  # Config refuses scratch models in these modes.
-    noted = _trained_on(load_config(directory), directory).get("columns", {})
+    noted = (getattr(load_config(directory), OWN_FIELD, None) or {}).get("columns", {})
     columns = {option: tuple(map(Recorded, names)) for option, names in noted.items()}
     label = columns.get("label_column", ()) if config.mode != "predict" else ()
     data = dataclasses.replace(
@@ -109,7 +107,7 @@ def load_trained_model(config: Config, directory: pathlib.Path | None = None) ->
     saved = load_config(directory)
     task = task_of_model(saved, directory, config.task_options)
     task.check_options(config)
-    trained = _trained_on(saved, directory)
+    trained = getattr(saved, OWN_FIELD, None) or {}
     length, notes = _max_seq_length(config, trained, saved, task), []
     task = task.at_length(length, config.task_options, notes)
     tell(notes)
@@ -139,29 +137,8 @@ def load_trained_model(config: Config, directory: pathlib.Path | None = None) ->
     )
 
 
-def _trained_on(saved: BertConfig, directory: pathlib.Path) -> dict[str, Any]:
-    """`num_texts`, `max_seq_length`, `columns` and `long_texts`, if the directory gives them."""
-    noted = getattr(saved, OWN_FIELD, None) or {}
-    names = ("num_texts", "max_seq_length", "columns", "long_texts")
-    found = {name: noted[name] for name in names if noted.get(name) is not None}
-    try:
-        data = read_json_object(directory / RUN_CONFIG, "").get("data")
-    except UsageError:  # It does not exist, or is another program's.
-        return found
-    if isinstance(data, dict):
-        length, columns, label = (data.get(name) for name in ("max_seq_length", "text_column", "label_column"))
-        if type(length) is int and length > 1:
-            found.setdefault("max_seq_length", length)
-        if isinstance(columns, list) and len(columns) in (1, 2):
-            found.setdefault("num_texts", len(columns))
-        one = isinstance(label, str) and label and "," not in label  # Several are the names of labels.
-        told = {"text_column": columns if isinstance(columns, list) else [], "label_column": [label] if one else []}
-        found.setdefault("columns", {option: [*map(str, names)] for option, names in told.items() if names})
-    return found
-
-
 def _long_texts(config: Config, trained: dict[str, Any], directory: pathlib.Path) -> str:
-    asked, own = config.data.long_texts, trained.get("long_texts", "cut")
+    asked, own = config.data.long_texts, trained.get("long_texts") or "cut"
     known = get_args(LongTexts)
     if asked is None and own not in known:
         raise UsageError(
@@ -188,7 +165,7 @@ def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, 
     return length
 
 
-_NAMES = {"config.json", "bert_config.json", "run_config.json", "vocab.txt", "checkpoint"}
+_NAMES = {"config.json", "bert_config.json", "vocab.txt", "checkpoint"}
 _NAMES |= {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 _NAMES |= {"vocab.json", "merges.txt"}  # RoBERTa's.
 _NAMES |= {"task.json", "vocabulary.txt", "model.weights.json"}  # KerasHub's.

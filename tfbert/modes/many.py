@@ -138,7 +138,8 @@ def train_all(
         The runs that have results, by name, in order; and why the others have none.
     """
     check_directory(directory)
-    done, known = {name for name, run in runs.items() if _is_done(run)}, {}
+    done = {name for name, run in runs.items() if (directory_of(run) / output_dir.RESULTS).is_file()}
+    done, known = {name for name in done if _takes_earlier(runs[name])}, {}
     contents = {name: contents_of(run, known) for name, run in runs.items()}
     for name, run in runs.items():
         _check_same(run, contents[name], is_done=name in done)
@@ -202,11 +203,6 @@ def check_same_data(runs: Sequence[RunFiles]) -> None:
 
 def _command(run: Config) -> list[str]:
     return [sys.executable, "-m", "tfbert", command_of(run).word, *option_words(run)]
-
-
-def _is_done(run: Config) -> bool:
-    """Whether the run's directory holds the results of an earlier start, and this start takes them."""
-    return (directory_of(run) / output_dir.RESULTS).is_file() and _takes_earlier(run)
 
 
 def has_trained(directory: pathlib.Path) -> bool:

@@ -167,7 +167,8 @@ def prepare(config: Config) -> dict[str, Any]:
     directory = pathlib.Path(config.output.output_dir).absolute()
     source = open_source(config.corpus, config.data, directory)
     output_dir.check_writable(directory)
-    _leave_gpus_alone()
+    with contextlib.suppress(RuntimeError):  # The calling program uses them already.
+        tf.config.set_visible_devices([], "GPU")
     model = resolve_model(config.model, needs_weights=False)
     model_type = model_type_of_words(model)
     if config.corpus.learn_vocab:
@@ -213,7 +214,6 @@ def prepare_records(
         RunError: if a record cannot be written, or a process ends.
     """
     corpus = config.corpus
-    _leave_gpus_alone()
     recipe = Recipe.of_config(
         corpus,
         config.pretraining,
@@ -364,8 +364,3 @@ def _how_learned(config: Config) -> dict[str, int]:
     """How the vocabulary is learned; empty if it is not."""
     size = config.corpus.learn_vocab
     return {"learn_vocab": size, "seed": config.runtime.seed} if size else {}
-
-
-def _leave_gpus_alone() -> None:
-    with contextlib.suppress(RuntimeError):  # The calling program uses them already.
-        tf.config.set_visible_devices([], "GPU")

@@ -244,9 +244,14 @@ def contents(directory: pathlib.Path) -> list[str]:
 
 def clear(directory: pathlib.Path, *, but: str = "") -> None:
     """Removes an earlier run's own files from a directory, except the one by which it is recognised, and `but`."""
-    for path in (directory / name for name in _OWN if name != but):
-        is_own_directory = path.is_dir() and not path.is_symlink()
-        shutil.rmtree(path) if is_own_directory else path.unlink(missing_ok=True)
+    for name in _OWN:
+        if name != but:
+            remove(directory / name)
+
+
+def remove(path: pathlib.Path) -> None:
+    """Removes a file, a link, or a directory with all that is in it; nothing where there is none."""
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def clear_results(directory: pathlib.Path) -> None:

@@ -172,7 +172,7 @@ def over_seeds(runs: Sequence[RunFiles]) -> OverSeeds:
     names = [name for name in values[0] if all(name in found for found in values)]
     table = np.array([[found[name] for name in names] for found in values], np.float64).reshape(len(runs), len(names))
     spread = table.std(axis=0, ddof=1).tolist() if len(runs) > 1 else []
-    decisive = runs[0].facts.get("decisive_metric") or (f"eval_{runs[0].score[0]}" if runs[0].score else "")
+    decisive = runs[0].decisive
     return OverSeeds(
         seeds=[run.option("runtime", _SEED) for run in runs],
         values=values,
@@ -407,13 +407,13 @@ def by_score(runs: list[RunFiles]) -> list[RunFiles]:
     """Runs in the order of a comparison: the best first, by the metric that decided, those without a score last. In the
     order given where they were not decided by the same metric."""
     metric = shared_metric(runs)
-    order = ranked([run.results if run.score else {} for run in runs], metric).order if metric else range(len(runs))
+    order = ranked([run.results if run.decisive else {} for run in runs], metric).order if metric else range(len(runs))
     return [runs[index] for index in order]
 
 
 def shared_metric(runs: list[RunFiles]) -> str:
     """The metric by which all scored runs were decided, as `eval_accuracy`; empty where there are several, or none."""
-    metrics = {f"eval_{run.score[0]}" for run in runs if run.score}
+    metrics = {run.decisive for run in runs} - {""}
     return metrics.pop() if len(metrics) == 1 else ""
 
 
@@ -421,19 +421,18 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
     """Each run against those that it can be compared with."""
     rows = []
     for run in runs:
-        speed, timed = run.examples_per_second, [other for other in runs if other.examples_per_second]
+        speed, pieces, speed_up, efficiency = run.examples_per_second, _micro_batches(run), None, None
+        timed = [other for other in runs if speed and other.examples_per_second]
         timed = [other for other in timed if _work(other) == _work(run) and _pieces_are_alike(other, run)]
-        pieces = _micro_batches(run)
         timed.sort(key=lambda o: (o.num_replicas, _micro_batches(o) != pieces, _xla(o), o.examples_per_second))
         same = [other for other in timed if _batch(other) == _batch(run)]
-        speed_up = efficiency = None
-        base = next(iter(same), run)
-        if speed and base.examples_per_second and len(same) > 1:
-            speed_up = speed / base.examples_per_second
+        if len(same) > 1:
+            speed_up = speed / same[0].examples_per_second
         alike = [other for other in timed if _xla(other) == _xla(run) and _scales(other, run)]
-        base, scales = next(iter(alike), run), len({other.num_replicas for other in alike}) > 1
-        if speed and base.examples_per_second and scales and (base is run or base.num_replicas < run.num_replicas):
-            efficiency = speed / run.num_replicas * base.num_replicas / base.examples_per_second
+        if len({other.num_replicas for other in alike}) > 1:
+            base = alike[0]
+            if base is run or base.num_replicas < run.num_replicas:
+                efficiency = speed / run.num_replicas * base.num_replicas / base.examples_per_second
         rows.append(ComparedRun(run, speed_up, efficiency))
     return rows
 
@@ -471,10 +470,10 @@ def tables(rows: list[ComparedRun]) -> list[pages.Table]:
     """Quality and time, speed, and the settings in which the runs differ, with a row for each run."""
     runs = [row.run for row in rows]
     of_runs = ("run", run_labels(runs), "{}")
-    names = {f"eval_{run.score[0]}": run.score[0].replace("_", " ") for run in runs if run.score}
+    names = {run.decisive: pages.words(run.decisive) for run in runs if run.decisive}
     for run in runs:
         names |= {name: title for name, title in run.validation_losses.items() if name not in names}
-        names |= {run.test_score: run.test_score.replace("_", " ")} if run.test_score else {}
+        names |= {run.tested: pages.words(run.tested)} if run.tested else {}
 
     def result(name: str) -> list[Any]:
         return [run.results.get(name) for run in runs]
@@ -534,7 +533,7 @@ def notes(runs: list[RunFiles]) -> list[str]:
         "micro-batches and global batch. Efficiency: examples/s of a replica over those in the run of fewest replicas "
         "that differs in its devices, and at most in the global batch, if each replica has the same share."
     ]
-    if len(metrics := dict.fromkeys(f"eval_{run.score[0]}" for run in runs if run.score)) > 1:
+    if len(metrics := dict.fromkeys(run.decisive for run in runs if run.decisive)) > 1:
         out.append(f"The runs were decided by different metrics, {' and '.join(metrics)}: they are in the order given.")
     if any(run.training_loss() is not None for run in runs):
         out.append("The training loss is the last one logged before the kept weights were evaluated.")
@@ -579,7 +578,7 @@ def comparison(runs: list[RunFiles], lines: Sequence[str] = ()) -> Page:
 def _plots(runs: list[RunFiles]) -> list[tuple[str, str]]:
     labelled = [*zip(runs, run_labels(runs), strict=True)]
     losses = {name: title for run in runs for name, title in run.validation_losses.items()}
-    scores = {f"eval_{run.score[0]}": f"evaluation: {run.score[0].replace('_', ' ')}" for run in runs if run.score}
+    scores = {run.decisive: f"evaluation: {pages.words(run.decisive)}" for run in runs if run.decisive}
     out = pages.drawn(
         "Training loss", "loss", [(run, ("train", "loss", label)) for run, label in labelled], smooth=True
     )

@@ -388,11 +388,10 @@ def drawn(
 
 def _headline(run: RunFiles) -> list[tuple[str, str]]:
     """What a reader looks at first, as (name, value) pairs: quality, then speed; only what is known."""
-    score, losses = run.score or ("", None), run.validation_losses
-    numbers = run.results | {"": score[1], "loss": run.training_loss(), "speed": run.examples_per_second}
-    numbers["time"] = training_time(run.results)
+    losses, numbers = run.validation_losses, run.results | {"loss": run.training_loss()}
+    numbers |= {"time": training_time(run.results), "speed": run.examples_per_second}
     wanted = [
-        ("", score[0].replace("_", " "), "{:.4f}".format),
+        (run.decisive, words(run.decisive), "{:.4f}".format),
         *((name, title, show) for name, title in losses.items()),
         ("loss", "training loss then" if losses else "training loss", show),
         ("time", "training time", str),
@@ -425,19 +424,20 @@ def _quality_plots(run: RunFiles, together: tuple[str, ...]) -> list[tuple[str, 
     losses = [logged for logged in losses if run.series(*logged[:2])[0]]
     title = "Training and validation loss" if len(losses) > 1 else ""
     out = drawn(title, "loss", [(run, logged) for logged in losses])
-    own = f"eval_{run.score[0]}" if run.score else ""
+    own = run.decisive
     if own and own not in run.validation_losses:
-        title = _words(own)
+        title = words(own)
         out += drawn(f"Evaluation: {title}", title, [(run, ("eval", own, ""))])
     names = dict.fromkeys(name for record in run.records if record["kind"] == "eval" for name in record)
-    accuracies = [(run, ("eval", name, _words(name))) for name in names if name.endswith(together) and name != own]
+    accuracies = [(run, ("eval", name, words(name))) for name in names if name.endswith(together) and name != own]
     out += drawn("Evaluation: accuracies", "accuracy", accuracies)
     out += drawn("Learning rate", "learning rate", [(run, ("train", "learning_rate", ""))], from_zero=True)
     title = "Gradient norm before clipping"
     return out + drawn(title, "global norm", [(run, ("train", "grad_norm", ""))], from_zero=True)
 
 
-def _words(name: str) -> str:
+def words(name: str) -> str:
+    """A metric's name as people write it: `accuracy` for `eval_accuracy`."""
     return name.removeprefix("eval_").replace("_", " ")
 
 

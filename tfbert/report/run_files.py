@@ -81,12 +81,8 @@ class RunFiles:
 
     @property
     def precision(self) -> str:
-        """`float32`, `mixed_float16` or `mixed_bfloat16`."""
-        if "precision" in self.facts:
-            return self.facts["precision"]
-        if not self.option("runtime", "mixed_precision"):
-            return "float32"
-        return f"mixed_{self.option('runtime', 'mixed_precision_dtype')}"
+        """`float32`, `mixed_float16` or `mixed_bfloat16`; `unknown` in a run without facts."""
+        return self.facts.get("precision", "unknown")
 
     @property
     def examples_per_second(self) -> float | None:
@@ -101,22 +97,16 @@ class RunFiles:
         return self.results.get("num_replicas") or self.option("runtime", "num_replicas") or 1
 
     @property
-    def score(self) -> tuple[str, float] | None:
-        """Name and value of the evaluation metric that decided; in runs of earlier versions, which do not say, the one
-        asked for, accuracy or pearson."""
-        decisive = (self.facts.get("decisive_metric") or "").removeprefix("eval_")
-        for name in (decisive, self.option("training", "metric_for_best_model"), "accuracy", "pearson"):
-            value = self.results.get(f"eval_{name}")
-            if name and value is not None and _is_number(value):
-                return name, value
-        return None
+    def decisive(self) -> str:
+        """The metric that decided, as the results call it: `eval_accuracy`; empty where nothing was evaluated."""
+        name = self.facts.get("decisive_metric") or ""
+        return name if _is_number(self.results.get(name)) else ""
 
     @property
-    def test_score(self) -> str:
-        """What the results call the metric that decided on the test set, as `test_accuracy`; empty if they lack it."""
-        tested = [name for name in self.results if name.startswith("test_")]
-        own = self.score[0] if self.score else ""
-        return max((name for name in tested if own.endswith(name.removeprefix("test_"))), key=len, default="")
+    def tested(self) -> str:
+        """What the results call the same metric on the test set, as `test_accuracy`; empty if they lack it."""
+        names = [name for name in self.results if name.startswith("test_")]
+        return max((name for name in names if self.decisive.endswith(name[len("test") :])), key=len, default="")
 
 
 def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = None) -> RunFiles:

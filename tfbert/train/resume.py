@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 EVALUATION = "evaluation_crc32"
 """The fact that tells evaluation sets apart."""
 BATCH_ORDER = "batch_order"
-"""The version of the order of batches grouped by length; versions of tfbert that did not note it had the first."""
+"""The version of the order of batches grouped by length."""
 EXAMPLES = ("train_examples", "train_crc32", EVALUATION)
 """The facts that tell the examples of a run, those to evaluate on included, from others."""
 _ARCHITECTURE = ("hidden_size", "vocab_size", "intermediate_size", "max_position_embeddings", "type_vocab_size")
@@ -85,8 +85,7 @@ class Identity:
     def of(cls, state: RunState) -> Identity:
         """The identity of a checkpoint's run, complete where it is of an earlier version."""
         saved = cls(**state.identity)
-        facts = {BATCH_ORDER: 1} | saved.facts
-        return dataclasses.replace(saved, settings=_completed(saved.settings), facts=facts)
+        return dataclasses.replace(saved, settings=_completed(saved.settings))
 
     def changed(self, asked: Config, *kinds: OnResume) -> dict[str, Any]:
         """The settings of these kinds that differ now: their earlier values, by name."""
@@ -229,8 +228,8 @@ def data_facts(identity: Identity) -> dict[str, int]:
 
 
 def _completed(saved: dict[str, Any]) -> dict[str, Any]:
-    """A run's settings, with those that its version did not have: at their default, but for heads, which were at 0."""
-    return settings(Config(), "same", "longer", "content", "split") | {"head_bias": "zero"} | saved
+    """A run's settings, with those that its version did not have, at their default."""
+    return settings(Config(), "same", "longer", "content", "split") | saved
 
 
 def _is_same(name: str, now: dict[str, Any], before: dict[str, Any], resolved: dict[str, int]) -> bool:
@@ -261,7 +260,7 @@ def is_restart(directory: pathlib.Path) -> bool:
         return False
     path = directory / LAUNCH
     try:
-        launch, start = _launch_in(path.read_text(encoding="utf-8"))
+        mark = unseal(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return False
     except (OSError, ValueError) as error:
@@ -269,7 +268,7 @@ def is_restart(directory: pathlib.Path) -> bool:
         todo = "Remove it, and start with --resume=auto."
         raise UsageError(f"{rule}. Received: {str(path)!r}, which is damaged ({error}). {todo}") from None
     # Two commands of one start of a SLURM job are two runs.
-    return launch == launched_at if launched_at else launch == job and start < restarts
+    return mark["launch"] == (launched_at or job) and bool(launched_at or mark["start"] < restarts)
 
 
 def _mark(directory: pathlib.Path) -> None:
@@ -284,19 +283,6 @@ def _slurm_job() -> tuple[str, int]:
     """The SLURM job's name in the mark, and how often it was requeued; an empty name outside SLURM."""
     job = os.environ.get("SLURM_JOB_ID", "")
     return f"slurm-{job}" if job else "", int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-
-
-def _launch_in(text: str) -> tuple[str, int]:
-    """The launch that a mark names, and which start of it.
-
-    Raises:
-        ValueError: for any other text.
-    """
-    values = unseal(text)
-    launch, start = values.get("launch"), values.get("start")
-    if not isinstance(launch, str) or type(start) is not int:
-        raise ValueError("not a launch")
-    return launch, start
 
 
 CHECKPOINTS = "checkpoints"
@@ -333,13 +319,6 @@ class Found:
             return None
         return newest_intact(checkpoints)
 
-    @property
-    def _facts(self) -> dict[str, Any]:
-        try:
-            return output_dir.read_json(self.directory / output_dir.FACTS)
-        except (OSError, ValueError):
-            return {}  # Without its report a run is as finished.
-
     @functools.cached_property
     def results(self) -> dict[str, Any]:
         """The results of a finished run.
@@ -347,10 +326,12 @@ class Found:
         Raises:
             UsageError: if they are not whole.
         """
-        path = self.directory / output_dir.RESULTS
+        path, facts = self.directory / output_dir.RESULTS, {}
+        with contextlib.suppress(OSError, ValueError):  # Without its report a run is as finished.
+            facts = output_dir.read_json(self.directory / output_dir.FACTS)
         try:
             results = output_dir.read_json(path)
-            if changed_file(self.directory, self._facts, results) == output_dir.RESULTS:
+            if changed_file(self.directory, facts, results) == output_dir.RESULTS:
                 raise ValueError("changed after the run had written it")
             return results
         except (OSError, ValueError) as error:
@@ -529,7 +510,7 @@ def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tup
     state, earlier, training = start.resumed, start.earlier, start.config.training
     comparable = {name: value for name, value in facts.items() if name != EVALUATION}
     if different := differences(earlier.facts, comparable):
-        is_older = differences({BATCH_ORDER: earlier.facts[BATCH_ORDER]}, comparable) == different
+        is_older = len(different) == 1 and different[0].startswith(BATCH_ORDER)
         way_out = "Finish it with the version of tfbert that began it" if is_older else _SAME_SETTINGS
         rule = "A run resumes only with the same model, data, order of batches and precision"
         raise _other_run(start, different, rule, way_out)
