@@ -220,8 +220,8 @@ def numbers_of(directory: pathlib.Path, args: argparse.Namespace, devices: int) 
         numbers["tokens_per_second"] = found["train_tokens_per_second_steady"]
         numbers["compile_seconds"] = found["compile_seconds"]
         begin, step, wait = "train_", "step_seconds", "data_wait_share"
-        if args.whole_run and files.score:
-            numbers["score"] = files.score[1]
+        if args.whole_run and files.decisive:
+            numbers["score"] = files.results[files.decisive]
     numbers["data_wait_share"], numbers["seconds"] = found[wait], found[f"{begin}runtime"]
     numbers |= {name: found[f"{begin}{name}"] for name in ("user_seconds", "kernel_seconds")}
     numbers |= {f"step_ms_{p}": 1000 * found[f"{step}_{p}"] for p in ("p50", "p95")}

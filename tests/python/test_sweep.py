@@ -168,15 +168,15 @@ GIVEN = {"train": ROWS, "validation": {"a": ROWS, "b": ROWS[1:]}, "test": ROWS[:
 @pytest.mark.parametrize(
     "other, said",
     [
-        ({"train": [*ROWS[:3], ("poor", "pos")]}, "train=pairs of 4 rows and .*: other values in the column 'label'"),
-        ({"train": [*ROWS[:3], ("Poor", "neg")]}, "other values in the column 'text'"),
-        ({"train": ROWS[::-1]}, "other values in the column 'text'"),
-        ({"train": ROWS * 2}, "another number of rows"),
-        ({"train": {"text": TEXTS, "label": LABELS, "id": [1, 2, 3, 4]}}, "other columns"),
-        ({"train": {"text": TEXTS, "label": [1, 0, 1, 0]}}, "other values in the column 'label'"),
+        ({"train": [*ROWS[:3], ("poor", "pos")]}, "train=pairs of 4 rows and .*, a run with other data"),
+        ({"train": [*ROWS[:3], ("Poor", "neg")]}, "train=pairs of 4 rows and"),
+        ({"train": ROWS[::-1]}, "train=pairs of 4 rows and"),
+        ({"train": ROWS * 2}, "train=pairs of 8 rows and"),
+        ({"train": {"text": TEXTS, "label": LABELS, "id": [1, 2, 3, 4]}}, "train=columns of 4 rows and"),
+        ({"train": {"text": TEXTS, "label": [1, 0, 1, 0]}}, "train=columns of 4 rows and"),
         ({"validation": {"a": ROWS, "b": ROWS[:3]}}, "validation_b=pairs of 3 rows and"),
-        ({"validation": {"a": ROWS, "c": ROWS[1:]}}, "validation_c=.* no file"),
-        ({"validation": ROWS}, "no file"),
+        ({"validation": {"a": ROWS, "c": ROWS[1:]}}, "validation_c=pairs of 3 rows and"),
+        ({"validation": ROWS}, "validation=pairs of 4 rows and"),
         ({"test": ROWS[1:3]}, "test=pairs of 2 rows and"),
     ],
 )
@@ -209,7 +209,7 @@ def test_data_may_be_repaired_while_there_is_no_run(fake, tmp_path):
     assert sweep_xla(tmp_path / "out", **turned)
     (tmp_path / "out" / "data" / "train.parquet").unlink()  # To save space: it is written again.
     assert sweep_xla(tmp_path / "out", **turned)
-    with pytest.raises(UsageError, match="no file"):  # No run has read such a set.
+    with pytest.raises(UsageError, match="a run with other data"):  # No run has read such a set.
         sweep_xla(tmp_path / "other", train=turned["train"], validation=GIVEN["validation"])
         sweep_xla(tmp_path / "other", **turned)
 

@@ -248,12 +248,16 @@ def on_disk(data: DataConfig, directory: pathlib.Path, runs: Sequence[pathlib.Pa
             if isinstance(part.source, GivenTable):
                 own[-1] = path = directory / f"{part.argument.removeprefix('validation_')}.parquet"
                 table = _as_arrow(part.source, keeps_bad_rows=data.skip_bad_rows)
-                if what := _other_than(path, table):
-                    changed[path] = table
-                    for run in runs:
-                        read = output_dir.read_run_config(run).get("data", {}).get(option, "")
-                        if path.exists() or str(path) not in read:
-                            raise _other_data(part, run, what)
+                if _holds(path, table):
+                    continue
+                changed[path] = table
+                for run in runs:
+                    read = output_dir.read_run_config(run).get("data", {}).get(option, "")
+                    if path.exists() or str(path) not in read:
+                        rule = "All runs of a sweep have the same data"
+                        received = f"{part} and {str(run)!r}, a run with other data"
+                        todo = "Pass the same, or another --output_dir; --overwrite_output_dir trains all runs again."
+                        raise UsageError(f"{rule}. Received: {received}. {todo}")
         paths[option] = ",".join(map(str, own))
     for path, table in changed.items():
         _write(table, path)
@@ -304,28 +308,17 @@ def _no_word(value: Any) -> dict[str, None]:
     return {type(value).__name__: None}
 
 
-def _other_than(path: pathlib.Path, table: pyarrow.Table) -> str:
-    """In which way a table is not what a file holds; empty if it is."""
+def _holds(path: pathlib.Path, table: pyarrow.Table) -> bool:
+    """Whether there is a file that holds this very table."""
     import pyarrow
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path) as file:
             before = file.read()
-    except (pyarrow.ArrowException, OSError) as error:
-        return f"no file {str(path)!r}" if isinstance(error, FileNotFoundError) else f"a damaged {str(path)!r}"
-    if (before.column_names, before.num_rows) != (table.column_names, table.num_rows):
-        return "other columns, or another number of rows"
-    for name, old, new in zip(table.column_names, before.columns, table.columns, strict=True):
-        if not old.equals(new):
-            return f"other values in the column {name!r}"
-    return "" if before.schema.metadata == table.schema.metadata else "other names of classes"
-
-
-def _other_data(given: Given, run: pathlib.Path, what: str) -> UsageError:
-    rule = "All runs of a sweep have the same data"
-    todo = "Pass the same data, or another --output_dir; --overwrite_output_dir trains all runs again."
-    return UsageError(f"{rule}. Received: {given} and {str(run)!r}, a run with other data: {what}. {todo}")
+    except (pyarrow.ArrowException, OSError):
+        return False
+    return before.equals(table) and before.schema.metadata == table.schema.metadata
 
 
 def _write(table: pyarrow.Table, path: pathlib.Path) -> None:

@@ -172,7 +172,7 @@ def over_seeds(runs: Sequence[RunFiles]) -> OverSeeds:
     names = [name for name in values[0] if all(name in found for found in values)]
     table = np.array([[found[name] for name in names] for found in values], np.float64).reshape(len(runs), len(names))
     spread = table.std(axis=0, ddof=1).tolist() if len(runs) > 1 else []
-    decisive = runs[0].decisive
+    decisive = runs[0].facts.get("decisive_metric") or ""
     return OverSeeds(
         seeds=[run.option("runtime", _SEED) for run in runs],
         values=values,
