@@ -318,8 +318,8 @@ def test_the_function_trains_one_seed(tmp_path):
 
 RUNS_A_CHILD = """
 import sys
-from tfbert.launch.launcher import run_to_its_end, signals_collected
-with signals_collected() as signals:
+from tfbert.launch.launcher import Signals, run_to_its_end
+with Signals() as signals:
     status = run_to_its_end([sys.executable, "child.py"], {"A": "b"}, signals)
 print(status, [int(number) for number in signals.received])
 """

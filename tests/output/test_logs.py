@@ -20,6 +20,9 @@ def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+LINES = [f'{{"step": {step}, "kind": "train", "time": "", "loss": {step}}}\n' for step in (1, 2, 3)]
+
+
 def test_each_record_is_a_line_with_step_kind_and_time(tmp_path):
     log = RunLog(tmp_path, total_steps=4)
     log.record(2, "train", {"loss": 0.5, "learning_rate": 1e-5})
@@ -34,7 +37,7 @@ def test_each_record_is_a_line_with_step_kind_and_time(tmp_path):
 
 def test_a_resumed_log_forgets_what_happens_again(tmp_path):
     path = tmp_path / "log.jsonl"
-    path.write_text('{"step": 1, "loss": 1}\n{"step": 2, "loss": 2}\n{"step": 3, "loss": 3}\n{"step": 4, "lo')
+    path.write_text("".join(LINES) + '{"step": 4, "lo')
     log = RunLog(tmp_path, total_steps=4, first_step=2)
     log.record(3, "train", {"loss": 9})
     log.close()
@@ -45,7 +48,7 @@ def test_a_resumed_log_forgets_what_happens_again(tmp_path):
 
 def test_a_resumed_log_is_whole_at_once_and_at_any_time(tmp_path, monkeypatch):
     path = tmp_path / "log.jsonl"
-    history = '{"step": 1, "loss": 1}\n{"step": 2, "loss": 2}\n'
+    history = "".join(LINES[:2])
     path.write_text(history)
     log = RunLog(tmp_path, total_steps=4, first_step=2)
     assert path.read_text() == history, "nothing waits for the first record"
@@ -59,7 +62,7 @@ def test_a_resumed_log_is_whole_at_once_and_at_any_time(tmp_path, monkeypatch):
 
 def test_damaged_lines_of_a_resumed_log_are_left_out(tmp_path, logged):
     path = tmp_path / "log.jsonl"
-    path.write_bytes(b'{"step": 1, "loss": 1}\n{"st\xffp"\r: 1}\n\0\0\n{"loss": 1}\n{"step": 2, "loss": 2}\n')
+    path.write_bytes(LINES[0].encode() + b'{"st\xffp"\r: 1}\n\0\0\n{"loss": 1}\n' + LINES[1].encode())
     RunLog(tmp_path, total_steps=4, first_step=2).close()
     assert [(r["step"], r["loss"]) for r in read(path)] == [(1, 1), (2, 2)]
     assert logged() == [f"3 damaged lines left out of {path}"]

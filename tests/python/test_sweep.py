@@ -252,6 +252,6 @@ def test_a_run_is_shown_where_this_process_shows_its_own_output(monkeypatch):
     monkeypatch.setattr(sys, "stdout", plain)
     monkeypatch.setattr(sys, "stderr", red)
     with Signals() as signals:
-        assert module._Starter(quiet=False)(command, {}, signals) == 7
-        assert module._Starter(quiet=True)(command, {}, signals) == 7
+        assert module._start(False, command, {}, signals) == 7
+        assert module._start(True, command, {}, signals) == 7
     assert (plain.getvalue(), red.getvalue()) == ("out\n", "warning: few\n")

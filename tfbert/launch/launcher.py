@@ -253,7 +253,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Signals:
-    """While entered, collects SIGTERM, SIGINT and SIGHUP instead of ending the process."""
+    """While entered, collects SIGTERM, SIGINT and SIGHUP instead of ending the process; one that is ignored, as SIGHUP
+    under nohup, stays ignored."""
 
     def __init__(self):
         self.received: list[int] = []
@@ -265,7 +266,8 @@ class Signals:
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         self._old_fd = signal.set_wakeup_fd(self._writer.fileno())
-        self._old = {n: signal.signal(n, self._handle) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        heard = [n for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
+        self._old = {number: signal.signal(number, self._handle) for number in heard}
         return self
 
     def __exit__(self, *_) -> None:
@@ -573,8 +575,6 @@ def run_to_its_end(
     command: Sequence[str],
     variables: Mapping[str, str],
     signals: Signals,
-    *,
-    output: int | None = None,
     on_text: Callable[[str], None] | None = None,
 ) -> int:
     """Runs a command, and passes signals on to it; waits as long as it takes.
@@ -583,13 +583,12 @@ def run_to_its_end(
         command: Program and arguments.
         variables: Environment variables, added to this process's.
         signals: Where signals to this process arrive.
-        output: Where its output goes, as `subprocess.Popen` takes it. None: where this process's goes.
-        on_text: Called with each line of its output, in a thread, in place of that.
+        on_text: Called with each line of its output, in a thread. None: that goes where this process's goes.
 
     Returns:
         Its exit status; negative for a signal that killed it.
     """
-    streams: dict[str, Any] = {"stdout": output, "stderr": output}
+    streams: dict[str, Any] = {}
     if on_text is not None:
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     child = start_child(command, variables, stdin=subprocess.DEVNULL, **streams)
@@ -616,13 +615,3 @@ def run_to_its_end(
 def _read_lines(stream: TextIO, on_text: Callable[[str], None]) -> None:
     for line in stream:
         on_text(line)
-
-
-@contextlib.contextmanager
-def signals_collected() -> Iterator[Signals]:
-    """`Signals`, but a signal that is ignored, as SIGHUP under nohup, stays ignored."""
-    ignored = [n for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_IGN]
-    with Signals() as signals:
-        for number in ignored:
-            signal.signal(number, signal.SIG_IGN)
-        yield signals

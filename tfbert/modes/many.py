@@ -19,7 +19,7 @@ from tfbert.config.types import counted
 from tfbert.corpus.records import as_records_are
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.launch.launcher import Signals, run_to_its_end, signals_collected
+from tfbert.launch.launcher import Signals, run_to_its_end
 from tfbert.output import output_dir
 from tfbert.output.logs import Callback, all_callbacks
 from tfbert.report import compare
@@ -148,7 +148,7 @@ def train_all(
         (directory / name).unlink(missing_ok=True)
     failed: dict[str, str] = {}
     refused: list[str] = []
-    with signals_collected() as signals:
+    with Signals() as signals:
         for place, (name, run) in enumerate(runs.items(), 1):
             where = f"{name} ({place} of {len(runs)})"
             if name in done:

@@ -30,7 +30,7 @@ import uuid
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -165,7 +165,6 @@ def clock_text(seconds: float) -> str:
 
 
 _BAR = "{percentage:3.0f}%|"
-_WAY_OUT = "Free space there, or see to the file server, and start again."
 
 
 class RunLog:
@@ -190,8 +189,8 @@ class RunLog:
         self._file, self.logged = None, []
         if directory is not None:
             lines = _read(self._path, first_step)
-            self._file = _rewritten(self._path, [line for _, line in lines])
-            self.logged = [record for entry, _ in lines if (record := _record_of(entry))]
+            write_text(self._path, "".join(line for _, line in lines))
+            self._file, self.logged = self._path.open("a", encoding="utf-8"), [record for record, _ in lines]
         self._first_step, self._total_steps = first_step, total_steps
         self._bar = None
         self._above_bar = contextlib.ExitStack()
@@ -216,7 +215,8 @@ class RunLog:
             self._file.flush()
             self._path.stat()  # Writing to a deleted file raises no error.
         except OSError as error:
-            raise RunError(f"The log must be writable. Received: {self._path} ({error.strerror}). {_WAY_OUT}") from None
+            todo = "Free space there, or see to the file server, and start again."
+            raise RunError(f"The log must be writable. Received: {self._path} ({error.strerror}). {todo}") from None
         start = time.perf_counter()
         self._reports.logged(record)
         return time.perf_counter() - start
@@ -250,46 +250,26 @@ class RunLog:
                     part.close()
 
 
-def _read(path: pathlib.Path, last_step: int) -> list[tuple[dict[str, Any], str]]:
-    """The whole lines of a log up to a step, in its order."""
+def _read(path: pathlib.Path, last_step: int) -> list[tuple[Record, str]]:
+    """The whole records of a log up to a step, in its order, each with its line."""
     kept, damaged, before = [], 0, 0
     if not last_step or not path.exists():
         return []
     for line in path.read_bytes().split(b"\n")[:-1]:  # A kill leaves a last line without its end.
         try:
-            entry = json.loads(line)
-            step = entry["step"]
-            if type(step) is not int or step < before:
+            values = json.loads(line)
+            about = {name: values.pop(name) for name in ("step", "kind", "time")}
+            record = Record(**about, values={name: float(value) for name, value in values.items()})
+            if type(record.step) is not int or record.step < before:
                 raise ValueError("not the next step")
-            if step <= last_step:
-                kept.append((entry, line.decode() + "\n"))
-                before = step
-        except (ValueError, KeyError, TypeError):
+            if record.step <= last_step:
+                kept.append((record, line.decode() + "\n"))
+                before = record.step
+        except (AttributeError, ValueError, KeyError, TypeError):
             damaged += 1
     if damaged:
         log.warning("%s left out of %s", counted(damaged, "damaged line"), path)
     return kept
-
-
-def _record_of(entry: dict[str, Any]) -> Record | None:
-    """The record of a line; None for a line of another kind."""
-    if entry.get("kind") not in ("train", "eval") or not isinstance(entry.get("time"), str):
-        return None
-    values = {k: float(v) for k, v in entry.items() if isinstance(v, (int, float)) and k != "step"}
-    return Record(step=entry["step"], kind=entry["kind"], time=entry["time"], values=values)
-
-
-def _rewritten(path: pathlib.Path, lines: list[str]) -> TextIO:
-    """Opens a log to continue after these lines.
-
-    Raises:
-        RunError: if it cannot be written; its content stays.
-    """
-    write_text(path, "".join(lines))
-    try:
-        return path.open("a", encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"The log must be writable. Received: {path} ({error.strerror}). {_WAY_OUT}") from None
 
 
 def _fitted(text: str, width: int) -> str:

@@ -146,7 +146,7 @@ def seal(values: dict[str, Any]) -> str:
     Args:
         values: Anything that JSON can hold; no NaN or infinity.
     """
-    return json.dumps(values | {_SEAL: checksum(values)}, indent=2, allow_nan=False) + "\n"
+    return json.dumps(with_seal(values), indent=2, allow_nan=False) + "\n"
 
 
 def unseal(text: str) -> dict[str, Any]:
@@ -155,12 +155,7 @@ def unseal(text: str) -> dict[str, Any]:
     Raises:
         ValueError: for any other text.
     """
-    try:
-        values = json.loads(text, parse_constant=_refuse)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not isinstance(values, dict):
-        raise ValueError("not a JSON object")
+    values = _json_object(text)
     if _SEAL not in values:
         raise ValueError("without a checksum")
     return checked(values)
@@ -190,10 +185,6 @@ def with_seal(values: dict[str, Any]) -> dict[str, Any]:
 def checksum(values: dict[str, Any]) -> int:
     """CRC-32 of the values, however the text around them is laid out."""
     return zlib.crc32(json.dumps(values, sort_keys=True).encode())
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no number")
 
 
 RUN_CONFIG, RESULTS, LOG = "run_config.json", "all_results.json", "log.jsonl"
@@ -330,10 +321,14 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
     Raises:
         OSError, ValueError: where there is none.
     """
+    return _json_object(path.read_text(encoding="utf-8"))
+
+
+def _json_object(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError as error:
-        raise ValueError(error) from None
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value

@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -423,7 +422,7 @@ def sweep(
             config = with_named_records(config)
         runs = [] if config.output.overwrite_output_dir else filter(has_trained, sorted(directory.glob("*")))
         config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA, [*runs]))
-        found = train_many(config, _Starter(quiet))
+        found = train_many(config, functools.partial(_start, quiet))
     assert isinstance(found, Swept)
     return SweepResults(found.rows(), directory, found.ranking.decisive)
 
@@ -447,19 +446,13 @@ def _text(values: Any) -> str:
     return sweep_text(lists)
 
 
-class _Starter:
+def _start(quiet: bool, command: Sequence[str], _: Mapping[str, str], signals: Signals) -> int:
     """Runs a command to its end, and shows its output where this process shows its own: also in a notebook."""
+    from tfbert.launch.launcher import run_to_its_end
 
-    def __init__(self, quiet: bool):
-        self._quiet = quiet
-
-    def __call__(self, command: Sequence[str], _: Mapping[str, str], signals: Signals) -> int:
-        from tfbert.launch.launcher import run_to_its_end
-
-        # No variables: what this process was started as is not what its user typed. The run names itself.
-        if self._quiet:
-            return run_to_its_end(command, {}, signals, output=subprocess.DEVNULL)
-        return run_to_its_end(command, {}, signals, on_text=None if _is_own(sys.stderr) else _show)
+    shown = None if _is_own(sys.stderr) else _show
+    # No variables: what this process was started as is not what its user typed. The run names itself.
+    return run_to_its_end(command, {}, signals, on_text=(lambda line: None) if quiet else shown)
 
 
 def _is_own(stream: Any) -> bool:
