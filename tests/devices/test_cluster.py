@@ -90,10 +90,10 @@ def test_an_index_may_be_a_string_as_some_operators_write_it():
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("{", "TF_CONFIG must be JSON. Received: TF_CONFIG='{'"),
-        ("[1]", "TF_CONFIG must hold a cluster and a task. Received: TF_CONFIG='[1]'"),
-        ("{}", "TF_CONFIG must hold a cluster and a task."),
-        (json.dumps({"cluster": {"worker": ["a:1"]}}), "TF_CONFIG must hold a cluster and a task."),
+        ("{", "TF_CONFIG must be JSON that holds a cluster and a task. Received: TF_CONFIG='{'"),
+        ("[1]", "holds a cluster and a task. Received: TF_CONFIG='[1]'"),
+        ("{}", "TF_CONFIG must be JSON that holds a cluster and a task."),
+        (json.dumps({"cluster": {"worker": ["a:1"]}}), "TF_CONFIG must be JSON that holds a cluster and a task."),
         (config({"worker": ["a:1"], "ps": ["b:1"]}), "Received: jobs ['ps']"),
         (config({"worker": "a:1"}), "Each job in TF_CONFIG must be a list of addresses. Received: worker: \"a:1\""),
         (config({"worker": ["a"]}), "Each address in TF_CONFIG must be host:port. Received: address 'a'"),

@@ -12,7 +12,7 @@ import tfbert
 from tfbert.commandline.options import field_docs
 from tfbert.config.run import FINETUNE, PRETRAIN, Config, of_arguments
 from tfbert.config.types import field_types
-from tfbert.python.keywords import options_of
+from tfbert.python.finetune import options_of
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "arguments.md"
 HEAD = """# Arguments

@@ -21,7 +21,7 @@ from tests.support.refusals import refused
 from tests.support.runs import assert_same_bits, steps_logged, stop_at, undrawn, weights, write_corpus
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES, write_tasks
 from tfbert.config.run import FINETUNE
-from tfbert.python.keywords import config_of
+from tfbert.python.finetune import config_of
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 from tfbert.train.resume import decide, inspect

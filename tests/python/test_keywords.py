@@ -13,7 +13,7 @@ from tests.support.flag_values import parsed
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.config.types import EVERY
 from tfbert.errors import UsageError
-from tfbert.python.keywords import config_of
+from tfbert.python.finetune import config_of
 
 EVALUATION = tfbert.Config(
     mode="evaluate", model=tfbert.ModelConfig(model_name_or_path="m"), data=tfbert.DataConfig(dataset="glue/sst2")

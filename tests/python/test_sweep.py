@@ -23,8 +23,7 @@ from tfbert.errors import UsageError
 from tfbert.launch import launcher
 from tfbert.launch.launcher import Signals
 from tfbert.python import finetune as module
-from tfbert.python.finetune import on_disk
-from tfbert.python.keywords import config_of
+from tfbert.python.finetune import config_of, on_disk
 from tfbert.tasks.tables import load_data
 
 

@@ -97,12 +97,9 @@ def cluster_from_tf_config(text: str) -> Cluster:
 
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise refuse("TF_CONFIG must be JSON.", f"TF_CONFIG={text[:200]!r} ({error})") from None
-    cluster = value.get("cluster") if isinstance(value, dict) else None
-    task = value.get("task") if isinstance(value, dict) else None
-    if not isinstance(cluster, dict) or not isinstance(task, dict):
-        raise refuse("TF_CONFIG must hold a cluster and a task.", f"TF_CONFIG={text[:200]!r}")
+        cluster, task = dict(value["cluster"]), dict(value["task"])
+    except (ValueError, TypeError, KeyError):
+        raise refuse("TF_CONFIG must be JSON that holds a cluster and a task.", f"TF_CONFIG={text[:200]!r}") from None
     if unknown := set(cluster) - {"chief", "worker"}:
         raise refuse("A multi_worker cluster has chief and worker jobs only.", f"jobs {sorted(unknown)}")
     for job, addresses in cluster.items():

@@ -321,10 +321,11 @@ class Checkpoints:
         except (OSError, RunError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             reason = getattr(error, "strerror", None) or error
+            newest = next(reversed(numbered(self.directory, "step")), "its beginning")
             raise RunError(
                 f"A checkpoint must be written whole. Received: {final} ({reason}). "
                 "Free space there, or see to the file server, and start again: "
-                f"the run resumes from {self._newest_name()}."
+                f"the run resumes from {newest}."
             ) from None
 
     def _fingerprint_of_best(self, step: int) -> dict[str, int]:
@@ -332,10 +333,6 @@ class Checkpoints:
         if step not in self._best_files:
             self._best_files[step] = fingerprint(best_weights(self.directory, step))
         return self._best_files[step]
-
-    def _newest_name(self) -> str:
-        found = numbered(self.directory, "step")
-        return str(found[-1]) if found else "its beginning"
 
     def _remove_old(self, state: RunState) -> None:
         earlier = [path for path in numbered(self.directory, "step") if number_of(path) < state.step]

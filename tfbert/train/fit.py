@@ -17,7 +17,7 @@ import math
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -76,6 +76,14 @@ class StepCallback:
 
     def end(self) -> None:
         """Called after the last update."""
+
+    @contextlib.contextmanager
+    def no_update(self, clock: StepClock) -> Iterator[None]:
+        """Around what is no part of an update: not its time, and not its work, which a GPU may still do before."""
+        self.model.counters.finite_steps.numpy()
+        start = time.perf_counter()
+        yield
+        clock.paused += time.perf_counter() - start
 
 
 class Progress(StepCallback):
@@ -228,11 +236,8 @@ class Evaluate(StepCallback):
             self._best_predictions = self._predict(next(iter(self._sets)))
         return self._best_predictions
 
-    def kept_task(self) -> Task:
-        """The task with what the predictions by the best weights decide; every worker must call this."""
-        return self._tuned(self.kept_predictions())
-
-    def _tuned(self, predictions: Any) -> Task:
+    def tuned(self, predictions: Any) -> Task:
+        """The task with what predictions for the first set decide."""
         return self._task.tuned(predictions, next(iter(self._examples.values())), self._metric)
 
     def _predict(self, name: str) -> Any:
@@ -241,18 +246,16 @@ class Evaluate(StepCallback):
     def on_step(self, step: int) -> None:
         if not self.schedule.is_due(step, self.schedule.eval_steps):
             return
-        self.model.counters.finite_steps.numpy()  # On a GPU the update still runs; waiting is no pause.
-        start = time.perf_counter()
         self._before_the_end = self.state() if step % self.schedule.eval_steps else None
-        self._evaluate(step)
-        self._progress.steps.paused += time.perf_counter() - start
+        with self.no_update(self._progress.steps):
+            self._evaluate(step)
 
     def _evaluate(self, step: int) -> None:
         found: dict[str, float] = {}
         self._predictor.reset_clock()
         start, cpu = time.perf_counter(), CpuTime.now()
         predictions = {name: self._predict(name) for name in self._sets}
-        task = self._tuned(predictions[next(iter(self._sets))])
+        task = self.tuned(predictions[next(iter(self._sets))])
         for name, examples in self._examples.items():
             prefix = eval_prefix(name)
             found |= task.metrics(predictions[name], examples, prefix=prefix, way_out=TRAINING_WAY_OUT)
@@ -410,12 +413,11 @@ class Save(StepCallback):
         return RunState(step=step, identity=identity, logged=self._progress.logged, **evaluated)
 
     def _save(self, step: int) -> None:
-        self.model.counters.finite_steps.numpy()  # As in `Evaluate`.
-        start = time.perf_counter()
-        self._bytes = self._run.checkpoints.save(self.model, self._state(step))
-        self._seconds.append(time.perf_counter() - start)
-        self._reports.saved(step, {"checkpoint_seconds": self._seconds[-1], "checkpoint_bytes": float(self._bytes)})
-        self._progress.steps.paused += time.perf_counter() - start
+        with self.no_update(self._progress.steps):
+            start = time.perf_counter()
+            self._bytes = self._run.checkpoints.save(self.model, self._state(step))
+            self._seconds.append(time.perf_counter() - start)
+            self._reports.saved(step, {"checkpoint_seconds": self._seconds[-1], "checkpoint_bytes": float(self._bytes)})
 
 
 class Profile(StepCallback):
@@ -440,35 +442,23 @@ class Profile(StepCallback):
             log.info("steps %s to %s lie before the checkpoint and are not profiled again", *steps)
 
     def before(self, step: int) -> None:
-        if self._is_running and step > self._last:
-            self._stop()
+        if step > self._last:
+            self.end()
         if step == self._first:
-            self._wait()
-            start = time.perf_counter()
-            tf.profiler.experimental.start(str(self._directory))
-            self._clock.paused += time.perf_counter() - start
+            with self.no_update(self._clock):
+                tf.profiler.experimental.start(str(self._directory))
             self._is_running = True
 
     def end(self) -> None:
         if self._is_running:
-            self._stop()
+            with self.no_update(self._clock):
+                self.close()
 
     def close(self) -> None:
         """Stops the profiler where a run was ended inside the profiled steps: a process has only one."""
         if self._is_running:
-            self._is_running = False
+            self._is_running = False  # Also where its files cannot be written.
             tf.profiler.experimental.stop()
-
-    def _stop(self) -> None:
-        self._wait()
-        start = time.perf_counter()
-        self._is_running = False  # Also where its files cannot be written.
-        tf.profiler.experimental.stop()
-        self._clock.paused += time.perf_counter() - start
-
-    def _wait(self) -> None:
-        """Waits until the device has done all its work."""
-        self.model.counters.finite_steps.numpy()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import Tokenizer
 
 EVALUATION = "evaluation_crc32"
-"""The fact that tells evaluation sets apart."""
+"""The fact that tells evaluation sets apart: their names, texts and labels."""
 BATCH_ORDER = "batch_order"
 """The version of the order of batches grouped by length."""
 EXAMPLES = ("train_examples", "train_crc32", EVALUATION)
@@ -204,6 +204,9 @@ def facts_of(
     bert_config: BertConfig,
 ) -> dict[str, Any]:
     """The facts by which a resumed run checks that model, data and precision are the same."""
+    evaluation = 0
+    for name, part in data.validation.items():
+        evaluation = part.checksum(name, evaluation)
     is_planned_whole = config.data.batching == "length_grouped" and not isinstance(train, MaskedRecords)
     return {
         "task": data.task.name,
@@ -217,7 +220,7 @@ def facts_of(
         "precision": keras.config.dtype_policy().name,
         "train_examples": len(train),
         "train_crc32": train.crc32,
-        EVALUATION: _evaluation_crc(data),
+        EVALUATION: evaluation,
         **({BATCH_ORDER: ORDER_VERSION} if is_planned_whole else {}),
     }
 
@@ -234,14 +237,6 @@ def _completed(saved: dict[str, Any]) -> dict[str, Any]:
 
 def _is_same(name: str, now: dict[str, Any], before: dict[str, Any], resolved: dict[str, int]) -> bool:
     return name not in before or now[name] in (before[name], resolved.get(name, before[name]))
-
-
-def _evaluation_crc(data: TaskData) -> int:
-    """Tells evaluation sets apart: their names, texts and labels."""
-    value = 0
-    for name, part in data.validation.items():
-        value = part.checksum(name, value)
-    return value
 
 
 _done: set[pathlib.Path] = set()

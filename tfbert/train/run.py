@@ -169,7 +169,8 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
 
     kept = None
     if evaluation is not None:
-        kept, data = evaluation.kept_predictions(), dataclasses.replace(data, task=evaluation.kept_task())
+        kept = evaluation.kept_predictions()
+        data = dataclasses.replace(data, task=evaluation.tuned(kept))
     if data.task.notes() != run.data.task.notes():
         recorded = {"num_texts": data.train.num_texts, "columns": data.columns, **data.task.notes()}
         recorded |= run.tokenizer.notes()
