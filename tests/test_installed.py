@@ -22,7 +22,7 @@ from tfbert.commandline.command import verb_of
 from tfbert.commandline.options import expand_flagfiles, find_flagfile
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
-from tfbert.report.model_card import command_line
+from tfbert.report.pages import command_line
 
 ROOT = pathlib.Path(__file__).parent.parent
 PRESETS = ROOT / "flags" / "presets"

@@ -24,7 +24,7 @@ from tfbert.model import files, weights
 from tfbert.model import keras_hub as keras_hub_files
 from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.head import pretraining_head, save_pretrained
-from tfbert.report.model_card import _is_hub_name
+from tfbert.report.pages import _is_hub_name
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.classification.classification import Classification
 from tfbert.tokens.tokenizer import BertTokenizer

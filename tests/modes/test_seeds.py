@@ -26,7 +26,6 @@ from tfbert.modes.many import train_many
 from tfbert.report.compare import SweptPoint, compare, over_seeds, seeds_lines, seeds_table, tables, write_seeds
 from tfbert.report.pages import Table
 from tfbert.report.run_files import read_run
-from tfbert.train.run import finetune
 
 ROOT = pathlib.Path(__file__).parents[2]
 ACCURACIES = {1: 0.8125, 2: 0.9375, 3: 0.875}
@@ -309,11 +308,6 @@ def test_a_second_interrupt_stops_at_once(tmp_path):
             train_many(config_for(tmp_path), Fake({1: 130}, {1: twice}))
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_the_function_trains_one_seed(tmp_path):
-    with pytest.raises(UsageError, match="A call trains one seed"):
-        finetune(config_for(tmp_path))
 
 
 RUNS_A_CHILD = """

@@ -27,8 +27,7 @@ from tfbert.config.tasks import ChoosingConfig, PretrainingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.errors import RunError
 from tfbert.output import output_dir
-from tfbert.report.model_card import _string, command_line, model_card
-from tfbert.report.pages import render
+from tfbert.report.pages import _string, command_line, model_card, render
 from tfbert.tasks.base import TaskData
 from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification

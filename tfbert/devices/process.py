@@ -485,13 +485,11 @@ def run_program(name: str, main: Callable[[], int]) -> int:
                 f"The packages that tfbert needs must be there. Received: {first_line(error)} in {sys.executable}. "
                 "Run pip install -e . in the clone."
             )
-            print(f"{name}: error: {found}", file=sys.stderr)
-            return 1
         except OSError as error:
             if (found := of_surroundings(error)) is None:
                 raise
-            print(f"{name}: error: {found}", file=sys.stderr)
-            return 1
+        print(f"{name}: error: {found}", file=sys.stderr)
+        return 1
 
 
 def _run(name: str, main: Callable[[], int]) -> int:

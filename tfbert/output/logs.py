@@ -320,7 +320,9 @@ def shown(quiet: bool = False) -> Iterator[None]:
     screens = [handler for handler in (*handlers, *_inherited(log)) if _is_screen(handler)]
     already = effective <= logging.INFO and any(handler.level <= logging.INFO for handler in screens)
     with contextlib.ExitStack() as undone:
-        undone.enter_context(_filtered(log, worded_record))
+        if worded_record not in log.filters:  # Else of the command, or of a call around this one: it stays.
+            log.addFilter(worded_record)
+            undone.callback(log.removeFilter, worded_record)
         undone.callback(log.setLevel, level)
         if quiet:
             undone.enter_context(nobody_watching())
@@ -341,18 +343,6 @@ def shown(quiet: bool = False) -> Iterator[None]:
                 log.addHandler(handler)
                 undone.callback(log.removeHandler, handler)
         yield
-
-
-@contextlib.contextmanager
-def _filtered(logger: logging.Logger, passes: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
-    if passes in logger.filters:  # Of the command, or of a call around this one: it stays.
-        yield
-        return
-    logger.addFilter(passes)
-    try:
-        yield
-    finally:
-        logger.removeFilter(passes)
 
 
 def _inherited(logger: logging.Logger) -> Iterator[logging.Handler]:
@@ -725,7 +715,8 @@ class MlflowCallback(Callback):
         names = [name for name in run.data.metrics if "/" in name]
         self._told = {(name, m.step) for name in names for m in self._client.get_metric_history(self._run_id, name)}
         options = self.run.options.items()
-        params = [self._param(name, _text(value)) for name, value in options if name not in run.data.params]
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options}
+        params = [self._param(name, text) for name, text in texts.items() if name not in run.data.params]
         for first in range(0, len(params), _PARAMS_AT_ONCE):
             self._client.log_batch(self._run_id, params=params[first : first + _PARAMS_AT_ONCE])
 
@@ -811,7 +802,3 @@ def _named(record: Record) -> dict[str, float]:
 
 def _time(record: Record) -> float:
     return datetime.datetime.fromisoformat(record.time).timestamp()
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -42,6 +42,7 @@ from tfbert.model.predictor import Predictor
 from tfbert.output.logs import Record, Reports, RunInfo, RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.keras3.finetuner import FineTuner
+from tfbert.step.keras3.parts import inner_of
 from tfbert.tasks.base import TRAINING_WAY_OUT, Task, eval_prefix
 from tfbert.tasks.metrics import decided_by
 from tfbert.train.build import Run
@@ -152,7 +153,7 @@ class Progress(StepCallback):
         left = (self.schedule.total_steps - step) * known.seconds / known.steps
         numbers = {
             "loss": new["loss_sum"] / new["finite_steps"] if new["finite_steps"] else float("nan"),
-            "learning_rate": float(learning_rate(self.model.optimizer, step - 1)),
+            "learning_rate": float(rate_of(inner_of(self.model.optimizer))(tf.constant(step - 1))),
             "grad_norm": float(self.model.counters.gradient_norm.numpy()),
             "epoch": self.schedule.epoch_at(step),
             "examples_per_second": round(recent.examples_per_second, 1),
@@ -339,13 +340,6 @@ class StopWhenDiverged(StepCallback):
         rule = "Gradients must be finite"
         todo = "Lower --learning_rate, or train without --mixed_precision."
         raise RunError(f"{rule}. Received: none that are, in {counted(skipped, 'update')}. {todo}")
-
-
-def learning_rate(optimizer: keras.optimizers.Optimizer, step: int) -> tf.Tensor:
-    """The rate of the update after `step` updates."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    rate = rate_of(inner)
-    return rate(tf.constant(step)) if callable(rate) else rate
 
 
 _UPDATES_BETWEEN_QUESTIONS = 5

@@ -19,13 +19,12 @@ from tfbert.config.run import Config
 from tfbert.devices import runtime
 from tfbert.devices.runtime import chief_ends_last, describe, start_devices
 from tfbert.devices.workers import Consensus, StopRequest, peer_failures_as_run_errors
-from tfbert.errors import Preempted, UsageError
+from tfbert.errors import Preempted
 from tfbert.model.files import record_inputs
 from tfbert.model.head import save_pretrained
 from tfbert.output import output_dir
 from tfbert.output.logs import Callback, Reports, all_callbacks
-from tfbert.report.model_card import model_card
-from tfbert.report.pages import report_at_end
+from tfbert.report.pages import model_card, report_at_end
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT
 from tfbert.tasks.registry import detect_task
@@ -62,12 +61,7 @@ def finetune(config: Config, *, callbacks: Sequence[Callback] = ()) -> dict[str,
         RunError: for a run that failed.
         Preempted: for a run that stopped because a signal or a callback asked it to, with a checkpoint.
     """
-    if config.runtime.seeds:
-        rule = "A call trains one seed"
-        raise UsageError(f"{rule}. Received: seeds={config.runtime.seeds}. Call it for each, or use the command.")
-    if config.runtime.sweep:
-        rule = "A call trains one run"
-        raise UsageError(f"{rule}. Received: sweep={config.runtime.sweep!r}. Call tfbert.sweep, or use the command.")
+    assert not (config.runtime.seeds or config.runtime.sweep), "see `modes.many.train`"
     told = all_callbacks(config.output.report_to, callbacks)
     try:
         with runtime.settings_kept():
