@@ -7,6 +7,7 @@ import copy
 import json
 import logging
 import pathlib
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -223,6 +224,11 @@ _HUB_WEIGHTS = (
 )
 _HF_SCHEME = "hf://"
 """How KerasHub begins the names of this hub."""
+MODEL_FILES = re.compile(
+    r"(vocab(ulary)?|merges)\.txt|(vocab|tokenizer.*|special_tokens_map|added_tokens)\.json"
+    r"|((bert_)?config|task|model\.weights)\.json|checkpoint|.+\.(safetensors|h5|bin|keras)(\.index\.json)?|.+\.ckpt.*"
+)
+"""The files of a model's directory that decide what the model is; others are reports, and what a run writes beside."""
 
 
 def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options: Any) -> pathlib.Path | None:

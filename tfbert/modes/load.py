@@ -29,7 +29,7 @@ from tfbert.config.types import Recorded, counted, field_types, shown
 from tfbert.devices.process import imports_whole, log_if_slow
 from tfbert.devices.runtime import check_backend, settings_kept, tell
 from tfbert.errors import RunError, UsageError
-from tfbert.model.files import OWN_FIELD, load_config, load_tokenizer, record_inputs, resolve_model
+from tfbert.model.files import MODEL_FILES, OWN_FIELD, load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.predictor import DirectPredictor
 from tfbert.private import check_not_forked
 from tfbert.tasks.base import Task
@@ -165,12 +165,6 @@ def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, 
     return length
 
 
-_NAMES = {"config.json", "bert_config.json", "vocab.txt", "checkpoint"}
-_NAMES |= {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
-_NAMES |= {"vocab.json", "merges.txt"}  # RoBERTa's.
-_NAMES |= {"task.json", "vocabulary.txt", "model.weights.json"}  # KerasHub's.
-_PARTS = (".safetensors", ".bin", ".h5", ".ckpt", ".keras")
-
 Files = tuple[tuple[str, int, int], ...]
 
 
@@ -207,7 +201,7 @@ def files_of(directory: pathlib.Path) -> Files:
     found = []
     paths = [*directory.iterdir(), *directory.glob("assets/*/*")] if directory.is_dir() else [directory]
     for path in sorted(paths):
-        if path.is_file() and (path.name in _NAMES or any(part in path.name for part in _PARTS)):
+        if path.is_file() and MODEL_FILES.fullmatch(path.name):
             about = path.stat()
             found.append((path.name, about.st_size, about.st_mtime_ns))
     return tuple(found)

@@ -18,7 +18,6 @@ import functools
 import json
 import os
 import pathlib
-import re
 import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,7 @@ from tfbert.corpus.manifest import MANIFEST, crc32_of
 from tfbert.corpus.records import find_files
 from tfbert.devices.workers import Consensus, check_same, is_chief
 from tfbert.errors import RunError, UsageError, is_command
+from tfbert.model.files import MODEL_FILES
 from tfbert.output import output_dir
 from tfbert.output.output_dir import LAUNCH, locked, seal, unseal, write_text
 from tfbert.report.run_files import changed_file
@@ -55,12 +55,6 @@ EXAMPLES = ("train_examples", "train_crc32", EVALUATION)
 _ARCHITECTURE = ("hidden_size", "vocab_size", "intermediate_size", "max_position_embeddings", "type_vocab_size")
 _ARCHITECTURE += ("hidden_act", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob")
 _ARCHITECTURE += ("classifier_dropout",)
-
-_MODEL_FILES = re.compile(
-    r"(bert_)?config\.json|task\.json|(vocab(ulary)?|merges)\.txt|(vocab|tokenizer.*|special_tokens_map|added_tokens)\.json"
-    r"|.+\.(safetensors|h5|bin|keras)|.+\.ckpt.*"
-)
-"""Those of a model's directory that decide what is trained; others are reports, and what a run writes beside them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,7 +138,7 @@ def contents_of(config: Config, known: dict[pathlib.Path, int] | None = None) ->
     model = pathlib.Path(config.model.model_name_or_path).expanduser()
     if not config.model.is_scratch:
         files = [path for path in (model, *model.glob("*"), *model.glob("assets/**/*")) if path.is_file()]
-        paths["model_name_or_path"] = sorted(path for path in files if _MODEL_FILES.fullmatch(path.name))
+        paths["model_name_or_path"] = sorted(path for path in files if MODEL_FILES.fullmatch(path.name))
     if not (data.uses_files or data.is_built_in):
         from tfbert.data.tfds_builder import find_builder  # imports TensorFlow Datasets
 
