@@ -132,8 +132,9 @@ def test_what_coordination_is_configured_with():
 def test_device_datasets_are_changed_once(monkeypatch):
     made = []
     monkeypatch.setattr(multi_device_iterator_ops, "_create_device_dataset", lambda *args: made.append(args) or 1)
-    private.change_device_datasets(lambda dataset: dataset + 1)
-    private.change_device_datasets(lambda dataset: dataset + 10)
+    monkeypatch.setattr(private, "without_autotune", lambda dataset: dataset + 1)
+    private.device_iterators_without_autotune()
+    private.device_iterators_without_autotune()
     assert multi_device_iterator_ops._create_device_dataset("prototype", "device") == 2
     assert made == [("prototype", "device")]
 

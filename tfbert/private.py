@@ -197,22 +197,6 @@ def _with_outer(graph: tf.Graph) -> Iterator[FuncGraph]:
         graph = graph.outer_graph
 
 
-def change_device_datasets(change: Callable[[tf.data.Dataset], tf.data.Dataset]) -> None:
-    """Applies `change` to the data sets, one a device, that a distributed data set makes: they take no options.
-
-    A second call does nothing.
-    """
-    create = multi_device_iterator_ops._create_device_dataset
-    if getattr(create, "is_changed", False):
-        return
-
-    def create_changed(*args: Any, **kwargs: Any) -> tf.data.Dataset:
-        return change(create(*args, **kwargs))
-
-    create_changed.is_changed = True
-    multi_device_iterator_ops._create_device_dataset = create_changed
-
-
 @contextlib.contextmanager
 def as_not_trainable(layers: list[Any]) -> Iterator[None]:
     """While active, layers take themselves for frozen. By the public property their variables would change too."""
@@ -341,8 +325,17 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def device_iterators_without_autotune() -> None:
-    """Turns the autotuner off for the iterators, one per device, that a distributed dataset adds after its own."""
-    change_device_datasets(without_autotune)
+    """Turns the autotuner off for the iterators, one per device, that a distributed dataset adds after its own: they
+    take no options. A second call does nothing."""
+    create = multi_device_iterator_ops._create_device_dataset
+    if getattr(create, "is_changed", False):
+        return
+
+    def create_changed(*args: Any, **kwargs: Any) -> tf.data.Dataset:
+        return without_autotune(create(*args, **kwargs))
+
+    create_changed.is_changed = True
+    multi_device_iterator_ops._create_device_dataset = create_changed
 
 
 def distributed(

@@ -247,11 +247,6 @@ def show(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def share(value: float | None, digits: int = 1) -> str:
-    """A part of 1 in percent."""
-    return "–" if value is None else f"{100 * value:.{digits}f}%"
-
-
 def memory(value: float) -> str:
     """Bytes as GiB."""
     return f"{value / 2**30:.2f} GiB"
@@ -296,7 +291,7 @@ def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None =
 
 def report_at_end(
     directory: pathlib.Path, facts: dict[str, Any], data: TaskData, predictions: Any, results: dict[str, Any]
-) -> pathlib.Path | None:
+) -> None:
     """Writes `report.json` and `report.html`; a failure is a warning, since the run does not need them.
 
     Args:
@@ -305,9 +300,6 @@ def report_at_end(
         data: What it trained and evaluated on.
         predictions: Those of the kept weights for the first evaluation set, as the task makes them; None without a set.
         results: What `all_results.json` will hold.
-
-    Returns:
-        Where the report is; None where it could not be written.
     """
     try:
         facts = environment() | facts | data.facts | {"train_examples": len(data.train)}
@@ -316,10 +308,9 @@ def report_at_end(
             facts["evaluation"] = evaluation_facts(data.task, name, examples, predictions)
         write_facts(directory, facts, results)
         with log_if_slow("drawing the report"):
-            return write_report(directory, results)
+            write_report(directory, results)
     except Exception as error:  # Whatever it is: the model is there, and its results must be written.
         log.warning("the report could not be written (%s: %s); nothing else is lost", type(error).__name__, error)
-        return None
 
 
 def run_page(run: RunFiles) -> str:
@@ -405,7 +396,7 @@ def _headline(run: RunFiles) -> list[tuple[str, str]]:
         ("step_seconds_p50", "step, median", _milliseconds),
         ("step_seconds_p95", "step, 95th percentile", _milliseconds),
         ("compile_seconds", "tracing and compiling", duration),
-        ("data_wait_share", "waiting for data", functools.partial(share, digits=2)),
+        ("data_wait_share", "waiting for data", "{:.2%}".format),
         ("peak_memory_bytes", "peak memory", memory),
     ]
     return [(title, shown(numbers[name])) for name, title, shown in wanted if numbers.get(name) is not None]

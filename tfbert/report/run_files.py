@@ -176,11 +176,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-_PARTS = {
-    name: [field for field in dataclasses.fields(part) if "train" in field.metadata["modes"]]
+_FIELDS = {
+    name: fields
     for name, part in Config.classes().items()
+    if (fields := [field for field in dataclasses.fields(part) if "train" in field.metadata["modes"]])
 }
-_FIELDS = {name: fields for name, fields in _PARTS.items() if fields}
 """The options that training takes, by part."""
 _ELSEWHERE = {part.name for part in dataclasses.fields(Config)} - _FIELDS.keys()
 _OF_TASKS = {field.name: field for fields in _FIELDS.values() for field in fields if field.metadata["tasks"]}
