@@ -155,8 +155,9 @@ def train_all(
                 log.info("%s: already done, in %s", where, directory_of(run))
                 continue
             log.info("%s: training in %s", where, directory_of(run))
+            command = [sys.executable, "-m", "tfbert", command_of(run).word, *option_words(run)]
             # The child's messages name the command as the user typed it.
-            status = start(_command(run), {STARTED_AS: sys.argv[0]}, signals)
+            status = start(command, {STARTED_AS: sys.argv[0]}, signals)
             if status == 0:
                 done.add(name)
                 _check_read(run, contents[name])
@@ -199,10 +200,6 @@ def check_same_data(runs: Sequence[RunFiles]) -> None:
             received = f"{known[0].name!r} and {run.name!r}, of different ones"
             todo = f"Pass another --output_dir; {_ALL_AGAIN}."
             raise RunError(f"Runs are compared on the same examples. Received: {received}. {todo}")
-
-
-def _command(run: Config) -> list[str]:
-    return [sys.executable, "-m", "tfbert", command_of(run).word, *option_words(run)]
 
 
 def has_trained(directory: pathlib.Path) -> bool:

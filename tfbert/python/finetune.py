@@ -537,26 +537,20 @@ def _as_arrow(table: GivenTable, *, keeps_bad_rows: bool) -> pyarrow.Table:
             is_plain = (
                 types.is_string(kind) or types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
             )
-            is_kept = is_plain and all(map(_are_equal, array.to_pylist(), values))
+            # In type too, also within lists: 1 is not 1.0, nor true.
+            is_kept = is_plain and repr(array.to_pylist()) == repr(list(values))
         except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
             is_kept = False
         if not is_kept:
-            array = pyarrow.array([json.dumps(value, default=_no_word) for value in values])
+            # What JSON does not have, such as an image, becomes something that nobody takes for a text or a label.
+            texts = [json.dumps(value, default=lambda other: {type(other).__name__: None}) for value in values]
+            array = pyarrow.array(texts)
             as_json.append(place)
         arrays.append(array)
     features = {column: {"names": list(names), "_type": "ClassLabel"} for column, names in table.label_names.items()}
     notes = {"huggingface": json.dumps({"info": {"features": features}})} if features else {}
     notes |= {JSON_COLUMNS: json.dumps(as_json)} if as_json else {}
     return pyarrow.Table.from_arrays(arrays, names=table.columns).replace_schema_metadata(notes or None)
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    return repr(one) == repr(other)  # In type too, also within lists: 1 is not 1.0, nor true.
-
-
-def _no_word(value: Any) -> dict[str, None]:
-    """What stands in JSON for a value of another type, such as an image: nobody takes it for a text or a label."""
-    return {type(value).__name__: None}
 
 
 def _holds(path: pathlib.Path, table: pyarrow.Table) -> bool:

@@ -258,19 +258,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         resumed, lines = resume.check_same_run(start, facts, schedule.total_steps)
         schedule = dataclasses.replace(schedule, first_step=resumed.step)
     with strategy.scope():
-        model = FineTuner(
-            classifier,
-            gradient_accumulation_steps=accumulation,
-            max_grad_norm=training.max_grad_norm,
-            all_reduce_dtype=config.runtime.all_reduce_dtype,
-            jit_compile=config.runtime.xla,
-            seed=config.runtime.seed,
-            forward=functools.partial(task.head().forward, recompute=training.gradient_checkpointing),
-        )
-        model.is_foreign = False
-        optimizer = optimizer_of(config.training, schedule.total_steps, schedule.warmup_steps)
-        model.compile(optimizer=optimizer, loss=task.loss(training))
-        model.create_variables()
+        model = trainer_of(classifier, config, task, schedule, accumulation)
 
     # Where the run resumes, and its micro-batches.
     checkpoints = Checkpoints(
@@ -308,6 +296,26 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         classifier=classifier,
         model=model,
     )
+
+
+def trainer_of(
+    classifier: PreTrainedModel, config: Config, task: Task, schedule: Schedule, accumulation: int
+) -> FineTuner:
+    """What trains a classifier: compiled, its variables created; call in the strategy's scope."""
+    model = FineTuner(
+        classifier,
+        gradient_accumulation_steps=accumulation,
+        max_grad_norm=config.training.max_grad_norm,
+        all_reduce_dtype=config.runtime.all_reduce_dtype,
+        jit_compile=config.runtime.xla,
+        seed=config.runtime.seed,
+        forward=functools.partial(task.head().forward, recompute=config.training.gradient_checkpointing),
+    )
+    model.is_foreign = False
+    optimizer = optimizer_of(config.training, schedule.total_steps, schedule.warmup_steps)
+    model.compile(optimizer=optimizer, loss=task.loss(config.training))
+    model.create_variables()
+    return model
 
 
 def optimizer_of(training: TrainingConfig, total_steps: int, warm_up: int) -> keras.optimizers.Optimizer:

@@ -219,11 +219,6 @@ def facts_of(
     }
 
 
-def data_facts(identity: Identity) -> dict[str, int]:
-    """What tells the examples of a run, those to evaluate on included, from others."""
-    return {name: identity.facts[name] for name in EXAMPLES}
-
-
 def _completed(saved: dict[str, Any]) -> dict[str, Any]:
     """A run's settings, with those that its version did not have, at their default."""
     return settings(Config(), "same", "longer", "content", "split") | saved

@@ -32,7 +32,7 @@ from tfbert.train import resume
 from tfbert.train.build import Run, build_run
 from tfbert.train.checkpoint import tidy
 from tfbert.train.fit import Trained, fit, summary, train_results
-from tfbert.train.resume import data_facts
+from tfbert.train.resume import EXAMPLES
 
 if TYPE_CHECKING:
     from tfbert.model.files import BertConfig
@@ -194,7 +194,7 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
             "trained_parameters": results["trained_parameters"],
             "dropout": _dropout(run.classifier.config),
             "decisive_metric": evaluation.decisive if evaluation else None,
-            "data": data_facts(run.identity),
+            "data": {name: run.identity.facts[name] for name in EXAMPLES},
         }
         report_at_end(run.directory, facts, data, kept, results)
         reports.finishing(results)
