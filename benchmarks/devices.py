@@ -38,7 +38,6 @@ from tfbert.report.pages import (  # noqa: E402
     markdown_text,
     memory,
     render,  # noqa: E402
-    share,
     table_of,
 )
 from tfbert.report.run_files import environment, read_run  # noqa: E402
@@ -48,7 +47,7 @@ COLUMNS = {
     "examples_per_second": ("examples/s", "{:,.1f}"),
     "tokens_per_second": ("real tokens/s", "{:,.0f}"),
     "speed_up": ("speed-up", "{:.2f}"),
-    "efficiency": ("efficiency", share),
+    "efficiency": ("efficiency", "{:.1%}"),
     "all_reduce_ms": ("all-reduce, ms", "{:,.1f}"),
     "predicted_examples_per_second": ("predicted examples/s", "{:,.1f}"),
     "score": ("score", "{:.4f}"),
@@ -61,11 +60,11 @@ INSIDE = {
     "step_ms_p50": ("step p50, ms", "{:,.1f}"),
     "step_ms_p95": ("step p95, ms", "{:,.1f}"),
     "compile_seconds": ("compile, s", "{:.1f}"),
-    "data_wait_share": ("waiting for data", share),
+    "data_wait_share": ("waiting for data", "{:.1%}"),
     "user_seconds": ("CPU, s", "{:,.1f}"),
     "kernel_seconds": ("kernel, s", "{:,.1f}"),
     "peak_memory_bytes": ("peak memory", memory),
-    "peak_share": ("share of peak", share),
+    "peak_share": ("share of peak", "{:.1%}"),
 }
 """Where a row's time and memory went."""
 _OWN_FLAGS = ("output_dir", "overwrite_output_dir", "max_steps", "logging_steps", "save_steps", "eval_steps", "mode")
