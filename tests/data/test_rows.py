@@ -117,15 +117,21 @@ def test_a_txt_of_tagged_words_needs_its_task():
         rows.file_format(pathlib.Path("train.txt"))
 
 
-@pytest.mark.parametrize("as_lines", [True, False])
-def test_a_key_that_comes_too_late_to_be_a_column_is_told_of_once(tmp_path, caplog, as_lines):
+def test_a_key_that_comes_too_late_to_be_a_column_is_told_of_once(caplog):
     early, late = {"text": "a", "label": 0}, {"text": "b", "text_pair": "c", "label": 1}
     objects = [early] * rows._ROWS_OF_KEYS + [late, late, early, {"text": "d", "note": 1}]
-    text = "".join(json.dumps(row) + "\n" for row in objects) if as_lines else json.dumps(objects)
-    file = rows.open_rows(io.BytesIO(text.encode()), "jsonl")
+    file = rows.open_rows(io.BytesIO("".join(json.dumps(row) + "\n" for row in objects).encode()), "jsonl")
     assert file.columns == ["text", "label"]
     assert len(list(file.read(file.columns))) == len(objects)
-    unit = "line" if as_lines else "record"
     first, second = (record.message for record in caplog.records)
-    assert f"{unit} 1001 has 'text_pair', which no row before it has" in first
-    assert f"{unit} 1004 has 'note'" in second
+    assert "line 1001 has 'text_pair', which no row before it has" in first
+    assert "line 1004 has 'note'" in second
+    of_a_list = rows.open_rows(io.BytesIO(json.dumps(objects).encode()), "jsonl")
+    assert of_a_list.columns == ["text", "label", "text_pair", "note"], "a list is known whole"
+
+
+def test_one_json_text_is_read_whole_up_to_a_size(monkeypatch):
+    monkeypatch.setattr(rows, "_MOST_CHARACTERS", 100)
+    text = json.dumps([{"text": "a", "label": 0}] * 10, indent=1).encode()
+    with pytest.raises(UsageError, match=r"read whole.*with more\. Write an object a line; docs/other_formats\.md"):
+        rows.open_rows(io.BytesIO(text), "jsonl")

@@ -93,6 +93,10 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
         "old.json": '{"columns": ["text", "label"], "index": [0, 1], "data": [["a", "x"], ["b", "y"]]}',
         "data.jsonl": (texts, [("a", "x"), ("b", "y")]),
     },
+    "JSON that is one text of more than 1 GiB": {
+        "old.json": '{"data": [{"text": "a", "label": "x"},\n {"text": "b", "label": "y"}\n]}',
+        "data.jsonl": (texts, [("a", "x"), ("b", "y")]),
+    },
     "Choices: dialogues of DREAM": {
         "old.json": '[[["M: a", "W: b"], [{"question": "q", "choice": ["u", "v"], "answer": "v"}], "5-1"]]',
         "data.jsonl": (chosen, [("M: a W: b", "q", ("u", "v"), 1)]),

@@ -121,20 +121,6 @@ def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, 
         yield number, text.removeprefix("\ufeff") if number == 1 else text
 
 
-def pieces_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[str]:
-    """The text of `lines_of` in pieces: its lines, those that are very long cut into several.
-
-    Args:
-        source: As for `lines_of`.
-        name: As for `lines_of`.
-
-    Raises:
-        UsageError: as `lines_of`.
-    """
-    pieces = (piece for _, piece in _raw_lines(source, name, _PIECE_BYTES))
-    return codecs.iterdecode(pieces, "utf-8-sig", "surrogateescape")
-
-
 def without_end(line: str) -> str:
     """A line without its line feed, and without the carriage return before it."""
     return line.removesuffix("\n").removesuffix("\r")
@@ -156,8 +142,8 @@ def check_gzip(path: pathlib.Path) -> None:
     raise UsageError(f"A .gz file must hold gzip data. Received: {str(path)!r}, which holds {what}, or compress it.")
 
 
-def _raw_lines(source: pathlib.Path | BinaryIO, name: str, most_bytes: int = -1) -> Iterator[tuple[int, bytes]]:
-    """Each line's number from 1, and its bytes in UTF-8; a line of more than `most_bytes` (-1: any) comes in pieces."""
+def _raw_lines(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
+    """Each line's number from 1, and its bytes in UTF-8."""
     number = 0
     try:
         is_path = isinstance(source, pathlib.Path)
@@ -166,12 +152,11 @@ def _raw_lines(source: pathlib.Path | BinaryIO, name: str, most_bytes: int = -1)
             check_gzip(source)
         opener = gzip.open if is_gzip else pathlib.Path.open
         with opener(source, "rb") if is_path else source as file:
-            lines = iter(file) if most_bytes < 0 else iter(functools.partial(file.readline, most_bytes), b"")
+            lines = iter(file)
             if isinstance(file, io.IOBase):  # Not a block of a corpus, which has checks of its own.
                 lines = _as_utf8(file, lines, name)
-            for line in lines:
-                yield number + 1, line
-                number += line.endswith(b"\n")
+            for number, line in enumerate(lines, start=1):
+                yield number, line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(
             f"A .gz file must be whole. Received: {name}, broken after line {number} ({error}). Copy it again."

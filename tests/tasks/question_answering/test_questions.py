@@ -395,7 +395,7 @@ def test_lines_are_read_one_after_the_other():
     """The input here has no end."""
 
     class Endless(io.BytesIO):
-        def readline(self, size=-1):
+        def __next__(self):
             return lines(FLAT[:1]).encode()
 
     file = open_questions(Endless(), DataConfig(input_format="jsonl"))
@@ -403,20 +403,7 @@ def test_lines_are_read_one_after_the_other():
     assert [next(rows) for _ in range(3)] == [(1, ["Where?"]), (2, ["Where?"]), (3, ["Where?"])]
 
 
-def test_articles_are_read_one_after_the_other():
-    """So is this input."""
-
-    class Endless(io.BytesIO):
-        def readline(self, size=-1):
-            text, self.text = getattr(self, "text", '{"data": ['), json.dumps(NESTED["data"][0]) + ", "
-            return text.encode()
-
-    rows = open_questions(Endless(), DataConfig(input_format="jsonl")).read(["id"])
-    assert [next(rows) for _ in range(7)] == [(i + 1, ["abc"[i % 3]]) for i in range(7)]
-
-
 def test_a_nested_file_that_breaks_off(tmp_path):
-    """Rows before the break are there already; whoever writes answers takes them back."""
     text = json.dumps({"data": NESTED["data"] * 1500}, indent=1)
     with pytest.raises(ValueError) as of_json:
         json.loads(text[:-60])
@@ -427,10 +414,8 @@ def test_a_nested_file_that_breaks_off(tmp_path):
     ]:
         path = tmp_path / name
         path.write_bytes(content)
-        rows = open_questions(path, DataConfig()).read(["id"])
-        assert next(rows) == (1, ["a"])
         with pytest.raises(UsageError, match=message):
-            list(rows)
+            open_questions(path, DataConfig())
 
 
 @pytest.mark.skipif(not SQUAD.exists(), reason="needs SQuAD beside the checkout")
