@@ -97,6 +97,10 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
         "old.json": '{"data": [{"text": "a", "label": "x"},\n {"text": "b", "label": "y"}\n]}',
         "data.jsonl": (texts, [("a", "x"), ("b", "y")]),
     },
+    "Annotations of Prodigy that were rejected": {
+        "old.jsonl": '{"text": "a", "label": "x", "answer": "accept"}\n{"text": "b", "answer": "reject"}\n',
+        "data.jsonl": (texts, [("a", "x")]),
+    },
     "Choices: dialogues of DREAM": {
         "old.json": '[[["M: a", "W: b"], [{"question": "q", "choice": ["u", "v"], "answer": "v"}], "5-1"]]',
         "data.jsonl": (chosen, [("M: a W: b", "q", ("u", "v"), 1)]),

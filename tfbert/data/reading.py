@@ -235,19 +235,13 @@ Row = tuple[int, "list[Any] | UsageError"]
 """A row's line number (or row number, for .parquet) from 1, and its values or the error that says why it has none."""
 
 
-_ANSWER, _ANSWERS = "answer", ("accept", "reject", "ignore")
-"""Where Prodigy writes what an annotator said of its suggestion, and the words for it."""
-_RULE = f"In annotations of Prodigy, {_ANSWER!r} is one of {', '.join(_ANSWERS)}"
-_REPAIR = "Repair or drop the row, or rename the column"
+_ANSWER, _REJECTED = "answer", ("reject", "ignore")
+"""Where Prodigy writes what an annotator said of its suggestion, and the words for what is not right."""
 
 
 VALUES = ("text", "class", "whole", "float", "truth")
 LISTS = ("texts", "classes", "wholes", "floats", "truths")
 """What columns of data sets hold that may be read: values, and lists of these."""
-
-
-class LeftOut(UsageError):
-    """In place of a row that is no fault, but that nobody is to train on. It says which one, and why."""
 
 
 class Unlabelled(UsageError):
@@ -298,26 +292,20 @@ class OpenFile:
 
     def without_rejected(self) -> OpenFile:
         """The same file for whoever reads its labels: an annotation that Prodigy says was rejected or ignored, in a
-        column `answer` that is read as nothing else, becomes a `LeftOut`."""
+        column `answer` that is read as nothing else, becomes an error."""
         if self.columns.count(_ANSWER) != 1:
             return self
 
         def read(wanted: Sequence[str]) -> Iterator[Row]:
-            if _ANSWER in wanted:
-                yield from self.read(wanted)
-                return
-            is_of_prodigy = None
             for line, row in self.read([*wanted, _ANSWER]):
-                if isinstance(row, UsageError):
-                    yield line, row
-                    continue
-                *row, answer = row
-                if is_of_prodigy is None and answer is not None:
-                    is_of_prodigy = answer in _ANSWERS
-                if is_of_prodigy and answer not in (None, "accept"):
-                    where = f"{_ANSWER}={answer!r:.60} in {self.name}, {self.unit} {line}"
-                    bad = UsageError(f"{_RULE}. Received: {where}. {_REPAIR}.")
-                    row = LeftOut(where) if answer in _ANSWERS else bad
+                if not isinstance(row, UsageError):
+                    *row, answer = row
+                    if answer in _REJECTED and _ANSWER not in wanted:
+                        row = UsageError(
+                            "Rows that an annotator of Prodigy rejected or ignored are not to be learned from. "
+                            f"Received: {_ANSWER}={answer!r} in {self.name}, {self.unit} {line}. Drop such rows, or rename the "
+                            f"column if it means something else; {OTHER_FORMATS}."
+                        )
                 yield line, row
 
         return dataclasses.replace(self, read=read)
@@ -428,18 +416,14 @@ class BadRows:
         self._skip, self._is_data_set, self._is_logged = skip, is_data_set, is_logged
         self.count, self.first = 0, ""
         self._with_bytes, self._first_with_bytes = 0, ""
-        self._left_out: list[str] = []
         self._unlabelled = collections.Counter[str]()
 
     def add(self, error: UsageError) -> None:
-        """Counts a row that cannot be read, or that is to be left out.
+        """Counts a row that cannot be read.
 
         Raises:
             UsageError: that very error, if rows may not be skipped.
         """
-        if isinstance(error, LeftOut):
-            self._left_out.append(str(error))
-            return
         if self._is_data_set and isinstance(error, Unlabelled):
             self._unlabelled[error.what] += 1
             return
@@ -484,13 +468,10 @@ class BadRows:
         if not num_left and self._unlabelled and not self.count:
             raise Unlabelled(f"Examples need labels. Received: {name!r} without any. Pass other data.")
         if not num_left:
-            first = self.first or "".join(self._left_out[:1])
-            received = f"none that can be used; the first: {first}" if first else "none. Check the path."
+            received = f"none that can be used; the first: {self.first}" if self.first else "none. Check the path."
             raise UsageError(f"A data file needs at least one {what}. Received: {name!r} with {received}")
         note = f"{name}: {self.count:,} of {num_left + self.count:,} {rows} skipped; the first: {self.first}"
         notes = (note,) if self.count else ()
-        if count := len(self._left_out):
-            notes += (f"{name}: {count:,} {rows if count > 1 else what} left out; the first: {self._left_out[0]}",)
         own = (f"{name}: {counted(count, f'{kind} {what}')} left out" for kind, count in self._unlabelled.items())
         return (*notes, *own)
 
