@@ -131,7 +131,6 @@ def rows(examples):
 
 NEW_YORK, NAIVE = (("New", "York", "wins"), [1, 2, 0]), (("Naïve", "Rome"), [0, 1])
 CHOSEN = {
-    "tiny_race": [("Zoë sang.", "q1", "a", "b", 1), ("Zoë sang.", "q2", "c", "d", "e", 0)],
     "tiny_arc": [("", "Why?", "a", "b", "c", 2)],
     "tiny_copa": [("It rained.", "effect", "sun", "grass", 1)],
     "cosmos": [("c", "q", "a", "b", 1)],
@@ -165,7 +164,6 @@ OF_ABC = [("one", [1, 1, 0]), ("three", [0, 0, 1]), ("two", [0, 0, 0])]
         ("flags", LABELS, {}, ("anger", "joy"), [("one", [0, 1]), ("two", [0, 0])], {}),
         ("numbers", LABELS, TOXIC, ("toxicity", "threat"), [("one", [1, 0]), ("two", [0, 0])], {}),
         ("squad1", QUESTIONS, {}, (), ANSWERED, {"validation": 1}),
-        ("tiny_race", CHOICES, {}, (), CHOSEN["tiny_race"], {"validation": 2}),
         ("tiny_arc", CHOICES, {}, (), CHOSEN["tiny_arc"], {"validation": 1}),
         ("tiny_copa", CHOICES, {}, (), CHOSEN["tiny_copa"], {"validation": 1}),
         ("cosmos", CHOICES, {}, (), CHOSEN["cosmos"], {"test": 1}),  # The labels of `validation` are held back.
@@ -249,6 +247,7 @@ def test_test_splits_row_by_row(data_dir):
         ("soft", LABELS, TOXIC, r"holds 0 or 1 in each row, .* 0.4 for 'toxicity'"),
         ("numbers", LABELS, {}, r"a feature of 0 and 1 for each. Received: numbers 'train' with"),
         ("mnli", CHOICES, {}, "No column looks like"),
+        ("tiny_race", CHOICES, {}, r"Choices are a list of texts, .* example 1\. .*other_formats"),
     ],
 )
 def test_bad_data_sets(load, name, task, options, message):

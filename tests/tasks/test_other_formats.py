@@ -105,9 +105,15 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
         "old.json": '[[["M: a", "W: b"], [{"question": "q", "choice": ["u", "v"], "answer": "v"}], "5-1"]]',
         "data.jsonl": (chosen, [("M: a W: b", "q", ("u", "v"), 1)]),
     },
+    "Choices: articles of RACE": {
+        "old.jsonl": '{"id": "h1", "article": "x", "questions": ["q"], "options": [["u", "v"]], "answers": ["B"]}',
+        "data.jsonl": (chosen, [("x", "q", ("u", "v"), 1)]),
+    },
     "Choices: keys inside of a question": {
-        "old.jsonl": '{"question": {"stem": "q", "choice_A": "u", "choice_B": "v"}, "answerKey": "B"}',
-        "data.jsonl": (chosen, [("", "q", ("u", "v"), 1)]),
+        "old.jsonl": '{"question": {"stem": "q", "choice_A": "u", "choice_B": "v"}, "answerKey": "B"}\n'
+        '{"answerKey": "2", "question": {"stem": "r", "choices": [{"text": "a", "label": "1"}, '
+        '{"text": "b", "label": "2"}]}}',
+        "data.jsonl": (chosen, [("", "q", ("u", "v"), 1), ("", "r", ("a", "b"), 1)]),
     },
     "Choices: questions of COPA as sentences": {
         "old.jsonl": '{"premise": "p", "choice1": "u", "choice2": "v", "question": "effect", "label": 0}',

@@ -303,8 +303,8 @@ class OpenFile:
                     if answer in _REJECTED and _ANSWER not in wanted:
                         row = UsageError(
                             "Rows that an annotator of Prodigy rejected or ignored are not to be learned from. "
-                            f"Received: {_ANSWER}={answer!r} in {self.name}, {self.unit} {line}. Drop such rows, or rename the "
-                            f"column if it means something else; {OTHER_FORMATS}."
+                            f"Received: {_ANSWER}={answer!r} in {self.name}, {self.unit} {line}. Drop such rows, or "
+                            f"rename the column if it means something else; {OTHER_FORMATS}."
                         )
                 yield line, row
 

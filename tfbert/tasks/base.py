@@ -83,10 +83,17 @@ class Examples(Protocol):
         ...
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class InMemory:
-    """Part of a class of `Examples` whose texts and labels are in memory."""
+    """Part of a class of `Examples` whose texts and labels are in memory.
 
-    labels: np.ndarray | None
+    Attributes:
+        lines: int64 `[n]`: where each is, counted from 1 in `unit`; None for examples of no file.
+        unit: What `lines` counts: `line` or `row`.
+    """
+
+    lines: np.ndarray | None = None
+    unit: str = "line"
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -98,6 +105,10 @@ class InMemory:
     def texts(self) -> list[str]:
         """See `Examples`."""
         raise NotImplementedError
+
+    def where(self, row: int) -> str:
+        """See `Examples`."""
+        return f"{self.unit} {self.lines[row]}" if self.lines is not None else f"row {row + 1}"
 
     def sample(self, count: int) -> Self:
         """See `Examples`."""
@@ -139,11 +150,6 @@ def check_same_examples(sets: Mapping[str, Examples], strategy: tf.distribute.St
         rule="All workers must have the same examples, in the same order",
         way_out="Give each the same files or tables; a data set that shuffles needs a seed",
     )
-
-
-def place_of(row: int, lines: np.ndarray | None, unit: str) -> str:
-    """`Examples.where`, from all examples' int64 `[n]` lines, or whatever the unit counts; None: they have none."""
-    return f"{unit} {lines[row]}" if lines is not None else f"row {row + 1}"
 
 
 def subset(examples: ExamplesT, limit: int, notes: list[str]) -> ExamplesT:

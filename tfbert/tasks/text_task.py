@@ -19,7 +19,7 @@ from tfbert.data.reading import PREDICTED_TEXTS
 from tfbert.errors import UsageError
 from tfbert.model.files import check_token_types
 from tfbert.tasks import prediction
-from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, place_of, rounded
+from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, rounded
 
 if TYPE_CHECKING:
     from tfbert.config.training import TrainingConfig
@@ -62,16 +62,12 @@ class TextExamples(InMemory):
         text: The texts, or the first of each pair.
         text_pair: The second of each pair; None for single texts.
         labels: `[n]`, as the task makes them; None when unlabelled.
-        lines: int64 `[n]`: where each is, counted from 1 in `unit`; None for texts of no file.
-        unit: What `lines` counts: `line` or `row`.
     """
 
     name: str
     text: list[str]
     text_pair: list[str] | None
     labels: np.ndarray | None
-    lines: np.ndarray | None = None
-    unit: str = "line"
 
     @classmethod
     def of_table(cls, table: RawTable, labels: np.ndarray | None) -> Self:
@@ -97,9 +93,6 @@ class TextExamples(InMemory):
             labels=None if self.labels is None else self.labels[indices],
             lines=None if self.lines is None else self.lines[indices],
         )
-
-    def where(self, row: int) -> str:
-        return place_of(row, self.lines, self.unit)
 
     def texts(self) -> list[str]:
         return self.text + (self.text_pair or [])

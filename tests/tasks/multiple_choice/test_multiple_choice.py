@@ -104,12 +104,12 @@ def test_a_table_and_other_forms_have_the_same_predictions(trained, predicted, r
     for cells, one in zip(table[1:], predicted, strict=True):
         assert cells == [str(one["id"]), str(one["index"]), one["choice"], str(one["score"]), cells[4]]
         assert json.loads(cells[4]) == one["probabilities"]
-    source = tmp_path / "race.json"
-    of_race = [(row["context"], [row["question"]], [row["choices"]], f"r{i}") for i, row in enumerate(rows)]
-    names = ("article", "questions", "options", "id")
+    source = tmp_path / "list.json"
+    of_race = [(row["context"], row["question"], row["choices"], f"r{i}") for i, row in enumerate(rows)]
+    names = ("article", "question", "options", "id")
     source.write_text(json.dumps([dict(zip(names, row, strict=True)) for row in of_race]))
     found = read_json(predict(directory, source, "b.jsonl"))
-    assert found == [one | {"id": f"r{i}-0"} for i, one in enumerate(predicted)]
+    assert found == [one | {"id": f"r{i}"} for i, one in enumerate(predicted)]
 
 
 def test_bad_rows_are_named_or_skipped(trained, predicted, rows, tmp_path, caplog):

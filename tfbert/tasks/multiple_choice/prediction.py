@@ -141,10 +141,7 @@ class ChoiceItems(prediction.Items[questions.Asked]):
         *context, question = self._model.columns["text_column"]
         choices = tuple(self._model.columns["choice_columns"])
         columns = questions.Columns(context="".join(context), question=question, choices=choices, label="")
-        (asked,) = questions.table_rows(columns, questions.Checks(strict=False, labelled=False))(value, where)
-        if isinstance(asked, UsageError):
-            raise asked
-        return asked
+        return questions.asked_of(value, columns, questions.Checks(strict=False, labelled=False), where)
 
     def checked(self, asked: questions.Asked, where: str) -> questions.Asked:
         """The same question, unless it is too long.
@@ -226,11 +223,9 @@ def open_choice_files(config: Config) -> list[prediction.Job]:
 
     return [
         prediction.Job(
-            name=opened.name,
+            name=opened.file.name,
             columns=opened.read,
-            rows=(
-                (f"{opened.name}, {questions.place_text(opened.place_names, place)}", row) for place, row in opened.rows
-            ),
+            rows=((f"{opened.file.name}, {opened.file.unit} {line}", row) for line, row in opened.rows),
             read=read,
             path=prediction.output_path(asked),
             format=prediction.chosen_format(asked, PREDICTED_TEXTS, default="jsonl"),

@@ -1,13 +1,7 @@
-"""Questions with their choices: the columns of a table, the forms in which such data are published, labels, and the
-questions of a file as examples.
+"""Questions with their choices: the columns of a table, labels, and the questions of a file as examples.
 
-The forms are told apart by their columns:
-
-| form | what it holds |
-| --- | --- |
-| RACE | `article`, and lists: `questions`, `options` (a list each), `answers` (letters) |
-| ARC | `question` with `stem` and `choices` (`label`, `text`), or `question` and `choices`; `answerKey` |
-| a table | a context, a question, choices and a label, found by `find_columns` (so SWAG, HellaSwag, CommonsenseQA) |
+A row has a context, a question, choices and a label, found by `find_columns`: so SWAG, HellaSwag and COPA, and the
+tables that Hugging Face has of ARC, CommonsenseQA and RACE.
 
 A label is a number from 0, a letter, or the text of a choice: one reading for a whole file.
 """
@@ -25,15 +19,13 @@ from typing import Any
 import numpy as np
 
 from tfbert.config.data import DataConfig
-from tfbert.data.files import UNLABELLED, Finder, are_of_texts, check_different, check_text, literal, named_by_user
+from tfbert.data.files import UNLABELLED, Finder, are_of_texts, check_different, check_text, literal
 from tfbert.data.labels import HELD_BACK, NAMES_OR_MISSING, is_missing
 from tfbert.data.reading import OTHER_FORMATS, BadRows, GivenTable, OpenFile, Unlabelled, plain
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.base import InMemory
 
-Place = tuple[int, ...]
-"""Where a question stands: numbers from 1, one for each level; 0 for a level that it does not have."""
 NO_LABEL = -1
 
 
@@ -73,8 +65,6 @@ class ChoiceExamples(InMemory):
         name: Where they came from, for messages.
         asked: The questions.
         labels: int32 `[n]`: the right choice of each, from 0; `NO_LABEL` where it is not known.
-        places: int32 `[n, levels]`: a `Place` of each.
-        place_names: What the numbers of a place count, such as `line`.
         notes: What the user should know, one line each.
         columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
@@ -82,8 +72,6 @@ class ChoiceExamples(InMemory):
     name: str
     asked: list[Asked]
     labels: np.ndarray
-    places: np.ndarray
-    place_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -100,11 +88,8 @@ class ChoiceExamples(InMemory):
     def take(self, indices: Iterable[int]) -> ChoiceExamples:
         indices = np.asarray(list(indices), np.int64)
         return dataclasses.replace(
-            self, asked=[self.asked[i] for i in indices], labels=self.labels[indices], places=self.places[indices]
+            self, asked=[self.asked[i] for i in indices], labels=self.labels[indices], lines=self.lines[indices]
         )
-
-    def where(self, row: int) -> str:
-        return place_text(self.place_names, self.places[row])
 
     def texts(self) -> list[str]:
         contexts = dict.fromkeys(asked.context for asked in self.asked)  # Many questions may be about one.
@@ -117,11 +102,6 @@ class ChoiceExamples(InMemory):
 
     def contents(self) -> Iterator[tuple[str, ...]]:
         return (tuple(map(str.strip, (a.context, a.question, *a.choices))) for a in self.asked)
-
-
-def place_text(names: Sequence[str], place: Sequence[int]) -> str:
-    """A place in a file, such as `line 3, question 2`."""
-    return ", ".join(f"{what} {number}" for what, number in zip(names, place, strict=True) if number)
 
 
 CONTEXT_NAMES = ("context", "article", "passage", "premise", "paragraph", "dialogue", "story", "ctx", "sent1", "para")
@@ -144,8 +124,7 @@ class Columns:
     Attributes:
         context: That of the contexts; empty where there is none.
         question: That of the questions; empty where there is none.
-        choices: One whose cells hold all choices of a question, or one for each choice; empty where they are inside of
-            the question, as in ARC's own files.
+        choices: One whose cells hold all choices of a question, or one for each choice.
         label: That of the labels; empty where there is none.
     """
 
@@ -207,16 +186,11 @@ def find_columns(
         choices = tuple(given.usual.get("answers", ()))
     if not context and not question:
         raise given.none("a context or a question", "text_column")
-    if not choices and not question:
+    if not choices:
         raise given.none("the choices", "choice_columns")
     found = Columns(context=context, question=question, choices=choices, label=label)
     check_different(*found.all)
     return found
-
-
-def no_choices(name: str, columns: Sequence[str]) -> UsageError:
-    """The error for a table in which nothing looks like choices."""
-    return Finder(name, columns, todo=_HINT).none("the choices", "choice_columns")
 
 
 def _numbered(usual: dict[str, list[str]]) -> tuple[str, ...]:
@@ -239,7 +213,6 @@ def _numbered(usual: dict[str, list[str]]) -> tuple[str, ...]:
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
 _LETTER = re.compile(r"\(?([A-Za-z])[).]?", re.ASCII)
 _RULE = "A label is the number of the right choice from 0, its letter, or its text"
-_MOST = 26
 
 
 def find_indexes(asked: Sequence[Asked], where: Sequence[str]) -> list[int | UsageError]:
@@ -277,13 +250,6 @@ def find_indexes(asked: Sequence[Asked], where: Sequence[str]) -> list[int | Usa
     ]
 
 
-def index_of_letter(label: object, count: int) -> int | None:
-    """The choice that a letter means, from 0; None for anything else, or a letter that no choice has."""
-    match = _LETTER.fullmatch(label.strip()) if isinstance(label, str) else None
-    index = ord(match[1].upper()) - ord("A") if match else _MOST
-    return index if index < count else None
-
-
 def _number(one: Asked) -> int | None:
     value = _whole(one.label)
     return value if value is not None and 0 <= value < len(one.choices) else None
@@ -296,7 +262,9 @@ def _whole(label: int | str | None) -> int | None:
 
 
 def _letter(one: Asked) -> int | None:
-    return index_of_letter(one.label, len(one.choices))
+    match = _LETTER.fullmatch(one.label.strip()) if isinstance(one.label, str) else None
+    index = ord(match[1].upper()) - ord("A") if match else len(one.choices)
+    return index if index < len(one.choices) else None
 
 
 def _text(one: Asked) -> int | None:
@@ -331,12 +299,7 @@ def _error(one: Asked, where: str, kind: str) -> UsageError:
     )
 
 
-RACE = ("article", "questions", "options", "answers")
 _REPAIR = "Repair or drop the question."
-
-Values = Mapping[str, Any]
-Read = Callable[[Values, str], Iterator["Asked | UsageError"]]
-"""Takes the values of a row by column, and what messages call the row; gives its questions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -386,54 +349,26 @@ CHECKS = Checks()
 """How labelled rows are checked."""
 
 
-def race_rows(checks: Checks) -> Read:
-    """Reads RACE's articles."""
+def asked_of(row: Mapping[str, Any], columns: Columns, checks: Checks, where: str) -> Asked:
+    """The question of a row.
 
-    def read(row: Values, where: str) -> Iterator[Asked | UsageError]:
-        questions, options, answers = (row.get(name) for name in RACE[1:])
-        answers = answers if checks.labelled else None
-        lists = (questions, options) if answers is None else (questions, options, answers)
-        if not all(isinstance(part, list) for part in lists) or len({len(part) for part in lists}) != 1:
-            yield UsageError(
-                "In RACE's JSON, 'questions', 'options' and 'answers' are lists of one length. Received: "
-                f"questions={questions!r:.40}, options={options!r:.40}, answers={answers!r:.40} in {where}. {_REPAIR}"
-            )
-            return
-        for number, (question, choices) in enumerate(zip(questions, options, strict=True)):
-            at = f"{where}, question {number + 1}"
-            try:
-                if not isinstance(choices, list):
-                    raise UsageError(f"In RACE's JSON, options are lists. Received: {choices!r:.60} in {at}. {_REPAIR}")
-                own = {} if answers is None else _by_letter(answers[number], len(choices), at)
-                name = None if row.get("id") is None else f"{row['id']}-{number}"
-                yield checks.asked(row.get("article"), question, choices, at, name=name, **own)
-            except UsageError as error:
-                yield error
+    Args:
+        row: Its values, by column.
+        columns: Which of them hold what.
+        checks: How it is checked.
+        where: What messages call it.
 
-    return read
-
-
-def table_rows(columns: Columns, checks: Checks) -> Read:
-    """Reads rows of a question each."""
-
-    def read(row: Values, where: str) -> Iterator[Asked | UsageError]:
-        try:
-            question, context = row.get(columns.question), row.get(columns.context)
-            own: Any = [row.get(column) for column in columns.choices]
-            own = own[0] if len(columns.choices) == 1 else _without_missing(own, where)
-            if isinstance(question, Mapping):  # ARC's own form.
-                own, context = question.get("choices"), question.get("para", context)
-                question = question.get("stem")
-            choices, letters = _choices(own, where)
-            label = label_of(row.get(columns.label), where) if columns.label and checks.labelled else None
-            index = _of_column(columns.choices, label)
-            if letters and label is not None:
-                index = _only_index(letters, str(label), where)
-            yield checks.asked(context, question, choices, where, label=label, index=index)
-        except UsageError as error:
-            yield error
-
-    return read
+    Raises:
+        UsageError: for one that cannot be read.
+    """
+    own: Any = [row.get(column) for column in columns.choices]
+    own = own[0] if len(columns.choices) == 1 else _without_missing(own, where)
+    choices, letters = _choices(own, where)
+    label = label_of(row.get(columns.label), where) if columns.label and checks.labelled else None
+    index = _of_column(columns.choices, label)
+    if letters and label is not None:
+        index = _only_index(letters, str(label), where)
+    return checks.asked(row.get(columns.context), row.get(columns.question), choices, where, label=label, index=index)
 
 
 def label_of(value: Any, where: str) -> int | str | None:
@@ -466,6 +401,7 @@ def _choices(value: Any, where: str) -> tuple[list[Any], list[str]]:
     else:
         texts, names = value, []
     is_list = isinstance(texts, list | tuple) and isinstance(names, list | tuple)
+    is_list = is_list and not any(isinstance(text, list) for text in texts)  # Of several questions.
     if not is_list or (names and (len(names) != len(texts) or not all(isinstance(n, int | str) for n in names))):
         raise UsageError(
             'Choices are a list of texts, or of objects with "label" and "text". '
@@ -481,16 +417,6 @@ def _without_missing(values: Sequence[Any], where: str) -> list[Any]:
     if not all(is_filled[:count]):
         raise UsageError(f"Only the last choices may be empty. Received: {list(values)!r:.80} in {where}. {_REPAIR}")
     return list(values[:count])
-
-
-def _by_letter(answer: Any, count: int, where: str) -> dict[str, Any]:
-    index = index_of_letter(answer, count)
-    if index is None:
-        raise UsageError(
-            f"In RACE's JSON, an answer is the letter of a choice. Received: {answer!r:.60}, for {count} choices in "
-            f"{where}. {_REPAIR}"
-        )
-    return {"label": answer, "index": index}
 
 
 def _of_column(columns: Sequence[str], label: int | str | None) -> int | None:
@@ -510,7 +436,6 @@ def _only_index(values: Sequence[Any], wanted: Any, where: str) -> int:
     return same[0]
 
 
-AskedRow = tuple[Place, "Asked | UsageError"]
 IdColumn = Callable[[Sequence[str]], str]
 _LOOKED_AT = 20
 """Questions by which a file is recognised."""
@@ -518,23 +443,19 @@ _LOOKED_AT = 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenQuestions:
-    """Questions whose form is known and that have yet to be read, once.
+    """Questions whose columns are known and that have yet to be read, once.
 
     Attributes:
-        name: What messages call the file.
-        rows: The place of each question, and the question, or why it cannot be read.
-        place_names: What the numbers of a place count.
-        has_labels: Whether the file says which choices are right.
         file: The table that they come from.
-        read: The columns that are read, by the options that name them; empty where nobody can choose them.
+        rows: The line of each question, and the question, or why it cannot be read.
+        has_labels: Whether the file says which choices are right.
+        read: The columns that are read, by the options that name them.
     """
 
-    name: str
-    rows: Iterator[AskedRow]
-    place_names: tuple[str, ...]
-    has_labels: bool
     file: OpenFile
-    read: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    rows: Iterator[tuple[int, Asked | UsageError]]
+    has_labels: bool
+    read: Mapping[str, tuple[str, ...]]
 
 
 def open_questions(
@@ -558,15 +479,10 @@ def open_questions(
     Raises:
         UsageError: for a file that cannot be read, or that holds no questions with choices.
     """
-    has_columns = named_by_user(*config.text_column, *choice_columns, config.label_column)
     opened = open_source(source, config)
-    name, file = opened.name, opened.without_rejected() if checks.labelled else opened
-    if not has_columns and {*RACE[:3]} <= {*file.columns}:
-        rows = _rows(_as_dicts(file, [*RACE, "id"]), race_rows(checks), name, file.unit, is_list=True)
-        has_labels, names = RACE[3] in file.columns, (file.unit, "question")
-        return OpenQuestions(name=name, rows=rows, place_names=names, has_labels=has_labels, file=file)
+    file = opened.without_rejected() if checks.labelled else opened
     columns = find_columns(
-        name,
+        file.name,
         file.columns,
         text_column=config.text_column,
         choice_columns=choice_columns,
@@ -574,14 +490,25 @@ def open_questions(
         find_label=checks.labelled,
     )
     named_by = id_column([column for column in file.columns if column not in columns.all]) if id_column else ""
-    found = _as_dicts(file, [*dict.fromkeys([*columns.all, *filter(None, [named_by])])], columns.label)
-    if not columns.choices:  # They can only be inside of the questions.
-        found, first = _with_first(found)
-        if not isinstance(first, UsageError) and not isinstance(first.get(columns.question), Mapping):
-            raise no_choices(name, file.columns)
-    rows = _rows(found, table_rows(columns, checks), name, file.unit, named_by=named_by)
-    names, has_labels, named = (file.unit,), bool(columns.label), columns.by_option
-    return OpenQuestions(name=name, rows=rows, place_names=names, has_labels=has_labels, file=file, read=named)
+    rows = _rows(file, columns, named_by, checks)
+    return OpenQuestions(file=file, rows=rows, has_labels=bool(columns.label), read=columns.by_option)
+
+
+def _rows(file: OpenFile, columns: Columns, named_by: str, checks: Checks) -> Iterator[tuple[int, Asked | UsageError]]:
+    """The questions of a table. Ids of labels get the names that the data has for them."""
+    wanted = [*dict.fromkeys(filter(None, [*columns.all, named_by]))]
+    names = file.label_names.get(columns.label, ())
+    for line, row in file.read(wanted):
+        try:
+            if isinstance(row, UsageError):
+                raise row
+            values = dict(zip(wanted, row, strict=True))
+            if type(label := values.get(columns.label)) is int and 0 <= label < len(names):
+                values[columns.label] = names[label]
+            asked = asked_of(values, columns, checks, f"{file.name}, {file.unit} {line}")
+            yield line, dataclasses.replace(asked, name=values.get(named_by))
+        except UsageError as error:
+            yield line, error
 
 
 def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool = False) -> ChoiceExamples:
@@ -594,30 +521,27 @@ def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool = False) -> Cho
     Raises:
         UsageError: for a bad question, one without a label, or no question at all.
     """
-    name, bad_rows = opened.name, BadRows(skip_bad_rows, is_data_set=bool(opened.file.kinds))
+    file, bad_rows = opened.file, BadRows(skip_bad_rows, is_data_set=bool(opened.file.kinds))
 
-    def at(place: Place) -> str:
-        return ", ".join([name, place_text(opened.place_names, place)])
-
-    def checked(place: Place, asked: Asked) -> tuple[Place, Asked]:
+    def checked(line: int, asked: Asked) -> tuple[int, Asked]:
         if asked.label is None and asked.index is None:
             raise Unlabelled(
-                f"Every question needs a label, the right choice. Received: none in {at(place)}. "
+                f"Every question needs a label, the right choice. Received: none in {file.name}, {file.unit} {line}. "
                 f"Add it or drop the question{'' if opened.has_labels else f', or pass --label_column{UNLABELLED}'}."
             )
-        return place, asked
+        return line, asked
 
     found = list(bad_rows.usable(opened.rows, checked))
-    indexes = find_indexes([asked for _, asked in found], [at(place) for place, _ in found])
-    good = bad_rows.usable(zip(found, indexes, strict=True), lambda one, index: (*one, index))
-    kept = [(place, dataclasses.replace(asked, index=index), index) for place, asked, index in good]
+    places = [f"{file.name}, {file.unit} {line}" for line, _ in found]
+    indexes = find_indexes([asked for _, asked in found], places)
+    kept = list(bad_rows.usable(zip(found, indexes, strict=True), lambda one, index: (*one, index)))
     return ChoiceExamples(
-        name=name,
-        asked=[asked for _, asked, _ in kept],
-        labels=np.array([index for *_, index in kept], np.int32).reshape(-1),
-        places=np.array([place for place, *_ in kept], np.int32).reshape(len(kept), len(opened.place_names)),
-        place_names=opened.place_names,
-        notes=bad_rows.skipped(name, len(kept), "question", "questions"),
+        name=file.name,
+        asked=[dataclasses.replace(asked, index=index) for _, asked, index in kept],
+        labels=np.array([index for *_, index in kept], np.int32),
+        lines=np.array([line for line, *_ in kept], np.int64),
+        unit=file.unit,
+        notes=bad_rows.skipped(file.name, len(kept), "question", "questions"),
         columns=opened.read,
     )
 
@@ -640,35 +564,3 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
     # Where all are, reading them as questions says what is wrong, unless the columns are also those of texts.
     are_bad = bool(firsts) and all(isinstance(one, UsageError) for one in firsts)
     return are_bad and opened.has_labels and not are_of_texts(opened.file.columns)
-
-
-def _rows(
-    values: Iterable[tuple[int, Any]], read: Read, name: str, unit: str, *, is_list: bool = False, named_by: str = ""
-) -> Iterator[AskedRow]:
-    """The questions of rows, each with its place; `is_list`: a row has several."""
-    for line, value in values:
-        found = [value] if isinstance(value, UsageError) else read(value, f"{name}, {unit} {line}")
-        for number, asked in enumerate(found, 1):
-            if named_by and isinstance(asked, Asked):
-                asked = dataclasses.replace(asked, name=value.get(named_by))
-            yield ((line, number) if is_list else (line,)), asked
-
-
-def _as_dicts(
-    file: OpenFile, wanted: Sequence[str], label: str = ""
-) -> Iterator[tuple[int, dict[str, Any] | UsageError]]:
-    """Rows by column; those that the file does not have are left out. A line of JSON may have keys that the first line
-    lacks, but what a question is made of must be in the first. Ids of labels get the names that the data has for them.
-    """
-    known, names = [column for column in wanted if column in file.columns], file.label_names.get(label, ())
-    for line, row in file.read(known):
-        if not isinstance(row, UsageError):
-            row = dict(zip(known, row, strict=True))
-            if type(row.get(label)) is int and 0 <= row[label] < len(names):
-                row[label] = names[row[label]]
-        yield line, row
-
-
-def _with_first(rows: Iterator[tuple[int, Any]]) -> tuple[Iterator[tuple[int, Any]], Any]:
-    first = next(rows, None)
-    return itertools.chain([first] if first else [], rows), first[1] if first else {}

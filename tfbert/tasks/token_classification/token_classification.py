@@ -28,7 +28,7 @@ from tfbert.config.types import counted
 from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
-from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, place_of
+from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData
 from tfbert.tasks.classes import names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
 from tfbert.tasks.metrics import cross_entropy
@@ -255,16 +255,12 @@ class SentenceExamples(InMemory):
         words: The words of each sentence, at least one.
         labels: int32 `[words]`, the class of each word of all sentences in order; None when unlabelled.
         starts: bool `[words]`, which words start an entity, where the classes do not say it; None: as they say.
-        lines: int64 `[n]`: where each sentence is, counted from 1 in `unit`; None for sentences of no file.
-        unit: What `lines` counts: `line` or `row`.
     """
 
     name: str
     words: list[list[str]]
     labels: np.ndarray | None
     starts: np.ndarray | None = None
-    lines: np.ndarray | None = None
-    unit: str = "line"
 
     num_texts = 1
 
@@ -294,9 +290,6 @@ class SentenceExamples(InMemory):
         return dataclasses.replace(
             self, words=words, labels=of_words(self.labels), starts=of_words(self.starts), lines=lines
         )
-
-    def where(self, row: int) -> str:
-        return place_of(row, self.lines, self.unit)
 
     def rarest_tags(self, num_tags: int) -> np.ndarray:
         """The tag of each sentence that fewest words of all sentences have: int64 `[n]`."""
