@@ -69,12 +69,12 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 807,
+    "batches": 806,
     "bert": 1061,
     "commandline": 559,
     "config": 1712,
     "corpus": 2223,
-    "data": 1812,
+    "data": 1673,
     "devices": 1025,
     "doors": 666,
     "launch": 436,
@@ -84,8 +84,8 @@ MOST_LINES = {
     "python": 437,
     "report": 1046,
     "step": 3086,
-    "tasks": 7351,
-    "tokens": 1323,
+    "tasks": 7220,
+    "tokens": 1294,
     "train": 1664,
 }
 

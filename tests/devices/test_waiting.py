@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tfbert.devices import process
-from tfbert.tokens.ragged import map_texts
+from tfbert.tokens.tokenizer import map_texts
 
 
 class Terminal(io.StringIO):
@@ -52,7 +52,7 @@ def test_quick_work_is_not_named(stream, monkeypatch, caplog):
 def test_texts_have_a_bar_on_a_terminal_where_they_take_long(stream, delay, is_shown, monkeypatch):
     stream = stream and stream()
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr("tfbert.tokens.ragged.SECONDS_WITHOUT_BAR", delay)
+    monkeypatch.setattr("tfbert.tokens.tokenizer.SECONDS_WITHOUT_BAR", delay)
     (lengths,) = map_texts(tf.function(lambda texts: (tf.strings.length(texts),)), ["a", "bc"] * 5, batch_size=2)
     np.testing.assert_array_equal(lengths, [1, 2] * 5)
     assert (stream is not None and "tokenizing" in stream.getvalue()) == is_shown

@@ -26,11 +26,9 @@ from tfbert.modes.load import load_trained_model
 from tfbert.tasks import prediction as items_module
 from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.prediction import Item
-from tfbert.tasks.question_answering.prediction import QuestionItems
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering, QuestionItems
 from tfbert.tasks.text_task import TextItems
-from tfbert.tasks.token_classification.prediction import SentenceItems, TaggedItem
-from tfbert.tasks.token_classification.token_classification import TokenClassification
+from tfbert.tasks.token_classification.token_classification import SentenceItems, TaggedItem, TokenClassification
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

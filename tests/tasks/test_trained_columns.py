@@ -16,7 +16,7 @@ from tfbert.data.files import about_columns, find_columns, in_data
 from tfbert.errors import UsageError
 from tfbert.model.files import record_inputs
 from tfbert.modes.load import as_saved, saved_task
-from tfbert.tasks.multiple_choice.prediction import ChoiceItems
+from tfbert.tasks.multiple_choice.multiple_choice import ChoiceItems
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.text_task import TextItems

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.support.real_texts import SQUAD, VOCABULARIES, ncbi_sentences, needs_real_data, squad, tokenizers
 from tests.support.texts import CASINGS, TEXTS, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
-from tfbert.tokens import ragged as parallel
+from tfbert.tokens import tokenizer as parallel
 from tfbert.tokens.tokenizer import BertTokenizer
 
 

@@ -28,7 +28,7 @@ from tests.support.texts import (
     write_vocab,
 )
 from tfbert.errors import UsageError
-from tfbert.tokens import ragged
+from tfbert.tokens import tokenizer as ragged
 from tfbert.tokens import tokenizer as tokenizer_module
 from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.tokenizer import BertTokenizer

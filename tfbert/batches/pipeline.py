@@ -19,8 +19,7 @@ from tfbert.corpus.masking import Masked, Masking, mask, record_keys
 from tfbert.corpus.records import RecordLengths, RecordRows, Records
 from tfbert.errors import RunError
 from tfbert.private import distributed, without_autotune
-from tfbert.tokens.ragged import splits_of
-from tfbert.tokens.tokenizer import TokenIds
+from tfbert.tokens.tokenizer import TokenIds, splits_of
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 

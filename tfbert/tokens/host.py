@@ -25,8 +25,7 @@ import tensorflow as tf
 from tfbert.data.reading import read_text
 from tfbert.errors import UsageError, first_line
 from tfbert.tokens.normalizer import FlatPieces
-from tfbert.tokens.ragged import map_chunks, ranges, splits_of
-from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, check_pairs, tidied
+from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, map_chunks, ranges, splits_of
 from tfbert.tokens.vocabulary import JsonObject, token_text
 
 if TYPE_CHECKING:
@@ -181,19 +180,11 @@ class HostTokenizer(Tokenizer):
         whole = _without_control(self._whole, {*self.names.values()})
         return _of_json(_with_prefix_space(whole, lambda part: True), self._source)
 
-    def encode(
-        self,
-        texts: Sequence[str],
-        text_pairs: Sequence[str] | None = None,
-        *,
-        max_seq_length: int,
-        batch_size: int = 1024,
-    ) -> TokenIds:
+    def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
         def ragged(column: Sequence[str]) -> tf.RaggedTensor:
-            ids, lengths = map_chunks(self.ids_of, column, batch_size=batch_size)
+            ids, lengths = map_chunks(self.ids_of, column)
             return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 
-        columns = check_pairs(texts, text_pairs)
         with tf.device("CPU:0"):
             ids, *others = self.rows(*map(ragged, columns), max_seq_length=max_seq_length)
             arrays = (tensor.numpy() for tensor in (ids.values, ids.row_lengths(), *others))
@@ -207,8 +198,8 @@ class HostTokenizer(Tokenizer):
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
         return _flat(self._texts, texts, batch_size)
 
-    def encode_words(self, words: Sequence[str], *, batch_size: int = 8192) -> FlatPieces:
-        return _flat(self._words, words, batch_size)
+    def encode_words(self, words: Sequence[str]) -> FlatPieces:
+        return _flat(self._words, words, 8192)
 
     def encode_text_words(self, texts: Sequence[str]) -> FlatPieces:
         found = _flat(_word_finder(), texts, 1024)
@@ -235,7 +226,7 @@ class HostTokenizer(Tokenizer):
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         text = self._asis.decode(list(ids), skip_special_tokens=skip_special_tokens)
-        return tidied(text) if self._config.get("clean_up_tokenization_spaces") else text
+        return self._tidied(text) if self._config.get("clean_up_tokenization_spaces") else text
 
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
         """Writes `tokenizer.json` as it was read, and a configuration by which that file alone decides."""

@@ -5,6 +5,9 @@ raw text, so training and serving cannot disagree. One difference is intended: a
 as a literal `[SEP]`, is plain text (`[`, `sep`, `]`), because a text must not be able to inject control ids. Hugging
 Face does the same with `split_special_tokens=True`, which `save` states. (Setting it on the `backend_tokenizer` has no
 effect: each call resets it.) `normalizer` lists the other differences: rare new characters.
+
+Ragged rows in NumPy; and a function applied to many texts: on all cores, in order, with memory that does not grow with
+long texts.
 """
 
 from __future__ import annotations
@@ -14,21 +17,25 @@ import copy
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import re
 import reprlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from tfbert.devices.process import is_watched
 from tfbert.errors import UsageError
 from tfbert.measure import counted_alone
+from tfbert.output.logs import bar
+from tfbert.private import check_not_forked
 from tfbert.tokens.normalizer import FlatPieces, Pieces, find_pieces, normalize
-from tfbert.tokens.ragged import map_texts, ranges, splits_of
 from tfbert.tokens.vocabulary import (
     MAX_WORD_CHARS,
     SPECIAL_TOKENS,
@@ -192,15 +199,7 @@ class Tokenizer(abc.ABC):
         """The special tokens of a row of one text, or of two."""
         return 2 + self.separators * (num_texts - 1)
 
-    @abc.abstractmethod
-    def encode(
-        self,
-        texts: Sequence[str],
-        text_pairs: Sequence[str] | None = None,
-        *,
-        max_seq_length: int,
-        batch_size: int = 1024,
-    ) -> TokenIds:
+    def encode(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, *, max_seq_length: int) -> TokenIds:
         """Makes model inputs from a whole data set, on all cores, in order.
 
         Args:
@@ -208,11 +207,20 @@ class Tokenizer(abc.ABC):
             text_pairs: n second texts, or None.
             max_seq_length: Longest row, special tokens counted. In a pair, the longer text is cut first, as with
                 Hugging Face's `truncation=True`.
-            batch_size: Most texts handled at a time; fewer where texts are long.
 
         Raises:
             UsageError: if there are not as many second texts as texts, or `max_seq_length` is too small.
         """
+        if text_pairs is not None and len(text_pairs) != len(texts):
+            raise UsageError(
+                "Every text needs its second text. "
+                f"Received: {len(texts)} texts, {len(text_pairs)} second texts. Check the data."
+            )
+        return self._encode([texts] if text_pairs is None else [texts, text_pairs], max_seq_length)
+
+    @abc.abstractmethod
+    def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
+        """As `encode`, of one or two columns of texts."""
 
     @abc.abstractmethod
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
@@ -220,12 +228,12 @@ class Tokenizer(abc.ABC):
 
         Args:
             texts: n texts.
-            batch_size: As for `encode`.
+            batch_size: Most texts handled at a time; fewer where texts are long.
         """
 
-    def encode_words(self, words: Sequence[str], *, batch_size: int = 8192) -> FlatPieces:
+    def encode_words(self, words: Sequence[str]) -> FlatPieces:
         """As `encode_with_offsets`, for single words of sentences."""
-        return self.encode_with_offsets(words, batch_size=batch_size)
+        return self.encode_with_offsets(words, batch_size=8192)
 
     def encode_text_words(self, texts: Sequence[str]) -> FlatPieces:
         """As `encode_with_offsets`, with the words of each text, whose tokens are those of `encode_words`."""
@@ -234,6 +242,13 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         """Token ids as text, as Hugging Face's tokenizer of what `save` writes decodes them."""
+
+    @staticmethod
+    def _tidied(text: str) -> str:
+        """A decoded text without blanks before punctuation, by transformers' `clean_up_tokenization_spaces`."""
+        for end in (".", "?", "!", ",", "' ", "n't", "'m", "'s", "'ve", "'re"):
+            text = text.replace(f" {end}", end.rstrip())
+        return text
 
     @abc.abstractmethod
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
@@ -314,32 +329,11 @@ class Tokenizer(abc.ABC):
         return ids, tf.cast(first.row_lengths() + 1 + self.separators, tf.int32)
 
 
-def tidied(text: str) -> str:
-    """A decoded text without blanks before punctuation, by transformers' `clean_up_tokenization_spaces`."""
-    for end in (".", "?", "!", ",", "' ", "n't", "'m", "'s", "'ve", "'re"):
-        text = text.replace(f" {end}", end.rstrip())
-    return text
-
-
 @functools.cache
 def _decoder() -> Any:
     from tokenizers import decoders
 
     return decoders.WordPiece(prefix="##", cleanup=True)
-
-
-def check_pairs(texts: Sequence[str], text_pairs: Sequence[str] | None) -> list[Sequence[str]]:
-    """The columns of texts, or of pairs.
-
-    Raises:
-        UsageError: if there are not as many second texts as texts.
-    """
-    if text_pairs is not None and len(text_pairs) != len(texts):
-        raise UsageError(
-            "Every text needs its second text. "
-            f"Received: {len(texts)} texts, {len(text_pairs)} second texts. Check the data."
-        )
-    return [texts] if text_pairs is None else [texts, text_pairs]
 
 
 class BertTokenizer(Tokenizer):
@@ -535,17 +529,9 @@ class BertTokenizer(Tokenizer):
         second = None if text_pair is None else self.tokenize(text_pair)
         return self.rows(self.tokenize(text), second, max_seq_length=max_seq_length)[:2]
 
-    def encode(
-        self,
-        texts: Sequence[str],
-        text_pairs: Sequence[str] | None = None,
-        *,
-        max_seq_length: int,
-        batch_size: int = 1024,
-    ) -> TokenIds:
-        columns = check_pairs(texts, text_pairs)
+    def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
         encode_chunk = self._chunk_encoder(len(columns), max_seq_length)
-        return TokenIds.of(*map_texts(encode_chunk, *columns, batch_size=batch_size), pad_id=self.pad_id)
+        return TokenIds.of(*map_texts(encode_chunk, *columns), pad_id=self.pad_id)
 
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
         arrays = map_texts(self._flat_pieces, texts, batch_size=batch_size)
@@ -565,7 +551,7 @@ class BertTokenizer(Tokenizer):
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         tokens = [self._vocab[id] for id in ids]
         skipped = SPECIAL_TOKENS if skip_special_tokens else ()
-        return tidied(_decoder().decode([token for token in tokens if token not in skipped]))
+        return self._tidied(_decoder().decode([token for token in tokens if token not in skipped]))
 
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
         """Writes `vocab.txt` and the JSON files of Hugging Face's tokenizers.
@@ -709,3 +695,94 @@ def _longest_first(first: tf.Tensor, second: tf.Tensor, room: int) -> tuple[tf.T
     keep_first = tf.where(fits, first, tf.where(is_longer, longer, shorter))
     keep_second = tf.where(fits, second, tf.where(is_longer, shorter, longer))
     return keep_first, keep_second
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """int64 [sum of lengths]: the ranges `start, start + 1, ...` of these lengths, concatenated."""
+    shifts = starts - (np.cumsum(lengths, dtype=np.int64) - lengths)
+    return np.repeat(shifts, lengths) + np.arange(len(shifts) and np.sum(lengths))
+
+
+def splits_of(lengths: np.ndarray) -> np.ndarray:
+    """int64 [n + 1]: where rows of these lengths start and end in a flat array."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+SECONDS_WITHOUT_BAR = 2.0
+_CHUNK_BYTES = 1 << 22  # Text handed to one graph call.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def map_texts(
+    function: Callable[..., tuple[tf.Tensor, ...]], *columns: Sequence[str], batch_size: int = 1024
+) -> tuple[np.ndarray, ...]:
+    """Calls a `tf.function` on chunks of texts and joins what it returns.
+
+    Args:
+        function: Takes a string [k] tensor for each column, returns a tuple of tensors. It is traced in its first call,
+            so reuse the same function. Threads call it, because building a `tf.data` pipeline for each call of
+            `map_texts` would take a second.
+        *columns: Texts, equally many in each.
+        batch_size: Most texts in a chunk; fewer if texts are long.
+
+    Returns:
+        For each tensor that `function` returns, one array: the results of all chunks, concatenated along axis 0.
+
+    Raises:
+        UsageError: in a process forked from one that had used TensorFlow.
+    """
+    check_not_forked()
+    encoded = [[_utf8(text) for text in column] for column in columns]
+    sizes = [sum(map(len, row)) for row in zip(*encoded, strict=True)]
+
+    def call(chunk: tuple[int, int]) -> list[np.ndarray]:
+        with tf.device("CPU:0"):
+            texts = (tf.constant(column[slice(*chunk)], tf.string, [chunk[1] - chunk[0]]) for column in encoded)
+            return [tensor.numpy() for tensor in function(*texts)]
+
+    chunks = _chunks(sizes, batch_size)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        return _joined(threads.map(call, chunks), len(chunks))
+
+
+def map_chunks(
+    function: Callable[[list[str]], tuple[np.ndarray, ...]], texts: Sequence[str], *, batch_size: int = 1024
+) -> tuple[np.ndarray, ...]:
+    """As `map_texts`, for a function of Python that takes a list of texts and is on all cores by itself."""
+    check_not_forked()
+    texts = [without_surrogates(text) for text in texts]
+    chunks = _chunks([len(text) for text in texts], batch_size)
+    return _joined((function(texts[slice(*chunk)]) for chunk in chunks), len(chunks))
+
+
+def _joined(parts: Iterable[Sequence[np.ndarray]], total: int) -> tuple[np.ndarray, ...]:
+    # A bar where somebody watches, and only where it takes long.
+    options = {"desc": "tokenizing", "leave": False, "delay": SECONDS_WITHOUT_BAR, "disable": not is_watched()}
+    parts = list(bar(iterable=parts, total=total, **options))
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+
+def without_surrogates(text: str) -> str:
+    """A text with U+FFFD in the place of lone surrogates."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def _utf8(text: str) -> bytes:
+    """A text in UTF-8. A lone surrogate, which JSON can contain, has no form in UTF-8: it becomes U+FFFD, so that it is
+    dropped later and the characters after it keep their places."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return without_surrogates(text).encode()
+
+
+def _chunks(sizes: Sequence[int], batch_size: int) -> list[tuple[int, int]]:
+    """Ranges of successive rows (first, last + 1), of at most `batch_size` rows and about `_CHUNK_BYTES` each; at least
+    one range."""
+    starts, total = [0], 0
+    for row, size in enumerate(sizes):
+        if row > starts[-1] and (row - starts[-1] >= batch_size or total + size > _CHUNK_BYTES):
+            starts.append(row)
+            total = 0
+        total += size
+    return list(zip(starts, [*starts[1:], len(sizes)], strict=True))

@@ -128,7 +128,7 @@ def test_rows_in_and_tables_out(trained, answered, questions):
     lines = [json.dumps({"idx": i, "context": row[2], "question": row[1]}) for i, row in enumerate(questions)]
     (directory / "rows.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tfbert.tasks.question_answering.prediction.QuestionItems.most", 7)
+        patch.setattr("tfbert.tasks.question_answering.question_answering.QuestionItems.most", 7)
         found = predict(directory, directory / "rows.jsonl", "rows.tsv", always).read_text().splitlines()
     assert [row["id"] for row in answered] == [row[0] for row in questions]
     assert found[0] == "id\tanswer\tstart\tend\tscore"

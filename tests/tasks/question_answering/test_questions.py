@@ -21,8 +21,7 @@ from tfbert.config.run import Config
 from tfbert.data.reading import BadRows
 from tfbert.data.rows import file_format
 from tfbert.errors import UsageError
-from tfbert.tasks.question_answering.prediction import QuestionItems, open_question_files
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering, QuestionItems, open_question_files
 from tfbert.tasks.question_answering.squad import (
     holds_questions,
     misaligned_answers,

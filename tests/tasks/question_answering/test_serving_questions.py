@@ -13,8 +13,7 @@ from tests.support.saved_models import HOSTILE, predict_with, read_json, save_wi
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tests.support.transformers_4 import transformers_4
-from tfbert.tasks.question_answering.prediction import QuestionAnswerer
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics
+from tfbert.tasks.question_answering.question_answering import QuestionAnswerer, QuestionAnswering, squad_metrics
 from tfbert.tasks.question_answering.squad import EncodedQuestions
 from tfbert.tasks.question_answering.windows import (
     answers_in_graph,

@@ -10,8 +10,7 @@ from tests.support.saved_models import HOSTILE, predict_with, read_json
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, long_words, random_texts
 from tfbert.errors import UsageError
-from tfbert.tasks.token_classification.prediction import Tagger
-from tfbert.tasks.token_classification.token_classification import TokenClassification
+from tfbert.tasks.token_classification.token_classification import Tagger, TokenClassification
 
 IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 LENGTH, SEED = 16, 3

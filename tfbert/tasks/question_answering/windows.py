@@ -36,8 +36,7 @@ from tfbert.errors import UsageError
 from tfbert.measure import counted_alone
 from tfbert.output import output_dir
 from tfbert.tokens.normalizer import Pieces
-from tfbert.tokens.ragged import splits_of
-from tfbert.tokens.tokenizer import Tokenizer
+from tfbert.tokens.tokenizer import Tokenizer, splits_of
 
 
 class Windows(NamedTuple):
