@@ -262,11 +262,7 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
 
     @abc.abstractmethod
     def encode(
-        self,
-        examples: ExamplesT,
-        tokenizer: Tokenizer,
-        max_seq_length: int,
-        training: TrainingConfig | None = None,
+        self, examples: ExamplesT, tokenizer: Tokenizer, max_seq_length: int, training: TrainingConfig | None = None
     ) -> EncodedExamples | MaskedRecords:
         """Tokenises examples once, for all epochs.
 

@@ -200,12 +200,7 @@ Set = TypeVar("Set", bound=Any)
 
 
 def hold_out(
-    sets: dict[str, Set],
-    config: DataConfig,
-    notes: list[str],
-    *,
-    groups: np.ndarray,
-    strata: np.ndarray | None = None,
+    sets: dict[str, Set], config: DataConfig, notes: list[str], *, groups: np.ndarray, strata: np.ndarray | None = None
 ) -> dict[str, Set]:
     """The sets of a run with a part of `train` as `validation`; as they are without `validation_split`.
 

@@ -108,11 +108,7 @@ class TextTask(Task[TextExamples, np.ndarray]):
     # Training.
 
     def encode(
-        self,
-        examples: TextExamples,
-        tokenizer: Tokenizer,
-        max_seq_length: int,
-        training: TrainingConfig | None = None,
+        self, examples: TextExamples, tokenizer: Tokenizer, max_seq_length: int, training: TrainingConfig | None = None
     ) -> EncodedExamples:
         count = len(examples)
         weights = np.ones(count, np.float32) if training is None else self.example_weights(examples.labels, training)

@@ -36,12 +36,7 @@ from tfbert.measure import counted_alone
 from tfbert.output.logs import bar
 from tfbert.private import check_not_forked
 from tfbert.tokens.normalizer import FlatPieces, Pieces, find_pieces, normalize
-from tfbert.tokens.vocabulary import (
-    MAX_WORD_CHARS,
-    SPECIAL_TOKENS,
-    read_pretrained,
-    read_vocab_file,
-)
+from tfbert.tokens.vocabulary import MAX_WORD_CHARS, SPECIAL_TOKENS, read_pretrained, read_vocab_file
 
 __all__ = ["BertTokenizer", "TokenIds", "Tokenizer"]
 

@@ -468,10 +468,7 @@ class Classification(OneLabelTask):
 
     def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
         for best, shares, logits in zip(self.best(outputs), self.shares(outputs), outputs, strict=True):
-            yield best | {
-                "probabilities": dict(zip(self.label_names, shares, strict=True)),
-                "logits": [*logits],
-            }
+            yield best | {"probabilities": dict(zip(self.label_names, shares, strict=True)), "logits": [*logits]}
 
     def shares(self, outputs: np.ndarray) -> np.ndarray:
         from scipy.special import softmax

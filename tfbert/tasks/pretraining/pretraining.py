@@ -339,11 +339,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         return pretraining_head(next_sentence=self.next_sentence)
 
     def encode(
-        self,
-        examples: Records,
-        tokenizer: Tokenizer,
-        max_seq_length: int,
-        training: TrainingConfig | None = None,
+        self, examples: Records, tokenizer: Tokenizer, max_seq_length: int, training: TrainingConfig | None = None
     ) -> EncodedRecords:
         """Adds how records are masked; the records stay in their files.
 
@@ -408,10 +404,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
                 f"Received: {config.source}. Use {PRETRAIN.typed} --mode=evaluate --validation_records=..."
             )
         records = open_records(
-            options.validation_records,
-            "validation_records",
-            skip_bad_records=options.skip_bad_records,
-            notes=notes,
+            options.validation_records, "validation_records", skip_bad_records=options.skip_bad_records, notes=notes
         )
         return {"eval": records}
 

@@ -447,10 +447,7 @@ _BY_NAME = DataConfig()
 
 
 def read_questions(
-    source: Source,
-    config: DataConfig = _BY_NAME,
-    *,
-    version_2_with_negative: bool = False,
+    source: Source, config: DataConfig = _BY_NAME, *, version_2_with_negative: bool = False
 ) -> QuestionTable:
     """Reads a file of questions with their answers. No question is dropped because of where its answers are.
 

@@ -665,9 +665,7 @@ def write_answers(
         RunError: if they cannot be written.
     """
     answers = select_answers(
-        candidates,
-        version_2_with_negative=version_2_with_negative,
-        null_score_diff_threshold=null_score_diff_threshold,
+        candidates, version_2_with_negative=version_2_with_negative, null_score_diff_threshold=null_score_diff_threshold
     )
     lists = n_best(candidates, contexts, context_of, version_2_with_negative=version_2_with_negative)
     _write(directory / f"{prefix}{PREDICTIONS}", ids, answers.texts(contexts, context_of))

@@ -199,11 +199,7 @@ def _named(columns: Sequence[str], groups: Sequence[Sequence[str]], *taken: str)
 
 
 def sentences_of_rows(
-    rows: OpenFile,
-    words: str,
-    label: str,
-    names: Sequence[str] | None,
-    others: Sequence[str],
+    rows: OpenFile, words: str, label: str, names: Sequence[str] | None, others: Sequence[str]
 ) -> Iterator[conll.Sentence | UsageError]:
     """The sentences of a table with a list of words in each row; an error in place of each that cannot be read.
 

@@ -642,8 +642,4 @@ def type_table(table: dict[str, dict[str, float]], confusion: Confusion) -> list
 
 
 def _scores(hits: int, found: int, actual: int) -> dict[str, float]:
-    return {
-        "precision": hits / max(found, 1),
-        "recall": hits / max(actual, 1),
-        "f1": 2 * hits / max(found + actual, 1),
-    }
+    return {"precision": hits / max(found, 1), "recall": hits / max(actual, 1), "f1": 2 * hits / max(found + actual, 1)}

@@ -432,11 +432,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
             # What the loss counts: words, or all of their pieces.
             weights[places] = class_weights(training, labels[places], len(self.label_names))[labels[places]]
         return EncodedSentences(
-            tokens=found.tokens,
-            labels=labels,
-            weights=weights,
-            labels_tokens=True,
-            first_pieces=found.first_piece,
+            tokens=found.tokens, labels=labels, weights=weights, labels_tokens=True, first_pieces=found.first_piece
         )
 
     def labelled_sets(
