@@ -184,8 +184,8 @@ class TestEncode:
         monkeypatch.setattr(ragged, "_CHUNK_BYTES", 300)  # Some texts are longer, so are chunks of their own.
         rng = random.Random(1)
         texts, pairs = rng.choices(TEXTS, k=200), rng.choices(TEXTS, k=200)
-        for columns, batch in (((texts,), {"batch_size": 7}), ((texts, pairs), {})):
-            encoded = tokenizer.encode(*columns, max_seq_length=16, **batch)
+        for columns in ((texts,), (texts, pairs)):
+            encoded = tokenizer.encode(*columns, max_seq_length=16)
             want = reference(*columns, truncation=True, max_length=16)
             rows = [row.tolist() for row in np.split(encoded.flat, encoded.row_splits[1:-1])]
             assert rows == want["input_ids"] and len(encoded) == 200

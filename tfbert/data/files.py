@@ -288,42 +288,51 @@ _BY_NAME = DataConfig()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RawTable:
-    """Texts and labels as they were written.
+class Table:
+    """Rows as they were written.
 
     Attributes:
         name: Where they came from, for messages.
-        text_columns: One name, or two for pairs.
-        text: The texts, or the first of each pair.
-        text_pair: The second of each pair; None for single texts.
-        labels: As text (`1`, `true`, `entailment`), one per row; None without a label column.
         lines: Each row's position from 1: the line it starts on, or its number.
         unit: What `lines` counts: `line` or `row`.
         notes: What the user should know, one line each.
-        label_names: The classes as the data set itself defines them, or as the user gives them. None: they are found
-            from the training labels.
-        is_regression: Whether the data set itself says that its labels are measurements.
         columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
     name: str
-    text_columns: tuple[str, ...]
-    text: list[str]
-    text_pair: list[str] | None
-    labels: list[str] | None
     lines: Sequence[int]
     unit: str = "line"
     notes: tuple[str, ...] = ()
-    label_names: tuple[str, ...] | None = None
-    is_regression: bool = False
     columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.text)
 
     def where(self, row: int) -> str:
         """What messages call row `row`, counted from 0."""
         return f"{self.name}, {self.unit} {self.lines[row]}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RawTable(Table):
+    """Texts and labels.
+
+    Attributes:
+        text_columns: One name, or two for pairs.
+        text: The texts, or the first of each pair.
+        text_pair: The second of each pair; None for single texts.
+        labels: As text (`1`, `true`, `entailment`), one per row; None without a label column.
+        label_names: The classes as the data set itself defines them, or as the user gives them. None: they are found
+            from the training labels.
+        is_regression: Whether the data set itself says that its labels are measurements.
+    """
+
+    text_columns: tuple[str, ...]
+    text: list[str]
+    text_pair: list[str] | None
+    labels: list[str] | None
+    label_names: tuple[str, ...] | None = None
+    is_regression: bool = False
+
+    def __len__(self) -> int:
+        return len(self.text)
 
 
 def read_file(

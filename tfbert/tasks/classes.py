@@ -193,6 +193,28 @@ def _key(name: str) -> str:
     return str(decimal.Decimal(text).normalize()) if is_number(text) else text
 
 
+def all_alike(
+    name: str, logits: np.ndarray, labels: np.ndarray, names: Sequence[str], things: str, what: str
+) -> list[str]:
+    """A line if all examples, `[n, num_labels]`, are predicted alike although their labels, int `[n]`, differ.
+
+    Args:
+        name: What messages call the data.
+        logits: Of the examples.
+        labels: Of the examples.
+        names: The labels' names.
+        things: What messages call examples.
+        what: What they call a label.
+    """
+    predicted = np.unique(logits.argmax(axis=1))
+    if len(predicted) > 1 or len(np.unique(labels)) < 2:
+        return []
+    return [
+        f"{name}: all {len(labels):,} {things} get the {what} {quoted(names[predicted[0]])}: the model tells no {what} "
+        "from another so far; train longer, or try --class_weights=balanced"
+    ]
+
+
 def rare_ones(names: Sequence[str], counts: Sequence[int], what: str) -> list[str]:
     """A line if some labels hardly occur; see `look_alikes`."""
     pairs = zip(names, counts, strict=True)

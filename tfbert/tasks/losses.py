@@ -30,16 +30,22 @@ def class_weights(training: TrainingConfig | None, labels: np.ndarray, num_class
     Raises:
         UsageError: if the number of weights is not the number of classes.
     """
-    weights = training.class_weights if training is not None else ""
+    counts = np.bincount(labels, minlength=num_classes)
+    return asked_weights(training, len(labels) / (num_classes * np.maximum(counts, 1)), "classes")
+
+
+def asked_weights(training: TrainingConfig | None, balanced: np.ndarray, what: str) -> np.ndarray:
+    """The weights that `class_weights` asks for, `balanced` being those of this word; `what` they are of, for messages.
+    Else as `class_weights`."""
+    count, weights = len(balanced), training.class_weights if training is not None else ""
     if not weights:
-        return np.ones(num_classes, np.float32)
+        return np.ones(count, np.float32)
     if weights == "balanced":
-        counts = np.bincount(labels, minlength=num_classes)
-        weights = len(labels) / (num_classes * np.maximum(counts, 1))
-    if len(weights) != num_classes:
+        return np.asarray(balanced, np.float32)
+    if len(weights) != count:
         raise UsageError(
-            f"class_weights takes one weight for each of the {num_classes} classes. "
-            f"Received: {len(weights)} weights. Pass {num_classes}, or --class_weights=balanced."
+            f"class_weights takes one weight for each of the {count} {what}. "
+            f"Received: {len(weights)} weights. Pass {count}, or --class_weights=balanced."
         )
     return np.asarray(weights, np.float32)
 

@@ -111,6 +111,13 @@ def confusion_matrix(logits: np.ndarray, labels: np.ndarray, num_labels: int) ->
     return metrics.confusion_matrix(np.asarray(labels), predictions, labels=np.arange(num_labels)).astype(np.int64)
 
 
+def ratios(hits: int, predicted: int, actual: int) -> dict[str, float]:
+    """`precision`, `recall` and `f1` of so many right ones among the predicted and the actual ones, 0 where they are
+    undefined."""
+    parts = {"precision": (hits, predicted), "recall": (hits, actual), "f1": (2 * hits, predicted + actual)}
+    return {name: float(part / max(whole, 1)) for name, (part, whole) in parts.items()}
+
+
 def per_class(confusion: np.ndarray, label_names: Sequence[str]) -> dict[str, dict[str, float]]:
     """Precision, recall, F1 and the number of examples of each class.
 
@@ -123,12 +130,7 @@ def per_class(confusion: np.ndarray, label_names: Sequence[str]) -> dict[str, di
     """
     hits, predicted, actual = np.diag(confusion), confusion.sum(axis=0), confusion.sum(axis=1)
     return {
-        name: {
-            "precision": float(hits[i] / max(predicted[i], 1)),
-            "recall": float(hits[i] / max(actual[i], 1)),
-            "f1": float(2 * hits[i] / max(predicted[i] + actual[i], 1)),
-            "examples": int(actual[i]),
-        }
+        name: ratios(hits[i], predicted[i], actual[i]) | {"examples": int(actual[i])}
         for i, name in enumerate(label_names)
     }
 

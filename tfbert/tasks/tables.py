@@ -63,7 +63,7 @@ def read_training_tables(
 
 
 def read_labelled_tables(
-    config: DataConfig, task: str, read: Read[Table], choice_columns: Sequence[str] = ()
+    config: DataConfig, task: str, read: Read[Table], notes: list[str], choice_columns: Sequence[str] = ()
 ) -> dict[str, Table]:
     """Reads what a saved model is evaluated on.
 
@@ -71,10 +71,11 @@ def read_labelled_tables(
         config: As for `read_training_tables`; `test_file` may be standard input.
         task: As for `read_training_tables`.
         read: As for `read_training_tables`.
+        notes: Receives those of the tables, and which columns were read.
         choice_columns: The option of this name.
 
     Returns:
-        Tables by the prefix of their metrics: `eval`, `test`, ... Their notes say which columns were read.
+        Tables by the prefix of their metrics: `eval`, `test`, ...
 
     Raises:
         UsageError: for data that does not exist or cannot be read.
@@ -84,9 +85,8 @@ def read_labelled_tables(
     if config.uses_files and config.test_file:
         found["test"] = read(labelled_source(config.test_file))
     asked = _asked(config, choice_columns)
-    for name, table in found.items():
-        notes = (*table.notes, *about_columns(table.name, table.columns, asked))
-        found[name] = dataclasses.replace(table, notes=notes)
+    for table in found.values():
+        notes += [*table.notes, *about_columns(table.name, table.columns, asked)]
     return found
 
 
@@ -200,7 +200,11 @@ Set = TypeVar("Set", bound=Any)
 
 
 def hold_out(
-    sets: dict[str, Set], config: DataConfig, notes: list[str], *, groups: np.ndarray, strata: np.ndarray | None = None
+    sets: dict[str, Set],
+    config: DataConfig,
+    notes: list[str],
+    groups: Callable[[Set], np.ndarray],
+    strata: Callable[[Set], np.ndarray | None] = lambda train: None,
 ) -> dict[str, Set]:
     """The sets of a run with a part of `train` as `validation`; as they are without `validation_split`.
 
@@ -208,8 +212,8 @@ def hold_out(
         sets: By name, `train` first.
         config: Names the share, and the seed.
         notes: Receives what was held out.
-        groups: int `[n]`: training examples with equal numbers stay together.
-        strata: int `[n]`: the class of each training example, each of which keeps its share; None: all are alike.
+        groups: Takes `train`; returns int `[n]`: examples with equal numbers stay together.
+        strata: Likewise, the class of each, each of which keeps its share; None: all are alike.
 
     Raises:
         UsageError: where there are other examples to evaluate on, or none can be held out.
@@ -222,10 +226,10 @@ def hold_out(
             "validation_split is for data without examples to evaluate on. "
             f"Received: validation_split={share} with {sets[found[0]].name}. Drop --validation_split."
         )
-    wanted, is_held = int(share * len(train) + 0.5), held_out_rows(groups, strata, share, seed)
+    wanted, group = int(share * len(train) + 0.5), groups(train)
+    is_held, largest = held_out_rows(group, strata(train), share, seed), np.bincount(group).max()
+    together = f", in groups of up to {largest:,} that share their texts" if largest > 1 else ""
     count = int(is_held.sum())
-    is_grouped = len(np.unique(groups)) < len(train)
-    together = f", in groups of up to {np.bincount(groups).max():,} that share their texts" if is_grouped else ""
     if not count:
         raise UsageError(
             "validation_split must hold out at least one example, and leave one of each class to train on. "

@@ -145,9 +145,9 @@ class TextTask(Task[TextExamples, np.ndarray]):
     def columns(self) -> list[str]:
         """The names of the columns of a table of predictions, without the ids' column."""
 
-    @abc.abstractmethod
     def cells(self, record: dict[str, Any]) -> list[Any]:
         """One of `records` as a row of that table."""
+        return [record[column] for column in self.columns()]
 
     @abc.abstractmethod
     def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:

@@ -75,12 +75,15 @@ def text_reader(
     return read
 
 
-def read_labelled(config: DataConfig, label_names: Sequence[str]) -> dict[str, RawTable]:
+def read_labelled(
+    config: DataConfig, label_names: Sequence[str], notes: list[str] | None = None
+) -> dict[str, RawTable]:
     """Reads the validation and test examples that a saved model is evaluated on, as written; no training data.
 
     Args:
         config: Its `test_file` may be `-`, standard input.
         label_names: The model's classes, in any case: a label that is one of them never counts as missing.
+        notes: Receives what the user should know.
 
     Returns:
         As `read_labelled_tables` does.
@@ -97,7 +100,7 @@ def read_labelled(config: DataConfig, label_names: Sequence[str]) -> dict[str, R
         is_regression=not label_names,
         names_ids=bool(label_names) and not classes.are_numbered(label_names),
     )
-    return read_labelled_tables(config, TEXTS, read)
+    return read_labelled_tables(config, TEXTS, read, [] if notes is None else notes)
 
 
 def holds_texts(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
@@ -232,8 +235,7 @@ class OneLabelTask(text_task.TextTask):
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, text_task.TextExamples]:
         sets, are_given = {}, bool(given_names(config))
-        for prefix, table in read_labelled(config, self.label_names).items():
-            notes += table.notes
+        for prefix, table in read_labelled(config, self.label_names, notes).items():
             check_texts(table.text_columns, table.name)
             sets[prefix] = self.examples(self.with_model_labels(table, notes, are_given=are_given))
         return sets
@@ -311,9 +313,6 @@ class Regression(OneLabelTask):
 
     def columns(self) -> list[str]:
         return ["score"]
-
-    def cells(self, record: dict[str, Any]) -> list[Any]:
-        return [record["score"]]
 
     def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
         return ({"score": score} for score in outputs[:, 0])
@@ -431,14 +430,7 @@ class Classification(OneLabelTask):
         return metrics.classification_metrics(predictions, labels)
 
     def remarks(self, predictions: np.ndarray, examples: text_task.TextExamples) -> list[str]:
-        predicted = np.unique(predictions.argmax(axis=1))
-        if len(predicted) > 1 or len(np.unique(examples.labels)) < 2:
-            return []
-        name = classes.quoted(self.label_names[predicted[0]])
-        return [
-            f"{examples.name}: all {len(examples):,} texts get the class {name}: the model tells no class from another "
-            "so far; train longer, or try --class_weights=balanced"
-        ]
+        return classes.all_alike(examples.name, predictions, examples.labels, self.label_names, "texts", "class")
 
     def details(self, predictions: np.ndarray, examples: text_task.TextExamples) -> tuple[dict[str, Any], list[str]]:
         confusion = metrics.confusion_matrix(predictions, examples.labels, len(self.label_names))
@@ -552,10 +544,13 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     for table in tables.values():
         notes += [*table.notes, *text_task.about_empty(table.name, table.text, table.text_pair)]
     sets = {name: task.examples(table) for name, table in tables.items()}
-    if config.validation_split is not None:
-        groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
-        strata = sets["train"].labels if task.label_names else None
-        sets = hold_out(sets, config, notes, groups=groups, strata=strata)
+    sets = hold_out(
+        sets,
+        config,
+        notes,
+        lambda train: that_share_texts(list(train.contents()), config.validation_split, notes),
+        lambda train: train.labels if task.label_names else None,
+    )
     return data_of(task, sets, notes, config, tables["train"].columns)
 
 

@@ -27,8 +27,8 @@ from tfbert.model.head import Head, sequence_head
 from tfbert.tasks import text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData
 from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
-from tfbert.tasks.losses import HeadStart, base_rate
-from tfbert.tasks.metrics import by_row
+from tfbert.tasks.losses import HeadStart, asked_weights, base_rate
+from tfbert.tasks.metrics import by_row, ratios
 from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, label_reader
 from tfbert.tasks.tables import data_of, hold_out, read_labelled_tables, read_training_tables, that_share_texts
 
@@ -115,10 +115,7 @@ def per_label(
     found: dict[str, dict[str, float | None]] = {}
     for i, name in enumerate(label_names):
         own, scores = labels[:, i], logits[:, i]
-        found[name] = {
-            "precision": float(hits[i] / max(getting[i], 1)),
-            "recall": float(hits[i] / max(having[i], 1)),
-            "f1": float(2 * hits[i] / max(getting[i] + having[i], 1)),
+        found[name] = ratios(hits[i], getting[i], having[i]) | {
             "roc_auc": float(metrics.roc_auc_score(own, scores)) if 0 < having[i] < len(own) else None,
             "average_precision": float(metrics.average_precision_score(own, scores)) if having[i] else None,
             "threshold": thresholds[i if len(thresholds) > 1 else 0],
@@ -252,19 +249,8 @@ def positive_weights(training: TrainingConfig | None, labels: np.ndarray) -> np.
     Raises:
         UsageError: if the number of weights is not the number of labels.
     """
-    count, num_labels = labels.shape
-    weights = training.class_weights if training is not None else ""
-    if not weights:
-        return np.ones(num_labels, np.float32)
-    if weights == "balanced":
-        having = labels.sum(axis=0, dtype=np.int64)
-        weights = np.maximum(count - having, 1) / np.maximum(having, 1)
-    if len(weights) != num_labels:
-        raise UsageError(
-            f"class_weights takes one weight for each of the {num_labels} labels. "
-            f"Received: {len(weights)} weights. Pass {num_labels}, or --class_weights=balanced."
-        )
-    return np.asarray(weights, np.float32)
+    having = labels.sum(axis=0, dtype=np.int64)
+    return asked_weights(training, np.maximum(len(labels) - having, 1) / np.maximum(having, 1), "labels")
 
 
 class MeanBinaryCrossEntropy(keras.losses.Loss):
@@ -404,8 +390,7 @@ class MultiLabelClassification(text_task.TextTask):
     ) -> dict[str, text_task.TextExamples]:
         sets, are_given = {}, bool(given_names(config))
         read = label_reader(config, self.separator, self.label_names)
-        for prefix, table in read_labelled_tables(config, self.name, read).items():
-            notes += table.notes
+        for prefix, table in read_labelled_tables(config, self.name, read, notes).items():
             check_texts(table.text_columns, table.name)
             # Where rows say of each label whether they have it, each is looked at, also one that no row has.
             rows = [*table.labels, table.label_names or ()] if table.has_all else table.labels
@@ -616,10 +601,13 @@ def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
             notes.append(f"{table.name}: {bare:,} of {len(table):,} texts have no label")
         check_all_labels(table, table.label_names or (), task.label_names)
     sets = {name: task.examples(table) for name, table in tables.items()}
-    if config.validation_split is not None:
-        groups = that_share_texts(list(sets["train"].contents()), config.validation_split, notes)
-        strata = rarest_labels(sets["train"].labels)
-        sets = hold_out(sets, config, notes, groups=groups, strata=strata)
+    sets = hold_out(
+        sets,
+        config,
+        notes,
+        lambda train: that_share_texts(list(train.contents()), config.validation_split, notes),
+        lambda train: rarest_labels(train.labels),
+    )
     data = data_of(task, sets, notes, config, train.columns)
     if task.choice and not data.validation:
         raise UsageError(

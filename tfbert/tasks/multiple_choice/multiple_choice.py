@@ -277,10 +277,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, ChoiceExamples]:
         columns = self.options.choice_columns
-        tables = read_labelled_tables(config, self.name, lambda source: self.read(source, config), columns)
-        for table in tables.values():
-            notes += table.notes
-        return tables
+        return read_labelled_tables(config, self.name, lambda source: self.read(source, config), notes, columns)
 
     def doubts(self, examples: ChoiceExamples) -> list[str]:
         """Labels that are all alike, or never the first choice; choices that are the same."""
@@ -368,14 +365,13 @@ def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:
     own_notes: list[str] = []
     task = MultipleChoice(options.choosing)
     sets, notes = read_training_tables(config, task.name, lambda source: task.read(source, config))
-    if config.validation_split is not None:
-        # Questions about one context stay together; without contexts, equal questions.
-        train = sets["train"]
-        groups = equal(one.context.strip() or f"\0{one.question.strip()}" for one in train.asked)
-        sets = hold_out(sets, config, own_notes, groups=groups)
-        sets["validation"] = dataclasses.replace(sets["validation"], notes=())
-    counts = [sets["train"].counts.min(), sets["train"].counts.max()]
     own_notes += [line for part in sets.values() for line in part.notes]
+
+    def groups(train: ChoiceExamples) -> np.ndarray:  # Of one context; without contexts, of equal questions.
+        return equal(one.context.strip() or f"\0{one.question.strip()}" for one in train.asked)
+
+    sets = hold_out(sets, config, own_notes, groups)
+    counts = [sets["train"].counts.min(), sets["train"].counts.max()]
     if counts[0] != counts[1]:
         total, slots = int(sets["train"].counts.sum()), int(counts[1]) * len(sets["train"])
         packed = "" if config.batching == "packed" else "; --batching=packed computes no missing ones"

@@ -176,10 +176,10 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, squad.QuestionExamples]:
-        tables = read_labelled_tables(config, self.name, lambda source: self.read(source, config))
-        tables = {prefix: squad.note_misaligned(table, EVAL_RESULTS) for prefix, table in tables.items()}
-        for table in tables.values():
-            notes += table.notes
+        def read(source: Source) -> squad.QuestionTable:
+            return squad.note_misaligned(self.read(source, config), EVAL_RESULTS)
+
+        tables = read_labelled_tables(config, self.name, read, notes)
         return {prefix: squad.QuestionExamples(table=table) for prefix, table in tables.items()}
 
     def check_options(self, config: Config) -> None:
@@ -325,10 +325,10 @@ def load_questions(config: DataConfig, options: tasks.TaskOptions) -> TaskData:
     task = QuestionAnswering.of_options(options.answering)
     task = task.at_length(config.max_seq_length or task.default_max_seq_length, options, own_notes)
     tables, notes = read_training_tables(config, task.name, lambda source: task.read(source, config))
+    tables = hold_out(
+        tables, config, own_notes, lambda train: equal(train.contexts[place].strip() for place in train.context_of)
+    )
     if config.validation_split is not None:
-        train = tables["train"]
-        groups = equal(train.context(row).strip() for row in range(len(train)))
-        tables = hold_out(tables, config, own_notes, groups=groups)
         tables["validation"] = dataclasses.replace(tables["validation"], notes=())
     notes = (*notes, *own_notes)
     tables = {name: squad.note_misaligned(table, FACTS) for name, table in tables.items()}

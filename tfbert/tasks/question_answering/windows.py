@@ -313,7 +313,7 @@ def decode(
     n_best_size: int = N_BEST_SIZE,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> Candidates:
-    """The best answers to each question. Questions are independent, and may be decoded in groups of any size.
+    """The best answers to each question. Questions are independent.
 
     If no pair of a question counts, each of its windows gives its best pair of all starts and ends instead. So every
     question whose context has a token of more than blanks has a candidate.
@@ -348,14 +348,6 @@ def _compiled() -> tf.types.experimental.PolymorphicFunction:
         return counts, *(part for name, part in found._asdict().items() if name not in ("example", "rank"))
 
     return candidates
-
-
-def join(parts: Sequence[Candidates]) -> Candidates:
-    """Joins the candidates of consecutive groups of questions, as if all had been decoded together."""
-    counts = np.concatenate([np.diff(part.row_splits) for part in parts])
-    names = [field.name for field in dataclasses.fields(Candidates) if field.name != "row_splits"]
-    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    return Candidates(row_splits=splits_of(counts), **joined)
 
 
 def answers_in_graph(

@@ -14,12 +14,12 @@ import math
 import pathlib
 import re
 import sys
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from tfbert.config.data import DataConfig
 from tfbert.config.types import counted
-from tfbert.data.files import check_text, find_tag_columns, in_data
+from tfbert.data.files import Table, check_text, find_tag_columns, in_data
 from tfbert.data.labels import given_names, named_labels
 from tfbert.data.reading import (
     CONLL_ENDINGS,
@@ -287,35 +287,21 @@ _LONG_SENTENCE = 300  # Words of the only sentence of a file: the file may lack 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggedTable:
-    """Sentences and tags as they were written.
+class TaggedTable(Table):
+    """Sentences and tags, a row each.
 
     Attributes:
-        name: Where they came from, for messages.
         words: The words of each sentence, at least one.
         tags: One per word. Ids are text, or names where the file has the names of ids.
-        lines: Each sentence's position from 1: the line it starts on, or its row's number.
-        unit: What `lines` counts: `line` or `row`.
-        notes: What the user should know, one line each.
         places: The line, or row, of each word of each sentence; None where a sentence has only one.
-        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
-    name: str
     words: list[list[str]]
     tags: list[list[str]]
-    lines: Sequence[int]
-    unit: str = "line"
-    notes: tuple[str, ...] = ()
     places: list[Sequence[int]] | None = None
-    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.words)
-
-    def where(self, row: int) -> str:
-        """What messages call sentence `row`, counted from 0."""
-        return f"{self.name}, {self.unit} {self.lines[row]}"
 
     def where_word(self, row: int, word: int) -> str:
         """What messages call a word of sentence `row`, both counted from 0."""

@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.config.types import counted
+from tfbert.tasks.metrics import ratios
 
 OUTSIDE = "O"
 PREFIXES = ("", "O", "B", "I", "E", "S")
@@ -568,7 +569,7 @@ def are_correct(gold: Entities, predicted: Entities) -> np.ndarray:
 
 def entity_metrics(gold: Entities, predicted: Entities) -> dict[str, float]:
     """`precision`, `recall` and `f1` over all entities of all types, 0 where they are undefined."""
-    return _scores(int(are_correct(gold, predicted).sum()), len(predicted), len(gold))
+    return ratios(int(are_correct(gold, predicted).sum()), len(predicted), len(gold))
 
 
 def per_type(gold: Entities, predicted: Entities, type_names: Sequence[str]) -> dict[str, dict[str, float]]:
@@ -586,8 +587,7 @@ def per_type(gold: Entities, predicted: Entities, type_names: Sequence[str]) -> 
     hits = np.bincount(predicted.type[are_correct(gold, predicted)], minlength=size)
     found, actual = np.bincount(predicted.type, minlength=size), np.bincount(gold.type, minlength=size)
     return {
-        name: {**_scores(int(hits[i]), int(found[i]), int(actual[i])), "entities": int(actual[i])}
-        for i, name in enumerate(type_names)
+        name: ratios(hits[i], found[i], actual[i]) | {"entities": int(actual[i])} for i, name in enumerate(type_names)
     }
 
 
@@ -639,7 +639,3 @@ def type_table(table: dict[str, dict[str, float]], confusion: Confusion) -> list
     lines.append(f"{'nothing':{width}}  {'':45} |{made_up}")
     shifted = "shifted: predicted as the right type, but with other boundaries, which counts as wrong"
     return [*lines, *([shifted] if confusion.shifted.any() else [])]
-
-
-def _scores(hits: int, found: int, actual: int) -> dict[str, float]:
-    return {"precision": hits / max(found, 1), "recall": hits / max(actual, 1), "f1": 2 * hits / max(found + actual, 1)}

@@ -39,7 +39,7 @@ from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
 from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, rounded
-from tfbert.tasks.classes import names_of_model, or_name_ids, quoted, shortened
+from tfbert.tasks.classes import all_alike, names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
 from tfbert.tasks.metrics import cross_entropy
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
@@ -438,9 +438,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, SentenceExamples]:
-        tables = read_labelled_tables(config, self.name, lambda source: read_named(source, config))
-        for table in tables.values():
-            notes += table.notes
+        tables = read_labelled_tables(config, self.name, lambda source: read_named(source, config), notes)
         return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
 
     def examples(self, table: TaggedTable, notes: list[str]) -> SentenceExamples:
@@ -498,14 +496,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
 
     def remarks(self, predictions: np.ndarray, examples: SentenceExamples) -> list[str]:
-        predicted = np.unique(predictions.argmax(axis=1))
-        if len(predicted) > 1 or len(np.unique(examples.labels)) < 2:
-            return []
-        tag = quoted(self.label_names[predicted[0]])
-        return [
-            f"{examples.name}: all {len(examples.labels):,} words get the tag {tag}: the model tells no tag from "
-            "another so far; train longer, or try --class_weights=balanced"
-        ]
+        return all_alike(examples.name, predictions, examples.labels, self.label_names, "words", "tag")
 
     def details(self, predictions: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
         if not self.has_entities:
@@ -568,10 +559,10 @@ def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
         strict_entities=options.tagging.strict_entities,
     )
     sets = {name: task.examples(table, notes) for name, table in tables.items()}
-    if config.validation_split is not None:
-        train = sets["train"]
-        groups, strata = equal(train.contents()), train.rarest_tags(len(task.label_names))
-        sets = hold_out(sets, config, notes, groups=groups, strata=strata)
+    num_tags = len(task.label_names)
+    sets = hold_out(
+        sets, config, notes, lambda train: equal(train.contents()), lambda train: train.rarest_tags(num_tags)
+    )
     return data_of(task, sets, notes, config, tables["train"].columns)
 
 
