@@ -31,7 +31,7 @@ from tfbert.config.tasks import CorpusConfig
 from tfbert.config.types import path_of
 from tfbert.corpus.manifest import is_own
 from tfbert.data.files import check_text, find_columns
-from tfbert.data.reading import CORPUS, BadRows, OpenFile, check_gzip, lines_of, not_utf8, not_utf8_error
+from tfbert.data.reading import CORPUS, BadRows, OpenFile, check_gzip, lines_of, not_utf8, not_utf8_error, plain
 from tfbert.data.rows import demo_table, open_json_lines, open_parquet
 from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress
@@ -762,13 +762,13 @@ class TfdsCorpus:
 
     def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
         """The documents of a shard; see `Source`."""
-        from tfbert.data.tfds_builder import decoded, rows_of
+        from tfbert.data.tfds_builder import rows_of
 
         shard = self.parts().index(part)
         rows = rows_of(self._builder, f"{_SPLIT}[{shard}shard:{shard + 1}shard]", self.columns)
         for number, row in itertools.compress(enumerate(rows, start=1), kept):
             where = f"{self.name}, example {number} of {part}"
-            texts = [decoded(value, where) for value in row]
+            texts = [check_text(plain(value), column, where) for value, column in zip(row, self.columns, strict=True)]
             if document := [sentence for text in texts for sentence in split_sentences(text, self.language)]:
                 yield document
 

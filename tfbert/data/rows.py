@@ -619,13 +619,14 @@ def _open_delimited(name: str, records: Iterator[reading.Row], header: bool, for
 
 def _about_quotes(name: str, rows: Iterator[reading.Row]) -> Iterator[reading.Row]:
     """The rows of a .tsv; at their end a warning if fields are quoted as in CSV, as pandas writes: they keep quotes."""
-    count, first = 0, ""
+    count, are_all_whole, first = 0, True, ""
     for line, row in rows:
         quoted = [] if isinstance(row, UsageError) else [cell for cell in row if cell.startswith('"')]
-        count += len(quoted) if all(map(_QUOTED.fullmatch, quoted)) else -(1 << 60)  # In CSV, all would be.
+        count += len(quoted)
+        are_all_whole = are_all_whole and all(map(_QUOTED.fullmatch, quoted))  # In CSV, all are.
         first = first or next((cell for cell in quoted if '""' in cell[1:-1]), "")
         yield line, row
-    if first and count > 0:
+    if first and are_all_whole:
         fields = counted(count, "field is", "fields are")
         about = f"{fields} quoted as in CSV, such as {first!r:.60}, and read with the quotes"
         log.warning("%s: %s; %s reads them without", name, about, _AS_CSV)

@@ -228,18 +228,6 @@ def rows_of(
         yield from zip(*(batch[column] for column in wanted), strict=True)
 
 
-def decoded(value: bytes, where: str) -> str:
-    """Decodes the text of a row.
-
-    Raises:
-        UsageError: for bytes that are not UTF-8.
-    """
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise UsageError(f"Text must be UTF-8. Received: other bytes in {where}. Pass another --text_column.") from None
-
-
 def find_builder(dataset: str, data_dir: str = "") -> tfds.core.DatasetBuilder:
     """Finds a data set, which has its features, but perhaps not its rows yet. Nothing is downloaded.
 

@@ -217,13 +217,12 @@ def detect_task(config: Config) -> Config:
     data = config.data
     if data.task != "auto":
         return config
-    task = _task_of_file(data) if data.train_file else task_of_dataset(data)
+    if data.train_file:
+        path = labelled_source(data.train_file)
+        task = next((entry.name for entry in ENTRIES if entry.holds(path, data)), None)
+    else:
+        task = task_of_dataset(data)
     return dataclasses.replace(config, data=dataclasses.replace(data, task=task)) if task else config
-
-
-def _task_of_file(data: DataConfig) -> str | None:
-    path = labelled_source(data.train_file)
-    return next((entry.name for entry in ENTRIES if entry.holds(path, data)), None)
 
 
 def task_of_dataset(config: DataConfig) -> str | None:

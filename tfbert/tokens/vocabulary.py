@@ -312,18 +312,14 @@ def _refuse_other_casing(config: JsonObject, fast: JsonObject, in_json: Casing, 
         if key in in_json and key not in decided and found[key] != resolved[key]:
             raise UsageError(
                 "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: "
-                f"normalizer.{name}={_shown(found[key])} in {fast.path}, which transformers takes as "
-                f"{_shown(resolved[key])}. State {key} in tokenizer_config.json."
+                f"normalizer.{name}={json.dumps(found[key])} in {fast.path}, which transformers takes as "
+                f"{json.dumps(resolved[key])}. State {key} in tokenizer_config.json."
             )
 
 
 def _effective(casing: Casing) -> Casing:
     """All three options, resolved as transformers resolves what is not stated."""
     return dict(zip(_NORMALIZER_NAMES, effective_casing(**{"do_lower_case": True} | casing), strict=True))
-
-
-def _shown(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _share(found: list[bool]) -> float:

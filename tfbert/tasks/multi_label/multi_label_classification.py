@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
+from tfbert.config.tables import facts_of
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
@@ -63,26 +64,19 @@ def multi_label_metrics(logits: np.ndarray, labels: np.ndarray, predicted: np.nd
     from sklearn import metrics
 
     labels, predicted = labels.astype(np.int64), predicted.astype(np.int64)
-    by = {}
-    for average in ("micro", "macro"):
-        found = metrics.precision_recall_fscore_support(labels, predicted, average=average, zero_division=0)
-        by[average] = dict(zip(("precision", "recall", "f1"), found, strict=False))
     some, both = labels.any(axis=0), labels.any(axis=0) & ~labels.all(axis=0)
     values = {
-        "micro_f1": by["micro"]["f1"],
-        "macro_f1": by["macro"]["f1"],
         # A row without labels that gets none is right.
         "sample_f1": metrics.f1_score(labels, predicted, average="samples", zero_division=1),
-        "micro_precision": by["micro"]["precision"],
-        "micro_recall": by["micro"]["recall"],
-        "macro_precision": by["macro"]["precision"],
-        "macro_recall": by["macro"]["recall"],
         "subset_accuracy": metrics.accuracy_score(labels, predicted),
         "roc_auc": _mean(metrics.roc_auc_score, labels, logits, both),
         "average_precision": _mean(metrics.average_precision_score, labels, logits, some),
         "loss": label_losses(logits, labels).mean(),
     }
-    return {name: float(value) for name, value in values.items()}
+    for average in ("micro", "macro"):
+        found = metrics.precision_recall_fscore_support(labels, predicted, average=average, zero_division=0)
+        values |= zip((f"{average}_precision", f"{average}_recall", f"{average}_f1"), found[:3], strict=True)
+    return {name: float(values[name]) for name in facts_of("multi_label_classification").metrics}
 
 
 def _mean(score: Any, labels: np.ndarray, logits: np.ndarray, counts: np.ndarray) -> float:
@@ -403,14 +397,10 @@ class MultiLabelClassification(text_task.TextTask):
 
     def about_labels(self, examples: text_task.TextExamples) -> list[str]:
         """What the user should know of the labels of a set to evaluate on, one line each."""
-        out = []
-        for metric, names in left_out(examples.labels, self.label_names).items():
-            if names and metric == "roc_auc":
-                out.append(
-                    f"{examples.name}: {len(names)} of {len(self.label_names)} labels that all texts have, or none, "
-                    f"are left out of roc_auc: {', '.join(map(repr, names[:5]))}{', ...' if len(names) > 5 else ''}"
-                )
-        return out
+        names = left_out(examples.labels, self.label_names)["roc_auc"]
+        shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+        what = f"{len(names)} of {len(self.label_names)} labels that all texts have, or none"
+        return [f"{examples.name}: {what}, are left out of roc_auc: {shown}"] if names else []
 
     def doubts(self, examples: text_task.TextExamples) -> list[str]:
         """Labels whose names are almost the same, that hardly any text has, or all have; texts without any."""

@@ -554,15 +554,13 @@ def unanswered(items: Sequence[prediction.Item]) -> squad.QuestionTable:
     """Questions without answers as a table of distinct contexts, so that each context is tokenised once."""
     index: dict[str, int] = {}
     context_of = [index.setdefault(item.texts[1], len(index)) for item in items]
-    none: list[Any] = [()] * len(items)
     return squad.QuestionTable(
         name=prediction.NAME,
         ids=[str(number) for number in range(len(items))],
         questions=[item.texts[0] for item in items],
         contexts=list(index),
         context_of=np.array(context_of, np.int32),
-        answers=none,
-        is_impossible=np.zeros(len(items), bool),
+        answers=[()] * len(items),
         places=np.zeros([len(items), 1], np.int32),
         place_names=("row",),
     )

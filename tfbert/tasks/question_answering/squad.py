@@ -48,7 +48,6 @@ class QuestionTable:
         contexts: The distinct contexts.
         context_of: int32 `[n]`: which of `contexts` a question is about.
         answers: All gold answers of each question; empty for a question that has none.
-        is_impossible: bool `[n]`: whether the context does not hold an answer.
         places: int32 `[n, levels]`: one `Place` per question.
         place_names: What each level of `places` counts, such as `line`.
         notes: What the user should know, one line each.
@@ -62,7 +61,6 @@ class QuestionTable:
     contexts: list[str]
     context_of: np.ndarray
     answers: list[tuple[Answer, ...]]
-    is_impossible: np.ndarray
     places: np.ndarray
     place_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -71,6 +69,11 @@ class QuestionTable:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def is_impossible(self) -> np.ndarray:
+        """bool `[n]`: whether the context does not hold an answer."""
+        return np.array([not given for given in self.answers], bool)
 
     def context(self, row: int) -> str:
         """The context of question `row`, counted from 0."""
@@ -95,7 +98,6 @@ class QuestionTable:
             contexts=[self.contexts[i] for i in used],
             context_of=context_of.astype(np.int32).reshape(-1),
             answers=[self.answers[i] for i in indices],
-            is_impossible=self.is_impossible[indices],
             places=self.places[indices],
         )
 
@@ -165,7 +167,7 @@ def training_questions(table: QuestionTable, *, keep_misaligned_answers: bool = 
         answers[row][number] = (text, found) if found >= 0 else None
         num_moved += found >= 0
     sound = [tuple(answer for answer in given if answer is not None) for given in answers]
-    kept = [row for row, given in enumerate(sound) if given or table.is_impossible[row]]
+    kept = [row for row, given in enumerate(sound) if given or not table.answers[row]]
     if not kept:
         look = "" if keep_misaligned_answers else ", or pass --keep_misaligned_answers to look for their texts"
         raise UsageError(
@@ -279,53 +281,40 @@ def question_table(
     Raises:
         UsageError: for a bad question, one without an answer where there may be none, or no question at all.
     """
-    ids: dict[str, None] = {}
-    contexts: dict[str, int] = {}
-    questions, context_of, answers, is_impossible, places = [], [], [], [], []
-    bad_rows = BadRows(skip_bad_rows)
+    ids, contexts, bad_rows = set(), {}, BadRows(skip_bad_rows)
 
-    def checked(place: Place, row: dict[str, Any]) -> tuple[Place, str, str, str, tuple[Answer, ...]]:
+    def checked(place: Place, row: dict[str, Any]) -> tuple[Place, str, str, int, tuple[Answer, ...]]:
         at = where(name, place_names, place)
         own_id = _id(row.get("id"), at)
         at = f"{at} (id {own_id!r:.60})"
         if own_id in ids:
             raise UsageError(f"Every question needs a unique id. Received: a repeated id in {at}. Rename or drop it.")
         question, context = [_filled_text(row.get(what), what, at) for what in ("question", "context")]
-        return place, own_id, question, context, _answers(row, at)
+        answers = _answers(row, at)
+        ids.add(own_id)
+        return place, own_id, question, contexts.setdefault(context, len(contexts)), answers
 
-    for place, own_id, question, context, given in bad_rows.usable(rows, checked):
-        ids[own_id] = None
-        questions.append(question)
-        context_of.append(contexts.setdefault(context, len(contexts)))
-        answers.append(given)
-        is_impossible.append(not given)
-        places.append(place)
-    notes = bad_rows.skipped(name, len(ids), "question", "questions")
+    kept = list(bad_rows.usable(rows, checked))
+    notes = bad_rows.skipped(name, len(kept), "question", "questions")
     table = QuestionTable(
         name=name,
-        ids=list(ids),
-        questions=questions,
+        ids=[own_id for _, own_id, *_ in kept],
+        questions=[question for _, _, question, *_ in kept],
         contexts=list(contexts),
-        context_of=np.asarray(context_of, np.int32),
-        answers=answers,
-        is_impossible=np.asarray(is_impossible, bool),
-        places=np.asarray(places, np.int32).reshape(len(ids), len(place_names)),
+        context_of=np.array([context for *_, context, _ in kept], np.int32),
+        answers=[given for *_, given in kept],
+        places=np.array([place for place, *_ in kept], np.int32),
         place_names=place_names,
         notes=notes,
     )
-    if not version_2_with_negative:
-        _refuse_impossible(table)
-    return table
-
-
-def _refuse_impossible(table: QuestionTable) -> None:
-    if table.is_impossible.any():
+    if not version_2_with_negative and table.is_impossible.any():
         first = int(table.is_impossible.argmax())
         raise UsageError(
             f"Questions without an answer need version_2_with_negative. Received: {int(table.is_impossible.sum()):,} "
             f"of {len(table):,} questions of {table.name} without one, the first with id {table.ids[first]!r:.60}. "
             "Pass --version_2_with_negative, or drop them."
         )
+    return table
 
 
 def _id(value: Any, where: str) -> str:

@@ -222,13 +222,21 @@ def find_layout(
     repeated = sum(a[text] == b[text] for a, b in itertools.pairwise(rows))  # As the name of a document is.
     no_words = _are_mostly(rows, text, _has_no_letters) or (size > 2 and 2 * repeated > len(rows) > _MANY)
     are_tags = are_entities[text] and (last == text or not are_entities[last])
-    if size > 1 and (are_tags or (no_words and not is_named)):
-        raise _not_in(text, label, "words", "the first, FORM in CoNLL-U", "text_column", name, rows)
+    has_words, has_tags = size == 1 or not (are_tags or (no_words and not is_named)), True
     if label is not None and not own_label and not is_conllu and not are_entities[label]:
         values = {row[label].strip(" ") for row in rows}
         others = any(are_entities[column] for column in range(size) if column != text)
-        if (others and values != {"O"}) or len(values) > max(_MANY, len({row[text] for row in rows})):
-            raise _not_in(label, label, "tags", "the last", "label_column", name, rows)
+        has_tags = not (others and values != {"O"}) and len(values) <= max(_MANY, len({row[text] for row in rows}))
+    if not has_words or not has_tags:
+        what, usual, option, column = ("tags", "the last", "label_column", label)
+        if not has_words:
+            what, usual, option, column = ("words", "the first, FORM in CoNLL-U", "text_column", text)
+        both = ", and --label_column if the tags are not in the last" if label not in (None, column) else ""
+        raise UsageError(
+            f"The {what} are in the column that --{option} names, or else in {usual}, where column {column} cannot "
+            f"hold them. Received: {name} with the columns {_examples(rows)}. "
+            f"Pass --{option} with the number before the {what}{both}."
+        )
     hold_blanks = separator == "\t" and _are_mostly(rows, text, lambda cell: " " in cell.strip())
     if hold_blanks and not is_named:
         raise UsageError(
@@ -295,15 +303,6 @@ def _examples(rows: list[list[str]]) -> str:
     """The first values of the first columns, for messages."""
     shown = (list(dict.fromkeys(column))[:3] for column in itertools.islice(zip(*rows, strict=True), _CONLLU_COLUMNS))
     return "; ".join(f"{number}: {', '.join(f'{value!r:.40}' for value in own)}" for number, own in enumerate(shown))
-
-
-def _not_in(column: int, label: int | None, what: str, usual: str, option: str, name: str, rows: list) -> UsageError:
-    others = "" if label in (None, column) else ", and --label_column if the tags are not in the last"
-    return UsageError(
-        f"The {what} are in the column that --{option} names, or else in {usual}, where column {column} cannot hold "
-        f"them. Received: {name} with the columns {_examples(rows)}. "
-        f"Pass --{option} with the number before the {what}{others}."
-    )
 
 
 def _warnings(words: list[str], name: str) -> list[str]:
@@ -405,11 +404,8 @@ def open_conll(
             return find_layout(plain, name, text_column=own, label_column=label, tags=tags)
 
     layout = find()
-    if layout is None:
-        while layout is None and (more := list(itertools.islice(lines, _HEAD_LINES))):  # More comments than that.
-            head += more
-            layout = find()
-        head += itertools.islice(lines, _HEAD_LINES)
+    while layout is None and (more := list(itertools.islice(lines, _HEAD_LINES))):  # More comments than that.
+        head += [*more, *itertools.islice(lines, _HEAD_LINES)]
         layout = find()
     if layout is None:
         comments = " but comments" if any(line.startswith("#") for _, line in head) else ""
