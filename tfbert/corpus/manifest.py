@@ -51,6 +51,10 @@ _READ_BYTES = 1 << 22
 _RULE = "A directory of records must have the manifest that --mode=prepare wrote"
 _LEAST_LENGTH = 5
 """Three special tokens, and one token of each stretch of text."""
+_TOTALS = (
+    "records bytes documents longer_documents sentences tokens random_next_sentences predictions words unknown_words "
+    "unused_tokens"
+)
 _ROWS = 1 << 12
 """Rows of a part that are dealt at a time."""
 
@@ -369,21 +373,9 @@ def of_entries(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, A
         if entry is None:
             return None
         entries.append({key: value for key, value in entry.items() if key not in ("of", "num_shards")})
-    names = (
-        "records",
-        "bytes",
-        "documents",
-        "longer_documents",
-        "sentences",
-        "tokens",
-        "random_next_sentences",
-        "predictions",
-        "words",
-        "unknown_words",
-        "unused_tokens",
-    )
     # Entries of 2.0.0 have no unused tokens.
-    totals = {name: sum(entry[name] for entry in entries) for name in names if all(name in entry for entry in entries)}
+    names = [name for name in _TOTALS.split() if all(name in entry for entry in entries)]
+    totals = {name: sum(entry[name] for entry in entries) for name in names}
     return identity | {"totals": totals, "shards": entries}
 
 

@@ -387,9 +387,8 @@ def _paths(corpus: CorpusConfig, output_dir: pathlib.Path | None) -> list[pathli
     by_place = {}
     # Path.resolve would follow links: a file would get another name, and perhaps another format.
     absolute = {pathlib.Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100
-    for path in sorted(
-        absolute, key=lambda path: (len(path.parts), path)
-    ):  # If links lead to a file twice, the shorter path is kept.
+    # If links lead to a file twice, the shorter path is kept.
+    for path in sorted(absolute, key=lambda path: (len(path.parts), path)):
         by_place.setdefault(os.path.realpath(path), path)
     return list(by_place.values())
 
@@ -799,12 +798,7 @@ def open_tfds(dataset: str, data_dir: str = "", text_column: tuple[str, ...] = (
     """
     from tfbert.data.tfds_builder import open_builder, table_of
 
-    builder = open_builder(dataset, data_dir)
-    splits = list(builder.info.splits)
-    if _SPLIT not in splits:
-        rule = "A data set needs a train split"
-        todo = "Pass another --dataset."
-        raise UsageError(f"{rule}. Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. {todo}")
+    builder = open_builder(dataset, data_dir, with_train=True)
     table = table_of(builder, dataset, _SPLIT)
     columns, _ = find_columns(
         f"dataset={dataset!r}", table.of_kinds("text"), text_column=text_column or table.only("text"), find_label=False

@@ -43,17 +43,13 @@ def given_table(argument: str, value: Any, *, holds_sentences: bool = False) -> 
             return table_of(argument, value)
     if _is_of(value, "tensorflow", "data.Dataset"):
         return table_of_tf_data(argument, value, holds_sentences=holds_sentences)
-    raise UsageError(f"{argument} must be {WHAT}. Received: {_received(argument, value)}. {_way_out(value)}")
+    raise UsageError(f"{argument} must be {WHAT}. Received: {argument}={shown(value)}. {_way_out(value)}")
 
 
 def is_data(value: Any) -> bool:
     """Whether a value is certainly a whole table, not a column of one."""
     is_table = any(is_of(value) for is_of, _ in _KINDS[:-1]) or _is_of(value, "tensorflow", "data.Dataset")
     return is_table or (isinstance(value, list) and bool(value) and isinstance(value[0], Mapping))
-
-
-def _received(argument: str, value: Any) -> str:
-    return f"{argument}={shown(value)}"
 
 
 def _way_out(value: Any) -> str:
@@ -119,7 +115,7 @@ def _of_arrow(argument: str, value: Any) -> GivenTable:
 
 def _of_columns(argument: str, columns: Mapping[Any, Any]) -> GivenTable:
     if _is_of(columns, "datasets", "DatasetDict") or (columns and all(map(is_data, columns.values()))):
-        raise UsageError(f"{argument} is one set. Received: {_received(argument, columns)}. {_way_out(columns)}")
+        raise UsageError(f"{argument} is one set. Received: {argument}={shown(columns)}. {_way_out(columns)}")
     lengths = {}
     for name, values in columns.items():
         is_list = not isinstance(values, str | bytes | Mapping | set | frozenset) and hasattr(values, "__getitem__")

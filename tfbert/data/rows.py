@@ -16,13 +16,14 @@ from __future__ import annotations
 import collections
 import csv
 import dataclasses
+import functools
 import itertools
 import json
 import logging
 import pathlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
@@ -588,39 +589,32 @@ def _open_delimited(name: str, records: Iterator[reading.Row], header: bool, for
         for line, record in rest:
             if isinstance(record, UsageError):
                 yield line, record
-            elif len(record) != len(columns):
+                continue
+            row: Any = None
+            if len(record) != len(columns):
                 is_open = format == "tsv" and any(c.startswith('"') and c.count('"') % 2 for c in record)
                 todo = f", or pass {_AS_CSV} if quotes enclose what has tabs or line ends" if is_open else ""
-                yield (
-                    line,
-                    UsageError(
-                        f"Every row must have {len(columns)} columns, like the first. "
-                        f"Received: {len(record)} in {name}, line {line}. Repair or drop the row{todo}."
-                    ),
+                row = UsageError(
+                    f"Every row must have {len(columns)} columns, like the first. "
+                    f"Received: {len(record)} in {name}, line {line}. Repair or drop the row{todo}."
                 )
             elif is_header(record):  # Files that were joined, each with its header.
-                yield (
-                    line,
-                    UsageError(
-                        "The columns' names are the first row alone. "
-                        f"Received: the same names again in {name}, line {line}. Drop the row."
-                    ),
+                row = UsageError(
+                    "The columns' names are the first row alone. "
+                    f"Received: the same names again in {name}, line {line}. Drop the row."
                 )
-            else:
-                yield line, [record[index] for index in indexes]
+            yield line, row or [record[index] for index in indexes]
 
-    def read_tsv(wanted: Sequence[str]) -> Iterator[reading.Row]:
-        return _about_quotes(name, read(wanted))
-
+    of_tsv = functools.partial(_about_quotes, name, read)
     return reading.OpenFile(
-        name=name, columns=columns, read=read_tsv if format == "tsv" else read, hint=_hint(first, format)
+        name=name, columns=columns, read=of_tsv if format == "tsv" else read, hint=_hint(first, format)
     )
 
 
-def _about_quotes(name: str, rows: Iterator[reading.Row]) -> Iterator[reading.Row]:
-    """The rows of a .tsv; at their end a warning if fields are quoted as in CSV, as pandas writes: they keep quotes."""
+def _about_quotes(name: str, read: Callable[[Sequence[str]], Iterator[reading.Row]], wanted: Sequence[str]) -> Any:
+    """What is read of a .tsv; at its end a warning if fields are quoted as in CSV, as of pandas: they keep quotes."""
     count, are_all_whole, first = 0, True, ""
-    for line, row in rows:
+    for line, row in read(wanted):
         quoted = [] if isinstance(row, UsageError) else [cell for cell in row if cell.startswith('"')]
         count += len(quoted)
         are_all_whole = are_all_whole and all(map(_QUOTED.fullmatch, quoted))  # In CSV, all are.

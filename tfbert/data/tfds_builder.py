@@ -28,18 +28,25 @@ Noted = TypeVar("Noted", bound=Any)
 _READ_BATCH = 4096
 
 
-def open_builder(dataset: str, data_dir: str = "") -> tfds.core.DatasetBuilder:
+def open_builder(dataset: str, data_dir: str = "", *, with_train: bool = False) -> tfds.core.DatasetBuilder:
     """Opens a data set; downloads and prepares it first if it is not on disk.
 
     Args:
         dataset: `NAME`, `NAME/CONFIG` or `NAME/CONFIG:VERSION`.
         data_dir: Directory of prepared data. Empty: TensorFlow Datasets' default.
+        with_train: Whether it must have a train split.
 
     Raises:
         UsageError: for an unknown name, or data that is neither on disk nor can be downloaded.
     """
     builder = find_builder(dataset, data_dir)
     _prepare(builder, dataset, data_dir)
+    splits = list(builder.info.splits)
+    if with_train and "train" not in splits:
+        raise UsageError(
+            "A data set needs a train split. "
+            f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
+        )
     return builder
 
 
@@ -65,7 +72,7 @@ def read_splits(
         UsageError: for an unknown name, data that is not available, and data without a labelled training split, or
             without other labelled splits if only those are read.
     """
-    builder = open_builder(dataset, data_dir)
+    builder = open_builder(dataset, data_dir, with_train=with_train)
     splits, notes = list(builder.info.splits), [f"{dataset} is {builder.info.full_name} of TensorFlow Datasets"]
 
     def labelled(*names: str) -> dict[str, Noted]:
@@ -76,11 +83,6 @@ def read_splits(
                     found["validation" if name == "dev" else name] = read(table_of(builder, dataset, name))
         return found
 
-    if with_train and "train" not in splits:
-        raise UsageError(
-            "A data set needs a train split. "
-            f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
-        )
     train = labelled("train") if with_train else {}
     if with_train and not train:
         raise UsageError(

@@ -700,10 +700,12 @@ class ServedModel(tf.Module):
     Attributes:
         num_texts: How many texts an input has; None if models of the task differ.
         text_ranks: The dimensions of the texts that have another number than one.
+        text_inputs: The names of the texts.
     """
 
     num_texts: ClassVar[int | None] = None
     text_ranks: ClassVar[Mapping[str, int]] = {}
+    text_inputs: Any
 
     def __init__(self, model: TrainedModel):
         super().__init__()
@@ -715,11 +717,6 @@ class ServedModel(tf.Module):
     def settings(task: Task) -> dict[str, Any]:
         """The task's options that are part of the graph, as JSON can hold them."""
         return {}
-
-    @property
-    def text_inputs(self) -> tuple[str, ...]:
-        """The names of the texts."""
-        raise NotImplementedError
 
     def answer(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """The answers to texts, string `[n]` each, or `[n, ...]` as `text_ranks` says, by name."""

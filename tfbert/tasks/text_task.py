@@ -304,10 +304,8 @@ def open_texts(config: Config) -> list[prediction.Job]:
         UsageError: for input that cannot be opened, columns that do not exist, output without a known ending, or
             standard input or output that is closed.
     """
-    file, format = (
-        prediction.open_text_file(config),
-        prediction.chosen_format(config.predict, PREDICTED_TEXTS, default="tsv"),
-    )
+    file = prediction.open_text_file(config)
+    format = prediction.chosen_format(config.predict, PREDICTED_TEXTS, default="tsv")
     return [prediction.table_job(config, file, format=format)]
 
 

@@ -349,8 +349,7 @@ def _config_of(directory: pathlib.Path, classes: set[str]) -> JsonObject:
             "A model's tokenizer must be one that its files describe whole: RoBERTa's, XLM-R's, CamemBERT's or "
             f"PreTrainedTokenizerFast. Received: tokenizer_class={kind!r} in {directory}. Use another model."
         )
-    if (side := config.get("truncation_side", str)) and side != "right":
-        log.warning("%s says truncation_side=%r; tfbert cuts texts at their end.", config.path, side)
+    config.warn_of_side()
     return JsonObject(config.path, values)
 
 

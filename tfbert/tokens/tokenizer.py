@@ -304,9 +304,9 @@ class Tokenizer(abc.ABC):
 
     def _kept(self, tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
         """As many tokens of each row as `lengths` says."""
-        starts = tokens.row_starts()
         if self.long_texts == "cut":
-            return tf.gather(tokens.values, tf.ragged.range(starts, starts + lengths))
+            return beginnings(tokens, lengths)
+        starts = tokens.row_starts()
         ends, first = starts + tokens.row_lengths(), (lengths + 3) // 4
         first = tf.where(lengths < tokens.row_lengths(), first, 0)
         parts = [tf.ragged.range(starts, starts + first), tf.ragged.range(ends - lengths + first, ends)]
@@ -322,6 +322,11 @@ class Tokenizer(abc.ABC):
         if second is None or not self.has_token_types:
             return ids, tf.cast(ids.row_lengths(), tf.int32)
         return ids, tf.cast(first.row_lengths() + 1 + self.separators, tf.int32)
+
+
+def beginnings(tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    """The first tokens of each row, as many as `lengths` says, int64 [n]."""
+    return tf.gather(tokens.values, tf.ragged.range(tokens.row_starts(), tokens.row_starts() + lengths))
 
 
 @functools.cache

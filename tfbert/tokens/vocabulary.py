@@ -212,9 +212,7 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
     tokens = _read_tokens(directory, fast)
     if fast.exists:
         _refuse_other_ends(fast, tokens)
-    if side := config.get("truncation_side", str):
-        if side != "right":
-            log.warning("%s says truncation_side=%r; tfbert cuts texts at their end.", config.path, side)
+    config.warn_of_side()
     if fast.exists and names & _OF_TOKENIZER_JSON:
         return tokens, in_json
     casing = _agreed(config, fast, in_json) if fast.exists else _casing_in(config)
@@ -367,6 +365,11 @@ class JsonObject:
                 f"Received: {key}={reprlib.repr(value)} in {self.path}. Repair the file."
             )
         return value
+
+    def warn_of_side(self) -> None:
+        """Says so where it states that texts are cut at their start."""
+        if (side := self.get("truncation_side", str) or "right") != "right":
+            log.warning("%s says truncation_side=%r; tfbert cuts texts at their end.", self.path, side)
 
     def object(self, key: str) -> JsonObject:
         """The object under a key; empty if it is null or absent."""

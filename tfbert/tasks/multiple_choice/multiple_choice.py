@@ -31,7 +31,7 @@ from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.multiple_choice import questions
 from tfbert.tasks.multiple_choice.questions import Asked, ChoiceExamples, open_questions, read_questions
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
-from tfbert.tokens.tokenizer import TokenIds, Tokenizer, ranges, splits_of
+from tfbert.tokens.tokenizer import Tokenizer, beginnings, splits_of
 
 if TYPE_CHECKING:
     from tfbert.config.tasks import ChoosingConfig
@@ -123,23 +123,13 @@ def encode_choices(
     is_cut = np.zeros(len(asked), bool)
     is_cut[example[kept < first]] = True
 
-    row_splits = splits_of(kept + second + num_special)
-    flat = np.full(row_splits[-1], tokenizer.sep_id, np.int32)
-    flat[row_splits[:-1]] = tokenizer.cls_id
-    second_start = kept + 1 + tokenizer.separators
-    parts = ((first_of[example], row_splits[:-1] + 1, kept), (second_of, row_splits[:-1] + second_start, second))
-    for text, at, length in parts:
-        flat[ranges(at, length)] = read.ids[ranges(read.row_splits[text], length)]
-    if not tokenizer.has_token_types:
-        second_start = np.diff(row_splits)
+    with tf.device("CPU:0"):
+        texts = tf.RaggedTensor.from_row_splits(read.ids, read.row_splits, validate=False)
+        before = beginnings(tf.gather(texts, first_of[example]), kept)
+        ids, second_start = tokenizer.joined(before, tf.gather(texts, second_of))
+        tokens = TokenTensors.of_rows(ids, second_start, tokenizer.pad_id).in_memory()
     return EncodedChoices(
-        tokens=TokenIds(
-            flat=flat,
-            row_splits=row_splits,
-            second_start=second_start.astype(np.int32),
-            pad_id=tokenizer.pad_id,
-            splits=splits,
-        ),
+        tokens=dataclasses.replace(tokens, splits=splits),
         labels=np.asarray(labels, np.int32),
         weights=np.ones(len(asked), np.float32),
         num_cut=int(is_cut.sum()),
@@ -456,17 +446,10 @@ class Chooser(prediction.ServedModel):
         row, own = tf.boolean_mask(row, is_used), tf.ragged.boolean_mask(own, is_used)
         second = tf.gather(second, row)
         room = length - _SPECIAL - second.row_lengths() - own.row_lengths()
-        kept = tf.gather(first, row)
-        kept = tf.RaggedTensor.from_row_lengths(
-            tf.gather(
-                kept.values,
-                tf.ragged.range(kept.row_starts(), kept.row_starts() + tf.minimum(kept.row_lengths(), room)).values,
-            ),
-            tf.minimum(kept.row_lengths(), room),
-        )
-        cls, sep = (tf.fill([tf.size(row), 1], token) for token in (tokenizer.cls_id, tokenizer.sep_id))
-        ids = tf.concat([cls, kept, sep, second, own, sep], axis=1)
-        return TokenTensors.of_rows(ids, kept.row_lengths() + 2, tokenizer.pad_id), error
+        first = tf.gather(first, row)
+        kept = beginnings(first, tf.minimum(first.row_lengths(), room))
+        ids, second_start = tokenizer.joined(kept, tf.concat([second, own], axis=1))
+        return TokenTensors.of_rows(ids, second_start, tokenizer.pad_id), error
 
 
 def _shape(tensor: tf.Tensor) -> tf.Tensor:

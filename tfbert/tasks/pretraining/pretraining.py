@@ -73,11 +73,8 @@ class MaskedRows:
     @property
     def input_names(self) -> tuple[str, ...]:
         """The names of what `inputs` returns."""
-        return (
-            (*pipeline.INPUTS, pipeline.POSITIONS)
-            if self.labels is None
-            else (*pipeline.INPUTS, pipeline.POSITIONS, LABELS)
-        )
+        names = (*pipeline.INPUTS, pipeline.POSITIONS)
+        return names if self.labels is None else (*names, LABELS)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -273,10 +270,8 @@ class MaskedPredictions:
 
 def _kept(chunk: pipeline.MaskedChunk, outputs: dict[str, np.ndarray], row: int) -> KeptRecord:
     tokens, counts = chunk.tokens, chunk.weights[row] > 0
-    ids, positions = (
-        tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]].copy(),
-        chunk.positions[row][counts],
-    )
+    ids = tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]].copy()
+    positions = chunk.positions[row][counts]
     ids[positions] = chunk.labels[row][counts]
     best, log_probability = (outputs[name][row][counts] for name in ("best", "log_probability"))
     return KeptRecord(ids=ids, positions=positions, best=best, log_probability=log_probability)

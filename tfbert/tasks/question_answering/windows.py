@@ -36,7 +36,7 @@ from tfbert.errors import UsageError
 from tfbert.measure import counted_alone
 from tfbert.output import output_dir
 from tfbert.tokens.normalizer import Pieces
-from tfbert.tokens.tokenizer import Tokenizer, splits_of
+from tfbert.tokens.tokenizer import Tokenizer
 
 
 class Windows(NamedTuple):
@@ -253,9 +253,10 @@ PAIRS_AT_ONCE = 1 << 20
 _NONE = float("-inf")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
-    """The best answers of questions, best first; of equal scores, the earlier in the text first, then the shorter.
+    """The best answers of questions, best first; of equal scores, the earlier in the text first, then the shorter:
+    arrays, or tensors.
 
     Attributes:
         row_splits: int64 `[questions + 1]`: question i has the candidates from `row_splits[i]` to `row_splits[i + 1]`.
@@ -269,15 +270,15 @@ class Candidates:
         null_score: float64 `[questions]`: the sum of both logits.
     """
 
-    row_splits: np.ndarray
-    char_start: np.ndarray
-    char_end: np.ndarray
-    start_logit: np.ndarray
-    end_logit: np.ndarray
-    score: np.ndarray
-    null_start_logit: np.ndarray
-    null_end_logit: np.ndarray
-    null_score: np.ndarray
+    row_splits: Any
+    char_start: Any
+    char_end: Any
+    start_logit: Any
+    end_logit: Any
+    score: Any
+    null_start_logit: Any
+    null_end_logit: Any
+    null_score: Any
 
     def __len__(self) -> int:
         return len(self.null_score)
@@ -291,18 +292,31 @@ class Candidates:
         return self.null_score - best
 
 
-class GraphAnswers(NamedTuple):
-    """The answer to each question in the graph; characters 0 to 0 where there is none. See `Answers`.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Answers:
+    """The answer to each question, as arrays or tensors; characters 0 to 0 where there is none.
 
     Attributes:
-        char_start: int32 `[n]`, its first character in the context.
-        char_end: int32 `[n]`, the character after its last.
-        probability: float64 `[n]`, of the given answer, or of no answer, among all candidates.
+        char_start: int32 `[questions]`: the answer's first character in the context.
+        char_end: int32 `[questions]`: one past its last character.
+        probability: float64 `[questions]`: the probability of the given answer (or of no answer) among all candidates.
+        null_odds: float64 `[questions]`: the score of no answer minus the score of the best answer.
     """
 
-    char_start: tf.Tensor
-    char_end: tf.Tensor
-    probability: tf.Tensor
+    char_start: Any
+    char_end: Any
+    probability: Any
+    null_odds: Any
+
+    def texts(self, contexts: Sequence[str], context_of: np.ndarray) -> list[str]:
+        """The answers' texts, cut from the original contexts.
+
+        Args:
+            contexts: The distinct contexts.
+            context_of: int `[questions]`: which of them each question is about.
+        """
+        spans = zip(context_of.tolist(), self.char_start.tolist(), self.char_end.tolist(), strict=True)
+        return [contexts[context][start:end] for context, start, end in spans]
 
 
 def decode(
@@ -328,10 +342,8 @@ def decode(
     """
     most, longest = (min(value, np.iinfo(np.int32).max) for value in (n_best_size, max_answer_length))
     with tf.device("CPU:0"):
-        counts, *found = _compiled()(*windows[2:], logits, num_questions, most, longest)
-    names = [field.name for field in dataclasses.fields(Candidates)][1:]
-    found = {name: values.numpy() for name, values in zip(names, found, strict=True)}
-    return Candidates(row_splits=splits_of(counts.numpy()), **found)
+        found = _compiled()(*windows[2:], logits, num_questions, most, longest)
+    return Candidates(*(part.numpy() for part in found))
 
 
 @functools.cache
@@ -343,9 +355,9 @@ def _compiled() -> tf.types.experimental.PolymorphicFunction:
     @counted_alone(autograph=False, input_signature=[*signature, tf.TensorSpec([None, 2]), *[number] * 3])
     def candidates(*values):
         *of_windows, logits, num_questions, n_best_size, max_answer_length = values
-        found = _candidates(Windows(None, None, *of_windows), logits, num_questions, n_best_size, max_answer_length)
-        counts = tf.math.unsorted_segment_sum(tf.ones_like(found.example), found.example, num_questions)
-        return counts, *(part for name, part in found._asdict().items() if name not in ("example", "rank"))
+        windows = Windows(None, None, *of_windows)
+        found, _ = _candidates(windows, logits, num_questions, n_best_size, max_answer_length)
+        return tuple(vars(found).values())
 
     return candidates
 
@@ -359,8 +371,8 @@ def answers_in_graph(
     max_answer_length: int,
     version_2_with_negative: bool,
     null_score_diff_threshold: float,
-) -> GraphAnswers:
-    """The answers to questions, as `answer_files.select_answers` chooses them from `decode`'s; arguments as for both.
+) -> Answers:
+    """The answers to questions as tensors, as `select_answers` chooses them from `decode`'s; arguments as for both.
 
     Args:
         windows: Those of all questions.
@@ -368,43 +380,28 @@ def answers_in_graph(
         num_questions: int32 `[]`.
     """
     most, longest = (min(value, tf.int32.max) for value in (n_best_size, max_answer_length))
-    found = _candidates(windows, logits, num_questions, most, longest)
-    is_best = found.rank == 0
-    owner = tf.boolean_mask(found.example, is_best)[:, tf.newaxis]
+    found, example = _candidates(windows, logits, num_questions, most, longest)
+    answered = found.row_splits[1:] > found.row_splits[:-1]
+    owner, first = tf.where(answered), tf.boolean_mask(found.row_splits[:-1], answered)
 
     def of_best(values: tf.Tensor) -> tf.Tensor:  # 0 for a question without candidates.
-        return tf.scatter_nd(owner, tf.boolean_mask(values, is_best), tf.cast([num_questions], tf.int64))
+        return tf.scatter_nd(owner, tf.gather(values, first), tf.cast([num_questions], tf.int64))
 
-    answered = of_best(tf.ones_like(found.rank)) > 0
     best, null = of_best(found.score), found.null_score
     # A softmax over the candidates, and over no answer where that is one of them.
     has_null = tf.ones_like(answered) if version_2_with_negative else ~answered
     largest = tf.maximum(tf.where(has_null, null, _NONE), tf.where(answered, best, _NONE))
-    own = tf.exp(found.score - tf.gather(largest, found.example))
+    own = tf.exp(found.score - tf.gather(largest, example))
     null_share = tf.where(has_null, tf.exp(null - largest), 0.0)
-    total = null_share + tf.math.unsorted_segment_sum(own, found.example, num_questions)
+    total = null_share + tf.math.unsorted_segment_sum(own, example, num_questions)
     if version_2_with_negative:
         answered &= null - best <= null_score_diff_threshold
-    return GraphAnswers(
-        tf.where(answered, of_best(found.char_start), 0),
-        tf.where(answered, of_best(found.char_end), 0),
-        tf.where(answered, tf.exp(best - largest), null_share) / total,
+    return Answers(
+        char_start=tf.where(answered, of_best(found.char_start), 0),
+        char_end=tf.where(answered, of_best(found.char_end), 0),
+        probability=tf.where(answered, tf.exp(best - largest), null_share) / total,
+        null_odds=null - best,
     )
-
-
-class _Candidates(NamedTuple):
-    """`Candidates` as tensors: question after question, best first."""
-
-    example: tf.Tensor  # int64 [m]
-    char_start: tf.Tensor
-    char_end: tf.Tensor
-    start_logit: tf.Tensor
-    end_logit: tf.Tensor
-    score: tf.Tensor
-    rank: tf.Tensor  # int64 [m]: 0 for the best of its question.
-    null_start_logit: tf.Tensor
-    null_end_logit: tf.Tensor
-    null_score: tf.Tensor
 
 
 def _pairs(
@@ -498,8 +495,9 @@ def _copies(characters: tf.Tensor, in_context: tf.Tensor) -> tf.Tensor:
 
 def _candidates(
     windows: Windows, logits: tf.Tensor, num_questions: tf.Tensor, n_best_size: int, max_answer_length: int
-) -> _Candidates:
-    """The best pairs of each question; of pairs with the same characters the best."""
+) -> tuple[Candidates, tf.Tensor]:
+    """The best pairs of each question, as tensors; of pairs with the same characters the best. And each one's question,
+    int64."""
     windows = windows._replace(example=tf.cast(windows.example, tf.int64))
     row, start, end = tf.unstack(_pairs(windows, logits, num_questions, n_best_size, max_answer_length), axis=1)
     origin = tf.gather(windows.row_splits, row)
@@ -520,8 +518,9 @@ def _candidates(
     owner = tf.gather(example, order)
     counts = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, num_questions)
     rank = tf.range(tf.size(owner, tf.int64)) - tf.gather(tf.cumsum(counts, exclusive=True), owner)
-    order, rank = (tf.boolean_mask(values, rank < tf.cast(n_best_size, tf.int64)) for values in (order, rank))
-    found = (tf.gather(part, order) for part in (example, char_start, char_end, start_logit, end_logit, score))
+    most = tf.cast(n_best_size, tf.int64)
+    order, splits = tf.boolean_mask(order, rank < most), tf.concat([[0], tf.cumsum(tf.minimum(counts, most))], 0)
+    found = (tf.gather(part, order) for part in (char_start, char_end, start_logit, end_logit, score))
 
     # No answer, in the first window in which it scores lowest; first of all in one whose score is no number.
     null_logits = tf.gather(logits, windows.row_splits[:-1])
@@ -531,37 +530,11 @@ def _candidates(
     at = tf.where(known == lowest, tf.range(tf.size(null)), tf.int32.max)
     at = tf.math.unsorted_segment_min(at, windows.example, num_questions)
     of_none = tf.gather(null_logits, at)
-    return _Candidates(*found, rank, of_none[:, 0], of_none[:, 1], tf.gather(null, at))
+    found = Candidates(splits, *found, of_none[:, 0], of_none[:, 1], tf.gather(null, at))
+    return found, tf.gather(example, order)
 
 
 PREDICTIONS, N_BEST, NULL_ODDS = "predictions.json", "nbest_predictions.json", "null_odds.json"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Answers:
-    """The answer to each question; characters 0 to 0 where there is none.
-
-    Attributes:
-        char_start: int32 `[questions]`: the answer's first character in the context.
-        char_end: int32 `[questions]`: one past its last character.
-        probability: float64 `[questions]`: the probability of the given answer (or of no answer) among all candidates.
-        null_odds: float64 `[questions]`: the score of no answer minus the score of the best answer.
-    """
-
-    char_start: np.ndarray
-    char_end: np.ndarray
-    probability: np.ndarray
-    null_odds: np.ndarray
-
-    def texts(self, contexts: Sequence[str], context_of: np.ndarray) -> list[str]:
-        """The answers' texts, cut from the original contexts.
-
-        Args:
-            contexts: The distinct contexts.
-            context_of: int `[questions]`: which of them each question is about.
-        """
-        spans = zip(context_of.tolist(), self.char_start.tolist(), self.char_end.tolist(), strict=True)
-        return [contexts[context][start:end] for context, start, end in spans]
 
 
 def select_answers(
