@@ -112,8 +112,8 @@ PACKED = gzip.compress(b"One.\n" * 999, mtime=0)
     [
         ("a.txt.gz", CUT, "A .gz file must hold gzip data. Received: .* plain text. Rename it to 'a.txt'"),
         ("a.txt.gz", PACKED[:-9], "A .gz file must be whole. Received: .*a.txt.gz, broken"),
-        ("a.txt", PACKED, "holds gzip data. Rename it to end in .gz"),
-        ("a.txt", b"PK\3\4", "holds a zip file. Unpack it"),
+        ("a.txt", PACKED, "holds gzip data. Give it the ending of what it is"),
+        ("a.txt", b"PK\3\4", "holds a zip archive.*unpack it"),
         ("a.txt", CUT.decode().encode("utf-16"), "must be text in UTF-8. Received: .* zero bytes"),
         ("a.txt", b"", "A corpus needs text. Received: .* 1 empty"),
         ("a.txt", b"One.\nTwo.\n\n", "blank lines between documents. Received: 1 of 1 .*Pass --corpus_format"),

@@ -241,8 +241,8 @@ def begin(
     if differs := _differences(_read_sealed(_begun(directory)), identity):
         if shared or (_has_shards(directory) and not overwrite):
             rule = "Preparing records must continue with the options and the corpus that it began with"
-            todo = f"{way_out}"
-            raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}, made with {'; '.join(differs)}. {todo}")
+            made = f"output_dir={str(directory)!r}, made with {'; '.join(differs)}"
+            raise UsageError(f"{rule}. Received: {made}. {way_out}")
         clear(directory)
         _write_whole(directory / PREPARING, seal(identity))
     _write_whole(directory / file[0], file[1])

@@ -30,8 +30,9 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import CorpusConfig
 from tfbert.config.types import path_of
 from tfbert.corpus.manifest import is_own
+from tfbert.data import reading
 from tfbert.data.files import check_text, find_columns
-from tfbert.data.reading import CORPUS, BadRows, OpenFile, check_gzip, lines_of, not_utf8, not_utf8_error, plain
+from tfbert.data.reading import BadRows, OpenFile, plain
 from tfbert.data.rows import demo_table, open_json_lines, open_parquet
 from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress
@@ -222,7 +223,7 @@ class BlockLines:
 
     def __enter__(self) -> BlockLines:
         if self._path.suffix.lower() == ".gz":
-            check_gzip(self._path)
+            reading.check_gzip(self._path)
             self._file = gzip.open(self._path, "rb")
         else:
             self._file = self._path.open("rb")
@@ -257,16 +258,7 @@ class BlockLines:
         return line
 
 
-_BY_ENDING = {ending: format for format, endings in CORPUS.items() for ending in endings}
-_OTHERS = {
-    b"\x1f\x8b": "gzip data. Rename it to end in .gz",
-    b"PK\x03\x04": "a zip file. Unpack it",
-    b"BZh": "bzip2 data. Unpack it, or compress it with gzip",
-    b"\xfd7zXZ\x00": "xz data. Unpack it, or compress it with gzip",
-    b"\x28\xb5\x2f\xfd": "zstd data. Unpack it, or compress it with gzip",
-    b"PAR1": "a Parquet file. Pass --corpus_format=parquet, or rename it to end in .parquet",
-    b"%PDF": "a PDF document. Convert it to text",
-}
+_BY_ENDING = {ending: format for format, endings in reading.CORPUS.items() for ending in endings}
 _HEAD = 4096
 _JSON = re.compile(r'\{\s*"|(\[\s*\{|\[$|\{$)')  # An object; or, as a group, a list, or what is on several lines.
 _SEARCHED_BYTES = 16 << 20  # Searched for a blank line; War and Peace has 3 MB.
@@ -429,16 +421,19 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
     format = asked_for if asked_for != "auto" else _BY_ENDING.get(ending, "")
     if format == "parquet":
         return format
-    lines = lines_of(BlockLines(path), str(path))
+    lines = reading.lines_of(BlockLines(path), str(path))
     is_packed = path.suffix.lower() == ".gz"
     with path.open("rb") if not is_packed else gzip.open(path) as file:
         try:
             head = file.read(_HEAD)
         except (OSError, EOFError):  # Damaged: reading its lines says so.
             head = b"\n"
-    for magic, what in _OTHERS.items():
-        if head.startswith(magic) and not is_packed:
-            raise UsageError(f"A corpus must be text. Received: {str(path)!r}, which holds {what}.")
+    what = next((what for magic, what in reading.NO_TEXTS.items() if head.startswith(magic)), "")
+    if what and not is_packed:
+        raise UsageError(
+            f"A corpus must be text. Received: {str(path)!r}, which holds {what}. Give it the ending of what it is "
+            "(.gz, .parquet), unpack it, or convert it to text."
+        )
     if ending in (".csv", ".tsv") and not format:
         rule = "A corpus is text, JSON lines or Parquet"
         todo = "Convert it to JSON lines, or pass --corpus_format."
@@ -482,7 +477,7 @@ def _input_file(path: pathlib.Path, name: str, format: str, size: int, text_colu
         columns = _columns(open_parquet(path), text_column)
         blocks = _row_groups(path)
     elif format == "jsonl":
-        columns = _columns(open_json_lines(str(path), lines_of(BlockLines(path), str(path))), text_column)
+        columns = _columns(open_json_lines(str(path), reading.lines_of(BlockLines(path), str(path))), text_column)
     if format in ("sentences", "paragraphs", "lines", "jsonl") and path.suffix.lower() != ".gz":
         blocks = blocks_of(size)
     return InputFile(str(path), name, format, size, columns, blocks)
@@ -598,7 +593,7 @@ def read_documents(
         yield from _in_rows(rows, _from(file, start, "row group"), kept, file.columns, language, bad)
     else:
         between = file.format in ("sentences", "paragraphs")
-        lines = lines_of(BlockLines(path, block, between_blank_lines=between), file.path)
+        lines = reading.lines_of(BlockLines(path, block, between_blank_lines=between), file.path)
         where = _from(file, block[0], "byte")
         if file.format == "jsonl":
             if first := next(((number, line) for number, line in lines if line.strip()), None):
@@ -643,8 +638,8 @@ def _sentences(
 ) -> Iterator[Document | None]:
     """The sentences of each line: the line itself, or those that the splitter finds; None between documents."""
     for number, line in lines:
-        if not line.isascii() and (byte := not_utf8(line)):
-            bad.add(not_utf8_error(byte, f"{where}, line {number}"))
+        if not line.isascii() and (byte := reading.not_utf8(line)):
+            bad.add(reading.not_utf8_error(byte, f"{where}, line {number}"))
             continue
         text = line.strip()
         if language is not None:

@@ -262,7 +262,7 @@ def table_of_tf_data(argument: str, dataset: tf.data.Dataset, *, holds_sentences
     rows: list[Sequence[Any]] = []
     for element in dataset.as_numpy_iterator():
         values = [plain(value) for value in flat(element)]
-        for row in _rows(values) if depth else [values]:
+        for row in zip(*map(_of_batch, values), strict=True) if depth else [values]:
             rows.append([v[0] if single else v for v, single in zip(row, is_single, strict=True)])
         if len(rows) > _MOST_ROWS and dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             raise UsageError(
@@ -331,12 +331,8 @@ def _ends_in_one(spec: Any, depth: int) -> bool:
     return is_tensor and spec.shape.rank == depth + 1 and spec.shape[-1] == 1
 
 
-def _rows(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The rows of a batch, whose values are lists, or dictionaries of lists."""
-    return zip(*(_of_batch(value) for value in values), strict=True)
-
-
 def _of_batch(value: Any) -> list[Any]:
+    """The values of a batch, a list or a dictionary of lists, as a list."""
     if not isinstance(value, dict):
         return value
     columns = [_of_batch(inner) for inner in value.values()]

@@ -133,14 +133,12 @@ def given_names(config: DataConfig) -> tuple[str, ...]:
         raise UsageError(
             f"There must be two labels or more. Received: {', '.join(map(repr, names))} in {where}. Name all of them."
         )
-    seen: set[str] = set()
-    for number, name in enumerate(names):
-        if not name or name in seen:
-            what = f"{name!r} twice" if name else "an empty name"
-            raise UsageError(
-                f"Every label needs a name of its own. Received: {what} in {where}, for label {number}. Repair it."
-            )
-        seen.add(name)
+    bad = next((number for number, name in enumerate(names) if not name or name in names[:number]), None)
+    if bad is not None:
+        what = f"{names[bad]!r} twice" if names[bad] else "an empty name"
+        raise UsageError(
+            f"Every label needs a name of its own. Received: {what} in {where}, for label {bad}. Repair it."
+        )
     return tuple(names)
 
 

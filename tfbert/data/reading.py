@@ -66,9 +66,9 @@ def format_of(path: str | pathlib.PurePath, formats: Formats) -> str:
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _FASTTEXT = b"__label__"
-_NO_TEXTS = {_GZIP_MAGIC: "gzip data", b"PAR1": "Parquet", b"PK\x03\x04": "a zip archive, as .xlsx files are"}
-_NO_TEXTS |= {b"\xd0\xcf\x11\xe0": "a file of Excel or Word", b"ARROW1": "an Arrow file", b"BZh": "bzip2 data"}
-_NO_TEXTS |= {b"\xfd7zXZ": "xz data", b"\x28\xb5\x2f\xfd": "zstd data", b"%PDF-": "PDF"}
+NO_TEXTS = {_GZIP_MAGIC: "gzip data", b"PAR1": "Parquet", b"PK\x03\x04": "a zip archive, as .xlsx files are"}
+NO_TEXTS |= {b"\xd0\xcf\x11\xe0": "a file of Excel or Word", b"ARROW1": "an Arrow file", b"BZh": "bzip2 data"}
+NO_TEXTS |= {b"\xfd7zXZ": "xz data", b"\x28\xb5\x2f\xfd": "zstd data", b"%PDF-": "PDF"}
 """What files begin with that are not text, and what they hold."""
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",  # Before UTF-16's, which it begins with.
@@ -203,7 +203,7 @@ def _check_text(first: bytes, name: str) -> None:
     """
     head = first[:_HEAD_BYTES]
     is_binary = any(byte < 0x20 and byte not in b"\t\r\n\f" for byte in head) or not _is_utf8(head)
-    what = next((what for magic, what in _NO_TEXTS.items() if is_binary and head.startswith(magic)), "")
+    what = next((what for magic, what in NO_TEXTS.items() if is_binary and head.startswith(magic)), "")
     if head.lstrip(b"\xef\xbb\xbf ").startswith(_FASTTEXT):
         what = "lines of fastText, whose labels are in the texts"
     if what:

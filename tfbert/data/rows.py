@@ -277,11 +277,6 @@ def arrow_schema(path: pathlib.Path) -> pyarrow.Schema:
         return reader.schema
 
 
-def is_tree(path: pathlib.Path) -> bool:
-    """Whether a path is a directory of another kind, which can only be a tree of texts."""
-    return path.is_dir() and not saved_files(path)
-
-
 def open_tree(path: pathlib.Path) -> reading.OpenFile:
     """Opens a directory with a folder of texts for each class, or with texts alone, as `open_rows` opens a file.
 
@@ -490,7 +485,7 @@ def open_rows(
     if format == "parquet":
         if not isinstance(source, pathlib.Path):
             raise UsageError(f"Parquet is read from a file. Received: {name}, a stream. Pass the file's path.")
-        return open_tree(source) if is_tree(source) else open_parquet(source)
+        return open_tree(source) if source.is_dir() and not saved_files(source) else open_parquet(source)
     if format == "jsonl":
         return open_json(source, name, takes_articles=takes_articles)
     lines = reading.lines_of(source, name)

@@ -169,16 +169,13 @@ def look_alikes(names: Sequence[str], counts: Sequence[int], what: str) -> list[
     """
     groups: dict[str, list[str]] = {}
     for name, count in zip(names, counts, strict=True):
-        groups.setdefault(_key(name), []).append(
-            f"{ascii(name) if _hides(name) else repr(name)} ({counted(count, 'example')})"
-        )
+        # What cannot be seen, and dashes that look like others, are shown by their numbers.
+        hides = any(_is_unseen(c) or (unicodedata.category(c) == "Pd" and not c.isascii()) for c in name)
+        shown = ascii(name) if hides else repr(name)
+        groups.setdefault(_key(name), []).append(f"{shown} ({counted(count, 'example')})")
     alike = [", ".join(group) for group in groups.values() if len(group) > 1]
     how = "in case, space, or what cannot be seen, or write one number in two ways"
     return [f"{what} that differ only {how}: {_first_few(alike, '; ')}"] if alike else []
-
-
-def _hides(name: str) -> bool:
-    return any(_is_unseen(c) or (unicodedata.category(c) == "Pd" and not c.isascii()) for c in name)
 
 
 def _is_unseen(c: str) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfbert.config.tables import METRICS
 
-_LOWER_IS_BETTER = ("loss", "mse", "perplexity")
+_LOWER_IS_BETTER = ("loss", "mse", "perplexity")  # With or without the prefix of a set, as `eval_matched_loss`.
 _TIES = ("loss", "f1", "exact_match", "exact")
 """What decides, in this order, where the metric that should is equal. Answers have no loss."""
 
@@ -22,7 +22,7 @@ def is_better(name: str, new: float, best: float | None) -> bool:
         return False
     if best is None or math.isnan(best):
         return True
-    return new < best if lower_is_better(name) else new > best
+    return new < best if name.endswith(_LOWER_IS_BETTER) else new > best
 
 
 def decided_by(decisive: str, new: Mapping[str, float], best: Mapping[str, float]) -> tuple[int, str]:
@@ -56,15 +56,6 @@ def tie_breakers(decisive: str, names: Container[str]) -> list[str]:
     metric = max((name for name in METRICS if decisive.endswith(f"_{name}")), key=len, default="")
     stem = decisive.removesuffix(metric)
     return [name for name in (f"{stem}{tie}" for tie in _TIES) if name in names and name != decisive]
-
-
-def lower_is_better(name: str) -> bool:
-    """Whether the better of two values is the lower one.
-
-    Args:
-        name: A metric's name, with or without the prefix of its set, such as `eval_matched_loss`.
-    """
-    return name.endswith(_LOWER_IS_BETTER)
 
 
 _ROWS_AT_ONCE = 1 << 16

@@ -76,7 +76,6 @@ TASKS = {
 
 _SPLITS = {"test_matched": "-m", "test_mismatched": "-mm"}
 _DECISIVE = {"cola": "matthews_correlation", "mrpc": "f1", "qqp": "f1"}
-STSB_RANGE = (0.0, 5.0)
 
 
 def task_of_split(dataset: str, split: str) -> str:
@@ -100,8 +99,7 @@ def decisive_metric(dataset: str) -> str | None:
 
 def score_text(score: float) -> str:
     """STS-B's score as its file holds it: within 0 to 5, three decimals."""
-    low, high = STSB_RANGE
-    return f"{min(max(score, low), high):.3f}"
+    return f"{min(max(score, 0.0), 5.0):.3f}"
 
 
 def open_texts(config: Config) -> list[Job]:

@@ -103,7 +103,7 @@ def encode_choices(
     splits, example = splits_of(counts), np.repeat(np.arange(len(asked)), counts)
     first_of, second_of = np.zeros(len(asked), np.int64), np.zeros(len(example), np.int64)
     for row, one in enumerate(asked):
-        first, second = parts_of(one)
+        first, second = (one.context, one.question) if one.context.strip() else (one.question, "")
         first_of[row] = known(first)
         seconds = [f"{second} {choice}" if second.strip() else choice for choice in one.choices]
         second_of[splits[row] : splits[row + 1]] = [known(text) for text in seconds]
@@ -117,8 +117,13 @@ def encode_choices(
     # Without a context, what comes first is the question, which must not be cut.
     needed = np.where(has_context, np.minimum(first, 1), first)
     for i in np.flatnonzero(room < needed)[:1]:
-        choice = i - splits[example[i]]
-        raise no_room_error(max_seq_length, asked[example[i]], choice, where(int(example[i])), num_special)
+        one, choice = asked[example[i]], i - splits[example[i]]
+        raise UsageError(
+            f"{NO_ROOM.replace('3', str(num_special))}: only the context is cut. Received: max_seq_length="
+            f"{max_seq_length}, too little for question {reprlib.repr(one.question)} and choice "
+            f"{reprlib.repr(one.choices[choice])} in {where(int(example[i]))}. "
+            "Pass a larger max_seq_length, or shorten them."
+        )
     kept = np.minimum(first, room)
     is_cut = np.zeros(len(asked), bool)
     is_cut[example[kept < first]] = True
@@ -133,21 +138,6 @@ def encode_choices(
         labels=np.asarray(labels, np.int32),
         weights=np.ones(len(asked), np.float32),
         num_cut=int(is_cut.sum()),
-    )
-
-
-def parts_of(asked: Asked) -> tuple[str, str]:
-    """What stands before the first `[SEP]`, and what before the choice after it."""
-    return (asked.context, asked.question) if asked.context.strip() else (asked.question, "")
-
-
-def no_room_error(max_seq_length: int, asked: Asked, choice: int, where: str, num_special: int) -> UsageError:
-    """The error for a question and a choice that are too long."""
-    rule = NO_ROOM.replace("3", str(num_special))
-    return UsageError(
-        f"{rule}: only the context is cut. Received: max_seq_length={max_seq_length}, too little for question "
-        f"{reprlib.repr(asked.question)} and choice {reprlib.repr(asked.choices[choice])} in {where}. "
-        "Pass a larger max_seq_length, or shorten them."
     )
 
 
@@ -403,10 +393,12 @@ class Chooser(prediction.ServedModel):
         found = self.row_logits(tokens)[:, 0]
         with tf.device("CPU:0"):
             places = tf.where(is_there)
-            is_endless = tf.scatter_nd(places, tf.cast(~tf.math.is_finite(found), tf.int32), _shape(is_there))
+            is_endless = tf.scatter_nd(
+                places, tf.cast(~tf.math.is_finite(found), tf.int32), tf.shape(is_there, tf.int64)
+            )
             error = tf.where((error == "") & (tf.reduce_max(is_endless, axis=1) > 0), prediction.NOT_FINITE, error)
             is_answered = error == ""
-            logits = tf.tensor_scatter_nd_update(tf.fill(_shape(is_there), _MASKED), places, found)
+            logits = tf.tensor_scatter_nd_update(tf.fill(tf.shape(is_there, tf.int64), _MASKED), places, found)
             logits = tf.where(is_answered[:, tf.newaxis], logits, float("nan"))
             shares = tf.where(is_there & is_answered[:, tf.newaxis], tf.nn.softmax(logits), 0.0)
             index = tf.argmax(shares, axis=1, output_type=tf.int32)
@@ -450,10 +442,6 @@ class Chooser(prediction.ServedModel):
         kept = beginnings(first, tf.minimum(first.row_lengths(), room))
         ids, second_start = tokenizer.joined(kept, tf.concat([second, own], axis=1))
         return TokenTensors.of_rows(ids, second_start, tokenizer.pad_id), error
-
-
-def _shape(tensor: tf.Tensor) -> tf.Tensor:
-    return tf.shape(tensor, tf.int64)
 
 
 class ChoiceItems(prediction.Items[questions.Asked]):

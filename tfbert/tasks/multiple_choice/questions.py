@@ -345,10 +345,6 @@ class Checks:
         return Asked(context=context, question=question, choices=texts, **others)
 
 
-CHECKS = Checks()
-"""How labelled rows are checked."""
-
-
 def asked_of(row: Mapping[str, Any], columns: Columns, checks: Checks, where: str) -> Asked:
     """The question of a row.
 
@@ -436,7 +432,6 @@ def _only_index(values: Sequence[Any], wanted: Any, where: str) -> int:
     return same[0]
 
 
-IdColumn = Callable[[Sequence[str]], str]
 _LOOKED_AT = 20
 """Questions by which a file is recognised."""
 
@@ -463,8 +458,8 @@ def open_questions(
     config: DataConfig,
     *,
     choice_columns: Sequence[str] = (),
-    id_column: IdColumn | None = None,
-    checks: Checks = CHECKS,
+    id_column: Callable[[Sequence[str]], str] | None = None,
+    checks: Checks = Checks(),
 ) -> OpenQuestions:
     """Opens a file of questions.
 

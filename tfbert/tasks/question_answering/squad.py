@@ -392,27 +392,24 @@ _NESTED_PLACES = ("article", "paragraph", "question")
 
 def _nested_rows(file: Entries) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
     """The place of each question of SQuAD's articles, and the question as the rows of a table have it."""
-    for number, article in enumerate(file.entries, 1):
-        yield from _article_rows(article, number, file.name)
-
-
-def _article_rows(article: Any, number: int, name: str) -> Iterator[tuple[Place, dict[str, Any] | UsageError]]:
-    where = f"{name}, article {number}"
-    paragraphs = _list_of(article, "article", "paragraphs", where)
-    if isinstance(paragraphs, UsageError):
-        yield (number, 0, 0), paragraphs
-        return
-    for second, paragraph in enumerate(paragraphs, start=1):
-        where = f"{name}, article {number}, paragraph {second}"
-        questions = _list_of(paragraph, "paragraph", "qas", where)
-        if isinstance(questions, UsageError):
-            yield (number, second, 0), questions
+    for first, article in enumerate(file.entries, start=1):
+        where = f"{file.name}, article {first}"
+        paragraphs = _list_of(article, "article", "paragraphs", where)
+        if isinstance(paragraphs, UsageError):
+            yield (first, 0, 0), paragraphs
             continue
-        shared = {"title": article.get("title"), "context": paragraph.get("context")}
-        for third, question in enumerate(questions, start=1):
-            is_object = isinstance(question, dict)
-            row = question | shared if is_object else _not_an_object("question", question, f"{where}, question {third}")
-            yield (number, second, third), row
+        for second, paragraph in enumerate(paragraphs, start=1):
+            at = f"{where}, paragraph {second}"
+            questions = _list_of(paragraph, "paragraph", "qas", at)
+            if isinstance(questions, UsageError):
+                yield (first, second, 0), questions
+                continue
+            shared = {"title": article.get("title"), "context": paragraph.get("context")}
+            for third, question in enumerate(questions, start=1):
+                if isinstance(question, dict):
+                    yield (first, second, third), question | shared
+                else:
+                    yield (first, second, third), _not_an_object("question", question, f"{at}, question {third}")
 
 
 def _list_of(value: Any, what: str, key: str, where: str) -> list[Any] | UsageError:

@@ -83,18 +83,15 @@ def make_windows(
         contexts: The contexts, each once.
         context_of: int [n]: the context of each question.
         max_seq_length: Longest row, special tokens counted.
-        doc_stride: Most tokens from the start of a window to the start of the next one.
-        max_query_length: Most tokens of a question; the rest is left out.
+        doc_stride: Most tokens from the start of a window to the start of the next one, at least 1.
+        max_query_length: Most tokens of a question, at least 1; the rest is left out.
 
     Returns:
         The windows, as arrays.
 
     Raises:
-        UsageError: if a question leaves no room for its context, or `doc_stride` never moves.
+        UsageError: if a question leaves no room for its context.
     """
-    for name, value in (("doc_stride", doc_stride), ("max_query_length", max_query_length)):
-        if value < 1:
-            raise UsageError(f"{name} must be at least 1. Received: {name}={value}. Pass a larger one.")
     index: dict[str, int] = {}
     question_of = np.array([index.setdefault(question, len(index)) for question in questions], np.int64)
     asked = tokenizer.encode_with_offsets(list(index))

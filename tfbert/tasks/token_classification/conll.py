@@ -220,7 +220,9 @@ def find_layout(
     last = size - 1 if label is None else label
     are_entities = [hold_entities(collections.Counter(row[c].strip(" ") for row in rows)) for c in range(size)]
     repeated = sum(a[text] == b[text] for a, b in itertools.pairwise(rows))  # As the name of a document is.
-    no_words = _are_mostly(rows, text, _has_no_letters) or (size > 2 and 2 * repeated > len(rows) > _MANY)
+    no_words = _are_mostly(rows, text, lambda cell: not any(map(str.isalpha, cell))) or (
+        size > 2 and 2 * repeated > len(rows) > _MANY
+    )
     are_tags = are_entities[text] and (last == text or not are_entities[last])
     has_words, has_tags = size == 1 or not (are_tags or (no_words and not is_named)), True
     if label is not None and not own_label and not is_conllu and not are_entities[label]:
@@ -292,11 +294,6 @@ def _rows(lines: Sequence[Line]) -> tuple[str, int, list[list[str]]]:
 def _are_mostly(rows: list[list[str]], column: int, holds: Callable[[str], object]) -> bool:
     """Whether most cells of a column are so."""
     return sum(bool(holds(row[column])) for row in rows) >= _MOST * len(rows)
-
-
-def _has_no_letters(cell: str) -> bool:
-    """Whether a cell has no letter: `3`, `0-7`, `12:30`, `_`."""
-    return not any(map(str.isalpha, cell))
 
 
 def _examples(rows: list[list[str]]) -> str:

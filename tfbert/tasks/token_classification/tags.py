@@ -213,14 +213,12 @@ class InvalidTags:
     Attributes:
         count: How many words, or ends of sentences, cannot stand where they do.
         sentence: The sentence of the first one, from 0.
-        word: Its place in that sentence, from 0; the sentence's length if the sentence ends too early.
-        tag: That word's tag; empty if the sentence ends.
+        tag: Its word's tag; empty if the sentence ends.
         previous: The tag before; empty at the sentence's start.
     """
 
     count: int
     sentence: int
-    word: int
     tag: str
     previous: str
 
@@ -384,7 +382,6 @@ def invalid_transitions(sequences: Sequence[Sequence[str]], scheme: Scheme) -> I
     return InvalidTags(
         count=int(bad.sum()),
         sentence=sentence,
-        word=word,
         tag=tags[word] if word < len(tags) else "",
         previous=tags[word - 1] if word else "",
     )
