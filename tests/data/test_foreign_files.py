@@ -202,6 +202,7 @@ ARRAYS = {
     "records of many lines": json.dumps(RECORDS, indent=2),
     "a record a line": "[\n" + ",\n".join(map(json.dumps, RECORDS)) + "\n]",
     "under data": json.dumps({"version": "1", "data": RECORDS}),
+    "under data, a line that is one record": '{"data": [\n' + "\n,".join(map(json.dumps, RECORDS)) + "\n]}",
     "pandas' table": json.dumps({"schema": {"fields": []}, "data": [{"index": 0} | row for row in RECORDS]}),
     "lines": "".join(json.dumps(row) + "\n" for row in RECORDS),
 }

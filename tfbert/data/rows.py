@@ -83,7 +83,7 @@ def open_json(
     value, are_lines = _parsed(filled[0]), False
     if isinstance(value, dict):  # Of JSON lines, or one text in a line.
         are_lines = not isinstance(value.get("data"), list) and (len(filled) > 1 or not _is_of_columns(value))
-    elif isinstance(value, ValueError) and filled[0] != "{" and filled[0][0] != "[":
+    elif isinstance(value, ValueError) and filled[0][0] != "[" and filled[0][-1] not in "[{":
         # Either a bad line of JSON lines, or the first line of one JSON text: the next line tells.
         are_lines = isinstance(_parsed(filled[-1]), dict)
     if are_lines:
