@@ -130,8 +130,9 @@ def test_a_key_that_comes_too_late_to_be_a_column_is_told_of_once(caplog):
     assert of_a_list.columns == ["text", "label", "text_pair", "note"], "a list is known whole"
 
 
-def test_one_json_text_is_read_whole_up_to_a_size(monkeypatch):
+@pytest.mark.parametrize("indent", [None, 1])
+def test_one_json_text_is_read_whole_up_to_a_size(indent, monkeypatch):
     monkeypatch.setattr(rows, "_MOST_CHARACTERS", 100)
-    text = json.dumps([{"text": "a", "label": 0}] * 10, indent=1).encode()
+    text = json.dumps([{"text": "a", "label": 0}] * 10, indent=indent).encode()
     with pytest.raises(UsageError, match=r"read whole.*with more\. Write an object a line; docs/other_formats\.md"):
         rows.open_rows(io.BytesIO(text), "jsonl")

@@ -73,7 +73,7 @@ def open_json(
         UsageError: for a file that cannot be read, or that holds no rows.
     """
     lines, head, filled = reading.lines_of(source, name), [], []
-    for number, line in lines:
+    for number, line in _at_most(lines, name):
         head.append((number, line))
         filled += [line.strip()] if line.strip() else []
         if len(filled) == 2:
