@@ -477,7 +477,7 @@ def read_questions(
 
 
 def open_questions(source: Source, config: DataConfig = _BY_NAME) -> OpenFile:
-    """Opens questions to be answered, as rows of a table: read row by row, nested JSON article by article.
+    """Opens questions to be answered, as rows of a table: lines are read row by row.
 
     Args:
         source: As for `read_questions`.
