@@ -92,7 +92,7 @@ def test_a_document_has_the_tokens_of_its_sentences_in_one_text(kind, tmp_path):
     assert not special & {*tokenize(recipe, texts).tokens.tolist()}
 
 
-@pytest.mark.parametrize("kind", ["modernbert", "camembert"])
+@pytest.mark.parametrize("kind", ["modernbert", pytest.param("camembert", marks=pytest.mark.slow)])
 def test_records_hold_whole_sentences_between_special_tokens(kind, tmp_path):
     tokenizer = read_tokenizer(KINDS[kind](tmp_path / "source"))
     options = config(random_next_sentence=None, learn_vocab=100, short_seq_prob=0.0)

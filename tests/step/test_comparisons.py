@@ -196,8 +196,7 @@ def twice(model, x, outputs):
 
 
 def test_a_model_of_so_many_rows_takes_them_in_parts(either):
-    for options in ({"batch_size": 5, "steps_per_epoch": 1}, {"batch_size": 10, "parts": 2}):
-        assert either.ours(lambda: fixed(either), replicas=1, **options).history["loss"][0] > 0
+    assert either.ours(lambda: fixed(either), replicas=1, parts=2).history["loss"][0] > 0
 
 
 HEALTHY = {

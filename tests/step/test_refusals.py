@@ -460,7 +460,6 @@ IN_FIT = {
         {"make": lambda each: each.subclassed(), "compiled": lambda each: {"loss": PLAIN, "metrics": ["accuracy"]}},
         "Received: outputs below 0 or above 1, and loss='sparse_cat",
     ),
-    "no labels": ({"xy": (X, None)}, "needs labels for its loss. Received: inputs alone"),
     "one number": (
         {"make": lambda each: each.classifier(outputs=1), "compiled": lambda each: {"loss": mean_of_all}},
         "^A loss must return one value per row.*Received: mean_of_all",

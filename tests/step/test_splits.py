@@ -404,7 +404,6 @@ def test_layers_draw_by_row_whichever_they_are(three, recurrent):
             wrap={"seed": seed},
             compiled={"run_eagerly": (replicas, parts) == (1, 1)},
             optimizer=lambda: three.sgd(momentum=0.9),
-            epochs=2,
         )
         for replicas, parts, seed in runs
     )

@@ -73,13 +73,12 @@ def test_a_compute_loss_with_a_value_per_row_is_honoured(either, weighted, repli
 
     x, y = rows(40)
     fit = {"sample_weight": np.linspace(0, 2, len(x)).astype(np.float32)} if weighted else {}
-    fit |= {"compiled": {"loss": None}, "epochs": 2, "optimizer": lambda: optimizers(either)["Signed"](0.1)}
+    fit |= {"compiled": {"loss": None}, "optimizer": lambda: optimizers(either)["Signed"](0.1)}
     expected = either.plain(lambda: either.subclassed(compute_loss=mean), (x, y), **fit)
     make = lambda: either.subclassed(compute_loss=per_row)  # noqa: E731
     found = either.ours(make, (x, y), replicas=replicas, parts=parts, **fit)
     assert apart(found, expected) < 1e-5
-    losses = found.history["loss"]
-    assert len(losses) == 2 and np.isfinite(losses).all(), "which tf_keras itself does not report"
+    assert np.isfinite(found.history["loss"]).all(), "which tf_keras itself does not report"
 
 
 def test_a_predict_step_of_ones_own_or_of_keras_hub_is_called(either):
@@ -118,7 +117,9 @@ def test_lookup_tables_and_adapted_layers(either, replicas, parts, tmp_path):
     }
     data, make = (x, rng.integers(0, CLASSES, 40)), lambda: looked_up(either)
     model = either.like(make, data, replicas=replicas, parts=parts).model
-    np.testing.assert_allclose(model.predict(x, verbose=0), model.model.predict(x, verbose=0), atol=1e-5)
+    np.testing.assert_allclose(
+        model.predict(x, verbose=0), model.model(tf.nest.map_structure(tf.constant, x)), atol=1e-5
+    )
     model.save_weights(str(tmp_path / "of.weights.h5") if either.is_keras_3 else str(tmp_path / "weights"))
     with pytest.raises(ValueError, match="XLA compiles numbers only. Received: a batch with texts"):
         either.ours(make, data, replicas=1, wrap={"jit_compile": True})
@@ -153,7 +154,7 @@ def test_a_model_is_not_called_once_more_to_be_built(either, eagerly):
             return x
 
     make = lambda: either.sequential(lambda: [Counts(), either.layers.Dense(CLASSES)], shape=None)  # noqa: E731
-    found = either.like(make, replicas=1, parts=1, compiled={"run_eagerly": eagerly})
+    found = either.like(make, replicas=1, parts=1, compiled={"run_eagerly": eagerly}, epochs=2)
     assert float(np.asarray(found.model.model.layers[0].calls)) == 8 and "seen" in found.history
 
 

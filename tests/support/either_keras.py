@@ -141,7 +141,7 @@ class Either:
 
         `compiled` gives the arguments of `compile`, or is a function that does where they are objects.
         """
-        fit, kinds = {"epochs": 2} | fit, {"optimizer": optimizer or (lambda: self.sgd(momentum=0.9))}
+        kinds = {"optimizer": optimizer or (lambda: self.sgd(momentum=0.9))}
         eagerly = lambda: _made(compiled) | {"run_eagerly": True}  # noqa: E731
         expected = self.plain(make, xy, compiled=eagerly, **kinds, **fit)
         found = self.ours(make, xy, replicas=replicas, parts=parts, wrap=wrap, compiled=compiled, **kinds, **fit)
