@@ -77,7 +77,7 @@ def rows_of(path):
         return list(csv.reader(lines, dialect="excel-tab"))
 
 
-@pytest.mark.parametrize("num_texts", [1, 2])
+@pytest.mark.parametrize("num_texts", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_table_is_that_of_predict(num_texts, label, tmp_path):
     pairs = [{"first": line, "second": other} for line, other in zip(LINES, LINES[3:] + LINES[:3], strict=True)]
     lines = ["\t".join(pair.values()) for pair in pairs] if num_texts == 2 else LINES
@@ -98,8 +98,8 @@ def test_the_table_is_that_of_predict(num_texts, label, tmp_path):
 @pytest.mark.parametrize(
     "task, notes",
     [
-        (MultiLabelClassification(("a", "b", "c")), {}),
-        (Regression(), {}),
+        pytest.param(MultiLabelClassification(("a", "b", "c")), {}, marks=pytest.mark.slow),
+        pytest.param(Regression(), {}, marks=pytest.mark.slow),
         (TokenClassification(("O", "B-PER", "I-PER")), {}),
         (Classification(("bad", "fine", "good")), {"long_texts": "windows"}),
     ],
@@ -115,13 +115,13 @@ def test_a_line_that_is_no_pair_is_refused(label):
         label(Classification(("bad", "good")), 2, ["one\ttwo", "three"])
 
 
-@pytest.mark.parametrize("name", ["file/export_results.json", "in.txt", "out.tsv"])
-def test_paths_that_do_not_fit_are_one_line(name, label, tmp_path):
+def test_paths_that_do_not_fit_are_one_line(label, tmp_path):
     label(Classification(("bad", "good")), 1, ["one"])
     from examples import predict_onnx
 
-    if name != "out.tsv":  # Which is there now, and should be new.
-        (tmp_path / "out.tsv").unlink()
-        (tmp_path / name).unlink()
-    with pytest.raises(SystemExit, match=rf"A file must be (new|there)\. Received: .*{name}\. Check the path"):
-        predict_onnx.main()
+    # The first is there now, and should be new; each of the others is gone.
+    for name, gone in (("out.tsv", ()), ("in.txt", ("out.tsv", "in.txt")), ("file/export_results.json", ())):
+        for path in (tmp_path / each for each in (*gone, name) if name != "out.tsv"):
+            path.unlink(missing_ok=True)
+        with pytest.raises(SystemExit, match=rf"A file must be (new|there)\. Received: .*{name}\. Check the path"):
+            predict_onnx.main()

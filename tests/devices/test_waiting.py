@@ -37,12 +37,12 @@ def test_slow_work_is_named_once(stream, seconds, monkeypatch, caplog):
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
 def test_quick_work_is_not_named(stream, monkeypatch, caplog):
     monkeypatch.setattr("sys.stderr", stream())
-    monkeypatch.setattr(process, "SECONDS_ON_A_TERMINAL", 0.2)
-    monkeypatch.setattr(process, "SECONDS_IN_A_FILE", 0.2)
+    monkeypatch.setattr(process, "SECONDS_ON_A_TERMINAL", 0.05)
+    monkeypatch.setattr(process, "SECONDS_IN_A_FILE", 0.05)
     with caplog.at_level(logging.INFO, "tfbert"):
         with pytest.raises(ValueError, match="bad"), process.log_if_slow("reading"):
             raise ValueError("bad")
-        time.sleep(0.5)
+        time.sleep(0.2)
     assert not caplog.messages
 
 

@@ -30,6 +30,12 @@ def method(name, base):
     return type("Own", (base,), {name: own})
 
 
+@functools.cache
+def some_model(keras):
+    """One of each Keras, for what is refused without a look at it."""
+    return Either(keras.__name__).classifier()
+
+
 def own_model(either, name):
     return method(name, type(either.subclassed()))()
 
@@ -121,7 +127,7 @@ def test_an_optimizers_own_method(either):
         below = type("Below", (kind,), {})
         for optimizer in (kind(0.1), below(0.1), either.scaled(kind(0.1))):
             with pytest.raises(ValueError, match=f"with a {name} of its own"):
-                tfbert.FineTuner(either.classifier()).compile(optimizer, either.loss())
+                tfbert.FineTuner(some_model(either.keras)).compile(optimizer, either.loss())
 
 
 # Arguments of `compile`.
@@ -205,13 +211,15 @@ COMPILED = [
 @pytest.mark.parametrize(("either", "given", "message"), COMPILED, indirect=["either"])
 def test_arguments_of_compile(either, given, message):
     with pytest.raises(ValueError, match=message):
-        tfbert.FineTuner(either.classifier()).compile(**{"optimizer": either.sgd(), "loss": either.loss()} | given)
+        tfbert.FineTuner(some_model(either.keras)).compile(**{"optimizer": either.sgd(), "loss": either.loss()} | given)
 
 
 @OVER_BOTH
 def test_losses_that_are_means(either):
     for reduction in either.step.means:
-        tfbert.FineTuner(either.classifier()).compile("sgd", either.keras.losses.MeanSquaredError(reduction=reduction))
+        tfbert.FineTuner(some_model(either.keras)).compile(
+            "sgd", either.keras.losses.MeanSquaredError(reduction=reduction)
+        )
 
 
 def two_outputs(either, names=("first", "second")):
@@ -246,7 +254,7 @@ def test_names_that_are_not_the_outputs(either, argument, names):
 def test_options_out_of_range(either, name, values):
     for value in values:
         with pytest.raises(ValueError, match=f"Received: .*{name}={value!r}"):
-            tfbert.FineTuner(either.classifier(), **{name: value})
+            tfbert.FineTuner(some_model(either.keras), **{name: value})
 
 
 @OVER_BOTH
@@ -256,7 +264,7 @@ def test_options_that_there_are_not(either):
         ("clipnorm", "It has gradient_accumulation_steps, max_grad_norm, "),
     ]:
         with pytest.raises(ValueError, match=re.escape(f"Received: {name}=1 (int). {answer}")):
-            tfbert.FineTuner(either.classifier(), **{name: 1})
+            tfbert.FineTuner(some_model(either.keras), **{name: 1})
 
 
 def test_what_is_trained_is_settled_by_compile(either):

@@ -74,7 +74,7 @@ def test_the_loss_scale_of_float16_stands_around_it():
     model.compile(AdamW(1e-2), loss())
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     before = model.get_weights()
-    model.fit(IDS, CLASSES, batch_size=8, verbose=0, epochs=2)
+    model.fit(IDS, CLASSES, batch_size=8, verbose=0)
     assert np.isfinite(worst(model.get_weights(), before)) and worst(model.get_weights(), before) > 1e-3
 
 
