@@ -85,17 +85,6 @@ def test_a_last_dimension_of_1_makes_no_difference(either, width, squeezed, colu
     either.like(make, data, replicas=replicas, parts=parts, compiled={"loss": loss}, **fit)
 
 
-@SLOW
-@SPLITS_OF_ONE
-def test_a_loss_for_every_position_of_a_sequence(either, replicas, parts):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(12, 7, FEATURES)).astype(np.float32)
-    y = rng.integers(0, CLASSES, (12, 7)).astype(np.int32)
-    for sample_weight in (None, rng.uniform(0.5, 2, (12, 7)).astype(np.float32)):
-        fit = {"sample_weight": sample_weight, "batch_size": 6}
-        either.like(either.tagger, (x, y), replicas=replicas, parts=parts, **fit)
-
-
 # Weights of rows.
 
 

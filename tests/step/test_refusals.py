@@ -249,6 +249,7 @@ def test_names_that_are_not_the_outputs(either, argument, names):
         ("max_grad_norm", (-1.0, float("nan"), None)),
         ("jit_compile", ("auto",)),
         ("seed", (None, "1")),
+        ("all_reduce_dtype", ("float16",)),
     ],
 )
 def test_options_out_of_range(either, name, values):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support import models
-from tests.support.either_keras import CLASSES, SLOW, Either, apart, rows, weights
+from tests.support.either_keras import CLASSES, SLOW, apart, rows, weights
 from tests.support.models import NumpyAdamW, NumpyLAMB, random_batch, strategy_of
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, batches, concatenated, fused, lamb
 from tfbert.step.updates import NO_DECAY
@@ -238,55 +238,8 @@ def test_the_step_after_a_skipped_one_is_as_if_it_had_not_been(either, replicas)
     assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
 
 
-@SLOW  # By default test_optimizers has the scale of twelve such updates and the update after them.
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_steps_that_overflow_again_and_again_do_not_lose_the_loss_scale(three, replicas):
-    """Twelve in a row, on one replica's one micro-batch; the update after them is that of a sound run."""
-    x, y = rows(8)
-    overflowing = np.where(np.arange(8) == 5, np.inf, 1.0).astype(np.float32)
-    options = {"policy": "mixed_float16", "replicas": replicas, "gradient_accumulation_steps": 2}
-    options["optimizer"] = lambda: three.scaled(three.sgd(0.1), initial_scale=256.0)
-    broken, sound = three.build(**options), three.build(**options)
-    fit = {"batch_size": 8, "shuffle": False, "verbose": 0}
-    broken.fit(x, y, sample_weight=overflowing, epochs=12, **fit)
-    assert (broken.optimizer.dynamic_scale.numpy(), broken.counters.skipped_in_a_row.numpy()) == (1.0, 12)
-    sound.optimizer.build(sound.model.trainable_variables)
-    sound.optimizer.dynamic_scale.assign(1.0)
-    for model in (broken, sound):
-        model.fit(x, y, **fit)
-    assert apart(weights(broken), weights(sound)) == 0
-    assert broken.counters.skipped_in_a_row.numpy() == 0
-
-
-@SLOW
-def test_a_fixed_loss_scale_of_tf_keras_skips_what_is_not_finite():
-    """Keras's own would apply it: all weights NaN."""
-    two = Either("tf_keras")
-    x, y = rows(40)
-    x[15] = np.inf
-    fit = {"replicas": 1, "wrap": {"max_grad_norm": 1.0}}
-    fixed = lambda: two.scaled(two.sgd(momentum=0.9), dynamic=False)  # noqa: E731
-    found = two.ours(xy=(x, y), optimizer=fixed, **fit)
-    assert all(np.isfinite(value).all() for value in found.weights)
-    assert int(found.model.counters.skipped_steps.numpy()) == 1
-    # The other batches train as if the scale were 1: it is a power of 2.
-    assert apart(found, two.ours(xy=(x, y), optimizer=lambda: two.sgd(momentum=0.9), **fit)) == 0
-
-
-@SLOW  # By default test_fit trains with averages that overwrite the weights.
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"use_ema": True, "ema_momentum": 0.9, "ema_overwrite_frequency": 3},
-        {"use_ema": True, "ema_momentum": 0.9},
-        {"clipnorm": 0.02},
-        {"global_clipnorm": 0.05},
-        {"clipvalue": 0.01},
-        {"loss_scale_factor": 1024.0},
-        {"weight_decay": 0.1},
-    ],
-    ids=lambda options: "-".join(options),
-)
+@SLOW  # By default test_fit trains with averages that overwrite the weights; test_situations_replicas clips.
+@pytest.mark.parametrize("options", [{"use_ema": True}, {"loss_scale_factor": 1024.0}, {"weight_decay": 0.1}])
 def test_what_optimizers_do_with_a_gradient_they_do_with_the_global_batchs(three, options):
     three.like(optimizer=lambda: three.keras.optimizers.Adam(0.02, epsilon=EPSILON, **options))
 
@@ -333,16 +286,6 @@ def kept_inputs(either, draws, steps=1, **options):
         model.fit(np.ones((draws, 400), np.float32), np.ones(draws, np.float32), batch_size=draws, verbose=0)
         found.append((weights(model)[0] - before).reshape(-1))
     return found
-
-
-@SLOW
-@pytest.mark.parametrize("replicas, parts, draws", [(2, 2, 4), (1, 1, 1), (1, 2, 2), (2, 1, 2)])
-def test_micro_batches_and_replicas_draw_noise_of_their_own(either, replicas, parts, draws):
-    """By default `GRID` guards it: each row has the noise there that it has in one big batch."""
-    (kept,) = kept_inputs(either, draws, replicas=replicas, gradient_accumulation_steps=parts)
-    counts = np.bincount(np.round(kept).astype(int), minlength=draws + 1) / 400
-    binomial = {1: [0.5, 0.5], 2: [0.25, 0.5, 0.25], 4: [1 / 16, 4 / 16, 6 / 16, 4 / 16, 1 / 16]}[draws]
-    np.testing.assert_allclose(counts, binomial, atol=0.1)
 
 
 def test_each_step_draws_new_noise(either):

@@ -16,13 +16,6 @@ def with_logits(either):
     return values
 
 
-@SLOW
-def test_a_loss_with_a_call_of_its_own(either):
-    kind, values = either.keras.losses.SparseCategoricalCrossentropy, with_logits(either)
-    own = type("Values", (kind,), {"call": lambda self, y, p: 0.5 * values(y, p)})
-    either.like(compiled=lambda: {"loss": own()}, replicas=1, parts=3)
-
-
 def optimizers(either):
     """Of users' own; by the signatures that Keras's examples have."""
     base = either.keras.optimizers.SGD

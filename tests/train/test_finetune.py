@@ -56,6 +56,7 @@ BAD = {
     "output": ({"output": {"output_dir": "{full}"}}, "must be new or empty"),
     "output file": ({"output": {"output_dir": "{short}"}}, "must be a directory"),
     "GPU": ({"runtime": {"device": "gpu"}}, "device=gpu needs a GPU"),
+    "profile": ({"output": {"profile_steps": (10, 13)}}, "profile_steps must lie within the run's 12 updates"),
     "TF_CONFIG": ({"runtime": {"strategy": "multi_worker"}}, "TF_CONFIG"),
 }
 

@@ -149,7 +149,7 @@ def test_a_run_stopped_by_a_callback_and_by_a_signal_goes_on_to_the_same_bits(co
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("at", [("start", 0), ("eval", 12), ("finished", 12), ("save", 3), ("train", 5)])
+@pytest.mark.parametrize("at", [("start", 0), ("eval", 12), ("finished", 12), ("save", 3)])
 def test_wherever_it_fails_nothing_is_half_written(corpus, straight, at):
     name = "-".join(map(str, at))
     config, is_done = make_config(corpus, name), at[1] == 12
@@ -161,7 +161,7 @@ def test_wherever_it_fails_nothing_is_half_written(corpus, straight, at):
     if not is_done:
         heard = Heard()
         finetune(config, callbacks=[heard])
-        assert len(heard.said("train", "eval")) == {("start", 0): 18, ("save", 3): 12, ("train", 5): 11}[at]
+        assert len(heard.said("train", "eval")) == {("start", 0): 18, ("save", 3): 12}[at]
     assert_same_bits(weights(corpus / name), weights(corpus / "straight"))
 
 

@@ -16,7 +16,7 @@ def key(step=2):
     return noise_key(1, tf.constant(step, tf.int64))
 
 
-@pytest.mark.parametrize("mode", ["horizontal", "horizontal_and_vertical"])
+@pytest.mark.parametrize("mode", [pytest.param("horizontal", marks=pytest.mark.slow), "horizontal_and_vertical"])
 def test_a_layer_that_draws_seeds_works_keyed_and_not(mode):
     model = keras.Sequential([keras.layers.Input([8, 8, 1]), keras.layers.RandomFlip(mode)])
     dropout, image = KeyedDropout(model), tf.reshape(tf.range(64.0), [1, 8, 8, 1])

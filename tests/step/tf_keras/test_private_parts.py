@@ -49,7 +49,8 @@ def test_masks_are_those_that_keras_sets_and_reads():
     assert metric.result() == 0 and float(compiled.compiled_metrics.metrics[0].result()) == 1.0
 
 
-@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow  # As all that trains with tf_keras.
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_steps_with_metrics_given_by_name_are_traced_once(replicas, monkeypatch):
     traced = collections.Counter()
 
