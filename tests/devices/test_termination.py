@@ -84,7 +84,7 @@ def words_of(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["train", "seeds", "predict", "prepare", *(slow(name) for name in ("evaluate", "export", "pretrain"))]
+    "name", ["train", "seeds", "prepare", *(slow(name) for name in ("predict", "evaluate", "export", "pretrain"))]
 )
 def test_a_command_that_still_imports_ends_with_75(importing, tmp_path, name):
     process = importing(sys.executable, *words_of(name, tmp_path))

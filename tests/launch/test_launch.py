@@ -149,10 +149,6 @@ def test_a_worker_that_does_not_end_is_killed(start, how):
     assert not is_running(pid)
 
 
-def test_all_workers_end_well_at_different_times(start):
-    assert finish(start("time.sleep(0.3 * me)"))[0] == 0
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_reach_all_workers_and_end_the_restarts(start, number):
     process = start(

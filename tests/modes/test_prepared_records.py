@@ -143,7 +143,7 @@ def swapped(directory, names):
     (directory / "aside").replace(second)
 
 
-@pytest.mark.parametrize("how", ["other order", "swapped", "other seed"])
+@pytest.mark.parametrize("how", [pytest.param("other order", marks=pytest.mark.slow), "swapped", "other seed"])
 def test_a_shard_that_is_not_the_one_of_the_manifest_is_refused(made, tmp_path, how):
     directory = tmp_path / "copy"
     shutil.copytree(made, directory, ignore=shutil.ignore_patterns(".*"))

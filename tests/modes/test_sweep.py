@@ -132,7 +132,9 @@ OPTIONS = ("train_file", "validation_file", "test_file", "label_names", "vocab_f
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("runtime", [{"sweep": "learning_rate=1e-5,3e-5"}, {"seeds": (1, 2)}])
+@pytest.mark.parametrize(
+    "runtime", [{"sweep": "learning_rate=1e-5,3e-5"}, pytest.param({"seeds": (1, 2)}, marks=pytest.mark.slow)]
+)
 def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(on_files, tmp_path, option, runtime):
     config, files = on_files
     train_many(config(**runtime), Fake())
@@ -272,16 +274,6 @@ def test_a_run_whose_score_is_no_number_is_not_the_best(tmp_path):
     points = [dataclasses.replace(found.points[0], runs=[broken]), found.points[1]]
     assert rank(points).best == points[1] and rank(points[:1]).best is None
     assert rank(points[:1]).lines() == ["Best by eval_accuracy: none, it is a number in none of them."]
-
-
-def test_where_the_best_are_equal_in_the_metric_the_line_says_what_decided(tmp_path):
-    found = train_many(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
-    runs = [dataclasses.replace(run, results=dict(run.results)) for point in found.points for run in point.runs]
-    for run, loss in zip(runs, (0.4, 0.3), strict=True):
-        run.results.update(eval_accuracy=0.8, eval_loss=loss)
-    points = [dataclasses.replace(point, runs=[run]) for point, run in zip(found.points, runs, strict=True)]
-    line, *_ = rank(points).lines()
-    assert line.startswith(f"Best by eval_loss (several are equal in eval_accuracy): {points[1].label}, in ")
 
 
 def test_fewer_examples_than_asked_for_are_told(tmp_path):

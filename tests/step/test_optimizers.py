@@ -207,6 +207,10 @@ def test_the_norm_of_tens_of_millions_of_elements_does_not_stop_growing():
     np.testing.assert_allclose(found, 2**12.5, rtol=1e-6)
 
 
+OF_BOTH_KINDS = pytest.mark.parametrize("make", [fused, pytest.param(lamb, marks=SLOW)])
+"""Where what is shown is none of the update's numbers."""
+
+
 def tracings(make):
     """How often an update of one more model is traced."""
     shapes = [[3, 19], [3, 19], [19], [19], [19]]
@@ -218,12 +222,12 @@ def tracings(make):
     return type(optimizer)._update.experimental_get_tracing_count() - before
 
 
-@pytest.mark.parametrize("make", [fused, lamb])
+@OF_BOTH_KINDS
 def test_variables_of_one_shape_and_decay_share_what_is_compiled_those_of_another_model_too(make):
     assert [tracings(make) for _ in range(2)] == [2, 0]
 
 
-@pytest.mark.parametrize("make", [fused, lamb])
+@OF_BOTH_KINDS
 def test_all_variables_in_one_function_as_on_a_gpu_give_the_same_bits(make, monkeypatch):
     one = train(THREE, make, some_gradients(), replicas=1)[0]
     asked = []

@@ -130,7 +130,10 @@ def test_what_is_right_is_trained_on(of_texts):
 
 @pytest.mark.parametrize(
     "kind",
-    [list, pytest.param(tuple, marks=pytest.mark.slow), lambda arrays: dict(zip(("one", "two"), arrays, strict=True))],
+    [
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in (list, tuple)),
+        lambda arrays: dict(zip(("one", "two"), arrays, strict=True)),
+    ],
 )
 def test_several_inputs_are_no_rows(kind):
     def make():
