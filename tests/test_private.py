@@ -63,16 +63,6 @@ def test_the_layer_of_an_output_is_found():
     assert private.made_by(split(x)[1]) == (split, 1)
 
 
-def test_determinism_is_asked_for_and_ended():
-    assert not private.is_op_determinism_enabled()
-    tf.config.experimental.enable_op_determinism()
-    try:
-        assert private.is_op_determinism_enabled()
-    finally:
-        private.disable_op_determinism()
-    assert not private.is_op_determinism_enabled()
-
-
 def test_a_process_may_fork_before_it_uses_tensorflow_and_leaves_no_file_of_autographs(tmp_path):
     """Not even where a signal kills it; and errors name the lines as before."""
     body = """
@@ -113,11 +103,6 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert done.returncode == -9 and not list((tmp_path / "temporary").iterdir())
 
 
-def test_devices_are_initialized_by_their_first_use():
-    tf.constant(0)
-    assert private.devices_are_initialized()
-
-
 def test_what_coordination_is_configured_with():
     taken = inspect.signature(context.context().configure_coordination_service).parameters
     waits = {"cluster_register_timeout_in_ms", "heartbeat_timeout_in_ms"}
@@ -139,21 +124,10 @@ def test_device_datasets_are_changed_once(monkeypatch):
     assert made == [("prototype", "device")]
 
 
-def test_the_real_one_is_called_by_the_iterators_of_several_devices():
-    source = inspect.getsource(multi_device_iterator_ops.OwnedMultiDeviceIterator)
-    assert "_create_device_dataset(" in source
-
-
 def test_collectives_of_the_next_strategy_have_other_numbers():
     before = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).extended._collective_key_base
     private.number_collectives_apart()
     assert tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).extended._collective_key_base == before + 100_000
-
-
-def test_the_rate_is_what_the_optimizer_was_given():
-    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
-    assert private.rate_of(keras.optimizers.Adam(schedule)) is schedule
-    assert float(private.rate_of(keras.optimizers.Adam(0.25))) == 0.25
 
 
 def test_gradients_that_are_freed_meanwhile_do_not_end_the_walk(monkeypatch):
