@@ -14,7 +14,6 @@ import tfbert
 from tests.support.either_keras import Either
 from tests.support.models import random_batch
 from tests.support.runs import TOKENS, make_config
-from tfbert.config.tasks import TaggingConfig
 from tfbert.errors import UsageError
 
 TEXTS = ["good film", "the plot was bad and very slow", ""]
@@ -116,12 +115,6 @@ def test_a_directory_that_has_changed_is_refused(runs, tmp_path):
 def test_a_copy_of_a_loaded_model_is_the_model(loaded):
     assert copy.copy(loaded) is loaded
     assert copy.deepcopy({"a": loaded})["a"] is loaded
-
-
-def test_options_of_tasks_are_pickled(runs):
-    origin = tfbert.load(runs / "single")._origin
-    options = origin.options | {"tagging": TaggingConfig(strict_entities=True)}
-    assert pickle.loads(pickle.dumps(options)) == options
 
 
 def test_a_tokenizer_that_was_used_is_pickled_and_copied():

@@ -1,5 +1,6 @@
 """Which cluster a process is in, waiting for its peers, and what happens when one is lost."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -10,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from unittest import mock
@@ -77,14 +77,11 @@ def free_port() -> int:
 
 
 def test_a_chief_and_workers():
-    cluster = cluster_from_tf_config(config({"worker": ["b:1", "[::1]:2"], "chief": ["a:1"]}, "worker", 1))
+    """An index may be a string, as some operators write it."""
+    cluster = cluster_from_tf_config(config({"worker": ["b:1", "[::1]:2"], "chief": ["a:1"]}, "worker", "1"))
     assert (cluster.size, cluster.address) == (3, "[::1]:2")
     assert cluster.peers == {"chief 0": "a:1", "worker 0": "b:1"}
     assert split_address(cluster.address) == ("::1", 2)
-
-
-def test_an_index_may_be_a_string_as_some_operators_write_it():
-    assert cluster_from_tf_config(config({"worker": ["a:1", "b:1"]}, index="1")).index == 1
 
 
 @pytest.mark.parametrize(
@@ -267,36 +264,17 @@ def test_waiting_is_not_silent(monkeypatch):
 
 
 def test_peers_find_each_other_and_leave_the_ports_free():
-    addresses = (f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}")
-    code = textwrap.dedent(
-        """
-        import json, sys
-        from tfbert.devices.cluster import Cluster, wait_for_peers
-        addresses, index = json.loads(sys.argv[1])
-        wait_for_peers(Cluster(jobs={"worker": tuple(addresses)}, job="worker", index=index), 20)
+    ports = free_port(), free_port()
+
+    def worker(index):
+        wait_for_peers(dataclasses.replace(two_on_loopback(*ports), index=index), 20)
         # As TensorFlow's server does next: the other may look for this worker only now.
-        import socket
-        server = socket.socket()
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind(("0.0.0.0", int(addresses[index].split(":")[1])))
-        server.listen()
-        print("found", flush=True)
-        sys.stdin.read()
-        """
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    workers = [
-        subprocess.Popen([sys.executable, "-c", code, json.dumps([addresses, i])], cwd=ROOT, **pipes) for i in range(2)
-    ]
-    try:
-        assert [worker.stdout.readline() for worker in workers] == [b"found\n"] * 2
-        assert all(map(cluster_module.answers, addresses))
-        for worker in workers:
-            worker.stdin.close()
-            assert worker.wait(20) == 0
-    finally:
-        for worker in workers:
-            worker.kill()
+        return socket.create_server(("0.0.0.0", ports[index]))
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for server in [*pool.map(worker, range(2))]:
+            assert cluster_module.answers(f"127.0.0.1:{server.getsockname()[1]}")
+            server.close()
 
 
 def test_a_worker_answers_under_both_kinds_of_address():

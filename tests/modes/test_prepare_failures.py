@@ -70,20 +70,13 @@ def started_on_a_full_disk(words, directory, monkeypatch, **options):
     return content(directory)
 
 
-def test_a_start_without_a_shard_binds_nobody_to_its_options(words, tmp_path, monkeypatch):
+def test_a_start_without_a_shard_binds_nobody_to_its_options_corpus_or_vocabulary(words, tmp_path, monkeypatch):
     left = started_on_a_full_disk(words, tmp_path / "full", monkeypatch)
     assert ".preparing.json" in left
     (tmp_path / "full" / "records-00000-of-00004.tfrecord").write_text("A shard that was not entered.")
+    more, options = BertTokenizer([*CORPUS_VOCAB, "more"]), config(dupe_factor=6, num_shards=3)
     for directory in ("full", "fresh"):
-        prepare_records(made_up_corpus(), words, config(dupe_factor=6, num_shards=3), tmp_path / directory)
-    assert content(tmp_path / "full") == content(tmp_path / "fresh")
-
-
-def test_nor_to_its_corpus_or_vocabulary(words, tmp_path, monkeypatch):
-    started_on_a_full_disk(words, tmp_path / "full", monkeypatch)
-    more = BertTokenizer([*CORPUS_VOCAB, "more"])
-    for directory in ("full", "fresh"):
-        prepare_records(made_up_corpus(seed=1), more, config(), tmp_path / directory)
+        prepare_records(made_up_corpus(seed=1), more, options, tmp_path / directory)
     assert content(tmp_path / "full") == content(tmp_path / "fresh")
 
 

@@ -277,7 +277,7 @@ def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypat
 @pytest.mark.parametrize("name", ["config.json", "notes.txt", "seed-x"])
 def test_a_directory_of_something_else_is_refused(tmp_path, name):
     (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=f"hold only runs of seeds or of a sweep. Received: .*{name}"):
+    with pytest.raises(UsageError, match=f"must be new, or hold only runs of seeds or of a sweep. Received: .*{name}"):
         train_many(config_for(tmp_path), Fake())
 
 

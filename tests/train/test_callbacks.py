@@ -177,11 +177,6 @@ def test_the_best_weights_are_kept_and_written_once_each(monkeypatch):
     assert [step for step, _, _ in log.records] == [4, 8, 12, 16, 20, 24]
 
 
-def test_a_loss_is_better_when_lower(monkeypatch):
-    part, _, _ = evaluation(monkeypatch, [0.5, 0.4, 0.6, 0.3, 0.9, 0.9], metric="loss")
-    assert (part.best_step, part.best) == (16, {"eval_loss": 0.3})
-
-
 def test_patience_counts_evaluations_without_a_better_score(monkeypatch, logged):
     part, log, _ = evaluation(monkeypatch, [0.5, 0.4, 0.6, 0.5, 0.5, 0.9], patience=2)
     assert part.model.stop_training and [step for step, _, _ in log.records] == [4, 8, 12, 16, 20]
@@ -254,11 +249,6 @@ def test_the_first_set_of_two_decides_a_tie(monkeypatch):
     scores = [{"accuracy": 0.5, "loss": loss} for loss in (0.3, 0.2, 0.4)]
     part, _, _ = evaluation(monkeypatch, scores, eval_steps=10, name="validation_matched")
     assert (part.decisive, part.best_step) == ("eval_matched_accuracy", 20)
-
-
-def test_the_last_update_is_always_evaluated(monkeypatch):
-    _, log, _ = evaluation(monkeypatch, [0.5, 0.6, 0.7], eval_steps=10)
-    assert [step for step, _, _ in log.records] == [10, 20, 24]
 
 
 def test_names_of_evaluation_sets(monkeypatch):
