@@ -42,10 +42,16 @@ def tree_of(path):
 
 
 @functools.cache
+def nodes_of(path):
+    """From the outside in."""
+    return [*ast.walk(tree_of(path))]
+
+
+@functools.cache
 def imports(path, for_types=False):
     """(module, names) of each import; those inside functions too, those for type checkers if asked for."""
     found, skipped = [], set()
-    for node in ast.walk(tree_of(path)):  # From the outside in.
+    for node in nodes_of(path):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not for_types:
             skipped |= set(ast.walk(node))
         elif isinstance(node, ast.Import) and node not in skipped:
@@ -96,7 +102,7 @@ def code_lines(path):
     held = {number for number, line in lines if line.strip() and not line.lstrip().startswith("#")}
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     skipped = set()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             held |= set(range(node.lineno, node.end_lineno + 1))
         elif isinstance(node, documented) and ast.get_docstring(node):
@@ -130,7 +136,7 @@ def test_no_module_compares_a_task_by_name():
 
     names = {*TASKS}
     for path in [path for path in LIBRARY if not (GROUPS | {"registry.py"}) & {*path.parts}]:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
             values = [part for side in sides for part in ast.walk(side)]
             assert not {getattr(part, "value", None) for part in values if isinstance(part, ast.Constant)} & names, path
@@ -251,7 +257,7 @@ TF_KERAS = ("tfbert", "step", "tf_keras")
 def test_tf_keras_is_in_its_folder_alone():
     """`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS is set."""
     for path in MODULES:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             is_either = isinstance(node, ast.Attribute) and node.attr == "keras" and ast.unparse(node.value) == "tf"
             assert not is_either, f"{path}:{node.lineno}"
         used = {module.split(".")[0] for module, _ in imports(path)}

@@ -24,11 +24,11 @@ OWN = {"self", "cls"}
 
 def foreign_private_parts(path):
     """What a module uses of others' private parts, as source code."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    defined = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    defined |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_own(node)}
+    nodes = [*ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))]
+    defined = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    defined |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and is_own(node)}
     defined |= {*OF_BOTH.get(path.as_posix(), ()), *PUBLIC}
-    for node in ast.walk(tree):
+    for node in nodes:
         is_own_module = isinstance(node, ast.ImportFrom) and node.module.startswith("tfbert")
         if isinstance(node, ast.ImportFrom) and not is_own_module and {"python", "src"} & set(node.module.split(".")):
             yield ast.unparse(node)
