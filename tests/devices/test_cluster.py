@@ -451,13 +451,11 @@ TRAINER = f"""\
 {QUICK_START}
 import json, os
 import numpy as np
-from tensorflow.python.autograph.core import config
 from tfbert.config.modes import RuntimeConfig
 from tfbert.devices.runtime import build_strategy, describe, is_chief
 from tfbert.devices.workers import check_same
 from tests.support.two_workers import train
-config.CONVERSION_RULES = (*map(config.DoNotConvert, ("tfbert", "keras")), *config.CONVERSION_RULES)  # A second less.
-child = os.fork()  # Two workers for the imports of one.
+child = os.fork()  # Two workers for the imports of one; AutoGraph converts what it does for users.
 os.environ |= json.loads(sys.argv[2])[0 if child else 1]
 strategy = build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=60.0)
 print("chief" if is_chief(strategy) else "not chief", describe(strategy), flush=True)
