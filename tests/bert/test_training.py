@@ -115,7 +115,7 @@ PROBLEMS = {
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_own_loss_follows_the_problem(problem):
     values, labels, expected = PROBLEMS[problem]
-    model = make(**values)
+    model = make(num_hidden_layers=1, **values)
     output = model(TEXTS | {"labels": labels})
     np.testing.assert_allclose(output.loss, expected(labels, output.logits.numpy()), atol=1e-6)
     np.testing.assert_allclose(model.hf_compute_loss(labels, output.logits), output.loss)
@@ -139,7 +139,9 @@ def test_keras_own_optimizers_add_up_repeated_words():
     assert worst(model.bert.embeddings.weight, table) < 1e-6
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "policy", ["mixed_bfloat16", *(pytest.param(each, marks=SLOW) for each in ("mixed_float16", "bfloat16"))]
+)
 def test_layer_norm_is_float32_in_every_precision(policy):
     expected = make(num_hidden_layers=1)(TEXTS).logits
     keras.config.set_dtype_policy(policy)
@@ -162,7 +164,7 @@ def test_what_is_frozen_stays_and_lists_and_encodings_train():
 
 
 def test_objects_of_tf_keras_are_refused():
-    tf_keras, model = pytest.importorskip("tf_keras"), make()
+    tf_keras, model = pytest.importorskip("tf_keras"), make(num_hidden_layers=1)
     with pytest.raises(ValueError, match="Received: optimizer=Adam of tf_keras.*TF_USE_LEGACY_KERAS=1"):
         model.compile(tf_keras.optimizers.Adam(1e-3))
     with pytest.raises(ValueError, match="Received: input_ids of tf_keras"):
@@ -170,12 +172,18 @@ def test_objects_of_tf_keras_are_refused():
 
 
 def test_losses_without_labels_are_refused():
-    model = make()
-    model.compile("adam")
+    model = make(num_hidden_layers=1)
+    model.compile("adam", run_eagerly=True)
     with pytest.raises(ValueError, match="inputs without labels. Pass y"):
         model.fit(TEXTS, verbose=0)
     with pytest.raises(ValueError, match="TFBertModel has no loss of its own"):
-        make("TFBertModel").compile("adam")
+        make("TFBertModel", num_hidden_layers=1).compile("adam")
+
+
+@pytest.fixture(scope="module")
+def refusing():
+    """A model, and one in a FineTuner, of which each test compiles what it needs; neither is trained."""
+    return make(num_hidden_layers=1), tfbert.FineTuner(make(num_hidden_layers=1))
 
 
 @pytest.mark.parametrize(
@@ -187,8 +195,8 @@ def test_losses_without_labels_are_refused():
         {"logits": keras.losses.BinaryCrossentropy()},
     ],
 )
-def test_losses_of_probabilities_are_refused_and_others_taken(loss):
-    for model in (make(num_hidden_layers=1), tfbert.FineTuner(make(num_hidden_layers=1))):
+def test_losses_of_probabilities_are_refused_and_others_taken(loss, refusing):
+    for model in refusing:
         with pytest.raises(ValueError, match="are logits, not probabilities.*Received: .*loss='(.*crossentropy)'"):
             model.compile("adam", loss)
         model.compile("adam", keras.losses.CategoricalCrossentropy(from_logits=True))
@@ -218,11 +226,11 @@ def test_a_class_whose_outputs_are_probabilities_may_have_such_a_loss():
         ({"input_ids": IDS, "labels": CLASSES + 1}, None, "from 0 to 2. Received: 3 among the labels"),
     ],
 )
-def test_rows_that_cannot_be_are_refused(inputs, labels, message):
-    for model in (make(num_hidden_layers=1), tfbert.FineTuner(make(num_hidden_layers=1))):
-        # In graphs of FineTuner: tests/step/test_refusals.py.
-        model.compile("adam", run_eagerly=isinstance(model, tfbert.FineTuner))
+def test_rows_that_cannot_be_are_refused(inputs, labels, message, refusing):
+    for model in refusing:
         for method in (model.fit, model.evaluate):
+            # In a graph: labels among the inputs, for which the model looks there. Others: tests/step/test_refusals.py.
+            model.compile("adam", run_eagerly=labels is not None or method == model.fit)
             with pytest.raises(ValueError, match=message):
                 method(inputs, labels, verbose=0)
 
@@ -235,7 +243,7 @@ def test_rows_and_labels_behind_forward_are_those_of_that_function():
         return tf.repeat(model(inputs - size, training=training).logits, 2, axis=1)
 
     model = tfbert.FineTuner(make(num_hidden_layers=1), forward=forward)
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=True)
     model.fit(IDS + size, CLASSES + 3, verbose=0)
 
 

@@ -23,9 +23,7 @@ from tfbert.data.files import read_file
 from tfbert.data.reading import ROWS, WORDS
 from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.errors import UsageError
-from tfbert.tasks.question_answering.squad import (
-    holds_questions,
-)
+from tfbert.tasks.question_answering.squad import holds_questions
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import read_sentences

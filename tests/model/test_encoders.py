@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 import tfbert
 from tests.support.batches import make_examples, packed_batches, plain_batches, plan_of
 from tests.support.bert import worst
-from tests.support.encoders import ALL, MASK, VOCAB, batch_of, make
+from tests.support.encoders import ALL, MASK, VOCAB, batch_of, config_of, make
 from tests.support.models import VOCAB as VOCAB_OF_EXAMPLES
 from tfbert.bert.models import class_of
 from tfbert.config.tables import ENCODERS
@@ -29,9 +29,9 @@ OTHERS = [name for name in ENCODERS if name != "bert"]
 SLOW = pytest.mark.slow
 
 
-def quick(names):
+def quick(names, *slow):
     """Those that share RoBERTa's class are marked."""
-    return [pytest.param(name, marks=SLOW if name in ("xlm-roberta", "camembert") else ()) for name in names]
+    return [pytest.param(name, marks=SLOW if name in ("xlm-roberta", "camembert", *slow) else ()) for name in names]
 
 
 FAMILIES = quick(OTHERS)
@@ -82,7 +82,7 @@ def with_pads(examples, pad):
     return dataclasses.replace(examples, tokens=dataclasses.replace(examples.tokens, flat=flat))
 
 
-@pytest.mark.parametrize("model_type", FAMILIES)
+@pytest.mark.parametrize("model_type", quick(OTHERS, "electra"))  # Which attends as BERT does.
 def test_packed_rows_and_parts_of_the_last_layer_give_what_whole_rows_give(model_type):
     pools = ["cls", "mean"] if model_type == "modernbert" else [None]
     for pooling in pools:
@@ -219,8 +219,8 @@ def test_settings_by_either_name_are_one_setting():
 REFUSED = {
     "token types": (lambda: make("roberta")(batch_of(make("bert"))), "roberta .*Received: token_type_ids"),
     "token types of DistilBERT": (lambda: make("distilbert")(batch_of(make("bert"))), "Received: token_type_ids"),
-    "another configuration": (lambda: tfbert.TFBertModel(make("roberta").config), "TFRobertaModel"),
-    "a BERT's for another": (lambda: tfbert.TFElectraModel(make("bert").config), "model_type='bert'"),
+    "another configuration": (lambda: tfbert.TFBertModel(config_of("roberta")), "TFRobertaModel"),
+    "a BERT's for another": (lambda: tfbert.TFElectraModel(config_of("bert")), "model_type='bert'"),
     "next sentences": (lambda: class_of("roberta", "PreTraining"), "Received: RobertaForPreTraining"),
     "ELECTRA's generator": (lambda: class_of("electra", "MaskedLM"), "Received: ElectraForMaskedLM"),
     "a rate": (lambda: tfbert.DistilBertConfig(qa_dropout=1.5), "qa_dropout=1.5 in DistilBertConfig"),
@@ -250,10 +250,8 @@ def test_what_does_not_apply_is_refused_in_a_line(what):
 
 def test_products_are_counted():
     work = Work.of(np.array([20, 20]))
-    assert forward_flops(make("roberta").config, work) == forward_flops(make("bert").config, work)
-    less = forward_flops(make("modernbert", num_hidden_layers=3).config, work)
-    assert forward_flops(make("modernbert", num_hidden_layers=3, local_attention=60).config, work) - less == 2 * (
-        2 * 2 * 32 * 2 * 20 * (20 - 9)
-    )
-    longer, plain = (make("electra", embedding_size=size).config for size in (16, 32))
+    assert forward_flops(config_of("roberta"), work) == forward_flops(config_of("bert"), work)
+    less, more = (config_of("modernbert", num_hidden_layers=3, local_attention=near) for near in (8, 60))
+    assert forward_flops(more, work) - forward_flops(less, work) == 2 * (2 * 2 * 32 * 2 * 20 * (20 - 9))
+    longer, plain = (config_of("electra", embedding_size=size) for size in (16, 32))
     assert forward_flops(longer, work) - forward_flops(plain, work) == 2 * 16 * 32 * 40

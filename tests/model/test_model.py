@@ -320,10 +320,7 @@ def test_regression(tmp_path):
 
 def test_new_weights_are_a_function_of_the_seed(tmp_path):
     directory = write(tmp_path, pytorch_tensors(num_labels=0))
-    one, same, other = (build(seed=seed) for seed in (1, 1, 2))
-    assert_same_weights(one, same)
-    assert not np.allclose(*(weights.get_weights_dict(m)["classifier.weight"] for m in (one, other)))
-
+    assert_same_weights(build(seed=1), build(seed=1))
     heads = [weights.get_weights_dict(build(directory, seed=seed))["classifier.weight"] for seed in (1, 1, 2)]
     np.testing.assert_array_equal(heads[0], heads[1])
     assert not np.allclose(heads[0], heads[2])
@@ -348,8 +345,10 @@ def test_a_scratch_size():
     assert config.num_labels == 3
 
 
-@pytest.mark.parametrize("own", [{}, {"hidden_dropout_prob": 0.2, "classifier_dropout": 0.5}])
-@pytest.mark.parametrize("dropout", [None, 0.0, 0.3])
+OWN_RATES = {"hidden_dropout_prob": 0.2, "classifier_dropout": 0.5}
+
+
+@pytest.mark.parametrize("own, dropout", [({}, None), ({}, 0.3), (OWN_RATES, None), (OWN_RATES, 0.0)])
 def test_dropout_takes_the_place_of_all_the_models_own_rates(tmp_path, own, dropout):
     directory = write(tmp_path / "model", pytorch_tensors(num_labels=len(NAMES)), FINE_TUNED | own)
     for model in (build(directory, dropout=dropout), *([] if own else [build(dropout=dropout)])):
@@ -451,7 +450,7 @@ def test_config_must_be_readable(tmp_path):
 # Saving.
 
 
-@pytest.mark.parametrize("labels", [("LABEL_0", "LABEL_1"), ("a", "b", "c"), ()])
+@pytest.mark.parametrize("labels", [("a", "b", "c"), (), pytest.param(("LABEL_0", "LABEL_1"), marks=pytest.mark.slow)])
 def test_saved_model_loads_in_transformers_and_here(tmp_path, labels, logged):
     task = "classification" if labels else "regression"
     model = build(config=ModelConfig(model_name_or_path="scratch/tiny"), labels=labels, task=task)

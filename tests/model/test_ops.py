@@ -110,7 +110,7 @@ def weighted_gradients(function, upstream, *tensors):
     return y, tape.gradient(total, tensors)
 
 
-@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 2e-6), ("float16", 2e-3), ("bfloat16", 2e-2)])
 def test_layer_norm_equals_keras_layer(dtype, tolerance, xla):
     rng = np.random.default_rng(0)

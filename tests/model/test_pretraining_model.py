@@ -59,7 +59,7 @@ def masked_positions(lengths):
 
 @pytest.mark.parametrize("next_sentence", [True, False])
 def test_logits_and_gradients_are_those_of_transformers(next_sentence):
-    model = tiny_bert(kind=KINDS[next_sentence])
+    model = tiny_bert(kind=KINDS[next_sentence], num_hidden_layers=1)
     examples = make_examples()
     inputs, _, _ = plain_batches(examples, plan_of(examples))[0]
     positions = masked_positions(inputs["attention_mask"].numpy().sum(axis=1))

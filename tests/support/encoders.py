@@ -31,13 +31,19 @@ _rng = np.random.default_rng(0)
 _WORDS = _rng.integers(2, VOCAB, MASK.shape).astype(np.int32)
 
 
-def make(model_type, kind="SequenceClassification", size="small", dropout=0.0, seed=3, **values):
-    """A model with weights of a seed, biases and norms among them."""
+def config_of(model_type, kind="SequenceClassification", size="small", dropout=0.0, **values):
+    """The configuration of a small model."""
     sizes = SIZES[size] | {"vocab_size": VOCAB, "max_position_embeddings": POSITIONS}
     sizes["num_labels"] = 2 if kind == "QuestionAnswering" else 3
     made = CONFIGS[model_type](**sizes | OWN.get(model_type, {}) | values)
     for name in (*made.encoder.RATES, "classifier_dropout"):
         setattr(made, name, dropout)
+    return made
+
+
+def make(model_type, kind="SequenceClassification", *options, seed=3, **values):
+    """A model with weights of a seed, biases and norms among them."""
+    made = config_of(model_type, kind, *options, **values)
     model, rng = class_of(model_type, kind)(made, initializer="zeros"), np.random.default_rng(seed)
     for variable in model.weights:
         is_scale = variable.path.endswith("gamma")

@@ -53,10 +53,7 @@ OF_SQUAD = {"id": "q1", "question": "Who?", "answers": [{"text": "Zoë", "answer
 TWO = ["Ann/B-PER Lee/I-PER left/O", "Oslo/B-LOC"]
 FRAME = pandas.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
 FORMS = {  # What the old file holds, what reads the new one, and what it then is.
-    "Other endings": {
-        "old.pkl": pickle.dumps(FRAME),
-        "data.parquet": (texts, [("a", "x"), ("b", "y")]),
-    },
+    "Other endings": {"old.pkl": pickle.dumps(FRAME), "data.parquet": (texts, [("a", "x"), ("b", "y")])},
     "Lines of fastText": {
         "old.txt": "__label__2 Great CD: my Pat\n__label__1 a 'bad' one\n",
         "data.tsv": (texts, [("Great CD: my Pat", "2"), ("a 'bad' one", "1")]),

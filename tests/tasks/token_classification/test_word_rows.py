@@ -15,12 +15,7 @@ from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.token_classification.tagged import (
-    holds_tags,
-    holds_word_rows,
-    open_sentences,
-    read_sentences,
-)
+from tfbert.tasks.token_classification.tagged import holds_tags, holds_word_rows, open_sentences, read_sentences
 
 WORDS, TAGS = [["Ann", "left", "."], ["Oslo", "1,000"]], [["B-PER", "O", "O"], ["B-LOC", "O"]]
 FLAT = [(word, tag) for words, tags in zip(WORDS, TAGS, strict=True) for word, tag in zip(words, tags, strict=True)]
