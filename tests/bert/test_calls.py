@@ -19,7 +19,7 @@ TYPES = TEXTS["token_type_ids"]
 
 @pytest.fixture(scope="module")
 def model():
-    return make()
+    return make(num_hidden_layers=1)
 
 
 def embedded(model):
@@ -65,14 +65,14 @@ def test_an_output_is_named_and_has_places_for_what_there_is(model):
     plain, more = model(TEXTS), model(TEXTS | {"labels": CLASSES}, output_hidden_states=True)
     assert plain.keys() == ("logits",) and more.keys() == ("loss", "logits", "hidden_states")
     assert plain.loss is None and plain.get("loss") is None and "loss" not in plain and "loss" in more
-    assert len(more.hidden_states) == 3 and more.to_tuple()[1] is more["logits"] is more[1]
+    assert len(more.hidden_states) == 2 and more.to_tuple()[1] is more["logits"] is more[1]
     assert dict(more).keys() == {*more.keys()} and worst(more[:2], (more.loss, more.logits)) == 0
     with pytest.raises(AttributeError, match="no 'logit'; it has logits"):
         _ = plain.logit
 
 
 def test_the_inner_layer_is_called_as_the_model(model):
-    bert = make("TFBertModel")
+    bert = make("TFBertModel", num_hidden_layers=1)
     for outputs in (
         bert.bert(TEXTS),
         bert.bert(IDS, attention_mask=MASK, token_type_ids=TYPES),
@@ -82,7 +82,7 @@ def test_the_inner_layer_is_called_as_the_model(model):
     assert model.bert.get_input_embeddings() is model.get_input_embeddings() and model.num_labels == 3
     assert bert.config.hidden_size == 32 and bert.base_model is bert.bert
     assert [layer.name for layer in model.layers] == ["bert", "dropout", "classifier"]
-    assert model.bert.encoder.layer[1].attention.self_attention.query.kernel.shape == (32, 32)
+    assert model.bert.encoder.layer[0].attention.self_attention.query.kernel.shape == (32, 32)
 
 
 REFUSED = {
@@ -116,7 +116,7 @@ def test_what_is_not_carried_over_is_refused_by_name(model, what):
 @pytest.mark.parametrize("is_lambda", [True, False])
 def test_a_layer_of_tf_keras_which_would_not_train_the_model_is_refused(is_lambda):
     layers = pytest.importorskip("tf_keras").layers
-    bert = make("TFBertModel")
+    bert = make("TFBertModel", num_hidden_layers=1)
 
     class Within(layers.Layer):
         def call(self, ids):

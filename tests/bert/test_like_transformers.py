@@ -17,7 +17,10 @@ SLOW = pytest.mark.slow
 ANOTHER = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3}
 REGRESSION = (ANOTHER | {"num_labels": 1}, TEXTS, {"labels": LABELS_OF_TEXTS.astype(np.float32) / 2})
 CASES = [
-    *((kind, kind, case) for kind, case in KINDS.items() if kind != "TFBertModel"),
+    *((kind, kind, case) for kind, case in KINDS.items() if kind not in ("TFBertModel", "TFBertForMaskedLM")),
+    pytest.param(
+        *["TFBertForMaskedLM"] * 2, KINDS["TFBertForMaskedLM"], marks=SLOW
+    ),  # TFBertForPreTraining has its head.
     ("another activation and epsilon", "TFBertModel", (ANOTHER, TEXTS, {})),
     pytest.param("regression", "TFBertForSequenceClassification", REGRESSION, marks=SLOW),
     *(

@@ -16,6 +16,7 @@ from tests.support.models import strategy_of
 from tfbert.model.forward import forward
 
 SLOW = pytest.mark.slow
+flat = functools.partial(make, num_hidden_layers=1)
 
 
 def with_lora(
@@ -126,7 +127,7 @@ def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
 
 def test_keras_saves_updates_as_they_are(tmp_path):
     lora = functools.partial(with_lora, layers=1)
-    model, other = lora(alpha=8), make(seed=1, num_hidden_layers=1)
+    model, other = lora(alpha=8), flat(seed=1)
     model.compile(tfbert.AdamW(1e-2), metrics=["accuracy"], run_eagerly=True)
     model.fit(TEXTS, CLASSES, verbose=0)
     model.save(tmp_path / "m.keras")
@@ -143,12 +144,12 @@ def test_keras_saves_updates_as_they_are(tmp_path):
         each.train_on_batch(TEXTS, CLASSES)
     assert worst(loaded.get_weights(), model.get_weights()) < 1e-6
     model.load_weights(tmp_path / "plain.weights.h5")
-    assert worst(model(TEXTS).logits, make(seed=1, num_hidden_layers=1)(TEXTS).logits) < 1e-6
+    assert worst(model(TEXTS).logits, flat(seed=1)(TEXTS).logits) < 1e-6
     assert np.ptp(model.bert.encoder.layer[0].attention.self_attention.query.lora_kernel_a.numpy()) > 0.1
 
 
 def test_what_was_traced_before_is_forgotten():
-    model = make(num_hidden_layers=1)
+    model = flat()
     before = model.predict(TEXTS, verbose=0).logits
     model.enable_lora(2)
     model.bert.encoder.layer[0].attention.self_attention.query.lora_kernel_b.assign_add(np.ones([2, 32]))
@@ -180,7 +181,7 @@ def test_an_adapter_is_written_with_pefts_names_and_read_back(kind, tmp_path):
 
 def test_a_pooler_that_no_file_gave_is_trained_and_is_in_the_adapter(tmp_path):
     """Frozen, it would stay at random, and whoever loads the adapter would have another one."""
-    whole = make()
+    whole = flat()
     whole.save_pretrained(tmp_path / "base")
     tensors = load_file(tmp_path / "base" / "model.safetensors")
     save_file(
@@ -204,7 +205,7 @@ def test_a_pooler_that_no_file_gave_is_trained_and_is_in_the_adapter(tmp_path):
 
 def test_an_adapter_takes_the_place_of_another_one(tmp_path):
     """It is not added to it, and a head or pooler that it has is never left out."""
-    one, other = with_lora(alpha=8), with_lora(alpha=8)
+    one, other = with_lora(alpha=8, layers=1), with_lora(alpha=8, layers=1)
     other.classifier.bias.assign_add(np.ones(3))
     one.save_adapter(tmp_path / "one")
     for variable in other.trainable_variables:
@@ -240,7 +241,6 @@ REFUSED = {
     "a head of another size": (lambda path: flat(num_labels=5).load_adapter(path), "classifier.weight of"),
     "biases": (lambda path: flat().load_adapter(changed(path, bias="all")), "bias='all'"),
 }
-flat = functools.partial(make, num_hidden_layers=1)
 
 
 def changed(path, **values):

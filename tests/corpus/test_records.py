@@ -1,6 +1,7 @@
 """Records of pre-training by number: what is read is what was written, and what is damaged or does not fit is named."""
 
 import contextlib
+import functools
 import os
 import threading
 import zlib
@@ -156,10 +157,16 @@ def test_an_index_goes_where_it_can_be_written(tmp_path, monkeypatch):
         index_file(path)
 
 
+@functools.cache
+def many():
+    written = some_records(1100)
+    return written, [serialized(record) for record in written]
+
+
 def damaged_file(tmp_path, kind):
     """A file of 1,100 records whose record 1,050 is damaged, and where that begins."""
-    written = some_records(1100)
-    raw = [serialized(record) for record in written]
+    written, raw = many()
+    raw = list(raw)
     start = sum(len(record) + FRAME for record in raw[:1050])
     if kind == "schema":
         raw[1050] = serialized(some_records(1, seq_length=12)[0], seq_length=12)

@@ -1,5 +1,6 @@
 """Small tokenizers of the kinds that `tokens/host` reads, trained in a second, in the files of real models."""
 
+import functools
 import json
 import pathlib
 
@@ -25,14 +26,19 @@ def save(tokenizer, directory, **config):
     return directory
 
 
-def byte_level(special, *, add_prefix_space=False, vocab_size=700):
+def byte_level(special, *, add_prefix_space=False):
+    return tokenizers.Tokenizer.from_str(_trained_byte_level(tuple(special), add_prefix_space))
+
+
+@functools.cache
+def _trained_byte_level(special, add_prefix_space):
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
     options = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=special, **options)
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=list(special), **options)
     tokenizer.train_from_iterator(training_texts(), trainer)
-    return tokenizer
+    return tokenizer.to_str()
 
 
 def roberta(directory, *, add_prefix_space=False):

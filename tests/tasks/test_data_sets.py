@@ -137,6 +137,7 @@ CHOSEN = {
 }
 
 
+SLOW, OF_FILES = pytest.mark.slow, ("tiny_arc", "tiny_copa")  # Which test_choice_files has as files.
 STARS = {"text_column": ("title", "body"), "label_column": "stars"}
 OTHER = {"text_column": ("words",), "label_column": "other"}
 TOXIC = {"label_column": "toxicity,threat"}
@@ -160,12 +161,11 @@ OF_ABC = [("one", [1, 1, 0]), ("three", [0, 0, 1]), ("two", [0, 0, 0])]
         ("only_test", TAGS, {}, ("0", "1", "2"), TAGGED, {"test": 3}),
         ("two_tags", TAGS, OTHER, ("O", "B-LOC"), [(("a", "b"), [1, 0])], {}),
         ("ids", LABELS, {}, ("x", "y", "z"), OF_XYZ, {}),
-        ("names", LABELS, {}, ("a", "b", "c"), OF_ABC, {}),
+        pytest.param("names", LABELS, {}, ("a", "b", "c"), OF_ABC, {}, marks=SLOW),
         ("flags", LABELS, {}, ("anger", "joy"), [("one", [0, 1]), ("two", [0, 0])], {}),
         ("numbers", LABELS, TOXIC, ("toxicity", "threat"), [("one", [1, 0]), ("two", [0, 0])], {}),
         ("squad1", QUESTIONS, {}, (), ANSWERED, {"validation": 1}),
-        ("tiny_arc", CHOICES, {}, (), CHOSEN["tiny_arc"], {"validation": 1}),
-        ("tiny_copa", CHOICES, {}, (), CHOSEN["tiny_copa"], {"validation": 1}),
+        *(pytest.param(name, CHOICES, {}, (), CHOSEN[name], {"validation": 1}, marks=SLOW) for name in OF_FILES),
         ("cosmos", CHOICES, {}, (), CHOSEN["cosmos"], {"test": 1}),  # The labels of `validation` are held back.
     ],
 )

@@ -117,7 +117,6 @@ def test_packed_questions_give_the_loss_and_gradients_of_plain_ones(encoded):
     model = tiny_bert(num_labels=1, num_hidden_layers=1, kind=TFBertForMultipleChoice)
     loss = task.loss(TrainingConfig())
 
-    @tf.function
     def compute(inputs, labels, weights):
         with tf.GradientTape() as tape:
             logits = task.head().forward(model, inputs, True)

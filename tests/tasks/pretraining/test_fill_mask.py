@@ -67,7 +67,8 @@ def assert_alike(found, expected):
     assert found == expected
 
 
-@pytest.mark.parametrize("name", KINDS)
+# Of a model without next sentences, with other tokenizers: below.
+@pytest.mark.parametrize("name", ["pairs", pytest.param("words", marks=pytest.mark.slow)])
 def test_words_are_those_of_the_pipeline(saved, name):
     model, pipe = tfbert.load(saved / name), pipeline(saved / name)
     assert model.task == "pretraining" and model.label_names == ()
@@ -80,14 +81,18 @@ def test_words_are_those_of_the_pipeline(saved, name):
     assert len(model(several)) == 3 and "[MASK]" in model(several)[0][0]["sequence"]
 
 
-def test_probabilities_and_words_of_one_place(saved):
-    model = tfbert.load(saved / "pairs")
-    answers = model("the [MASK] was good", top_k=VOCAB)
+@pytest.fixture(scope="module")
+def pairs(saved):
+    return tfbert.load(saved / "pairs")
+
+
+def test_probabilities_and_words_of_one_place(pairs):
+    answers = pairs("the [MASK] was good", top_k=VOCAB)
     assert len(answers) == len({answer["token"] for answer in answers}) == VOCAB
     assert sum(answer["score"] for answer in answers) == pytest.approx(1, abs=1e-5)
     assert all(one["score"] >= other["score"] for one, other in zip(answers, answers[1:], strict=False))
     # A special token that is written in a text is plain text, but for the place to be filled in.
-    assert "[ sep ]" not in TOKENS and len(model(TEXTS[4])) == 5
+    assert "[ sep ]" not in TOKENS and len(pairs(TEXTS[4])) == 5
 
 
 def test_joined_tokens_are_those_of_hugging_face(saved):
@@ -132,17 +137,16 @@ LATE = " good" * 15 + " [MASK]"
         ("[MASK]", {"top_k": 0}, "top_k must be"),
     ],
 )
-def test_what_cannot_be_filled_in_is_refused(saved, value, options, message):
+def test_what_cannot_be_filled_in_is_refused(saved, pairs, value, options, message):
     with pytest.raises(UsageError, match=message):
-        tfbert.load(saved / "pairs")(value, **options)
+        pairs(value, **options)
     if value == LATE:
         assert len(tfbert.load(saved / "pairs", max_seq_length=32)(value)) == 5
 
 
-def test_a_place_that_is_cut_off_does_not_decide_for_the_others(saved):
-    model = tfbert.load(saved / "pairs")
-    found = model(["none", TEXTS[0], TEXTS[1], LATE, TEXTS[2]], errors="return")
-    assert_alike([found[1], found[2], found[4]], model(TEXTS[:3]))
+def test_a_place_that_is_cut_off_does_not_decide_for_the_others(pairs):
+    found = pairs(["none", TEXTS[0], TEXTS[1], LATE, TEXTS[2]], errors="return")
+    assert_alike([found[1], found[2], found[4]], pairs(TEXTS[:3]))
     assert "'none' in inputs[0]" in found[0]["error"]
     assert "a later one in inputs[3]. Shorten" in found[3]["error"]
 

@@ -57,7 +57,7 @@ def encoded(records, task=None, training=None):
 # Training.
 
 
-@pytest.mark.parametrize("masking", ["dynamic", "static"])
+@pytest.mark.parametrize("masking", ["dynamic", pytest.param("static", marks=pytest.mark.slow)])
 def test_a_new_head_starts_at_the_frequencies_of_masked_words(records, masking, monkeypatch):
     """All of the records, or of some that are spread over them, in a model whose file has no such head."""
     task = Pretraining(options=PretrainingConfig(masked_lm_prob=0.3, masking=masking))
@@ -72,7 +72,7 @@ def test_a_new_head_starts_at_the_frequencies_of_masked_words(records, masking, 
         start = task.head_start(rows, TrainingConfig())
         np.testing.assert_allclose(start.bias, np.log(counts) - np.log(counts).mean(), atol=1e-6)
         assert start.words == f"the frequencies of words in {len(chosen)} records"
-    model = tiny_bert(kind=TFBertForPreTraining)
+    model = tiny_bert(kind=TFBertForPreTraining, num_hidden_layers=1)
     for new, expected in ((set(), 0), ({"cls.predictions.bias"}, start.bias)):
         model.new_weights = new
         said = start_head(task, model, rows, TrainingConfig())

@@ -113,7 +113,9 @@ def test_tags_that_are_no_entities_are_those_of_words(tmp_path):
     np.testing.assert_allclose(found["word_score"], [word["score"] for _, word in words], atol=1e-5)
 
 
-@pytest.mark.parametrize("names", [IOB2, ("NOUN", "PUNCT", "VERB")], ids=["entities", "words"])
+@pytest.mark.parametrize(
+    "names", [IOB2, pytest.param(("NOUN", "PUNCT", "VERB"), marks=pytest.mark.slow)], ids=["entities", "words"]
+)
 def test_a_text_that_is_not_finite_has_an_error_and_changes_no_other(names, tmp_path):
     model = random_model(TokenClassification(names), num_texts=1, max_seq_length=LENGTH, seed=SEED)
     embeddings = model.classifier.bert.embeddings.weight

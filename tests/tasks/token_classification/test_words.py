@@ -85,7 +85,7 @@ def test_words_are_never_split_but_for_one_longer_than_a_row(tokenizer):
     assert encoded.sentence.tolist() == [0, 0, 0, 0, 0, 1]
 
 
-@pytest.mark.parametrize("max_seq_length", [3, 4, 7, 12, 33])
+@pytest.mark.parametrize("max_seq_length", [3, 7, 33, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 12))])
 def test_any_sentences_are_split_soundly(tokenizer, max_seq_length):
     rng = np.random.default_rng(max_seq_length)
     sentences = [["abcdefghij"[: rng.integers(1, 11)] for _ in range(rng.integers(1, 90))] for _ in range(200)]
