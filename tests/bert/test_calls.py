@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tfbert
 from tests.support.bert import CLASSES, IDS, MASK, TEXTS, WIDTH, make, worst
+from tests.support.refusals import refused
 
 TYPES = TEXTS["token_type_ids"]
 
@@ -108,9 +109,8 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_not_carried_over_is_refused_by_name(model, what):
     call, line = REFUSED[what]
-    with pytest.raises(ValueError, match=line) as caught:
+    with refused(line, ValueError):
         call(model)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("is_lambda", [True, False])

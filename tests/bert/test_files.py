@@ -12,6 +12,7 @@ import transformers
 
 import tfbert
 from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, WORDS, make, worst
+from tests.support.refusals import refused
 from tests.support.transformers_4 import transformers_4
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForSequenceClassification, TFBertModel
 from tfbert.errors import UsageError
@@ -108,16 +109,16 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_does_not_fit_is_refused_in_a_line(what, saved):
     call, line = REFUSED[what]
-    with pytest.raises(ValueError, match=line) as caught:
+    with refused(line, ValueError) as caught:
         call(saved[0])
-    assert "\n" not in str(caught.value) and "Received: " in str(caught.value)
+    assert "Received: " in str(caught.value)
 
 
 def test_keras_saves_all_that_training_needs(tmp_path):
     model = make(dropout=0.1, num_hidden_layers=1)
     model.bert.embeddings.trainable = False
     model.compile(tfbert.AdamW(1e-2, no_decay=["bias"]), metrics=["accuracy"], run_eagerly=True)
-    model.fit(TEXTS, CLASSES, verbose=0)
+    model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")
     loaded, other = keras.models.load_model(tmp_path / "model.keras"), make(seed=1, num_hidden_layers=1)

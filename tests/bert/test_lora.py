@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 import tfbert
 from tests.support.bert import CLASSES, IDS, KINDS, MASK, TEXTS, WITH_LABELS, make, worst
 from tests.support.models import strategy_of
+from tests.support.refusals import refused
 from tfbert.model.forward import forward
 
 SLOW = pytest.mark.slow
@@ -129,7 +130,7 @@ def test_keras_saves_updates_as_they_are(tmp_path):
     lora = functools.partial(with_lora, layers=1)
     model, other = lora(alpha=8), flat(seed=1)
     model.compile(tfbert.AdamW(1e-2), metrics=["accuracy"], run_eagerly=True)
-    model.fit(TEXTS, CLASSES, verbose=0)
+    model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
     model.save(tmp_path / "m.keras")
     model.save_weights(tmp_path / "m.weights.h5")
     loaded = keras.models.load_model(tmp_path / "m.keras")
@@ -266,9 +267,9 @@ def adapter(tmp_path_factory):
 def test_what_does_not_fit_is_refused_in_a_line(what, adapter, tmp_path):
     call, line = REFUSED[what]
     shutil.copytree(adapter, tmp_path, dirs_exist_ok=True)
-    with pytest.raises(ValueError, match=line) as caught:
+    with refused(line, ValueError) as caught:
         call(tmp_path)
-    assert "\n" not in str(caught.value) and "Received: " in str(caught.value)
+    assert "Received: " in str(caught.value)
 
 
 @SLOW

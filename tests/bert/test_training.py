@@ -60,7 +60,8 @@ def test_every_split_precision_and_xla_is_one_device(kind, policy, tolerance, xl
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if "Token" in kind else SLOW) for kind in WITH_LABELS])
 def test_fine_tuner_gives_what_plain_keras_gives(kind):
     sgd = lambda: keras.optimizers.SGD(0.1)  # noqa: E731
-    found, expected = (train(kind, micro_batches=n, eagerly=True, optimizer=sgd())[0] for n in (2, 0))
+    options = {"eagerly": True, "batch_size": 12}
+    found, expected = (train(kind, micro_batches=n, optimizer=sgd(), **options)[0] for n in (2, 0))
     assert worst(found, expected) < 1e-6
     assert worst(expected, make(kind, num_hidden_layers=1).get_weights()) > 1e-3
 

@@ -17,6 +17,7 @@ import requests
 import tensorflow as tf
 
 import tfbert
+from tests.support.refusals import refused
 from tfbert.bert.models import build_model
 from tfbert.config.modes import ModelConfig
 from tfbert.errors import UsageError
@@ -288,9 +289,8 @@ def change(path, **values):
 )
 def test_a_preset_of_another_model_or_damaged_is_refused_in_a_line(damage, message, tmp_path, made):
     damage(tmp_path, made)
-    with pytest.raises(UsageError, match=message) as raised:
+    with refused(message):
         load(tmp_path / "p")
-    assert "\n" not in str(raised.value)
 
 
 def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
@@ -315,9 +315,8 @@ def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
         "bare.keras": "must hold the vocabulary of its tokenizer",
         "bomb.keras": "must be readable and whole",
     }.items():
-        with pytest.raises(UsageError, match=message) as raised:
+        with refused(message):
             load(tmp_path / name)
-        assert "\n" not in str(raised.value)
 
 
 def test_names_of_kerashub_lead_to_kaggle(made, monkeypatch):
@@ -340,9 +339,8 @@ def test_names_of_kerashub_lead_to_kaggle(made, monkeypatch):
         "some_model": "the hub cannot be reached",
         "no_such.keras": "A path must lead to a model's directory or .keras file",
     }.items():
-        with pytest.raises(UsageError, match=message) as raised:
+        with refused(message):
             resolve_model(ModelConfig(model_name_or_path=name))
-        assert "\n" not in str(raised.value)
     monkeypatch.undo()
     with pytest.raises(UsageError, match="'kaggle://a/b': "):
         resolve_model(ModelConfig(model_name_or_path="kaggle://a/b"))

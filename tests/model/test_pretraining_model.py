@@ -57,7 +57,7 @@ def masked_positions(lengths):
     return rng.integers(0, np.asarray(lengths)[:, None], (len(lengths), PREDICTIONS)).astype(np.int32)
 
 
-@pytest.mark.parametrize("next_sentence", [True, False])
+@pytest.mark.parametrize("next_sentence", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_logits_and_gradients_are_those_of_transformers(next_sentence):
     model = tiny_bert(kind=KINDS[next_sentence], num_hidden_layers=1)
     examples = make_examples()
@@ -137,7 +137,7 @@ def assert_weights(model, tensors):
         np.testing.assert_array_equal(found[name], tensor, err_msg=name)
 
 
-@pytest.mark.parametrize("next_sentence", [True, False])
+@pytest.mark.parametrize("next_sentence", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_saved_model_loads_in_transformers_and_here(tmp_path, next_sentence, logged):
     model = build_pretraining(next_sentence=next_sentence)
     save_pretrained(model, Vocabulary(), tmp_path)

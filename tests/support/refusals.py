@@ -8,8 +8,8 @@ from tfbert.errors import UsageError
 
 
 @contextlib.contextmanager
-def refused(message):
-    """What happens here is a usage error that says so, in one line."""
-    with pytest.raises(UsageError, match=message) as caught:
+def refused(message, kind=UsageError):
+    """What happens here is a usage error, or another, that says so, in one line."""
+    with pytest.raises(kind, match=message) as caught:
         yield caught
     assert "\n" not in str(caught.value)

@@ -147,7 +147,10 @@ def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, 
 # Evaluation.
 
 
-@pytest.mark.parametrize("replicas, next_sentence", [pytest.param(1, True, marks=pytest.mark.slow), (2, False)])
+@pytest.mark.parametrize(
+    "replicas, next_sentence",
+    [(1, False), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, True), (2, False)))],
+)
 def test_metrics_are_those_of_all_logits(records, replicas, next_sentence, monkeypatch):
     monkeypatch.setattr(MaskedRecords, "chunks", lambda self: original(self, 10))
     task = Pretraining(next_sentence=next_sentence)

@@ -143,8 +143,8 @@ def test_a_classifier_of_single_words_is_warned_of(write):
     assert note.startswith("warning: ") and "sentence_id" in note
 
 
-def test_training_evaluation_and_prediction(tmp_path):
-    """The same words and tags, from CoNLL and from a table, give the same scores; predictions are by sentence."""
+def test_training_and_prediction(tmp_path):
+    """The words and tags are the same as from CoNLL, and so are predictions, by sentence."""
     write_tasks(tmp_path)
     dev = read_sentences(tmp_path / "dev.conll")
     lines = ["Sentence #,Word,POS,Tag"]
@@ -158,12 +158,6 @@ def test_training_evaluation_and_prediction(tmp_path):
     assert table.train.words == file.train.words and table.train.labels.tolist() == file.train.labels.tolist()
     save(random_model(table.task, num_texts=1, max_seq_length=16), tmp_path / "run")
     model = f"--model={tmp_path / 'run'}"
-    found = command(
-        "--mode=evaluate", model, f"--validation_file={tmp_path / 'dev.csv'}", f"--test_file={tmp_path / 'dev.conll'}",
-        f"--output_dir={tmp_path / 'evaluated'}",
-    )  # fmt: skip
-    assert found["eval_loss"] == pytest.approx(found["test_loss"]) and found["eval_f1"] == found["test_f1"]
-    assert found["eval_samples"] == len(dev)
     for source, name in (("dev.csv", "a.jsonl"), ("dev.conll", "b.jsonl")):
         command("--mode=predict", model, f"--input_file={tmp_path / source}", f"--output_file={tmp_path / name}")
     rows, others = read_json(tmp_path / "a.jsonl"), read_json(tmp_path / "b.jsonl")
