@@ -15,14 +15,13 @@ def value_and_gradient(function, x):
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = function(x)
-    return y.numpy(), tape.gradient(y, x).numpy()
+    return y, tape.gradient(y, x)
 
 
 @pytest.mark.parametrize("xla", [False, True])
 def test_equals_scipy(xla):
     x = tf.constant(POINTS, tf.float32)
-    run = tf.function(lambda x: value_and_gradient_graph(gelu, x), jit_compile=xla, autograph=False)
-    value, gradient = run(x)
+    value, gradient = tf.function(lambda x: value_and_gradient(gelu, x), jit_compile=xla, autograph=False)(x)
     exact = np.asarray(x, np.float64)
     below, density = special.ndtr(exact), np.exp(-0.5 * exact**2) / np.sqrt(2 * np.pi)
     assert (np.abs(value - exact * below) <= 2e-7 * np.abs(exact)).all()
@@ -68,26 +67,13 @@ def nodes_that_ran(compute, dtype):
     return nodes
 
 
-def value_and_gradient_graph(function, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = function(x)
-    return y, tape.gradient(y, x)
-
-
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("bfloat16", 2e-2), ("float16", 3e-3)])
-def test_equals_tensorflows_own(dtype, tolerance):
-    """Its float32 is off by 7e-8 of x, ours by 1.5e-7; the rest is rounded otherwise."""
-    x = tf.constant(POINTS, dtype)
-    value, gradient = value_and_gradient(gelu, x)
-    expected, expected_gradient = value_and_gradient(tf.nn.gelu, x)
-    assert value.dtype == expected.dtype and gradient.dtype == expected_gradient.dtype
-    if dtype == "float32":
-        assert (np.abs(value - expected) <= 2.5e-7 * np.abs(x)).all()
-    finite = np.abs(x.numpy().astype(np.float64)) < 20
-    difference = gradient.astype(np.float64) - expected_gradient.astype(np.float64)
-    assert np.isfinite(gradient.astype(np.float64)).all()
-    assert np.abs(difference[finite]).max() <= tolerance
+@pytest.mark.parametrize("dtype, tolerance", [("bfloat16", 2e-2), ("float16", 3e-3)])
+def test_16_bits_are_near_tensorflows_own(dtype, tolerance):
+    """On a GPU too."""
+    x = tf.constant(POINTS[np.abs(POINTS) < 20], dtype)
+    for found, expected in zip(value_and_gradient(gelu, x), value_and_gradient(tf.nn.gelu, x), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(*(each.numpy().astype(np.float64) for each in (found, expected)), atol=tolerance)
 
 
 @pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="a GPU computes in 16 bits")
@@ -97,8 +83,8 @@ def test_16_bits_are_rounded_once(dtype, rounding, smallest):
     x = tf.constant(POINTS, dtype)
     found = value_and_gradient(gelu, x)
     for part, exact in zip(found, value_and_gradient(gelu, tf.cast(x, tf.float32)), strict=True):
-        assert part.dtype == x.dtype.as_numpy_dtype
-        off = np.abs(part.astype(np.float64) - exact)
+        assert part.dtype == x.dtype
+        off = np.abs(part.numpy().astype(np.float64) - exact)
         assert (off <= np.maximum(rounding * np.abs(exact), smallest)).all()
 
 
