@@ -210,7 +210,7 @@ OPTIONS = {
 @pytest.mark.parametrize(("options", "message"), OPTIONS.values(), ids=OPTIONS)
 def test_bad_options_of_training(trained, options, message):
     with refused(message):
-        command(*arguments_of(trained[0], QUESTIONS, "never", is_small=True), *options)
+        command(*arguments_of(trained[0], QUESTIONS, "never"), *options)
     assert not (trained[0] / "never" / "config.json").exists()
 
 
