@@ -13,6 +13,7 @@ from tests.support.served import random_model, save
 from tests.support.task_runs import SENTENCES, command, config_of, write_tasks
 from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
+from tfbert.modes.predict import labelled_sets
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import holds_tags, holds_word_rows, open_sentences, read_sentences
@@ -143,7 +144,7 @@ def test_a_classifier_of_single_words_is_warned_of(write):
     assert note.startswith("warning: ") and "sentence_id" in note
 
 
-def test_training_and_prediction(tmp_path):
+def test_training_evaluation_and_prediction(tmp_path):
     """The words and tags are the same as from CoNLL, and so are predictions, by sentence."""
     write_tasks(tmp_path)
     dev = read_sentences(tmp_path / "dev.conll")
@@ -156,7 +157,12 @@ def test_training_and_prediction(tmp_path):
         load_data(DataConfig(task=SENTENCES, train_file=str(tmp_path / f"dev.{x}"))) for x in ("csv", "conll")
     )
     assert table.train.words == file.train.words and table.train.labels.tolist() == file.train.labels.tolist()
-    save(random_model(table.task, num_texts=1, max_seq_length=16), tmp_path / "run")
+    own = random_model(table.task, num_texts=1, max_seq_length=16)
+    files = {f"{role}_file": str(tmp_path / f"dev.{x}") for role, x in (("validation", "csv"), ("test", "conll"))}
+    evaluated = labelled_sets(DataConfig(**files), own)
+    assert evaluated["eval"].words == evaluated["test"].words == dev.words
+    assert evaluated["eval"].labels.tolist() == evaluated["test"].labels.tolist() == table.train.labels.tolist()
+    save(own, tmp_path / "run")
     model = f"--model={tmp_path / 'run'}"
     for source, name in (("dev.csv", "a.jsonl"), ("dev.conll", "b.jsonl")):
         command("--mode=predict", model, f"--input_file={tmp_path / source}", f"--output_file={tmp_path / name}")
