@@ -89,7 +89,7 @@ MOST_LINES = {
     "output": 696,
     "python": 437,
     "report": 1046,
-    "step": 3086,
+    "step": 3089,
     "tasks": 7058,
     "tokens": 1289,
     "train": 1664,

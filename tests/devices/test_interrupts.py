@@ -140,7 +140,7 @@ def test_a_call_that_was_interrupted_in_its_first_imports_works_the_next_time(tm
     except tfbert.UsageError:
         pass
     """
-    interrupted_at(tmp_path, call, "tfbert.config.modes", "tfbert.python.finetune", "numpy._core.printoptions")
+    interrupted_at(tmp_path, call, "tfbert.config.modes", "tfbert.data.in_memory", "numpy._core.printoptions")
 
 
 @pytest.mark.slow

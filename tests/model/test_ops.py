@@ -78,7 +78,6 @@ def test_16_bits_are_near_tensorflows_own(dtype, tolerance):
         np.testing.assert_allclose(*(each.numpy().astype(np.float64) for each in (found, expected)), atol=tolerance)
 
 
-@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="a GPU computes in 16 bits")
 @pytest.mark.parametrize("dtype, rounding, smallest", [("bfloat16", 2**-8, 1e-37), ("float16", 2**-11, 2**-24)])
 def test_16_bits_are_rounded_once(dtype, rounding, smallest):
     """Value and slope are float32's, rounded: computing in 16 bits would be wrong by several roundings."""

@@ -64,9 +64,9 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
     """x times the normal distribution's share below x (Hendrycks & Gimpel 2016), exact rather than by tanh.
 
     TensorFlow's own backward pass takes eleven element-wise operations over the widest activation of a layer; written
-    out it takes six, and all but the last need no upstream gradient. In float32 the share is (1 + erf) / 2, as in
-    PyTorch and in `inference_gelu`, off by 1.5e-7 at most: erfc, which `tf.nn.gelu` takes, is off by 7e-8, but is not
-    vectorised on a CPU and takes four times as long. In 16 bits the sum would lose what erfc keeps.
+    out it takes six, and all but the last need no upstream gradient. The share is (1 + erf) / 2, as in PyTorch and in
+    `inference_gelu`, in float32 off by 1.5e-7 at most: erfc, which `tf.nn.gelu` takes, is off by 7e-8, but is not
+    vectorised on a CPU and takes four times as long.
 
     Args:
         x: Floating `[...]`. Of 16 bits, computed in float32 and rounded once: as PyTorch does, and faster on a CPU.
@@ -74,7 +74,7 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
     wide = tf.cast(x, tf.float32) if x.dtype.size == 2 else x
     scaled = wide * tf.cast(math.sqrt(0.5), wide.dtype)
     # Not 0.5 * (1 + erf), which the graph optimiser joins: a recomputed layer would have other bits than at first.
-    below = 0.5 + 0.5 * tf.math.erf(scaled) if wide.dtype == tf.float32 else 0.5 * tf.math.erfc(-scaled)
+    below = 0.5 + 0.5 * tf.math.erf(scaled)
     density = tf.exp(tf.cast(-0.5 * math.log(2 * math.pi), wide.dtype) - tf.square(scaled))
     slope = tf.cast(below + wide * density, x.dtype)
     return tf.cast(wide * below, x.dtype), lambda upstream: upstream * slope

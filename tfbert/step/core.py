@@ -182,7 +182,7 @@ class Step:
                 'XLA tries kernels for minutes: set XLA_FLAGS="%s" before TensorFlow is imported', " ".join(missing)
             )
         self._forward = forward
-        self._autograph = forward is None
+        self._autograph = forward is None and self._parts.converts
         self._dropout = None
         self._layer_state = LayerState(model, self._parts)
         self._unreached = []

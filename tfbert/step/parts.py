@@ -24,6 +24,7 @@ class KerasParts(Protocol):
         means: Reductions of a loss that FineTuner's mean stands for.
         without_xla: How `compile` is told that XLA is not to compile all of a step.
         as_without_xla: Values of `compile`'s `jit_compile` that mean the same.
+        converts: Whether a user's code in `fit` may branch on tensors in Python (AutoGraph); else, tracing takes less.
         compiled_loss: A model's attribute by which its `compute_loss` would ask for the compiled loss.
         normalization: The class of layers that take means over a batch, and may.
         averages: Their attributes that may follow the parts of a batch.
@@ -42,6 +43,7 @@ class KerasParts(Protocol):
     means: tuple[str | None, ...]
     without_xla: dict[str, Any]
     as_without_xla: tuple[Any, ...]
+    converts: bool
     compiled_loss: str
     normalization: type
     averages: tuple[str, ...]

@@ -179,6 +179,7 @@ class Keras3Parts(KerasParts):
     means = ("sum_over_batch_size", "mean", "none", None)
     without_xla = {"jit_compile": False}
     as_without_xla = (None, False, "auto")
+    converts = False
     compiled_loss = "_compile_loss"
     normalization = keras.layers.BatchNormalization
     averages = ("moving_mean", "moving_variance", "moving_stddev", "renorm_mean", "renorm_stddev")

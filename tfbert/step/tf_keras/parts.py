@@ -78,6 +78,7 @@ class TFKerasParts(KerasParts):
     means = (keras.losses.Reduction.AUTO, keras.losses.Reduction.SUM_OVER_BATCH_SIZE, keras.losses.Reduction.NONE)
     without_xla = {}
     as_without_xla = (None, False)
+    converts = True
     compiled_loss = "compiled_loss"
     normalization = keras.layers.BatchNormalization.__base__  # The older classes', too.
     averages = ("moving_mean", "moving_variance")
