@@ -422,17 +422,19 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
     rows = []
     for run in runs:
         speed, pieces, speed_up, efficiency = run.examples_per_second, _micro_batches(run), None, None
-        timed = [other for other in runs if speed and other.examples_per_second]
+        timed = [other for other in runs if other.examples_per_second]
         timed = [other for other in timed if _work(other) == _work(run) and _pieces_are_alike(other, run)]
         timed.sort(key=lambda o: (o.num_replicas, _micro_batches(o) != pieces, _xla(o), o.examples_per_second))
         same = [other for other in timed if _batch(other) == _batch(run)]
-        if len(same) > 1:
-            speed_up = speed / same[0].examples_per_second
+        first = same[0].examples_per_second if len(same) > 1 else None
+        if speed and first:
+            speed_up = speed / first
         alike = [other for other in timed if _xla(other) == _xla(run) and _scales(other, run)]
         if len({other.num_replicas for other in alike}) > 1:
             base = alike[0]
-            if base is run or base.num_replicas < run.num_replicas:
-                efficiency = speed / run.num_replicas * base.num_replicas / base.examples_per_second
+            first = base.examples_per_second if base is run or base.num_replicas < run.num_replicas else None
+            if speed and first:
+                efficiency = speed / run.num_replicas * base.num_replicas / first
         rows.append(ComparedRun(run, speed_up, efficiency))
     return rows
 

@@ -60,21 +60,27 @@ class Examples(Protocol):
 
     def take(self, indices: Iterable[int]) -> Self:
         """The examples at `indices`, in that order."""
+        ...
 
     def sample(self, count: int) -> Self:
         """`count` of them, drawn at random but always the same, in their order."""
+        ...
 
     def checksum(self, name: str, start: int) -> int:
         """CRC-32 of a name and what they hold, texts and labels; continues the checksum `start`."""
+        ...
 
     def where(self, row: int) -> str:
         """The place of an example in the file or data set that it comes from, such as `line 17`."""
+        ...
 
     def texts(self) -> list[str]:
         """All their texts, without labels, for learning a vocabulary."""
+        ...
 
     def contents(self) -> Iterator[tuple[str, ...]]:
         """The text or texts of each example, without blanks around them; duplicates have equal contents."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,6 +94,13 @@ class InMemory:
 
     lines: np.ndarray | None = None
     unit: str = "line"
+
+    if TYPE_CHECKING:
+
+        @property
+        def labels(self) -> np.ndarray | None:
+            """See `Examples`; a field of each class."""
+            ...
 
     def __len__(self) -> int:
         raise NotImplementedError
