@@ -125,18 +125,28 @@ def _keep_what_is():
 def graphs_as_they_are_written(request):
     """Quick tests run their graphs without TensorFlow's graph optimiser, which takes longer than it saves there, and
     without the lines of Python that made each operation: a sixth of the time of tracing, for messages no test reads.
-    AutoGraph leaves our own code, which needs none of it, as it is: a fifth.
+    AutoGraph leaves our own code, which needs none of it, as it is: a fifth. Variables share kernels whatever their
+    names, and these outlive a new seed: a tenth.
 
-    Slow tests run with all three, as do all processes that tests start; `optimised_graphs` with the first.
+    Slow tests run with all of it, as do all processes that tests start; `optimised_graphs` with the first.
     """
     if "not slow" in request.config.getoption("markexpr"):
         import tensorflow as tf
         from tensorflow.python.autograph.core import config
+        from tensorflow.python.eager import context
         from tensorflow.python.framework import ops
+        from tensorflow.python.ops import gen_resource_variable_ops
 
         config.CONVERSION_RULES = (config.DoNotConvert("tfbert"), *config.CONVERSION_RULES)
         ops._create_c_op.__wrapped__.__defaults__ = None, False  # op_def, extract_traceback
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+        make_handle = gen_resource_variable_ops.var_handle_op
+
+        def without_name(*args, debug_name, **kwargs):
+            return make_handle(*args, debug_name="" if tf.executing_eagerly() else debug_name, **kwargs)
+
+        gen_resource_variable_ops.var_handle_op = without_name
+        context.pywrap_tfe.TFE_ContextClearCaches = lambda handle: None
 
 
 @pytest.fixture
