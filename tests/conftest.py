@@ -126,14 +126,13 @@ def graphs_as_they_are_written(request):
     """Quick tests run their graphs without TensorFlow's graph optimiser, which takes longer than it saves there, and
     without the lines of Python that made each operation: a sixth of the time of tracing, for messages no test reads.
     AutoGraph leaves our own code, which needs none of it, as it is: a fifth. Variables share kernels whatever their
-    names, and these outlive a new seed: a tenth.
+    names: a fifteenth.
 
     Slow tests run with all of it, as do all processes that tests start; `optimised_graphs` with the first.
     """
     if "not slow" in request.config.getoption("markexpr"):
         import tensorflow as tf
         from tensorflow.python.autograph.core import config
-        from tensorflow.python.eager import context
         from tensorflow.python.framework import ops
         from tensorflow.python.ops import gen_resource_variable_ops
 
@@ -146,7 +145,6 @@ def graphs_as_they_are_written(request):
             return make_handle(*args, debug_name="" if tf.executing_eagerly() else debug_name, **kwargs)
 
         gen_resource_variable_ops.var_handle_op = without_name
-        context.pywrap_tfe.TFE_ContextClearCaches = lambda handle: None
 
 
 @pytest.fixture
