@@ -14,6 +14,8 @@ import typing
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["HF_HUB_OFFLINE"] = "1"
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # Each of the programs that tests start would compile all anew.
+    sys.dont_write_bytecode = False
 
 import pytest
 
