@@ -230,19 +230,6 @@ def _held(value: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedStep:
-    """What the plan says about an update.
-
-    Attributes:
-        work: Its examples over all replicas and micro-batches.
-        width: The padded length of its batch, in tokens.
-    """
-
-    work: Work
-    width: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Stretch:
     """Some updates.
 
@@ -277,7 +264,8 @@ class StepClock:
     before each reading: a reading is early by one update, and the time between two readings is that of one update.
 
     Args:
-        planned: What each update holds, from the first one made here; read as far as updates are made.
+        planned: What each update holds, over all replicas and micro-batches, and the padded length of its batch, in
+            tokens; from the first one made here, and read as far as updates are made.
         warm_up: Updates at the beginning that say nothing about the later speed.
         compiles_widths: Whether a new width is compiled when it first occurs (XLA); else only the first update is.
         clock: Returns seconds; tests replace it.
@@ -291,7 +279,7 @@ class StepClock:
 
     def __init__(
         self,
-        planned: Iterator[PlannedStep],
+        planned: Iterator[tuple[Work, int]],
         *,
         warm_up: int,
         compiles_widths: bool = False,
@@ -312,10 +300,10 @@ class StepClock:
     def tick(self) -> None:
         """Call when an update is done."""
         now = self._clock()
-        step = next(self._planned)
-        compiles = not self._widths or (self._compiles_widths and step.width not in self._widths)
-        self._widths.add(step.width)
-        this = Stretch(seconds=now - self._since - self.paused, steps=1, work=step.work)
+        work, width = next(self._planned)
+        compiles = not self._widths or (self._compiles_widths and width not in self._widths)
+        self._widths.add(width)
+        this = Stretch(seconds=now - self._since - self.paused, steps=1, work=work)
         self._since, self.paused = now, 0.0
         if compiles:
             self._compiling_seconds.append(this.seconds)

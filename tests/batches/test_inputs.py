@@ -30,21 +30,17 @@ def in_graph(tokens, rows, width):
 
 
 def test_rows_are_padded_and_segments_told_apart():
-    rows, width = np.array([1, 0, FILL]), 5
     expected = {
         "input_ids": [[2, 12, 13, 3, 9], [2, 11, 3, 9, 9], [9] * 5],
         "attention_mask": [[1, 1, 1, 1, 0], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]],
         "token_type_ids": [[0, 0, 1, 1, 0], [0] * 5, [0] * 5],
     }
-    assert {name: array.tolist() for name, array in padded_inputs(TOKENS, rows, width).items()} == expected
-    found = in_graph(TOKENS, rows, width)
-    assert {name: tensor.numpy().tolist() for name, tensor in found.inputs.items()} == expected
-    np.testing.assert_array_equal(found.is_token, [[1, 1, 1, 1, 0], [1, 1, 1, 0, 0], [0] * 5])
-    np.testing.assert_array_equal(found.source[found.is_token], [3, 4, 5, 6, 0, 1, 2])
+    found = padded_inputs(TOKENS, np.array([1, 0, FILL]), 5)
+    assert {name: array.tolist() for name, array in found.items()} == expected
 
 
 @pytest.mark.parametrize("pad_id, beyond", [(0, 0), (7, 3)])
-def test_graph_and_numpy_agree(pad_id, beyond):
+def test_a_graph_makes_the_same(pad_id, beyond):
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 20, 50)
     tokens = TokenIds(
@@ -53,11 +49,12 @@ def test_graph_and_numpy_agree(pad_id, beyond):
         second_start=rng.integers(1, lengths + 1).astype(np.int32),
         pad_id=pad_id,
     )
-    for size in (1, 8, 50):
-        rows = np.where(rng.random(size) < 0.2, FILL, rng.integers(0, 50, size))
+    for size in (1, 50):
+        rows = rng.integers(0, 50, size)
         width = int(lengths[rows].max()) + beyond
-        arrays, tensors = padded_inputs(tokens, rows, width), in_graph(tokens, rows, width).inputs
-        assert list(arrays) == list(tensors) == list(INPUTS)
+        arrays, found = padded_inputs(tokens, rows, width), in_graph(tokens, rows, width)
+        assert list(arrays) == list(found.inputs) == list(INPUTS)
         for name in INPUTS:
-            assert arrays[name].dtype == tensors[name].numpy().dtype == np.int32
-            np.testing.assert_array_equal(arrays[name], tensors[name].numpy(), err_msg=name)
+            assert arrays[name].dtype == found.inputs[name].numpy().dtype == np.int32
+            np.testing.assert_array_equal(arrays[name], found.inputs[name].numpy(), err_msg=name)
+        np.testing.assert_array_equal(found.is_token.numpy().sum(axis=1), lengths[rows])

@@ -249,7 +249,7 @@ def test_a_run_plans_records_pool_by_pool(files, batching, xla):
     expected = WIDTH if batching == "padded" else longest
     assert widths.max() == batches.largest.widths[0] == expected and len(batches.largest) == 1
     steps = list(planned_steps(iter(plans), examples.lengths))
-    assert sum(step.work.tokens for step in steps) == 2 * examples.lengths.sum()
+    assert sum(work.tokens for work, _ in steps) == 2 * examples.lengths.sum()
     assert "real tokens" in batches.description
 
 

@@ -2,8 +2,8 @@
 
 import itertools
 import math
+import time
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,7 +15,6 @@ from tfbert.batches.plan import FILL
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.bert.models import TFBertForPreTraining
 from tfbert.model.forward import forward, forward_pretraining
-from tfbert.step.keras3.finetuner import FineTuner
 
 
 def ticking(readings):
@@ -25,7 +24,7 @@ def ticking(readings):
 
 def planned(examples, tokens, widths):
     return (
-        measure.PlannedStep(work=measure.Work(examples=e, tokens=t, squared_tokens=t * t), width=w)
+        (measure.Work(examples=e, tokens=t, squared_tokens=t * t), w)
         for e, t, w in zip(examples, tokens, widths, strict=True)
     )
 
@@ -96,12 +95,12 @@ def test_planned_steps_are_what_the_plans_say(first_step, batching):
     steps = list(planned_steps(plans(), lengths))
     rows = np.concatenate([plan.rows for plan in plans()])
     assert len(steps) == schedule.total_steps - first_step == len(rows)
-    for step, row in zip(steps, rows, strict=True):
+    for (work, width), row in zip(steps, rows, strict=True):
         chosen = lengths[row[row != FILL]]
-        assert step.work == measure.Work(examples=len(chosen), tokens=chosen.sum(), squared_tokens=(chosen**2).sum())
-        assert step.width == (batches.shape.width if batches.shape else chosen.max())
+        assert work == measure.Work(examples=len(chosen), tokens=chosen.sum(), squared_tokens=(chosen**2).sum())
+        assert width == (batches.shape.width if batches.shape else chosen.max())
     if not first_step:
-        assert sum((s.work for s in steps), measure.Work()).tokens == 2 * lengths.sum()
+        assert sum((work for work, _ in steps), measure.Work()).tokens == 2 * lengths.sum()
 
 
 _ADJOINT = {"MatMul": ("transpose_a",), "BatchMatMulV2": ("adj_x",)}
@@ -143,48 +142,34 @@ def test_forward_flops_of_masked_words_are_the_products_tensorflow_counts():
     assert measure.forward_flops(model.config, work, masked_share=masked / width) == pytest.approx(found)
 
 
-def make(update, data, steps):
-    """As many updates."""
-    batches = iter(data)
-    for _ in range(steps):
-        update(batches).numpy()
-
-
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_data_clock_sees_a_slow_pipeline(replicas):
-    strategy = strategy_of(replicas)
-    inputs, labels = np.ones([4 * replicas, 5], np.float32), np.zeros(4 * replicas, np.int32)
-    weights = np.ones(4 * replicas, np.float32)
-    pause, steps = 0.05, 5
+    strategy, pause, steps = strategy_of(replicas), 0.05, 5
 
     def slow():
-        import time
-
-        for _ in itertools.count():
+        for number in itertools.count():
             time.sleep(pause)
-            yield np.int32(0)
+            yield np.int32(number)
 
     def dataset(_):
-        source = tf.data.Dataset.from_generator(slow, output_signature=tf.TensorSpec([], tf.int32))
-        share = tf.nest.map_structure(lambda a: a[:4], (inputs, labels, weights))
-        return source.map(lambda _: share)
+        return tf.data.Dataset.from_generator(slow, output_signature=tf.TensorSpec([], tf.int32))
+
+    def update(batch):
+        return strategy.reduce("SUM", strategy.run(tf.identity, args=(batch,)), axis=None)
+
+    def waited(data):
+        batches, before = iter(data), clock.seconds
+        for _ in range(steps):
+            timed(batches).numpy()
+        return clock.seconds - before
 
     with strategy.scope():
-        model = FineTuner(keras.Sequential([keras.layers.Input([5]), keras.layers.Dense(3)]))
-        model.compile(
-            optimizer=keras.optimizers.SGD(0.0), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        )
-        model.create_variables()
         clock = measure.DataClock()
-    assert clock.seconds == 0.0
-    make(clock.timed(model.update), strategy.distribute_datasets_from_function(dataset), steps)
+    timed = clock.timed(update)
     # Each replica's batch takes a pause to make; what is made while the step runs need not be waited for.
-    assert clock.seconds > 0.3 * pause * steps * replicas
-
-    quick = tf.data.Dataset.from_tensors((inputs, labels, weights)).repeat().prefetch(8)
-    before = clock.seconds
-    make(clock.timed(model.update), strategy.experimental_distribute_dataset(quick), steps)
-    assert clock.seconds - before < 0.3 * pause * steps
+    assert waited(strategy.distribute_datasets_from_function(dataset)) > 0.3 * pause * steps * replicas
+    quick = tf.data.Dataset.range(100, output_type=tf.int32).prefetch(8)
+    assert waited(strategy.distribute_datasets_from_function(lambda _: quick)) < 0.3 * pause * steps
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfbert.batches.schedule import Schedule
-from tfbert.measure import PlannedStep, StepClock, Work
+from tfbert.measure import StepClock, Work
 from tfbert.step.core import StepCounters
 from tfbert.step.keras3.fused import WarmupSchedule
 from tfbert.train.fit import Progress
@@ -57,7 +57,7 @@ def update(model, loss, norm=1.0, finite=True):
 def progress_over(log, clock, model, waits, first=0):
     """A Progress over updates of 8 examples and 40 tokens that have waited this many seconds for data."""
     data = types.SimpleNamespace(seconds=0.0)
-    planned = iter([PlannedStep(work=Work(examples=8, tokens=40, squared_tokens=200), width=5)] * 12)
+    planned = iter([(Work(examples=8, tokens=40, squared_tokens=200), 5)] * 12)
     progress = Progress(schedule(first=first), log, StepClock(planned, warm_up=2, clock=clock), data)
     progress.begin(model)
     waits = iter(waits)

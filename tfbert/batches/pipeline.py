@@ -1,12 +1,12 @@
-"""Plans and token ids, or records of pre-training -> tf.data -> the batches each replica computes.
+"""Plans and token ids, or records of pre-training -> NumPy -> tf.data -> the batches each replica computes.
 
-Training and an exported model make their inputs in a graph. A `Predictor` makes them in NumPy: its examples come chunk
-by chunk, so they are not constants of a graph.
+An exported model makes its inputs in its graph; training and predictions in NumPy, from arrays in this process.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfbert.batches.plan import FILL, BatchPlan, PackedPlan, PackedShape
+from tfbert.batches.plan import FILL, BatchPlan, PackedShape
 from tfbert.corpus.masking import Masked, Masking, mask, record_keys
 from tfbert.corpus.records import RecordLengths, RecordRows, Records
 from tfbert.errors import RunError
@@ -56,33 +56,25 @@ class TokenTensors(NamedTuple):
 
 
 class PaddedRows(NamedTuple):
-    """Rows of a batch.
+    """Rows of a batch, in a graph.
 
     Attributes:
         inputs: int32 `[rows, width]` each of `INPUTS`.
-        source: int64 `[rows, width]`, where in `TokenTensors.flat` each token is; without meaning elsewhere.
-        is_token: bool `[rows, width]`, where there is a token of an example.
+        is_token: bool `[rows, width]`, where there is a token.
     """
 
     inputs: dict[str, tf.Tensor]
-    source: tf.Tensor
     is_token: tf.Tensor
 
 
 def padded_inputs_in_graph(tokens: TokenTensors, rows: tf.Tensor, width: tf.Tensor) -> PaddedRows:
-    """A model's inputs for some examples, as tensors. Arguments are those of `padded_inputs`; width is int32 `[]`."""
-    is_real = rows != FILL
-    row = tf.maximum(rows, 0)
-    # A row that only fills the batch attends to its first token: with nothing to attend to, softmax is undefined.
-    length = tf.where(is_real, tf.gather(tokens.lengths, row), 1)
+    """A model's inputs for some examples, as tensors; width is int32 `[]`, at least that of the longest."""
     position = tf.range(width)
-    mask = position < length[:, None]
-    is_token = mask & is_real[:, None]
-    source = tf.gather(tokens.starts, row)[:, None] + tf.cast(tf.where(mask, position, 0), tf.int64)
-    second = mask & (position >= tf.gather(tokens.second_start, row)[:, None])
-    values = (tf.where(is_token, tf.gather(tokens.flat, source), tokens.pad_id), mask, second)
-    inputs = {name: tf.cast(value, tf.int32) for name, value in zip(INPUTS, values, strict=True)}
-    return PaddedRows(inputs, source, is_token)
+    is_token = position < tf.gather(tokens.lengths, rows)[:, None]
+    source = tf.gather(tokens.starts, rows)[:, None] + tf.cast(tf.where(is_token, position, 0), tf.int64)
+    second = is_token & (position >= tf.gather(tokens.second_start, rows)[:, None])
+    values = (tf.where(is_token, tf.gather(tokens.flat, source), tokens.pad_id), is_token, second)
+    return PaddedRows({name: tf.cast(value, tf.int32) for name, value in zip(INPUTS, values, strict=True)}, is_token)
 
 
 def padded_inputs(tokens: TokenIds, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
@@ -96,24 +88,67 @@ def padded_inputs(tokens: TokenIds, rows: np.ndarray, width: int) -> dict[str, n
     Returns:
         int32 `[n, width]` each of `INPUTS`.
     """
+    return _padded(tokens, rows, width)[0]
+
+
+_Rows = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
+"""Inputs of a batch; where in `TokenIds.flat` each of its tokens is; its place in the rows, counted through them."""
+
+
+def _padded(tokens: TokenIds, rows: np.ndarray, width: int) -> _Rows:
     is_real = rows != FILL
-    row = np.maximum(rows, 0)
+    row = rows[is_real]
     start = tokens.row_splits[row]
-    length = np.where(is_real, tokens.row_splits[row + 1] - start, 1)  # As above: one token to attend to.
-    position = np.arange(width)
-    mask = position < length[:, None]
-    is_token = mask & is_real[:, None]
-    source = start[:, None] + np.where(mask, position, 0)
-    second = mask & (position >= tokens.second_start[row][:, None])
-    values = (np.where(is_token, tokens.flat[source], tokens.pad_id), mask, second)
-    return {name: value.astype(np.int32) for name, value in zip(INPUTS, values, strict=True)}
+    source = start[:, None] + np.arange(width)
+    is_token, second = np.zeros((2, len(rows), width), bool)
+    is_token[is_real] = source < tokens.row_splits[row + 1][:, None]
+    second[is_real] = source >= (start + tokens.second_start[row])[:, None]
+    source = source[is_token[is_real]]
+    ids = np.full(is_token.shape, tokens.pad_id, np.int32)
+    ids[is_token] = tokens.flat[source]
+    mask = is_token.astype(np.int32)
+    mask[~is_real, 0] = 1  # With nothing to attend to, softmax is undefined.
+    values = (ids, mask, (second & is_token).astype(np.int32))
+    return dict(zip(INPUTS, values, strict=True)), source, np.flatnonzero(is_token)
+
+
+def _packed(tokens: TokenIds, sequences: np.ndarray, starts: np.ndarray, shape: PackedShape) -> _Rows:
+    """Packs examples that start at these places of their micro-batches; `sequences` is int64 `[examples, sequences]`,
+    rows of `tokens` or `FILL`, those of an example one after the other. `cls_positions` are of the same shape."""
+    is_there, most = sequences != FILL, sequences.shape[1]
+    row = sequences[is_there]
+    length = tokens.row_splits[row + 1] - tokens.row_splits[row]
+    lengths = np.zeros(sequences.shape, np.int64)
+    lengths[is_there] = length
+    firsts = starts[:, None] + np.cumsum(lengths, axis=1) - lengths
+    part, in_part = np.divmod(np.arange(len(sequences))[:, None], shape.num_examples)
+    number = in_part * most + np.arange(most) + 1
+    # From here on one element per token, sequence after sequence.
+    of = np.repeat(np.arange(len(row)), length)
+    position = np.arange(len(of)) - (np.cumsum(length) - length)[of]
+    source = tokens.row_splits[row][of] + position
+    target = (part * shape.num_rows * shape.width + firsts)[is_there][of] + position
+    num_rows = len(sequences) // shape.num_examples * shape.num_rows
+
+    def spread(values: np.ndarray, empty: int = 0) -> np.ndarray:
+        out = np.full(num_rows * shape.width, empty, np.int32)
+        out[target] = values
+        return out.reshape(num_rows, shape.width)
+
+    inputs = {
+        "input_ids": spread(tokens.flat[source], tokens.pad_id),
+        "token_type_ids": spread(position >= tokens.second_start[row][of]),
+        "position_ids": spread(position),
+        "example_ids": spread(number[is_there][of]),
+        "cls_positions": np.where(is_there, firsts, -1).astype(np.int32),
+    }
+    return inputs, source, target
 
 
 MASKED_LM, NEXT_SENTENCE = "masked_lm", "next_sentence"
 POSITIONS = "masked_lm_positions"
 CHUNK = 8192
 """Records in memory at a time while all are predicted."""
-_PACKED_INPUTS = ("input_ids", "token_type_ids", "position_ids", "example_ids")
 _MULTIPLE = 8
 """A row's predictions are rounded up to a multiple of it: matrix units like that, and fewer shapes are compiled."""
 EVALUATION_SEED = 2**32
@@ -159,6 +194,7 @@ class MaskedRecords:
     """
 
     may_be_cut: ClassVar[bool] = False
+    labels_tokens: ClassVar[bool] = True
     records: Records
     masking: Masking | None
     seed: int
@@ -178,11 +214,6 @@ class MaskedRecords:
     def crc32(self) -> int:
         """Tells these examples from others."""
         return self.records.crc32
-
-    @property
-    def most_predictions(self) -> int:
-        """Room for predictions in the widest row of a batch."""
-        return self.num_predictions(self.records.schema.max_seq_length)
 
     def num_predictions(self, width: int) -> int:
         """Predictions that a row of a batch has room for: those of a record as long as the row is wide, rounded up.
@@ -212,66 +243,32 @@ class MaskedRecords:
         keys = record_keys(self.seed, epoch, self.records.numbers(indices))
         return found, mask(found.ids, found.lengths, self.masking, keys)
 
-    def rows(self, rows: np.ndarray, width: int, epoch: int) -> tuple[dict, dict, dict]:
-        """A batch of one record a row.
+    def batch(self, rows: np.ndarray, place: np.ndarray, epoch: int, shape: PackedShape | None) -> tuple[Any, Any, Any]:
+        """Inputs, labels and weights, as described at the class; arguments as for `EncodedExamples.batch`."""
+        where = np.flatnonzero(rows != FILL)
+        try:
+            found, masked = self.masked(rows[where], epoch)
+        except RunError as error:
+            self._failures.append(error)
+            raise
+        numbers = np.full(len(rows), FILL, np.int64)
+        numbers[where] = np.arange(len(where))
+        tokens = self._tokens(found, masked)
+        if shape is None:
+            inputs, width = padded_inputs(tokens, numbers, int(place)), int(place)
+        else:
+            inputs = _packed(tokens, numbers[:, None], place, shape)[0] | {"cls_positions": place}
+            width = self.records.schema.max_seq_length
+        count = self.num_predictions(width)
+        positions, labels, weights = self._of_examples(where, len(rows), count, found, masked)
+        if shape is not None:
+            positions += np.where(weights[MASKED_LM] > 0, place[:, None], 0).astype(np.int32)
+        return inputs | {POSITIONS: positions}, labels, weights
 
-        Args:
-            rows: int64 `[rows]`: which records, or `FILL`.
-            width: Tokens that each row is padded to, at least as many as the longest record has.
-            epoch: Counted from 0.
-
-        Returns:
-            Inputs, labels and weights, as described at the class.
-        """
-        found, masked = self.masked(rows[rows != FILL], epoch)
-        place = np.flatnonzero(rows != FILL)
-        # A row that only fills the batch attends to its first token: with nothing to attend to, softmax is undefined.
-        length, second = np.ones(len(rows), np.int32), np.ones(len(rows), np.int32)
-        length[place], second[place] = found.lengths, found.second_start
-        at = np.arange(width, dtype=np.int32)
-        is_token = at < length[:, None]
-        ids = np.full((len(rows), width), self.pad_id, np.int32)
-        known = masked.ids[:, :width]
-        ids[place, : known.shape[1]] = np.where(is_token[place, : known.shape[1]], known, self.pad_id)
-        values = (ids, is_token.astype(np.int32), (is_token & (at >= second[:, None])).astype(np.int32))
-        positions, labels, weights = self._of_examples(place, len(rows), self.num_predictions(width), found, masked)
-        return dict(zip(INPUTS, values, strict=True)) | {POSITIONS: positions}, labels, weights
-
-    def packed(self, rows: np.ndarray, starts: np.ndarray, shape: PackedShape, epoch: int) -> tuple[dict, dict, dict]:
-        """A packed batch.
-
-        Args:
-            rows: int64 `[examples]`: which records, or `FILL`, of some micro-batches.
-            starts: int32 `[examples]`: where each begins among its micro-batch's positions.
-            shape: The shape of micro-batches.
-            epoch: Counted from 0.
-
-        Returns:
-            Inputs, labels and weights, as described at the class.
-        """
-        found, masked = self.masked(rows[rows != FILL], epoch)
-        place = np.flatnonzero(rows != FILL)
-        of = np.repeat(np.arange(len(place)), found.lengths)  # From here on one element per token.
-        position = np.arange(len(of)) - np.repeat(np.cumsum(found.lengths) - found.lengths, found.lengths)
-        part_size = shape.num_rows * shape.width
-        first = place // shape.num_examples * part_size + starts[place]
-        total = len(rows) // shape.num_examples * part_size
-
-        def spread(values: np.ndarray, empty: int = 0) -> np.ndarray:
-            out = np.full(total, empty, np.int32)
-            out[first[of] + position] = values
-            return out.reshape(-1, shape.width)
-
-        values = (
-            spread(masked.ids[of, position], self.pad_id),
-            spread(position >= found.second_start[of]),
-            spread(position),
-            spread(place[of] % shape.num_examples + 1),
-        )
-        positions, labels, weights = self._of_examples(place, len(rows), self.most_predictions, found, masked)
-        positions += np.where(weights[MASKED_LM] > 0, starts[:, None], 0).astype(np.int32)
-        inputs = dict(zip(_PACKED_INPUTS, values, strict=True)) | {"cls_positions": starts, POSITIONS: positions}
-        return inputs, labels, weights
+    def _tokens(self, found: RecordRows, masked: Masked) -> TokenIds:
+        flat = masked.ids[np.arange(masked.ids.shape[1]) < found.lengths[:, None]]
+        splits, second = splits_of(found.lengths), found.second_start
+        return TokenIds(flat=flat, row_splits=splits, second_start=second, pad_id=self.pad_id)
 
     def chunks(self, size: int = CHUNK) -> Iterator[MaskedChunk]:
         """All records in their order, to predict; only a chunk of them is in memory at a time.
@@ -282,51 +279,14 @@ class MaskedRecords:
         for start in range(0, len(self), size):
             indices = np.arange(start, min(start + size, len(self)))
             found, masked = self.masked(indices)
-            is_token = np.arange(masked.ids.shape[1]) < found.lengths[:, None]
             is_masked = masked.weights > 0
             yield MaskedChunk(
-                tokens=TokenIds(
-                    flat=masked.ids[is_token],
-                    row_splits=np.concatenate([[0], np.cumsum(found.lengths, dtype=np.int64)]),
-                    second_start=found.second_start,
-                    pad_id=self.pad_id,
-                ),
+                tokens=self._tokens(found, masked),
                 positions=np.where(is_masked, masked.positions, 0),
                 labels=np.where(is_masked, masked.labels, 0),
                 weights=is_masked.astype(np.float32),
                 next_sentence=found.next_sentence if self.has_next_sentence else None,
             )
-
-    def gather(self, shape: PackedShape | None) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Any]:
-        """A function of (record indexes, width or places, epoch) that makes a batch, in a graph.
-
-        Args:
-            shape: The shape of packed micro-batches; None for one record a row.
-        """
-        inputs = (*INPUTS, POSITIONS) if shape is None else (*_PACKED_INPUTS, "cls_positions", POSITIONS)
-        labels = (MASKED_LM, NEXT_SENTENCE) if self.has_next_sentence else (MASKED_LM,)
-        ranks = [1 if name in ("cls_positions", NEXT_SENTENCE) else 2 for name in (*inputs, *labels, *labels)]
-        dtypes = [tf.int32] * (len(inputs) + len(labels)) + [tf.float32] * len(labels)
-
-        def read(rows: np.ndarray, place: np.ndarray, epoch: np.ndarray) -> list[np.ndarray]:
-            try:
-                if shape is None:
-                    batch = self.rows(rows, int(place), int(epoch))
-                else:
-                    batch = self.packed(rows, place, shape, int(epoch))
-            except RunError as error:
-                self._failures.append(error)
-                raise
-            return [part[name] for part, names in zip(batch, (inputs, labels, labels), strict=True) for name in names]
-
-        def gather(rows: tf.Tensor, place: tf.Tensor, epoch: tf.Tensor) -> Any:
-            found = tf.numpy_function(read, [rows, place, epoch], dtypes)
-            for tensor, rank in zip(found, ranks, strict=True):
-                tensor.set_shape([None] * rank)
-            values = iter(found)
-            return tuple({name: next(values) for name in names} for names in (inputs, labels, labels))
-
-        return gather
 
     def check_read(self) -> None:
         """Raises the error of a record that a pipeline could not read; TensorFlow turns it into one of its own.
@@ -418,19 +378,60 @@ class EncodedExamples:
             value = zlib.crc32(np.ascontiguousarray(array).data.cast("B"), value)
         return value
 
-    def gather(self, shape: PackedShape | None) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Batch]:
-        """A function of (example indexes, width or places, epoch) that makes a batch, in a graph.
+    @functools.cached_property
+    def _most_sequences(self) -> int:
+        """The most sequences of an example."""
+        return 1 if self.splits is None else int(np.diff(self.splits).max())
+
+    @functools.cached_property
+    def _window(self) -> int:
+        """The tokens of the longest window; 0 where examples are no windows of a text."""
+        is_of_windows = self.splits is not None and self.lengths.ndim == 1
+        return int(self.tokens.lengths.max()) if is_of_windows else 0
+
+    def batch(self, rows: np.ndarray, place: np.ndarray, epoch: int, shape: PackedShape | None) -> tuple[Any, Any, Any]:
+        """Inputs, labels and weights: a `Batch` as arrays.
 
         Args:
-            shape: The shape of packed micro-batches; None for one example a row.
+            rows: int64 `[rows]`: which examples, or `FILL`.
+            place: The width of the rows, int32 `[]`; packed, where each example begins in its micro-batch, `[rows]`.
+            epoch: Counted from 0.
+            shape: That of packed micro-batches; None for one example a row.
         """
-        return _gather_rows(self) if shape is None else _gather_packed(self, shape)
+        sequences = self._sequences(rows, self._most_sequences)
+        if shape is not None:
+            inputs, source, target = _packed(self.tokens, sequences, place, shape)
+            if self.splits is None:
+                inputs["cls_positions"] = place
+        else:
+            width = int(place)
+            if self._window:  # Of an example of several windows each is as long as a row may be.
+                sequences = self._sequences(rows, max(width // self._window, 1))
+                width = min(width, self._window)
+            inputs, source, target = _padded(self.tokens, sequences.reshape(-1), width)
+            if self.splits is not None and not self.labels_tokens:
+                inputs = {name: value.reshape(*sequences.shape, width) for name, value in inputs.items()}
+        if self.labels_tokens:
+            labels, weights = (np.zeros(inputs["input_ids"].shape, part.dtype) for part in (self.labels, self.weights))
+            labels.reshape(-1)[target], weights.reshape(-1)[target] = self.labels[source], self.weights[source]
+            return inputs, labels, weights
+        # `FILL` has weight 0, and label 0, a place that every row has.
+        labels, weights = self.labels[np.maximum(rows, 0)], np.where(rows != FILL, self.weights[rows], 0)
+        labels[rows == FILL] = 0
+        return inputs, labels, weights
+
+    def _sequences(self, rows: np.ndarray, count: int) -> np.ndarray:
+        """int64 `[rows, count]`: the sequences of some examples; `FILL` where there is none."""
+        if self.splits is None:
+            return rows[:, None]
+        found = self.splits[rows][:, None] + np.arange(count)
+        return np.where((rows != FILL)[:, None] & (found < self.splits[rows + 1][:, None]), found, FILL)
 
 
 def distribute_batches(
     strategy: tf.distribute.Strategy,
     examples: EncodedExamples | MaskedRecords,
-    plans: Callable[[], Iterator[BatchPlan | PackedPlan]],
+    plans: Callable[[], Iterator[BatchPlan]],
     *,
     shape: PackedShape | None = None,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
@@ -460,7 +461,7 @@ def distribute_batches(
 
 def make_dataset(
     examples: EncodedExamples | MaskedRecords,
-    plans: Callable[[], Iterator[BatchPlan | PackedPlan]],
+    plans: Callable[[], Iterator[BatchPlan]],
     replicas: range,
     num_replicas: int,
     *,
@@ -468,133 +469,32 @@ def make_dataset(
 ) -> tf.data.Dataset:
     """The batches of the given replicas, step by step: step 0 of each, then step 1 of each, and so on."""
 
-    def shares() -> Iterator[tuple[np.ndarray, np.ndarray | np.int32, int]]:
+    def shares() -> Iterator[tuple[Any, Any, Any]]:
         for plan in plans():
             places = plan.widths if shape is None else plan.starts.reshape(len(plan), num_replicas, -1)
             for rows, place in zip(plan.rows, places, strict=True):
                 parts = rows.reshape(num_replicas, -1)
                 for replica in replicas:
-                    yield parts[replica], place if shape is None else place[replica], plan.epoch
+                    yield examples.batch(parts[replica], place if shape is None else place[replica], plan.epoch, shape)
 
-    place = tf.TensorSpec([] if shape is None else [None], tf.int32)
-    # All pipelines read host memory; without the scope the constants could land on a GPU.
-    with tf.device("CPU"):
-        # Nothing in it branches on a tensor; leaving out AutoGraph saves 0.2 s.
-        gather = tf.autograph.experimental.do_not_convert(examples.gather(shape))
-        signature = (tf.TensorSpec([None], tf.int64), place, tf.TensorSpec([], tf.int32))
-        dataset = tf.data.Dataset.from_generator(shares, output_signature=signature)
-        dataset = dataset.map(gather, num_parallel_calls=2, deterministic=True)
+    with tf.device("CPU"):  # All pipelines read host memory.
+        dataset = tf.data.Dataset.from_generator(shares, output_signature=_spec(examples, shape))
     return without_autotune(dataset.prefetch(4 * len(replicas)))
 
 
-def _gather_rows(examples: EncodedExamples) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Batch]:
-    """A function of (example indexes, width) that makes a batch of one example a row."""
-    held = _Held(examples)
+def _spec(examples: EncodedExamples | MaskedRecords, shape: PackedShape | None) -> Any:
+    """What batches are, as specs of tensors, by a batch without an example; what depends on its width is left open."""
+    count = 1 if shape is None else shape.num_examples
+    places = np.int32(1) if shape is None else np.zeros(count, np.int32)
+    inputs, labels, weights = examples.batch(np.full(count, FILL), places, 0, shape)
 
-    def gather(rows: tf.Tensor, width: tf.Tensor, epoch: tf.Tensor) -> Batch:
-        sequences, width = held.of_width(rows, width)
-        inputs, source, is_token = padded_inputs_in_graph(held.tokens, tf.reshape(sequences, [-1]), width)
-        if held.labels_tokens:
-            return inputs, *(tf.where(is_token, values, 0) for values in held.of_tokens(source))
-        shape = tf.concat([tf.shape(sequences), [width]], axis=0)
-        return {name: tf.reshape(value, shape) for name, value in inputs.items()}, *held.of_examples(rows)
+    def open_spec(array: np.ndarray) -> tf.TensorSpec:
+        return tf.TensorSpec([None] * array.ndim, array.dtype)
 
-    return gather
+    def known_spec(array: np.ndarray) -> tf.TensorSpec:
+        return tf.TensorSpec([None, *array.shape[1:]], array.dtype)
 
-
-def _gather_packed(examples: EncodedExamples, shape: PackedShape) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Batch]:
-    """A function of (example indexes, their places in their micro-batches) that makes a packed batch."""
-    held = _Held(examples)
-    tokens, most = held.tokens, held.most
-    part_size = shape.num_rows * shape.width
-
-    def gather(rows: tf.Tensor, starts: tf.Tensor, epoch: tf.Tensor) -> Batch:
-        sequences = held.sequences(rows, most)
-        is_there, sequence = sequences != FILL, tf.maximum(sequences, 0)
-        length = tf.where(is_there, tf.gather(tokens.lengths, sequence), 0)
-        # The sequences of an example stand one after the other, from where the example starts.
-        firsts = starts[:, None] + tf.cumsum(length, axis=1, exclusive=True)
-        part, in_part = (op(tf.range(tf.size(rows)), shape.num_examples) for op in (tf.math.floordiv, tf.math.floormod))
-        number = in_part[:, None] * most + tf.range(most) + 1
-        # From here on one element per token, sequence after sequence.
-        flat_length = tf.reshape(length, [-1])
-        of = tf.repeat(tf.range(tf.size(flat_length)), flat_length)
-        position = tf.range(tf.size(of)) - tf.gather(tf.cumsum(flat_length, exclusive=True), of)
-        own = tf.gather(tf.reshape(sequence, [-1]), of)
-        source = tf.gather(tokens.starts, own) + tf.cast(position, tf.int64)
-        target = (tf.gather(tf.reshape(part[:, None] * part_size + firsts, [-1]), of) + position)[:, None]
-        num_rows = tf.size(rows) // shape.num_examples * shape.num_rows
-
-        def spread(values: tf.Tensor, empty: int, dtype: tf.DType = tf.int32) -> tf.Tensor:
-            blank = tf.fill([num_rows * shape.width], tf.constant(empty, dtype))
-            filled = tf.tensor_scatter_nd_update(blank, target, tf.cast(values, dtype))
-            return tf.reshape(filled, [num_rows, shape.width])
-
-        inputs = {
-            "input_ids": spread(tf.gather(tokens.flat, source), tokens.pad_id),
-            "token_type_ids": spread(position >= tf.gather(tokens.second_start, own), 0),
-            "position_ids": spread(position, 0),
-            "example_ids": spread(tf.gather(tf.reshape(number, [-1]), of), 0),
-            "cls_positions": starts if examples.splits is None else tf.where(is_there, firsts, -1),
-        }
-        if held.labels_tokens:
-            labels, weights = held.of_tokens(source)
-            return inputs, spread(labels, 0), spread(weights, 0, tf.float32)
-        return inputs, *held.of_examples(rows)
-
-    return gather
-
-
-class _Held:
-    """Examples as tensors of the pipeline.
-
-    Attributes:
-        most: The most sequences of an example.
-    """
-
-    def __init__(self, examples: EncodedExamples):
-        self.tokens = TokenTensors(
-            flat=tf.constant(examples.tokens.flat),
-            starts=tf.constant(examples.tokens.row_splits[:-1]),
-            lengths=tf.constant(examples.tokens.lengths),
-            second_start=tf.constant(examples.tokens.second_start),
-            pad_id=examples.tokens.pad_id,
-        )
-        self.labels_tokens = examples.labels_tokens
-        self.weights = tf.constant(examples.weights)
-        self._labels = tf.constant(examples.labels)
-        self._splits = None if examples.splits is None else tf.constant(examples.splits)
-        self.most = 1 if examples.splits is None else int(np.diff(examples.splits).max())
-        self._longest = int(examples.tokens.lengths.max())
-        self._are_windows = examples.lengths.ndim == 1
-
-    def of_width(self, rows: tf.Tensor, width: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The sequences of some examples, `[rows]` or `[rows, sequences]`, in a batch whose examples are padded to a
-        width; and the width of each sequence. Of an example of several windows each is as long as a row may be."""
-        if self._splits is None:
-            return rows, width
-        if not self._are_windows:
-            return self.sequences(rows, self.most), width
-        return self.sequences(rows, tf.maximum(width // self._longest, 1)), tf.minimum(width, self._longest)
-
-    def sequences(self, rows: tf.Tensor, count: tf.Tensor | int) -> tf.Tensor:
-        """int64 `[rows, count]`: the sequences of some examples; `FILL` where there is none."""
-        if self._splits is None:
-            return rows[:, None]
-        row = tf.maximum(rows, 0)
-        first, end = tf.gather(self._splits, row), tf.gather(self._splits, row + 1)
-        found = first[:, None] + tf.range(tf.cast(count, tf.int64))
-        return tf.where((rows != FILL)[:, None] & (found < end[:, None]), found, FILL)
-
-    def of_examples(self, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Labels and weights of some examples; `FILL` has weight 0, and label 0, a place that every row has."""
-        row, is_real = tf.maximum(rows, 0), rows != FILL
-        labels = tf.gather(self._labels, row)
-        is_labelled = tf.reshape(is_real, [-1, *[1] * (labels.shape.rank - 1)])
-        return tf.where(is_labelled, labels, tf.zeros([], labels.dtype)), tf.where(
-            is_real, tf.gather(self.weights, row), 0.0
-        )
-
-    def of_tokens(self, where: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Labels and weights of some tokens."""
-        return tf.gather(self._labels, where), tf.gather(self.weights, where)
+    if shape is not None:
+        return tf.nest.map_structure(known_spec, (inputs, labels, weights))
+    of_labels = open_spec if examples.labels_tokens else known_spec
+    return tf.nest.map_structure(open_spec, inputs), *tf.nest.map_structure(of_labels, (labels, weights))

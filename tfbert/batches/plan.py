@@ -23,12 +23,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfbert.data.permutation import permuted
 from tfbert.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfbert.corpus.records import RecordLengths
 
 ORDER_VERSION = 2
 """Of the batches that `plan_epoch` groups by length: no run goes on with those of another version. 1 was all batches of
@@ -46,26 +49,54 @@ meet in every epoch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchPlan:
-    """Examples and widths of consecutive global batches.
+class PackedShape:
+    """The shape of every micro-batch of a run.
 
     Attributes:
-        rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`. Where batches have as many rows as
-            make a number of tokens, a list of them.
+        num_parts: Micro-batches of a global batch: replicas x gradient accumulation steps.
+        num_examples: Examples of a micro-batch.
+        num_rows: Rows of a micro-batch.
+        width: Tokens of a row.
+    """
+
+    num_parts: int
+    num_examples: int
+    num_rows: int
+    width: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Positions of a global batch, including those that hold no token."""
+        return self.num_parts * self.num_rows * self.width
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchPlan:
+    """Examples and widths of consecutive global batches; packed, also where their tokens go.
+
+    Attributes:
+        rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`; packed, a part's examples are
+            adjacent. Where batches have as many rows as make a number of tokens, a list of them.
         widths: int32 `[num_batches]`: the padded length of each batch, in tokens.
         epoch: Which pass over the examples this is: words are masked anew in each.
+        starts: int32 `[num_batches, global_batch_size]`: where the example's `[CLS]` stands among its part's
+            `num_rows x width` positions; 0 for `FILL`. None for plans that are not packed, as the next.
+        shape: The shape of all parts.
     """
 
     rows: np.ndarray | list[np.ndarray]
     widths: np.ndarray
     epoch: int = 0
+    starts: np.ndarray | None = None
+    shape: PackedShape | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def part(self, batches: slice) -> BatchPlan:
         """Some of its batches."""
-        return dataclasses.replace(self, rows=self.rows[batches], widths=self.widths[batches])
+        starts = None if self.starts is None else self.starts[batches]
+        return dataclasses.replace(self, rows=self.rows[batches], widths=self.widths[batches], starts=starts)
 
 
 def steps_per_epoch(num_examples: int, global_batch_size: int) -> int:
@@ -148,16 +179,8 @@ def plan_epoch(
     return as_plan(order, lengths[order], global_batch_size, allowed_widths, epoch)
 
 
-class Lengths(Protocol):
-    """Tokens of each record, looked up when needed."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, indices: np.ndarray) -> np.ndarray: ...
-
-
 def plan_pools(
-    lengths: Lengths,
+    lengths: RecordLengths,
     *,
     global_batch_size: int,
     seed: int,
@@ -284,53 +307,6 @@ _LENGTH_NOISE = 0.25
 share a batch in every epoch."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PackedShape:
-    """The shape of every micro-batch of a run.
-
-    Attributes:
-        num_parts: Micro-batches of a global batch: replicas x gradient accumulation steps.
-        num_examples: Examples of a micro-batch.
-        num_rows: Rows of a micro-batch.
-        width: Tokens of a row.
-    """
-
-    num_parts: int
-    num_examples: int
-    num_rows: int
-    width: int
-
-    @property
-    def num_tokens(self) -> int:
-        """Positions of a global batch, including those that hold no token."""
-        return self.num_parts * self.num_rows * self.width
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PackedPlan:
-    """Examples of consecutive global batches and where their tokens go.
-
-    Attributes:
-        rows: int64 `[num_batches, global_batch_size]`: example indexes, or `FILL`; a part's examples are adjacent.
-        starts: int32 `[num_batches, global_batch_size]`: where the example's `[CLS]` stands among its part's
-            `num_rows x width` positions; 0 for `FILL`.
-        shape: The shape of all parts.
-        epoch: As in a `BatchPlan`.
-    """
-
-    rows: np.ndarray
-    starts: np.ndarray
-    shape: PackedShape
-    epoch: int = 0
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def part(self, batches: slice) -> PackedPlan:
-        """Some of its batches."""
-        return dataclasses.replace(self, rows=self.rows[batches], starts=self.starts[batches])
-
-
 def balanced_batches(lengths: np.ndarray, *, global_batch_size: int, seed: int, epoch: int) -> np.ndarray:
     """Plans one epoch of batches of about equally many tokens: every example once, the short batch last.
 
@@ -380,7 +356,7 @@ def split_balanced(rows: np.ndarray, lengths: np.ndarray, num_parts: int) -> np.
     return np.take_along_axis(parts, longest_first, axis=2)
 
 
-def place(lengths: np.ndarray, num_rows: int, width: int) -> np.ndarray | None:
+def place(lengths: np.ndarray, num_rows: int, width: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Finds a place for every example of every micro-batch by best-fit decreasing; all micro-batches at once.
 
     Args:
@@ -390,7 +366,7 @@ def place(lengths: np.ndarray, num_rows: int, width: int) -> np.ndarray | None:
 
     Returns:
         int32 `[num_micro_batches, num_examples]`: where each example begins, counted through the rows; 0 for no
-        example. None if any example does not fit.
+        example. And the lengths of a micro-batch that does not fit, or None.
     """
     free = np.full((len(lengths), num_rows), width, np.int32)
     starts = np.zeros(lengths.shape, np.int32)
@@ -398,11 +374,11 @@ def place(lengths: np.ndarray, num_rows: int, width: int) -> np.ndarray | None:
     for index, length in enumerate(lengths.T):
         left = free - length[:, None]
         row = np.where(left < 0, width + 1, left).argmin(axis=1)
-        if (left[every, row] < 0).any():
-            return None
+        if (is_full := left[every, row] < 0).any():
+            return starts, lengths[is_full.argmax()]
         starts[:, index] = np.where(length > 0, row * width + width - free[every, row], 0)
         free[every, row] -= length
-    return starts
+    return starts, None
 
 
 def choose_shape(parts: Iterator[np.ndarray], lengths: np.ndarray, *, max_width: int) -> tuple[int, int]:
@@ -425,9 +401,9 @@ def choose_shape(parts: Iterator[np.ndarray], lengths: np.ndarray, *, max_width:
     hard: list[np.ndarray] = []  # Micro-batches that did not fit in some shape: tried first in the next.
     for candidate in np.argsort(cost, kind="stable"):
         num_rows, width = int(counts[rows_at[candidate]]), int(widths[widths_at[candidate]])
-        if hard and place(np.stack(hard), num_rows, width) is None:
+        if hard and place(np.stack(hard), num_rows, width)[1] is not None:
             continue
-        misfits = (_first_misfit(lines, num_rows, width) for lines in epochs)
+        misfits = (place(lines, num_rows, width)[1] for lines in epochs)
         misfit = next((line for line in misfits if line is not None), None)
         if misfit is None:
             return num_rows, width
@@ -437,13 +413,17 @@ def choose_shape(parts: Iterator[np.ndarray], lengths: np.ndarray, *, max_width:
 
 def plan_packed_epoch(
     lengths: np.ndarray, *, global_batch_size: int, seed: int, epoch: int, shape: PackedShape
-) -> PackedPlan:
+) -> BatchPlan:
     """Plans one epoch in a shape that `choose_packed_shape` chose for it."""
     rows = balanced_batches(lengths, global_batch_size=global_batch_size, seed=seed, epoch=epoch)
     parts = split_balanced(rows, lengths, shape.num_parts)
-    starts = place(_lengths_of(parts, lengths).reshape(-1, shape.num_examples), shape.num_rows, shape.width)
-    assert starts is not None, "the shape was chosen to hold this epoch"
-    return PackedPlan(rows=parts.reshape(rows.shape), starts=starts.reshape(rows.shape), shape=shape, epoch=epoch)
+    lines = _lengths_of(parts, lengths).reshape(-1, shape.num_examples)
+    starts, misfit = place(lines, shape.num_rows, shape.width)
+    assert misfit is None, "the shape was chosen to hold this epoch"
+    rows, starts = parts.reshape(rows.shape), starts.reshape(rows.shape)
+    return BatchPlan(
+        rows=rows, widths=np.full(len(rows), shape.width, np.int32), epoch=epoch, starts=starts, shape=shape
+    )
 
 
 def choose_packed_shape(
@@ -502,13 +482,3 @@ def _deal_evenly(order: np.ndarray, lengths: np.ndarray, num_groups: int) -> np.
 
 def _lengths_of(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.where(rows == FILL, 0, np.asarray(lengths, np.int64)[rows])
-
-
-def _first_misfit(lines: np.ndarray, num_rows: int, width: int) -> np.ndarray | None:
-    """A micro-batch that does not fit, or None."""
-    if place(lines, num_rows, width) is not None:
-        return None
-    while len(lines) > 1:
-        half = lines[: len(lines) // 2]
-        lines = half if place(half, num_rows, width) is None else lines[len(lines) // 2 :]
-    return lines[0]

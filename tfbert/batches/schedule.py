@@ -11,7 +11,6 @@ import numpy as np
 from tfbert.batches.plan import (
     FILL,
     BatchPlan,
-    PackedPlan,
     PackedShape,
     batch_rows,
     choose_packed_shape,
@@ -27,7 +26,7 @@ from tfbert.config.training import TrainingConfig
 from tfbert.config.types import counted
 from tfbert.corpus.records import RecordLengths
 from tfbert.errors import UsageError
-from tfbert.measure import ANY_LENGTH, PlannedStep, Work
+from tfbert.measure import ANY_LENGTH, Work
 
 _MOST_PACKED = 20_000_000
 """The most records times epochs that are packed: all are placed in rows before the first update, in some minutes."""
@@ -106,10 +105,10 @@ class TrainingBatches:
         description: The batches in words, for the log.
     """
 
-    plans: Callable[..., Iterator[BatchPlan | PackedPlan]]
+    plans: Callable[..., Iterator[BatchPlan]]
     shape: PackedShape | None
     rows: int
-    largest: BatchPlan | PackedPlan
+    largest: BatchPlan
     description: str
 
 
@@ -136,7 +135,7 @@ def training_batches(
     epochs = -(-schedule.total_steps // schedule.steps_per_epoch)
     resolved = resolve_batching(config, lengths, rows, epochs=epochs, num_parts=parts)
 
-    def plans() -> Iterator[BatchPlan | PackedPlan]:
+    def plans() -> Iterator[BatchPlan]:
         step = schedule.first_step
         while step < schedule.total_steps:
             epoch, done = divmod(step, schedule.steps_per_epoch)
@@ -241,7 +240,7 @@ def _packed(
         f"{shape.width} tokens: {share:.1%} real tokens"
     )
 
-    def plan(epoch: int) -> PackedPlan:
+    def plan(epoch: int) -> BatchPlan:
         return plan_packed_epoch(lengths, global_batch_size=size, seed=seed, epoch=epoch, shape=shape)
 
     return TrainingBatches(
@@ -254,9 +253,9 @@ def _packed(
 
 
 def planned_steps(
-    plans: Iterator[BatchPlan | PackedPlan], lengths: np.ndarray | RecordLengths, longest: int = ANY_LENGTH
-) -> Iterator[PlannedStep]:
-    """What each update of the plans holds; computed only as far as it is read.
+    plans: Iterator[BatchPlan], lengths: np.ndarray | RecordLengths, longest: int = ANY_LENGTH
+) -> Iterator[tuple[Work, int]]:
+    """What each update of the plans holds, and its width; computed only as far as it is read.
 
     Args:
         plans: As `TrainingBatches.plans` gives them.
@@ -264,15 +263,5 @@ def planned_steps(
         longest: The most tokens of a window.
     """
     for plan in plans:
-        real = plan.rows != FILL
-        found = lengths[np.maximum(plan.rows, 0)]
-        found = found.reshape(*real.shape, -1)  # [batches, examples, sequences]
-        tokens = np.where(real[:, :, None], found, 0).astype(np.int64)
-        each, squared = (1, 2), tokens * np.minimum(tokens, longest)
-        further = (-(-tokens // longest)).sum(axis=each) - real.sum(axis=1)
-        # All packed batches have one shape.
-        widths = plan.widths if isinstance(plan, BatchPlan) else np.full(len(plan), plan.shape.width)
-        columns = (real.sum(axis=1), tokens.sum(axis=each), squared.sum(axis=each), further, widths)
-        for examples, total, squared, others, width in zip(*(column.tolist() for column in columns), strict=True):
-            work = Work(examples=examples, tokens=total, squared_tokens=squared, further_sequences=others)
-            yield PlannedStep(work=work, width=width)
+        for rows, width in zip(plan.rows, plan.widths.tolist(), strict=True):
+            yield Work.of(lengths[rows[rows != FILL]], longest), width

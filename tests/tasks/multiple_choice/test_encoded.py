@@ -153,7 +153,7 @@ def test_what_is_reported_counts_every_token_and_every_choice_once(encoded):
     share = len(encoded.tokens.flat) / (plan.widths.sum() * 8 * encoded.counts.max())
     assert resolved.description == f"length grouped: {share:.1%} real tokens"
     steps = list(planned_steps(iter([plan]), encoded.lengths))
-    total = sum((step.work for step in steps), Work())
+    total = sum((work for work, _ in steps), Work())
     assert total == Work.of(encoded.lengths)
     assert (total.examples, total.tokens) == (len(encoded), len(encoded.tokens.flat))
     assert total.sequences == len(encoded.tokens)
