@@ -66,20 +66,39 @@ def finish(process: subprocess.Popen) -> tuple[int, list[str], list[str]]:
     return process.returncode, sorted(out.decode().splitlines()), err.decode().splitlines()
 
 
+@pytest.fixture
+def run(tmp_path, monkeypatch, capfdbinary):
+    """Runs the launcher over a worker script in this process: status, what is on stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    def run(script: str, *flags: str, arguments=(), **environment: str) -> tuple[int, bytes, bytes]:
+        (tmp_path / "worker.py").write_text(PROLOGUE + textwrap.dedent(script))
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        status = launch(parse_command_line(["--num_workers=2", *flags, "--", str(tmp_path / "worker.py"), *arguments]))
+        return status, *capfdbinary.readouterr()
+
+    return run
+
+
+def lines(data: bytes) -> list[str]:
+    return sorted(data.decode().splitlines())
+
+
 def read_lines(process: subprocess.Popen, count: int) -> list[str]:
     return sorted(process.stdout.readline().decode().rstrip("\n") for _ in range(count))
 
 
-def test_each_worker_gets_its_place_arguments_and_gpus(start):
-    process = start(
+def test_each_worker_gets_its_place_arguments_and_gpus(run):
+    status, out, _ = run(
         'print(os.environ["TF_CONFIG"], os.environ["CUDA_VISIBLE_DEVICES"], sys.argv[1:], sep="|")',
         arguments=["--strategy=multi_worker", "--", "--num_workers=7"],
         CUDA_VISIBLE_DEVICES="4,5,6,7,8",
         TF_CONFIG="an outer one",
     )
-    status, out, _ = finish(process)
     assert status == 0
-    (first, gpus_0, argv_0), (second, gpus_1, argv_1) = (line.split("|") for line in out)
+    (first, gpus_0, argv_0), (second, gpus_1, argv_1) = (line.split("|") for line in lines(out))
     config_0 = json.loads(first.removeprefix("[worker 0] "))
     addresses = config_0["cluster"]["worker"]
     assert len(set(addresses)) == 2 and all(address.startswith("127.0.0.1:") for address in addresses)
@@ -90,28 +109,27 @@ def test_each_worker_gets_its_place_arguments_and_gpus(start):
     assert argv_0 == argv_1 == "['--strategy=multi_worker', '--', '--num_workers=7']"
 
 
-def test_output_keeps_streams_bytes_and_progress_bars(start):
-    process = start(
+def test_output_keeps_streams_and_bytes(run):
+    status, out, err = run(
         r"""
         if me == 0:
             sys.stdout.buffer.write(b"caf\xe9 \xff\n\nno newline")
             sys.stderr.buffer.write(b"\r 1/2\r 2/2\ndone\r\n")
         """
     )
-    out, err = process.communicate(timeout=TIMEOUT_SECONDS)
-    assert (process.returncode, out) == (0, b"[worker 0] caf\xe9 \xff\n[worker 0] \n[worker 0] no newline\n")
-    assert err == b"[worker 0] \r[worker 0]  1/2\r[worker 0]  2/2\n[worker 0] done\r\n"
+    assert (status, out) == (0, b"[worker 0] caf\xe9 \xff\n[worker 0] \n[worker 0] no newline\n")
+    assert err == b"[worker 0] \r 1/2\r 2/2\n[worker 0] done\r\n"
 
 
-def test_lines_written_in_pieces_stay_whole(start):
-    process = start(
+def test_lines_written_in_pieces_stay_whole(run):
+    _, out, _ = run(
         """
         for _ in range(200):
             for piece in "a", "b", "c", "\\n":
                 os.write(1, piece.encode())
         """
     )
-    assert finish(process)[1] == ["[worker 0] abc"] * 200 + ["[worker 1] abc"] * 200
+    assert lines(out) == ["[worker 0] abc"] * 200 + ["[worker 1] abc"] * 200
 
 
 @pytest.mark.parametrize(
@@ -121,9 +139,9 @@ def test_lines_written_in_pieces_stay_whole(start):
         ("os.kill(os.getpid(), 9)", 137, "was killed by SIGKILL"),
     ],
 )
-def test_the_first_failure_ends_all_with_its_status_or_128_plus_its_signal(start, failure, expected, said):
-    status, _, err = finish(start(f"{failure} if me == 1 else time.sleep(100)"))
-    assert (status, err) == (expected, [f"[launch] worker 1 {said}; ending the others"])
+def test_the_first_failure_ends_all_with_its_status_or_128_plus_its_signal(run, failure, expected, said):
+    status, _, err = run(f"{failure} if me == 1 else time.sleep(100)")
+    assert (status, err.decode()) == (expected, f"[launch] worker 1 {said}; ending the others\n")
 
 
 @pytest.mark.parametrize("how", ["ignores SIGTERM", "is frozen"])
@@ -182,8 +200,8 @@ def test_a_second_interrupt_kills_at_once(start):
     assert finish(process)[0] == 137
 
 
-def test_restarts_use_fresh_ports_and_end_with_success(start):
-    process = start(
+def test_restarts_use_fresh_ports_and_end_with_success(run):
+    status, out, err = run(
         """
         if me:
             print(restarts, json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"], flush=True)
@@ -192,22 +210,22 @@ def test_restarts_use_fresh_ports_and_end_with_success(start):
         "--max_restarts=5",
         "--restart_delay_seconds=0.01",
     )
-    status, out, err = finish(process)
     assert status == 0
+    out, err = lines(out), err.decode().splitlines()
     assert [line[:12] for line in out] == ["[worker 1] 0", "[worker 1] 1", "[worker 1] 2"]
     assert len({line[12:] for line in out}) == 3
     assert err[1::2] == [f"[launch] all workers start again in 0.0{n} s (restart {n} of 5)" for n in (1, 2)]
 
 
 @pytest.mark.parametrize("status, starts", [(2, 1), (PREEMPTED_STATUS, 3)])
-def test_what_is_started_again(start, status, starts):
-    process = start(f"if me: print('start'); sys.exit({status})", "--max_restarts=2", "--restart_delay_seconds=0")
-    code, out, _ = finish(process)
-    assert (code, len(out)) == (status, starts)
+def test_what_is_started_again(run, status, starts):
+    flags = ("--max_restarts=2", "--restart_delay_seconds=0")
+    code, out, _ = run(f"if me: print('start'); sys.exit({status})", *flags)
+    assert (code, len(lines(out))) == (status, starts)
 
 
-def test_bad_usage_of_one_worker_decides(start):
-    process = start(
+def test_bad_usage_of_one_worker_decides(run):
+    status, _, _ = run(
         """
         if me == 1:
             wait_for("ready")
@@ -218,12 +236,12 @@ def test_bad_usage_of_one_worker_decides(start):
         """,
         "--max_restarts=2",
     )
-    assert finish(process)[0] == 2
+    assert status == 2
 
 
 def test_the_delay_doubles_up_to_a_minute(monkeypatch):
     delays = []
-    monkeypatch.setattr(launch_module, "WorkerGroup", lambda *_, **__: types.SimpleNamespace(run=lambda: 1))
+    monkeypatch.setattr(launch_module, "WorkerGroup", lambda *_, **__: types.SimpleNamespace(run=lambda *_: 1))
     monkeypatch.setattr(Signals, "wait", lambda self, seconds: delays.append(seconds))
     assert launch(parse_command_line(["--max_restarts=8", "--", "x.py"])) == 1
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -237,8 +255,8 @@ def test_a_signal_ends_the_delay(start):
     assert finish(process)[0] == 75
 
 
-def test_no_process_is_left(start):
-    process = start(
+def test_no_process_is_left(run):
+    status, out, _ = run(
         """
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
         print(os.getpid(), child.pid, flush=True)
@@ -247,8 +265,7 @@ def test_no_process_is_left(start):
         sys.exit(me)
         """
     )
-    status, out, _ = finish(process)
-    pids = [int(pid) for line in out for pid in line.split()[2:]]
+    pids = [int(pid) for line in lines(out) for pid in line.split()[2:]]
     assert (status, len(pids)) == (1, 4)
     assert wait_until(lambda: not any(map(is_running, pids)))
 
@@ -285,14 +302,17 @@ def test_a_program_other_than_python_is_run_as_it_is(capfdbinary):
     "arguments, message",
     [
         ([], "A command must follow --. Received: none."),
-        (["--num_workers=2", "x.py"], "The command must follow --. Received: 'x.py' before it."),
-        (["--workers=2", "--", "x.py"], "Received: Unknown command line flag 'workers'"),
-        (["--num_worker=2", "--", "x.py"], "command line flag 'num_worker'. Did you mean --num_workers[?] Usage: "),
-        (["--nproc_per_node=2", "--", "x.py"], "flag 'nproc_per_node'. Did you mean --num_workers[?] Usage: "),
-        (["--x=2", "--", "x.py"], "Received: Unknown command line flag 'x'. Usage: "),
-        (["--num_workers=two", "--", "x.py"], "flags take numbers. Received: --num_workers=two. Usage: "),
-        (["--restart_delay_seconds=1s", "--", "x.py"], "flags take numbers. Received: --restart_delay_seconds=1s. Us"),
-        (["--max_restarts"], "flags take numbers. Received: Missing value for flag --max_restarts. Us"),
+        (["--num_workers=2", "x.py"], "go before --.* Received: unrecognized arguments: x.py. Usage: "),
+        (
+            ["--num_worker=2", "--", "x.py"],
+            "Received: unrecognized arguments: --num_worker=2. Usage: .*--num_workers=N",
+        ),
+        (["--num_workers=two", "--", "x.py"], "Received: argument --num_workers: invalid int value: 'two'. Usage: "),
+        (
+            ["--grace_seconds=1s", "--", "x.py"],
+            "Received: argument --grace_seconds: invalid float value: '1s'. Usage: ",
+        ),
+        (["--max_restarts"], "Received: argument --max_restarts: expected one argument. Usage: "),
         (["--num_workers=0", "--", "x.py"], "num_workers must be 1 or more. Received: num_workers=0."),
         (["--grace_seconds=nan", "--", "x.py"], "grace_seconds must be finite."),
     ],
@@ -302,13 +322,12 @@ def test_bad_usage_is_one_line(arguments, message):
         parse_command_line(arguments)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--num_workers=2", "--help", "--", "x.py"]])
-def test_its_help_is_laid_out_as_that_of_the_other_commands(arguments, capsys):
+@pytest.mark.parametrize("arguments", [["--help"], ["--num_workers=2", "-h", "--", "x.py"]])
+def test_its_help_names_all_flags_with_their_defaults(arguments, capsys):
     assert launch_module.main(arguments) == 0
     text = capsys.readouterr().out
-    assert "\n  --num_workers=N\n      Processes to start" in text and " Default: 1.\n" in text
-    assert all(f"  --{name}=" in text for name in vars(parse_command_line(["--", "x"])) if name != "command")
-    assert max(map(len, text.splitlines())) <= 100
+    assert "--num_workers N" in text and "processes to start" in text and "(30.0)" in text
+    assert all(f"--{name} " in text for name in vars(parse_command_line(["--", "x"])) if name != "command")
 
 
 def test_its_help_may_be_cut_short():
