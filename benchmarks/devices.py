@@ -202,10 +202,10 @@ def numbers_of(directory: pathlib.Path, args: argparse.Namespace, devices: int) 
     files = read_run(directory)
     numbers = {name: files.results[name] for name in ("peak_memory_bytes", "gradient_bytes")}
     numbers |= {"devices_used": files.facts["devices"], "dtype": files.precision.removeprefix("mixed_")}
-    numbers["micro_batches"] = files.option("training", "gradient_accumulation_steps")
+    numbers["micro_batches"] = files.options["gradient_accumulation_steps"]
     if args.inference:
         first, found = [record for record in files.records if record["kind"] == "eval"][:2]
-        numbers["batch"] = (files.option("runtime", "per_device_eval_batch_size") or 32) * devices
+        numbers["batch"] = (files.options["per_device_eval_batch_size"] or 32) * devices
         numbers["examples_per_second"] = found["eval_samples_per_second"]
         numbers["examples_per_second_with_warmup"] = first["eval_samples_per_second"]
         numbers["tokens_per_second"] = found["eval_tokens_per_second"]
@@ -213,7 +213,7 @@ def numbers_of(directory: pathlib.Path, args: argparse.Namespace, devices: int) 
         begin, step, wait = "eval_", "eval_batch_seconds", "eval_data_wait_share"
     else:
         found = files.results
-        numbers["batch"] = files.option("training", "global_batch_size")
+        numbers["batch"] = files.options["global_batch_size"]
         numbers["examples_per_second"] = found["train_examples_per_second_steady"]
         numbers["examples_per_second_with_warmup"] = found["train_examples_per_second_with_warmup"]
         numbers["tokens_per_second"] = found["train_tokens_per_second_steady"]

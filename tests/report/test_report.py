@@ -1,6 +1,5 @@
 """What people read: numbers equal the files', texts are escaped, comparisons are NumPy's, and no run is lost to it."""
 
-import dataclasses
 import html.parser
 import json
 import pathlib
@@ -13,7 +12,6 @@ from sklearn import metrics
 from tests.support.labelled import labelled
 from tests.support.refusals import refused
 from tests.support.reports import make_run
-from tfbert.errors import UsageError
 from tfbert.report import pages
 from tfbert.report.__main__ import main
 from tfbert.report.compare import by_score, compare, comparison, tables
@@ -69,7 +67,7 @@ def test_a_page_shows_every_text_runs_none_and_needs_no_other_file(tmp_path, dra
     assert text.count(NASTY) >= 6  # Device, command, label, column, text, pair.
     both = Page(comparison([read_run(run), read_run(make_run(tmp_path / "_other", nasty=NASTY))]).html())
     assert not {tag for tag, _ in both.tags} & {"script", "b"}
-    assert "".join(both.text).count("<b>run</b> $a_1$") >= 4  # In both tables and both legends.
+    assert "".join(both.text).count("<b>run</b> $a_1$") >= 2  # In both tables.
 
 
 def evaluated_run(directory, task, examples, predictions):
@@ -292,13 +290,12 @@ def test_every_setting_in_which_runs_differ_is_named(tmp_path):
     old = configure(old, runtime={"keep_freed_memory": None, "seed": None}, output={"output_dir": "elsewhere"})
     assert differing([one, old]) == []  # What a file lacks was at its default; another directory is another name.
     other = configure(other, training={"label_smoothing": 0.1, "warmup_steps": 3}, output={"logging_steps": 7})
-    other = configure(other, until_step={"9": {"max_steps": 4}}, predict={"input_file": "x"})
-    expected = {"label_smoothing": [0.0, 0.1], "warmup_steps": [0, 3], "warmup_ratio": [0.1, None]}
-    assert dict(differing([one, other])) == expected | {"logging_steps": [10, 7]}
+    other = configure(other, until_step={"9": {"max_steps": 4}})
+    expected = {"label_smoothing": [0.0, 0.1], "warmup_steps": [0, 3], "logging_steps": [10, 7]}
+    assert dict(differing([one, other])) == expected
     *_, table = tables(compare([one, other]))
     assert table.names == ["run", *dict(differing([one, other]))]
-    row = dict(zip(table.names, table.body[1], strict=True))
-    assert (row["label_smoothing"], row["warmup_ratio"]) == ("0.1", "–")
+    assert dict(zip(table.names, table.body[1], strict=True))["label_smoothing"] == "0.1"
     text = comparison([one, other]).markdown()
     assert "The training loss of run 2 includes label smoothing of 0.1;" in text
     assert "Up to update 9, run 2 had max_steps 4." in text
@@ -313,23 +310,15 @@ def test_many_runs_with_long_names_share_narrow_tables(tmp_path):
     assert settings.names == ["run", "seed"] and [row[1] for row in settings.body] == [*map(str, range(11))]
 
 
-def test_a_page_shows_the_options_that_training_used(tmp_path):
+def test_a_page_shows_the_options_that_are_not_at_their_default(tmp_path):
     run = read_run(make_run(tmp_path / "run"))
-    options = used(run)
-    assert not options.keys() & {"predict", "export", "hub", "answering", "pretraining"}
-    assert options["training"]["warmup_ratio"] == 0.1
-    assert not {"max_compiled_shapes", "mixed_precision_dtype", "header", "xla"} & {
-        n for p in options.values() for n in p
-    }
-    run = configure(run, training={"warmup_steps": 3, "max_grad_norm": 0.0}, runtime={"xla": True})
-    run = configure(run, until_step={"9": {"max_steps": 4}})
-    page = pages.run_page(run)
+    assert not used(run).keys() & {"predict", "export", "hub"} and "warmup_ratio" not in used(run)["training"]
+    run = configure(run, training={"warmup_steps": 3, "max_grad_norm": 0.0, "of another version": 1})
+    page = pages.run_page(configure(run, until_step={"9": {"max_steps": 4}}))
     rows = Page(page).rows
-    assert ["warmup_steps", "3"] in rows and ["max_grad_norm", "0"] in rows and ["max_compiled_shapes", "6"] in rows
-    assert not [row for row in rows if row[0] in ("warmup_ratio", "output_file", "export_float16")]
+    assert all(row in rows for row in (["warmup_steps", "3"], ["max_grad_norm", "0"], ["of another version", "1"]))
+    assert not [row for row in rows if row[0] in ("warmup_ratio", "output_file", "export_float16", "xla")]
     assert "Up to update 9, the run had max_steps 4." in page
-    asked = used(dataclasses.replace(configure(run, data={"task": "question_answering"}), facts={}))
-    assert asked["answering"]["n_best_size"] == 20
 
 
 def test_precision_and_recall_of_each_class_are_scikit_learns(tmp_path):
@@ -350,9 +339,12 @@ def test_quality_stands_before_speed(tmp_path):
     places = [page.index(f">{title}<") for title in ("Training and validation loss", "Classes", "Most wrong", "Speed")]
     assert places == sorted(places) and page.index(">Throughput<") > places[-1]
     assert "with dropout and label smoothing of 0.1; the validation loss" in page
-    page = pages.run_page(configure(run, training={"dropout": 0.0}))
+    run.facts["dropout"] = 0.0
+    page = pages.run_page(run)
     assert "the point before, with label smoothing of 0.1; the validation loss" in page
-    page = pages.run_page(configure(run, training={"label_smoothing": 0.0}))
+    run = configure(run, training={"label_smoothing": 0.0})
+    run.facts["dropout"] = 0.0
+    page = pages.run_page(run)
     assert "the point before; the validation loss is the mean over all examples." in page
     results = [row[0] for row in Page(page).rows if row and row[0] in run.results]
     assert results[:3] == ["train_loss", "eval_loss", "eval_accuracy"]
@@ -387,15 +379,6 @@ def test_wide_tables_fit_on_paper(tmp_path):
     assert '<th class="n">eval_<wbr>accuracy</th>' in body
 
 
-def test_losses_are_compared_by_a_running_mean(tmp_path, monkeypatch):
-    run, seen = read_run(make_run(tmp_path / "run", logged=50)), {}
-    values = np.array(run.series("train", "loss")[1])
-    monkeypatch.setattr(pages, "line_plot", lambda series, **_: [seen.setdefault(s.label, s.y) for s in series] and "")
-    comparison([run, run]).html()
-    expected = [values[max(0, i - 4) : i + 1].mean() for i in range(50)]
-    np.testing.assert_allclose(seen["1: run"], expected)
-
-
 def test_the_command_compares(tmp_path, capsys):
     make_run(tmp_path / "one")
     make_run(tmp_path / "two", speed=150.0)
@@ -405,7 +388,7 @@ def test_the_command_compares(tmp_path, capsys):
     assert main([*both, f"--output_dir={new}"]) == 0
     out = capsys.readouterr().out
     assert (new / "comparison.md").read_text() in out
-    assert "<svg" in (new / "comparison.html").read_text()
+    assert "have its curves" not in out and "report.html has its curves" in (new / "comparison.html").read_text()
     assert main([*both, f"--output_dir={new / 'comparison.md'}"]) == 2
     assert re.fullmatch("[^\n]*output_dir must be a directory[^\n]*, a file. Pass another.\n", capsys.readouterr().err)
     page = str(new / "comparison.md")
@@ -436,26 +419,6 @@ def test_a_terminal_sees_no_markdown(tmp_path, capsys, monkeypatch):
     assert not re.search(r"\\|\| |&amp;|<wbr>|:---", out)
     assert "Speed-up: examples/s over those of the run of fewest replicas" in out
     assert "a\\_\\*b" in (tmp_path / "comparison.md").read_text()
-
-
-def numbers_on_axes(x, y, **options):
-    line = pages.Series(label="", x=x, y=y, is_marked=True)
-    svg = pages.line_plot([line], x_label="step", y_label="accuracy", **options)
-    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
-
-
-@pytest.mark.parametrize("y, from_zero", [(0.8125, False), (0.0, False), (2.3, True), (-0.4, True), (-0.4, False)])
-def test_a_plot_of_one_point_has_axes_that_begin_at_zero(y, from_zero, drawn):
-    numbers = numbers_on_axes([8], [y], from_zero=from_zero)
-    assert {"0", "8"} <= set(numbers), "steps from 0, whole ones"
-    assert not any(re.fullmatch(r"7\.\d+|8\.[1-9]", number) for number in numbers)
-    assert any(float(number.replace("\N{MINUS SIGN}", "-")) == 0 for number in numbers if number[-1].isdigit())
-
-
-def test_a_flat_line_and_a_few_steps_have_whole_steps_and_no_axis_of_a_few_percent(drawn):
-    numbers = numbers_on_axes([1, 2, 3], [1.0, 1.0, 1.0])
-    assert {"1", "2", "3"} <= set(numbers) and "1.5" not in numbers[:4]
-    assert {"0.0", "1.0"} <= set(numbers)
 
 
 def test_bad_directories_are_one_line_each(tmp_path, capsys):
@@ -491,18 +454,21 @@ def test_numbers_that_were_changed_later_are_refused(tmp_path, name, changed):
         read_run(run)
 
 
-def test_a_run_of_an_earlier_version_has_a_report(tmp_path):
+def test_a_run_of_an_earlier_version_is_refused(tmp_path):
     run = make_run(tmp_path / "run")
+    facts = json.loads((run / "report.json").read_text())
+    (run / "report.json").write_text(json.dumps({name: fact for name, fact in facts.items() if name != "data"}))
+    with refused("report.json must be of this version. Received: .* without 'data'. Read the report.html"):
+        read_run(run)
     (run / "report.json").unlink()
-    text = pages.run_page(read_run(run))
-    assert "Most wrong" not in text and "Training and validation loss" in text
-    with pytest.raises(UsageError):
-        read_run(tmp_path)
+    with refused("A finished run has .* without report.json. Pass"):
+        read_run(run)
 
 
 def test_a_report_of_an_unknown_task_is_refused_in_one_line(tmp_path):
     make_run(tmp_path / "run")
-    (tmp_path / "run" / "report.json").write_text(json.dumps({"evaluation": {"task": "translation"}}))
+    facts = json.loads((tmp_path / "run" / "report.json").read_text()) | {"evaluation": {"task": "translation"}}
+    (tmp_path / "run" / "report.json").write_text(json.dumps(facts))
     with refused("A task is one of .*Received: 'translation'"):
         pages.run_page(read_run(tmp_path / "run"))
 

@@ -37,6 +37,9 @@ def make_run(
         "evaluation": evaluation,
         "command": nasty,
         "machine": "one",
+        "versions": {},
+        "dropout": 0.1,
+        "data": {},
     }
-    (directory / "report.json").write_text(json.dumps(facts | {"versions": {}}))
+    (directory / "report.json").write_text(json.dumps(facts))
     return directory

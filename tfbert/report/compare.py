@@ -19,7 +19,7 @@ from tfbert.config.run import shown
 from tfbert.config.types import counted
 from tfbert.output.output_dir import write_json, write_text
 from tfbert.report import pages
-from tfbert.report.run_files import RunFiles, differing, loss_extras, settings
+from tfbert.report.run_files import RunFiles, differing, loss_extras
 from tfbert.tasks.metrics import decided_by, tie_breakers
 
 COMPARISON = "comparison"
@@ -27,7 +27,6 @@ FILES = ("seeds.json", "comparison.html", "comparison.md", "sweep.json", "sweep.
 """What `--seeds` and `--sweep` write beside the directories of their runs."""
 EXAMPLES = "max_train_examples"
 """The option of which a run may have fewer than it asks for."""
-_SEED = "seed"
 _MOST_METRICS = 5
 _SAME_WORK = ("model_name_or_path", "dataset", "train_file", "train_records", "text_column", "max_seq_length")
 _SAME_WORK += ("long_texts", "batching", "gradient_checkpointing", "optimizer")
@@ -45,7 +44,6 @@ class Page:
         tables: Those of the runs.
         lines: What came out.
         notes: What the numbers mean, and what makes them hard to compare.
-        plots: (title, SVG), for the browser alone.
         directory: Where the runs are.
     """
 
@@ -53,7 +51,6 @@ class Page:
     tables: list[pages.Table]
     lines: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
-    plots: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     directory: str = ""
 
     def html(self) -> str:
@@ -172,9 +169,9 @@ def over_seeds(runs: Sequence[RunFiles]) -> OverSeeds:
     names = [name for name in values[0] if all(name in found for found in values)]
     table = np.array([[found[name] for name in names] for found in values], np.float64).reshape(len(runs), len(names))
     spread = table.std(axis=0, ddof=1).tolist() if len(runs) > 1 else []
-    decisive = runs[0].facts.get("decisive_metric") or ""
+    decisive = runs[0].facts["decisive_metric"] or ""
     return OverSeeds(
-        seeds=[run.option("runtime", _SEED) for run in runs],
+        seeds=[run.options["seed"] for run in runs],
         values=values,
         mean=dict(zip(names, table.mean(axis=0).tolist(), strict=True)),
         standard_deviation=dict(zip(names, spread, strict=False)),
@@ -184,15 +181,14 @@ def over_seeds(runs: Sequence[RunFiles]) -> OverSeeds:
 
 def differ_in_seed_alone(runs: list[RunFiles]) -> bool:
     """Whether all settings but the seed are the same, and the examples where they are known, and no two seeds are."""
-    seeds: list[Any] = [run.option("runtime", _SEED) for run in runs]
-    known = [run.facts["data"] for run in runs if "data" in run.facts]  # Not in runs of earlier versions.
-    has_one = all(data == known[0] for data in known)
-    return has_one and [name for name, _ in differing(runs)] == [_SEED] and len(set(seeds)) == len(runs)
+    seeds: list[Any] = [run.options["seed"] for run in runs]
+    has_one = all(run.facts["data"] == runs[0].facts["data"] for run in runs)
+    return has_one and [name for name, _ in differing(runs)] == ["seed"] and len(set(seeds)) == len(runs)
 
 
 def on_different_examples(runs: Sequence[RunFiles]) -> list[str]:
     """A line where runs were evaluated on different examples, such as of a file that changed between them."""
-    tested = {run.facts["data"].get("evaluation_crc32") for run in runs if "data" in run.facts}
+    tested = {run.facts["data"].get("evaluation_crc32") for run in runs}
     line = "The runs were evaluated on different examples: their scores are hard to compare."
     return [line] if len(tested) > 1 else []
 
@@ -313,7 +309,7 @@ class Swept:
         links = []
         for point in self.points:
             paths = [os.path.relpath(pathlib.Path(run.name) / "report.html", directory) for run in point.runs]
-            seeds = [f"seed {run.option('runtime', _SEED)}" for run in point.runs]
+            seeds = [f"seed {run.options['seed']}" for run in point.runs]
             links.append([*zip(map(urllib.parse.quote, paths), seeds, strict=True)])
         return pages.table_of(columns, texts=done[0].values.keys(), kept=0, links=links)
 
@@ -380,7 +376,7 @@ def _as_json(point: SweptPoint) -> dict[str, Any]:
         found |= {"mean": point.over.mean, "standard_deviation": point.over.standard_deviation}
         found["directory"] = point.directory
     found["runs"] = [
-        {"directory": run.name, "seed": run.option("runtime", _SEED), "results": values}
+        {"directory": run.name, "seed": run.options["seed"], "results": values}
         for run, values in zip(point.runs, point.over.values if point.runs else [], strict=True)
     ]
     return found | {"failed": dict(point.failed)}
@@ -441,16 +437,16 @@ def compare(runs: list[RunFiles]) -> list[ComparedRun]:
 
 def _work(run: RunFiles) -> tuple[Any, ...]:
     """What runs share whose speeds are compared: what is computed, and the precision."""
-    options = {name: value for part in settings(run).values() for name, value in part.items()}
-    return *(repr(options.get(name)) for name in _SAME_WORK), run.precision
+    options = run.options
+    return *(repr(options[name]) for name in _SAME_WORK), run.facts["precision"]
 
 
 def _batch(run: RunFiles) -> int:
-    return run.option("training", "global_batch_size") or 0
+    return run.options["global_batch_size"] or 0
 
 
 def _micro_batches(run: RunFiles) -> int:
-    return run.option("training", "gradient_accumulation_steps") or 1
+    return run.options["gradient_accumulation_steps"] or 1
 
 
 def _pieces_are_alike(run: RunFiles, other: RunFiles) -> bool:
@@ -460,7 +456,7 @@ def _pieces_are_alike(run: RunFiles, other: RunFiles) -> bool:
 
 
 def _xla(run: RunFiles) -> bool:
-    return bool(run.option("runtime", "xla"))
+    return bool(run.options["xla"])
 
 
 def _scales(run: RunFiles, other: RunFiles) -> bool:
@@ -491,10 +487,10 @@ def tables(rows: list[ComparedRun]) -> list[pages.Table]:
     ]
     speed = [
         of_runs,
-        ("devices", [run.facts.get("devices") or run.option("runtime", "strategy") for run in runs], "{}"),
-        ("precision", [f"{run.precision}, XLA" if _xla(run) else run.precision for run in runs], "{}"),
+        ("devices", [run.facts["devices"] for run in runs], "{}"),
+        ("precision", [f"{run.facts['precision']}{', XLA' if _xla(run) else ''}" for run in runs], "{}"),
         ("replicas", [run.num_replicas for run in runs], "{}"),
-        ("batch", [run.option("training", "global_batch_size") for run in runs], "{:,}"),
+        ("batch", [run.options["global_batch_size"] for run in runs], "{:,}"),
         ("examples/s", [run.examples_per_second for run in runs], "{:,.1f}"),
         ("efficiency", [row.efficiency for row in rows], "{:.0%}"),
         ("tokens/s", result("train_tokens_per_second_steady"), "{:,.0f}"),
@@ -545,7 +541,7 @@ def notes(runs: list[RunFiles]) -> list[str]:
         if unlike := [name for name in names if name in different]:
             out.append(f"The runs differ in {', '.join(unlike)}: their {rule}.")
     out += on_different_examples(runs)
-    if any(run.option("data", "validation_split") for run in runs) and "train_file" in different:
+    if any(run.options["validation_split"] for run in runs) and "train_file" in different:
         out.append("The runs differ in train_file: with validation_split, on different examples.")
     for extras in dict.fromkeys(tuple(loss_extras(run)) for run in runs):
         which = ", ".join(str(number) for number, run in enumerate(runs, 1) if tuple(loss_extras(run)) == extras)
@@ -558,9 +554,10 @@ def notes(runs: list[RunFiles]) -> list[str]:
             out.append(f"Up to update {step}, run {number} had {had}.")
     if any("train_examples_per_second_steady" not in run.results for run in runs):
         out.append("Runs without a steady speed are compared by that of their whole training, compilation included.")
-    machines = list(dict.fromkeys(run.facts.get("machine", "unknown") for run in runs))
+    machines = list(dict.fromkeys(run.facts["machine"] for run in runs))
     if len(machines) > 1:
         out.append(f"The runs were made on different machines: {', '.join(machines)}.")
+    out.append("Each run's report.html has its curves; those of several: train with --report_to=tensorboard.")
     return out
 
 
@@ -573,18 +570,4 @@ def comparison(runs: list[RunFiles], lines: Sequence[str] = ()) -> Page:
         lines=[*lines],
         tables=tables(compare(runs)),
         notes=notes(runs),
-        plots=_plots(runs),
     )
-
-
-def _plots(runs: list[RunFiles]) -> list[tuple[str, str]]:
-    labelled = [*zip(runs, run_labels(runs), strict=True)]
-    losses = {name: title for run in runs for name, title in run.validation_losses.items()}
-    scores = {run.decisive: f"evaluation: {pages.words(run.decisive)}" for run in runs if run.decisive}
-    out = pages.drawn(
-        "Training loss", "loss", [(run, ("train", "loss", label)) for run, label in labelled], smooth=True
-    )
-    for name, title in (losses | scores).items():
-        y_label = "loss" if name in losses else title.partition(": ")[2]
-        out += pages.drawn(pages.sentence(title), y_label, [(run, ("eval", name, label)) for run, label in labelled])
-    return out

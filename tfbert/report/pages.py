@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import io
 import logging
-import math
 import pathlib
 import re
 import shlex
@@ -38,10 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("tfbert")
 
 COLORS = ("#2563a8", "#c2571a", "#2e7d4f", "#8a3ffc", "#a3195b", "#5f6b7a", "#0f8b8d", "#9a7b00")
-_DASHES = ("-", "--", ":", "-.")
 _WIDTH, _HEIGHT = 4.4, 2.7
 """Inches: about a phone's width, so that text keeps its size there; a page puts two side by side."""
-_LONGEST_LABEL = 56
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # Text stays text: small, searchable, and in the page's own font.
@@ -103,20 +100,13 @@ def line_plot(
         axes = figure.add_subplot()
         for index, line in enumerate(series):
             marker = "o" if line.is_marked or len(line.x) == 1 else ""
-            color, style = COLORS[index % len(COLORS)], _DASHES[index // len(COLORS) % len(_DASHES)]
-            axes.plot(line.x, line.y, color=color, linestyle=style, marker=marker, markersize=3.5)
+            axes.plot(line.x, line.y, color=COLORS[index % len(COLORS)], marker=marker, markersize=3.5)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=x_is_whole))
-        # Around a single value, matplotlib would draw an axis of a few percent, such as 7.6 to 8.4.
-        for values, set_limits in (("x", axes.set_xlim), ("y", axes.set_ylim)):
-            found = {value for line in series for value in getattr(line, values) if math.isfinite(value)}
-            if len(found) == 1:
-                end = 1.1 * found.pop()  # From 0 to a little beyond it.
-                set_limits(*((min(0, end), max(0, end)) if end else (-1, 1)))
         if from_zero:
             axes.set_ylim(bottom=0)
-        labels = [shortened(line.label) for line in series]
+        labels = [line.label for line in series]
         if any(labels):
             # Below the plot, where no line can hide it. Handles are given, as matplotlib leaves out some labels.
             axes.legend(
@@ -141,13 +131,6 @@ def lines_against(columns: Mapping[str, Sequence[float]], x: str) -> str:
     """
     series = [Series(label=name, x=columns[x], y=values) for name, values in columns.items() if name != x]
     return line_plot(series, x_label=x, y_label="", from_zero=True, x_is_whole=False)
-
-
-def shortened(label: str) -> str:
-    """The beginning and the end of a long label, so that the legend does not widen the plot."""
-    if len(label) <= _LONGEST_LABEL:
-        return label
-    return f"{label[: _LONGEST_LABEL // 3]}…{label[_LONGEST_LABEL // 3 + 1 - _LONGEST_LABEL :]}"
 
 
 # Characters with a meaning to Markdown or HTML within a line; an underscore only at the edge of a word.
@@ -326,8 +309,8 @@ def run_page(run: RunFiles) -> str:
         headline=_headline(run),
         quality_plots=_quality_plots(run, task.accuracies),
         speed_plots=[
-            *drawn("Throughput", "examples/s", [(run, ("train", "examples_per_second", ""))], from_zero=True),
-            *drawn("Waiting for data", "share", [(run, ("train", "data_wait_share", ""))], from_zero=True),
+            *drawn(run, "Throughput", "examples/s", [("train", "examples_per_second", "")], from_zero=True),
+            *drawn(run, "Waiting for data", "share", [("train", "data_wait_share", "")], from_zero=True),
         ],
         about_losses=_about_losses(run),
         quality=quality,
@@ -366,16 +349,12 @@ def _environment():
     return environment
 
 
-def drawn(
-    title: str, y_label: str, wanted: Sequence[tuple[RunFiles, Logged]], *, smooth: bool = False, **options: Any
-) -> list[tuple[str, str]]:
-    """(title, SVG) of what runs logged; nothing where they did not. Smooth curves are means of up to 20 values."""
+def drawn(run: RunFiles, title: str, y_label: str, wanted: Sequence[Logged], **options: Any) -> list[tuple[str, str]]:
+    """(title, SVG) of what a run logged; nothing where it did not."""
     series = []
-    for run, (kind, name, label) in wanted:
+    for kind, name, label in wanted:
         steps, values = run.series(kind, name)
         if steps:
-            over = min(20, max(1, len(values) // 10)) if smooth else 1
-            values = [float(np.mean(values[max(0, end - over) : end])) for end in range(1, len(values) + 1)]
             series.append(Series(label=label, x=steps, y=values, is_marked=kind == "eval"))
     if not series:
         return []
@@ -419,17 +398,17 @@ def _quality_plots(run: RunFiles, together: tuple[str, ...]) -> list[tuple[str, 
     losses = [("train", "loss", "training loss"), *(("eval", *named) for named in run.validation_losses.items())]
     losses = [logged for logged in losses if run.series(*logged[:2])[0]]
     title = "Training and validation loss" if len(losses) > 1 else ""
-    out = drawn(title, "loss", [(run, logged) for logged in losses])
+    out = drawn(run, title, "loss", losses)
     own = run.decisive
     if own and own not in run.validation_losses:
         title = words(own)
-        out += drawn(f"Evaluation: {title}", title, [(run, ("eval", own, ""))])
+        out += drawn(run, f"Evaluation: {title}", title, [("eval", own, "")])
     names = dict.fromkeys(name for record in run.records if record["kind"] == "eval" for name in record)
-    accuracies = [(run, ("eval", name, words(name))) for name in names if name.endswith(together) and name != own]
-    out += drawn("Evaluation: accuracies", "accuracy", accuracies)
-    out += drawn("Learning rate", "learning rate", [(run, ("train", "learning_rate", ""))], from_zero=True)
+    accuracies = [("eval", name, words(name)) for name in names if name.endswith(together) and name != own]
+    out += drawn(run, "Evaluation: accuracies", "accuracy", accuracies)
+    out += drawn(run, "Learning rate", "learning rate", [("train", "learning_rate", "")], from_zero=True)
     title = "Gradient norm before clipping"
-    return out + drawn(title, "global norm", [(run, ("train", "grad_norm", ""))], from_zero=True)
+    return out + drawn(run, title, "global norm", [("train", "grad_norm", "")], from_zero=True)
 
 
 def words(name: str) -> str:
@@ -441,8 +420,7 @@ def _about_losses(run: RunFiles) -> str:
     """What a reader must know to compare the two losses; empty where there is only one."""
     if not run.validation_losses:
         return ""
-    dropout = run.facts.get("dropout", run.option("training", "dropout"))
-    extras = [*(["dropout"] if dropout != 0 else []), *loss_extras(run)]
+    extras = [*(["dropout"] if run.facts["dropout"] != 0 else []), *loss_extras(run)]
     without = ", without it" if len(extras) == 1 else ", without them"
     own, others = (f", with {' and '.join(extras)}", without) if extras else ("", "")
     return (

@@ -14,21 +14,22 @@ import pathlib
 import platform
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfbert.config.run import CONTENTS, EARLIER, UNTIL_STEP, Config
-from tfbert.config.types import is_met
 from tfbert.data.reading import read_json_object
 from tfbert.errors import UsageError
-from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG, checked, checksum, with_seal, write_json
+from tfbert.output.output_dir import FACTS, LOG, RESULTS, RUN_CONFIG, SEAL, checked, checksum, with_seal, write_json
 
 if TYPE_CHECKING:
     from tfbert.tasks.base import Examples, Task
 
 _RULE = "A run's files must be readable"
+_OF_RUNS = ("command", "machine", "versions", "devices", "precision", "dropout", "decisive_metric", "data")
+"""What `report.json` holds of every run."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class RunFiles:
         config: `run_config.json`, a dictionary a part.
         results: `all_results.json`.
         records: `log.jsonl`, in order.
-        facts: `report.json`; empty for a run that has none.
+        facts: `report.json`.
         until_step: Options that had other values up to an update, by that update.
     """
 
@@ -51,9 +52,10 @@ class RunFiles:
     facts: dict[str, Any]
     until_step: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
-    def option(self, part: str, name: str, default: Any = None) -> Any:
-        """An option of the run's configuration; `default` where its version had none."""
-        return self.config.get(part, {}).get(name, default)
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every option by its name; one that the run's version lacked is at its default."""
+        return _DEFAULTS | {name: value for part in self.config.values() for name, value in part.items()}
 
     def series(self, kind: str, name: str) -> tuple[list[int], list[float]]:
         """Steps and values of a logged number, where it was logged."""
@@ -77,12 +79,7 @@ class RunFiles:
     @property
     def task(self) -> str:
         """The task's name; `auto` where it was found in the data and nothing was evaluated."""
-        return self.facts.get("evaluation", {}).get("task") or self.option("data", "task", "auto")
-
-    @property
-    def precision(self) -> str:
-        """`float32`, `mixed_float16` or `mixed_bfloat16`; `unknown` in a run without facts."""
-        return self.facts.get("precision", "unknown")
+        return self.facts.get("evaluation", {}).get("task") or self.options["task"]
 
     @property
     def examples_per_second(self) -> float | None:
@@ -94,12 +91,12 @@ class RunFiles:
     @property
     def num_replicas(self) -> int:
         """Replicas over all workers."""
-        return self.results.get("num_replicas") or self.option("runtime", "num_replicas") or 1
+        return self.results.get("num_replicas", 1)
 
     @property
     def decisive(self) -> str:
         """The metric that decided, as the results call it: `eval_accuracy`; empty where nothing was evaluated."""
-        name = self.facts.get("decisive_metric") or ""
+        name = self.facts["decisive_metric"] or ""
         return name if _is_number(self.results.get(name)) else ""
 
     @property
@@ -123,9 +120,9 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
     path = pathlib.Path(directory)
     if not path.is_dir():
         raise UsageError(f"A run is a directory. Received: {str(directory)!r}, which is not. Check the path.")
-    for name in (RUN_CONFIG, LOG) if results else (RUN_CONFIG, RESULTS, LOG):
+    for name in (RUN_CONFIG, LOG, FACTS, RESULTS)[: 3 if results else 4]:
         if not (path / name).is_file():
-            rule = f"A finished run has {RUN_CONFIG}, {RESULTS} and {LOG}"
+            rule = f"A finished run has {RUN_CONFIG}, {LOG}, {FACTS} and {RESULTS}"
             todo = "Pass a run's output directory, or finish the run."
             raise UsageError(f"{rule}. Received: {str(directory)!r} without {name}. {todo}")
     config = read_json_object(path / RUN_CONFIG, _RULE)
@@ -135,7 +132,11 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
     parts = [config, until_step, *until_step.values()] if isinstance(until_step, dict) else [until_step]
     if not all(isinstance(part, (dict, str)) for part in config.values()) or not all(type(p) is dict for p in parts):
         raise _unusable(path / RUN_CONFIG, "not a run's configuration")
-    facts = read_json_object(path / FACTS, _RULE) if (path / FACTS).is_file() else {}
+    facts = read_json_object(path / FACTS, _RULE)
+    if lacking := [name for name in _OF_RUNS if name not in facts]:
+        rule = f"{FACTS} must be of this version"
+        todo = "Read the report.html that the run wrote, or leave the run out."
+        raise UsageError(f"{rule}. Received: {str(path / FACTS)!r} without {lacking[0]!r}. {todo}")
     if name := changed_file(path, facts, results):
         rule = "A finished run's numbers must be as it wrote them"
         todo = "Restore the file, or leave the run out."
@@ -176,71 +177,30 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-_FIELDS = {
-    name: fields
-    for name, part in Config.classes().items()
-    if (fields := [field for field in dataclasses.fields(part) if "train" in field.metadata["modes"]])
+_DEFAULTS = {
+    field.name: list(field.default) if isinstance(field.default, tuple) else field.default
+    for part in Config.classes().values()
+    for field in dataclasses.fields(part)
 }
-"""The options that training takes, by part."""
-_ELSEWHERE = {part.name for part in dataclasses.fields(Config)} - _FIELDS.keys()
-_OF_TASKS = {field.name: field for fields in _FIELDS.values() for field in fields if field.metadata["tasks"]}
-"""The options that have an effect in certain tasks only. In others they were at their default."""
-_NEEDS = {field.name: needs for fields in _FIELDS.values() for field in fields if (needs := field.metadata["needs"])}
-"""The options that have an effect with another one only."""
-_NAMES_THE_RUN = "output_dir"
-_IDLE: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "warmup_ratio": lambda options: bool(options["warmup_steps"]),
-    "cluster_timeout_seconds": lambda options: options["strategy"] != "multi_worker",
-    "header": lambda options: not options["train_file"],
-    "input_format": lambda options: not options["train_file"],
-    "save_total_limit": lambda options: not options["save_steps"],
-}
-"""When an option that has a value has no effect because of another one, though it is not refused then."""
-
-
-def settings(run: RunFiles) -> dict[str, dict[str, Any]]:
-    """Every option that had an effect on a training run, by part.
-
-    Options that this version does not know are among them.
-    """
-    parts = {}
-    for part, fields in _FIELDS.items():
-        defaults = {field.name: _as_json(field.default) for field in fields}
-        parts[part] = defaults | run.config.get(part, {})
-    parts |= {part: options for part, options in run.config.items() if part not in parts and part not in _ELSEWHERE}
-    known = {name: value for part in parts.values() for name, value in part.items()}
-
-    def has_effect(name: str) -> bool:
-        if (field := _OF_TASKS.get(name)) and run.task not in field.metadata["tasks"]:
-            return known[name] != _as_json(field.default)
-        if name in _NEEDS:
-            return is_met(_NEEDS[name], known)
-        return name not in _IDLE or not _IDLE[name](known)
-
-    parts = {part: {name: options[name] for name in options if has_effect(name)} for part, options in parts.items()}
-    return {part: options for part, options in parts.items() if options}
+"""Of every option, as JSON has it."""
 
 
 def used(run: RunFiles) -> dict[str, dict[str, Any]]:
-    """`settings` for a reader: without options that are off or empty by default and were left so."""
-    off = {field.name: _as_json(field.default) for fields in _FIELDS.values() for field in fields if not field.default}
+    """The options that were not at their default, by part."""
     parts = {
-        part: {name: value for name, value in options.items() if name not in off or value != off[name]}
-        for part, options in settings(run).items()
+        part: {name: value for name, value in options.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        for part, options in run.config.items()
     }
     return {part: options for part, options in parts.items() if options}
 
 
-def differing(runs: list[RunFiles]) -> list[tuple[str, list[Any]]]:
-    """The options in which runs differ, with the value of each run; None where it had no effect or no value.
+def differing(runs: Sequence[RunFiles]) -> list[tuple[str, list[Any]]]:
+    """The options in which runs differ, with the value of each run; None where neither a run nor this version has one.
 
     `output_dir`, which always differs, is left out: it is a run's name.
     """
-    flat = [
-        {name: value for part in settings(run).values() for name, value in part.items() if value not in ("", [])}
-        for run in runs
-    ]
-    names = dict.fromkeys(name for options in flat for name in options if name != _NAMES_THE_RUN)
+    flat = [run.options for run in runs]
+    names = dict.fromkeys(name for options in flat for name in options if name != "output_dir")
     rows = [(name, [options.get(name) for options in flat]) for name in names]
     return [(name, values) for name, values in rows if any(value != values[0] for value in values)]
 
@@ -248,15 +208,11 @@ def differing(runs: list[RunFiles]) -> list[tuple[str, list[Any]]]:
 def loss_extras(run: RunFiles) -> list[str]:
     """What the training loss includes and the validation loss does not, beside dropout."""
     out = []
-    if smoothing := run.option("training", "label_smoothing"):
+    if smoothing := run.options["label_smoothing"]:
         out.append(f"label smoothing of {smoothing}")
-    if weights := run.option("training", "class_weights"):
+    if weights := run.options["class_weights"]:
         out.append(f"class weights ({weights if isinstance(weights, str) else ', '.join(map(str, weights))})")
     return out
-
-
-def _as_json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 MAX_WORST = 20
@@ -312,7 +268,7 @@ def changed_file(directory: pathlib.Path, facts: dict[str, Any], results: dict[s
         results: That of its `all_results.json`.
     """
     try:
-        facts = checked(facts)
+        facts = checked(facts) if SEAL in facts else facts  # That of an earlier version has none.
     except ValueError:
         return FACTS
     known = facts.get(_OF_FILES) or {}
