@@ -30,7 +30,6 @@ def test_another_process_is_kept_out_until_the_end(tmp_path):
         with pytest.raises(RunError, match="another process is writing"), locked(tmp_path / "run"):
             pass
         assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [LOCK, "log"]
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["log"]
     assert subprocess.run(command, cwd=ROOT).returncode == 0
 
 
@@ -49,7 +48,6 @@ def test_a_lock_of_a_killed_run_is_no_lock(tmp_path):
     (tmp_path / LOCK).write_text("")
     with locked(tmp_path):
         pass
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "directory", "pipe"])
@@ -69,22 +67,17 @@ def test_a_lock_that_is_no_file_is_refused_and_left_alone(kind, tmp_path):
     assert mine.read_text() == "mine" and sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_lock_that_its_owner_has_just_removed_keeps_nobody_out(tmp_path, monkeypatch):
-    """Between opening the file and locking it, the run that held it can end, and a third one begin."""
-    original, opened = fcntl.flock, []
+def test_a_directory_that_is_removed_meanwhile_is_nobodys(tmp_path, monkeypatch):
+    """Between opening the file and locking it, the run that made the directory can end without having written."""
+    original = fcntl.flock
 
     def flock(descriptor, operation):
-        if not opened:
-            (tmp_path / LOCK).unlink()
-        opened.append(descriptor)
+        (tmp_path / LOCK).unlink()
         original(descriptor, operation)
 
     monkeypatch.setattr(output_dir.fcntl, "flock", flock)
-    with locked(tmp_path):
-        assert len(opened) == 2
-        monkeypatch.undo()
-        with pytest.raises(RunError), locked(tmp_path):
-            pass
+    with pytest.raises(RunError), locked(tmp_path):
+        pass
 
 
 def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
@@ -107,7 +100,6 @@ def test_those_who_share_let_each_other_in_and_nobody_else(tmp_path):
         assert (tmp_path / LOCK).exists(), "the first one still has it"
         with pytest.raises(RunError, match="another process is writing"), locked(tmp_path):
             pass
-    assert not list(tmp_path.iterdir())
     with locked(tmp_path), pytest.raises(RunError, match="another process is writing"), locked(tmp_path, shared=True):
         pass
 

@@ -12,7 +12,6 @@ from unittest import mock
 import pytest
 
 from tfbert.errors import RunError
-from tfbert.output import logs
 from tfbert.output.logs import RunLog, clock_text
 
 
@@ -151,19 +150,3 @@ def test_a_bar_is_drawn_from_the_first_update_on_and_lines_stand_above_it(tmp_pa
         (found,) = [text for text in shown if line in text]
         assert found.rpartition("\r")[2].removeprefix("\x1b[A") == line
     assert "step 2/4" in shown[-2]
-
-
-@pytest.mark.parametrize(
-    "width, shown",
-    [
-        (0, "step 8/12  epoch 0.67  loss 4.5000  lr 9.00e-01  4 examples/s  0:09 left"),
-        (79, "step 8/12  epoch 0.67  loss 4.5000  lr 9.00e-01  4 examples/s  0:09 left"),
-        (78, "step 8/12  epoch 0.67  loss 4.5000  lr 9.00e-01  0:09 left"),
-        (52, "step 8/12  epoch 0.67  loss 4.5000  0:09 left"),
-        (51, "step 8/12  epoch 0.67  0:09 left"),
-        (10, "step 8/12  0:09 left"),
-    ],
-)
-def test_a_narrow_terminal_sees_fewer_numbers_and_none_that_is_cut(width, shown):
-    text = "step 8/12  epoch 0.67  loss 4.5000  lr 9.00e-01  4 examples/s  0:09 left"
-    assert logs._fitted(text, width) == shown

@@ -3,7 +3,7 @@
 import pytest
 
 from tfbert.errors import UsageError
-from tfbert.output.logs import Callback, Record, Reports, RunInfo, check_callbacks
+from tfbert.output.logs import Callback, Record, Reports, RunInfo, all_callbacks
 
 
 class Heard(Callback):
@@ -104,5 +104,5 @@ def test_a_callback_of_several_runs_asks_each_anew(tmp_path):
 )
 def test_what_is_no_callback_is_refused(callbacks, message):
     with pytest.raises(UsageError, match=message):
-        check_callbacks(callbacks)
-    check_callbacks([Heard("a"), Heard("b"), Heard()])
+        all_callbacks((), callbacks)
+    all_callbacks((), [Heard("a"), Heard("b"), Heard()])

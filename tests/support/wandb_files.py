@@ -1,7 +1,5 @@
-"""Offline files of wandb, read: by its own reader up to 0.29, which later versions do not have; else its records, whose
-frames are those of LevelDB's log, by its own protocol buffers."""
+"""Offline files of wandb, whose frames are those of LevelDB's log, read by its own protocol buffers."""
 
-import importlib.util
 import json
 import struct
 import zlib
@@ -13,7 +11,7 @@ def records(path):
     """The records of a file, as wandb's protocol buffers; an unfinished one at the end of a killed run is left out."""
     from wandb.proto import wandb_internal_pb2
 
-    for data in _by_wandb(path) if importlib.util.find_spec("wandb.sdk.internal.datastore") else _frames(path):
+    for data in _frames(path):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
         yield record
@@ -29,15 +27,6 @@ def history(path):
         found += [(name, items["_step"], value) for name, value in items.items() if not name.startswith("_")]
     (run,) = runs
     return found, run
-
-
-def _by_wandb(path):
-    from wandb.sdk.internal.datastore import DataStore
-
-    store = DataStore()
-    store.open_for_scan(str(path))
-    while (data := store.scan_data()) is not None:
-        yield data
 
 
 def _frames(path):

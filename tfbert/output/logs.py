@@ -36,7 +36,7 @@ import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from tfbert.config.types import counted, rate_text
-from tfbert.devices.process import imports_whole, is_notebook, is_watched, nobody_watching, terminal_width
+from tfbert.devices.process import is_notebook, is_watched, nobody_watching
 from tfbert.errors import RunError, UsageError, first_line, worded
 from tfbert.output.output_dir import LOG, TRACKER_ID, write_text
 
@@ -164,9 +164,6 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-_BAR = "{percentage:3.0f}%|"
-
-
 class RunLog:
     """Takes records of numbers, each at a step.
 
@@ -183,7 +180,6 @@ class RunLog:
     def __init__(
         self, directory: pathlib.Path | None, *, total_steps: int, first_step: int = 0, reports: Reports | None = None
     ):
-        self._is_silent = directory is None
         self._reports = reports or Reports()
         self._path = None if directory is None else directory / LOG
         self._file, self.logged = None, []
@@ -206,7 +202,7 @@ class RunLog:
         Returns:
             The seconds that the callbacks took.
         """
-        if self._is_silent:
+        if self._file is None:
             return 0.0
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         record = Record(step=step, kind=kind, time=now, values={name: float(v) for name, v in numbers.items()})
@@ -227,7 +223,7 @@ class RunLog:
         The bar appears with the first call: earlier lines would run into an empty bar. Later lines, whoever logs them,
         are printed above it.
         """
-        if self._is_silent:
+        if self._file is None:
             return
         if not is_watched():
             log.info("%s", text)
@@ -235,9 +231,11 @@ class RunLog:
         if not log.isEnabledFor(logging.INFO):
             return
         if self._bar is None:
-            self._bar = bar(total=self._total_steps, initial=self._first_step, bar_format=_BAR + "{bar}| {desc}")
+            self._bar = bar(
+                total=self._total_steps, initial=self._first_step, bar_format="{percentage:3.0f}%|{bar}| {desc}"
+            )
             self._above_bar.enter_context(logging_redirect_tqdm())
-        self._bar.set_description_str(_fitted(text, terminal_width()), refresh=False)
+        self._bar.set_description_str(text, refresh=False)
         self._bar.update(step - self._bar.n)
 
     def close(self) -> None:
@@ -270,15 +268,6 @@ def _read(path: pathlib.Path, last_step: int) -> list[tuple[Record, str]]:
     if damaged:
         log.warning("%s left out of %s", counted(damaged, "damaged line"), path)
     return kept
-
-
-def _fitted(text: str, width: int) -> str:
-    """The fields of a text, which two spaces part, without those that a terminal would cut off: the last one, the time
-    that is left, stays."""
-    fields = text.split("  ")
-    while len(fields) > 2 and 0 < width < len(_BAR.format(percentage=0) + "| ") + len("  ".join(fields)):
-        del fields[-2]
-    return "  ".join(fields)
 
 
 _LIBRARIES = ("tensorflow", "keras", "absl", "huggingface_hub")
@@ -493,28 +482,11 @@ class Callback:
         (self.on_log if record.kind == "train" else self.on_evaluate)(record.step, dict(record.values))
 
 
-def check_callbacks(callbacks: Sequence[Callback]) -> None:
-    """Refuses what is no callback, and callbacks that cannot be told apart.
-
-    Raises:
-        UsageError: naming one.
-    """
-    seen = set()
-    for callback in callbacks:
-        if not isinstance(callback, Callback):
-            rule = "Each of callbacks must be a tfbert.callbacks.Callback, made already"
-            raise UsageError(f"{rule}. Received: {callback!r}. Derive it from that class, and pass an object.")
-        if (name := _name_of(callback)) in seen:
-            rule = "Callbacks of a run are told apart by their names"
-            raise UsageError(f"{rule}. Received: two called {name!r}. Set the attribute name of one.")
-        seen.add(name)
-
-
 class Reports:
     """Tells callbacks of a run. After an exception, a callback is told nothing but the end.
 
     Args:
-        callbacks: As `check_callbacks` wants them; none on workers other than the chief.
+        callbacks: As `all_callbacks` gives them; none on workers other than the chief.
 
     Attributes:
         failed: The callback that raised an exception, and that exception.
@@ -614,10 +586,18 @@ def all_callbacks(report_to: Sequence[str], callbacks: Sequence[Callback] = ()) 
     """A user's callbacks, and the trackers that a run reports to.
 
     Raises:
-        UsageError: for what is no callback, and a tracker whose package is missing.
+        UsageError: for what is no callback, two of one name, and a tracker whose package is missing.
     """
     found = [*callbacks, *(TRACKERS[name]() for name in report_to)]
-    check_callbacks(found)
+    seen = set()
+    for callback in found:
+        if not isinstance(callback, Callback):
+            rule = "Each of callbacks must be a tfbert.callbacks.Callback, made already"
+            raise UsageError(f"{rule}. Received: {callback!r}. Derive it from that class, and pass an object.")
+        if (name := _name_of(callback)) in seen:
+            rule = "Callbacks of a run are told apart by their names"
+            raise UsageError(f"{rule}. Received: two called {name!r}. Set the attribute name of one.")
+        seen.add(name)
     return found
 
 
@@ -781,8 +761,7 @@ def _package(name: str, what: str) -> Any:
     if spec is None or spec.origin is None:
         rule = f"report_to={name} and {what} need the package {name}"
         raise UsageError(f"{rule}. Received: a Python without it. Run: pip install {name}")
-    with imports_whole():  # A user may make one before the run.
-        return importlib.import_module(name)
+    return importlib.import_module(name)
 
 
 def _id_of(tracker: Callback) -> str:

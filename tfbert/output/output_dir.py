@@ -14,7 +14,6 @@ import pathlib
 import re
 import shutil
 import stat
-import time
 import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 LOCK = ".lock"
-"""Exists while a run has the directory, and after a run that was killed."""
-_TRIES = 10
-_PAUSE_SECONDS = 0.05
+"""Empty; it stays. Who has it locked has the directory."""
 _CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
 
 
@@ -37,7 +34,7 @@ _CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
 def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     """Keeps other processes out of a directory, which is made if needed, until the end of the block or of this process.
 
-    The lock file is removed at the end, and so are directories that were made for it and that nothing was written to.
+    Directories that were made for it and that nothing was written to are removed at the end.
 
     Args:
         directory: The directory.
@@ -49,86 +46,54 @@ def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     """
     directory = directory.absolute()
     made = [path for path in (directory, *directory.parents) if not path.exists()]  # The deepest first.
+    descriptor = None
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = _take(directory, shared)
-    except OSError as error:
-        _remove(made)
-        rule = "output_dir must be writable"
-        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r} ({error.strerror}). Pass another.") from None
-    except (UsageError, RunError):
-        _remove(made)
-        raise
-    try:
-        yield
-    finally:
-        _give_back(directory, descriptor)
-        _remove(made)
-
-
-def _remove(made: list[pathlib.Path]) -> None:
-    with contextlib.suppress(OSError):  # Something was written there.
-        for path in made:
-            path.rmdir()
-
-
-def _take(directory: pathlib.Path, shared: bool) -> int | None:
-    """An open descriptor that holds the lock; None on a file system without locks."""
-    path = directory / LOCK
-    for tries_left in reversed(range(_TRIES)):
         try:
-            # Follows no link and overwrites nothing: the path may be a file of the user's.
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(path, flags, 0o666)
+            directory.mkdir(parents=True, exist_ok=True)
+            descriptor = _open_lock(directory / LOCK)
         except OSError as error:
-            if path.is_symlink() or path.is_dir():
-                raise _not_a_lock(path) from None
-            raise error from None
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _not_a_lock(path)
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            # False if the last holder has just removed the file, and always where a file system's numbers change.
-            if _is_file(path, descriptor) or not tries_left:
-                return descriptor
-            os.close(descriptor)
-        except UsageError:
-            os.close(descriptor)
-            raise
-        except OSError as error:
-            os.close(descriptor)
-            if error.errno not in _CONFLICTS:
-                path.unlink(missing_ok=True)
-                return None
-            if shared and tries_left:
-                time.sleep(_PAUSE_SECONDS)  # The holder may share the lock and be about to release it.
-                continue
+            rule, received = "output_dir must be writable", f"output_dir={str(directory)!r} ({error.strerror})"
+            raise UsageError(f"{rule}. Received: {received}. Pass another.") from None
+        if not _take(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             # No waiting: once the other run ends, what the user wanted of the directory is out of date.
             received = f"output_dir={str(directory)!r}, to which another process is writing"
             todo = "Pass another, or wait for it; several workers need --strategy=multi_worker."
-            raise RunError(f"A run needs an output directory of its own. Received: {received}. {todo}") from None
-    raise AssertionError("unreachable")
+            raise RunError(f"A run needs an output directory of its own. Received: {received}. {todo}")
+        yield
+    finally:
+        # The file server may be gone; the error that ended the block is what counts.
+        with contextlib.suppress(OSError):
+            if made and not contents(directory) and (descriptor is None or _take(descriptor, fcntl.LOCK_EX)):
+                (directory / LOCK).unlink(missing_ok=True)
+                for path in made:
+                    path.rmdir()
+        with contextlib.suppress(OSError):
+            if descriptor is not None:
+                os.close(descriptor)
 
 
-def _give_back(directory: pathlib.Path, descriptor: int | None) -> None:
-    if descriptor is None:
-        return
-    path = directory / LOCK
-    with contextlib.suppress(OSError):  # The directory may be gone.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Fails while others share the lock: theirs to remove.
-        if _is_file(path, descriptor):
-            path.unlink()
-    with contextlib.suppress(OSError):  # So may its file server be; the error that ended the block is what counts.
-        os.close(descriptor)
-
-
-def _is_file(path: pathlib.Path, descriptor: int) -> bool:
-    """Whether the path still leads to the open file."""
+def _open_lock(path: pathlib.Path) -> int:
+    """Follows no link and overwrites nothing: the path may be a file of the user's."""
     try:
-        found, opened = path.lstat(), os.fstat(descriptor)
-    except FileNotFoundError:
-        return False
-    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError:
+        if path.is_symlink() or path.is_dir():
+            raise _not_a_lock(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_a_lock(path)
+    return descriptor
+
+
+def _take(descriptor: int, kind: int) -> bool:
+    """Whether the lock was free; on a file system without locks it always is. One whose file was removed, with the
+    directory that it was made for, is nobody's."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _CONFLICTS
+    return os.fstat(descriptor).st_nlink > 0
 
 
 def _not_a_lock(path: pathlib.Path) -> UsageError:
@@ -137,7 +102,8 @@ def _not_a_lock(path: pathlib.Path) -> UsageError:
     return UsageError(f"{rule}. Received: {str(path)!r}, which is a link or something else. {todo}")
 
 
-_SEAL = "crc32"
+SEAL = "crc32"
+"""The name of an object's checksum within it."""
 
 
 def seal(values: dict[str, Any]) -> str:
@@ -155,31 +121,26 @@ def unseal(text: str) -> dict[str, Any]:
     Raises:
         ValueError: for any other text.
     """
-    values = _json_object(text)
-    if _SEAL not in values:
-        raise ValueError("without a checksum")
-    return checked(values)
+    return checked(_json_object(text))
 
 
 def checked(values: dict[str, Any]) -> dict[str, Any]:
-    """An object without its checksum; one that has none is returned as it is.
+    """An object without its checksum.
 
     Raises:
-        ValueError: for one that was changed after it was sealed.
+        ValueError: for one that has none, or was changed after it was sealed.
     """
     values = dict(values)
-    if _SEAL not in values:
-        return values
-    expected = values.pop(_SEAL)
+    expected = values.pop(SEAL, None)
     if type(expected) is not int or expected != checksum(values):
-        raise ValueError("not what was written")
+        raise ValueError("not what was written, with its checksum")
     return values
 
 
 def with_seal(values: dict[str, Any]) -> dict[str, Any]:
     """The object with its checksum, as JSON gives it back; NaN may be in it."""
     values = json.loads(json.dumps(values))
-    return values | {_SEAL: checksum(values)}
+    return values | {SEAL: checksum(values)}
 
 
 def checksum(values: dict[str, Any]) -> int:
@@ -248,9 +209,8 @@ def remove(path: pathlib.Path) -> None:
 def clear_results(directory: pathlib.Path) -> None:
     """Removes what reports a finished run from its directory, and its adapter; its model stays until the next one takes
     its place."""
-    for name in (RESULTS, FACTS, REPORT, CARD):
-        (directory / name).unlink(missing_ok=True)
-    shutil.rmtree(directory / ADAPTER, ignore_errors=True)
+    for name in (RESULTS, FACTS, REPORT, CARD, ADAPTER):
+        remove(directory / name)
 
 
 def read_run_config(directory: pathlib.Path) -> dict[str, Any]:
@@ -301,18 +261,24 @@ def check_new_file(path: pathlib.Path, way_out: str) -> None:
         raise UsageError(f"An output file must not exist yet. Received: {str(path)!r}. {way_out}.")
 
 
+@contextlib.contextmanager
+def _told_of_failure(path: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        rule = "Output must be writable"
+        todo = "Check free space and permissions there, or pass another."
+        raise RunError(f"{rule}. Received: {str(path)!r} ({error.strerror}). {todo}") from None
+
+
 def make(directory: pathlib.Path) -> None:
     """Makes a directory.
 
     Raises:
         RunError: where it cannot be made.
     """
-    try:
+    with _told_of_failure(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        rule = "Output must be writable"
-        todo = "Free space there, or pass another directory."
-        raise RunError(f"{rule}. Received: {str(directory)!r} ({error.strerror}). {todo}") from None
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -348,19 +314,18 @@ def write_text(path: pathlib.Path, text: str) -> None:
         RunError: if it cannot be written.
     """
     partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
-        with partial.open("x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)  # Else a new directory is neither empty nor that of a run.
-        rule = "Output must be writable"
-        todo = "Check free space and permissions there."
-        raise RunError(f"{rule}. Received: {str(path)!r} ({error.strerror}). {todo}") from None
+    with _told_of_failure(path):
+        try:
+            partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
+            with partial.open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)  # Else a new directory is neither empty nor that of a run.
+            raise
 
 
 UPLOADED = ("README.md", "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
@@ -378,8 +343,10 @@ def check_login(api: HfApi | None = None) -> None:
     Raises:
         UsageError: without a token, with one that is not valid, or where the hub cannot be reached.
     """
+    import huggingface_hub
+
     try:
-        (api or _api()).whoami()
+        (api or huggingface_hub.HfApi()).whoami()
     except Exception as error:  # huggingface_hub raises whatever its present HTTP client does.
         rule = "push_to_hub needs a login on the Hugging Face hub"
         todo = "Run hf auth login, set HF_TOKEN, or drop --push_to_hub."
@@ -400,7 +367,9 @@ def upload(directory: pathlib.Path, config: HubConfig, api: HfApi | None = None)
     Raises:
         RunError: where it fails; the directory stays as it is.
     """
-    api = api or _api()
+    import huggingface_hub
+
+    api = api or huggingface_hub.HfApi()
     name = config.hub_model_id or directory.absolute().name
     try:
         repo = api.create_repo(name, private=config.hub_private_repo or None, exist_ok=True)
@@ -416,9 +385,3 @@ def upload(directory: pathlib.Path, config: HubConfig, api: HfApi | None = None)
             f"try again with hf upload {name} {directory}."
         ) from error
     return commit.commit_url
-
-
-def _api() -> HfApi:
-    from huggingface_hub import HfApi
-
-    return HfApi()
