@@ -28,7 +28,7 @@ from tfbert.config.tasks import (
 )
 from tfbert.config.training import TrainingConfig
 from tfbert.config.types import elsewhere
-from tfbert.devices.process import imported_quietly, imports_whole, keep_freed_memory
+from tfbert.devices.process import imported_quietly, keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError, other_project, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
@@ -102,7 +102,7 @@ def __getattr__(name: str):
         if error := _error_for(name):
             raise error
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
-    with imports_whole(), contextlib.nullcontext() if name in ("callbacks", *_NO_TENSORFLOW) else imported_quietly():
+    with contextlib.nullcontext() if name in ("callbacks", *_NO_TENSORFLOW) else imported_quietly():
         if name == "callbacks":  # A module of its own, which a mere `import tfbert` has too.
             return importlib.import_module("tfbert.callbacks")
         return getattr(importlib.import_module(module), name)

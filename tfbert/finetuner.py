@@ -13,7 +13,6 @@ import types
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from tfbert.config.types import unknown_option
-from tfbert.devices.process import imports_whole
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,8 +42,7 @@ _MODULES = {"keras": "tfbert.step.keras3.finetuner", "tf_keras": "tfbert.step.tf
 
 def _class_of(root: str) -> type:
     try:
-        with imports_whole():
-            return importlib.import_module(_MODULES[root]).FineTuner
+        return importlib.import_module(_MODULES[root]).FineTuner
     except ModuleNotFoundError as error:
         if error.name != "tf_keras":
             raise

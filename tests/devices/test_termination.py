@@ -85,7 +85,7 @@ def words_of(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["train", "seeds", "prepare", *(slow(name) for name in ("predict", "evaluate", "export", "pretrain"))]
+    "name", ["train", "seeds", *map(slow, ("prepare", "predict", "evaluate", "export", "pretrain"))]
 )
 def test_a_command_that_still_imports_ends_with_75(importing, tmp_path, name):
     process = importing(sys.executable, *words_of(name, tmp_path))
@@ -117,19 +117,10 @@ def test_so_it_is_as_process_1(importing, tmp_path, name):
     assert LINE in errors
 
 
-LAUNCH = ["-m", "tfbert.launch", "--num_workers=2", "--max_restarts=3", "--", ROOT / "run_finetune.py"]
-
-
-def test_the_launcher_ends_workers_that_still_import(importing):
-    process = importing(sys.executable, *LAUNCH, "--strategy=multi_worker", count=2)
-    process.send_signal(signal.SIGTERM)
-    errors = process.communicate(timeout=120)[1]
-    assert process.returncode == 75
-    assert errors.count(LINE) == 2
-
-
+@pytest.mark.slow  # By default tests/launch has it of other programs.
 def test_one_worker_that_is_told_to_end_ends_the_others(importing, tmp_path):
-    process = importing(sys.executable, "-m", "tfbert.launch", "--num_workers=2", *LAUNCH[4:], count=2)
+    launch = ["-m", "tfbert.launch", "--num_workers=2", "--", ROOT / "run_finetune.py", "--strategy=multi_worker"]
+    process = importing(sys.executable, *launch, count=2)
     os.kill(int(next((tmp_path / "said").iterdir()).name), signal.SIGTERM)
     errors = process.communicate(timeout=120)[1]
     assert process.returncode == 75

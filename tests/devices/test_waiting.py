@@ -73,9 +73,3 @@ print("after", file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "importing ...\nafter\n")
-
-
-def test_a_terminal_that_is_none_has_no_width(monkeypatch):
-    for stream in (io.StringIO(), Terminal(), None):  # The second has no descriptor to ask.
-        monkeypatch.setattr("sys.stderr", stream)
-        assert process.terminal_width() == 0

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tfbert.errors import RunError, UsageError
 
@@ -158,12 +158,9 @@ def cluster_from_slurm() -> Cluster:
     return Cluster(jobs={"worker": addresses}, job="worker", index=index, local_index=local_index, num_local=num_local)
 
 
-def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def wait_for_peers(cluster: Cluster, timeout_seconds: float, *, report: Callable[[str], None] = _to_stderr) -> None:
-    """Returns once every other worker answers at its address; until then this worker listens at its own.
+def wait_for_peers(cluster: Cluster, timeout_seconds: float) -> None:
+    """Returns once every other worker answers at its address; until then this worker listens at its own. The missing
+    ones are named on stderr after 10 s, and then once a minute.
 
     TensorFlow's own start waits without a limit, and holds Python's lock meanwhile, so that neither Ctrl-C nor a
     watchdog thread gets through. Call this just before building the strategy, whose server takes over the port.
@@ -171,7 +168,6 @@ def wait_for_peers(cluster: Cluster, timeout_seconds: float, *, report: Callable
     Args:
         cluster: Whose workers to wait for.
         timeout_seconds: How long to wait.
-        report: Gets a line that names the missing workers after 10 s and then once a minute.
 
     Raises:
         RunError: naming the peers that did not answer in time, or this worker's own port if it is taken.
@@ -194,7 +190,8 @@ def wait_for_peers(cluster: Cluster, timeout_seconds: float, *, report: Callable
                 rule = f"All {cluster.size} workers must be reachable within {within}"
                 raise RunError(f"{rule}. Received: no answer from {waiting_for}. Start every worker, {ways}.")
             if now >= next_report:
-                report(f"{cluster.job} {cluster.index} has waited {now - start:.0f} s for {waiting_for}")
+                waited = f"{cluster.job} {cluster.index} has waited {now - start:.0f} s for {waiting_for}"
+                print(waited, file=sys.stderr, flush=True)
                 next_report += _REPORT_SECONDS
             time.sleep(_PAUSE_SECONDS)
 

@@ -8,8 +8,8 @@ and zeroes the activations' memory anew: on some machines 40% of a step. With on
 never shrinks, a step reuses the memory of the step before. Nothing is preloaded, and no process is started twice. See
 mallopt(3).
 
-Ctrl-C, or a notebook's interrupt, never breaks off an import: what it leaves can often not be imported again in the
-same process, as of NumPy and TensorFlow, so that the next call would fail.
+Ctrl-C, or a notebook's interrupt, does not break off the first import of TensorFlow, which could not be imported again
+in the same process, so that the next call would fail.
 
 A line about work that takes long, shown only once it does, so that nobody takes it for a hang.
 
@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import inspect
 import logging
 import os
 import pathlib
@@ -48,9 +47,6 @@ SECONDS_ON_A_TERMINAL = 2.0
 SECONDS_IN_A_FILE = 10.0
 """A log file is read later: it needs fewer lines."""
 
-
-_NOTEBOOK_WIDTH = 100
-"""Characters that fit into the output of a cell, which does not say; a window that is narrower breaks lines itself."""
 
 _nobody_watches = False
 
@@ -87,19 +83,6 @@ def is_watched() -> bool:
     return is_terminal() or is_notebook()
 
 
-def terminal_width() -> int:
-    """Characters in a line of the terminal that shows stderr, or of a notebook; 0 if nobody watches, or it does not
-    say."""
-    if is_notebook():
-        return _NOTEBOOK_WIDTH
-    if not is_terminal():
-        return 0
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError):
-        return 0
-
-
 @contextlib.contextmanager
 def log_if_slow(what: str, say: Callable[[str], object] = log.info) -> Iterator[None]:
     """Says `what ...` if the block takes longer than two seconds where somebody watches, or ten seconds elsewhere.
@@ -123,35 +106,31 @@ _SETTINGS = {
     # No block is mapped by itself, whatever its size. Raising M_MMAP_THRESHOLD, the size from which blocks are, does
     # not last: TensorFlow sets it to 128 KiB when it makes a data set from a Python generator
     # (`ApplyPython311MemoryPatch`).
-    -4: (0, {"MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "mmap_max", "mmap_threshold"}),
-    # The heap does not shrink.
-    -1: ((1 << 31) - 1, {"MALLOC_TRIM_THRESHOLD_", "trim_threshold"}),
+    -4: 0,
+    -1: (1 << 31) - 1,  # The heap does not shrink.
     # All threads share one arena: other arenas' heaps cannot hold a large tensor, and threads can reuse each other's
     # freed memory.
-    -8: (1, {"MALLOC_ARENA_MAX", "arena_max"}),
-    # The heap grows by 256 MB at a time; pages that are not touched take no memory.
-    -2: (1 << 28, {"MALLOC_TOP_PAD_", "top_pad"}),
+    -8: 1,
+    -2: 1 << 28,  # The heap grows by 256 MB at a time; pages that are not touched take no memory.
 }
-"""By a parameter of mallopt, its number in malloc.h: its value, and what a user sets instead, in the environment or in
-GLIBC_TUNABLES."""
+"""Values of mallopt's parameters, by their numbers in malloc.h."""
 
 
 def keep_freed_memory() -> bool:
     """Lets this process keep freed memory for its next use. Call it before TensorFlow, or anything else that starts
     threads, is imported; later it helps less, and harms nothing.
 
-    Whatever the environment sets (`MALLOC_ARENA_MAX` and the like, or `GLIBC_TUNABLES`) is left as it is.
+    Where the environment sets any of it (`MALLOC_ARENA_MAX` and the like, or `glibc.malloc` in `GLIBC_TUNABLES`), all
+    is left as it is.
 
     Returns:
-        Whether anything was set: False without glibc, or if the environment sets all of it.
+        Whether it was set: False without glibc, and where the environment says otherwise.
     """
-    if platform.libc_ver()[0] != "glibc":
+    is_set = any(name.startswith("MALLOC_") for name in os.environ)
+    if platform.libc_ver()[0] != "glibc" or is_set or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return False
     libc = ctypes.CDLL(None)
-    tunables = {part.partition("=")[0] for part in os.environ.get("GLIBC_TUNABLES", "").split(":")}
-    given = {*os.environ, *(name.removeprefix("glibc.malloc.") for name in tunables)}
-    own = {parameter: value for parameter, (value, instead) in _SETTINGS.items() if not given & instead}
-    return any([libc.mallopt(parameter, value) for parameter, value in own.items()])  # A list: all of them.
+    return all([libc.mallopt(parameter, value) for parameter, value in _SETTINGS.items()])
 
 
 _OF_PRODUCTS = ("--xla_gpu_enable_triton_gemm=false", "--xla_gpu_autotune_level=0")
@@ -219,36 +198,6 @@ def without_modules(*names: str) -> Iterator[None]:
             del sys.modules[name]
 
 
-_AGAIN_SECONDS = 0.05
-_IMPORT_SYSTEM = "<frozen importlib._bootstrap"
-"""How the files of Python's import system are called in frames."""
-
-
-@contextlib.contextmanager
-def imports_whole() -> Iterator[None]:
-    """In the block, an interrupt that comes during an import, whosever it is, comes when this is done; any other one at
-    once. Outside the main thread, which alone is interrupted, it does nothing."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield
-        return
-    outside = _imports_in(inspect.currentframe())  # Of the program that imports this call.
-
-    def receive(number: int, frame: types.FrameType | None) -> None:
-        if _imports_in(frame) <= outside:
-            before(number, frame)
-            return
-        again = threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, (threading.main_thread().ident, number))
-        again.daemon = True
-        again.start()
-
-    try:
-        signal.signal(signal.SIGINT, receive)
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 @contextlib.contextmanager
 def interrupted_later() -> Iterator[None]:
     """Keeps an interrupt until the block ends, for more than an import that must not be broken off."""
@@ -264,15 +213,6 @@ def interrupted_later() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if received:
         signal.raise_signal(signal.SIGINT)
-
-
-def _imports_in(frame: types.FrameType | None) -> int:
-    """How many frames of a stack are the import system's."""
-    count = 0
-    while frame is not None:
-        count += frame.f_code.co_filename.startswith(_IMPORT_SYSTEM)
-        frame = frame.f_back
-    return count
 
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"

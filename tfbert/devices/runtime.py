@@ -47,24 +47,22 @@ def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float | No
         UsageError: for GPUs that do not exist, or a TF_CONFIG that is missing or malformed.
         RunError: for workers that did not answer in time, or a port that is taken.
     """
-    timeout_seconds = config.cluster_timeout_seconds if cluster_timeout_seconds is None else cluster_timeout_seconds
-    strategy = _build(config, timeout_seconds)
+    gpus = tf.config.get_visible_devices("GPU")  # None with --device=cpu, which hides them.
+    if config.strategy == "multi_worker":
+        seconds = config.cluster_timeout_seconds if cluster_timeout_seconds is None else cluster_timeout_seconds
+        strategy = _multi_worker_strategy(config, gpus, seconds)
+    else:
+        _refuse_lone_workers(config)
+        _refuse_missing_gpus(config, gpus)
+        if config.strategy == "one_device":
+            strategy = tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
+        else:
+            private.number_collectives_apart()
+            strategy = tf.distribute.MirroredStrategy(_devices(config.num_replicas, bool(gpus)))
     with stderr_held_back(), tf.device("CPU"):
         # TensorFlow's C++ code logs once, as an error, that oneDNN lacks an integer type; that is harmless here.
         tf.transpose(tf.zeros([2, 2], tf.int64))
     return strategy
-
-
-def _build(config: RuntimeConfig, timeout_seconds: float) -> tf.distribute.Strategy:
-    gpus = tf.config.get_visible_devices("GPU")  # None with --device=cpu, which hides them.
-    if config.strategy == "multi_worker":
-        return _multi_worker_strategy(config, gpus, timeout_seconds)
-    _refuse_lone_workers(config)
-    _refuse_missing_gpus(config, gpus)
-    if config.strategy == "one_device":
-        return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
-    private.number_collectives_apart()
-    return tf.distribute.MirroredStrategy(_devices(config.num_replicas, bool(gpus)))
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:

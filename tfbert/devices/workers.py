@@ -222,15 +222,11 @@ def _consensus_of(strategy: tf.distribute.Strategy) -> Consensus:
 
 
 def _leaves(value: Any, name: str = "") -> dict[str, str]:
-    """Facts within facts, as text by a name such as `optimizer.learning_rate` or `layers[3].units`."""
-    text = repr(value)
-    if isinstance(value, dict):
-        parts = {f"{name}.{key}" if name else str(key): each for key, each in value.items()}
-    elif isinstance(value, list) and len(text) > _SHOWN:
-        parts = {f"{name}[{place}]": each for place, each in enumerate(value)}
-    else:
-        return {name: text}
-    return {key: leaf for path, part in parts.items() for key, leaf in _leaves(part, path).items()}
+    """Facts within facts, as text by a name such as `optimizer.learning_rate`."""
+    if not isinstance(value, dict):
+        return {name: repr(value)}
+    found = (_leaves(part, f"{name}.{key}" if name else str(key)) for key, part in value.items())
+    return {key: leaf for leaves in found for key, leaf in leaves.items()}
 
 
 _PEER_ERRORS = (

@@ -26,7 +26,7 @@ from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import Recorded, counted, field_types, shown
-from tfbert.devices.process import imports_whole, log_if_slow
+from tfbert.devices.process import log_if_slow
 from tfbert.devices.runtime import check_backend, settings_kept, tell
 from tfbert.errors import RunError, UsageError
 from tfbert.model.files import MODEL_FILES, OWN_FIELD, load_config, load_tokenizer, record_inputs, resolve_model
@@ -207,7 +207,6 @@ def files_of(directory: pathlib.Path) -> Files:
     return tuple(found)
 
 
-@imports_whole()
 def load(directory: str | os.PathLike[str], *, max_seq_length: int | None = None, **options: Any) -> LoadedModel:
     """Loads a fine-tuned model of any task, or a pre-trained one that fills in words, to call on texts.
 
@@ -330,7 +329,6 @@ class LoadedModel:
     def __deepcopy__(self, memo: dict[int, Any]) -> LoadedModel:
         return self
 
-    @imports_whole()
     def __call__(
         self,
         inputs: Any,

@@ -35,7 +35,7 @@ from tfbert.data.files import LABEL_NAMES, TAGS_NAMES, TEXT_NAMES, TEXT_PAIRS, W
 from tfbert.data.in_memory import given_table, is_data
 from tfbert.data.reading import GivenTable
 from tfbert.data.rows import JSON_COLUMNS
-from tfbert.devices.process import imported_quietly, imports_whole, keep_freed_memory
+from tfbert.devices.process import imported_quietly, keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.output import logs, output_dir
 
@@ -449,7 +449,6 @@ finetune.__signature__ = signature_of(FINETUNE, finetune)
 pretrain.__signature__ = signature_of(PRETRAIN, pretrain)
 
 
-@imports_whole()
 @frees_all
 def _run(
     command: Command,
@@ -604,7 +603,6 @@ class SweepResults(list[dict[str, Any]]):
         return SweepResults, (list(self), self.directory, self.decisive)
 
 
-@imports_whole()
 @frees_all
 def sweep(
     values: Mapping[str, Any],
