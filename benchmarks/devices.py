@@ -201,7 +201,7 @@ def numbers_of(directory: pathlib.Path, args: argparse.Namespace, devices: int) 
     """The numbers of a run that is done, from the files that it left."""
     files = read_run(directory)
     numbers = {name: files.results[name] for name in ("peak_memory_bytes", "gradient_bytes")}
-    numbers |= {"devices_used": files.facts["devices"], "dtype": files.precision.removeprefix("mixed_")}
+    numbers |= {"devices_used": files.facts["devices"], "dtype": files.facts["precision"].removeprefix("mixed_")}
     numbers["micro_batches"] = files.options["gradient_accumulation_steps"]
     if args.inference:
         first, found = [record for record in files.records if record["kind"] == "eval"][:2]

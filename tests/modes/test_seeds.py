@@ -106,7 +106,7 @@ def test_the_table_is_numpys(tmp_path, caplog):
     assert any(line.endswith(f"Best by eval_accuracy: {tmp_path / 'seed-2'}") for line in lines)
     assert any("standard deviation" in line and "0.0625" in line for line in lines)
     page = (tmp_path / "comparison.html").read_text()
-    assert "Over the seeds" in page and "0.0625" in page and f"<p>{best}</p>" in page and "<svg" in page
+    assert "Over the seeds" in page and "0.0625" in page and f"<p>{best}</p>" in page
 
 
 @pytest.mark.parametrize("decisive, best", [("eval_loss", 3), ("eval_accuracy", 2), ("test_f1", 3)])
@@ -242,7 +242,7 @@ def test_what_cannot_be_used_ends_all(tmp_path):
 
 
 def test_seeds_of_other_examples_are_not_compared(tmp_path):
-    """A file that was changed after the first seed was done; runs of earlier versions do not say."""
+    """A file that was changed after the first seed was done."""
 
     class OfData(Fake):
         def __call__(self, command, variables, signals):
@@ -252,10 +252,9 @@ def test_seeds_of_other_examples_are_not_compared(tmp_path):
             report.write_text(json.dumps(json.loads(report.read_text()) | {"data": data}))
             return status
 
-    train_many(config_for(tmp_path, 1), Fake())
     train_many(config_for(tmp_path, 1, 2), OfData())
     (tmp_path / "seeds.json").unlink()
-    with pytest.raises(RunError, match="the same examples. Received: '.*seed-2' and '.*seed-3', of different ones"):
+    with pytest.raises(RunError, match="the same examples. Received: '.*seed-1' and '.*seed-3', of different ones"):
         train_many(config_for(tmp_path, 1, 2, 3), OfData())
     assert not (tmp_path / "seeds.json").exists()
 

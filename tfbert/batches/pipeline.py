@@ -243,7 +243,7 @@ class MaskedRecords:
         keys = record_keys(self.seed, epoch, self.records.numbers(indices))
         return found, mask(found.ids, found.lengths, self.masking, keys)
 
-    def batch(self, rows: np.ndarray, place: np.ndarray, epoch: int, shape: PackedShape | None) -> tuple[Any, Any, Any]:
+    def batch(self, rows: np.ndarray, place: np.ndarray, epoch: int, shape: PackedShape | None) -> Batch:
         """Inputs, labels and weights, as described at the class; arguments as for `EncodedExamples.batch`."""
         where = np.flatnonzero(rows != FILL)
         try:
@@ -317,7 +317,7 @@ class MaskedRecords:
         return positions, both, {MASKED_LM: weights, NEXT_SENTENCE: counts}
 
 
-Batch = tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]
+Batch = tuple[dict[str, np.ndarray], Any, Any]
 """`(inputs, labels, weights)`: int32 `[rows, width]` each of `input_ids`, `attention_mask` and `token_type_ids`; labels
 `[rows]`; float32 weights `[rows]`, 0 for rows that only fill the batch. Inputs of examples of several sequences are
 `[rows, sequences, width]`; a sequence that an example does not have attends to a single token.
@@ -389,7 +389,7 @@ class EncodedExamples:
         is_of_windows = self.splits is not None and self.lengths.ndim == 1
         return int(self.tokens.lengths.max()) if is_of_windows else 0
 
-    def batch(self, rows: np.ndarray, place: np.ndarray, epoch: int, shape: PackedShape | None) -> tuple[Any, Any, Any]:
+    def batch(self, rows: np.ndarray, place: np.ndarray, epoch: int, shape: PackedShape | None) -> Batch:
         """Inputs, labels and weights: a `Batch` as arrays.
 
         Args:
@@ -469,7 +469,7 @@ def make_dataset(
 ) -> tf.data.Dataset:
     """The batches of the given replicas, step by step: step 0 of each, then step 1 of each, and so on."""
 
-    def shares() -> Iterator[tuple[Any, Any, Any]]:
+    def shares() -> Iterator[Batch]:
         for plan in plans():
             places = plan.widths if shape is None else plan.starts.reshape(len(plan), num_replicas, -1)
             for rows, place in zip(plan.rows, places, strict=True):

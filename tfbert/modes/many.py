@@ -194,10 +194,9 @@ def check_same_data(runs: Sequence[RunFiles]) -> None:
     Raises:
         RunError: naming two of them.
     """
-    known = [run for run in runs if "data" in run.facts]  # Runs of earlier versions did not record it.
-    for run in known:
-        if run.facts["data"] != known[0].facts["data"]:
-            received = f"{known[0].name!r} and {run.name!r}, of different ones"
+    for run in runs:
+        if run.facts["data"] != runs[0].facts["data"]:
+            received = f"{runs[0].name!r} and {run.name!r}, of different ones"
             todo = f"Pass another --output_dir; {_ALL_AGAIN}."
             raise RunError(f"Runs are compared on the same examples. Received: {received}. {todo}")
 

@@ -32,45 +32,41 @@ def main(argv: list[str] | None = None) -> int:
         "--output_dir", help="where the comparison goes, created if need be (default: the current directory)"
     )
     options = parser.parse_args(argv)
-    problems, runs = [], []
-    files = [
+    pages = [
         path for path in options.run_dir if path.endswith((".html", ".json", ".md")) and pathlib.Path(path).is_file()
     ]
-    if 0 < len(files) < len(options.run_dir):  # runs/sweep/* matches the sweep's own pages, too.
-        print(f"left out, as a run is a directory: {', '.join(files)}", file=sys.stderr)
-        options.run_dir = [path for path in options.run_dir if path not in files]
-    if options.output_dir is not None and len(options.run_dir) == 1:
-        problems.append("output_dir is for a comparison. Received: one RUN_DIR. Pass several, or drop --output_dir.")
-    directory = pathlib.Path(options.output_dir or ".")
+    runs = [path for path in options.run_dir if path not in pages] or options.run_dir
+    if len(runs) < len(options.run_dir):  # runs/sweep/* matches the sweep's own pages, too.
+        print(f"left out, as a run is a directory: {', '.join(pages)}", file=sys.stderr)
     try:
-        if len(options.run_dir) > 1:
-            check_writable(directory)
-    except UsageError as error:
-        problems.append(str(error))
-    for path in options.run_dir:
+        if len(runs) > 1:
+            _compare(runs, pathlib.Path(options.output_dir or "."))
+        elif options.output_dir is None:
+            print(write_report(runs[0]))
+        else:
+            rule = "output_dir is for a comparison"
+            raise UsageError(f"{rule}. Received: one RUN_DIR. Pass several, or drop --output_dir.")
+    except (UsageError, RunError) as error:
+        for line in str(error).splitlines():
+            print(f"{typed('report', 'tfbert.report')}: error: {line}", file=sys.stderr)
+        return error.status
+    return 0
+
+
+def _compare(paths: list[str], directory: pathlib.Path) -> None:
+    check_writable(directory)
+    runs, problems = [], []
+    for path in paths:
         try:
             runs.append(read_run(path))
         except UsageError as error:
             problems.append(str(error))
     if problems:
-        return _fail(problems, status=2)
-    try:
-        if len(runs) == 1:
-            print(write_report(options.run_dir[0]))
-        else:
-            make(directory)
-            page = comparison(runs)
-            print(page.text() if sys.stdout.isatty() else page.markdown())
-            print(*page.write(directory, COMPARISON), sep="\n")
-    except RunError as error:
-        return _fail([str(error)], status=1)
-    return 0
-
-
-def _fail(lines: list[str], status: int) -> int:
-    for line in lines:
-        print(f"{typed('report', 'tfbert.report')}: error: {line}", file=sys.stderr)
-    return status
+        raise UsageError("\n".join(problems))
+    make(directory)
+    page = comparison(runs)
+    print(page.text() if sys.stdout.isatty() else page.markdown())
+    print(*page.write(directory, COMPARISON), sep="\n")
 
 
 if __name__ == "__main__":

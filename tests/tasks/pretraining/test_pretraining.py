@@ -13,11 +13,11 @@ from scipy.special import log_softmax
 from tests.support.batches import BATCH
 from tests.support.models import VOCAB, strategy_of, tiny_bert
 from tests.support.records import some_records, write_records
+from tests.support.reports import make_run
 from tfbert.batches.pipeline import MaskedChunk, MaskedRecords, distribute_batches
 from tfbert.batches.plan import choose_packed_shape, exact_widths, plan_epoch, plan_packed_epoch
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining
 from tfbert.config.data import DataConfig
-from tfbert.config.run import Config
 from tfbert.config.tables import facts_of
 from tfbert.config.tasks import PretrainingConfig, TaskOptions
 from tfbert.config.training import TrainingConfig
@@ -121,7 +121,7 @@ def test_updates_are_those_of_one_plain_batch(records, next_sentence, replicas, 
     reference = tiny_bert(kind=kind, num_hidden_layers=1)
     for rows in plan.rows[-STEPS:]:  # The last batch is short.
         with tf.GradientTape() as tape:
-            loss = plain_loss(reference, examples.rows(rows, 16, epoch=1))
+            loss = plain_loss(reference, examples.batch(rows, np.int32(16), 1, None))
         variables = reference.trainable_variables
         for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
             variable.assign_sub(RATE * tf.convert_to_tensor(gradient))
@@ -165,7 +165,7 @@ def test_metrics_are_those_of_all_logits(records, replicas, next_sentence, monke
     predictions = task.predict(Predictor(selected, strategy, rows_per_replica=3), examples, "held out")
     found = task.metrics(predictions, records, prefix="eval")
 
-    inputs, labels, weights = examples.rows(np.arange(RECORDS), 16, epoch=0)
+    inputs, labels, weights = examples.batch(np.arange(RECORDS), np.int32(16), 0, None)
     outputs = model({name: tf.constant(inputs[name]) for name in NAMES})
     logits = np.take_along_axis(np.float64(outputs[0]), inputs["masked_lm_positions"][:, :, None], axis=1)
     counts = weights["masked_lm"] > 0
@@ -323,12 +323,11 @@ def test_report_shows_words_and_sentences(tmp_path, records):
     found.add(chunk_of([2, 6, 7, 8, 6, 3], [1, 3]), outputs_of([9, 8], [-1.5, -2.0]))
     facts = json.loads(json.dumps(evaluation_facts(task, "validation", records, found)))
     assert (facts["num_wrong"], facts["worst"][0]["error"], facts["num_shown"]) == (1, 1.5, 1)
-    (tmp_path / "report.json").write_text(json.dumps({"evaluation": facts}))
+    run = make_run(tmp_path / "run")
+    (run / "report.json").write_text(json.dumps(json.loads((run / "report.json").read_text()) | {"evaluation": facts}))
     scores = {"eval_loss": 3.5, "eval_masked_accuracy": 0.25, "eval_next_sentence_accuracy": 0.5}
-    (tmp_path / "log.jsonl").write_text(json.dumps({"step": 1, "kind": "eval", "time": "now", "epoch": 0.5} | scores))
-    (tmp_path / "all_results.json").write_text("{}")
-    (tmp_path / "run_config.json").write_text(Config().to_json())
-    page = write_report(tmp_path).read_text()
+    (run / "log.jsonl").write_text(json.dumps({"step": 1, "kind": "eval", "time": "now", "epoch": 0.5} | scores))
+    page = write_report(run).read_text()
     assert "Words most often wrong" in page and "Filled in" in page and "Evaluation: accuracies" in page
     assert page.count('<span class="wrong">w6 <s>w9</s></span>') == 2
     details, lines = task.details(found, records)
