@@ -87,7 +87,6 @@ WORD += "sys.exit(run_program('tfbert', lambda: words.main(['tfbert', {!r}])))"
     "installed, package, body, status, lines",
     [
         (OURS, None, "import tfbert", 0, r"$"),  # What ours was called before.
-        (THEIRS, None, "import tfbert", 0, r".*Warning: The distr.* another project; .*tfbert 0\.2\.4 in .*clone\.\n"),
         (THEIRS, "'Not ours.'", WORD.format("--version"), 1, r"tfbert: error: The distr.* clone\.\n$"),
         (OURS, None, WORD.format("train"), 1, r"tfbert: error: The packages .*'absl' in .* clone\.\n$"),
         (OURS, None, f"import sys; sys.modules['tfbert.config.run'] = None; {WORD.format('train')}", 1, r"Traceback"),
