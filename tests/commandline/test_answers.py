@@ -10,14 +10,14 @@ import re
 import pytest
 
 from tfbert.commandline.command import foreign_flag, parse
-from tfbert.commandline.options import flag_names, flags_of
+from tfbert.commandline.options import flags_of
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.config.types import elsewhere
 from tfbert.errors import UsageError
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "coming_from.md"
 PROGRAMS = {"torchrun", "mpirun"}
-OWN = {*flag_names(FINETUNE), *flag_names(PRETRAIN)}
+OWN = {*flags_of(FINETUNE), *flags_of(PRETRAIN)}
 
 
 def with_tables(page):

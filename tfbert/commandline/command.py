@@ -42,7 +42,7 @@ def what_is_meant(command: Command, name: str, value: str = "") -> str:
     for other in (FINETUNE, PRETRAIN):
         if other is not command and name in options.flags_of(other):
             return f"It is a flag of {other.typed}."
-    near = nearest(name.lower(), options.flag_names(command))
+    near = nearest(name.lower(), options.flags_of(command))
     return f"Did you mean {' or '.join(f'--{option}' for option in near)}?" if near else ""
 
 
@@ -181,10 +181,7 @@ def _take(command: Command, values: flags.FlagValues, arguments: Sequence[str]) 
             others.append(argument)
         elif is_known and values[name].boolean and not equals:
             values[name].parse("true")
-        elif not is_known and positive in values and values[positive].boolean:
-            if equals:
-                todo = f"Write --{name} for off, or --{positive} for on."
-                yield f"--{name} takes no value. Received: {argument}. {todo}"
+        elif not (is_known or equals) and positive in values and values[positive].boolean:
             values[positive].parse("false")
         elif not equals and is_known and (not left or left[0].startswith("--")):
             at = f"before {left[0]}" if left else "at the end"

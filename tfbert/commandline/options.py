@@ -210,6 +210,12 @@ def _read_yaml(text: str, path: str) -> list[tuple[str, Any, str]]:
 
 
 RUN_CONFIG = "run_config"
+_ABOUT_CONFIG = (
+    "Read options from a .yaml or .json file: the flags' names without dashes, each with its value, or a list. "
+    "Flags on the command line replace its values."
+)
+_ABOUT_FLAGFILE = "Read flags from a file, one a line, or from a preset (see --help=presets)."
+_ABOUT_HELP = "Show this text, or only a topic, a flag, or all flags that speak of a word."
 
 
 class OptionParser(flags.ArgumentParser):
@@ -285,15 +291,12 @@ def parser_of(flag: flags.Flag) -> OptionParser:
 
 @functools.cache
 def flags_of(command: Command) -> flags.FlagValues:
-    """All flags of a command, to look them up."""
+    """All flags of a command, to look them up: also those that are no options of a run, which are read apart."""
     values = flags.FlagValues()
     define_flags(values, command)
+    for name, text in {CONFIG: _ABOUT_CONFIG, FLAGFILE: _ABOUT_FLAGFILE, "help": _ABOUT_HELP}.items():
+        flags.DEFINE_flag(flags.Flag(OptionParser(str, name), None, name, "", text), values)
     return values
-
-
-def flag_names(command: Command) -> list[str]:
-    """The names of all flags of a command, those that are not options of a run included."""
-    return [*flags_of(command), "config", "flagfile", "help"]
 
 
 @functools.cache
@@ -375,11 +378,11 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
         return _preset_list()
     if name in topics:
         return _topic(name, topics[name], values)
-    if name in values or name in _OWN:
+    if name in values:
         return _flag(name, values)
     if name:
         word = re.compile(rf"(?<![a-z0-9]){re.escape(name)}s?(?![a-z0-9])", re.IGNORECASE)
-        all_flags = [each for names in topics.values() for each in names if each in values]
+        all_flags = [each for names in topics.values() for each in names]
         if found := [each for each in all_flags if word.search(f"{each} {values[each].help}")]:
             return f"Flags that speak of '{name}':\n" + "".join(_flag(each, values) for each in found)
         near = nearest(name, [*topics, _PRESETS, *values])
@@ -416,8 +419,6 @@ def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
 
 def _flag(name: str, values: flags.FlagValues) -> str:
     """A flag: how it is written, what it does, its default."""
-    if name in _OWN:
-        return flag_text([name], *_OWN[name])
     flag = values[name]
     names = [name, *(alias for alias, own in ALIASES.items() if own == name)]
     return flag_text(names, _takes(parser_of(flag).kind), flag.help, flag.default)
@@ -433,18 +434,6 @@ def _takes(kind: Any) -> str:
     if members:
         return "|".join(_takes(member) for member in members if member is not type(None))
     return {int: "N", float: "X", str: "TEXT", bool: ""}[kind]
-
-
-_OWN = {
-    "config": (
-        "FILE",
-        "Read options from a .yaml or .json file: the flags' names without dashes, each with its value, or a list. "
-        "Flags on the command line replace its values.",
-    ),
-    "flagfile": ("NAME", "Read flags from a file, one a line, or from a preset (see --help=presets)."),
-    "help": ("TOPIC", "Show this text, or only a topic, a flag, or all flags that speak of a word, such as `gpu`."),
-}
-"""Flags that are not options of a run."""
 
 
 def _preset_list() -> str:

@@ -6,10 +6,8 @@ Every option of the command lives in one part; `commandline` reads names, defaul
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import json
 import pathlib
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
@@ -27,19 +25,16 @@ from tfbert.config.types import (
     TRAIN,
     Mode,
     Options,
-    architecture_problem,
     field_types,
+    is_met,
     is_pipe,
     one_of,
     option,
     problem,
 )
 
-StrategyName = Literal["one_device", "mirrored", "multi_worker"]
-Device = Literal["auto", "gpu", "cpu"]
-Resume = Literal["auto", "never"]
 MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
-AllReduceDtype = Literal["float32", "bfloat16"]
+Device = Literal["auto", "gpu", "cpu"]
 
 SCRATCH_PREFIX = "scratch/"
 _NAMED = {
@@ -57,13 +52,10 @@ SCRATCH_LAYOUTS = _NAMED | {
 }
 """Layers, hidden size, attention heads, and the size of the vocabulary that is learned. `L-4_H-256` and the like are
 Google's 24 miniatures (Turc et al. 2019), of which tiny, mini, small and medium are four by name."""
-_MOST_OF_CONFIG = 1 << 24
-"""Bytes of a model's `config.json`, beyond which it is none."""
 OF_BUILT_IN = "scratch/tiny"
 """The model of the built-in data, unless another is named."""
 MAX_COMPILED_SHAPES = 6
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
-ExportFormat = Literal["saved_model", "onnx", "tflite"]
 REPORT_TO = ("tensorboard", "wandb", "mlflow")
 GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
@@ -94,11 +86,6 @@ class ModelConfig(Options):
         if self.is_scratch and self.name.removeprefix(SCRATCH_PREFIX) not in SCRATCH_LAYOUTS:
             rule = f"A scratch model has one of the sizes {', '.join(_NAMED)}, or L-2_H-128 to L-12_H-768"
             yield problem(rule, "Pass for example scratch/tiny.", model_name_or_path=self.name)
-        path = pathlib.Path(self.model_name_or_path).expanduser() / "config.json"
-        with contextlib.suppress(OSError, ValueError, RecursionError):  # Said where it is read.
-            if path.is_file() and path.stat().st_size < _MOST_OF_CONFIG:
-                if line := architecture_problem(json.loads(path.read_text(encoding="utf-8")), path):
-                    yield line
         if self.vocab_file.endswith((".json", ".model")):
             rule = "vocab_file is a WordPiece vocabulary, one token per line"
             yield problem(rule, "Pass --model for its own tokenizer.", vocab_file=self.vocab_file)
@@ -108,7 +95,7 @@ class ModelConfig(Options):
 class RuntimeConfig(Options):
     """On what, and in which precision, the run computes."""
 
-    strategy: StrategyName = option("one_device", resume="split", modes=COMPUTE)
+    strategy: Literal["one_device", "mirrored", "multi_worker"] = option("one_device", resume="split", modes=COMPUTE)
     """`one_device`; `mirrored`: all GPUs of this machine; `multi_worker`: all workers named in TF_CONFIG
     or started by SLURM's srun."""
     device: Device = option("auto", resume="split")
@@ -118,7 +105,7 @@ class RuntimeConfig(Options):
     GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
     cluster_timeout_seconds: int = option(300, resume="free", modes=COMPUTE, least=1)
     """How long a worker of `multi_worker` waits for the others to start before it fails."""
-    all_reduce_dtype: AllReduceDtype = option("float32", resume="same", modes=TRAIN)
+    all_reduce_dtype: Literal["float32", "bfloat16"] = option("float32", resume="same", modes=TRAIN)
     """What gradients are rounded to before they are summed over replicas. `bfloat16`: half as much to send, for workers
     whose network is slow; it rounds to three digits."""
     mixed_precision: bool = option(False, resume="same", modes=COMPUTE)
@@ -167,7 +154,7 @@ class OutputConfig(Options):
     """Where the model and the logs go. Empty: a new directory `runs/DATA-MODEL-TIME`."""
     overwrite_output_dir: bool = option(False, resume="free", modes=(*EVALUATE, "export", "prepare"))
     """Write into a directory that holds an earlier run's files, replacing them."""
-    resume: Resume = option("auto", resume="free", modes=("train",))
+    resume: Literal["auto", "never"] = option("auto", resume="free", modes=("train",))
     """`auto` resumes from the newest intact checkpoint of an unfinished run in `output_dir`, with the settings that it
     began with; `never` refuses a directory that holds one."""
     save_steps: int = option(500, resume="free", modes=("train",), least=0)
@@ -178,8 +165,8 @@ class OutputConfig(Options):
     keep_optimizer: bool = option(False, resume="free", modes=("train",))
     """Keep the state of training when the run is done, about three times what is trained: with it, the same command
     with more `num_train_epochs` or `max_steps` trains on."""
-    keep_adapter: bool = option(False, resume="free", modes=("train",), tasks=OF_ROWS)
-    """With `lora_rank`: also write the updates and the head as PEFT does, to `output_dir/adapter`."""
+    keep_adapter: bool = option(False, resume="free", modes=("train",), tasks=OF_ROWS, needs="lora_rank")
+    """Also write the updates and the head as PEFT does, to `output_dir/adapter`."""
     eval_steps: int = option(0, resume="same", modes=("train",), least=0)
     """Evaluate every this many updates. 0: after each epoch."""
     logging_steps: int = option(10, resume="free", modes=("train",), least=1)
@@ -238,7 +225,7 @@ class PredictConfig(Options):
 class ExportConfig(Options):
     """What `--mode=export` writes."""
 
-    export_format: ExportFormat = option("saved_model", modes=("export",))
+    export_format: Literal["saved_model", "onnx", "tflite"] = option("saved_model", modes=("export",))
     """`saved_model`: a SavedModel with the tokenizer inside. `onnx`, `tflite`: a file that takes token ids and gives
     logits, of any task but pre-training, with the tokenizer's files beside it (`pip install -e '.[onnx]'` or
     `'.[tflite]'` in the clone). KerasHub needs no export: it reads a run's directory."""
@@ -286,14 +273,14 @@ class Parts(Options):
         """The class of each part, by its name, in their order."""
         return {field.name: field_types(cls)[field.name] for field in dataclasses.fields(cls) if field.name != "mode"}
 
+    def values(self) -> dict[str, Any]:
+        """Every option's value by its name."""
+        return {name: getattr(getattr(self, option.part), name) for name, option in all_options().items()}
+
     def given(self, *names: str) -> dict[str, Any]:
         """Those of some options, or of all, that are not at their default, by name."""
-        return {
-            name: value
-            for name, option in all_options().items()
-            if (value := getattr(getattr(self, option.part), name)) != option.field.default
-            and (not names or name in names)
-        }
+        asked = {name: value for name, value in self.values().items() if not names or name in names}
+        return {name: value for name, value in asked.items() if value != all_options()[name].field.default}
 
     def parts(self) -> list[Any]:
         """The parts, in their order."""
@@ -330,7 +317,9 @@ def _without_effect(config: Parts) -> Iterator[str]:
     """A line for each option that was changed from its default and that the mode would ignore."""
     for name, value in config.given().items():
         about, todo, task = all_options()[name].field.metadata, _drop(name, value), config.data.task
-        modes, tasks = about["modes"], about["tasks"] or TASKS
+        modes, tasks, needs = about["modes"], about["tasks"] or TASKS, about["needs"]
+        if needs and not is_met(needs, config.values()):
+            yield problem(f"{name} takes effect with {needs} only", f"Add --{needs}.", **{name: value})
         if config.mode not in modes and not (name == "task" and facts_of(task).of_records):  # Which the command sets.
             if (name, config.mode) == ("input_files", "train"):
                 todo = "Make records of them with --mode=prepare, and train with --train_records=DIRECTORY"
@@ -383,9 +372,7 @@ def _train(config: Parts) -> Iterator[str]:
         yield problem("Data of your own needs a model to start from", todo, **received)
     if config.runtime.seeds:
         yield from one_output(config, "seeds")
-    if config.output.keep_adapter and not config.training.lora_rank:
-        yield from idle(config, "lora_rank", "keep_adapter")
-    elif config.output.keep_adapter and config.model.is_scratch:
+    if config.output.keep_adapter and config.model.is_scratch:
         rule = "An adapter is read beside the model that it began with, and random weights are not kept"
         todo = "Drop --keep_adapter: the trained model is whole."
         yield problem(rule, todo, keep_adapter=True, model_name_or_path=config.model.name)

@@ -12,7 +12,6 @@ Messages are written once, with flags: `Pass --global_batch_size=32, or drop --n
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import itertools
 import json
@@ -126,8 +125,7 @@ class Config(Parts):
 
     def shared(self) -> dict[str, Any]:
         """The options that all workers of a run must share, by name, as JSON holds them."""
-        values = {name: value for part in self.parts() for name, value in vars(part).items() if name not in MAY_DIFFER}
-        return {"mode": self.mode} | values
+        return {"mode": self.mode} | {n: value for n, value in self.values().items() if n not in MAY_DIFFER}
 
     def accumulating(self, steps: int | Literal["auto"]) -> Config:
         """The same run with that many micro-batches."""
@@ -275,12 +273,8 @@ def _check_can_vary(option: Option) -> None:
     name, about = option.field.name, option.field.metadata
     if get_origin(option.kind) is not tuple and about["resume"] not in (None, "free") and name not in _FIXED:
         return
-    ways = {
-        **dict.fromkeys(("seed", "seeds"), "Pass --seeds=1,2,3 beside the sweep."),
-        "output_dir": "Each run has a directory of its own in output_dir.",
-        "strategy": "Sweep num_replicas with --strategy=mirrored, or start the runs apart and compare them.",
-    }
-    raise UsageError(f"A sweep cannot vary {name}. Received: sweep with {name}. {ways.get(name, 'Drop it.')}")
+    todo = "Pass --seeds=1,2,3 beside the sweep." if name in ("seed", "seeds") else "Drop it."
+    raise UsageError(f"A sweep cannot vary {name}. Received: sweep with {name}. {todo}")
 
 
 def _values(name: str, text: str, kind: Any, item: str) -> tuple[Any, ...]:
@@ -445,12 +439,8 @@ def option_words(config: Config, leave_out: Collection[str] = ()) -> list[str]:
         leave_out: Options to leave out.
     """
     words = []
-    for name in command_of(config).names():
-        option = all_options()[name]
-        value = getattr(getattr(config, option.part), name)
-        if value == option.field.default or name in leave_out:
-            continue
-        if option.field.metadata["repeats"]:
+    for name, value in config.given(*{*command_of(config).names()}.difference(leave_out)).items():
+        if all_options()[name].field.metadata["repeats"]:
             words += [f"--{name}={item}" for item in value]
         elif isinstance(value, bool):
             words.append(f"--{name}" if value else f"--no{name}")
@@ -471,16 +461,16 @@ def of_arguments(text: str) -> str:
 
 
 def _argument(found: re.Match[str]) -> str:
-    name, value, kinds = found["name"], found["value"], _kinds()
-    comma = ", " if found["next"] else ""
+    name, value, comma = found["name"], found["value"], ", " if found["next"] else ""
+    option = all_options().get(ALIASES.get(name, name))
     if name == "mode":
         return f"the command's --{name}={value}{comma}" if value else found[0]
-    if name not in kinds:
-        positive = name.removeprefix("no")
-        return f"{positive}=False{comma}" if kinds.get(positive) is bool else found[0]
+    if not option:
+        positive = all_options().get(name.removeprefix("no"))
+        return f"{positive.field.name}=False{comma}" if positive and positive.kind is bool else found[0]
     if value is None:
-        return f"{name}=True{comma}" if kinds[name] is bool else f"{name}{comma}"
-    return f"{name}={_value(value, kinds[name])}{comma}"
+        return f"{name}=True{comma}" if option.kind is bool else f"{name}{comma}"
+    return f"{name}={_value(value, option.kind)}{comma}"
 
 
 def _value(text: str, kind: Any) -> str:
@@ -491,10 +481,3 @@ def _value(text: str, kind: Any) -> str:
     except ValueError:
         return text
     return text if isinstance(value, float) else repr(list(value) if isinstance(value, tuple) else value)
-
-
-@functools.cache
-def _kinds() -> dict[str, Any]:
-    """The type of each option."""
-    found = {name: option.kind for name, option in all_options().items()}
-    return found | {alias: found[name] for alias, name in ALIASES.items()}

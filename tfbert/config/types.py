@@ -15,8 +15,8 @@ import dataclasses
 import difflib
 import errno
 import functools
-import math
 import numbers
+import operator
 import os
 import pathlib
 import re
@@ -24,7 +24,7 @@ import reprlib
 import stat
 import sys
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tfbert.config.tables import ENCODERS, model_type_of
@@ -63,9 +63,6 @@ class Given(str):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Given:
         return self  # As all text is.
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Given, (str.__str__(self), self.source, self.parts)
 
 
 class Recorded(str):
@@ -463,7 +460,7 @@ def option(
         modes: Those in which it has an effect; in other modes, any value but the default is refused.
         resume: Whether a run may resume with another value, and what the log says; None for options not of training.
         tasks: Likewise, the tasks in which it has an effect; empty for all.
-        needs: The option of the same dataclass without which it has no effect, as `NAME` or `NAME=VALUE`.
+        needs: The option without which it has no effect, as `NAME` or `NAME=VALUE`.
         joined: Whether its text may be several values separated by commas, which Python users give as a list.
         repeats: Whether each value has a flag of its own, as values may hold commas.
         **limits: What a number, or each of several, must keep to, as `outside` has it.
@@ -478,40 +475,35 @@ def is_met(needs: str, options: Mapping[str, Any]) -> bool:
     return options[name] == value if value else bool(options[name])
 
 
-def outside(
-    name: str,
-    value: float,
-    *,
-    least: float = -math.inf,
-    above: float = -math.inf,
-    most: float = math.inf,
-    below: float = math.inf,
-) -> list[str]:
-    """A line if a number is outside of these limits, or not finite."""
-    if not abs(value) <= sys.float_info.max:
-        rule = "finite"
-    elif least <= value <= most and above < value < below:
+_LIMITS: dict[str, tuple[Callable[[float, float], bool], str]] = {
+    "least": (operator.ge, "{} or more"),
+    "above": (operator.gt, "above {}"),
+    "most": (operator.le, "at most {}"),
+    "below": (operator.lt, "below {}"),
+}
+"""By the word for a limit of numbers: what a number must be to it, and how a rule says so."""
+
+
+def outside(name: str, value: float, **limits: float) -> list[str]:
+    """A line if a number is outside of limits, by the words of `_LIMITS`, or not finite."""
+    is_finite = abs(value) <= sys.float_info.max
+    if is_finite and all(_LIMITS[word][0](value, limit) for word, limit in limits.items()):
         return []
-    else:
-        words = {f"{least} or more": least, f"above {above}": above, f"at most {most}": most, f"below {below}": below}
-        rule = " and ".join(text for text, limit in words.items() if abs(limit) < math.inf)
+    words = [text.format(limits[word]) for word, (_, text) in _LIMITS.items() if word in limits]
+    rule = " and ".join(words) if is_finite else "finite"
     return [problem(f"{name} must be {rule}", "Pass another number.", **{name: value})]
 
 
 def field_problems(part: Any) -> list[str]:
-    """A line for each field whose value is none of its words, or outside of its limits; or that was changed from its
-    default, but has no effect for want of another option."""
-    out, given = [], vars(part)
+    """A line for each field whose value is none of its words, or outside of its limits."""
+    out = []
     for field in dataclasses.fields(part):
-        name, value, kind = field.name, given[field.name], field_types(type(part))[field.name]
+        name, value, kind = field.name, getattr(part, field.name), field_types(type(part))[field.name]
         if get_origin(kind) is Literal and value not in get_args(kind):
             out.append(one_of(name, value, get_args(kind)))
         for number in value if isinstance(value, tuple) else (value,):
             if field.metadata.get("limits") and isinstance(number, int | float):
                 out += outside(name, number, **field.metadata["limits"])
-        needs = field.metadata.get("needs")
-        if needs and value != field.default and not is_met(needs, given):
-            out.append(problem(f"{name} takes effect with {needs} only", f"Add --{needs}.", **{name: value}))
     return out
 
 

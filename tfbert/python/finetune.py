@@ -282,9 +282,6 @@ class Results(dict[str, float]):
 
         return load(self.directory, **options)
 
-    def __reduce__(self):
-        return Results, (dict(self), self.directory)
-
 
 def finetune(
     config: Config | None = None,
@@ -435,9 +432,6 @@ class SweepResults(list[dict[str, Any]]):
         from tfbert.modes.load import load
 
         return load(self[0]["directory"], **options)
-
-    def __reduce__(self):
-        return SweepResults, (list(self), self.directory, self.decisive)
 
 
 @imports_whole()
