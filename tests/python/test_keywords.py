@@ -121,8 +121,8 @@ def test_rules_are_those_of_the_command_in_arguments(as_python):
     "options, answer",
     [
         ({"task": "pretraining"}, "Call tfbert.pretrain"),
-        ({"seeds": [1, 2]}, "A call trains one seed"),
-        ({"sweep": "xla=true,false"}, "A call trains one run: call tfbert.sweep"),
+        ({"seeds": [1, 2]}, "Received: seeds='1,2'. Call tfbert.sweep"),
+        ({"sweep": "xla=true,false"}, "A call is one run"),
         ({"model": "a", "model_name_or_path": "b"}, "model and model_name_or_path are one option"),
         ({"config": {"max_steps": 3}}, "must be a tfbert.Config"),
         ({"config": EVALUATION}, "trains"),

@@ -128,11 +128,7 @@ def read_text(option: str, path: str | pathlib.Path) -> str:
 CONFIG = "config"
 YAML = (".yaml", ".yml")
 _FORM = "A file of options has a flag's name and its value in each line"
-_WORDS = {
-    spelt: value
-    for word, value in {"true": True, "false": False, "null": None, "~": None, "": None}.items()
-    for spelt in (word, word.title(), word.upper())
-}
+_WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _EXAMPLE = "Write for example learning_rate: 3e-5."
 
 
@@ -165,7 +161,7 @@ def read_config(path: str) -> list[tuple[str, Any, str]]:
     received = f"Received: {CONFIG}={path!r}"
     ending = pathlib.Path(path).suffix.lower()
     if ending not in (*YAML, ".json"):
-        todo = "Use --flagfile for a file of flags." if ending in (".flags", ".txt") else "Rename or convert it."
+        todo = "Rename or convert it, or use --flagfile for a file of flags."
         raise UsageError(f"A file of options ends in .yaml or .json. {received}. {todo}")
     text = read_text(CONFIG, path)
     if ending in YAML:
@@ -193,7 +189,7 @@ def _read_yaml(text: str, path: str) -> list[tuple[str, Any, str]]:
             return [value_of(item) for item in node.value]
         if isinstance(node, yaml.MappingNode):
             return Pairs((str(key.value), value_of(value)) for key, value in node.value)
-        return node.value if getattr(node, "style", None) else _WORDS.get(node.value, node.value)
+        return node.value if getattr(node, "style", None) else _WORDS.get(node.value.lower(), node.value)
 
     try:
         top = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -6,8 +6,10 @@ Every option of the command lives in one part; `commandline` reads names, defaul
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import json
 import pathlib
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
@@ -25,6 +27,7 @@ from tfbert.config.types import (
     TRAIN,
     Mode,
     Options,
+    architecture_problem,
     field_types,
     is_met,
     is_pipe,
@@ -52,6 +55,8 @@ SCRATCH_LAYOUTS = _NAMED | {
 }
 """Layers, hidden size, attention heads, and the size of the vocabulary that is learned. `L-4_H-256` and the like are
 Google's 24 miniatures (Turc et al. 2019), of which tiny, mini, small and medium are four by name."""
+_MOST_OF_CONFIG = 1 << 24
+"""Bytes of a model's `config.json`, beyond which it is none."""
 OF_BUILT_IN = "scratch/tiny"
 """The model of the built-in data, unless another is named."""
 MAX_COMPILED_SHAPES = 6
@@ -86,6 +91,10 @@ class ModelConfig(Options):
         if self.is_scratch and self.name.removeprefix(SCRATCH_PREFIX) not in SCRATCH_LAYOUTS:
             rule = f"A scratch model has one of the sizes {', '.join(_NAMED)}, or L-2_H-128 to L-12_H-768"
             yield problem(rule, "Pass for example scratch/tiny.", model_name_or_path=self.name)
+        path = pathlib.Path(self.model_name_or_path).expanduser() / "config.json"
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # Said where it is read.
+            if path.is_file() and path.stat().st_size < _MOST_OF_CONFIG:
+                yield from filter(None, [architecture_problem(json.loads(path.read_text(encoding="utf-8")), path)])
         if self.vocab_file.endswith((".json", ".model")):
             rule = "vocab_file is a WordPiece vocabulary, one token per line"
             yield problem(rule, "Pass --model for its own tokenizer.", vocab_file=self.vocab_file)

@@ -103,7 +103,8 @@ class Options:
 
     def __post_init__(self):
         given = vars(self)
-        values, problems = converted(type(self), given)
+        known = {field.name: (field, field_types(type(self))[field.name]) for field in dataclasses.fields(self)}
+        values, problems = converted(given, known)
         if problems:
             raise UsageError("\n".join(problems))
         for name, value in values.items():
@@ -231,26 +232,27 @@ def _several(value: Any, kind: Any, name: str) -> tuple:
     return tuple(fitted(item, kind, name) for item in value)
 
 
-def converted(part: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Values as a dataclass holds them.
+def converted(
+    given: Mapping[str, Any], known: Mapping[str, tuple[dataclasses.Field[Any], Any]]
+) -> tuple[dict[str, Any], list[str]]:
+    """Values as options hold them.
 
     Args:
-        part: The dataclass.
-        given: Values of some of its fields, by name.
+        given: The values, by name; of other names they are left out.
+        known: The field of each option, and its type.
 
     Returns:
         The values that could be converted, and a line for each other one.
     """
     values, problems = {}, []
-    for field in dataclasses.fields(part):
-        if field.name in given:
-            name, value, kind = field.name, given[field.name], field_types(part)[field.name]
-            is_joined = bool(field.metadata.get("joined"))
-            try:
-                values[name] = fitted(value, kind, name, is_joined=is_joined)
-            except TypeError:
-                rule = f"{name} must be {in_words(kind, name, is_joined=is_joined)}"
-                problems.append(f"{rule}. Received: {name}={shown(value)}. {_way_out(name, value)}")
+    for name in [name for name in given if name in known]:
+        (field, kind), value = known[name], given[name]
+        is_joined = bool(field.metadata.get("joined"))
+        try:
+            values[name] = fitted(value, kind, name, is_joined=is_joined)
+        except TypeError:
+            rule = f"{name} must be {in_words(kind, name, is_joined=is_joined)}"
+            problems.append(f"{rule}. Received: {name}={shown(value)}. {_way_out(name, value)}")
     return values, problems
 
 

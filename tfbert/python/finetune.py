@@ -26,7 +26,7 @@ from tfbert.commandline.command import verb_of, what_is_meant
 from tfbert.config.modes import Option, all_options
 from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, command_of, sweep_text
 from tfbert.config.tables import facts_of
-from tfbert.config.types import ALIASES, Given, converted, path_of, shown
+from tfbert.config.types import ALIASES, Given, converted, path_of, problem, shown
 from tfbert.data.files import LABEL_NAMES, TAGS_NAMES, TEXT_NAMES, TEXT_PAIRS, WORDS_NAMES
 from tfbert.data.in_memory import given_table, is_data
 from tfbert.devices.process import imported_quietly, imports_whole, keep_freed_memory
@@ -119,12 +119,8 @@ def _are_sets(value: Mapping[Any, Any]) -> bool:
 TRAIN, EVALUATE = "train", "evaluate"
 FUNCTIONS = {FINETUNE.word: "tfbert.finetune", PRETRAIN.word: "tfbert.pretrain"}
 """What trains, by the command's word."""
-_OF_SEVERAL = {
-    "seeds": "A call trains one seed: call it for each with seed=, call tfbert.sweep, or use the command.",
-    "sweep": "A call trains one run: call tfbert.sweep, or use the command.",
-}
-"""Options of several runs."""
-_NOT_ARGUMENTS = _OF_SEVERAL | {
+_OF_SEVERAL = ("seeds", "sweep")
+_NOT_ARGUMENTS = {
     "mode": "tfbert.finetune and tfbert.pretrain train; of a saved model, tfbert.evaluate gives the scores, and "
     "tfbert.load returns a function.",
     "run_config": "Pass tfbert.Config.from_json(text) as the first argument.",
@@ -138,11 +134,10 @@ def function_of(command: Command, mode: str) -> str:
     return FUNCTIONS[command.word] if mode == TRAIN else "tfbert.evaluate"
 
 
-def options_of(command: Command, mode: str = TRAIN, *, several: bool = False) -> dict[str, Option]:
-    """The options that a command has in a mode, by name; those of several runs only where these are asked for."""
-    known, without = all_options(), _NOT_ARGUMENTS.keys() - (_OF_SEVERAL if several else ())
-    names = [name for name in command.names() if name not in without]
-    return {name: known[name] for name in names if mode in known[name].field.metadata["modes"]}
+def options_of(command: Command, mode: str = TRAIN) -> dict[str, Option]:
+    """The options that a command has in a mode, by name, but those of several runs."""
+    options = {name: all_options()[name] for name in command.names() if name not in _OF_SEVERAL}
+    return {name: option for name, option in options.items() if mode in option.field.metadata["modes"]}
 
 
 def config_of(
@@ -170,7 +165,8 @@ def config_of(
     if config is not None and not isinstance(config, Config):
         todo = "Pass options by their names, such as train_file='train.tsv'."
         raise UsageError(f"The first argument must be a tfbert.Config. Received: {shown(config)}. {todo}")
-    options, given, problems = options_of(command, mode, several=several), dict(given), []
+    options = options_of(command, mode) | {name: all_options()[name] for name in _OF_SEVERAL}
+    given, problems = dict(given), []
     for alias, name in ALIASES.items():
         if alias in given and name in given:
             both = f"{alias}={shown(given.pop(alias))} beside it"
@@ -185,13 +181,12 @@ def config_of(
     if isinstance(seeds := given.get("seed"), list | tuple):
         todo = f"Pass seeds={seeds!r}." if several else f"Call it for each, or tfbert.sweep with seeds={seeds!r}."
         problems.append(f"seed is one value in a run. Received: seed={shown(given.pop('seed'))}. {todo}")
-    changed = {"task": command.task} if command.task and config is None else {}
-    for part, owner in Config.classes().items():
-        values, wrong = converted(owner, {n: v for n, v in given.items() if n in options and options[n].part == part})
-        changed, problems = changed | values, problems + wrong
-    if problems:
+    if command.task and config is None:
+        given["task"] = command.task
+    values, wrong = converted(given, {name: option[1:] for name, option in all_options().items()})
+    if problems := problems + wrong:
         raise UsageError("\n".join(problems))
-    config = base.changed(changed, mode if config is None else config.mode)
+    config = base.changed(values, mode if config is None else config.mode)
     # What a call cannot do that a configuration can say.
     if config.mode != mode:
         rule = f"{function_of(command, mode)} {'trains' if mode == TRAIN else 'evaluates'}"
@@ -199,9 +194,8 @@ def config_of(
     if (other := command_of(config)) is not command:
         rule = "Pre-training has a function of its own"
         raise UsageError(f"{rule}. Received: task={config.data.task!r}. Call {FUNCTIONS[other.word]} instead.")
-    for name, todo in _OF_SEVERAL.items():
-        if not several and (value := getattr(config.runtime, name)):
-            raise UsageError(f"A call is one run. Received: {name}={value!r}. {todo}")
+    if not several and (given := config.given(*_OF_SEVERAL)):
+        raise UsageError(problem("A call is one run", "Call tfbert.sweep, or use the command.", **given))
     return config
 
 
@@ -221,10 +215,10 @@ def _unknown(command: Command, mode: str, name: str, value: Any) -> str:
     function, what = function_of(command, mode), "training" if mode == TRAIN else "an evaluation"
     if name in _NOT_ARGUMENTS:
         advice = _NOT_ARGUMENTS[name]
-    elif name in command.names():
-        advice = f"{name} is for the command, in another mode." if mode == TRAIN else f"{name} is for training."
-    elif name in OPTIONS and mode != TRAIN:
+    elif mode != TRAIN and name in (*command.names(), *OPTIONS):
         advice = f"{name} is for training."
+    elif name in command.names():
+        advice = f"{name} is for the command, in another mode."
     elif name in OPTIONS:
         advice = "Pre-training reads records: make them with --mode=prepare, and pass train_records."
     elif command is FINETUNE and (near := difflib.get_close_matches(name, OPTIONS, 1, 0.75)):
