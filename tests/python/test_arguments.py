@@ -5,10 +5,8 @@ It is made of the options: `python -m tests.python.test_arguments` writes it ane
 
 import inspect
 import pathlib
-import re
 from typing import Literal, get_args, get_origin
 
-import tfbert
 from tfbert.commandline.options import field_docs
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN, Config, of_arguments
@@ -56,16 +54,6 @@ def page():
 
 def test_the_page_is_made_of_the_options():
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.python.test_arguments"
-
-
-def test_every_argument_has_an_item():
-    text = PAGE.read_text(encoding="utf-8")
-    named = set(re.findall(r"^- \*\*`(\w+)`\*\* \(", text, re.MULTILINE))
-    own = set(re.findall(r"^    (\w+): ", inspect.getdoc(tfbert.finetune), re.MULTILINE))
-    assert {"config", "train", "quiet"} <= own
-    for function in (tfbert.finetune, tfbert.pretrain):
-        assert set(inspect.signature(function).parameters) - own <= named
-    assert set(re.findall(r"--(\w+)", text)) <= {"mode"}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 
 import tfbert
 from tests.support.flag_values import parsed
+from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.config.types import EVERY
 from tfbert.errors import UsageError
@@ -51,15 +52,11 @@ def test_arguments_change_a_configuration():
 @pytest.mark.parametrize("function, command", [(tfbert.finetune, FINETUNE), (tfbert.pretrain, PRETRAIN)])
 def test_every_option_of_training_is_an_argument_with_its_default(function, command):
     parameters = inspect.signature(function).parameters
-    base = tfbert.Config()
-    for part, names in command.options().items():
-        fields = {field.name: field for field in dataclasses.fields(getattr(base, part))}
-        for name in names:
-            known = name if name != "model_name_or_path" else "model"
-            is_of_one_run = "train" in fields[name].metadata["modes"] and name not in ("seeds", "sweep")
-            assert (known in parameters) == is_of_one_run, name
-            if known in parameters:
-                assert parameters[known].default == fields[name].default
+    for name in command.names():
+        field, known = all_options()[name].field, name if name != "model_name_or_path" else "model"
+        is_of_one_run = "train" in field.metadata["modes"] and name not in ("seeds", "sweep")
+        assert (known in parameters) == is_of_one_run, name
+        assert known not in parameters or parameters[known].default == field.default
     assert {mode for mode in EVERY if mode in parameters} <= {"train"}  # Which is an argument: the data.
 
 

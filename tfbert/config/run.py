@@ -345,17 +345,10 @@ class Command:
         """`typed` as a shell takes it: a script with its Python in front."""
         return f"python {self.script}" if self.typed == self.script else self.typed
 
-    def options(self) -> dict[str, tuple[str, ...]]:
-        """The names of its options, by the part of `Config` that they belong to."""
-        return {
-            name: self.only.get(name, tuple(field.name for field in dataclasses.fields(part)))
-            for name, part in Config.classes().items()
-            if name not in self.leaves_out
-        }
-
     def names(self) -> list[str]:
         """The names of its options."""
-        return [name for names in self.options().values() for name in names]
+        options = {name: option.part for name, option in all_options().items() if option.part not in self.leaves_out}
+        return [name for name, part in options.items() if name in self.only.get(part, (name,))]
 
 
 def typed(word: str, otherwise: str, also: Collection[str] = ()) -> str:
