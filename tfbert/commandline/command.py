@@ -42,7 +42,7 @@ def what_is_meant(command: Command, name: str, value: str = "") -> str:
     for other in (FINETUNE, PRETRAIN):
         if other is not command and name in options.flags_of(other):
             return f"It is a flag of {other.typed}."
-    near = nearest(name.lower(), options.flags_of(command))
+    near = nearest(name.lower(), [*options.flags_of(command)])
     return f"Did you mean {' or '.join(f'--{option}' for option in near)}?" if near else ""
 
 

@@ -16,14 +16,14 @@ import json
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from absl import flags
 
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config
 from tfbert.config.tables import facts_of
-from tfbert.config.types import ALIASES, Mode, in_words, nearest, of_text, path_of
+from tfbert.config.types import ALIASES, in_words, nearest, of_text, path_of
 from tfbert.devices.process import ASKS_FOR_HELP, WIDTH, flag_text, wrapped
 from tfbert.errors import UsageError
 
@@ -318,9 +318,9 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
     values = {name: flag_values[name].value for name in command.names() if not path or flag_values[name].present}
     if command.task:
         values["task"] = command.task
-    elif facts_of(task := values.get("task", base.data.task)).of_records:
+    elif facts_of(task := str(values.get("task", base.data.task))).of_records:
         raise UsageError(f"Pre-training has a command of its own. Received: task={task!r}. {_other()}")
-    return base.changed(values, base.mode if path and not mode.present else cast(Mode, mode.value))
+    return base.changed(values, base.mode if path and not mode.present else str(mode.value))
 
 
 def _run_config(path: str, command: Command) -> Config:

@@ -115,7 +115,7 @@ class Config(Parts):
         config = dataclasses.replace(self, pretraining=self.pretraining.with_masking()) if facts.of_records else self
         return config.changed(given)
 
-    def changed(self, values: Mapping[str, Any], mode: Mode | None = None) -> Config:
+    def changed(self, values: Mapping[str, Any], mode: str = "") -> Config:
         """The same run with other values of some options, by name, and perhaps another mode."""
         parts: dict[str, dict[str, Any]] = {all_options()[name].part: {} for name in values}
         for name, value in values.items():

@@ -25,7 +25,7 @@ import stat
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from tfbert.config.tables import ENCODERS, model_type_of
 from tfbert.errors import UsageError, is_command
@@ -103,7 +103,9 @@ class Options:
 
     def __post_init__(self):
         given = vars(self)
-        known = {field.name: (field, field_types(type(self))[field.name]) for field in dataclasses.fields(self)}
+        known = {
+            field.name: (field, field_types(type(self))[field.name]) for field in dataclasses.fields(cast(Any, self))
+        }
         values, problems = converted(given, known)
         if problems:
             raise UsageError("\n".join(problems))
