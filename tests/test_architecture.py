@@ -78,7 +78,7 @@ MOST_LINES = {
     "batches": 806,
     "bert": 1061,
     "commandline": 512,
-    "config": 1593,
+    "config": 1594,
     "corpus": 2203,
     "data": 1656,
     "devices": 1025,

@@ -103,9 +103,8 @@ class Options:
 
     def __post_init__(self):
         given = vars(self)
-        known = {
-            field.name: (field, field_types(type(self))[field.name]) for field in dataclasses.fields(cast(Any, self))
-        }
+        kinds, fields = field_types(type(self)), dataclasses.fields(cast(Any, self))
+        known = {field.name: (field, kinds[field.name]) for field in fields}
         values, problems = converted(given, known)
         if problems:
             raise UsageError("\n".join(problems))
