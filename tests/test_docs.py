@@ -4,7 +4,6 @@ import ast
 import dataclasses
 import importlib.util
 import inspect
-import json
 import pathlib
 import re
 import shlex
@@ -293,16 +292,6 @@ def test_the_page_on_python_runs(tmp_path):
     shown = output_of(script, directory=tmp_path)
     assert "Did you mean num_train_epochs?" in shown and "5e-05 0." in shown
     assert {path.name for path in (tmp_path / "runs").iterdir()} >= {"mine", "other-seed", "rate-3e-05", "bert"}
-
-
-@pytest.mark.slow
-def test_the_notebook_runs(tmp_path):
-    """All cells as one script, in which tfbert is installed already."""
-    cells = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text())["cells"]
-    script = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    script = script.replace("%pip install -q tfbert-trainer", "raise SystemExit('not installed')")
-    assert "Did you mean" in output_of(script, directory=tmp_path)
-    assert (tmp_path / "runs" / "quickstart" / "report.html").exists()
 
 
 def write_data(directory):

@@ -51,15 +51,8 @@ def test_the_pages_tables_are_those_of_its_commands(words, expected):
 
 
 def test_the_page_has_commands():
-    assert len(pages_commands()) == (ROOT / "docs" / "scaling.md").read_text().count("    python benchmarks/scaling.py")
-    assert len(pages_commands()) > 3
-
-
-@pytest.mark.parametrize("size", ["base", "large"])
-def test_the_page_has_hours_and_cost_of_both_sizes_on_1_to_256_gpus(size):
-    tables = [expected.splitlines() for words, expected in pages_commands() if f"--size={size}" in words]
-    found = [lines for lines in tables if "| hours | cost |" in lines[0] and lines[-1].startswith("| 256 |")]
-    assert any([line.split()[1] for line in lines[2:]] == [str(2**i) for i in range(9)] for lines in found)
+    text = (ROOT / "docs" / "scaling.md").read_text()
+    assert text.count("    python benchmarks/scaling.py") == len(pages_commands()) > 3
 
 
 @pytest.mark.parametrize("size, millions", [("base", 109.5), ("large", 335.1)])

@@ -11,7 +11,6 @@ import contextlib
 import difflib
 import importlib
 import re
-import warnings
 from typing import TYPE_CHECKING
 
 from tfbert.config.data import DataConfig
@@ -29,7 +28,7 @@ from tfbert.config.tasks import (
 from tfbert.config.training import TrainingConfig
 from tfbert.config.types import elsewhere
 from tfbert.devices.process import imported_quietly, keep_freed_memory
-from tfbert.errors import Preempted, RunError, UsageError, other_project, speak_to_python
+from tfbert.errors import Preempted, RunError, UsageError, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
     from tfbert import callbacks as callbacks
@@ -61,8 +60,6 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
 __version__ = "2.0.0"
 
 speak_to_python(of_arguments)
-if _other := other_project():
-    warnings.warn(_other, stacklevel=2)
 
 # TensorFlow takes seconds to import; a configuration needs none of it.
 _IN_MODULES = {

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tfbert.commandline.command import parse
-from tfbert.config.run import FINETUNE, PRETRAIN, Config, points_of
+from tfbert.config.run import FINETUNE, Config, points_of
 from tfbert.errors import UsageError
 
 
@@ -74,7 +74,7 @@ def test_a_file_is_the_same_as_its_flags(name, text):
 def test_a_text_is_read_alike_as_a_flag_in_a_file_and_in_a_sweep(name, text, value):
     swept = points_of(parsed(f"--sweep={name}={text}"))[0].config
     for config in (parsed(f"--{name}={text}"), parsed(write("a.yaml", f"{name}: '{text}'")), swept):
-        found = next(getattr(part, name) for part in config.parts() if hasattr(part, name))
+        found = config.values()[name]
         assert found == value and type(found) is type(value)
 
 
@@ -86,14 +86,10 @@ def test_the_command_line_replaces_what_the_file_says():
     assert parsed("--config=") == Config()
 
 
-def test_a_list_may_hold_commas():
-    file = write("run.yaml", 'model: m\ntrain_file: t.tsv\nlabel_names: ["a,b", c]\n')
-    assert parsed(file).data.label_names == ("a,b", "c")
-
-
-def test_a_list_is_taken_where_a_text_may_be_several_values():
-    file = write("run.yaml", "model: m\ntrain_file: t.tsv\nlabel_column: [toxic, obscene]\n")
-    assert parsed(file).data.label_column == "toxic,obscene"
+def test_a_list_may_hold_commas_and_may_stand_where_a_text_may_be_several_values():
+    rows = 'model: m\ntrain_file: t.tsv\nlabel_names: ["a,b", c]\nlabel_column: [toxic, obscene]\n'
+    data = parsed(write("run.yaml", rows)).data
+    assert (data.label_names, data.label_column) == (("a,b", "c"), "toxic,obscene")
 
 
 def test_a_file_may_name_a_preset_and_a_run(tmp_path):
@@ -114,17 +110,11 @@ def test_a_file_may_name_a_preset_and_a_run(tmp_path):
         ("training:\n  max_steps: 3", "flat.*an object as 'training' in f.yaml, line 1. Write max_steps: ... without"),
         ("<<: {seed: 1}", "an object as '<<'"),
         ("seed: 1.5", "seed must be an integer. Received: seed='1.5' in f.yaml, line 1."),
-        ("learning_rate: fast", "learning_rate must be a number. Received: learning_rate='fast'"),
-        ("xla: maybe", "xla must be true or false. Received: xla='maybe'"),
         ("output_dir: true", 'output_dir must be a path, not true or false. .*Put it in quotes, "true"'),
         ("label_names: [true, false]", "label_names must be a list of strings, not true or false"),
-        ("strategy: tpu", "strategy must be one of one_device, mirrored, multi_worker"),
         ("task: ner", "Received: task='ner' in f.yaml, line 1. Write task: token_classification."),
         ("save_strategy: 'no'", "'save_strategy' in f.yaml, line 1. It is not needed: .*--save_steps=0"),
-        ("gradient_accumulation_steps: many", "must be an integer or auto"),
-        ("seed: [1, 2]", r"seed takes one value, not a list. Received: seed=\['1', '2'\] in .* pass --seeds=1,2\."),
-        ("max_steps: [1, 2]", r"one value, not a list. .*To train once with each, pass --sweep='max_steps=1,2'\."),
-        ("save_steps: [1, 2]", "save_steps takes one value, not a list. .* --help=save_steps says what it takes"),
+        ("seed: [1, 2]", r"seed takes one value, not a list. Received: seed=\['1', '2'\] in .* --help=seed says"),
         ('label_column: ["a,b", c]', "label_column takes values without commas in them"),
         ("text_column: [[a], b]", "text_column takes a list of plain values"),
         ("seeds: [1, null]", "seeds takes a list of plain values"),
@@ -155,9 +145,8 @@ def test_each_kind_of_file_says_which_flag_takes_it(tmp_path):
     (tmp_path / "run_config.json").write_text(Config().to_json())
     assert "Pass --run_config=run_config.json" in refused("--config=run_config.json")
     write("run.yaml", "seed: 1"), write("run.json", {"learning_rate": 1})
-    assert "Pass --config=run.yaml" in refused("--run_config=run.yaml")
-    assert "Pass --config=run.json" in refused("--run_config=run.json")
-    assert "Pass --config=run.json" in refused("--run_config=run.json", command=PRETRAIN)
+    assert "A run configuration must be JSON" in refused("--run_config=run.yaml")
+    assert "Config has no option of this name. Received: learning_rate=" in refused("--run_config=run.json")
 
 
 def test_a_word_that_says_the_mode_goes_with_no_other():

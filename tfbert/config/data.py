@@ -8,10 +8,22 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import Literal
 
-from tfbert.config.tables import OF_CLASSES, OF_ROWS, TaskName, listed
-from tfbert.config.types import COMPUTE, EVALUATE, EVERY, SEED, TRAIN, Given, Options, names_given_data, option
+from tfbert.config.tables import OF_CLASSES, OF_ROWS, TaskName
+from tfbert.config.types import (
+    COMPUTE,
+    EVALUATE,
+    EVERY,
+    SEED,
+    STANDARD_STREAM,
+    TRAIN,
+    Given,
+    Options,
+    option,
+    problem,
+)
 
 Batching = Literal["length_grouped", "padded", "packed"]
 LongTexts = Literal["cut", "first_last", "windows"]
@@ -21,17 +33,8 @@ InputFormat = Literal["auto", "text", "tsv", "csv", "jsonl", "parquet", "conll",
 
 _READING = (*COMPUTE, "prepare")
 """The modes that read data; an export reads none."""
-STANDARD_STREAM = "-"
-"""Standard input as `input_file` or `test_file`, standard output as `output_file`."""
-
-
 TYPED_TEXTS = "--text"
 """What messages call texts that stand on the command line itself."""
-
-
-def is_pipe(name: str) -> bool:
-    """Whether an option names what can be read only once: standard input, or a pipe as the shell's `<(...)` makes."""
-    return name == STANDARD_STREAM or (os.path.exists(name) and pathlib.Path(name).is_fifo())  # noqa: PTH110 (as below)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,64 +146,32 @@ class DataConfig(Options):
         """The file that `label_names` names; empty where it holds the names themselves."""
         return self.label_names[0] if len(self.label_names) == 1 else ""
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = []
-        if self.dataset and self.uses_files:
-            rule = "Data comes from a data set or from files, not both"
-            out.append(f"{rule}. Received: dataset={self.dataset!r}, file={self.source!r}. Drop one.")
-        files = [("train_file", self.train_file), ("test_file", self.test_file)]
-        files += [("validation_file", path) for path in self.validation_files]
-        for name, value in files:
-            path = value.source if isinstance(value, Given) else pathlib.Path(value)
-            is_stream = (name, value) == ("test_file", STANDARD_STREAM)
-            if value and not is_stream and isinstance(path, pathlib.Path) and not (path.is_file() or path.is_dir()):
-                todo = ". Check the path"
-                if names_given_data(value):
-                    todo = ", the name of data that was in memory. Pass the data to tfbert.finetune, or a file"
-                if is_pipe(value):
-                    stream = ", or pass it as --test_file=- in mode=evaluate" if name == "test_file" else ""
-                    todo = f", which can be read only once. Write it to a file first{stream}"
-                out.append(f"{name} must be a file. Received: {name}={value!r}{todo}.")
-        out += self._split_problems()
-        if self.data_dir and not pathlib.Path(self.data_dir).is_dir():
-            out.append(f"data_dir must be a directory. Received: data_dir={self.data_dir!r}. Check the path.")
-        if self.data_dir and (self.uses_files or self.dataset in ("", "demo")):
-            received = f"data_dir={self.data_dir!r} without a TFDS dataset. Pass --dataset=NAME or drop --data_dir"
-            out.append(f"data_dir is where TensorFlow Datasets keeps prepared data. Received: {received}.")
-        if len(self.text_column) > 2:
-            rule = "text_column takes one column, or two for pairs"
-            out.append(f"{rule}. Received: text_column={','.join(self.text_column)!r}. Name at most two.")
-        out += self._label_names_problems()
-        if len(self.separator) > 1 or self.separator in ('"', "\r", "\n"):
-            todo = "Pass for example --delimiter=';' or --delimiter=tab."
-            out.append(f"delimiter must be one character, or tab. Received: delimiter={self.delimiter!r}. {todo}")
-        return out
-
     @property
     def has_validation_data(self) -> bool:
         """Whether training from files evaluates anything before its end."""
         return bool(self.validation_file) or self.validation_split is not None
 
-    def _split_problems(self) -> list[str]:
-        share = self.validation_split
-        if share is None:
-            return []
-        received = f"Received: validation_split={share}"
-        if self.validation_file:
+    def rules(self) -> Iterator[str]:
+        """A line for each rule that it breaks."""
+        share, validation_file = self.validation_split, self.validation_file
+        if self.dataset and self.uses_files:
+            rule = "Data comes from a data set or from files, not both"
+            yield problem(rule, "Drop one.", dataset=self.dataset, file=self.source)
+        if share is not None and validation_file:
             rule = "Examples to evaluate on come from a file or from the training examples, not both"
-            return [f"{rule}. {received} with validation_file={self.validation_file!r}. Drop one."]
-        if self.is_built_in:
-            return [f"validation_split is for your own data; the built-in data has both parts. {received}. Drop it."]
-        return []
-
-    def _label_names_problems(self) -> list[str]:
-        received = f"Received: label_names={','.join(self.label_names)!r}"
-        if self.label_names and self.task not in ("auto", *OF_CLASSES):
-            return [f"label_names is for {listed(OF_CLASSES)}. {received} with task={self.task!r}. Drop it."]
-        if self.label_names_file and not pathlib.Path(self.label_names_file).is_file():
-            rule = "label_names takes the names of two classes or more, or a file with one name a line"
-            return [f"{rule}. {received}, which is no file. Check the path."]
+            yield problem(rule, "Drop one.", validation_split=share, validation_file=validation_file)
+        elif share is not None and self.is_built_in:
+            rule = "validation_split is for your own data; the built-in data has both parts"
+            yield problem(rule, "Drop it.", validation_split=share)
+        if self.data_dir and (self.uses_files or self.dataset in ("", "demo")):
+            rule = "data_dir is where TensorFlow Datasets keeps prepared data"
+            yield problem(rule, "Pass --dataset=NAME or drop it.", data_dir=self.data_dir, dataset=self.dataset)
+        if len(self.text_column) > 2:
+            rule = "text_column takes one column, or two for pairs"
+            yield problem(rule, "Name at most two.", text_column=self.text_column)
         if self.label_names and self.is_built_in:
-            return [f"label_names says what numbers in your own data mean. {received} without any. Drop it."]
-        return []
+            rule = "label_names says what numbers in your own data mean, not in the built-in data"
+            yield problem(rule, "Drop it.", label_names=self.label_names)
+        if len(self.separator) > 1 or self.separator in ('"', "\r", "\n"):
+            todo = "Pass for example --delimiter=';' or --delimiter=tab."
+            yield problem("delimiter must be one character, or tab", todo, delimiter=self.delimiter)

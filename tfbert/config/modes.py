@@ -8,34 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 from tfbert.config import tasks
-from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
-from tfbert.config.tables import OF_ROWS, facts_of
+from tfbert.config.data import DataConfig
+from tfbert.config.tables import OF_ROWS, TASKS, facts_of, listed
 from tfbert.config.training import TrainingConfig
 from tfbert.config.types import (
     COMPUTE,
     EVALUATE,
     EVERY,
     SEED,
+    STANDARD_STREAM,
     TRAIN,
     Mode,
     Options,
     architecture_problem,
     field_types,
+    is_met,
+    is_pipe,
     one_of,
     option,
+    problem,
 )
 
-StrategyName = Literal["one_device", "mirrored", "multi_worker"]
-Device = Literal["auto", "gpu", "cpu"]
-Resume = Literal["auto", "never"]
 MixedPrecisionDtype = Literal["auto", "float16", "bfloat16"]
-AllReduceDtype = Literal["float32", "bfloat16"]
+Device = Literal["auto", "gpu", "cpu"]
 
 SCRATCH_PREFIX = "scratch/"
 _NAMED = {
@@ -59,7 +61,6 @@ OF_BUILT_IN = "scratch/tiny"
 """The model of the built-in data, unless another is named."""
 MAX_COMPILED_SHAPES = 6
 OutputFormat = Literal["auto", "tsv", "csv", "jsonl", "conll", "squad"]
-ExportFormat = Literal["saved_model", "onnx", "tflite"]
 REPORT_TO = ("tensorboard", "wandb", "mlflow")
 GlueTaskName = Literal["", "cola", "sst2", "mrpc", "stsb", "qqp", "mnli-m", "mnli-mm", "qnli", "rte", "wnli", "ax"]
 
@@ -85,32 +86,25 @@ class ModelConfig(Options):
         """Whether the weights start random rather than pretrained."""
         return self.name.startswith(SCRATCH_PREFIX)
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = []
-        size = self.name.removeprefix(SCRATCH_PREFIX)
-        if self.is_scratch and size not in SCRATCH_LAYOUTS:
+    def rules(self) -> Iterator[str]:
+        """A line for each rule that it breaks."""
+        if self.is_scratch and self.name.removeprefix(SCRATCH_PREFIX) not in SCRATCH_LAYOUTS:
             rule = f"A scratch model has one of the sizes {', '.join(_NAMED)}, or L-2_H-128 to L-12_H-768"
-            todo = "Pass for example scratch/tiny."
-            out.append(f"{rule}. Received: model_name_or_path={self.model_name_or_path!r}. {todo}")
+            yield problem(rule, "Pass for example scratch/tiny.", model_name_or_path=self.name)
         path = pathlib.Path(self.model_name_or_path).expanduser() / "config.json"
         with contextlib.suppress(OSError, ValueError, RecursionError):  # Said where it is read.
             if path.is_file() and path.stat().st_size < _MOST_OF_CONFIG:
-                problem = architecture_problem(json.loads(path.read_text(encoding="utf-8")), path)
-                out += [problem] if problem else []
-        if self.vocab_file and not pathlib.Path(self.vocab_file).is_file():
-            out.append(f"vocab_file must be a file. Received: vocab_file={self.vocab_file!r}. Check the path.")
-        elif self.vocab_file.endswith((".json", ".model")):
+                yield from filter(None, [architecture_problem(json.loads(path.read_text(encoding="utf-8")), path)])
+        if self.vocab_file.endswith((".json", ".model")):
             rule = "vocab_file is a WordPiece vocabulary, one token per line"
-            out.append(f"{rule}. Received: vocab_file={self.vocab_file!r}. Pass --model for its own tokenizer.")
-        return out
+            yield problem(rule, "Pass --model for its own tokenizer.", vocab_file=self.vocab_file)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuntimeConfig(Options):
     """On what, and in which precision, the run computes."""
 
-    strategy: StrategyName = option("one_device", resume="split", modes=COMPUTE)
+    strategy: Literal["one_device", "mirrored", "multi_worker"] = option("one_device", resume="split", modes=COMPUTE)
     """`one_device`; `mirrored`: all GPUs of this machine; `multi_worker`: all workers named in TF_CONFIG
     or started by SLURM's srun."""
     device: Device = option("auto", resume="split")
@@ -120,7 +114,7 @@ class RuntimeConfig(Options):
     GPU. On a CPU, more than one are logical devices that share the cores: for trying things out."""
     cluster_timeout_seconds: int = option(300, resume="free", modes=COMPUTE, least=1)
     """How long a worker of `multi_worker` waits for the others to start before it fails."""
-    all_reduce_dtype: AllReduceDtype = option("float32", resume="same", modes=TRAIN)
+    all_reduce_dtype: Literal["float32", "bfloat16"] = option("float32", resume="same", modes=TRAIN)
     """What gradients are rounded to before they are summed over replicas. `bfloat16`: half as much to send, for workers
     whose network is slow; it rounds to three digits."""
     mixed_precision: bool = option(False, resume="same", modes=COMPUTE)
@@ -150,18 +144,15 @@ class RuntimeConfig(Options):
     """Set glibc's malloc, before TensorFlow is imported, so that freed memory is reused rather than returned to the
     kernel at every step. What MALLOC_ARENA_MAX and the like or GLIBC_TUNABLES set is left as it is."""
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = []
+    def rules(self) -> Iterator[str]:
+        """A line for each rule that it breaks."""
         if self.strategy == "one_device" and self.num_replicas > 1:
-            rule = "one_device has one replica"
             todo = "Pass --strategy=mirrored or drop --num_replicas."
-            out.append(f"{rule}. Received: num_replicas={self.num_replicas}. {todo}")
+            yield problem("one_device has one replica", todo, num_replicas=self.num_replicas)
         if len(set(self.seeds)) < len(self.seeds):
-            out.append(f"Each seed trains once. Received: seeds={','.join(map(str, self.seeds))}. List each once.")
+            yield problem("Each seed trains once", "List each once.", seeds=self.seeds)
         if self.seeds and self.seed != SEED:
-            out.append(f"seeds takes the place of seed. Received: seed={self.seed} beside it. Drop --seed.")
-        return out
+            yield problem("seeds takes the place of seed", "Drop --seed.", seed=self.seed, seeds=self.seeds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,7 +163,7 @@ class OutputConfig(Options):
     """Where the model and the logs go. Empty: a new directory `runs/DATA-MODEL-TIME`."""
     overwrite_output_dir: bool = option(False, resume="free", modes=(*EVALUATE, "export", "prepare"))
     """Write into a directory that holds an earlier run's files, replacing them."""
-    resume: Resume = option("auto", resume="free", modes=("train",))
+    resume: Literal["auto", "never"] = option("auto", resume="free", modes=("train",))
     """`auto` resumes from the newest intact checkpoint of an unfinished run in `output_dir`, with the settings that it
     began with; `never` refuses a directory that holds one."""
     save_steps: int = option(500, resume="free", modes=("train",), least=0)
@@ -183,8 +174,8 @@ class OutputConfig(Options):
     keep_optimizer: bool = option(False, resume="free", modes=("train",))
     """Keep the state of training when the run is done, about three times what is trained: with it, the same command
     with more `num_train_epochs` or `max_steps` trains on."""
-    keep_adapter: bool = option(False, resume="free", modes=("train",), tasks=OF_ROWS)
-    """With `lora_rank`: also write the updates and the head as PEFT does, to `output_dir/adapter`."""
+    keep_adapter: bool = option(False, resume="free", modes=("train",), tasks=OF_ROWS, needs="lora_rank")
+    """Also write the updates and the head as PEFT does, to `output_dir/adapter`."""
     eval_steps: int = option(0, resume="same", modes=("train",), least=0)
     """Evaluate every this many updates. 0: after each epoch."""
     logging_steps: int = option(10, resume="free", modes=("train",), least=1)
@@ -201,18 +192,15 @@ class OutputConfig(Options):
         if self.report_to in (("none",), ("all",)):  # As Hugging Face's Trainer has them.
             object.__setattr__(self, "report_to", REPORT_TO if self.report_to == ("all",) else ())
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = []
+    def rules(self) -> Iterator[str]:
+        """A line for each rule that it breaks."""
         steps = self.profile_steps
         if steps and not (len(steps) == 2 and 1 <= steps[0] <= steps[1]):
             rule = "profile_steps takes the first and the last update, counted from 1"
-            todo = "Pass for example --profile_steps=10,15."
-            out.append(f"{rule}. Received: profile_steps={','.join(map(str, steps))}. {todo}")
-        out += [one_of("report_to", name, REPORT_TO) for name in self.report_to if name not in REPORT_TO]
+            yield problem(rule, "Pass for example --profile_steps=10,15.", profile_steps=steps)
+        yield from [one_of("report_to", name, REPORT_TO) for name in self.report_to if name not in REPORT_TO]
         if len(set(self.report_to)) < len(self.report_to):
-            out.append(f"Each tracker is told once. Received: report_to={','.join(self.report_to)}. List each once.")
-        return out
+            yield problem("Each tracker is told once", "List each once.", report_to=self.report_to)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -241,20 +229,12 @@ class PredictConfig(Options):
     glue_task: GlueTaskName = option("", modes=("predict",))
     """Write GLUE's submission file for this task, in GLUE's name and format, into `output_dir`."""
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = []
-        path = pathlib.Path(self.input_file)
-        if self.input_file and not is_pipe(self.input_file) and not (path.is_file() or path.is_dir()):
-            out.append(f"input_file must be a file. Received: input_file={self.input_file!r}. Check the path.")
-        return out
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportConfig(Options):
     """What `--mode=export` writes."""
 
-    export_format: ExportFormat = option("saved_model", modes=("export",))
+    export_format: Literal["saved_model", "onnx", "tflite"] = option("saved_model", modes=("export",))
     """`saved_model`: a SavedModel with the tokenizer inside. `onnx`, `tflite`: a file that takes token ids and gives
     logits, of any task but pre-training, with the tokenizer's files beside it (`pip install -e '.[onnx]'` or
     `'.[tflite]'` in the clone). KerasHub needs no export: it reads a run's directory."""
@@ -302,116 +282,125 @@ class Parts(Options):
         """The class of each part, by its name, in their order."""
         return {field.name: field_types(cls)[field.name] for field in dataclasses.fields(cls) if field.name != "mode"}
 
+    def values(self) -> dict[str, Any]:
+        """Every option's value by its name."""
+        return {name: getattr(getattr(self, option.part), name) for name, option in all_options().items()}
+
     def given(self, *names: str) -> dict[str, Any]:
         """Those of some options, or of all, that are not at their default, by name."""
-        return {
-            field.name: value
-            for part in self.parts()
-            for field in dataclasses.fields(part)
-            if (value := getattr(part, field.name)) != field.default and (not names or field.name in names)
-        }
+        asked = {name: value for name, value in self.values().items() if not names or name in names}
+        return {name: value for name, value in asked.items() if value != all_options()[name].field.default}
 
     def parts(self) -> list[Any]:
         """The parts, in their order."""
         return [part for part in vars(self).values() if dataclasses.is_dataclass(part)]
 
 
+class Option(NamedTuple):
+    """An option of a run: the part of `Config` that holds it, its field there, and its type."""
+
+    part: str
+    field: dataclasses.Field[Any]
+    kind: Any
+
+
+@functools.cache
+def all_options() -> dict[str, Option]:
+    """Every option by its name, in the order of `Config`."""
+    parts = Parts.classes().items()
+    fields = [(part, kind, field) for part, kind in parts for field in dataclasses.fields(kind)]
+    return {field.name: Option(part, field, field_types(kind)[field.name]) for part, kind, field in fields}
+
+
 def mode_problems(config: Parts) -> list[str]:
     """Options that do not fit the mode, a line each: options without an effect in it, and options that it lacks."""
     rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "prepare": _prepare}
-    return _without_effect(config) + _files(config) + rules[config.mode](config)
+    return [*_without_effect(config), *_files(config), *rules[config.mode](config)]
 
 
-def _without_effect(config: Parts) -> list[str]:
+def _drop(name: str, value: Any) -> str:
+    return f"Drop --{f'no{name}' if value is False else name}"
+
+
+def _without_effect(config: Parts) -> Iterator[str]:
     """A line for each option that was changed from its default and that the mode would ignore."""
-    out, given = [], config.given()
-    if facts_of(config.data.task).of_records:
-        given.pop("task", None)  # The command sets it, not its user.
-    for field in [field for part in config.parts() for field in dataclasses.fields(part)]:
-        name, modes = field.name, field.metadata["modes"]
-        if name in given and config.mode not in modes:
-            other = f", or add --mode={modes[0]}" if config.mode == "train" and len(modes) == 1 else ""
-            todo = f"Drop --{f'no{name}' if given[name] is False else name}{other}."
+    for name, value in config.given().items():
+        about, todo, task = all_options()[name].field.metadata, _drop(name, value), config.data.task
+        modes, tasks, needs = about["modes"], about["tasks"] or TASKS, about["needs"]
+        if needs and not is_met(needs, config.values()):
+            yield problem(f"{name} takes effect with {needs} only", f"Add --{needs}.", **{name: value})
+        if config.mode not in modes and not (name == "task" and facts_of(task).of_records):  # Which the command sets.
             if (name, config.mode) == ("input_files", "train"):
-                todo = "Make records of them with --mode=prepare, and train with --train_records=DIRECTORY."
-            rule = f"{name} has no effect with mode={config.mode}"
-            out.append(f"{rule}. Received: {name}={given[name]!r}. {todo}")
-    return out
+                todo = "Make records of them with --mode=prepare, and train with --train_records=DIRECTORY"
+            elif config.mode == "train" and len(modes) == 1:
+                todo += f", or add --mode={modes[0]}"
+            yield problem(f"{name} has no effect with mode={config.mode}", f"{todo}.", **{name: value})
+        elif task in TASKS and task not in tasks:
+            yield problem(f"{name} is for {listed([*tasks])}", f"{todo}.", task=task, **{name: value})
 
 
-def _files(config: Parts) -> list[str]:
+def _files(config: Parts) -> Iterator[str]:
     """What concerns the reading of files, in any mode."""
-    data, out = config.data, []
+    data = config.data
     if config.mode == "export":
-        return []  # It reads none.
+        return  # It reads none.
     if not data.uses_files and not config.predict.input_file and not config.corpus.input_files:
-        out += idle(config.given("input_format", "delimiter", "skip_bad_rows"), "files", "without any")
+        yield from idle(config, "files", "input_format", "delimiter", "skip_bad_rows")
     elif data.uses_files and not data.reads_files:
-        out += idle(config.given("input_format", "delimiter", "header"), "files", "with data in memory")
+        yield from idle(config, "files", "input_format", "delimiter", "header")
     elif data.input_format == "text" and config.mode != "predict":
-        out.append("Plain text has no labels. Received: input_format='text'. Pass another format, or --mode=predict.")
+        yield problem("Plain text has no labels", "Pass another format, or --mode=predict.", input_format="text")
     for name, file in config.given("input_file", "test_file").items():
         if is_pipe(file) and config.runtime.strategy == "multi_worker":
             rule = "Every worker reads the input, but only one has standard input or a pipe"
-            todo = "Pass a file that all workers see."
-            out.append(f"{rule}. Received: {name}={file!r} with strategy='multi_worker'. {todo}")
-    return out
+            yield problem(rule, "Pass a file that all workers see.", strategy="multi_worker", **{name: file})
 
 
-def idle(given: Mapping[str, Any], needs: str, received: str) -> list[str]:
-    """A line for each option that was given but has no effect for want of something."""
-    return [
-        f"{name} takes effect with {needs} only. Received: {name}={value!r} {received}. "
-        f"Drop --{f'no{name}' if value is False else name}."
-        for name, value in given.items()
-    ]
+def idle(config: Parts, needs: str, *names: str) -> Iterator[str]:
+    """A line for each of some options that was given but has no effect for want of something."""
+    for name, value in config.given(*names).items():
+        yield problem(f"{name} takes effect with {needs} only", f"{_drop(name, value)}.", **{name: value})
 
 
-def replaced(given: Mapping[str, Any], by: str) -> list[str]:
-    """A line for each option that was given beside another one that takes its place."""
-    return [
-        f"{by} takes the place of {name}. Received: {name}={value!r} beside it. Drop --{name}."
-        for name, value in given.items()
-    ]
-
-
-def one_output(config: Parts, what: str, makes: str) -> list[str]:
+def one_output(config: Parts, what: str) -> Iterator[str]:
     """What does not go with several runs: an upload, and several workers."""
-    out = []
     if config.hub.push_to_hub:
-        rule = f"An upload is one model, but {makes}"
-        out.append(f"{rule}. Received: push_to_hub with {what}. Drop --push_to_hub, and upload the best model by hand.")
+        rule = f"An upload is one model, and with {what} there are several"
+        yield problem(rule, "Drop --push_to_hub, and upload the best model by hand.", push_to_hub=True)
     if config.runtime.strategy == "multi_worker":
         todo = "Start the workers once for each run, and compare the runs: tfbert report RUN_DIR RUN_DIR."
-        out.append(f"With {what}, each run is a single process. Received: strategy='multi_worker'. {todo}")
-    return out
+        yield problem(f"With {what}, each run is a single process", todo, strategy="multi_worker")
 
 
-def _train(config: Parts) -> list[str]:
-    out, records = [], config.pretraining.train_records
-    if not config.model.model_name_or_path and (records or not config.data.is_built_in):
+def _train(config: Parts) -> Iterator[str]:
+    records, data = config.pretraining.train_records, config.data
+    if not config.model.model_name_or_path and (records or not data.is_built_in):
         # Random weights would learn little, and nobody would know.
-        rule, data = "Data of your own needs a model to start from", ",".join(records) or config.data.source
         todo = "Pass --model=bert-base-uncased or another pretrained one; --model=scratch/tiny has random weights."
-        out.append(f"{rule}. Received: model_name_or_path='' with {data}. {todo}")
+        received: dict[str, Any] = {"model_name_or_path": "", "data": records or data.source}
+        yield problem("Data of your own needs a model to start from", todo, **received)
     if config.runtime.seeds:
-        out += one_output(config, "seeds", "several seeds make several")
-    if config.output.keep_adapter and not config.training.lora_rank:
-        out += idle(config.given("keep_adapter"), "lora_rank", "with lora_rank=0")
-    elif config.output.keep_adapter and config.model.is_scratch:
+        yield from one_output(config, "seeds")
+    if config.output.keep_adapter and config.model.is_scratch:
         rule = "An adapter is read beside the model that it began with, and random weights are not kept"
-        received = f"keep_adapter=True with model_name_or_path={config.model.name!r}"
-        out.append(f"{rule}. Received: {received}. Drop --keep_adapter: the trained model is whole.")
-    if facts_of(config.data.task).of_records:
-        return out + _pretrain(config)
-    if config.data.test_file == STANDARD_STREAM:
+        todo = "Drop --keep_adapter: the trained model is whole."
+        yield problem(rule, todo, keep_adapter=True, model_name_or_path=config.model.name)
+    if facts_of(data.task).of_records:
+        yield from _read_by_prepare(config)
+        if config.pretraining.validation_records and not records:
+            rule = "With validation_records, training needs train_records too"
+            yield problem(rule, "Pass --train_records.", train_records="")
+        elif records and not config.pretraining.validation_records:
+            yield from _unevaluated(config, "--validation_records")
+        return
+    if data.test_file == STANDARD_STREAM:
         rule = "Standard input is for mode=evaluate and mode=predict"
-        out.append(f"{rule}. Received: test_file='-' with mode={config.mode}. Pass a file, or --mode=evaluate later.")
-    if config.data.uses_files and not config.data.train_file:
-        out.append("Training from files needs a training file. Received: train_file=''. Pass --train_file.")
-    if config.data.uses_files and not config.data.has_validation_data:
-        out += _unevaluated(config, "examples", "validation_file", "--validation_file or --validation_split")
-    return out + _indexes(config, ("text_column", "label_column"))
+        yield problem(rule, "Pass a file, or --mode=evaluate later.", test_file="-")
+    if data.uses_files and not data.train_file:
+        yield problem("Training from files needs a training file", "Pass --train_file.", train_file="")
+    if data.uses_files and not data.has_validation_data:
+        yield from _unevaluated(config, "--validation_file or --validation_split")
+    yield from _indexes(config, "text_column", "label_column")
 
 
 def evaluation_options(config: Parts) -> dict[str, int | str]:
@@ -419,130 +408,110 @@ def evaluation_options(config: Parts) -> dict[str, int | str]:
     return config.given("early_stopping_patience", "metric_for_best_model", "eval_steps")
 
 
-def _unevaluated(config: Parts, what: str, option: str, todo: str) -> list[str]:
-    return [
-        f"{name} needs {what} to evaluate on during training. Received: {name}={value!r} with {option}=''. Pass {todo}."
-        for name, value in evaluation_options(config).items()
-    ]
+def _unevaluated(config: Parts, options: str) -> Iterator[str]:
+    for name, value in evaluation_options(config).items():
+        yield problem(f"{name} needs data to evaluate on during training", f"Pass {options}.", **{name: value})
 
 
-def _evaluate(config: Parts) -> list[str]:
-    out = []
-    if facts_of(config.data.task).of_records:
+def _evaluate(config: Parts) -> Iterator[str]:
+    data = config.data
+    if facts_of(data.task).of_records:
         if not config.pretraining.validation_records:
-            out.append("Evaluation needs records. Received: validation_records=''. Pass --validation_records.")
-        return _read_by_prepare(config) + out + _saved_model(config)
-    if not config.data.dataset and not config.data.uses_files:
-        rule = "Evaluation needs labelled examples"
-        todo = "Pass --dataset=NAME, --validation_file or --test_file."
-        out.append(f"{rule}. Received: dataset='', validation_file=''. {todo}")
-    if config.data.test_file == STANDARD_STREAM and config.data.input_format == "auto":
-        rule = "Standard input has no name that tells its format"
-        out.append(f"{rule}. Received: test_file='-' with input_format='auto'. Pass --input_format=tsv, csv or jsonl.")
-    return out + _saved_model(config) + _indexes(config, ("text_column", "label_column"))
+            yield problem("Evaluation needs records", "Pass --validation_records.", validation_records="")
+        yield from _read_by_prepare(config)
+    else:
+        if not data.dataset and not data.uses_files:
+            todo = "Pass --dataset=NAME, --validation_file or --test_file."
+            yield problem("Evaluation needs labelled examples", todo, validation_file="")
+        yield from _format_of_pipe(config, "test_file", data.test_file)
+        yield from _indexes(config, "text_column", "label_column")
+    yield from _saved_model(config)
 
 
-def _predict(config: Parts) -> list[str]:
-    out, predict = [], config.predict
-    sources = {"text": predict.text, "input_file": predict.input_file, "dataset": config.data.dataset}
-    if sum(map(bool, sources.values())) != 1:
-        given = ", ".join(f"{name}={value!r}" for name, value in sources.items() if value) or "input_file=''"
-        rule = "Prediction needs one source of texts"
-        out.append(f"{rule}. Received: {given}. Pass --input_file, --text='a text', or a GLUE task with --dataset.")
-    name = predict.input_file
-    if name not in ("", STANDARD_STREAM) and is_pipe(name) and config.data.input_format == "auto":
-        if not pathlib.Path(name).suffix:
-            rule = "A pipe has no ending that tells its format"
-            todo = "Pass --input_format, such as text or tsv."
-            out.append(f"{rule}. Received: input_file={name!r} with input_format='auto'. {todo}")
-    if config.data.dataset and not config.data.dataset.startswith("glue/"):
+def _format_of_pipe(config: Parts, name: str, file: str) -> Iterator[str]:
+    if file and is_pipe(file) and not pathlib.Path(file).suffix and config.data.input_format == "auto":
+        rule, todo = "A pipe has no ending that tells its format", "Pass --input_format, such as jsonl or tsv."
+        yield problem(rule, todo, **{name: file})
+
+
+def _predict(config: Parts) -> Iterator[str]:
+    predict, dataset = config.predict, config.data.dataset
+    sources = config.given("text", "input_file", "dataset")
+    if len(sources) != 1:
+        todo = "Pass --input_file, --text='a text', or a GLUE task with --dataset."
+        yield problem("Prediction needs one source of texts", todo, **(sources or {"input_file": ""}))
+    if predict.input_file != STANDARD_STREAM:  # Which is taken for plain text.
+        yield from _format_of_pipe(config, "input_file", predict.input_file)
+    if dataset and not dataset.startswith("glue/"):
         rule = "Of the data sets, only GLUE's test sets can be predicted"
-        todo = "Pass --dataset=glue/NAME, or a file with --input_file."
-        out.append(f"{rule}. Received: dataset={config.data.dataset!r}. {todo}")
+        yield problem(rule, "Pass --dataset=glue/NAME, or a file with --input_file.", dataset=dataset)
     if predict.text:
-        out += idle(config.given("glue_task", "id_column", "text_column", "header"), "input_file", "with text")
+        yield from idle(config, "input_file", "glue_task", "id_column", "text_column", "header")
         if len(predict.text_pair) not in (0, len(predict.text)):
-            received = f"text {len(predict.text)} times, text_pair {len(predict.text_pair)} times"
-            out.append(f"Each text of a pair has its second text. Received: {received}. Pass as many of both.")
-    elif config.data.dataset:
-        out += idle(config.given("glue_task", "id_column"), "input_file", f"with dataset={config.data.dataset!r}")
-    is_glue = bool(predict.glue_task or config.data.dataset)
-    if is_glue and (predict.output_file != STANDARD_STREAM or predict.output_format != "auto"):
+            rule = "Each text of a pair has its second text"
+            yield problem(rule, "Pass as many of both.", text=len(predict.text), text_pair=len(predict.text_pair))
+    elif dataset:
+        yield from idle(config, "input_file", "glue_task", "id_column")
+    is_glue = bool(predict.glue_task or dataset)
+    if is_glue and (own := config.given("output_file", "output_format")):
         rule = "GLUE's submission files have names and a format of their own"
-        received = f"output_file={predict.output_file!r}, output_format={predict.output_format!r}"
-        out.append(f"{rule}. Received: {received}. Pass --output_dir instead.")
+        yield problem(rule, "Pass --output_dir instead.", **own)
     if config.output.output_dir and not is_glue:
         rule = "Predictions go to output_file; output_dir is for GLUE's submission files"
-        out.append(f"{rule}. Received: output_dir={config.output.output_dir!r}. Pass --output_file.")
-    return out + _saved_model(config) + _indexes(config, () if predict.text else ("text_column",))
+        yield problem(rule, "Pass --output_file.", output_dir=config.output.output_dir)
+    yield from _saved_model(config)
+    if not predict.text:
+        yield from _indexes(config, "text_column")
 
 
-def _export(config: Parts) -> list[str]:
-    out = []
+def _export(config: Parts) -> Iterator[str]:
     if not config.output.output_dir:
-        out.append("An export needs a directory. Received: output_dir=''. Pass --output_dir.")
+        yield problem("An export needs a directory", "Pass --output_dir.", output_dir="")
     export_format, columns = config.export.export_format, config.data.text_column
     if export_format in ("onnx", "tflite") and columns:
         rule = f"export_format={export_format} writes a model of token ids, which takes no texts"
-        out.append(f"{rule}. Received: text_column={','.join(columns)}. Drop --text_column.")
-    return out + _saved_model(config)
+        yield problem(rule, "Drop --text_column.", text_column=columns)
+    yield from _saved_model(config)
 
 
-def _prepare(config: Parts) -> list[str]:
-    out = []
+def _prepare(config: Parts) -> Iterator[str]:
+    files, columns = config.corpus.input_files, config.data.text_column
     if not config.output.output_dir:
-        out.append("Records need a directory. Received: output_dir=''. Pass --output_dir.")
-    if config.corpus.input_files and config.data.dataset:
-        received = f"input_files={','.join(config.corpus.input_files)!r}, dataset={config.data.dataset!r}"
-        out.append(f"A corpus comes from files or from a data set, not both. Received: {received}. Drop one.")
-    model, vocab, learned = config.model.model_name_or_path, config.model.vocab_file, config.corpus.learn_vocab
-    if model and config.model.is_scratch:
-        rule = "A scratch model has no vocabulary yet"
-        out.append(f"{rule}. Received: model_name_or_path={model!r}. Pass --learn_vocab, or --vocab_file.")
-    elif [bool(model), bool(vocab), bool(learned)].count(True) != 1:
+        yield problem("Records need a directory", "Pass --output_dir.", output_dir="")
+    if files and config.data.dataset:
+        rule = "A corpus comes from files or from a data set, not both"
+        yield problem(rule, "Drop one.", input_files=files, dataset=config.data.dataset)
+    sources = config.given("model_name_or_path", "vocab_file", "learn_vocab")
+    if config.model.model_name_or_path and config.model.is_scratch:
+        rule, todo = "A scratch model has no vocabulary yet", "Pass --learn_vocab, or --vocab_file."
+        yield problem(rule, todo, model_name_or_path=config.model.name)
+    elif len(sources) != 1:
         rule = "Preparing a corpus takes a model's tokenizer, a vocabulary from a file, or learns one from the corpus"
-        received = f"model_name_or_path={model!r}, vocab_file={vocab!r}, learn_vocab={learned}"
-        out.append(f"{rule}. Received: {received}. Pass one of them.")
-    if len(config.data.text_column) > 1:
-        rule = "A document is the text of one column"
-        out.append(f"{rule}. Received: text_column={','.join(config.data.text_column)!r}. Name one.")
-    return out
+        todo = "Pass one of --model, --vocab_file and --learn_vocab."
+        yield problem(rule, todo, **(sources or {"model_name_or_path": ""}))
+    if len(columns) > 1:
+        yield problem("A document is the text of one column", "Name one.", text_column=columns)
 
 
-def _read_by_prepare(config: Parts) -> list[str]:
+def _read_by_prepare(config: Parts) -> Iterator[str]:
     """Options of a corpus that were given where records are read."""
-    return [
-        f"Pre-training reads prepared records. Received: {name}={value!r}. "
-        "Make records of it with --mode=prepare, and pass --train_records."
-        for name, value in config.given("dataset", "data_dir", "text_column").items()
-        if value != "demo"
-    ]
+    todo = "Make records of it with --mode=prepare, and pass --train_records."
+    for name, value in config.given("dataset", "data_dir", "text_column").items():
+        if value != "demo":
+            yield problem("Pre-training reads prepared records", todo, **{name: value})
 
 
-def _pretrain(config: Parts) -> list[str]:
-    out, options = _read_by_prepare(config), config.pretraining
-    if options.validation_records and not options.train_records:
-        rule = "With validation_records, training needs train_records too"
-        out.append(f"{rule}. Received: train_records=''. Pass --train_records.")
-    if options.train_records and not options.validation_records:
-        out += _unevaluated(config, "records", "validation_records", "--validation_records")
-    return out
+def _saved_model(config: Parts) -> Iterator[str]:
+    if config.model.is_scratch:
+        rule, name = f"mode={config.mode} needs a trained model", config.model.model_name_or_path
+        yield problem(rule, "Pass a run's output directory as --model.", model_name_or_path=name)
 
 
-def _saved_model(config: Parts) -> list[str]:
-    if not config.model.is_scratch:
-        return []
-    rule = f"mode={config.mode} needs a trained model"
-    return [f"{rule}. Received: model_name_or_path={config.model.model_name_or_path!r}. Pass a run's output directory."]
-
-
-def _indexes(config: Parts, names: tuple[str, ...]) -> list[str]:
+def _indexes(config: Parts, *names: str) -> Iterator[str]:
     """Columns given by name where there is no header, and so no names."""
-    out = []
     for name in () if config.data.header else names:
-        values = getattr(config.data, name)
-        values = values.split(",") if isinstance(values, str) else values
-        if not values or not all(value.isdigit() for value in values):
+        value = getattr(config.data, name)
+        values = value.split(",") if isinstance(value, str) else value
+        if not values or not all(index.isdigit() for index in values):
             rule = f"Without a header, {name} must be given as indexes from 0"
-            out.append(f"{rule}. Received: {name}={','.join(values)!r}. Pass for example --{name}=0.")
-    return out
+            yield problem(rule, f"Pass for example --{name}=0.", **{name: value})

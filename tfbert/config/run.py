@@ -12,7 +12,6 @@ Messages are written once, with flags: `Pass --global_batch_size=32, or drop --n
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import itertools
 import json
@@ -24,11 +23,11 @@ import urllib.parse
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_origin
 
-from tfbert.config.modes import Parts, mode_problems, one_output, replaced
+from tfbert.config.modes import Option, Parts, all_options, mode_problems, one_output
 from tfbert.config.tables import facts_of
 from tfbert.config.tasks import PRETRAINING, TaskOptions, window_sizes
 from tfbert.config.training import OPTIMIZERS, lora_targets
-from tfbert.config.types import ALIASES, Mode, field_problems, field_types, in_words, joined, nearest, of_text, path_of
+from tfbert.config.types import ALIASES, PATHS, Mode, in_words, joined, nearest, of_text, problem, split
 from tfbert.errors import UsageError
 
 _EPOCHS = 3.0
@@ -40,11 +39,6 @@ EARLIER = "benchmark"
 """A part that configurations of version 1 have, without effect on a run."""
 
 
-PATHS = (
-    *("model_name_or_path", "vocab_file", "data_dir", "train_file", "validation_file", "test_file", "input_file"),
-    *("input_files", "train_records", "validation_records", "output_dir", "output_file"),
-)
-"""The options that hold paths, or lists of them."""
 MAY_DIFFER = frozenset(
     {
         *PATHS,  # What the files hold is compared.
@@ -72,9 +66,8 @@ class Config(Parts):
             if problems := sweep_problems(self):
                 raise UsageError("\n".join(problems))
             return
-        problems = field_problems(self) or mode_problems(self)
-        for part in self.parts():
-            problems += [*field_problems(part), *(_path_problems(part) or part.problems())]
+        problems = self.problems() or mode_problems(self)
+        problems += [line for part in self.parts() for line in part.problems()]
         if problems:
             raise UsageError("\n".join(problems))
 
@@ -105,33 +98,38 @@ class Config(Parts):
         facts, training, data, answering = facts_of(self.data.task), self.training, self.data, self.answering
         optimizer, epochs = OPTIMIZERS[training.optimizer], facts.demo_epochs if data.is_built_in else _EPOCHS
         rate = optimizer.scratch_rate if self.model.is_scratch or training.lora_rank else optimizer.rate
-        training = dataclasses.replace(
-            training,
-            metric_for_best_model=training.metric_for_best_model.removeprefix("eval_"),
-            num_train_epochs=training.num_train_epochs or (None if training.max_steps else epochs),
-            learning_rate=training.learning_rate or rate,
-            lora_alpha=training.lora_alpha or training.lora_rank or None,
-            lora_targets=",".join(lora_targets(training.lora_targets)),
-        )
-        name = data.dataset if data.uses_files or facts.of_records else data.dataset or "demo"
-        data = dataclasses.replace(data, dataset=name, max_seq_length=self.max_seq_length)
+        given: dict[str, Any] = {
+            "model_name_or_path": self.model.name,
+            "metric_for_best_model": training.metric_for_best_model.removeprefix("eval_"),
+            "num_train_epochs": training.num_train_epochs or (None if training.max_steps else epochs),
+            "learning_rate": training.learning_rate or rate,
+            "lora_alpha": training.lora_alpha or training.lora_rank or None,
+            "lora_targets": ",".join(lora_targets(training.lora_targets)),
+            "dataset": data.dataset if data.uses_files or facts.of_records else data.dataset or "demo",
+            "max_seq_length": self.max_seq_length,
+        }
         if facts.has_windows:
             answering.check_length(self.max_seq_length)
             sizes = window_sizes(self.max_seq_length, answering.doc_stride, answering.max_query_length)
-            answering = dataclasses.replace(answering, doc_stride=sizes[0], max_query_length=sizes[1])
-        pretraining = self.pretraining.with_masking() if facts.of_records else self.pretraining
-        model = dataclasses.replace(self.model, model_name_or_path=self.model.name)
-        changed = {"model": model, "training": training, "data": data, "answering": answering}
-        return dataclasses.replace(self, **changed, pretraining=pretraining)
+            given |= dict(zip(("doc_stride", "max_query_length"), sizes, strict=True))
+        config = dataclasses.replace(self, pretraining=self.pretraining.with_masking()) if facts.of_records else self
+        return config.changed(given)
+
+    def changed(self, values: Mapping[str, Any], mode: str = "") -> Config:
+        """The same run with other values of some options, by name, and perhaps another mode."""
+        parts: dict[str, dict[str, Any]] = {all_options()[name].part: {} for name in values}
+        for name, value in values.items():
+            parts[all_options()[name].part][name] = value
+        made = {part: dataclasses.replace(getattr(self, part), **own) for part, own in parts.items()}
+        return dataclasses.replace(self, mode=mode or self.mode, **made)
 
     def shared(self) -> dict[str, Any]:
         """The options that all workers of a run must share, by name, as JSON holds them."""
-        values = {name: value for part in self.parts() for name, value in vars(part).items() if name not in MAY_DIFFER}
-        return {"mode": self.mode} | values
+        return {"mode": self.mode} | {n: value for n, value in self.values().items() if n not in MAY_DIFFER}
 
     def accumulating(self, steps: int | Literal["auto"]) -> Config:
         """The same run with that many micro-batches."""
-        return dataclasses.replace(self, training=dataclasses.replace(self.training, gradient_accumulation_steps=steps))
+        return self.changed({"gradient_accumulation_steps": steps})
 
     def to_json(self) -> str:
         """The configuration as JSON text, one object a part."""
@@ -156,25 +154,10 @@ class Config(Parts):
         return cls(**{name: parts[name](**value) if name in parts else value for name, value in known.items()})
 
 
-def _path_problems(part: Any) -> list[str]:
-    """What is wrong with a part's paths, whatever is there: it could not even ask whether something is."""
-    given = {name: value for name, value in vars(part).items() if name in PATHS}
-    if "validation_file" in given:
-        given |= {"validation_file": part.validation_files, "label_names": part.label_names_file}
-    problems = []
-    for name, value in given.items():
-        for path in value if isinstance(value, tuple) else (value,):
-            try:
-                if isinstance(path, str):
-                    path_of(path, name)
-            except UsageError as error:
-                problems.append(str(error))
-    return problems
-
-
 _FIXED = ("seed", "task", "strategy", "metric_for_best_model")
 """Options with other values of which runs could not be ranked; those of `resume="free"` decide nothing of a result."""
 _LONGEST_NAME = 180
+_OUTSIDE_QUOTES = re.compile(r';(?=(?:[^"]*"[^"]*")*[^"]*$)')
 _FORM = "Write for example --sweep='learning_rate=1e-5,3e-5;global_batch_size=16,32'"
 
 
@@ -216,12 +199,12 @@ def shown(value: Any) -> str:
 
 def sweep_text(values: Mapping[str, Sequence[Any]]) -> str:
     """What `--sweep` takes for these values of options."""
-    return ";".join(f"{name}={','.join(_quoted(shown(value)) for value in given)}" for name, given in values.items())
+    return ";".join(f"{name}={joined(map(shown, given))}" for name, given in values.items())
 
 
-def axes_of(text: str) -> dict[str, tuple[str, tuple[Any, ...]]]:
-    """The options that a sweep varies, each with its part of `Config` and its values; in the order of `Config`, so that
-    another order of the text is the same sweep.
+def axes_of(text: str) -> dict[str, tuple[Any, ...]]:
+    """The options that a sweep varies, with their values; in the order of `Config`, so that another order of the text
+    is the same sweep.
 
     Args:
         text: As `RuntimeConfig.sweep` has it.
@@ -230,66 +213,37 @@ def axes_of(text: str) -> dict[str, tuple[str, tuple[Any, ...]]]:
         UsageError: for text of another form; an unknown option, one that cannot vary, or one that is there twice; a
             value of another type, no value, or a value that is there twice.
     """
-    parts = Parts.classes()
-    fields = {f.name: (part, f) for part, kind in parts.items() for f in dataclasses.fields(kind)}
-    found = {}
-    for item in _split(text, ";"):
+    found, known = {}, all_options()
+    for item in filter(None, map(str.strip, _OUTSIDE_QUOTES.split(text))):
         given, equals, values = item.partition("=")
         given = given.strip().removeprefix("--")
         name = ALIASES.get(given, given)
         if not equals:
             raise UsageError(f"A sweep is a list of NAME=VALUE,VALUE,... with ; between. Received: {item!r}. {_FORM}.")
-        if name not in fields:
-            near = nearest(name, fields)
+        if name not in known:
+            near = nearest(name, known)
             advice = f"Did you mean {' or '.join(near)}?" if near else "--help lists the options."
             raise UsageError(f"A sweep varies options by their names. Received: sweep={item!r}. {advice}")
-        part, field = fields[name]
-        _check_can_vary(name, field)
+        _check_can_vary(known[name])
         if name in found:
             raise UsageError(f"A sweep names each option once. Received: {name!r} twice. Put its values together.")
-        kind = field_types(parts[part])[name]
-        if get_origin(kind) is tuple:
-            raise UsageError(f"A sweep cannot vary {name}, which takes a list. Received: sweep={item!r}. Drop it.")
-        found[name] = part, _values(name, values, kind, item)
+        found[name] = _values(name, values, known[name].kind, item)
     if not found:
         raise UsageError(f"A sweep varies at least one option. Received: sweep={text!r}. {_FORM}, or drop --sweep.")
-    return {name: found[name] for name in fields if name in found}
+    return {name: found[name] for name in known if name in found}
 
 
-def way_to_vary(name: str, values: str) -> str:
-    """The flag that trains once with each of several values of an option; empty where none does, for values that the
-    option does not take, and for one that takes several at once.
-
-    Args:
-        name: The option.
-        values: With commas between, as `--sweep` takes them.
-    """
-    if name == "seed":
-        seeds = [value.strip() for value in values.split(",")]
-        return f"--seeds={','.join(seeds)}" if all(seed.isdecimal() for seed in seeds) else ""
-    joined = {f.name for part in Parts.classes().values() for f in dataclasses.fields(part) if f.metadata["joined"]}
-    try:
-        return f"--sweep='{name}={values}'" if name not in joined and axes_of(f"{name}={values}") else ""
-    except UsageError:
-        return ""
-
-
-def points_of(config: Parts) -> list[Point]:
+def points_of(config: Config) -> list[Point]:
     """The runs of a configuration's sweep, the last option varying fastest.
 
     Raises:
         UsageError: as `axes_of`, and naming the rules that single runs break.
     """
-    axes = axes_of(config.runtime.sweep)
-    points, problems = [], []
-    for chosen in itertools.product(*(values for _, values in axes.values())):
+    axes, points, problems = axes_of(config.runtime.sweep), [], []
+    for chosen in itertools.product(*axes.values()):
         values = dict(zip(axes, chosen, strict=True))
-        changed: dict[str, Any] = {"runtime": dataclasses.replace(config.runtime, sweep="")}
         try:
-            for name, value in values.items():
-                part, _ = axes[name]
-                changed[part] = dataclasses.replace(changed.get(part, getattr(config, part)), **{name: value})
-            points.append(Point(values, dataclasses.replace(config, **changed)))
+            points.append(Point(values, config.changed(values | {"sweep": ""})))
         except UsageError as error:
             problems += str(error).splitlines()
     if problems:
@@ -297,71 +251,46 @@ def points_of(config: Parts) -> list[Point]:
     return points
 
 
-def sweep_problems(config: Parts) -> list[str]:
+def sweep_problems(config: Config) -> list[str]:
     """What is wrong with a configuration that has a sweep, a line each. It is the runs of the grid that must be right:
     the configuration itself lacks the values that are varied."""
     try:
         points = points_of(config)
     except UsageError as error:
         return str(error).splitlines()
-    return one_output(config, "sweep", "a sweep makes several") + replaced(config.given(*points[0].values), "sweep")
+    beside = config.given(*points[0].values)
+    rule, todo = "sweep takes the place of {0}", "Drop --{0}."
+    taken = [problem(rule.format(name), todo.format(name), **{name: value}) for name, value in beside.items()]
+    return [*one_output(config, "sweep"), *taken]
 
 
-def _check_can_vary(name: str, field: dataclasses.Field) -> None:
+def _check_can_vary(option: Option) -> None:
     """Refuses an option of which other values make no other result.
 
     Raises:
         UsageError: saying what to do.
     """
-    if "train" in field.metadata["modes"] and field.metadata["resume"] not in (None, "free") and name not in _FIXED:
+    name, about = option.field.name, option.field.metadata
+    if get_origin(option.kind) is not tuple and about["resume"] not in (None, "free") and name not in _FIXED:
         return
-    ways = {
-        "seed": "Pass --seeds=1,2,3 beside the sweep.",
-        "seeds": "Pass --seeds=1,2,3 beside the sweep.",
-        "output_dir": "Each run has a directory of its own in output_dir.",
-        "strategy": "Sweep num_replicas with --strategy=mirrored, or start the runs apart and compare them.",
-    }
-    raise UsageError(f"A sweep cannot vary {name}. Received: sweep with {name}. {ways.get(name, 'Drop it.')}")
+    todo = "Pass --seeds=1,2,3 beside the sweep." if name in ("seed", "seeds") else "Drop it."
+    raise UsageError(f"A sweep cannot vary {name}. Received: sweep with {name}. {todo}")
 
 
 def _values(name: str, text: str, kind: Any, item: str) -> tuple[Any, ...]:
-    found = []
-    for word in _split(text, ",", keep_empty=True):
-        word = word.strip()
-        if len(word) > 1 and word[0] == word[-1] == '"':
-            word = word[1:-1].replace('""', '"')
-        if not word:
-            rule = "Each option of a sweep has values"
-            raise UsageError(f"{rule}. Received: sweep={item!r}, with an empty one. {_FORM}.")
-        try:
-            value = of_text(kind, word)
-            if isinstance(value, tuple):
+    """The values of an option that a sweep names, each once."""
+    found: list[Any] = []
+    try:
+        for word in split(text) or [""]:
+            found.append(of_text(kind, word))
+            if not word or isinstance(found[-1], tuple):
                 raise ValueError
-        except ValueError:
-            rule = f"{name} must be {in_words(kind, name)}"
-            raise UsageError(f"{rule}. Received: {word!r} in sweep={item!r}. Repair or drop it.") from None
-        if value in found:
-            raise UsageError(f"Each value of a sweep has one run. Received: {name}={shown(value)} twice. Drop one.")
-        found.append(value)
+    except ValueError:
+        rule = f"Each value of {name} in a sweep must be {in_words(kind, name)}"
+        raise UsageError(f"{rule}. Received: sweep={item!r}. Repair or drop it.") from None
+    if twice := [shown(value) for place, value in enumerate(found) if value in found[:place]]:
+        raise UsageError(f"Each value of a sweep has one run. Received: {name}={twice[0]} twice. Drop one.")
     return tuple(found)
-
-
-def _split(text: str, separator: str, *, keep_empty: bool = False) -> list[str]:
-    """A text's parts between separators that are not in double quotes; an empty one at the end does not count."""
-    parts, is_quoted = [""], False
-    for character in text:
-        is_quoted ^= character == '"'
-        if character == separator and not is_quoted:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts if keep_empty else [part.strip() for part in parts if part.strip()]
-
-
-def _quoted(text: str) -> str:
-    if text == text.strip() and text and not {*text} & {*',;"'}:
-        return text
-    return '"' + text.replace('"', '""') + '"'
 
 
 PROGRAMS = ("tfbert", "python -m tfbert")
@@ -416,13 +345,10 @@ class Command:
         """`typed` as a shell takes it: a script with its Python in front."""
         return f"python {self.script}" if self.typed == self.script else self.typed
 
-    def options(self) -> dict[str, tuple[str, ...]]:
-        """The names of its options, by the part of `Config` that they belong to."""
-        return {
-            name: self.only.get(name, tuple(field.name for field in dataclasses.fields(part)))
-            for name, part in Config.classes().items()
-            if name not in self.leaves_out
-        }
+    def names(self) -> list[str]:
+        """The names of its options."""
+        options = {name: option.part for name, option in all_options().items() if option.part not in self.leaves_out}
+        return [name for name, part in options.items() if name in self.only.get(part, (name,))]
 
 
 def typed(word: str, otherwise: str, also: Collection[str] = ()) -> str:
@@ -506,18 +432,13 @@ def option_words(config: Config, leave_out: Collection[str] = ()) -> list[str]:
         leave_out: Options to leave out.
     """
     words = []
-    for name, options in command_of(config).options().items():
-        part = getattr(config, name)
-        for field in dataclasses.fields(part):
-            value = getattr(part, field.name)
-            if field.name not in options or value == field.default or field.name in leave_out:
-                continue
-            if field.metadata["repeats"]:
-                words += [f"--{field.name}={item}" for item in value]
-            elif isinstance(value, bool):
-                words.append(f"--{field.name}" if value else f"--no{field.name}")
-            else:
-                words.append(f"--{field.name}={joined(value) if isinstance(value, tuple) else value}")
+    for name, value in config.given(*{*command_of(config).names()}.difference(leave_out)).items():
+        if all_options()[name].field.metadata["repeats"]:
+            words += [f"--{name}={item}" for item in value]
+        elif isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no{name}")
+        else:
+            words.append(f"--{name}={joined(value) if isinstance(value, tuple) else value}")
     return words
 
 
@@ -533,16 +454,16 @@ def of_arguments(text: str) -> str:
 
 
 def _argument(found: re.Match[str]) -> str:
-    name, value, kinds = found["name"], found["value"], _kinds()
-    comma = ", " if found["next"] else ""
+    name, value, comma = found["name"], found["value"], ", " if found["next"] else ""
+    option = all_options().get(ALIASES.get(name, name))
     if name == "mode":
         return f"the command's --{name}={value}{comma}" if value else found[0]
-    if name not in kinds:
-        positive = name.removeprefix("no")
-        return f"{positive}=False{comma}" if kinds.get(positive) is bool else found[0]
+    if not option:
+        positive = all_options().get(name.removeprefix("no"))
+        return f"{positive.field.name}=False{comma}" if positive and positive.kind is bool else found[0]
     if value is None:
-        return f"{name}=True{comma}" if kinds[name] is bool else f"{name}{comma}"
-    return f"{name}={_value(value, kinds[name])}{comma}"
+        return f"{name}=True{comma}" if option.kind is bool else f"{name}{comma}"
+    return f"{name}={_value(value, option.kind)}{comma}"
 
 
 def _value(text: str, kind: Any) -> str:
@@ -553,10 +474,3 @@ def _value(text: str, kind: Any) -> str:
     except ValueError:
         return text
     return text if isinstance(value, float) else repr(list(value) if isinstance(value, tuple) else value)
-
-
-@functools.cache
-def _kinds() -> dict[str, Any]:
-    """The type of each option."""
-    found = {name: kind for part in Config.classes().values() for name, kind in field_types(part).items()}
-    return found | {alias: found[name] for alias, name in ALIASES.items()}

@@ -6,10 +6,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from tfbert.config.types import EVALUATE, TRAIN, Options, option
+from tfbert.config.types import EVALUATE, TRAIN, Options, option, problem
 from tfbert.errors import UsageError
 
 CorpusFormat = Literal["auto", "sentences", "paragraphs", "lines", "document", "jsonl", "parquet"]
@@ -62,24 +62,18 @@ class CorpusConfig(Options):
     """Processes on this machine that make shards. 0: one for each core."""
     engine: Engine = option("local", modes=_PREPARE, tasks=_ONLY)
     """`local`: processes of this machine; `beam`: an Apache Beam pipeline (`pip install -e '.[beam]'` in the clone)."""
-    beam_args: tuple[str, ...] = option((), modes=_PREPARE, tasks=_ONLY)
+    beam_args: tuple[str, ...] = option((), modes=_PREPARE, tasks=_ONLY, needs="engine=beam")
     """Options of the Beam pipeline, separated by commas, such as `--runner=FlinkRunner`. Empty: Beam's local runner."""
     record_names: RecordNames = option("v1", modes=_PREPARE, tasks=_ONLY)
     """Names of the records' features: `v1` as in Google's and NVIDIA's scripts, `v2` as in Model Garden."""
     compress_records: bool = option(False, modes=_PREPARE, tasks=_ONLY)
     """Compress records with GZIP. Other trainers read that too; this one unpacks them once."""
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = []
+    def rules(self) -> Iterator[str]:
+        """A line for each rule that it breaks."""
         if self.shards and not re.fullmatch(r"\d+(-\d+)?", self.shards):
             rule = "shards must be a number or a range of numbers"
-            out.append(f"{rule}. Received: shards={self.shards!r}. Pass for example --shards=0-99.")
-        if self.beam_args and self.engine != "beam":
-            rule = "beam_args are for engine=beam"
-            todo = "Add --engine=beam."
-            out.append(f"{rule}. Received: beam_args={','.join(self.beam_args)!r} with engine={self.engine!r}. {todo}")
-        return out
+            yield problem(rule, "Pass for example --shards=0-99.", shards=self.shards)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,12 +175,11 @@ class MultiLabelConfig(Options):
         """Whether validation decides about it."""
         return isinstance(self.label_threshold, str)
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
+    def rules(self) -> Iterator[str]:
+        """A line for each rule that it breaks."""
         if self.top_k and self.column_per_label:
             rule = "With column_per_label, all labels are written"
-            return [f"{rule}. Received: top_k={self.top_k} beside it. Drop one of them."]
-        return []
+            yield problem(rule, "Drop one.", top_k=self.top_k, column_per_label=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -233,16 +226,16 @@ class AnsweringConfig(Options):
             UsageError: naming one.
         """
         most = most_room(max_seq_length)
-        if self.max_query_length is not None and self.max_query_length > most:
-            rule = "A row must hold a question, 3 special tokens and some of the context"
-            received = f"max_seq_length={max_seq_length} for questions of max_query_length={self.max_query_length}"
-            todo = "Pass a larger max_seq_length or a smaller max_query_length."
-            raise UsageError(f"{rule}. Received: {received} tokens. {todo}")
-        if self.doc_stride is not None and self.doc_stride > most:
-            rule = "doc_stride must be at most the tokens of context in a window, or windows skip some"
-            where = f"where a question of one token leaves {most} of max_seq_length={max_seq_length}"
-            todo = "Pass a smaller doc_stride or a larger max_seq_length."
-            raise UsageError(f"{rule}. Received: doc_stride={self.doc_stride} {where}. {todo}")
+        for name, rule in (
+            ("max_query_length", "A row must hold a question, 3 special tokens and some of the context"),
+            (
+                "doc_stride",
+                f"doc_stride must be at most the {most} tokens beside a short question, or windows skip some",
+            ),
+        ):
+            if (getattr(self, name) or 0) > most:
+                todo = f"Pass a larger max_seq_length or a smaller {name}."
+                raise UsageError(problem(rule, todo, max_seq_length=max_seq_length, **{name: getattr(self, name)}))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

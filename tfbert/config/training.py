@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Literal
 
 from tfbert.config.tables import METRICS, OF_CLASSES
@@ -125,11 +126,9 @@ class TrainingConfig(Options):
         """Whether the number of micro-batches is still to be found."""
         return self.gradient_accumulation_steps == "auto"
 
-    def problems(self) -> list[str]:
-        """Every rule this part breaks, one line each."""
-        out = []
+    def rules(self) -> Iterator[str]:
+        """A line for each rule that it breaks."""
         if self.metric_for_best_model and self.metric_for_best_model.removeprefix("eval_") not in METRICS:
-            out.append(one_of("metric_for_best_model", self.metric_for_best_model, METRICS))
+            yield one_of("metric_for_best_model", self.metric_for_best_model, METRICS)
         targets = [] if self.lora_targets == "all" else map(str.strip, self.lora_targets.split(","))
-        choices = (*LORA_TARGETS, "all")
-        return out + [one_of("lora_targets", name, choices) for name in targets if name not in LORA_TARGETS]
+        yield from [one_of("lora_targets", t, (*LORA_TARGETS, "all")) for t in targets if t not in LORA_TARGETS]

@@ -15,9 +15,8 @@ import dataclasses
 import difflib
 import errno
 import functools
-import io
-import math
 import numbers
+import operator
 import os
 import pathlib
 import re
@@ -25,8 +24,8 @@ import reprlib
 import stat
 import sys
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from tfbert.config.tables import ENCODERS, model_type_of
 from tfbert.errors import UsageError, is_command
@@ -65,9 +64,6 @@ class Given(str):
     def __deepcopy__(self, memo: dict[int, Any]) -> Given:
         return self  # As all text is.
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Given, (str.__str__(self), self.source, self.parts)
-
 
 class Recorded(str):
     """A column that a saved model was trained on, where its user names none: it is read where the data has it."""
@@ -80,8 +76,16 @@ def names_given_data(*values: Any) -> bool:
 
 ALIASES = {"model": "model_name_or_path"}
 """Other names of options."""
-_OF_PATHS = ("_file", "_dir", "_path", "_files", "_records")
-"""How the names of options end that take paths."""
+PATHS = (
+    *("model_name_or_path", "vocab_file", "data_dir", "train_file", "validation_file", "test_file", "input_file"),
+    *("input_files", "train_records", "validation_records", "output_dir", "output_file"),
+)
+"""The options that hold paths, or lists of them."""
+_READ = {name: "a file" for name in PATHS if name.endswith("_file") and name != "output_file"}
+_READ |= {"data_dir": "a directory", "label_names": "names of two classes or more, or a file with one name a line"}
+"""Those that must be there, and what; but for `vocab_file`, a directory is taken for a file."""
+STANDARD_STREAM = "-"
+"""Standard input as `input_file` or `test_file`, standard output as `output_file`."""
 _TRUTH = dict.fromkeys(["true", "t", "yes", "on", "1"], True) | dict.fromkeys(["false", "f", "no", "off", "0"], False)
 
 
@@ -99,7 +103,9 @@ class Options:
 
     def __post_init__(self):
         given = vars(self)
-        values, problems = converted(type(self), given)
+        kinds, fields = field_types(type(self)), dataclasses.fields(cast(Any, self))
+        known = {field.name: (field, kinds[field.name]) for field in fields}
+        values, problems = converted(given, known)
         if problems:
             raise UsageError("\n".join(problems))
         for name, value in values.items():
@@ -107,8 +113,12 @@ class Options:
                 object.__setattr__(self, name, value)
 
     def problems(self) -> list[str]:
-        """Every rule of its own that this part breaks, one line each."""
-        return []
+        """Every rule this part breaks, one line each."""
+        return [*field_problems(self), *([*path_problems(self)] or self.rules())]
+
+    def rules(self) -> Iterable[str]:
+        """A line for each rule of its own that it breaks, which may ask whether its files are there."""
+        return ()
 
 
 @functools.cache
@@ -146,16 +156,19 @@ def split(text: str) -> list[str]:
         ValueError: for quotes that do not end.
     """
     try:
-        return [part.strip() for part in next(csv.reader([text], strict=True))] if text else []
+        found = next(csv.reader([text], strict=True, skipinitialspace=True)) if text else []
     except csv.Error as error:
         raise ValueError(str(error)) from None
+    return [part.strip() for part in found]
 
 
 def joined(values: Iterable[Any]) -> str:
-    """Values as `split` takes them."""
-    file = io.StringIO()
-    csv.writer(file, lineterminator="").writerow(values)
-    return file.getvalue()
+    """Values as `split` takes them, within `--sweep` too."""
+    return ",".join(_quoted(str(value)) for value in values)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if re.search(r'^$|[,;"\r\n]', text) else text
 
 
 def fitted(value: Any, kind: Any, name: str, *, is_joined: bool = False) -> Any:
@@ -220,33 +233,38 @@ def _several(value: Any, kind: Any, name: str) -> tuple:
     return tuple(fitted(item, kind, name) for item in value)
 
 
-def converted(part: type, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Values as a dataclass holds them.
+def converted(
+    given: Mapping[str, Any], known: Mapping[str, tuple[dataclasses.Field[Any], Any]]
+) -> tuple[dict[str, Any], list[str]]:
+    """Values as options hold them.
 
     Args:
-        part: The dataclass.
-        given: Values of some of its fields, by name.
+        given: The values, by name; of other names they are left out.
+        known: The field of each option, and its type.
 
     Returns:
         The values that could be converted, and a line for each other one.
     """
     values, problems = {}, []
-    for field in dataclasses.fields(part):
-        if field.name in given:
-            name, value, kind = field.name, given[field.name], field_types(part)[field.name]
-            is_joined = bool(field.metadata.get("joined"))
-            try:
-                values[name] = fitted(value, kind, name, is_joined=is_joined)
-            except TypeError:
-                todo = _way_out(name, value, kind, is_joined)
-                rule = f"{name} must be {in_words(kind, name, is_joined=is_joined)}"
-                problems.append(f"{rule}. Received: {name}={shown(value)}. {todo}")
+    for name in [name for name in given if name in known]:
+        (field, kind), value = known[name], given[name]
+        is_joined = bool(field.metadata.get("joined"))
+        try:
+            values[name] = fitted(value, kind, name, is_joined=is_joined)
+        except TypeError:
+            rule = f"{name} must be {in_words(kind, name, is_joined=is_joined)}"
+            problems.append(f"{rule}. Received: {name}={shown(value)}. {_way_out(name, value)}")
     return values, problems
 
 
 def is_path(name: str) -> bool:
     """Whether the option of this name takes a path, or several."""
-    return name.endswith(_OF_PATHS) or name == "label_names"  # It may be a file of names.
+    return name in (*PATHS, "label_names", "run_config")  # The second may be a file of names.
+
+
+def is_pipe(name: str) -> bool:
+    """Whether an option names what can be read only once: standard input, or a pipe as the shell's `<(...)` makes."""
+    return name == STANDARD_STREAM or (os.path.exists(name) and pathlib.Path(name).is_fifo())  # noqa: PTH110 (a long name)
 
 
 def shown(value: Any) -> str:
@@ -283,26 +301,14 @@ def _members(kind: Any) -> list[Any]:
     return [m for m in get_args(kind) if m is not type(None)] if get_origin(kind) not in (None, Literal, tuple) else []
 
 
-def _way_out(name: str, value: Any, kind: Any, is_joined: bool) -> str:
+def _way_out(name: str, value: Any) -> str:
     """What to pass instead."""
     if value is None:
         return "Leave it out for the default."
     if name in ("train_file", "validation_file", "test_file"):
         return f"Pass a path, or data in memory to tfbert.finetune as {name.removesuffix('_file')}=."
-    if isinstance(kind, type) and issubclass(kind, Options):
-        return f"Pass {kind.__name__}(...)."
     if answer := called_elsewhere(elsewhere()["values"].get(name, {}), str(value).lower()):
         return answer if " " in answer else f"Pass {name}={answer!r}."
-    values: Sequence[Any] = value if isinstance(value, list | tuple) and (kind is not str or is_joined) else [value]
-    is_whole = [
-        isinstance(v, numbers.Real) and not isinstance(v, bool) and v == v // 1 and v // 2**63 in (0, -1)
-        for v in values
-    ]
-    texts = [str(int(v)) if whole else v for v, whole in zip(values, is_whole, strict=True)]
-    if texts and all(isinstance(text, str) for text in texts):
-        with contextlib.suppress(ValueError):
-            found = of_text(kind, ",".join(texts).strip())
-            return f"Pass {name}={list(found) if isinstance(found, tuple) else found!r}."
     return "Pass one, or leave it out for the default."
 
 
@@ -409,6 +415,36 @@ def path_of(given: str, option: str) -> pathlib.Path:
     return path
 
 
+def path_problems(part: Any) -> Iterator[str]:
+    """A line for each path of a part that cannot be used, and for each that is read but is not there."""
+    given = {name: value if isinstance(value, tuple) else (value,) for name, value in vars(part).items()}
+    if "validation_file" in given:
+        given |= {"validation_file": part.validation_files, "label_names": (part.label_names_file,)}
+    for name, path in [(name, path) for name, paths in given.items() if is_path(name) for path in paths if path]:
+        source = path.source if isinstance(path, Given) else path
+        try:
+            found = path_of(source, name) if isinstance(source, str) else source
+        except UsageError as error:
+            yield str(error)
+            continue
+        is_stream = (name == "input_file" and is_pipe(path)) or (name, path) == ("test_file", STANDARD_STREAM)
+        if name not in _READ or is_stream or not isinstance(found, pathlib.Path):
+            continue
+        if not (found.is_file() and name != "data_dir" or found.is_dir() and name != "vocab_file"):
+            todo = "Check the path."
+            if names_given_data(path):
+                todo = "It is the name of data that was in memory: pass the data to tfbert.finetune, or a file."
+            elif is_pipe(path):
+                todo = "A pipe can be read only once: write it to a file first."
+            yield problem(f"{name} must be {_READ[name]}", todo, **{name: path})
+
+
+def problem(rule: str, todo: str, **received: Any) -> str:
+    """A line about options: the rule, what was received, and what to do."""
+    texts = {name: ",".join(map(str, v)) if isinstance(v, tuple) else v for name, v in received.items()}
+    return f"{rule}. Received: {', '.join(f'{name}={text!r}' for name, text in texts.items())}. {todo}"
+
+
 def option(
     default: Any,
     *,
@@ -427,7 +463,7 @@ def option(
         modes: Those in which it has an effect; in other modes, any value but the default is refused.
         resume: Whether a run may resume with another value, and what the log says; None for options not of training.
         tasks: Likewise, the tasks in which it has an effect; empty for all.
-        needs: The option of the same dataclass without which it has no effect, as `NAME` or `NAME=VALUE`.
+        needs: The option without which it has no effect, as `NAME` or `NAME=VALUE`.
         joined: Whether its text may be several values separated by commas, which Python users give as a list.
         repeats: Whether each value has a flag of its own, as values may hold commas.
         **limits: What a number, or each of several, must keep to, as `outside` has it.
@@ -442,40 +478,35 @@ def is_met(needs: str, options: Mapping[str, Any]) -> bool:
     return options[name] == value if value else bool(options[name])
 
 
-def outside(
-    name: str,
-    value: float,
-    *,
-    least: float = -math.inf,
-    above: float = -math.inf,
-    most: float = math.inf,
-    below: float = math.inf,
-) -> list[str]:
-    """A line if a number is outside of these limits, or not finite."""
-    if not abs(value) <= sys.float_info.max:
-        rule = "finite"
-    elif least <= value <= most and above < value < below:
+_LIMITS: dict[str, tuple[Callable[[float, float], bool], str]] = {
+    "least": (operator.ge, "{} or more"),
+    "above": (operator.gt, "above {}"),
+    "most": (operator.le, "at most {}"),
+    "below": (operator.lt, "below {}"),
+}
+"""By the word for a limit of numbers: what a number must be to it, and how a rule says so."""
+
+
+def outside(name: str, value: float, **limits: float) -> list[str]:
+    """A line if a number is outside of limits, by the words of `_LIMITS`, or not finite."""
+    is_finite = abs(value) <= sys.float_info.max
+    if is_finite and all(_LIMITS[word][0](value, limit) for word, limit in limits.items()):
         return []
-    else:
-        words = {f"{least} or more": least, f"above {above}": above, f"at most {most}": most, f"below {below}": below}
-        rule = " and ".join(text for text, limit in words.items() if abs(limit) < math.inf)
-    return [f"{name} must be {rule}. Received: {name}={value}. Pass another number."]
+    words = [text.format(limits[word]) for word, (_, text) in _LIMITS.items() if word in limits]
+    rule = " and ".join(words) if is_finite else "finite"
+    return [problem(f"{name} must be {rule}", "Pass another number.", **{name: value})]
 
 
 def field_problems(part: Any) -> list[str]:
-    """A line for each field whose value is none of its words, or outside of its limits; or that was changed from its
-    default, but has no effect for want of another option."""
-    out, given = [], vars(part)
+    """A line for each field whose value is none of its words, or outside of its limits."""
+    out = []
     for field in dataclasses.fields(part):
-        name, value, kind = field.name, given[field.name], field_types(type(part))[field.name]
+        name, value, kind = field.name, getattr(part, field.name), field_types(type(part))[field.name]
         if get_origin(kind) is Literal and value not in get_args(kind):
             out.append(one_of(name, value, get_args(kind)))
         for number in value if isinstance(value, tuple) else (value,):
             if field.metadata.get("limits") and isinstance(number, int | float):
                 out += outside(name, number, **field.metadata["limits"])
-        needs = field.metadata.get("needs")
-        if needs and value != field.default and not is_met(needs, given):
-            out.append(f"{name} takes effect with {needs} only. Received: {name}={value!r}. Add --{needs}.")
     return out
 
 

@@ -26,8 +26,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
-from tfbert.config.types import Given, counted
+from tfbert.config.data import DataConfig
+from tfbert.config.types import STANDARD_STREAM, Given, counted, is_pipe
 from tfbert.data import reading
 from tfbert.data.labels import names_in_schema
 from tfbert.errors import UsageError
@@ -334,8 +334,6 @@ _SEPARATOR_LINE = re.compile(r'"?sep=([^"\w])"?', re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]+|"")*+"')
 _AS_CSV = "--input_format=csv --delimiter=tab"
 _NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
-JSON_COLUMNS = "tfbert_json_columns"
-"""Where the schema of a Parquet file of `python.on_disk` says which columns, by their places, hold JSON."""
 _PARQUET_BATCH = 4096
 _RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
 
@@ -662,11 +660,9 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
     except (pyarrow.ArrowException, OSError) as error:
         raise broken(error) from None
     columns = schema.names
-    in_json = {columns[place] for place in json.loads((schema.metadata or {}).get(JSON_COLUMNS.encode(), b"[]"))}
-
-    def values_of(batch: pyarrow.RecordBatch, column: str) -> list[Any]:
-        values = batch.column(column).to_pylist()
-        return list(map(json.loads, values)) if column in in_json else values
+    if b"tfbert_json_columns" in (schema.metadata or {}):
+        rule = "A table that a sweep of version 2.0 wrote for its runs is no file of rows"
+        raise UsageError(f"{rule}. Received: {path}. Write the table to a file of its own.")
 
     def batches(wanted: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         for file in files:
@@ -680,7 +676,7 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
         number = 0
         try:
             for batch in batches(wanted):
-                for row in zip(*(values_of(batch, column) for column in wanted), strict=True):
+                for row in zip(*(batch.column(column).to_pylist() for column in wanted), strict=True):
                     number += 1
                     yield number, list(row)
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:

@@ -21,11 +21,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.bert.models import build_model
-from tfbert.config.data import STANDARD_STREAM, DataConfig, LongTexts
+from tfbert.config.data import DataConfig, LongTexts
 from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
-from tfbert.config.types import Recorded, counted, field_types, shown
+from tfbert.config.types import STANDARD_STREAM, Recorded, counted, field_types, shown
 from tfbert.devices.process import log_if_slow
 from tfbert.devices.runtime import check_backend, settings_kept, tell
 from tfbert.errors import RunError, UsageError

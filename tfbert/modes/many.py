@@ -33,10 +33,8 @@ log = logging.getLogger("tfbert")
 Starter = Callable[[Sequence[str], Mapping[str, str], Signals], int]
 _INTERRUPTED = 128 + signal.SIGINT
 """The exit status of a command that Ctrl-C ended before it trained, or at once."""
-DATA = "data"
-"""The directory of a sweep's data that was given in memory: other processes read it from files."""
-_OWN = re.compile("|".join([r"seed-\d+|\w+=[^/]+|seeds\.md", DATA, *map(re.escape, compare.FILES)]))
-"""What a directory of such runs holds; `seeds.md` is of earlier versions."""
+_OWN = re.compile("|".join([r"seed-\d+|\w+=[^/]+|seeds\.md|data", *map(re.escape, compare.FILES)]))
+"""What a directory of such runs holds; `seeds.md` and `data` are of earlier versions."""
 _COMPARED = "Runs are compared with everything else equal."
 _ALL_AGAIN = "--overwrite_output_dir trains all runs again"
 

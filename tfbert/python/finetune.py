@@ -5,18 +5,14 @@ The command's options are their arguments: names, types, and the `Config` that t
 `test` are paths or data in memory.
 
 What a user can cause, or asked for, is told without the way through this library.
-
-Data in memory is written to files for the runs of a sweep: what these read is what the table holds.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import functools
 import gc
 import inspect
-import json
 import numbers
 import os
 import pathlib
@@ -27,21 +23,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tfbert.commandline.command import verb_of, what_is_meant
-from tfbert.config.data import DataConfig
-from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, command_of, sweep_text, way_to_vary
+from tfbert.config.modes import Option, all_options
+from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, command_of, sweep_text
 from tfbert.config.tables import facts_of
-from tfbert.config.types import ALIASES, Given, converted, field_types, is_path, path_of, shown
+from tfbert.config.types import ALIASES, Given, converted, path_of, problem, shown
 from tfbert.data.files import LABEL_NAMES, TAGS_NAMES, TEXT_NAMES, TEXT_PAIRS, WORDS_NAMES
 from tfbert.data.in_memory import given_table, is_data
-from tfbert.data.reading import GivenTable
-from tfbert.data.rows import JSON_COLUMNS
 from tfbert.devices.process import imported_quietly, keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.output import logs, output_dir
 
 if TYPE_CHECKING:
-    import pyarrow
-
     from tfbert.launch.launcher import Signals
     from tfbert.modes.load import LoadedModel
 
@@ -69,13 +61,8 @@ def data_options(
     for argument, value in data.items():
         if value is None:
             continue
-        option = OPTIONS[argument]
         is_share = argument == "validation" and isinstance(value, numbers.Real) and not isinstance(value, bool)
-        option = "validation_split" if is_share else option
-        if is_share and not 0 < float(value) < 1:
-            rule = "A number as validation is a share of the training examples, above 0 and below 1"
-            problems.append(f"{rule}. Received: validation={value}. Pass for example validation=0.1, or a table.")
-            continue
+        option = "validation_split" if is_share else OPTIONS[argument]
         if option in given:
             rule = f"{argument} and {option} are one option"
             problems.append(f"{rule}. Received: {option}={shown(given[option])} beside it. Drop one.")
@@ -132,21 +119,14 @@ def _are_sets(value: Mapping[Any, Any]) -> bool:
 TRAIN, EVALUATE = "train", "evaluate"
 FUNCTIONS = {FINETUNE.word: "tfbert.finetune", PRETRAIN.word: "tfbert.pretrain"}
 """What trains, by the command's word."""
-_OF_SEVERAL = {
-    "seeds": "A call trains one seed: call it for each with seed=, call tfbert.sweep, or use the command.",
-    "sweep": "A call trains one run: call tfbert.sweep, or use the command.",
-}
-"""Options of several runs."""
-_NOT_ARGUMENTS = _OF_SEVERAL | {
+_OF_SEVERAL = ("seeds", "sweep")
+_NOT_ARGUMENTS = {
     "mode": "tfbert.finetune and tfbert.pretrain train; of a saved model, tfbert.evaluate gives the scores, and "
     "tfbert.load returns a function.",
     "run_config": "Pass tfbert.Config.from_json(text) as the first argument.",
     "flagfile": "Presets are for the command; pass their flags as arguments.",
 }
 """Flags that are no options of a run."""
-_OF_DATA = ("_df", "_data", "_dataset", "_table")
-_VALIDATION = ("val", "valid", "eval", "dev")
-_NEAR = 0.8  # How similar a name must be to that of an argument that is no option.
 
 
 def function_of(command: Command, mode: str) -> str:
@@ -154,20 +134,10 @@ def function_of(command: Command, mode: str) -> str:
     return FUNCTIONS[command.word] if mode == TRAIN else "tfbert.evaluate"
 
 
-def options_of(
-    command: Command, mode: str = TRAIN, *, several: bool = False
-) -> dict[str, dict[str, dataclasses.Field]]:
-    """The options that a command has in a mode, by the part of `Config` that they belong to and by name; those of
-    several runs only where these are asked for."""
-    parts, without = Config.classes(), _NOT_ARGUMENTS.keys() - (_OF_SEVERAL if several else ())
-    return {
-        part: {
-            field.name: field
-            for field in dataclasses.fields(parts[part])
-            if field.name in names and field.name not in without and mode in field.metadata["modes"]
-        }
-        for part, names in command.options().items()
-    }
+def options_of(command: Command, mode: str = TRAIN) -> dict[str, Option]:
+    """The options that a command has in a mode, by name, but those of several runs."""
+    options = {name: all_options()[name] for name in command.names() if name not in _OF_SEVERAL}
+    return {name: option for name, option in options.items() if mode in option.field.metadata["modes"]}
 
 
 def config_of(
@@ -195,35 +165,28 @@ def config_of(
     if config is not None and not isinstance(config, Config):
         todo = "Pass options by their names, such as train_file='train.tsv'."
         raise UsageError(f"The first argument must be a tfbert.Config. Received: {shown(config)}. {todo}")
-    options, given, problems = options_of(command, mode, several=several), dict(given), []
+    options = options_of(command, mode) | {name: all_options()[name] for name in _OF_SEVERAL}
+    given, problems = dict(given), []
     for alias, name in ALIASES.items():
         if alias in given and name in given:
             both = f"{alias}={shown(given.pop(alias))} beside it"
             problems.append(f"{alias} and {name} are one option. Received: {both}. Drop one.")
         elif alias in given:
             given[name] = given.pop(alias)
-    base, parts = config or Config(), {}
+    base = config or Config()
     task = given.get("task", base.data.task)
     found, wrong = data_options(given, data or {}, holds_sentences=facts_of(str(task)).of_words)
     given, problems = given | found, problems + wrong
-    known = {name for names in options.values() for name in names}
-    problems += [_unknown(command, mode, name, given[name]) for name in given if name not in known]
-    for name in [name for name in given if _are_swept(name, given[name])]:
-        values = given.pop(name)
-        todo = f"Call tfbert.sweep({{{name!r}: {values!r}}}, ...)."
-        if name == "seed":
-            todo = f"Pass seeds={values!r}." if several else f"Call it for each, or tfbert.sweep with seeds={values!r}."
-        problems.append(f"{name} is one value in a run. Received: {name}={shown(values)}. {todo}")
-    for part, names in options.items():
-        own = {name: given[name] for name in names if name in given}
-        parts[part], wrong = converted(type(getattr(base, part)), own)
-        problems += wrong
-    if problems:
-        raise UsageError("\n".join(problems))
-    changed = {part: dataclasses.replace(getattr(base, part), **values) for part, values in parts.items() if values}
+    problems += [_unknown(command, mode, name, given[name]) for name in given if name not in options]
+    if isinstance(seeds := given.get("seed"), list | tuple):
+        todo = f"Pass seeds={seeds!r}." if several else f"Call it for each, or tfbert.sweep with seeds={seeds!r}."
+        problems.append(f"seed is one value in a run. Received: seed={shown(given.pop('seed'))}. {todo}")
     if command.task and config is None:
-        changed["data"] = dataclasses.replace(changed.get("data", base.data), task=command.task)
-    config = dataclasses.replace(base, mode=mode if config is None else config.mode, **changed)
+        given["task"] = command.task
+    values, wrong = converted(given, {name: option[1:] for name, option in all_options().items()})
+    if problems := problems + wrong:
+        raise UsageError("\n".join(problems))
+    config = base.changed(values, mode if config is None else config.mode)
     # What a call cannot do that a configuration can say.
     if config.mode != mode:
         rule = f"{function_of(command, mode)} {'trains' if mode == TRAIN else 'evaluates'}"
@@ -231,63 +194,38 @@ def config_of(
     if (other := command_of(config)) is not command:
         rule = "Pre-training has a function of its own"
         raise UsageError(f"{rule}. Received: task={config.data.task!r}. Call {FUNCTIONS[other.word]} instead.")
-    for name, todo in _OF_SEVERAL.items():
-        if not several and (value := getattr(config.runtime, name)):
-            raise UsageError(f"A call is one run. Received: {name}={value!r}. {todo}")
+    if not several and (given := config.given(*_OF_SEVERAL)):
+        raise UsageError(problem("A call is one run", "Call tfbert.sweep, or use the command.", **given))
     return config
-
-
-def _are_swept(name: str, value: Any) -> bool:
-    """Whether an option was given several values, with each of which one could train; a path may be meant as one of
-    several files."""
-    if not isinstance(value, list | tuple) or len(value) < 2 or is_path(name):
-        return False
-    is_plain = all(isinstance(item, str | int | float) for item in value)
-    return is_plain and bool(way_to_vary(name, ",".join(map(str, value))))
 
 
 def signature_of(command: Command, function: Any, mode: str = TRAIN) -> inspect.Signature:
     """A function's signature with every option in the place of `**options`, for editors and notebooks."""
-    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    base = Config()
-    names = {alias: name for name, alias in ALIASES.items()}
-    parameters = [
-        inspect.Parameter(
-            names.get(name, name),
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=field_types(type(getattr(base, part)))[name],
-        )
-        for part, fields in options_of(command, mode).items()
-        for name, field in fields.items()
-        if names.get(name, name) not in {parameter.name for parameter in own}
-    ]
-    return inspect.Signature([*own, *parameters], return_annotation=inspect.signature(function).return_annotation)
+    signature, names = inspect.signature(function), {alias: name for name, alias in ALIASES.items()}
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    keyword, taken = inspect.Parameter.KEYWORD_ONLY, {each.name for each in own}
+    for name, option in options_of(command, mode).items():
+        if (known := names.get(name, name)) not in taken:
+            own.append(inspect.Parameter(known, keyword, default=option.field.default, annotation=option.kind))
+    return signature.replace(parameters=own)
 
 
 def _unknown(command: Command, mode: str, name: str, value: Any) -> str:
     """The line for an argument that is no option."""
     function, what = function_of(command, mode), "training" if mode == TRAIN else "an evaluation"
-    stem = name.partition("_")[0]
-    meant = "validation" if stem in _VALIDATION else stem
     if name in _NOT_ARGUMENTS:
         advice = _NOT_ARGUMENTS[name]
-    elif any(name in names for names in command.options().values()):
-        advice = f"{name} is for the command, in another mode." if mode == TRAIN else f"{name} is for training."
-    elif name in OPTIONS and mode != TRAIN:
+    elif mode != TRAIN and name in (*command.names(), *OPTIONS):
         advice = f"{name} is for training."
+    elif name in command.names():
+        advice = f"{name} is for the command, in another mode."
     elif name in OPTIONS:
         advice = "Pre-training reads records: make them with --mode=prepare, and pass train_records."
-    elif command is FINETUNE and (near := difflib.get_close_matches(name, OPTIONS, 1, _NEAR)):
+    elif command is FINETUNE and (near := difflib.get_close_matches(name, OPTIONS, 1, 0.75)):
         advice = f"Did you mean {near[0]}?"
-    elif command is FINETUNE and meant in OPTIONS and (name == stem or name.endswith(_OF_DATA)):
-        advice = f"Did you mean {meant}?"
     else:
         text = str(value) if isinstance(value, str | bool) else ""
         advice = what_is_meant(command, name, text) or f"See help({function})."
-        for other in (FINETUNE, PRETRAIN):
-            advice = advice.replace(f"a flag of {other.typed}", f"an argument of {FUNCTIONS[other.word]}")
-            advice = advice.replace(f"In {other.typed} ", f"In {FUNCTIONS[other.word]} ")
     return f"Every argument of {function} must be an option of {what}. Received: {name}={shown(value)}. {advice}"
 
 
@@ -337,9 +275,6 @@ class Results(dict[str, float]):
         from tfbert.modes.load import load
 
         return load(self.directory, **options)
-
-    def __reduce__(self):
-        return Results, (dict(self), self.directory)
 
 
 def finetune(
@@ -459,10 +394,7 @@ def _run(
     data: Mapping[str, Any] | None = None,
     mode: str = TRAIN,
 ) -> Results:
-    return _call(config_of(command, config, options, data, mode=mode), command, callbacks, quiet)
-
-
-def _call(config: Config, command: Command, callbacks: Sequence[logs.Callback], quiet: bool) -> Results:
+    config = config_of(command, config, options, data, mode=mode)
     logs.all_callbacks(config.output.report_to, callbacks)  # TensorFlow takes seconds: what is wrong is told before.
     if config.runtime.keep_freed_memory:
         keep_freed_memory()
@@ -473,111 +405,6 @@ def _call(config: Config, command: Command, callbacks: Sequence[logs.Callback], 
         with library_errors_as_run_errors(config):
             numbers = run(config, callbacks) if config.mode == TRAIN else run(config)
             return Results(numbers, output_dir.run_directory(config, started_at))
-
-
-def on_disk(data: DataConfig, directory: pathlib.Path, runs: Sequence[pathlib.Path]) -> DataConfig:
-    """The same data, with files in the place of tables in memory.
-
-    Args:
-        data: Its paths may be `Given`.
-        directory: Where to write them, as Parquet; made if need be.
-        runs: The directories of earlier runs that read them, and are not trained again from the beginning.
-
-    Raises:
-        UsageError: for a row that cannot be read, and for other data than that of these runs: nothing is written then.
-        RunError: where a file cannot be written.
-    """
-    paths, changed = {}, {}
-    for option in OPTIONS.values():
-        given = getattr(data, option)
-        if not isinstance(given, Given):
-            continue
-        own = []
-        for part in given.parts or (given,):
-            own.append(part.source)
-            if isinstance(part.source, GivenTable):
-                own[-1] = path = directory / f"{part.argument.removeprefix('validation_')}.parquet"
-                table = _as_arrow(part.source, keeps_bad_rows=data.skip_bad_rows)
-                if _holds(path, table):
-                    continue
-                changed[path] = table
-                for run in runs:
-                    read = output_dir.read_run_config(run).get("data", {}).get(option, "")
-                    if path.exists() or str(path) not in read:
-                        rule = "All runs of a sweep have the same data"
-                        received = f"{part} and {str(run)!r}, a run with other data"
-                        todo = "Pass the same, or another --output_dir; --overwrite_output_dir trains all runs again."
-                        raise UsageError(f"{rule}. Received: {received}. {todo}")
-        paths[option] = ",".join(map(str, own))
-    for path, table in changed.items():
-        _write(table, path)
-    return dataclasses.replace(data, **paths)
-
-
-def _as_arrow(table: GivenTable, *, keeps_bad_rows: bool) -> pyarrow.Table:
-    """The table, with each column as JSON that Arrow might not give back as it is: all but texts, numbers of one type,
-    and lists of these.
-
-    The names of classes are where `datasets` writes them. Beside ids they would name these; the values are names.
-    """
-    import pyarrow
-    from pyarrow import types
-
-    rows = []
-    for _, row in table.read(table.columns):
-        if isinstance(row, UsageError) and not keeps_bad_rows:
-            raise row
-        rows.append([None] * len(table.columns) if isinstance(row, UsageError) else row)
-    arrays, as_json = [], []
-    for place, values in enumerate(zip(*rows, strict=True)):
-        try:
-            array = pyarrow.array(values)
-            kind = array.type.value_type if types.is_list(array.type) else array.type
-            is_plain = (
-                types.is_string(kind) or types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
-            )
-            # In type too, also within lists: 1 is not 1.0, nor true.
-            is_kept = is_plain and repr(array.to_pylist()) == repr(list(values))
-        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
-            is_kept = False
-        if not is_kept:
-            # What JSON does not have, such as an image, becomes something that nobody takes for a text or a label.
-            texts = [json.dumps(value, default=lambda other: {type(other).__name__: None}) for value in values]
-            array = pyarrow.array(texts)
-            as_json.append(place)
-        arrays.append(array)
-    features = {column: {"names": list(names), "_type": "ClassLabel"} for column, names in table.label_names.items()}
-    notes = {"huggingface": json.dumps({"info": {"features": features}})} if features else {}
-    notes |= {JSON_COLUMNS: json.dumps(as_json)} if as_json else {}
-    return pyarrow.Table.from_arrays(arrays, names=table.columns).replace_schema_metadata(notes or None)
-
-
-def _holds(path: pathlib.Path, table: pyarrow.Table) -> bool:
-    """Whether there is a file that holds this very table."""
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            before = file.read()
-    except (pyarrow.ArrowException, OSError):
-        return False
-    return before.equals(table) and before.schema.metadata == table.schema.metadata
-
-
-def _write(table: pyarrow.Table, path: pathlib.Path) -> None:
-    from pyarrow import parquet
-
-    output_dir.make(path.parent)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        parquet.write_table(table, partial)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        rule = "Output must be writable"
-        todo = "Check free space and permissions there."
-        raise RunError(f"{rule}. Received: {str(path)!r} ({error.strerror}). {todo}") from None
 
 
 class SweepResults(list[dict[str, Any]]):
@@ -598,9 +425,6 @@ class SweepResults(list[dict[str, Any]]):
         from tfbert.modes.load import load
 
         return load(self[0]["directory"], **options)
-
-    def __reduce__(self):
-        return SweepResults, (list(self), self.directory, self.decisive)
 
 
 @frees_all
@@ -624,9 +448,8 @@ def sweep(
     Args:
         values: For each option that is varied, by its name, a list of values.
         config: The run as a `tfbert.Config`; the other arguments change it. None: the defaults.
-        train: As for `tfbert.finetune`. Data in memory is written to `output_dir/data`, where the runs read it. Where
-            there are runs, it must be theirs.
-        validation: Likewise.
+        train: As for `tfbert.finetune`, but not in memory: each run reads it from its file.
+        validation: Likewise, or a share of the training examples; several paths are a list.
         test: Likewise.
         seeds: Train each combination with each of these, and rank by the means. Empty: once, with `seed`.
         quiet: Show nothing.
@@ -651,21 +474,21 @@ def sweep(
     given, data = {"sweep": _text(values), "seeds": seeds}, {"train": train, "validation": validation, "test": test}
     command = command_of(config) if isinstance(config, Config) else FINETUNE
     config = config_of(command, config, {**options, **given}, data, several=True)
+    if in_memory := [each for each in config.given(*OPTIONS.values()).values() if isinstance(each, Given)]:
+        todo = "Write it to one, such as df.to_parquet('train.parquet'), and pass the path; several in a list."
+        raise UsageError(f"The runs of a sweep read files. Received: {', '.join(in_memory)}. {todo}")
     directory = output_dir.run_directory(config, output_dir.start_time())
-    config = dataclasses.replace(config, output=dataclasses.replace(config.output, output_dir=str(directory)))
+    config = config.changed({"output_dir": str(directory)})
     if config.runtime.keep_freed_memory:
         keep_freed_memory()
     with logs.shown(quiet):
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            from tfbert.modes.many import DATA, check_directory, has_trained, train_many
+            from tfbert.modes.many import train_many
             from tfbert.report.compare import Swept
-        check_directory(directory)
         if command is PRETRAIN:
             from tfbert.modes.pretrain import with_named_records
 
             config = with_named_records(config)
-        runs = [] if config.output.overwrite_output_dir else filter(has_trained, sorted(directory.glob("*")))
-        config = dataclasses.replace(config, data=on_disk(config.data, directory / DATA, [*runs]))
         found = train_many(config, functools.partial(_start, quiet))
     assert isinstance(found, Swept)
     return SweepResults(found.rows(), directory, found.ranking.decisive)

@@ -32,9 +32,10 @@ import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples, MaskedRecords, PaddedRows, TokenTensors, padded_inputs_in_graph
 from tfbert.bert.layers import fix_kernels
-from tfbert.config.data import STANDARD_STREAM, TYPED_TEXTS
+from tfbert.config.data import TYPED_TEXTS
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config
+from tfbert.config.types import STANDARD_STREAM
 from tfbert.data.files import find_columns
 from tfbert.data.reading import TEXTS, BadRows, Formats, OpenFile, Row
 from tfbert.data.rows import input_source, open_rows, source_format

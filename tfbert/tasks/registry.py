@@ -12,7 +12,8 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from tfbert.config.data import DataConfig, is_pipe
+from tfbert.config.data import DataConfig
+from tfbert.config.types import is_pipe
 from tfbert.data.files import named_by_user
 from tfbert.data.rows import labelled_source
 from tfbert.errors import UsageError

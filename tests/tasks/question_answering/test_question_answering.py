@@ -199,7 +199,10 @@ def test_auto_takes_questions_with_answers_and_nothing_else(write, row, task):
 OPTIONS = {
     "label_smoothing": (["--label_smoothing=0.1"], r"label_smoothing is for classification, multi_label.*=0\.1"),
     "class_weights": (["--class_weights=balanced"], r"class_weights is for classification, multi_label_class"),
-    "strict_entities": (["--strict_entities"], r"strict_entities is for token_classification, and this is question a"),
+    "strict_entities": (
+        ["--strict_entities"],
+        r"strict_entities is for token_classification\. Received: task=.question_answering",
+    ),
     "packed": (["--batching=packed"], r"nothing to pack\. Received: batching='packed' for question answering"),
     "stride 0": (["--doc_stride=0"], r"doc_stride must be 1 or more\. Received: doc_stride=0"),
     "a metric": (["--metric_for_best_model=accuracy"], r"must be a metric of question answering.*f1, exact"),

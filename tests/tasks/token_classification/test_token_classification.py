@@ -220,7 +220,7 @@ def test_auto_takes_no_ordinary_table_for_tags(write, name, content):
 
 
 OPTIONS = {
-    "doc_stride": (["--doc_stride=4"], r"doc_stride is for question_answering, and this is token classification.*=4"),
+    "doc_stride": (["--doc_stride=4"], r"doc_stride is for question_answering\. Received: task=.*doc_stride=4"),
     "metric": (["--metric_for_best_model=exact_match"], r"must be a metric of token classification.*f1, precision"),
     "class_weights": (["--class_weights=1,2"], r"one weight for each of the 4 classes\. Received: 2"),
     "squad": (["--input_format=squad", f"--task={SENTENCES}"], r"are read from conll, csv, jsonl, parquet\. .*'squad'"),

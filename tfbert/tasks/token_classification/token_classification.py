@@ -26,11 +26,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples, TokenTensors
-from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
+from tfbert.config.data import DataConfig
 from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
-from tfbert.config.types import counted
+from tfbert.config.types import STANDARD_STREAM, counted, is_pipe
 from tfbert.data.files import check_text
 from tfbert.data.labels import given_names
 from tfbert.data.reading import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, WORDS, ending_of
