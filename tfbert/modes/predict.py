@@ -6,10 +6,10 @@ from __future__ import annotations
 import collections
 import functools
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from tfbert.config.data import DataConfig
@@ -154,34 +154,25 @@ def predict_chunks(
 
 
 def ahead(items: Iterable[Any]) -> Iterator[Any]:
-    """The same items, each made in a thread while the previous one is processed."""
-    made: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=1)
-    is_over = threading.Event()
+    """The same items, none of which is None, each made in a thread while the previous one is processed."""
+    items = iter(items)
 
-    def make() -> None:
+    def make(made: Future[Any]) -> None:
         try:
-            for item in items:
-                made.put(("item", item))
-                if is_over.is_set():
-                    return
-            made.put(("end", None))
+            made.set_result(next(items, None))
         except BaseException as error:  # Raised again where the items are used.
-            made.put(("error", error))
+            made.set_exception(error)
 
-    # A daemon: a thread that waits for standard input must not keep the process alive.
-    threading.Thread(target=make, daemon=True).start()
-    try:
-        while True:
-            kind, value = made.get()
-            if kind == "error":
-                raise value
-            if kind == "end":
-                return
-            yield value
-    finally:
-        is_over.set()
-        while not made.empty():  # Lets a thread that waits to hand over an item see the end.
-            made.get_nowait()
+    def begun() -> Future[Any]:
+        made: Future[Any] = Future()
+        # A daemon, unlike those of a pool: a thread that waits for standard input must not keep the process alive.
+        threading.Thread(target=make, args=(made,), daemon=True).start()
+        return made
+
+    following = begun()
+    while (item := following.result()) is not None:
+        following = begun()
+        yield item
 
 
 _MAX_SHOWN_CLASSES = 20

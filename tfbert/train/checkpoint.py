@@ -32,7 +32,6 @@ import os
 import pathlib
 import re
 import shutil
-import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -40,6 +39,7 @@ import keras
 import numpy as np
 
 from tfbert.bert.lora import set_trained
+from tfbert.corpus.manifest import crc32_of
 from tfbert.errors import RunError, UsageError
 from tfbert.model.weights import read_weights, write_weights
 from tfbert.output.output_dir import seal, unseal
@@ -74,6 +74,10 @@ class RunState:
     identity: dict[str, Any]
     logged: dict[str, float] = dataclasses.field(default_factory=dict)
 
+    def without_best(self) -> RunState:
+        """The same without the best evaluation."""
+        return dataclasses.replace(self, best={}, best_step=0, without_better=0)
+
 
 def newest_intact(directory: pathlib.Path) -> RunState | None:
     """The state of the newest checkpoint whose files are all whole; warns about each one that it passes over.
@@ -88,20 +92,20 @@ def newest_intact(directory: pathlib.Path) -> RunState | None:
     """
     without_best = None
     for path in reversed(numbered(directory, "step")):
+        own = None
         try:
             saved = read_state(path)
-            for name, expected in saved.files.items():
-                if fingerprint(path / name) != expected:
-                    raise ValueError(f"{name} is damaged")
+            _check_whole(path, saved.files)
+            own = saved.state
+            if own.best:
+                best = best_weights(directory, own.best_step)
+                _check_whole(best.parent, {best.name: saved.best_file})
+            return own
         except UsageError:
             raise
         except (OSError, ValueError) as error:
             log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, error)
-            continue
-        if not (damage := _damage_of_best(directory, saved)):
-            return saved.state
-        log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, damage)
-        without_best = without_best or dataclasses.replace(saved.state, best={}, best_step=0, without_better=0)
+            without_best = without_best or (own and own.without_best())
     if without_best:
         log.warning("resuming from step %d; the best evaluation so far is forgotten", without_best.step)
     return without_best
@@ -130,17 +134,10 @@ def read_state(path: pathlib.Path) -> SavedState:
     """
     content = unseal((path / STATE).read_text(encoding="utf-8"))
     version = content.pop("format", 0)
-    if version > FORMAT:
-        raise UsageError(
-            f"A checkpoint must be of this version of tfbert, or an earlier one. Received: {path} of format {version}. "
-            "Resume with the version that wrote it."
-        )
-    if version < FORMAT:
-        raise UsageError(
-            "A run is finished by the version that began it, whose numbers and optimizer are its own. "
-            f"Received: {path} of format {version}. Finish it with tfbert 1.0.0 as released (up to commit 8446d3e), "
-            "or pass --overwrite_output_dir."
-        )
+    if version != FORMAT:
+        rule = f"A run is finished by the version of tfbert that began it; this one writes format {FORMAT}"
+        todo = "Finish it with that version (below 4: tfbert 1.0.0, commit 8446d3e), or pass --overwrite_output_dir."
+        raise UsageError(f"{rule}. Received: {path} of format {version}. {todo}")
     fields = {field.name for field in dataclasses.fields(RunState)}
     if content.keys() != fields | {"files", "best_file"}:
         raise ValueError(f"{STATE} has missing or unknown fields")
@@ -150,16 +147,10 @@ def read_state(path: pathlib.Path) -> SavedState:
     return SavedState(state, content["files"], content["best_file"])
 
 
-def _damage_of_best(directory: pathlib.Path, saved: SavedState) -> str:
-    """What is wrong with the best weights that a checkpoint refers to; empty if nothing is."""
-    if not saved.state.best:
-        return ""
-    best = best_weights(directory, saved.state.best_step)
-    try:
-        found = fingerprint(best)
-    except OSError as error:
-        return str(error)
-    return "" if saved.best_file == found else f"{best.parent.name}/{best.name} is damaged"
+def _check_whole(directory: pathlib.Path, files: dict[str, dict[str, int] | None]) -> None:
+    for name, expected in files.items():
+        if fingerprint(directory / name) != expected:
+            raise ValueError(f"{directory.name}/{name} is damaged")
 
 
 def best_weights(directory: pathlib.Path, step: int) -> pathlib.Path:
@@ -174,11 +165,7 @@ def weights_in(directory: pathlib.Path) -> pathlib.Path:
 
 def fingerprint(path: pathlib.Path) -> dict[str, int]:
     """A file's size and CRC-32."""
-    value = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            value = zlib.crc32(block, value)
-    return {"bytes": path.stat().st_size, "crc32": value}
+    return {"bytes": path.stat().st_size, "crc32": crc32_of(path)}
 
 
 def numbered(directory: pathlib.Path, kind: str) -> list[pathlib.Path]:
@@ -290,18 +277,14 @@ class Checkpoints:
         try:
             set_trained(model.model, read_weights(weights_in(path)))
             tensors = load_file(path / OPTIMIZER)
-        except (OSError, SafetensorError, UsageError) as error:
-            raise RunError(
-                f"A checkpoint must hold this run's variables. Received: {path}: {error}. "
-                "Remove this checkpoint and start again."
-            ) from None
-        for name, variable in _training_variables(model).items():
-            if name not in tensors or tensors[name].size != math.prod(variable.shape):
-                raise RunError(
-                    f"A checkpoint must hold this run's variables. Received: {path} without {name!r}. "
-                    "Remove this checkpoint and start again."
-                )
-            variable.assign(tensors[name].reshape(variable.shape))  # safetensors has no scalars.
+            for name, variable in _training_variables(model).items():
+                if name not in tensors or tensors[name].size != math.prod(variable.shape):
+                    raise ValueError(f"without {name!r}")
+                variable.assign(tensors[name].reshape(variable.shape))  # safetensors has no scalars.
+        except (OSError, SafetensorError, ValueError) as error:
+            rule = "A checkpoint must hold this run's variables"
+            todo = "Remove this checkpoint and start again."
+            raise RunError(f"{rule}. Received: {path}: {error}. {todo}") from None
 
     def _write(self, name: str, write: Callable[[pathlib.Path], None]) -> None:
         """Writes a directory under another name, makes it durable, then renames it."""
