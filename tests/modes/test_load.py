@@ -270,9 +270,8 @@ def test_answers_to_questions_are_those_of_predict_and_of_the_pipeline(saved, mo
 @pytest.mark.parametrize("inputs", [{"good"}, frozenset(), frozenset(["good", "bad"]), {("good", "bad")}])
 def test_a_set_is_refused_as_answers_come_in_the_order_of_the_inputs(models, inputs):
     for name in ("classes", "pairs", "entities", "questions"):
-        for errors in ("raise", "return"):
-            with pytest.raises(UsageError, match=r"a set has none\. Received: a set of .* Pass a list"):
-                models[name](inputs, errors=errors)
+        with pytest.raises(UsageError, match=r"a set has none\. Received: a set of .* Pass a list"):
+            models[name](inputs)
     ordered = {"good": 1, "bad": 2}
     assert_alike(models["classes"](ordered.keys()), models["classes"](["good", "bad"]))
 
@@ -377,54 +376,12 @@ def test_bad_input_is_named(models, case, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_one_input_does_not_decide_for_the_others(models, monkeypatch):
-    model, good = models["questions"], QUESTIONS[:2]
-    monkeypatch.setattr(QuestionItems, "most", 2)
-    mixed = [{"question": " ", "context": "a"}, good[0], "who?", {"question": "a"}, good[1], good[0]]
-    for inputs in (mixed, iter(mixed)):
-        found = model(inputs, errors="return", batch_size=2)
-        assert [i for i, answer in enumerate(found) if "error" in answer] == [0, 2, 3]
-        assert "inputs[2]" in found[2]["error"]
-        assert_alike([found[1], found[4], found[5]], [*model(good), model(good[0])])
-    assert list(model(mixed[0], errors="return")) == ["error"]
-    assert model(mixed[:1] * 3, errors="return")[2]["error"].endswith("drop the question.")
-    with pytest.raises(ValueError, match="errors must be 'raise' or 'return'"):
-        model(mixed, errors="ignore")
-
-
-def test_an_input_that_cannot_be_read_does_not_say_what_the_others_are(models):
-    sentences = [["good", "film"], ["dull"]]
-    for bad in (None, 3, [None], "good film"):
-        found = models["entities"]([sentences[0], bad, sentences[1]], errors="return")
-        assert "inputs[1]" in found[1]["error"]
-        assert_alike([found[0], found[2]], models["entities"](sentences))
-    for bad, good in ((None, sentences), (float("nan"), sentences), (["a", None], ["good film", "dull"])):
-        found = models["entities"]([bad, *good], errors="return")
-        assert "inputs[0]" in found[0]["error"]
-        assert_alike(found[1:], models["entities"](good))
-
-
-@pytest.mark.parametrize("name", ["classes", "entities", "questions"])
-def test_an_input_that_is_not_finite_does_not_decide_for_the_others(saved, models, name, tmp_path):
-    save_with_nan(saved / name, tmp_path / "broken", word="dull")
-    texts = ["good", "dull film", "bad", "the plot", "film " * 40, "slow dull", "fine"]
-    inputs = [{"question": "the?", "context": text} for text in texts] if name == "questions" else texts
-    broken = tfbert.load(tmp_path / "broken")
-    found = broken(inputs, errors="return", batch_size=4)
-    bad = [i for i, text in enumerate(texts) if "dull" in text]
-    assert [i for i, answer in enumerate(found) if "error" in answer] == bad
-    assert all(answer["error"].startswith("Predictions must be finite.") for answer in map(found.__getitem__, bad))
-    good = [i for i in range(len(texts)) if i not in bad]
-    assert_alike([found[i] for i in good], models[name]([inputs[i] for i in good]))
-    with pytest.raises(tfbert.RunError, match="must be finite"):
-        broken(inputs)
-
-
 def test_bad_options_and_models(saved, models, tmp_path):
     for model, options, message in (
         ("classes", {"top_k": 0}, "top_k must be a whole number of at least 1. Received: top_k=0"),
         ("questions", {"top_k": 3}, "top_k chooses among classes, and this is question answering"),
         ("entities", {"batch_size": 0.5}, "batch_size must be a whole number of at least 1. Received: batch_size=0.5"),
+        ("classes", {"errors": "return"}, "Received: errors='return'. Drop it; where a call fails, call on each input"),
     ):
         with pytest.raises(tfbert.UsageError, match=message):
             models[model](["a"], **options)

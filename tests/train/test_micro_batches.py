@@ -27,7 +27,7 @@ from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.train import build
 from tfbert.train.build import find_accumulation
 from tfbert.train.checkpoint import _training_variables
-from tfbert.train.resume import decide, inspect
+from tfbert.train.resume import decide
 from tfbert.train.run import finetune
 
 SLOW = pytest.mark.slow
@@ -154,7 +154,7 @@ def test_the_peak_of_memory_is_not_that_of_a_try(corpus, monkeypatch):
     monkeypatch.setattr(build, "reset_peak_memory", lambda: done.append("reset"))
     strategy = strategy_of(1)
     config = auto(make_config(corpus, "auto")).resolved()
-    run = build.build_run(decide(inspect(corpus / "auto"), config), strategy, Consensus(strategy))
+    run = build.build_run(decide(corpus / "auto", config), strategy, Consensus(strategy))
     assert done == ["found", "reset"] and run.config.training.gradient_accumulation_steps == 2
 
 

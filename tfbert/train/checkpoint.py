@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import filecmp
 import logging
 import math
 import os
@@ -39,6 +38,7 @@ import keras
 import numpy as np
 
 from tfbert.bert.lora import set_trained
+from tfbert.config.types import counted
 from tfbert.corpus.manifest import crc32_of
 from tfbert.errors import RunError, UsageError
 from tfbert.model.weights import read_weights, write_weights
@@ -237,8 +237,6 @@ class Checkpoints:
 
         def write(directory: pathlib.Path) -> None:
             self._save_model(directory)
-            if state.best and state.best_step == state.step:
-                _link_where_same(weights_in(directory), best_weights(self.directory, state.step))
             tensors = {name: variable.numpy() for name, variable in _training_variables(model).items()}
             write_weights(tensors, directory / OPTIMIZER)
             files = {p.name: fingerprint(p) for p in sorted(directory.iterdir())}
@@ -335,8 +333,8 @@ class Checkpoints:
 def tidy(output_dir: pathlib.Path, *, keep: int, keep_state: bool = False) -> list[str]:
     """Removes the checkpoints of a finished run: it is not resumed, and its own model replaces them.
 
-    Where all were to be kept, they stay, as models without the optimizer's state; weights equal to the run's own are
-    stored once. A kill in between leaves the run finished and its model whole.
+    Where all were to be kept, they stay, as models without the optimizer's state. A kill in between leaves the run
+    finished and its model whole.
 
     Args:
         output_dir: Its output directory, with the results written.
@@ -346,37 +344,31 @@ def tidy(output_dir: pathlib.Path, *, keep: int, keep_state: bool = False) -> li
     Returns:
         Lines to log.
     """
-    directory, model = output_dir / "checkpoints", output_dir / MODEL
-    before = _used(directory)
-    state = _kept_state(directory) if keep_state else None
-    steps = [path for path in numbered(directory, "step") if state is None or path.name != state[0].name]
-    for path in steps if not keep else ():
+    directory = output_dir / "checkpoints"
+    state = _kept_state(directory) if keep_state else ()
+    steps = [path for path in numbered(directory, "step") if path not in state]
+    unneeded = [path for kind in ("best", "last") for path in numbered(directory, kind) if path not in state]
+    unneeded += directory.glob(".partial-*")
+    if keep:
+        unneeded += steps
+    for path in [] if keep else steps:
         for name in (STATE, OPTIMIZER):  # In this order: without its state it is no checkpoint.
             with contextlib.suppress(OSError):
                 (path / name).unlink()
-        _link_where_same(path / MODEL, model)
-    unneeded = [path for kind in ("best", "last") for path in numbered(directory, kind) if path not in (state or ())]
-    for path in (*unneeded, *directory.glob(".partial-*"), *(steps if keep else ())):
+    for path in unneeded:
         shutil.rmtree(path, ignore_errors=True)
-    for path in state or ():
-        _link_where_same(path / MODEL, model)
-    after = _used(directory, but=model)
     with contextlib.suppress(OSError):  # It does not exist, still holds models, or is a link.
         directory.rmdir()
-    if not before:
-        return []
-    kept = len(numbered(directory, "step")) - (state is not None)
     kinds = "adapters" if any(directory.glob(f"step-*/{ADAPTER}")) else "models"
-    removed = f"checkpoints removed: {(before - after) / 1e6:,.1f} MB, no longer needed"
-    if state is None:
-        return [f"{removed}; {kept} kept as {kinds}, {after / 1e6:,.1f} MB" if kept else removed]
-    also = f" and {kept} checkpoints as {kinds}" if kept else ""
-    return [f"the state of training kept{also}, {after / 1e6:,.1f} MB: the same command with more epochs trains on"]
+    lines = [f"{counted(len(steps), 'checkpoint')} kept as {kinds}"] if steps and not keep else []
+    if state:
+        lines.append("the state of training is kept: the same command with more epochs trains on")
+    return lines or (["checkpoints removed: no longer needed"] if unneeded else [])
 
 
-def _kept_state(directory: pathlib.Path) -> tuple[pathlib.Path, ...] | None:
+def _kept_state(directory: pathlib.Path) -> tuple[pathlib.Path, ...]:
     """The directories of a finished run's state: the checkpoint of its last update and the best weights that this
-    refers to; None without one."""
+    refers to; empty without one."""
     for path in numbered(directory, "last"):
         final = step_directory(directory, number_of(path))
         shutil.rmtree(final, ignore_errors=True)
@@ -385,7 +377,7 @@ def _kept_state(directory: pathlib.Path) -> tuple[pathlib.Path, ...] | None:
         with contextlib.suppress(OSError, ValueError):
             best = read_state(path).state.best_step
             return path, best_weights(directory, best).parent
-    return None
+    return ()
 
 
 def _training_variables(model: FineTuner) -> dict[str, Any]:
@@ -396,25 +388,6 @@ def _training_variables(model: FineTuner) -> dict[str, Any]:
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         variables |= {"loss_scale/value": optimizer.dynamic_scale, "loss_scale/good_steps": optimizer.step_counter}
     return variables | {f"progress/{name}": variable for name, variable in vars(model.counters).items()}
-
-
-def _link_where_same(path: pathlib.Path, other: pathlib.Path) -> None:
-    """Stores two files of the same bytes once, where the file system can; else leaves them as they are."""
-    with contextlib.suppress(OSError):
-        if not path.samefile(other) and filecmp.cmp(path, other, shallow=False):
-            partial = path.with_name(f"{path.name}.partial")
-            partial.unlink(missing_ok=True)  # Left by a call that was killed.
-            os.link(other, partial)
-            partial.replace(path)
-
-
-def _used(directory: pathlib.Path, but: pathlib.Path | None = None) -> int:
-    """Bytes of all files below a directory, each counted once, and `but` not at all."""
-    files = [path.lstat() for path in directory.rglob("*") if path.is_file()]
-    sizes = {(file.st_dev, file.st_ino): file.st_size for file in files}
-    if but is not None and but.exists():
-        sizes.pop((but.stat().st_dev, but.stat().st_ino), None)
-    return sum(sizes.values())
 
 
 def _sync(path: pathlib.Path) -> None:
