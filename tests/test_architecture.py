@@ -85,7 +85,7 @@ MOST_LINES = {
     "doors": 666,
     "launch": 436,
     "model": 2262,
-    "modes": 1077,
+    "modes": 1068,
     "output": 696,
     "python": 437,
     "report": 1048,

@@ -198,16 +198,6 @@ def test_pairs_and_scores(saved, models):
     assert_alike(models["scores"](TEXTS[0], top_k=None), [expected[0]])
 
 
-def test_answers_of_texts_are_those_of_predict(saved, models):
-    written = records(saved / "classes", TextItems, [Item(texts=[text]) for text in TEXTS])
-    found = models["classes"](TEXTS, top_k=None)
-    for answer, expected in zip(found, written, strict=True):
-        assert answer[0]["label"] == expected["label"]
-        assert expected["score"] == pytest.approx(answer[0]["score"], abs=1e-6)
-        shares = {entry["label"]: entry["score"] for entry in answer}
-        assert shares == pytest.approx(expected["probabilities"], abs=1e-6)
-
-
 def test_entities_of_texts_are_those_of_predict_and_of_the_pipeline(saved, models):
     written = records(saved / "entities", SentenceItems, [TaggedItem(texts=[text]) for text in TEXTS])
     expected = [record["entities"] for record in written]
@@ -300,9 +290,6 @@ def test_options_of_a_task(saved, models):
     short = tfbert.load(saved / "questions", answering=tfbert.AnsweringConfig(max_answer_length=1))
     assert all(len(answer["answer"].split()) == 1 for answer in short(QUESTIONS))
     assert any(len(answer["answer"].split()) > 1 for answer in models["questions"](QUESTIONS))
-    options = tfbert.AnsweringConfig(version_2_with_negative=True, null_score_diff_threshold=-1e6)
-    none = tfbert.load(saved / "questions", answering=options)(QUESTIONS[0])
-    assert (none["start"], none["end"], none["answer"]) == (0, 0, "") and 0 < none["score"] < 1
     assert tfbert.load(saved / "classes", max_seq_length=8)(TEXTS[1]) == models["classes"](
         " ".join(TEXTS[1].split()[:6])
     )

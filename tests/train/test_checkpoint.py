@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.runs import (
+    TIMES,
     assert_same_bits,
     checkpoints_in,
     make_config,
@@ -29,9 +30,6 @@ from tfbert.train import resume
 from tfbert.train.checkpoint import MODEL, STATE, RunState, newest_intact, tidy
 from tfbert.train.run import finetune
 
-# Results that are times, or follow from them.
-TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
-TIMES += ("data_wait_share", "peak_memory", "checkpoint", "train_user", "train_kernel")
 FLOAT16 = {"mixed_precision": True, "mixed_precision_dtype": "float16"}
 WAYS = [
     {"strategy": "mirrored", "num_replicas": 2},

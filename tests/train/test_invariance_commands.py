@@ -117,8 +117,8 @@ def reference(tmp_path_factory):
     def before(kind):
         if kind not in RATES:
             return weights(model_of(OF.get(kind, kind)))
-        run_command(*flags_of("adamw", directory / "before", rate="1e-12"))
-        return weights(directory / "before")
+        run_command(*flags_of(kind, directory / f"{kind}-before", rate="1e-12"))
+        return weights(directory / f"{kind}-before")
 
     return flags_of, before, whole
 

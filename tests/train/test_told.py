@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.support.runs import assert_same_bits, changed, make_config, run_to, undrawn, weights, write_corpus
+from tests.support.runs import TIMES, assert_same_bits, changed, make_config, run_to, undrawn, weights, write_corpus
 from tests.support.splits import ROOT
 from tfbert.callbacks import Callback
 from tfbert.errors import Preempted, RunError, UsageError
@@ -109,11 +109,6 @@ def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(corpus, straight):
     finetune(config, callbacks=[mended])  # The lock is free.
     assert mended.said("start", "train")[:2] == [("start", 5), ("train", 6)]
     assert_same_bits(weights(corpus / "failed"), weights(corpus / "straight"))
-
-
-TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
-TIMES += ("data_wait_share", "peak_memory", "checkpoint", "train_user", "train_kernel", "eval_runtime", "eval_s")
-"""How results begin that are times, or follow from them."""
 
 
 @pytest.mark.usefixtures("undrawn")

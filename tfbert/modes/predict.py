@@ -210,13 +210,26 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     log.info("evaluating %s on %s", model.name, devices)
 
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
-    results: dict[str, Any] = {}
+    results, task = {}, model.task
     for prefix, examples in sets.items():
-        found, predictions = evaluate_set(model, predictor, examples, prefix)
-        results |= found
+        started, count = time.perf_counter(), len(examples)
+        predictions = model.predict(predictor, examples)
+        seconds = time.perf_counter() - started
+        metrics = task.metrics(predictions, examples)
+        said = counted(count, "example"), rate_text(count, seconds)
+        log.info("%s: %s, %s, %s a second", prefix, examples.name, *said)
+        log.info("%s: %s", prefix, task.metrics_line(metrics))
+        for line in task.remarks(predictions, examples):
+            log.warning("%s", line)
+        speed = {"samples": count, "runtime": round(seconds, 3), "samples_per_second": round(count / seconds, 2)}
+        details, lines = task.details(predictions, examples)
+        results |= {f"{prefix}_{name}": value for name, value in (metrics | speed | details).items()}
+        if len(task.label_names) <= _MAX_SHOWN_CLASSES:
+            for line in lines:
+                log.info("%s", line)
         if chief:
             output_dir.make(directory)
-            model.task.write_evaluation(directory, predictions, examples, prefix)
+            task.write_evaluation(directory, predictions, examples, prefix)
     if chief:
         output_dir.make(directory)
         output_dir.write_json(directory / output_dir.EVAL_RESULTS, results)
@@ -243,32 +256,3 @@ def labelled_sets(config: DataConfig, model: TrainedModel) -> dict[str, Examples
     sets = {prefix: subset(examples, config.max_eval_examples, notes) for prefix, examples in found.items()}
     tell(notes)
     return sets
-
-
-def evaluate_set(
-    model: TrainedModel, predictor: Predictor, examples: Examples, prefix: str
-) -> tuple[dict[str, Any], Any]:
-    """Predicts a set of examples and compares the predictions with its labels.
-
-    Returns:
-        What `evaluate_model` returns for one set, and the predictions.
-    """
-    started = time.perf_counter()
-    predictions = model.predict(predictor, examples)
-    seconds = time.perf_counter() - started
-    metrics = model.task.metrics(predictions, examples)
-    shown = model.task.metrics_line(metrics)
-    count = counted(len(examples), "example")
-    log.info("%s: %s, %s, %s a second", prefix, examples.name, count, rate_text(len(examples), seconds))
-    log.info("%s: %s", prefix, shown)
-    for line in model.task.remarks(predictions, examples):
-        log.warning("%s", line)
-    results: dict[str, Any] = {f"{prefix}_{name}": value for name, value in metrics.items()}
-    results[f"{prefix}_samples"] = len(examples)
-    results[f"{prefix}_runtime"] = round(seconds, 3)
-    results[f"{prefix}_samples_per_second"] = round(len(examples) / seconds, 2)
-    details, lines = model.task.details(predictions, examples)
-    results |= {f"{prefix}_{name}": value for name, value in details.items()}
-    for line in lines if len(model.task.label_names) <= _MAX_SHOWN_CLASSES else ():
-        log.info("%s", line)
-    return results, predictions
