@@ -119,7 +119,7 @@ def run_to(step, config, monkeypatch):
 def checkpoints_in(tmp_path, keep=0):
     """Checkpoints of hardly anything, and a function that saves one."""
     checkpoints = Checkpoints(
-        tmp_path / "checkpoints",
+        directory=tmp_path / "checkpoints",
         is_writer=True,
         keep=keep,
         save_model=lambda path: write_weights({"w": np.ones(3, np.float32)}, path / MODEL),

@@ -102,7 +102,7 @@ def test_tags(corpus):
 
 @SLOW
 def test_answers(corpus):
-    """By default those of WordPiece are in tasks/question_answering, places of this tokenizer in tokens/test_host.py."""
+    """By default tasks/question_answering has those of WordPiece, tokens/test_host.py the places of this tokenizer."""
     out = run(corpus, QUESTIONS)
     context = "Ella   sang, and\n then  élan </s> left. " * 9
     found = tfbert.load(out)([{"question": "Who sang </s>?", "context": context}] * 2)

@@ -264,7 +264,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
 
     # Where the run resumes, and its micro-batches.
     checkpoints = Checkpoints(
-        start.checkpoints,
+        directory=start.checkpoints,
         is_writer=chief,
         keep=config.output.save_total_limit,
         save_model=functools.partial(write_adapter, classifier)

@@ -178,10 +178,11 @@ def number_of(path: pathlib.Path) -> int:
     return int(path.name.rpartition("-")[2])
 
 
+@dataclasses.dataclass(kw_only=True)
 class Checkpoints:
     """The checkpoints of one run.
 
-    Args:
+    Attributes:
         directory: `output_dir/checkpoints`; need not exist.
         is_writer: Whether this process writes: the chief.
         keep: How many of the newest checkpoints to keep; 0 for all.
@@ -189,20 +190,12 @@ class Checkpoints:
         weights_file: The file in which it writes the weights.
     """
 
-    def __init__(
-        self,
-        directory: pathlib.Path,
-        *,
-        is_writer: bool,
-        keep: int,
-        save_model: Callable[[pathlib.Path], None],
-        weights_file: str = MODEL,
-    ):
-        self.directory = directory
-        self._is_writer = is_writer
-        self._keep = keep
-        self._save_model, self._weights_file = save_model, weights_file
-        self._best_files: dict[int, dict[str, int]] = {}
+    directory: pathlib.Path
+    is_writer: bool
+    keep: int
+    save_model: Callable[[pathlib.Path], None]
+    weights_file: str = MODEL
+    _best_files: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict, init=False)
 
     def save(self, model: FineTuner, state: RunState) -> int:
         """Writes `step-N` and removes what is no longer needed.
@@ -213,14 +206,14 @@ class Checkpoints:
         Raises:
             RunError: if it cannot be written; earlier checkpoints stay.
         """
-        if not self._is_writer:
+        if not self.is_writer:
             return 0
         for path in numbered(self.directory, "step"):
             if number_of(path) > state.step:  # Damaged: the run resumed from an earlier one.
                 shutil.rmtree(path, ignore_errors=True)
 
         path = self._write_state(step_directory(self.directory, state.step).name, model, state)
-        self._remove_old(state)
+        _keep_only(numbered(self.directory, "step")[-self.keep :], self.directory)
         return sum(file.stat().st_size for file in path.iterdir())
 
     def save_last(self, model: FineTuner, state: RunState) -> None:
@@ -229,14 +222,14 @@ class Checkpoints:
         Raises:
             RunError: if it cannot be written; the checkpoints stay.
         """
-        if self._is_writer:
+        if self.is_writer:
             self._write_state(f"last-{state.step:08}", model, state)
 
     def _write_state(self, name: str, model: FineTuner, state: RunState) -> pathlib.Path:
         """Writes a checkpoint's files to a directory of that name, and returns its path."""
 
         def write(directory: pathlib.Path) -> None:
-            self._save_model(directory)
+            self.save_model(directory)
             tensors = {name: variable.numpy() for name, variable in _training_variables(model).items()}
             write_weights(tensors, directory / OPTIMIZER)
             files = {p.name: fingerprint(p) for p in sorted(directory.iterdir())}
@@ -249,12 +242,12 @@ class Checkpoints:
 
     def save_best(self, tensors: dict[str, np.ndarray], step: int) -> None:
         """Writes `best-N`, the model's weights at its best evaluation, or what is trained of it."""
-        if not self._is_writer:
+        if not self.is_writer:
             return
 
         def write(directory: pathlib.Path) -> None:
-            write_weights(tensors, directory / self._weights_file)
-            self._best_files[step] = fingerprint(directory / self._weights_file)
+            write_weights(tensors, directory / self.weights_file)
+            self._best_files[step] = fingerprint(directory / self.weights_file)
 
         self._write(f"best-{step:08}", write)
 
@@ -315,18 +308,16 @@ class Checkpoints:
             self._best_files[step] = fingerprint(best_weights(self.directory, step))
         return self._best_files[step]
 
-    def _remove_old(self, state: RunState) -> None:
-        earlier = [path for path in numbered(self.directory, "step") if number_of(path) < state.step]
-        for path in earlier[: max(0, len(earlier) - self._keep + 1)] if self._keep else []:
-            shutil.rmtree(path, ignore_errors=True)
-        needed = {state.best_step}
-        for path in numbered(self.directory, "step"):
-            with contextlib.suppress(OSError, ValueError):  # Not whole: no run resumes from it.
-                needed.add(read_state(path).state.best_step)
-        for path in numbered(self.directory, "best"):
-            if number_of(path) not in needed:
-                shutil.rmtree(path, ignore_errors=True)
-        for path in self.directory.glob(".partial-*"):
+
+def _keep_only(steps: list[pathlib.Path], directory: pathlib.Path) -> None:
+    """Removes all checkpoints but these, best weights to which none of these refers, and what was half written."""
+    kept = {*steps}
+    for path in steps:
+        with contextlib.suppress(OSError, ValueError):  # Not whole: no run resumes from it.
+            kept.add(best_weights(directory, read_state(path).state.best_step).parent)
+    found = [path for kind in ("step", "best", "last") for path in numbered(directory, kind)]
+    for path in (*found, *directory.glob(".partial-*")):
+        if path not in kept:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -345,39 +336,35 @@ def tidy(output_dir: pathlib.Path, *, keep: int, keep_state: bool = False) -> li
         Lines to log.
     """
     directory = output_dir / "checkpoints"
-    state = _kept_state(directory) if keep_state else ()
-    steps = [path for path in numbered(directory, "step") if path not in state]
-    unneeded = [path for kind in ("best", "last") for path in numbered(directory, kind) if path not in state]
-    unneeded += directory.glob(".partial-*")
-    if keep:
-        unneeded += steps
-    for path in [] if keep else steps:
+    if not directory.is_dir():
+        return []
+    state = _kept_state(directory) if keep_state else []
+    models = [] if keep else [path for path in numbered(directory, "step") if path not in state]
+    for path in models:
         for name in (STATE, OPTIMIZER):  # In this order: without its state it is no checkpoint.
             with contextlib.suppress(OSError):
                 (path / name).unlink()
-    for path in unneeded:
-        shutil.rmtree(path, ignore_errors=True)
-    with contextlib.suppress(OSError):  # It does not exist, still holds models, or is a link.
+    _keep_only([*state, *models], directory)
+    with contextlib.suppress(OSError):  # It still holds models, or is a link.
         directory.rmdir()
     kinds = "adapters" if any(directory.glob(f"step-*/{ADAPTER}")) else "models"
-    lines = [f"{counted(len(steps), 'checkpoint')} kept as {kinds}"] if steps and not keep else []
+    lines = [f"{counted(len(models), 'checkpoint')} kept as {kinds}"] if models else []
     if state:
         lines.append("the state of training is kept: the same command with more epochs trains on")
-    return lines or (["checkpoints removed: no longer needed"] if unneeded else [])
+    return lines or ["checkpoints removed: no longer needed"]
 
 
-def _kept_state(directory: pathlib.Path) -> tuple[pathlib.Path, ...]:
-    """The directories of a finished run's state: the checkpoint of its last update and the best weights that this
-    refers to; empty without one."""
+def _kept_state(directory: pathlib.Path) -> list[pathlib.Path]:
+    """The checkpoint of a finished run's last update; empty without one."""
     for path in numbered(directory, "last"):
         final = step_directory(directory, number_of(path))
         shutil.rmtree(final, ignore_errors=True)
         path.replace(final)
     for path in reversed(numbered(directory, "step")):
         with contextlib.suppress(OSError, ValueError):
-            best = read_state(path).state.best_step
-            return path, best_weights(directory, best).parent
-    return ()
+            read_state(path)
+            return [path]
+    return []
 
 
 def _training_variables(model: FineTuner) -> dict[str, Any]:
