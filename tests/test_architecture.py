@@ -85,14 +85,14 @@ MOST_LINES = {
     "doors": 666,
     "launch": 436,
     "model": 2262,
-    "modes": 1068,
+    "modes": 1065,
     "output": 696,
     "python": 437,
     "report": 1048,
     "step": 3089,
     "tasks": 7068,
     "tokens": 1289,
-    "train": 1568,
+    "train": 1554,
 }
 
 
