@@ -148,11 +148,11 @@ def own_step(config):
     from tfbert.devices.workers import Consensus
     from tfbert.measure import CpuTime, DataClock
     from tfbert.train.build import build_run
-    from tfbert.train.resume import decide, inspect
+    from tfbert.train.resume import decide
 
     runtime.set_up(config.runtime)
     strategy = build_strategy(config.runtime)
-    run = build_run(decide(inspect(pathlib.Path(config.output.output_dir)), config), strategy, Consensus(strategy))
+    run = build_run(decide(pathlib.Path(config.output.output_dir), config), strategy, Consensus(strategy))
     with run.strategy.scope():
         clock = DataClock()
     update = clock.timed(run.model.update)

@@ -85,14 +85,14 @@ MOST_LINES = {
     "doors": 657,
     "launch": 328,
     "model": 2262,
-    "modes": 1135,
+    "modes": 1060,
     "output": 655,
     "python": 301,
     "report": 980,
     "step": 3089,
     "tasks": 7070,
     "tokens": 1289,
-    "train": 1664,
+    "train": 1554,
 }
 
 

@@ -486,7 +486,7 @@ def slurm_tasks():
 
 @pytest.mark.multi_worker
 def test_two_workers_train_as_one_device_does(tmp_path):
-    """The quick one of many: most are in tests/train/test_invariance_command.py, of workers that differ in
+    """The quick one of many: most are in tests/train/test_invariance_commands.py, of workers that differ in
     test_same_run.py."""
     path = tmp_path / "weights.npz"
     with processes_of([TRAINER, str(path), json.dumps(slurm_tasks())], [{}]) as (process,):

@@ -30,16 +30,18 @@ def token_ids(n, seed=0, longest=14, pairs=False):
     return TokenIds(flat=flat, row_splits=np.concatenate([[0], np.cumsum(lengths)]), second_start=second)
 
 
-def one_by_one(model, tokens):
-    """The reference: each example alone, without padding."""
-    out = []
+def each_alone(tokens):
+    """The inputs of each example without padding."""
     for row in range(len(tokens)):
         ids = tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]][None]
         types = (np.arange(ids.shape[1]) >= tokens.second_start[row]).astype(np.int32)[None]
         inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        inputs = {name: tf.constant(value, tf.int32) for name, value in inputs.items()}
-        out.append(model(inputs, training=False).logits.numpy()[0])
-    return np.array(out)
+        yield {name: tf.constant(value, tf.int32) for name, value in inputs.items()}
+
+
+def one_by_one(model, tokens):
+    """The reference."""
+    return np.array([model(inputs, training=False).logits.numpy()[0] for inputs in each_alone(tokens)])
 
 
 @functools.cache
@@ -225,12 +227,8 @@ def test_outputs_of_tokens_and_several_come_in_order(replicas):
     }
     lone = Predictor(lambda *a, **k: outputs(*a, **k)["tags"], strategy, rows_per_replica=3, of_tokens=True)
     np.testing.assert_array_equal(lone.outputs(tokens), found["tags"])
-    for row in range(11):
-        own = slice(tokens.row_splits[row], tokens.row_splits[row + 1])
-        ids = tokens.flat[own][None]
-        types = (np.arange(ids.shape[1]) >= tokens.second_start[row]).astype(np.int32)[None]
-        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
-        alone = outputs({name: tf.constant(value, tf.int32) for name, value in inputs.items()}, False)
+    for row, inputs in enumerate(each_alone(tokens)):
+        own, alone = slice(tokens.row_splits[row], tokens.row_splits[row + 1]), outputs(inputs, False)
         np.testing.assert_allclose(found["tags"][own], alone["tags"][0], atol=1e-5)
         np.testing.assert_allclose(found["whole"][row], alone["whole"][0], atol=1e-5)
         np.testing.assert_allclose(found["one"][row], alone["one"][0], atol=1e-5)

@@ -281,7 +281,7 @@ def test_a_finished_export_that_cannot_be_moved_is_kept(runs, tmp_path, monkeypa
         raise OSError(16, "Device or resource busy")
 
     monkeypatch.setattr(pathlib.Path, "rename", busy)
-    with pytest.raises(RunError, match="Device or resource busy. What is not there is in .*/.new.partial: move it"):
+    with pytest.raises(RunError, match=r"Device or resource busy\). What is not there is in .*/.new.partial: move it"):
         export_of(runs, "scores", tmp_path / "new")
     tf.saved_model.load(str(tmp_path / ".new.partial"))
 

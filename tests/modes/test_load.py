@@ -198,16 +198,6 @@ def test_pairs_and_scores(saved, models):
     assert_alike(models["scores"](TEXTS[0], top_k=None), [expected[0]])
 
 
-def test_answers_of_texts_are_those_of_predict(saved, models):
-    written = records(saved / "classes", TextItems, [Item(texts=[text]) for text in TEXTS])
-    found = models["classes"](TEXTS, top_k=None)
-    for answer, expected in zip(found, written, strict=True):
-        assert answer[0]["label"] == expected["label"]
-        assert expected["score"] == pytest.approx(answer[0]["score"], abs=1e-6)
-        shares = {entry["label"]: entry["score"] for entry in answer}
-        assert shares == pytest.approx(expected["probabilities"], abs=1e-6)
-
-
 def test_entities_of_texts_are_those_of_predict_and_of_the_pipeline(saved, models):
     written = records(saved / "entities", SentenceItems, [TaggedItem(texts=[text]) for text in TEXTS])
     expected = [record["entities"] for record in written]
@@ -270,9 +260,8 @@ def test_answers_to_questions_are_those_of_predict_and_of_the_pipeline(saved, mo
 @pytest.mark.parametrize("inputs", [{"good"}, frozenset(), frozenset(["good", "bad"]), {("good", "bad")}])
 def test_a_set_is_refused_as_answers_come_in_the_order_of_the_inputs(models, inputs):
     for name in ("classes", "pairs", "entities", "questions"):
-        for errors in ("raise", "return"):
-            with pytest.raises(UsageError, match=r"a set has none\. Received: a set of .* Pass a list"):
-                models[name](inputs, errors=errors)
+        with pytest.raises(UsageError, match=r"a set has none\. Received: a set of .* Pass a list"):
+            models[name](inputs)
     ordered = {"good": 1, "bad": 2}
     assert_alike(models["classes"](ordered.keys()), models["classes"](["good", "bad"]))
 
@@ -301,9 +290,6 @@ def test_options_of_a_task(saved, models):
     short = tfbert.load(saved / "questions", answering=tfbert.AnsweringConfig(max_answer_length=1))
     assert all(len(answer["answer"].split()) == 1 for answer in short(QUESTIONS))
     assert any(len(answer["answer"].split()) > 1 for answer in models["questions"](QUESTIONS))
-    options = tfbert.AnsweringConfig(version_2_with_negative=True, null_score_diff_threshold=-1e6)
-    none = tfbert.load(saved / "questions", answering=options)(QUESTIONS[0])
-    assert (none["start"], none["end"], none["answer"]) == (0, 0, "") and 0 < none["score"] < 1
     assert tfbert.load(saved / "classes", max_seq_length=8)(TEXTS[1]) == models["classes"](
         " ".join(TEXTS[1].split()[:6])
     )
@@ -377,54 +363,12 @@ def test_bad_input_is_named(models, case, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_one_input_does_not_decide_for_the_others(models, monkeypatch):
-    model, good = models["questions"], QUESTIONS[:2]
-    monkeypatch.setattr(QuestionItems, "most", 2)
-    mixed = [{"question": " ", "context": "a"}, good[0], "who?", {"question": "a"}, good[1], good[0]]
-    for inputs in (mixed, iter(mixed)):
-        found = model(inputs, errors="return", batch_size=2)
-        assert [i for i, answer in enumerate(found) if "error" in answer] == [0, 2, 3]
-        assert "inputs[2]" in found[2]["error"]
-        assert_alike([found[1], found[4], found[5]], [*model(good), model(good[0])])
-    assert list(model(mixed[0], errors="return")) == ["error"]
-    assert model(mixed[:1] * 3, errors="return")[2]["error"].endswith("drop the question.")
-    with pytest.raises(ValueError, match="errors must be 'raise' or 'return'"):
-        model(mixed, errors="ignore")
-
-
-def test_an_input_that_cannot_be_read_does_not_say_what_the_others_are(models):
-    sentences = [["good", "film"], ["dull"]]
-    for bad in (None, 3, [None], "good film"):
-        found = models["entities"]([sentences[0], bad, sentences[1]], errors="return")
-        assert "inputs[1]" in found[1]["error"]
-        assert_alike([found[0], found[2]], models["entities"](sentences))
-    for bad, good in ((None, sentences), (float("nan"), sentences), (["a", None], ["good film", "dull"])):
-        found = models["entities"]([bad, *good], errors="return")
-        assert "inputs[0]" in found[0]["error"]
-        assert_alike(found[1:], models["entities"](good))
-
-
-@pytest.mark.parametrize("name", ["classes", "entities", "questions"])
-def test_an_input_that_is_not_finite_does_not_decide_for_the_others(saved, models, name, tmp_path):
-    save_with_nan(saved / name, tmp_path / "broken", word="dull")
-    texts = ["good", "dull film", "bad", "the plot", "film " * 40, "slow dull", "fine"]
-    inputs = [{"question": "the?", "context": text} for text in texts] if name == "questions" else texts
-    broken = tfbert.load(tmp_path / "broken")
-    found = broken(inputs, errors="return", batch_size=4)
-    bad = [i for i, text in enumerate(texts) if "dull" in text]
-    assert [i for i, answer in enumerate(found) if "error" in answer] == bad
-    assert all(answer["error"].startswith("Predictions must be finite.") for answer in map(found.__getitem__, bad))
-    good = [i for i in range(len(texts)) if i not in bad]
-    assert_alike([found[i] for i in good], models[name]([inputs[i] for i in good]))
-    with pytest.raises(tfbert.RunError, match="must be finite"):
-        broken(inputs)
-
-
 def test_bad_options_and_models(saved, models, tmp_path):
     for model, options, message in (
         ("classes", {"top_k": 0}, "top_k must be a whole number of at least 1. Received: top_k=0"),
         ("questions", {"top_k": 3}, "top_k chooses among classes, and this is question answering"),
         ("entities", {"batch_size": 0.5}, "batch_size must be a whole number of at least 1. Received: batch_size=0.5"),
+        ("classes", {"errors": "return"}, "Received: errors='return'. Drop it; where a call fails, call on each input"),
     ):
         with pytest.raises(tfbert.UsageError, match=message):
             models[model](["a"], **options)

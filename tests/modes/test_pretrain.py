@@ -3,7 +3,6 @@
 import concurrent.futures
 import json
 import pathlib
-from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -39,30 +38,35 @@ class Here(concurrent.futures.Executor):
         return done
 
 
-@pytest.mark.parametrize("executor", [Here, pytest.param(ProcessPoolExecutor, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("undrawn")
-def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tmp_path, monkeypatch, executor):
-    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", executor)
-    if executor is Here:  # A part is enough.
-        monkeypatch.setattr("tfbert.corpus.sources.demo_corpus", lambda split: demo_corpus(split)[::12])
+def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tmp_path, monkeypatch, whole):
+    """By default of a part of the corpus, and in this process, and nothing is trained: test_prepare_other_tokenizers.py
+    has a run on records."""
     data = DataConfig(task=PRETRAINING, max_seq_length=32, max_train_examples=64, max_eval_examples=32)
-    results = pretrain(
-        Config(
-            data=data,
-            model=ModelConfig(model_name_or_path="scratch/L-2_H-128"),
-            training=TrainingConfig(max_steps=2),
-            output=OutputConfig(output_dir=str(tmp_path / "run")),
-        )
+    config = Config(
+        data=data,
+        model=ModelConfig(model_name_or_path="scratch/L-2_H-128"),
+        training=TrainingConfig(max_steps=2),
+        output=OutputConfig(output_dir=str(tmp_path / "run")),
     )
-    assert results["eval_loss"] > 0 and 0 <= results["eval_next_sentence_accuracy"] <= 1
+    if whole:
+        results = pretrain(config)
+        assert results["eval_loss"] > 0 and 0 <= results["eval_next_sentence_accuracy"] <= 1
+        said = json.loads((tmp_path / "run" / "run_config.json").read_text())["pretraining"]
+        own = tmp_path / "run" / "vocab.txt"
+    else:
+        monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Here)
+        monkeypatch.setattr("tfbert.corpus.sources.demo_corpus", lambda split: demo_corpus(split)[::12])
+        found = with_records(config)
+        said = json.loads(found.to_json())["pretraining"]
+        own = pathlib.Path(found.model.vocab_file)
     made = {split: read_manifest(tmp_path / "run-records" / split) for split in ("train", "validation")}
     assert {manifest["options"]["max_seq_length"] for manifest in made.values()} == {32}
     assert made["train"]["totals"]["records"] > 64 > 32 < made["validation"]["totals"]["records"]
-    said = json.loads((tmp_path / "run" / "run_config.json").read_text())
-    assert said["pretraining"]["train_records"] == [str(tmp_path / "run-records" / "train")]
-    assert said["pretraining"]["validation_records"] == [str(tmp_path / "run-records" / "validation")]
-    own = (tmp_path / "run" / "vocab.txt").read_bytes()
-    assert own == (tmp_path / "run-records" / "validation" / "vocab.txt").read_bytes()
+    assert said["train_records"] == [str(tmp_path / "run-records" / "train")]
+    assert said["validation_records"] == [str(tmp_path / "run-records" / "validation")]
+    assert own.read_bytes() == (tmp_path / "run-records" / "validation" / "vocab.txt").read_bytes()
 
 
 def test_several_workers_are_not_given_the_built_in_corpus():

@@ -23,7 +23,7 @@ from tfbert.config.run import FINETUNE
 from tfbert.python.finetune import config_of
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
-from tfbert.train.resume import decide, inspect
+from tfbert.train.resume import decide
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -129,8 +129,8 @@ def test_a_run_that_saved_nothing_yet_starts_from_data_of_another_form(corpus, t
     train, dev = corpus / "train.tsv", corpus / "dev.tsv"
     (tmp_path / "run_config.json").write_text(config(train=train, validation=dev).to_json())
     with pytest.raises(tfbert.UsageError, match="train_file=.* before and .* now"):
-        decide(inspect(tmp_path), config(train=dev, validation=dev))
-    start = decide(inspect(tmp_path), config(train=rows_of(train), validation=dev))
+        decide(tmp_path, config(train=dev, validation=dev))
+    start = decide(tmp_path, config(train=rows_of(train), validation=dev))
     assert "it starts at the beginning" in start.notes[0]
 
 

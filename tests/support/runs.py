@@ -81,6 +81,11 @@ def make_config(corpus, name, **runtime):
     )
 
 
+TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
+TIMES += ("data_wait_share", "peak_memory", "checkpoint", "train_user", "train_kernel", "eval_runtime", "eval_s")
+"""How results begin that are times, or follow from them."""
+
+
 def weights(directory):
     return load_file(pathlib.Path(directory) / "model.safetensors")
 
@@ -114,7 +119,7 @@ def run_to(step, config, monkeypatch):
 def checkpoints_in(tmp_path, keep=0):
     """Checkpoints of hardly anything, and a function that saves one."""
     checkpoints = Checkpoints(
-        tmp_path / "checkpoints",
+        directory=tmp_path / "checkpoints",
         is_writer=True,
         keep=keep,
         save_model=lambda path: write_weights({"w": np.ones(3, np.float32)}, path / MODEL),

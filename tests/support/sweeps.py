@@ -21,10 +21,18 @@ def accuracy(config):
 
 
 class FakeRuns:
-    """Instead of processes: notes what is started, leaves a finished run, and answers with the status given."""
+    """Instead of processes: notes what is started, leaves a finished run, and answers with the status given.
 
-    def __init__(self, statuses=None, at=None):
-        self.started, self._statuses, self._at = [], statuses or {}, at or {}
+    Args:
+        statuses: By the name of the run's directory.
+        at: Likewise, what happens while it runs, which is given the signals.
+        scores: What `make_run` takes of a configuration's run.
+    """
+
+    def __init__(self, statuses=None, at=None, scores=None):
+        self.started, self.configs, self.variables = [], [], []
+        self._statuses, self._at = statuses or {}, at or {}
+        self._scores = scores or (lambda config: {"accuracy": accuracy(config), "eval_loss": 1 - accuracy(config)})
 
     def __call__(self, command, variables, signals):
         assert command[:3] == [sys.executable, "-m", "tfbert"]
@@ -34,13 +42,15 @@ class FakeRuns:
             config = with_records(config)
         name = pathlib.Path(config.output.output_dir).name
         self.started.append(name)
+        self.configs.append(config)
+        self.variables.append(variables)
         if name in self._at:
             self._at[name](signals)
         status = self._statuses.get(name, 0)
         if status == 0:
             directory = pathlib.Path(config.output.output_dir)
             shutil.rmtree(directory, ignore_errors=True)
-            make_run(directory, accuracy=accuracy(config), eval_loss=1 - accuracy(config))
+            make_run(directory, **self._scores(config))
             noted = json.loads(config.resolved().to_json()) | {CONTENTS: contents_of(config)}
             (directory / "run_config.json").write_text(json.dumps(noted))
             facts = json.loads((directory / "report.json").read_text()) | {"decisive_metric": "eval_accuracy"}

@@ -104,19 +104,6 @@ def test_a_device_that_computes_while_python_goes_on_is_timed_itself():
     assert steps.total.seconds == pytest.approx(1.1, rel=0.1), "all but the last update, which still runs"
 
 
-def test_progress_of_a_resumed_run_starts_from_its_counters():
-    log, clock, model = Log(), Clock(), a_model()
-    for _ in range(6):
-        update(model, 7.0)
-    progress, wait = progress_over(log, clock, model, [0, 0], first=6)
-    for batch in range(2):
-        update(model, 1.0)
-        clock.now += 1
-        wait()
-        after(progress, batch)
-    assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 1.0)]
-
-
 def test_the_first_loss_after_a_checkpoint_is_that_of_a_run_that_was_not_stopped():
     log, clock, model = Log(), Clock(), a_model()
     for loss in (7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 3.0):
@@ -207,6 +194,7 @@ OF_PAIRS = scored("masked_accuracy", (0.1, 3), (0.2, 2), (0.2, 1.5), (0.2, 1.6),
         ("loss", scored("accuracy", (0.5, 0.4), (0.9, 0.4), (0.9, 0.5), (1, 0.6), (1, 0.6), (1, 0.6)), 4, 5),
         ("masked_accuracy", OF_PAIRS, 12, 3),
         ("f1", ANSWERS, 20, 2),  # No loss: the exact match decides, then the longer training.
+        ("f1", ANSWERS[:1] * 6, 24, 5),  # Which is no improvement, and ends a run that is patient.
     ],
 )
 def test_a_tie_falls_to_the_lower_loss(monkeypatch, logged, metric, scores, at, without):
@@ -227,12 +215,6 @@ def test_a_tie_with_a_lower_loss_is_named_and_counts_for_patience(monkeypatch, l
     assert lines[-1].startswith("stopped early: eval_accuracy has not improved on 0.9000 (step 12) in 2")
 
 
-def test_equal_answers_end_a_run_that_is_patient(monkeypatch):
-    """Training longer without any difference keeps the later weights, and is no improvement."""
-    part, log, _ = evaluation(monkeypatch, ANSWERS[:1] * 6, metric="f1", patience=3)
-    assert [step for step, _, _ in log.records] == [4, 8, 12, 16] and part.best_step == 16
-
-
 def test_a_tie_across_a_resumed_run_falls_to_the_lower_loss(monkeypatch):
     """A checkpoint holds all metrics of the best evaluation, its loss too."""
     part, _, _ = evaluation(monkeypatch, scored("accuracy", *[(0.1, 1.0)] * 6))
@@ -245,18 +227,13 @@ def test_a_tie_across_a_resumed_run_falls_to_the_lower_loss(monkeypatch):
         assert (part.best_step, part.without_better) == (best_step, 0 if best_step == 40 else 2)
 
 
-def test_the_first_set_of_two_decides_a_tie(monkeypatch):
-    scores = [{"accuracy": 0.5, "loss": loss} for loss in (0.3, 0.2, 0.4)]
-    part, _, _ = evaluation(monkeypatch, scores, eval_steps=10, name="validation_matched")
-    assert (part.decisive, part.best_step) == ("eval_matched_accuracy", 20)
-
-
-def test_names_of_evaluation_sets(monkeypatch):
-    names = ("validation", "validation_matched", "test")
-    assert [eval_prefix(n) for n in names] == ["eval", "eval_matched", "eval"]
-    for name, decisive in (("test", "eval_accuracy"), ("validation_matched", "eval_matched_accuracy")):
-        part, _, _ = evaluation(monkeypatch, [0.5, 0.6, 0.7], eval_steps=10, name=name)
-        assert (part.decisive, part.best) == (decisive, {decisive: 0.7})
+@pytest.mark.parametrize("name, prefix", [("validation_matched", "eval_matched"), ("test", "eval")])
+def test_the_first_set_of_two_decides_a_tie(monkeypatch, name, prefix):
+    assert eval_prefix(name) == prefix
+    part, _, _ = evaluation(
+        monkeypatch, scored("accuracy", (0.5, 0.3), (0.5, 0.2), (0.5, 0.4)), eval_steps=10, name=name
+    )
+    assert (part.decisive, part.best_step) == (f"{prefix}_accuracy", 20)
 
 
 def test_speeds_of_an_evaluation_count_every_batch():
@@ -300,10 +277,8 @@ def test_a_run_without_one_finite_update_fails_however_short(finite):
     for batch in range(12):
         update(model, 1.0, finite=finite and batch == 3)
         after(part, batch)
-    expected = (
-        contextlib.nullcontext() if finite else pytest.raises(RunError, match="Received: none that are, in 12 updates")
-    )
-    with expected:
+    line = pytest.raises(RunError, match="Received: none that are, in 12 updates")
+    with contextlib.nullcontext() if finite else line:
         part.end()
 
 

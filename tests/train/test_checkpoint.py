@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.runs import (
+    TIMES,
     assert_same_bits,
     checkpoints_in,
     make_config,
@@ -29,9 +30,6 @@ from tfbert.train import resume
 from tfbert.train.checkpoint import MODEL, STATE, RunState, newest_intact, tidy
 from tfbert.train.run import finetune
 
-# Results that are times, or follow from them.
-TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
-TIMES += ("data_wait_share", "peak_memory", "checkpoint", "train_user", "train_kernel")
 FLOAT16 = {"mixed_precision": True, "mixed_precision_dtype": "float16"}
 WAYS = [
     {"strategy": "mirrored", "num_replicas": 2},
@@ -100,7 +98,7 @@ def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(stopped, cap
     (corpus / "dev.tsv").write_text("\n".join(lines[:8]) + "\n")
     caplog.set_level("INFO", "tfbert")
     results = finetune(config)
-    assert "step-00000007 is not whole (optimizer.safetensors is damaged)" in caplog.text
+    assert "step-00000007 is not whole (step-00000007/optimizer.safetensors is damaged)" in caplog.text
     assert results["global_step"] == 12
     size = results["checkpoint_bytes"]
     assert results["checkpoints"] == 1 and size > 3 * (corpus / "run" / MODEL).stat().st_size
@@ -239,9 +237,8 @@ def test_the_newest_is_the_one_of_the_highest_number(tmp_path):
 @pytest.mark.parametrize(
     "version, line",
     [
-        (5, "must be of this version.*format 5"),
-        (3, r"finished by the version that began it.*step-00000008 of format 3\. Finish it with tfbert 1\.0\.0"),
-        (1, "finished by the version that began it.*format 1"),
+        (5, "the version of tfbert that began it; this one writes format 4. Received: .*step-00000008 of format 5"),
+        (3, "of format 3. Finish it with that version"),
     ],
 )
 def test_a_checkpoint_of_another_version_is_not_replaced(tmp_path, version, line):
@@ -265,37 +262,17 @@ def files_below(directory):
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
-def test_equal_weights_are_on_the_disk_once(tmp_path):
-    checkpoints, save = checkpoints_in(tmp_path)
-    for step, value in ((4, 1), (8, 0)):
-        checkpoints.save_best({"w": np.full(3, value, np.float32)}, step)
-        save(step, best_step=step)
-    at, best = (lambda kind, step: checkpoints.directory / f"{kind}-{step:08}" / MODEL), "best"
-    assert at("step", 4).samefile(at(best, 4)) and not at("step", 8).samefile(at(best, 8))
-    assert newest_intact(checkpoints.directory).step == 8
-
-
-@pytest.mark.parametrize("can_link", [True, False])
-def test_a_finished_run_keeps_no_checkpoint_unless_all_were_asked_for(tmp_path, monkeypatch, can_link):
-    if not can_link:
-        monkeypatch.setattr(os, "link", lambda *names: (_ for _ in ()).throw(OSError(1, "not permitted")))
+def test_a_finished_run_keeps_no_checkpoint_unless_all_were_asked_for(tmp_path):
     for keep in (2, 0):
         run = tmp_path / str(keep)
         directory = two_checkpoints(run)
         (directory / ".partial-step-00000009").mkdir()
         write_weights({"w": np.ones(3, np.float32)}, run / MODEL)
-        size = (run / MODEL).stat().st_size
-        (line,) = tidy(run, keep=keep)
-        assert "checkpoints removed: 0.0 MB" in line
-        if keep:
-            assert files_below(run) == [MODEL]
-            continue
-        assert "2 kept as models" in line
-        assert files_below(directory) == [f"step-0000000{n}/{MODEL}" for n in (4, 8)]
-        assert all(path.samefile(run / MODEL) == can_link for path in directory.rglob(MODEL))
-        assert all(path.stat().st_size == size for path in directory.rglob(MODEL))
+        lines = tidy(run, keep=keep)
+        assert lines == (["checkpoints removed: no longer needed"] if keep else ["2 checkpoints kept as models"])
+        assert files_below(directory) == ([] if keep else [f"step-0000000{n}/{MODEL}" for n in (4, 8)])
         assert newest_intact(directory) is None
-    assert tidy(tmp_path / "2", keep=2) == []
+    assert not (tmp_path / "2" / "checkpoints").exists() and tidy(tmp_path / "2", keep=2) == []
 
 
 @contextlib.contextmanager
@@ -313,7 +290,7 @@ def dying_after(monkeypatch, calls):
         return call
 
     with monkeypatch.context() as patch:
-        for name in ("unlink", "rmdir", "replace", "link"):
+        for name in ("unlink", "rmdir", "replace"):
             patch.setattr(os, name, dying(getattr(os, name)))
         yield
 
@@ -357,7 +334,6 @@ def test_the_state_of_a_finished_run_is_kept_whatever_interrupts(tmp_path, monke
         assert newest_intact(checkpoints.directory).step == 9
         models = [] if keep else ["step-00000004", "step-00000008"]
         assert sorted(p.name for p in checkpoints.directory.iterdir()) == ["best-00000008", *models, "step-00000009"]
-        assert (checkpoints.directory / "best-00000008" / MODEL).samefile(run / MODEL)
 
 
 def test_a_link_to_another_disk_is_emptied_and_stays(tmp_path):

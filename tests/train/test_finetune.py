@@ -7,6 +7,7 @@ import os
 import pathlib
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,14 +39,9 @@ BAD = {
     "batch": ({"training": {"global_batch_size": 7}}, "must be a multiple of .* Received: global_batch_size=7"),
     "positions": ({"data": {"max_seq_length": 40}, "model": {"model_name_or_path": "{small}"}}, "max_seq_length=40"),
     "hub": ({"model": {"model_name_or_path": "no/such-model"}}, "hub.*--model=DIR"),
-    "no directory": ({"model": {"model_name_or_path": "./nowhere"}}, "nowhere"),
-    "column": ({"data": {"text_column": ("review",)}}, "review.*label.*sentence"),
     "dataset": ({"data": {"dataset": "no_such_set", "train_file": "", "validation_file": ""}}, "no_such_set"),
-    "empty": ({"data": {"train_file": "{empty}"}}, "empty.tsv"),
     "short row": ({"data": {"train_file": "{short}"}}, r"short.tsv, line 3"),
     "new label": ({"data": {"validation_file": "{unknown}"}}, "unknown.tsv"),
-    "one class": ({"data": {"train_file": "{single}"}}, "class"),
-    "bytes": ({"data": {"train_file": "{latin}"}}, "UTF-8"),
     "class weights": ({"training": {"class_weights": (1.0, 2.0, 3.0)}}, "one weight for each of the 2 classes"),
     "smoothing": (
         {"data": {"task": "regression"}, "training": {"label_smoothing": 0.1}},
@@ -54,42 +50,27 @@ BAD = {
     ),
     "metric": ({"training": {"metric_for_best_model": "pearson"}}, "pearson"),
     "output": ({"output": {"output_dir": "{full}"}}, "must be new or empty"),
-    "output file": ({"output": {"output_dir": "{short}"}}, "must be a directory"),
-    "GPU": ({"runtime": {"device": "gpu"}}, "device=gpu needs a GPU"),
     "profile": ({"output": {"profile_steps": (10, 13)}}, "profile_steps must lie within the run's 12 updates"),
-    "TF_CONFIG": ({"runtime": {"strategy": "multi_worker"}}, "TF_CONFIG"),
 }
+"""One or two of what each stage of a run finds; all of a stage's are in its own tests."""
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case, monkeypatch):
-    if case == "GPU" and tf.config.list_physical_devices("GPU"):
-        pytest.skip("there is a GPU")
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    paths = {name: corpus / f"{name}.tsv" for name in ("empty", "short", "unknown", "single", "latin")}
+def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case):
+    paths = {"short": corpus / "short.tsv", "unknown": corpus / "unknown.tsv"}
     paths |= {"full": corpus / "full", "small": corpus / "small"}
-    paths["empty"].write_text("")
     paths["short"].write_text("label\tsentence\n0\tgood\n1\n")
     paths["unknown"].write_text("label\tsentence\n0\tgood\n7\tbad\n")
-    paths["single"].write_text("label\tsentence\n0\tgood\n0\tbad\n")
-    paths["latin"].write_bytes(b"label\tsentence\n0\tgood\n1\tcaf\xe9\n")
     paths["full"].mkdir()
     (paths["full"] / "thesis.txt").write_text("mine")
-    if case == "positions":
-        from tests.support.models import tiny_bert
-        from tfbert.model.head import save_pretrained
-
-        model = tiny_bert(num_labels=2)
-        model.config.max_position_embeddings = 32
-        tokens = (corpus / "vocab.txt").read_text().split() + [f"[unused{i}]" for i in range(60 - 18)]
-        save_pretrained(model, BertTokenizer(tokens[:60]), paths["small"])
+    shutil.copytree(corpus / "model", paths["small"])
+    config = json.loads((paths["small"] / "config.json").read_text())
+    (paths["small"] / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32}))
     changes, message = BAD[case]
     filled = {
         part: {k: v.format(**paths) if isinstance(v, str) else v for k, v in values.items()}
         for part, values in changes.items()
     }
-    if case == "positions":
-        filled["model"]["vocab_file"] = ""
     before = sorted(corpus.rglob("*"))
     with pytest.raises(UsageError, match=message) as error:
         finetune(changed(make_config(corpus, "out"), **filled))
@@ -304,9 +285,6 @@ def command(corpus, *arguments):
 
 
 def test_wrong_flags_end_the_command(corpus):
-    wrong = command(corpus, "--modle=x")
-    assert wrong.returncode == 2
-    assert wrong.stderr.count("\n") == 1 and "Unknown command line flag 'modle'" in wrong.stderr
     wrong = command(corpus, "--model=./model", "--train_file=nowhere.tsv", "--learning_rate=-1", "--seed=-3")
     assert wrong.returncode == 2
     assert [line.split(": ")[1] for line in wrong.stderr.splitlines()] == ["error"] * 3

@@ -13,10 +13,11 @@ from tensorflow.python.framework.func_graph import FuncGraph
 import tfbert
 from tests.support.models import strategy_of
 from tests.support.runs import changed, make_config, run_to
-from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, config_of, pretraining, write_tasks
+from tests.support.task_runs import QUESTIONS, SENTENCES, TEXTS, config_of, run_of
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
+from tfbert.config.tasks import PRETRAINING
 from tfbert.errors import RunError
 from tfbert.modes.predict import evaluate_model, predict
 from tfbert.private import let_go_of_traced_gradients
@@ -42,51 +43,23 @@ def short(config, **training):
     return changed(config, training={"max_steps": 2, "num_train_epochs": None, **training})
 
 
-def classifying(corpus):
-    return short(make_config(corpus, "out"))
-
-
-def on_two_replicas(corpus):
-    return short(make_config(corpus, "out", strategy="mirrored", num_replicas=2), gradient_accumulation_steps=1)
-
-
-def finding_accumulation(corpus):
-    return short(make_config(corpus, "out"), gradient_accumulation_steps="auto")
-
-
-def recomputing(corpus):
-    return short(make_config(corpus, "out"), gradient_checkpointing=True)
-
-
-def in_bfloat16(corpus):
-    return short(make_config(corpus, "out", mixed_precision=True, mixed_precision_dtype="bfloat16"))
-
-
-def on_records(corpus):
-    return short(pretraining(corpus, "out"))
-
-
-def of_task(task, corpus):
-    write_tasks(corpus)
-    return short(config_of(*arguments_of(corpus, task, "out")))
-
-
 RUNS = {
-    "classifying": classifying,
-    "two_replicas": on_two_replicas,
-    "records": on_records,
-    "sentences": lambda corpus: of_task(SENTENCES, corpus),
-    "questions": lambda corpus: of_task(QUESTIONS, corpus),
-    "auto": finding_accumulation,
-    "recomputing": recomputing,
-    "bfloat16": in_bfloat16,
+    "two_replicas": (TEXTS, {"strategy": "mirrored", "num_replicas": 2}, {"gradient_accumulation_steps": 1}),
+    "classifying": (TEXTS, {}, {}),
+    "records": (PRETRAINING, {}, {}),
+    "sentences": (SENTENCES, {}, {}),
+    "questions": (QUESTIONS, {}, {}),
+    "auto": (TEXTS, {}, {"gradient_accumulation_steps": "auto"}),
+    "recomputing": (TEXTS, {}, {"gradient_checkpointing": True}),
+    "bfloat16": (TEXTS, {"mixed_precision": True, "mixed_precision_dtype": "bfloat16"}, {}),
 }
 QUICK = ("two_replicas",)
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k in QUICK else pytest.mark.slow) for k in RUNS])
-def test_a_run_leaves_nothing(corpus, undrawn, kind):
-    config = RUNS[kind](corpus)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in RUNS])
+def test_a_run_leaves_nothing(corpus, undrawn, name):
+    kind, runtime, training = RUNS[name]
+    config = short(run_of(kind, corpus, "out", **runtime)[1], **training)
     with nothing_kept():
         tfbert.finetune(config)
 

@@ -100,7 +100,9 @@ def test_tags(corpus):
     assert model(["film", ",", "<", "/", "s", ">", "plôt", "cast"]) is not None and model(words) is not None
 
 
+@SLOW
 def test_answers(corpus):
+    """By default tasks/question_answering has those of WordPiece, tokens/test_host.py the places of this tokenizer."""
     out = run(corpus, QUESTIONS)
     context = "Ella   sang, and\n then  élan </s> left. " * 9
     found = tfbert.load(out)([{"question": "Who sang </s>?", "context": context}] * 2)
@@ -108,7 +110,7 @@ def test_answers(corpus):
     assert found[0]["answer"] == found[0]["answer"].strip()
 
 
-@pytest.mark.slow
+@SLOW
 def test_choices(corpus):
     """By default those of WordPiece are in tasks/multiple_choice, pairs of this tokenizer above."""
     out = run(corpus, CHOICES)

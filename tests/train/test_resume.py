@@ -20,7 +20,6 @@ from tfbert.config.types import OnResume
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.train import resume
-from tfbert.train.resume import inspect
 
 FACTS = {"task": "classification", "train_crc32": 1, resume.EVALUATION: 2}
 
@@ -58,7 +57,7 @@ def write_run(directory, config=None, *, step=0, finished=False):
 def start_in(directory, config=None, **options):
     before = sorted(directory.parent.rglob("*"))
     try:
-        return resume.decide(inspect(directory), config or config_for(directory, **options))
+        return resume.decide(directory, config or config_for(directory, **options))
     finally:
         assert sorted(directory.parent.rglob("*")) == before
 
@@ -135,8 +134,8 @@ def test_only_a_run_is_overwritten(mode, tmp_path):
         (directory / name).write_text("{}")
     if mode is not None:
         (directory / output_dir.RUN_CONFIG).write_text(json.dumps({"mode": mode}) if mode else "not JSON")
-    rule = "overwrite_output_dir replaces an earlier training run, and nothing else.*which holds 'README.md'"
-    with pytest.raises(UsageError, match=rule) as error:
+    line = "must be new or empty.*which holds 'README.md' and no training run to overwrite. Pass another.$"
+    with pytest.raises(UsageError, match=line) as error:
         start_in(directory, overwrite_output_dir=True)
     assert "\n" not in str(error.value)
     # Whatever is missing, of whatever version: a run that ended early may have left its configuration alone.
@@ -311,7 +310,7 @@ def test_micro_batches_that_were_found_are_kept_on_as_many_replicas(tmp_path):
     _, save = checkpoints_in(tmp_path / "run")
     save(9, identity=dataclasses.asdict(identity_of(config, start=start)))
     assert start_in(tmp_path / "run", config).config.training.gradient_accumulation_steps == 4
-    assert resume.decide(inspect(tmp_path / "run"), config, num_replicas=2).config.training.is_auto
+    assert resume.decide(tmp_path / "run", config, num_replicas=2).config.training.is_auto
     # Who repeats run_config.json asks for the number: no other run, and nothing to say.
     repeated = start_in(tmp_path / "run", config.accumulating(4))
     assert len(resume.check_same_run(repeated, FACTS, 12)[1]) == 1
@@ -385,7 +384,7 @@ def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, m
         noticed = 0
         for _ in flipped(tmp_path / name / output_dir.LAUNCH):
             try:
-                assert resume.decide(inspect(tmp_path / name), overwriting) == right
+                assert resume.decide(tmp_path / name, overwriting) == right
             except UsageError:
                 noticed += 1
         assert noticed > 60
@@ -393,7 +392,7 @@ def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, m
         for _ in flipped(tmp_path / name / output_dir.RUN_CONFIG, every=every):
             with_another_name = False
             try:
-                assert resume.decide(inspect(tmp_path / name), config) == right
+                assert resume.decide(tmp_path / name, config) == right
             except UsageError:
                 with_another_name = True
             assert not (step and with_another_name), "a checkpoint says all that is believed"
@@ -418,7 +417,7 @@ def test_the_lock_comes_before_anything_is_read(tmp_path, monkeypatch):
     config = write_run(tmp_path / "run", step=9)
     with resume.open_directory(tmp_path / "run", config, STRATEGY, Worker()) as start:
         assert start.resumed.step == 9
-        monkeypatch.setattr(resume, "inspect", lambda directory: pytest.fail("read"))
+        monkeypatch.setattr(resume, "Found", lambda directory: pytest.fail("read"))
         second = Worker()
         begun = resume.open_directory(tmp_path / "run", config, STRATEGY, second)
         with pytest.raises(RunError, match="another process is writing"), begun:

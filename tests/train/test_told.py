@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.support.runs import assert_same_bits, changed, make_config, run_to, undrawn, weights, write_corpus
+from tests.support.runs import TIMES, assert_same_bits, changed, make_config, run_to, undrawn, weights, write_corpus
 from tests.support.splits import ROOT
 from tfbert.callbacks import Callback
 from tfbert.errors import Preempted, RunError, UsageError
@@ -95,27 +95,6 @@ def test_a_callback_hears_of_the_whole_run(corpus, straight):
     json.dumps(heard.run.options)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(corpus, straight):
-    config, failing = make_config(corpus, "failed"), Heard({("train", 5): raising})
-    said = "^Callback Heard failed: ValueError: a bug of mine. The run ended after step 5"
-    with pytest.raises(RunError, match=said) as found:
-        tfbert.finetune(config, callbacks=[failing], quiet=True)
-    assert repr(found.value.__cause__) == "ValueError('a bug of mine')"
-    assert failing.calls[-1][0] == "failed"
-    assert not list((corpus / "failed").glob(".*partial*")) and not list((corpus / "failed").glob("*/.partial*"))
-    mended = Heard()
-    finetune(config, callbacks=[mended])  # The lock is free.
-    assert mended.said("start", "train")[:2] == [("start", 5), ("train", 6)]
-    assert_same_bits(weights(corpus / "failed"), weights(corpus / "straight"))
-
-
-TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")
-TIMES += ("data_wait_share", "peak_memory", "checkpoint", "train_user", "train_kernel", "eval_runtime", "eval_s")
-"""How results begin that are times, or follow from them."""
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_stopped_by_a_callback_and_by_a_signal_goes_on_to_the_same_bits(corpus, straight, monkeypatch):
     """Other ways of computing: test_checkpoint.py."""
@@ -147,21 +126,32 @@ def test_a_run_stopped_by_a_callback_and_by_a_signal_goes_on_to_the_same_bits(co
         finetune(config)
 
 
+ENDS = {
+    ("start", 0): ("Nothing was trained", 18),
+    ("train", 5): ("The run ended after step 5 of 12; checkpoint saved", 11),
+    ("save", 3): ("The run ended after step 4 of 12; checkpoint saved", 12),
+    ("eval", 12): ("The run is done", 0),
+    ("finished", 12): ("The run is done", 0),
+}
+"""By when a callback fails: what is said, and how many updates and evaluations the next start then has."""
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("at", [("start", 0), ("eval", 12), ("finished", 12), ("save", 3)])
+@pytest.mark.parametrize("at", ENDS)
 def test_wherever_it_fails_nothing_is_half_written(corpus, straight, at):
-    name = "-".join(map(str, at))
-    config, is_done = make_config(corpus, name), at[1] == 12
-    said = "Callback Heard failed: ValueError.*" + ("The run is done" if is_done else "")
-    with pytest.raises(RunError, match=said) as found:
-        tfbert.finetune(config, callbacks=[Heard({at: raising})], quiet=True)
+    name, (said, left) = "-".join(map(str, at)), ENDS[at]
+    config, failing = make_config(corpus, name), Heard({at: raising})
+    with pytest.raises(RunError, match=f"^Callback Heard failed: ValueError: a bug of mine. {said}") as found:
+        tfbert.finetune(config, callbacks=[failing], quiet=True)
     assert repr(found.value.__cause__) == "ValueError('a bug of mine')"
-    assert (corpus / name / "all_results.json").exists() == is_done
-    if not is_done:
+    assert failing.calls[-1][0] == ("failed" if left else "finished")
+    assert not list((corpus / name).glob(".*partial*")) and not list((corpus / name).glob("*/.partial*"))
+    assert (corpus / name / "all_results.json").exists() != bool(left)
+    if left:
         heard = Heard()
-        finetune(config, callbacks=[heard])
-        assert len(heard.said("train", "eval")) == {("start", 0): 18, ("save", 3): 12}[at]
+        finetune(config, callbacks=[heard])  # The lock is free.
+        assert len(heard.said("train", "eval")) == left
     assert_same_bits(weights(corpus / name), weights(corpus / "straight"))
 
 

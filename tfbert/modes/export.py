@@ -168,20 +168,17 @@ def _write(save: Callable[[pathlib.Path], dict[str, Any]], directory: pathlib.Pa
         output_dir.make(partial.parent)
         results = save(partial)
         output_dir.write_json(partial / EXPORT_RESULTS, results)
-    except (UsageError, RunError):
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise
-    except (OSError, tf.errors.OpError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise RunError(
-            f"The export could not be written to {directory}: {first_line(error)}. "
-            "Check free space and permissions there."
-        ) from error
+        if not isinstance(error, (OSError, tf.errors.OpError)):
+            raise
+        rule, todo = "An export must be writable", "Check free space and permissions there."
+        raise RunError(f"{rule}. Received: {str(directory)!r} ({first_line(error)}). {todo}") from error
     try:
         partial.rename(directory) if is_new else _replace_contents(directory, partial)
     except OSError as error:
-        todo = f"What is not there is in {partial}: move it."
-        raise RunError(f"The export could not be moved to {directory}: {error.strerror}. {todo}") from error
+        rule, todo = "A finished export must be movable", f"What is not there is in {partial}: move it."
+        raise RunError(f"{rule}. Received: {str(directory)!r} ({error.strerror}). {todo}") from error
     for name, value in results.items():
         log.info("%s: %s", name, value)
     log.info("exported to %s", directory)

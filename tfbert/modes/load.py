@@ -1,5 +1,4 @@
-"""A saved model as a function in Python: texts, sentences or questions -> answers, for a program or a notebook; and
-where it came from, so that another process can load the same one: what `pickle` keeps of it.
+"""A saved model as a function in Python: texts, sentences or questions -> answers, for a program or a notebook.
 
 Loads a fine-tuned model as its directory describes it: task, labels, single texts or pairs, and longest input.
 
@@ -13,8 +12,8 @@ import itertools
 import logging
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence, Sized
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Iterable, Iterator, Sized
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import keras
 import numpy as np
@@ -28,12 +27,12 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import STANDARD_STREAM, Recorded, counted, field_types, shown
 from tfbert.devices.process import log_if_slow
 from tfbert.devices.runtime import check_backend, settings_kept, tell
-from tfbert.errors import RunError, UsageError
-from tfbert.model.files import MODEL_FILES, OWN_FIELD, load_config, load_tokenizer, record_inputs, resolve_model
+from tfbert.errors import UsageError
+from tfbert.model.files import OWN_FIELD, load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.predictor import DirectPredictor
 from tfbert.private import check_not_forked
 from tfbert.tasks.base import Task
-from tfbert.tasks.prediction import BEST, NAME, Items, TrainedModel, check_finite, check_whole
+from tfbert.tasks.prediction import BEST, NAME, TrainedModel, check_finite, check_whole
 from tfbert.tasks.registry import entry_of, task_of_model
 from tfbert.tasks.text_task import TextItems
 
@@ -90,19 +89,18 @@ def as_saved(config: Config) -> Config:
     return dataclasses.replace(config, data=data, choosing=dataclasses.replace(config.choosing, choice_columns=choices))
 
 
-def load_trained_model(config: Config, directory: pathlib.Path | None = None) -> TrainedModel:
+def load_trained_model(config: Config) -> TrainedModel:
     """Loads the model that a configuration names; call it in the strategy's scope.
 
     The longest input is the one asked for, else the one the model was trained with, else the task's default.
 
     Args:
         config: In a mode that uses a saved model.
-        directory: What `resolve_model` returned for it; None to call it.
 
     Raises:
         UsageError: for a directory that holds no fine-tuned model.
     """
-    directory = directory or resolve_model(config.model)
+    directory = resolve_model(config.model)
     assert directory is not None  # Config refuses scratch models in these modes.
     saved = load_config(directory)
     task = task_of_model(saved, directory, config.task_options)
@@ -165,56 +163,14 @@ def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, 
     return length
 
 
-Files = tuple[tuple[str, int, int], ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Origin:
-    """A model's directory when it was loaded.
-
-    Attributes:
-        directory: Its absolute path.
-        options: The keywords of `load`.
-        files: Name, size and time of each file that a model is read from.
-    """
-
-    directory: str
-    options: dict[str, Any]
-    files: Files
-
-    def check(self) -> None:
-        """Refuses a directory that holds another model now.
-
-        Raises:
-            UsageError: naming a file that is not as it was.
-        """
-        changed = dict.fromkeys(name for name, *_ in set(self.files) ^ set(files_of(pathlib.Path(self.directory))))
-        if changed:
-            raise UsageError(
-                "A loaded model is pickled as its directory, which must stay as it was when it was loaded. "
-                f"Received: {self.directory!r}, in which {min(changed)} has changed or is missing. Load it again."
-            )
-
-
-def files_of(directory: pathlib.Path) -> Files:
-    """Name, size and time of the files that a model is read from, sorted; empty where there is no directory."""
-    found = []
-    paths = [*directory.iterdir(), *directory.glob("assets/*/*")] if directory.is_dir() else [directory]
-    for path in sorted(paths):
-        if path.is_file() and MODEL_FILES.fullmatch(path.name):
-            about = path.stat()
-            found.append((path.name, about.st_size, about.st_mtime_ns))
-    return tuple(found)
-
-
 def load(directory: str | os.PathLike[str], *, max_seq_length: int | None = None, **options: Any) -> LoadedModel:
     """Loads a fine-tuned model of any task, or a pre-trained one that fills in words, to call on texts.
 
     It computes in float32 on one device, a GPU if there is one. It changes nothing in the process: not the precision
     policy, the seeds, or the devices. A process may load several models, and train others.
 
-    `pickle` keeps the directory and these options: another process, such as one of multiprocessing's "spawn", loads the
-    model again, and refuses a directory that has changed. A forked process cannot call it, nor load one itself.
+    Another process, such as one of multiprocessing's "spawn", loads the model itself: it is not pickled. A forked
+    process cannot call it, nor load one.
 
     Args:
         directory: A run's output directory, or that of another BERT from transformers with a task's head; or a model's
@@ -263,13 +219,9 @@ def load(directory: str | os.PathLike[str], *, max_seq_length: int | None = None
         **options,
         predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode needs one; nothing is read from it.
     )
-    path = resolve_model(config.model)
-    assert path is not None  # Config refuses scratch models in this mode.
-    given = {"max_seq_length": max_seq_length, **options}
-    origin = Origin(directory=str(path.absolute()), options=given, files=files_of(path))
     with settings_kept():
         keras.config.set_dtype_policy("float32")
-        return LoadedModel(load_trained_model(config, path), origin)
+        return LoadedModel(load_trained_model(config))
 
 
 def _check_options(options: dict[str, Any]) -> None:
@@ -287,18 +239,11 @@ def _check_options(options: dict[str, Any]) -> None:
                 raise UsageError(f"{rule}. Received: {field.name}={getattr(part, field.name)!r}. Leave it out.")
 
 
-def _load_again(origin: Origin) -> LoadedModel:
-    """What unpickling calls."""
-    origin.check()
-    return load(origin.directory, **origin.options)
-
-
 class LoadedModel:
     """A fine-tuned model to call on texts; `load` makes one. It may be called from several threads.
 
     Args:
         model: The model, created under no strategy.
-        origin: Where it came from.
 
     Attributes:
         task: `classification`, `regression`, `multi_label_classification`, `token_classification`,
@@ -307,8 +252,8 @@ class LoadedModel:
         max_seq_length: Longest input in tokens.
     """
 
-    def __init__(self, model: TrainedModel, origin: Origin):
-        self._model, self._origin = model, origin
+    def __init__(self, model: TrainedModel):
+        self._model = model
         self._predictor = DirectPredictor(
             model.logits, of_tokens=model.task.reads_tokens, input_names=model.task.input_names
         )
@@ -319,9 +264,9 @@ class LoadedModel:
     def __repr__(self) -> str:
         return f"LoadedModel({self._model.name!r}, {self._model.task.kind})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        self._origin.check()
-        return _load_again, (self._origin,)
+    def __reduce__(self) -> NoReturn:
+        rule = "A loaded model is not pickled"
+        raise UsageError(f"{rule}. Received: {self!r}. Pass its directory, and call tfbert.load in the other process.")
 
     def __copy__(self) -> LoadedModel:
         return self  # Nothing changes it.
@@ -335,7 +280,7 @@ class LoadedModel:
         *,
         top_k: int | None | Literal["best"] = BEST,
         batch_size: int = 32,
-        errors: Literal["raise", "return"] = "raise",
+        errors: Literal["raise"] = "raise",
     ) -> Any:
         """Answers one input, or many. Keys are those of transformers' pipelines.
 
@@ -376,9 +321,7 @@ class LoadedModel:
                 several labels a text likewise, but with `"best"` those above the threshold. For words to fill in, how
                 many to give; `"best"` gives 5.
             batch_size: Rows that are computed at a time; inputs are sorted by length, some thousand at once.
-            errors: What an input does that the model does not take, such as an empty question, or whose predictions are
-                not finite: `"raise"` an error, or `"return"` `{"error": WHY}` in its place, so that it does not decide
-                for the others.
+            errors: An input that the model does not take, such as an empty question, is an error.
 
         Raises:
             UsageError: for an input that the model does not take, naming it, before any input is computed; for an
@@ -387,33 +330,19 @@ class LoadedModel:
         """
         check_not_forked()
         check_whole("batch_size", batch_size)
-        if errors not in ("raise", "return"):
-            raise UsageError(f"errors must be 'raise' or 'return'. Received: errors={errors!r}. Pass one of them.")
+        if errors != "raise":
+            rule = "A call answers all of its inputs, or names one that it cannot answer"
+            todo = "Drop it; where a call fails, call on each input alone."
+            raise UsageError(f"{rule}. Received: errors={errors!r}. {todo}")
         given = entry_of(self.task).items(self._model, top_k)
-        is_one, returns_errors = given.is_one(inputs), errors == "return"
+        is_one, found = given.is_one(inputs), []
         values = [("the input", inputs)] if is_one else ((f"{NAME}[{i}]", v) for i, v in enumerate(_many(inputs)))
-        found: list[Any] = []
-        places: list[int] = []
-
-        def good() -> Iterator[Any]:
-            for where, value in values:
-                try:
-                    item = given.item(value, where)
-                except UsageError as error:
-                    if not returns_errors:
-                        raise
-                    found.append({"error": str(error)})
-                else:
-                    places.append(len(found))
-                    found.append(None)  # Until it is computed.
-                    yield item
-
-        items = list(good()) if is_one or isinstance(inputs, Sized) else good()
-        compute = self._computed_apart if returns_errors else self._computed
-        for chunk in given.chunks(items):
-            own, places[:] = places[: len(chunk)], places[len(chunk) :]
-            for place, answer in zip(own, compute(given, chunk, own, batch_size), strict=True):
-                found[place] = answer
+        items = (given.item(value, where) for where, value in values)
+        for chunk in given.chunks([*items] if is_one or isinstance(inputs, Sized) else items):
+            encoded = given.encode(chunk)
+            predictions = given.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
+            check_finite(given.scores(predictions), range(len(found), len(found) + len(chunk)), NAME)
+            found += given.answers(chunk, predictions)
         return found[0] if is_one else found
 
     @property
@@ -462,25 +391,6 @@ class LoadedModel:
         if given.is_one(texts):
             raise UsageError(f"predict takes many texts. Received: {texts!r:.60}. Pass [text], or call model(text).")
         return self(texts, top_k=top_k, batch_size=batch_size)
-
-    def _computed(self, given: Items, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
-        """The answers to entries that are predicted together; `places` are their numbers among all inputs."""
-        encoded = given.encode(chunk)
-        predictions = given.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
-        check_finite(given.scores(predictions), places, NAME)
-        return list(given.answers(chunk, predictions))
-
-    def _computed_apart(self, given: Items, chunk: Sequence[Any], places: Sequence[int], batch_size: int) -> list[Any]:
-        """The same, with the reason in place of each answer that there is none to: halves are computed apart until such
-        an entry is alone."""
-        try:
-            return self._computed(given, chunk, places, batch_size)
-        except (UsageError, RunError) as error:
-            if len(chunk) == 1:
-                return [{"error": str(error)}]
-            half = len(chunk) // 2
-            first = self._computed_apart(given, chunk[:half], places[:half], batch_size)
-            return first + self._computed_apart(given, chunk[half:], places[half:], batch_size)
 
 
 def _many(inputs: Any) -> Iterator[Any]:

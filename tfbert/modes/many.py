@@ -70,21 +70,22 @@ def train_many(config: Config, start: Starter = run_to_its_end) -> compare.OverS
         KeyboardInterrupt: if asked a second time by SIGINT.
     """
     directory, is_sweep = output_dir.run_directory(config, output_dir.start_time()), bool(config.runtime.sweep)
-    points = points_of(config) if is_sweep else [Point({}, config)]
-    runs, of_point = {}, {}
-    for point in points:
+    grouped: list[tuple[Point, dict[str, Config]]] = []
+    for point in points_of(config) if is_sweep else [Point({}, config)]:
+        own = {}
         for seed in config.runtime.seeds or (None,):
             of_seed = [] if seed is None else [f"seed {seed}"]
             name = ", ".join([point.label, *of_seed] if is_sweep else of_seed)
             where = ",".join([point.directory, *(f"seed={seed}" for _ in of_seed)]) if is_sweep else f"seed-{seed}"
-            runs[name], of_point[name] = run_in(point.config, directory / where, seed), point
+            own[name] = run_in(point.config, directory / where, seed)
+        grouped.append((point, own))
+    runs = {name: run for _, own in grouped for name, run in own.items()}
     log.info("%s: %s in %s", "sweep" if is_sweep else "seeds", counted(len(runs), "run"), directory)
     done, failed = train_all(config, directory, runs, start)
-    read, swept = {name: read_run(directory_of(run)) for name, run in done.items()}, []
-    for point in points:
-        own = [name for name in runs if of_point[name] is point]
+    swept = []
+    for point, own in grouped:
         missing = {name: failed[name] for name in own if name in failed}
-        found_runs = [read[name] for name in own if name in read]
+        found_runs = [read_run(directory_of(run)) for name, run in own.items() if name in done]
         check_same_data(found_runs)
         swept.append(compare.SweptPoint(values=point.values, label=point.label, runs=found_runs, failed=missing))
     found = None
@@ -123,7 +124,7 @@ def run_in(config: Config, directory: pathlib.Path, seed: int | None = None) -> 
 
 def train_all(
     config: Config, directory: pathlib.Path, runs: Mapping[str, Config], start: Starter
-) -> tuple[dict[str, Config], dict[str, str]]:
+) -> tuple[set[str], dict[str, str]]:
     """Trains runs, as `train_many`; those that are done are not trained again, those interrupted resume.
 
     Args:
@@ -133,11 +134,11 @@ def train_all(
         start: As for `train_many`.
 
     Returns:
-        The runs that have results, by name, in order; and why the others have none.
+        The names of the runs that have results; and why the others have none.
     """
     check_directory(directory)
-    done = {name for name, run in runs.items() if (directory_of(run) / output_dir.RESULTS).is_file()}
-    done, known = {name for name in done if _takes_earlier(runs[name])}, {}
+    has_results = {name for name, run in runs.items() if (directory_of(run) / output_dir.RESULTS).is_file()}
+    done, known = {name for name in has_results if _takes_earlier(runs[name])}, {}
     contents = {name: contents_of(run, known) for name, run in runs.items()}
     for name, run in runs.items():
         _check_same(run, contents[name], is_done=name in done)
@@ -170,7 +171,7 @@ def train_all(
     if refused and (not config.runtime.sweep or len(refused) == len(runs)):
         rule = "Every run must be able to train as configured"
         raise UsageError(f"{rule}. Received: {refused[0]}, which was refused. See its message above.")
-    return {name: run for name, run in runs.items() if name in done}, failed
+    return done, failed
 
 
 def check_directory(directory: pathlib.Path) -> None:

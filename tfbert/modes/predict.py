@@ -6,10 +6,10 @@ from __future__ import annotations
 import collections
 import functools
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from tfbert.config.data import DataConfig
@@ -154,34 +154,25 @@ def predict_chunks(
 
 
 def ahead(items: Iterable[Any]) -> Iterator[Any]:
-    """The same items, each made in a thread while the previous one is processed."""
-    made: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=1)
-    is_over = threading.Event()
+    """The same items, none of which is None, each made in a thread while the previous one is processed."""
+    items = iter(items)
 
-    def make() -> None:
+    def make(made: Future[Any]) -> None:
         try:
-            for item in items:
-                made.put(("item", item))
-                if is_over.is_set():
-                    return
-            made.put(("end", None))
+            made.set_result(next(items, None))
         except BaseException as error:  # Raised again where the items are used.
-            made.put(("error", error))
+            made.set_exception(error)
 
-    # A daemon: a thread that waits for standard input must not keep the process alive.
-    threading.Thread(target=make, daemon=True).start()
-    try:
-        while True:
-            kind, value = made.get()
-            if kind == "error":
-                raise value
-            if kind == "end":
-                return
-            yield value
-    finally:
-        is_over.set()
-        while not made.empty():  # Lets a thread that waits to hand over an item see the end.
-            made.get_nowait()
+    def begun() -> Future[Any]:
+        made: Future[Any] = Future()
+        # A daemon, unlike those of a pool: a thread that waits for standard input must not keep the process alive.
+        threading.Thread(target=make, args=(made,), daemon=True).start()
+        return made
+
+    following = begun()
+    while (item := following.result()) is not None:
+        following = begun()
+        yield item
 
 
 _MAX_SHOWN_CLASSES = 20
@@ -219,13 +210,26 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     log.info("evaluating %s on %s", model.name, devices)
 
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
-    results: dict[str, Any] = {}
+    results, task = {}, model.task
     for prefix, examples in sets.items():
-        found, predictions = evaluate_set(model, predictor, examples, prefix)
-        results |= found
+        started, count = time.perf_counter(), len(examples)
+        predictions = model.predict(predictor, examples)
+        seconds = time.perf_counter() - started
+        metrics = task.metrics(predictions, examples)
+        said = counted(count, "example"), rate_text(count, seconds)
+        log.info("%s: %s, %s, %s a second", prefix, examples.name, *said)
+        log.info("%s: %s", prefix, task.metrics_line(metrics))
+        for line in task.remarks(predictions, examples):
+            log.warning("%s", line)
+        speed = {"samples": count, "runtime": round(seconds, 3), "samples_per_second": round(count / seconds, 2)}
+        details, lines = task.details(predictions, examples)
+        results |= {f"{prefix}_{name}": value for name, value in (metrics | speed | details).items()}
+        if len(task.label_names) <= _MAX_SHOWN_CLASSES:
+            for line in lines:
+                log.info("%s", line)
         if chief:
             output_dir.make(directory)
-            model.task.write_evaluation(directory, predictions, examples, prefix)
+            task.write_evaluation(directory, predictions, examples, prefix)
     if chief:
         output_dir.make(directory)
         output_dir.write_json(directory / output_dir.EVAL_RESULTS, results)
@@ -252,32 +256,3 @@ def labelled_sets(config: DataConfig, model: TrainedModel) -> dict[str, Examples
     sets = {prefix: subset(examples, config.max_eval_examples, notes) for prefix, examples in found.items()}
     tell(notes)
     return sets
-
-
-def evaluate_set(
-    model: TrainedModel, predictor: Predictor, examples: Examples, prefix: str
-) -> tuple[dict[str, Any], Any]:
-    """Predicts a set of examples and compares the predictions with its labels.
-
-    Returns:
-        What `evaluate_model` returns for one set, and the predictions.
-    """
-    started = time.perf_counter()
-    predictions = model.predict(predictor, examples)
-    seconds = time.perf_counter() - started
-    metrics = model.task.metrics(predictions, examples)
-    shown = model.task.metrics_line(metrics)
-    count = counted(len(examples), "example")
-    log.info("%s: %s, %s, %s a second", prefix, examples.name, count, rate_text(len(examples), seconds))
-    log.info("%s: %s", prefix, shown)
-    for line in model.task.remarks(predictions, examples):
-        log.warning("%s", line)
-    results: dict[str, Any] = {f"{prefix}_{name}": value for name, value in metrics.items()}
-    results[f"{prefix}_samples"] = len(examples)
-    results[f"{prefix}_runtime"] = round(seconds, 3)
-    results[f"{prefix}_samples_per_second"] = round(len(examples) / seconds, 2)
-    details, lines = model.task.details(predictions, examples)
-    results |= {f"{prefix}_{name}": value for name, value in details.items()}
-    for line in lines if len(model.task.label_names) <= _MAX_SHOWN_CLASSES else ():
-        log.info("%s", line)
-    return results, predictions

@@ -219,7 +219,11 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     metric = training.metric_for_best_model or decisive_metric(config.data.dataset) or task.default_metric
     task.check_metric(metric)
     task.check_options(config)
-    _check_evaluation_options(config, data)
+    if not data.validation and (given := evaluation_options(config)):
+        name, value = next(iter(given.items()))
+        rule = f"{name} needs examples to evaluate on during training"
+        received = f"{name}={value!r} with {config.source}, which has none"
+        raise UsageError(f"{rule}. Received: {received}. Drop --{name}.")
 
     # The model and its inputs.
     with log_if_slow("loading the vocabulary, or learning one from the training texts"):
@@ -242,11 +246,9 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
                 targets=training.lora_targets,
                 seed=config.runtime.seed,
             )
-    length = config.data.max_seq_length
-    recorded = {"num_texts": data.train.num_texts, "columns": data.columns, **task.notes(), **tokenizer.notes()}
-    record_inputs(classifier.config, max_seq_length=length, **recorded)
+    note_inputs(classifier, tokenizer, data, config)
     with log_if_slow(f"encoding {len(data.train):,} training examples"):
-        train = task.encode(data.train, tokenizer, length, training)
+        train = task.encode(data.train, tokenizer, config.data.max_seq_length, training)
     head_start = start_head(task, classifier, train, training)
     schedule = plan_run(config, len(train))
     schedule = resume.keep_warm_up(start, schedule)
@@ -262,7 +264,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
 
     # Where the run resumes, and its micro-batches.
     checkpoints = Checkpoints(
-        start.checkpoints,
+        directory=start.checkpoints,
         is_writer=chief,
         keep=config.output.save_total_limit,
         save_model=functools.partial(write_adapter, classifier)
@@ -296,6 +298,12 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         classifier=classifier,
         model=model,
     )
+
+
+def note_inputs(classifier: PreTrainedModel, tokenizer: Tokenizer, data: TaskData, config: Config) -> None:
+    """Has the model's configuration say what its inputs are, and what else its task has found out."""
+    notes = {"num_texts": data.train.num_texts, "columns": data.columns, **data.task.notes(), **tokenizer.notes()}
+    record_inputs(classifier.config, max_seq_length=config.data.max_seq_length, **notes)
 
 
 def trainer_of(
@@ -352,16 +360,3 @@ def start_head(
     if start.scale != 1:
         layer.kernel.assign(layer.kernel.value * start.scale)
     return f"The new head starts at {start.words}"
-
-
-def _check_evaluation_options(config: Config, data: TaskData) -> None:
-    """Refuses options of evaluation where there is nothing to evaluate on.
-
-    Raises:
-        UsageError: naming one of them.
-    """
-    for name, value in evaluation_options(config).items() if not data.validation else ():
-        raise UsageError(
-            f"{name} needs examples to evaluate on during training. "
-            f"Received: {name}={value!r} with {config.source}, which has none. Drop --{name}."
-        )

@@ -25,14 +25,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import filecmp
 import logging
 import math
 import os
 import pathlib
 import re
 import shutil
-import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -40,6 +38,8 @@ import keras
 import numpy as np
 
 from tfbert.bert.lora import set_trained
+from tfbert.config.types import counted
+from tfbert.corpus.manifest import crc32_of
 from tfbert.errors import RunError, UsageError
 from tfbert.model.weights import read_weights, write_weights
 from tfbert.output.output_dir import seal, unseal
@@ -74,6 +74,10 @@ class RunState:
     identity: dict[str, Any]
     logged: dict[str, float] = dataclasses.field(default_factory=dict)
 
+    def without_best(self) -> RunState:
+        """The same without the best evaluation."""
+        return dataclasses.replace(self, best={}, best_step=0, without_better=0)
+
 
 def newest_intact(directory: pathlib.Path) -> RunState | None:
     """The state of the newest checkpoint whose files are all whole; warns about each one that it passes over.
@@ -88,20 +92,20 @@ def newest_intact(directory: pathlib.Path) -> RunState | None:
     """
     without_best = None
     for path in reversed(numbered(directory, "step")):
+        own = None
         try:
             saved = read_state(path)
-            for name, expected in saved.files.items():
-                if fingerprint(path / name) != expected:
-                    raise ValueError(f"{name} is damaged")
+            _check_whole(path, saved.files)
+            own = saved.state
+            if own.best:
+                best = best_weights(directory, own.best_step)
+                _check_whole(best.parent, {best.name: saved.best_file})
+            return own
         except UsageError:
             raise
         except (OSError, ValueError) as error:
             log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, error)
-            continue
-        if not (damage := _damage_of_best(directory, saved)):
-            return saved.state
-        log.warning("checkpoint %s is not whole (%s); looking for an earlier one", path, damage)
-        without_best = without_best or dataclasses.replace(saved.state, best={}, best_step=0, without_better=0)
+            without_best = without_best or (own and own.without_best())
     if without_best:
         log.warning("resuming from step %d; the best evaluation so far is forgotten", without_best.step)
     return without_best
@@ -130,17 +134,10 @@ def read_state(path: pathlib.Path) -> SavedState:
     """
     content = unseal((path / STATE).read_text(encoding="utf-8"))
     version = content.pop("format", 0)
-    if version > FORMAT:
-        raise UsageError(
-            f"A checkpoint must be of this version of tfbert, or an earlier one. Received: {path} of format {version}. "
-            "Resume with the version that wrote it."
-        )
-    if version < FORMAT:
-        raise UsageError(
-            "A run is finished by the version that began it, whose numbers and optimizer are its own. "
-            f"Received: {path} of format {version}. Finish it with tfbert 1.0.0 as released (up to commit 8446d3e), "
-            "or pass --overwrite_output_dir."
-        )
+    if version != FORMAT:
+        rule = f"A run is finished by the version of tfbert that began it; this one writes format {FORMAT}"
+        todo = "Finish it with that version (below 4: tfbert 1.0.0, commit 8446d3e), or pass --overwrite_output_dir."
+        raise UsageError(f"{rule}. Received: {path} of format {version}. {todo}")
     fields = {field.name for field in dataclasses.fields(RunState)}
     if content.keys() != fields | {"files", "best_file"}:
         raise ValueError(f"{STATE} has missing or unknown fields")
@@ -150,16 +147,10 @@ def read_state(path: pathlib.Path) -> SavedState:
     return SavedState(state, content["files"], content["best_file"])
 
 
-def _damage_of_best(directory: pathlib.Path, saved: SavedState) -> str:
-    """What is wrong with the best weights that a checkpoint refers to; empty if nothing is."""
-    if not saved.state.best:
-        return ""
-    best = best_weights(directory, saved.state.best_step)
-    try:
-        found = fingerprint(best)
-    except OSError as error:
-        return str(error)
-    return "" if saved.best_file == found else f"{best.parent.name}/{best.name} is damaged"
+def _check_whole(directory: pathlib.Path, files: dict[str, dict[str, int] | None]) -> None:
+    for name, expected in files.items():
+        if fingerprint(directory / name) != expected:
+            raise ValueError(f"{directory.name}/{name} is damaged")
 
 
 def best_weights(directory: pathlib.Path, step: int) -> pathlib.Path:
@@ -174,11 +165,7 @@ def weights_in(directory: pathlib.Path) -> pathlib.Path:
 
 def fingerprint(path: pathlib.Path) -> dict[str, int]:
     """A file's size and CRC-32."""
-    value = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            value = zlib.crc32(block, value)
-    return {"bytes": path.stat().st_size, "crc32": value}
+    return {"bytes": path.stat().st_size, "crc32": crc32_of(path)}
 
 
 def numbered(directory: pathlib.Path, kind: str) -> list[pathlib.Path]:
@@ -191,10 +178,11 @@ def number_of(path: pathlib.Path) -> int:
     return int(path.name.rpartition("-")[2])
 
 
+@dataclasses.dataclass(kw_only=True)
 class Checkpoints:
     """The checkpoints of one run.
 
-    Args:
+    Attributes:
         directory: `output_dir/checkpoints`; need not exist.
         is_writer: Whether this process writes: the chief.
         keep: How many of the newest checkpoints to keep; 0 for all.
@@ -202,20 +190,12 @@ class Checkpoints:
         weights_file: The file in which it writes the weights.
     """
 
-    def __init__(
-        self,
-        directory: pathlib.Path,
-        *,
-        is_writer: bool,
-        keep: int,
-        save_model: Callable[[pathlib.Path], None],
-        weights_file: str = MODEL,
-    ):
-        self.directory = directory
-        self._is_writer = is_writer
-        self._keep = keep
-        self._save_model, self._weights_file = save_model, weights_file
-        self._best_files: dict[int, dict[str, int]] = {}
+    directory: pathlib.Path
+    is_writer: bool
+    keep: int
+    save_model: Callable[[pathlib.Path], None]
+    weights_file: str = MODEL
+    _best_files: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict, init=False)
 
     def save(self, model: FineTuner, state: RunState) -> int:
         """Writes `step-N` and removes what is no longer needed.
@@ -226,14 +206,14 @@ class Checkpoints:
         Raises:
             RunError: if it cannot be written; earlier checkpoints stay.
         """
-        if not self._is_writer:
+        if not self.is_writer:
             return 0
         for path in numbered(self.directory, "step"):
             if number_of(path) > state.step:  # Damaged: the run resumed from an earlier one.
                 shutil.rmtree(path, ignore_errors=True)
 
         path = self._write_state(step_directory(self.directory, state.step).name, model, state)
-        self._remove_old(state)
+        _keep_only(numbered(self.directory, "step")[-self.keep :], self.directory)
         return sum(file.stat().st_size for file in path.iterdir())
 
     def save_last(self, model: FineTuner, state: RunState) -> None:
@@ -242,16 +222,14 @@ class Checkpoints:
         Raises:
             RunError: if it cannot be written; the checkpoints stay.
         """
-        if self._is_writer:
+        if self.is_writer:
             self._write_state(f"last-{state.step:08}", model, state)
 
     def _write_state(self, name: str, model: FineTuner, state: RunState) -> pathlib.Path:
         """Writes a checkpoint's files to a directory of that name, and returns its path."""
 
         def write(directory: pathlib.Path) -> None:
-            self._save_model(directory)
-            if state.best and state.best_step == state.step:
-                _link_where_same(weights_in(directory), best_weights(self.directory, state.step))
+            self.save_model(directory)
             tensors = {name: variable.numpy() for name, variable in _training_variables(model).items()}
             write_weights(tensors, directory / OPTIMIZER)
             files = {p.name: fingerprint(p) for p in sorted(directory.iterdir())}
@@ -264,12 +242,12 @@ class Checkpoints:
 
     def save_best(self, tensors: dict[str, np.ndarray], step: int) -> None:
         """Writes `best-N`, the model's weights at its best evaluation, or what is trained of it."""
-        if not self._is_writer:
+        if not self.is_writer:
             return
 
         def write(directory: pathlib.Path) -> None:
-            write_weights(tensors, directory / self._weights_file)
-            self._best_files[step] = fingerprint(directory / self._weights_file)
+            write_weights(tensors, directory / self.weights_file)
+            self._best_files[step] = fingerprint(directory / self.weights_file)
 
         self._write(f"best-{step:08}", write)
 
@@ -290,18 +268,14 @@ class Checkpoints:
         try:
             set_trained(model.model, read_weights(weights_in(path)))
             tensors = load_file(path / OPTIMIZER)
-        except (OSError, SafetensorError, UsageError) as error:
-            raise RunError(
-                f"A checkpoint must hold this run's variables. Received: {path}: {error}. "
-                "Remove this checkpoint and start again."
-            ) from None
-        for name, variable in _training_variables(model).items():
-            if name not in tensors or tensors[name].size != math.prod(variable.shape):
-                raise RunError(
-                    f"A checkpoint must hold this run's variables. Received: {path} without {name!r}. "
-                    "Remove this checkpoint and start again."
-                )
-            variable.assign(tensors[name].reshape(variable.shape))  # safetensors has no scalars.
+            for name, variable in _training_variables(model).items():
+                if name not in tensors or tensors[name].size != math.prod(variable.shape):
+                    raise ValueError(f"without {name!r}")
+                variable.assign(tensors[name].reshape(variable.shape))  # safetensors has no scalars.
+        except (OSError, SafetensorError, ValueError) as error:
+            rule = "A checkpoint must hold this run's variables"
+            todo = "Remove this checkpoint and start again."
+            raise RunError(f"{rule}. Received: {path}: {error}. {todo}") from None
 
     def _write(self, name: str, write: Callable[[pathlib.Path], None]) -> None:
         """Writes a directory under another name, makes it durable, then renames it."""
@@ -334,26 +308,24 @@ class Checkpoints:
             self._best_files[step] = fingerprint(best_weights(self.directory, step))
         return self._best_files[step]
 
-    def _remove_old(self, state: RunState) -> None:
-        earlier = [path for path in numbered(self.directory, "step") if number_of(path) < state.step]
-        for path in earlier[: max(0, len(earlier) - self._keep + 1)] if self._keep else []:
-            shutil.rmtree(path, ignore_errors=True)
-        needed = {state.best_step}
-        for path in numbered(self.directory, "step"):
-            with contextlib.suppress(OSError, ValueError):  # Not whole: no run resumes from it.
-                needed.add(read_state(path).state.best_step)
-        for path in numbered(self.directory, "best"):
-            if number_of(path) not in needed:
-                shutil.rmtree(path, ignore_errors=True)
-        for path in self.directory.glob(".partial-*"):
+
+def _keep_only(steps: list[pathlib.Path], directory: pathlib.Path) -> None:
+    """Removes all checkpoints but these, best weights to which none of these refers, and what was half written."""
+    kept = {*steps}
+    for path in steps:
+        with contextlib.suppress(OSError, ValueError):  # Not whole: no run resumes from it.
+            kept.add(best_weights(directory, read_state(path).state.best_step).parent)
+    found = [path for kind in ("step", "best", "last") for path in numbered(directory, kind)]
+    for path in (*found, *directory.glob(".partial-*")):
+        if path not in kept:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def tidy(output_dir: pathlib.Path, *, keep: int, keep_state: bool = False) -> list[str]:
     """Removes the checkpoints of a finished run: it is not resumed, and its own model replaces them.
 
-    Where all were to be kept, they stay, as models without the optimizer's state; weights equal to the run's own are
-    stored once. A kill in between leaves the run finished and its model whole.
+    Where all were to be kept, they stay, as models without the optimizer's state. A kill in between leaves the run
+    finished and its model whole.
 
     Args:
         output_dir: Its output directory, with the results written.
@@ -363,46 +335,36 @@ def tidy(output_dir: pathlib.Path, *, keep: int, keep_state: bool = False) -> li
     Returns:
         Lines to log.
     """
-    directory, model = output_dir / "checkpoints", output_dir / MODEL
-    before = _used(directory)
-    state = _kept_state(directory) if keep_state else None
-    steps = [path for path in numbered(directory, "step") if state is None or path.name != state[0].name]
-    for path in steps if not keep else ():
+    directory = output_dir / "checkpoints"
+    if not directory.is_dir():
+        return []
+    state = _kept_state(directory) if keep_state else []
+    models = [] if keep else [path for path in numbered(directory, "step") if path not in state]
+    for path in models:
         for name in (STATE, OPTIMIZER):  # In this order: without its state it is no checkpoint.
             with contextlib.suppress(OSError):
                 (path / name).unlink()
-        _link_where_same(path / MODEL, model)
-    unneeded = [path for kind in ("best", "last") for path in numbered(directory, kind) if path not in (state or ())]
-    for path in (*unneeded, *directory.glob(".partial-*"), *(steps if keep else ())):
-        shutil.rmtree(path, ignore_errors=True)
-    for path in state or ():
-        _link_where_same(path / MODEL, model)
-    after = _used(directory, but=model)
-    with contextlib.suppress(OSError):  # It does not exist, still holds models, or is a link.
+    _keep_only([*state, *models], directory)
+    with contextlib.suppress(OSError):  # It still holds models, or is a link.
         directory.rmdir()
-    if not before:
-        return []
-    kept = len(numbered(directory, "step")) - (state is not None)
     kinds = "adapters" if any(directory.glob(f"step-*/{ADAPTER}")) else "models"
-    removed = f"checkpoints removed: {(before - after) / 1e6:,.1f} MB, no longer needed"
-    if state is None:
-        return [f"{removed}; {kept} kept as {kinds}, {after / 1e6:,.1f} MB" if kept else removed]
-    also = f" and {kept} checkpoints as {kinds}" if kept else ""
-    return [f"the state of training kept{also}, {after / 1e6:,.1f} MB: the same command with more epochs trains on"]
+    lines = [f"{counted(len(models), 'checkpoint')} kept as {kinds}"] if models else []
+    if state:
+        lines.append("the state of training is kept: the same command with more epochs trains on")
+    return lines or ["checkpoints removed: no longer needed"]
 
 
-def _kept_state(directory: pathlib.Path) -> tuple[pathlib.Path, ...] | None:
-    """The directories of a finished run's state: the checkpoint of its last update and the best weights that this
-    refers to; None without one."""
+def _kept_state(directory: pathlib.Path) -> list[pathlib.Path]:
+    """The checkpoint of a finished run's last update; empty without one."""
     for path in numbered(directory, "last"):
         final = step_directory(directory, number_of(path))
         shutil.rmtree(final, ignore_errors=True)
         path.replace(final)
     for path in reversed(numbered(directory, "step")):
         with contextlib.suppress(OSError, ValueError):
-            best = read_state(path).state.best_step
-            return path, best_weights(directory, best).parent
-    return None
+            read_state(path)
+            return [path]
+    return []
 
 
 def _training_variables(model: FineTuner) -> dict[str, Any]:
@@ -413,25 +375,6 @@ def _training_variables(model: FineTuner) -> dict[str, Any]:
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         variables |= {"loss_scale/value": optimizer.dynamic_scale, "loss_scale/good_steps": optimizer.step_counter}
     return variables | {f"progress/{name}": variable for name, variable in vars(model.counters).items()}
-
-
-def _link_where_same(path: pathlib.Path, other: pathlib.Path) -> None:
-    """Stores two files of the same bytes once, where the file system can; else leaves them as they are."""
-    with contextlib.suppress(OSError):
-        if not path.samefile(other) and filecmp.cmp(path, other, shallow=False):
-            partial = path.with_name(f"{path.name}.partial")
-            partial.unlink(missing_ok=True)  # Left by a call that was killed.
-            os.link(other, partial)
-            partial.replace(path)
-
-
-def _used(directory: pathlib.Path, but: pathlib.Path | None = None) -> int:
-    """Bytes of all files below a directory, each counted once, and `but` not at all."""
-    files = [path.lstat() for path in directory.rglob("*") if path.is_file()]
-    sizes = {(file.st_dev, file.st_ino): file.st_size for file in files}
-    if but is not None and but.exists():
-        sizes.pop((but.stat().st_dev, but.stat().st_ino), None)
-    return sum(sizes.values())
 
 
 def _sync(path: pathlib.Path) -> None:

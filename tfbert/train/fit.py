@@ -18,7 +18,7 @@ import pathlib
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import keras
 import numpy as np
@@ -28,10 +28,9 @@ from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, planned_steps
 from tfbert.bert.lora import get_trained
-from tfbert.config.run import Config
 from tfbert.config.tables import listed
 from tfbert.config.training import OPTIMIZERS
-from tfbert.config.types import counted, rate_text
+from tfbert.config.types import OnResume, counted, rate_text
 from tfbert.corpus.records import RecordLengths
 from tfbert.devices.process import is_watched, log_if_slow
 from tfbert.devices.runtime import describe, emulates_bfloat16, peak_memory_bytes, tell
@@ -47,7 +46,7 @@ from tfbert.tasks.base import TRAINING_WAY_OUT, Task, eval_prefix
 from tfbert.tasks.metrics import decided_by
 from tfbert.train.build import Run
 from tfbert.train.checkpoint import RunState
-from tfbert.train.resume import how_to_resume
+from tfbert.train.resume import how_to_resume, settings
 
 log = logging.getLogger("tfbert")
 
@@ -461,19 +460,15 @@ class Trained:
 
     Attributes:
         predictor: Runs the model in training.
-        progress: Of the whole run.
         evaluation: With the best weights; None without evaluation.
         saving: With the costs of checkpoints.
-        seconds: From the call of `fit` to its end.
-        cpu: What this process used in that time.
+        results: As `train_results`, with the CPU time of all updates.
     """
 
     predictor: Predictor
-    progress: Progress
     evaluation: Evaluate | None
     saving: Save
-    seconds: float
-    cpu: CpuTime
+    results: dict[str, float]
 
 
 def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Trained:
@@ -514,11 +509,11 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
         compiles_widths=config.runtime.xla,
     )
     progress = Progress(schedule, run_log, step_clock, data_clock)
+    evaluation = Evaluate(run, run_log, progress, predictor) if run.data.validation else None
     if run.resumed:
         progress.restore(run.resumed)
-    evaluation = Evaluate(run, run_log, progress, predictor) if run.data.validation else None
-    if evaluation and run.resumed:
-        evaluation.restore(run.resumed)
+        if evaluation:
+            evaluation.restore(run.resumed)
     saving = Save(run, progress, evaluation, lambda: stop.is_set, reports)
     profile = None
     if config.output.profile_steps and run.chief:
@@ -543,14 +538,9 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
         run_log.close()
         if profile:
             profile.close()
-    return Trained(
-        predictor=predictor,
-        progress=progress,
-        evaluation=evaluation,
-        saving=saving,
-        seconds=time.perf_counter() - began,
-        cpu=CpuTime.since(cpu),
-    )
+    seconds, cpu = time.perf_counter() - began, CpuTime.since(cpu)
+    results = train_results(run, progress, seconds) | cpu.named("train")
+    return Trained(predictor=predictor, evaluation=evaluation, saving=saving, results=results)
 
 
 def _updates(
@@ -608,20 +598,13 @@ def _start_reports(run: Run, reports: Reports, logged: Sequence[Record]) -> None
     }
     info = RunInfo(
         directory=run.directory,
-        options=_options(run.config),
+        options=settings(run.config, *get_args(OnResume)),
         first_step=schedule.first_step,
         total_steps=schedule.total_steps,
     )
     reports.start(info, {name: float(value) for name, value in numbers.items()}, logged)
     if run.consensus.any(reports.failed is not None):
         raise reports.error("Nothing was trained. Repair it, and start again.")
-
-
-def _options(config: Config) -> dict[str, object]:
-    """The options of a training run, by name, with values as JSON has them."""
-    fields = [(part, field) for part in config.parts() for field in dataclasses.fields(part)]
-    values = {f.name: getattr(part, f.name) for part, f in fields if "train" in f.metadata["modes"]}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 _FEW_UPDATES = 500
@@ -689,7 +672,10 @@ def _data_text(run: Run) -> str:
 
 
 def _tokens_text(run: Run) -> str:
-    counts, length = _length_counts(run.train.lengths), run.config.data.max_seq_length
+    lengths, length = run.train.lengths, run.config.data.max_seq_length
+    # Of examples, or of the sequences of examples that have several.
+    counts = lengths.counts if isinstance(lengths, RecordLengths) else np.bincount(lengths[lengths > 0])
+    median = int(np.quantile(np.arange(len(counts)), 0.5, weights=counts, method="inverted_cdf"))
     has_windows = run.config.data.long_texts == "windows"
     longer = int(counts[length + 1 if has_windows else length :].sum()) if run.train.may_be_cut else 0
     about = ""
@@ -701,7 +687,7 @@ def _tokens_text(run: Run) -> str:
         about = f"; {counted(longer, 'text')} in up to {most} windows{widest}"
     elif longer:
         about = f"; {longer:,} text{'s fill' if longer > 1 else ' fills'} all {length} and may be cut"
-    return f"median {_median(counts)}, longest {len(counts) - 1}{about}"
+    return f"median {median}, longest {len(counts) - 1}{about}"
 
 
 def _micro_batch(run: Run) -> int:
@@ -733,20 +719,6 @@ def _devices_text(run: Run) -> str:
         is_one = run.strategy.num_replicas_in_sync == 1
         summed = f", no gradients to sum in {dtype}: one replica" if is_one else f", gradients summed in {dtype}"
     return f"{describe(run.strategy)}{summed}"
-
-
-def _length_counts(lengths: np.ndarray | RecordLengths) -> np.ndarray:
-    """How many examples, or sequences of examples that have several, have 0, 1, 2, ... tokens."""
-    if isinstance(lengths, RecordLengths):
-        return lengths.counts
-    return np.bincount(lengths if lengths.ndim == 1 else lengths[lengths > 0])
-
-
-def _median(counts: np.ndarray) -> int:
-    """The median of the counted lengths, rounded down."""
-    ends = np.cumsum(counts)
-    middle = np.array([(ends[-1] - 1) // 2, ends[-1] // 2])
-    return int(np.searchsorted(ends, middle, side="right").mean())
 
 
 def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, float]:

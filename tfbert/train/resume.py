@@ -124,17 +124,13 @@ def contents_of(config: Config, known: dict[pathlib.Path, int] | None = None) ->
         known: Checksums of files, for runs that share some; more are added.
     """
     data, known = config.data, {} if known is None else known
-    named = {
-        "train_file": [data.train_file],
-        "validation_file": data.validation_files,
-        "test_file": [data.test_file],
-        "label_names": [data.label_names_file],
-        "vocab_file": [config.model.vocab_file],
-    }
-    paths = {
-        name: [given.source if isinstance(given, Given) else pathlib.Path(given) for given in files if given]
-        for name, files in named.items()
-    }
+
+    def named(*files: str) -> list[Any]:
+        return [given.source if isinstance(given, Given) else pathlib.Path(given) for given in files if given]
+
+    paths = {"train_file": named(data.train_file), "validation_file": named(*data.validation_files)}
+    paths |= {"test_file": named(data.test_file), "label_names": named(data.label_names_file)}
+    paths |= {"vocab_file": named(config.model.vocab_file)}
     model = pathlib.Path(config.model.model_name_or_path).expanduser()
     if not config.model.is_scratch:
         files = [path for path in (model, *model.glob("*"), *model.glob("assets/**/*")) if path.is_file()]
@@ -238,9 +234,8 @@ def is_restart(directory: pathlib.Path) -> bool:
     Raises:
         UsageError: where this process belongs to a launch, and the directory's mark is damaged.
     """
-    launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
-    job, restarts = _slurm_job()
-    if (not launched_at and not job) or directory.absolute() in _done:
+    launch, start = _launch()
+    if not launch or directory.absolute() in _done:
         return False
     path = directory / LAUNCH
     try:
@@ -252,48 +247,54 @@ def is_restart(directory: pathlib.Path) -> bool:
         todo = "Remove it, and start with --resume=auto."
         raise UsageError(f"{rule}. Received: {str(path)!r}, which is damaged ({error}). {todo}") from None
     # Two commands of one start of a SLURM job are two runs.
-    return mark["launch"] == (launched_at or job) and bool(launched_at or mark["start"] < restarts)
+    return mark["launch"] == launch and (not launch.startswith(_SLURM) or mark["start"] < start)
 
 
 def _mark(directory: pathlib.Path) -> None:
     """Records in a directory which launch, if any, writes to it."""
-    launched_at = os.environ.get("TFBERT_LAUNCHED_AT")
-    job, restarts = _slurm_job()
-    if launched_at or job:
-        write_text(directory / LAUNCH, seal({"launch": launched_at or job, "start": 0 if launched_at else restarts}))
+    launch, start = _launch()
+    if launch:
+        write_text(directory / LAUNCH, seal({"launch": launch, "start": start}))
 
 
-def _slurm_job() -> tuple[str, int]:
-    """The SLURM job's name in the mark, and how often it was requeued; an empty name outside SLURM."""
-    job = os.environ.get("SLURM_JOB_ID", "")
-    return f"slurm-{job}" if job else "", int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+_SLURM = "slurm-"
+
+
+def _launch() -> tuple[str, int]:
+    """The name of the launch in the mark, empty where there is none; and how often a SLURM job was requeued."""
+    if launched_at := os.environ.get("TFBERT_LAUNCHED_AT"):
+        return launched_at, 0
+    job = os.environ.get("SLURM_JOB_ID")
+    return f"{_SLURM}{job}" if job else "", int(os.environ.get("SLURM_RESTART_COUNT") or 0)
 
 
 CHECKPOINTS = "checkpoints"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Found:
-    """What an output directory holds. What takes long to read, or may be damaged, is read when it is first asked for.
+    """What an output directory holds; changes nothing. What takes long to read, or may be damaged, is read when it is
+    first asked for.
+
+    Args:
+        directory: The output directory.
 
     Attributes:
-        directory: The output directory.
         names: The sorted names of its files and directories.
         run_config: Its `run_config.json`; empty without a whole one.
+        holds_run: Whether it is that of a training run, by any version.
         is_finished: Whether it holds results.
         is_restart: Whether an earlier start of this launch wrote it.
+
+    Raises:
+        UsageError: where this process belongs to a launch, and the directory's mark is damaged.
     """
 
-    directory: pathlib.Path
-    names: list[str]
-    run_config: dict[str, Any]
-    is_finished: bool
-    is_restart: bool
-
-    @property
-    def holds_run(self) -> bool:
-        """Whether it is that of a training run, by any version."""
-        return self.run_config.get("mode") == "train"
+    def __init__(self, directory: pathlib.Path):
+        self.directory, self.names = directory, output_dir.contents(directory)
+        self.run_config = output_dir.read_run_config(directory)
+        self.holds_run = self.run_config.get("mode") == "train"
+        self.is_finished = (directory / output_dir.RESULTS).exists()
+        self.is_restart = is_restart(directory)
 
     @functools.cached_property
     def checkpoint(self) -> RunState | None:
@@ -321,21 +322,6 @@ class Found:
         except (OSError, ValueError) as error:
             rule = "A finished run's results must be whole"
             raise UsageError(f"{rule}. Received: {str(path)!r} ({error}). Remove the file.") from None
-
-
-def inspect(directory: pathlib.Path) -> Found:
-    """Finds out what a directory holds; changes nothing.
-
-    Raises:
-        UsageError: where this process belongs to a launch, and the directory's mark is damaged.
-    """
-    return Found(
-        directory=directory,
-        names=output_dir.contents(directory),
-        run_config=output_dir.read_run_config(directory),
-        is_finished=(directory / output_dir.RESULTS).exists(),
-        is_restart=is_restart(directory),
-    )
 
 
 _SAME_SETTINGS = "Pass the same settings"
@@ -399,7 +385,7 @@ def open_directory(
                 output_dir.check_writable(directory)
                 stack.enter_context(locked(directory))
         with _together(consensus):
-            start = decide(inspect(directory), config, num_replicas=strategy.num_replicas_in_sync)
+            start = decide(directory, config, num_replicas=strategy.num_replicas_in_sync)
         check_same(
             lambda: {
                 "checkpoint": f"step {start.resumed.step}" if start.resumed else "none",
@@ -415,27 +401,31 @@ def open_directory(
         _done.add(directory.absolute())
 
 
-def decide(found: Found, config: Config, *, num_replicas: int = 1) -> Start:
+def decide(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> Start:
     """How a run starts in a directory.
 
     Args:
-        found: What the directory holds, locked.
+        directory: The output directory, locked.
         config: The run, its defaults resolved.
         num_replicas: Replicas of all workers together.
 
     Raises:
         UsageError: for a directory that the run cannot use.
     """
-    directory, launched_here = found.directory, found.is_restart
-    start = Start(directory=directory, asked=config, config=config)
+    found = Found(directory)
+    launched_here, start = found.is_restart, Start(directory=directory, asked=config, config=config)
     if not found.names:
         return start
     if found.is_finished and launched_here:
-        _check_own_directory(found, config)
+        if different := different_in(found.run_config, config):
+            rule, what = "Each run of a launch needs an output_dir of its own", ", ".join(different)
+            received = f"output_dir={str(directory)!r}, in which this launch has finished a run with {what}"
+            raise UsageError(f"{rule}. Received: {received}. Pass another.")
         return dataclasses.replace(start, finished=found.results)
     _check_apart(directory, config)
     if config.output.overwrite_output_dir and not launched_here:
-        _check_replaceable(found)
+        if not found.holds_run:
+            raise _refusal(found, f"{found.names[0]!r} and no training run to overwrite")
         return start
     if found.is_finished:
         return _further(found, start, num_replicas)
@@ -525,7 +515,7 @@ def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tup
     if state.best and earlier.facts.get(EVALUATION, facts[EVALUATION]) != facts[EVALUATION]:
         # Earlier metrics cannot be compared with those to come.
         lines.append("the examples to evaluate on are not those of before: the best evaluation so far is forgotten")
-        state = dataclasses.replace(state, best={}, best_step=0, without_better=0)
+        state = state.without_best()
     return state, lines
 
 
@@ -650,27 +640,6 @@ def _check_apart(directory: pathlib.Path, config: Config) -> None:
         rule = "output_dir must not hold the model that is fine-tuned"
         todo = "Pass another --output_dir."
         raise UsageError(f"{rule}. Received: output_dir={str(directory)!r} with model_name_or_path={name!r}. {todo}")
-
-
-def _check_own_directory(found: Found, config: Config) -> None:
-    """Refuses a directory in which another run of the same launch has finished."""
-    if different := different_in(found.run_config, config):
-        raise UsageError(
-            "Each run of a launch needs an output_dir of its own. "
-            f"Received: output_dir={str(found.directory)!r}, in which this launch has finished a run with "
-            f"{', '.join(different)}. Pass another."
-        )
-
-
-def _check_replaceable(found: Found) -> None:
-    """Refuses to overwrite files that no training run wrote."""
-    if not found.holds_run:
-        raise UsageError(
-            "overwrite_output_dir replaces an earlier training run, and nothing else. "
-            f"Received: output_dir={str(found.directory)!r}, which holds {found.names[0]!r} but no run's "
-            f"{output_dir.RUN_CONFIG}. "
-            "Pass another."
-        )
 
 
 def _refusal(found: Found, what: str, way_out: str = "") -> UsageError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import logging
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import keras
@@ -20,7 +19,6 @@ from tfbert.devices import runtime
 from tfbert.devices.runtime import chief_ends_last, describe, start_devices
 from tfbert.devices.workers import Consensus, StopRequest, peer_failures_as_run_errors
 from tfbert.errors import Preempted
-from tfbert.model.files import record_inputs
 from tfbert.model.head import save_pretrained
 from tfbert.output import output_dir
 from tfbert.output.logs import Callback, Reports, all_callbacks
@@ -29,9 +27,9 @@ from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.base import TRAINING_WAY_OUT
 from tfbert.tasks.registry import detect_task
 from tfbert.train import resume
-from tfbert.train.build import Run, build_run
+from tfbert.train.build import Run, build_run, note_inputs
 from tfbert.train.checkpoint import tidy
-from tfbert.train.fit import Trained, fit, summary, train_results
+from tfbert.train.fit import Trained, fit, summary
 from tfbert.train.resume import EXAMPLES
 
 if TYPE_CHECKING:
@@ -103,35 +101,18 @@ def _train(run: Run, started: float, callbacks: Sequence[Callback]) -> dict[str,
     if run.chief:
         resume.write_start(run.directory, run.config, run.identity, is_resumed=run.resumed is not None)
     stop = StopRequest()
-    with stop.listening(), _ended(run, reports) as results:
-        trained = fit(run, stop, started, reports)
-        stop.consequence = "training is done, writing what is left"
-        results |= finish(run, trained, reports)
+    with stop.listening():
+        try:
+            trained = fit(run, stop, started, reports)
+            stop.consequence = "training is done, writing what is left"
+            results = finish(run, trained, reports)
+        except BaseException as error:
+            reports.end("stopped" if isinstance(error, Preempted) else "failed")
+            raise
+        reports.end("finished", int(results["global_step"]), results)
+        if reports.failed is not None:
+            raise reports.error(f"The run is done, and all its files are in {run.directory}.")
     return results
-
-
-@contextlib.contextmanager
-def _ended(run: Run, reports: Reports) -> Iterator[dict[str, float]]:
-    """Tells callbacks how the run ended that the block trains.
-
-    Yields:
-        Where the block puts the results.
-
-    Raises:
-        RunError: on the chief, for a callback that failed after the last update.
-    """
-    results: dict[str, float] = {}
-    try:
-        yield results
-    except Preempted:
-        reports.end("stopped")
-        raise
-    except BaseException:
-        reports.end("failed")
-        raise
-    reports.end("finished", int(results.get("global_step", 0)), results)
-    if reports.failed is not None:
-        raise reports.error(f"The run is done, and all its files are in {run.directory}.")
 
 
 def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
@@ -149,7 +130,7 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
         RunError: where something cannot be written, or the kept weights' predictions are not finite.
     """
     config, data, evaluation = run.config, run.data, trained.evaluation
-    results = train_results(run, trained.progress, trained.seconds) | trained.cpu.named("train")
+    results = trained.results
     if config.output.keep_optimizer:
         trained.saving.save_last()
     if evaluation is not None:
@@ -166,9 +147,7 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
         kept = evaluation.kept_predictions()
         data = dataclasses.replace(data, task=evaluation.tuned(kept))
     if data.task.notes() != run.data.task.notes():
-        recorded = {"num_texts": data.train.num_texts, "columns": data.columns, **data.task.notes()}
-        recorded |= run.tokenizer.notes()
-        record_inputs(run.classifier.config, max_seq_length=config.data.max_seq_length, **recorded)
+        note_inputs(run.classifier, run.tokenizer, data, config)
         if run.chief:
             save_pretrained(run.classifier, run.tokenizer, run.directory)
     if data.test is not None:

@@ -144,13 +144,6 @@ def test_what_cannot_be_filled_in_is_refused(saved, pairs, value, options, messa
         assert len(tfbert.load(saved / "pairs", max_seq_length=32)(value)) == 5
 
 
-def test_a_place_that_is_cut_off_does_not_decide_for_the_others(pairs):
-    found = pairs(["none", TEXTS[0], TEXTS[1], LATE, TEXTS[2]], errors="return")
-    assert_alike([found[1], found[2], found[4]], pairs(TEXTS[:3]))
-    assert "'none' in inputs[0]" in found[0]["error"]
-    assert "a later one in inputs[3]. Shorten" in found[3]["error"]
-
-
 def test_a_model_that_diverged_is_refused(saved):
     model = tfbert.load(saved / "pairs")
     own = model._model.classifier

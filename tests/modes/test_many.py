@@ -1,0 +1,616 @@
+"""`--sweep` and `--seeds`: each run is trained once whatever happens, and the tables are NumPy's means."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from tests.support import data_sets
+from tests.support.flag_values import SCRATCH, parsed
+from tests.support.processes import is_running, wait_until
+from tests.support.reports import make_run
+from tests.support.sweeps import FakeRuns as Fake
+from tests.support.sweeps import files_in
+from tfbert.config.data import DataConfig
+from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
+from tfbert.config.run import STARTED_AS, Config, option_words
+from tfbert.config.tasks import PretrainingConfig
+from tfbert.config.training import TrainingConfig
+from tfbert.devices.runtime import inform_on_chief_alone
+from tfbert.errors import Preempted, RunError, UsageError
+from tfbert.modes import many
+from tfbert.modes.many import train_many
+from tfbert.report.compare import (
+    SweptPoint,
+    compare,
+    over_seeds,
+    rank,
+    seeds_lines,
+    seeds_table,
+    tables,
+    write_seeds,
+)
+from tfbert.report.pages import Table
+from tfbert.report.run_files import read_run
+from tfbert.train.resume import contents_of
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def everything_is_told():
+    yield
+    inform_on_chief_alone(True)
+
+
+def config_for(directory, sweep="learning_rate=1e-5,3e-5,1e-4", seeds=(), **output):
+    runtime = RuntimeConfig(sweep=sweep, seeds=seeds)
+    return Config(runtime=runtime, output=OutputConfig(output_dir=str(directory), **output))
+
+
+def of_seeds(directory, *seeds, **output):
+    return config_for(directory, "", seeds or (1, 2, 3), **output)
+
+
+def written(directory, name="sweep"):
+    return json.loads((directory / f"{name}.json").read_text())
+
+
+def test_the_table_ranks_the_means(tmp_path, caplog, drawn):
+    caplog.set_level("INFO", "tfbert")
+    fake = Fake()
+    sweep = "global_batch_size=16,32;learning_rate=1e-5,3e-5"
+    found = train_many(config_for(tmp_path, sweep, seeds=(1, 2, 3)), fake)
+    assert len(fake.started) == 12 and fake.started[0] == "global_batch_size=16,learning_rate=1e-05,seed=1"
+    best, *others = written(tmp_path)["points"]
+    assert best["values"] == {"global_batch_size": 32, "learning_rate": 3e-5} and len(others) == 3
+    numbers = [0.75 + 32 / 1024 + seed / 4096 for seed in (1, 2, 3)]
+    assert best["mean"]["eval_accuracy"] == pytest.approx(np.mean(numbers), abs=1e-12)
+    assert best["standard_deviation"]["eval_accuracy"] == pytest.approx(np.std(numbers, ddof=1), abs=1e-12)
+    means = [point["mean"]["eval_accuracy"] for point in written(tmp_path)["points"]]
+    assert means == sorted(means, reverse=True)
+    assert [run["seed"] for run in best["runs"]] == [1, 2, 3]
+    assert written(tmp_path)["best"] == best and best["directory"].endswith("seed=3")
+
+    table = (tmp_path / "sweep.md").read_text().splitlines()
+    assert table[0] == "| global_batch_size | learning_rate | runs | eval_accuracy | eval_loss | time |"
+    assert table[2] == "| 32 | 3e-05 | 3 of 3 | 0.7817 ± 0.0002 | 0.2183 ± 0.0002 | 12.0 s |"
+    assert "Best by eval_accuracy: global_batch_size=32, learning_rate=3e-05, in" in caplog.text
+    page = (tmp_path / "sweep.html").read_text()
+    assert 'href="global_batch_size%3D32%2Clearning_rate%3D3e-05%2Cseed%3D3/report.html"' in page
+    assert "0.7817 ± 0.0002" in page
+    rows = found.rows()
+    assert rows[0]["eval_accuracy"] == best["mean"]["eval_accuracy"] and rows[0]["learning_rate"] == 3e-5
+    assert rows[0]["eval_accuracy_std"] > 0 and rows[0]["directory"] == best["directory"]
+
+
+def test_the_same_command_goes_on_and_may_grow(tmp_path):
+    train_many(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
+    first = written(tmp_path)
+    fake = Fake()
+    train_many(config_for(tmp_path, "learning_rate=0.00003,1e-5"), fake)
+    assert fake.started == [] and written(tmp_path)["points"] == first["points"]
+    train_many(config_for(tmp_path), fake)
+    assert fake.started == ["learning_rate=0.0001"] and len(written(tmp_path)["points"]) == 3
+    train_many(config_for(tmp_path, "learning_rate=1e-5", seeds=(1,)), fake)
+    assert fake.started[1:] == ["learning_rate=1e-05,seed=1"] and len(written(tmp_path)["points"]) == 1
+
+
+def test_other_settings_are_refused(tmp_path):
+    train_many(config_for(tmp_path, "learning_rate=1e-5"), Fake())
+    config = dataclasses.replace(config_for(tmp_path), training=TrainingConfig(weight_decay=0.5))
+    fake = Fake()
+    with pytest.raises(UsageError, match=r"everything else equal\. Received: .*weight_decay=0\.01 before and 0\.5 now"):
+        train_many(config, fake)
+    assert fake.started == []
+
+
+@pytest.fixture
+def on_files(tmp_path):
+    """What makes a sweep's configuration, or that of seeds, with a file for every option that can name one."""
+    model, records = tmp_path / "model", tmp_path / "records"
+    files = {"train_file": "train.tsv", "validation_file": "b.tsv", "test_file": "test.tsv", "label_names": "names.txt"}
+    files |= {"vocab_file": "vocab.txt", "model_name_or_path": "model/model.safetensors"}
+    for folder in (model, records):
+        folder.mkdir()
+    for name in (*files.values(), "a.tsv", "model/config.json", "model/README.md"):
+        (tmp_path / name).write_text("text\tlabel\n")
+    data = DataConfig(
+        train_file=str(tmp_path / "train.tsv"),
+        validation_file=f"{tmp_path / 'a.tsv'},{tmp_path / 'b.tsv'}",
+        test_file=str(tmp_path / "test.tsv"),
+        label_names=(str(tmp_path / "names.txt"),),
+        task="classification",
+    )
+
+    def config(**runtime):
+        return Config(
+            data=data,
+            model=ModelConfig(model_name_or_path=str(model), vocab_file=str(tmp_path / "vocab.txt")),
+            runtime=RuntimeConfig(**runtime),
+            output=OutputConfig(output_dir=str(tmp_path / "out")),
+        )
+
+    return config, {name: tmp_path / file for name, file in files.items()}
+
+
+OPTIONS = ("train_file", "validation_file", "test_file", "label_names", "vocab_file", "model_name_or_path")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(
+    "runtime", [{"sweep": "learning_rate=1e-5,3e-5"}, pytest.param({"seeds": (1, 2)}, marks=pytest.mark.slow)]
+)
+def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(on_files, tmp_path, option, runtime):
+    config, files = on_files
+    train_many(config(**runtime), Fake())
+    (tmp_path / "model" / "README.md").write_text("a report, which decides nothing")
+    os.utime(files[option])
+    fake, before = Fake(), files_in(tmp_path / "out")
+    train_many(config(**runtime), fake)  # The same content, read at another time.
+    before |= {path: what for path, what in files_in(tmp_path / "out").items() if path.parent == tmp_path / "out"}
+    files[option].write_text("text\tLabel\n")
+    with pytest.raises(
+        UsageError, match=rf"Received: '{tmp_path}/out/.*', a finished run with other contents of {option}\."
+    ):
+        train_many(config(**runtime), fake)
+    assert files_in(tmp_path / "out") == before and fake.started == []
+
+    # A run that was only begun is evaluated by the files of today, but goes on with those that it was trained on.
+    for results in (tmp_path / "out").glob("*/all_results.json"):
+        results.unlink()
+        (results.parent / "checkpoints" / "step-00000004").mkdir(parents=True)
+    if option == "train_file":
+        with pytest.raises(UsageError, match="an unfinished run with other contents of train_file"):
+            train_many(config(**runtime), fake)
+        assert fake.started == []
+        for checkpoint in (tmp_path / "out").glob("*/checkpoints/step-*"):
+            checkpoint.rmdir()  # Without one it starts at the beginning.
+    train_many(config(**runtime), fake)
+    assert len(fake.started) == 2
+    replaced = dataclasses.replace(config(**runtime).output, overwrite_output_dir=True)
+    train_many(dataclasses.replace(config(**runtime), output=replaced), fake)
+
+
+def test_a_file_that_is_named_later_or_no_longer(on_files):
+    config, files = on_files
+    first = config(sweep="learning_rate=1e-5")
+    without = dataclasses.replace(first, data=dataclasses.replace(first.data, test_file=""))
+    train_many(without, Fake())
+    with pytest.raises(UsageError, match="a finished run with other contents of test_file"):
+        train_many(first, Fake())
+    train_many(dataclasses.replace(first, output=dataclasses.replace(first.output, overwrite_output_dir=True)), Fake())
+    fake = Fake()
+    train_many(without, fake)  # The runs have more than is asked for.
+    assert fake.started == []
+
+
+def test_a_file_that_changes_during_a_sweep_ends_it(on_files):
+    config, files = on_files
+    fake = Fake(at={"learning_rate=3e-05": lambda _: files["train_file"].write_text("other")})
+    with pytest.raises(RunError, match="a file changed after the first run had begun: other contents of train_file"):
+        train_many(config(sweep="learning_rate=1e-5,3e-5,1e-4"), fake)
+    assert fake.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
+
+
+def test_records_count_by_their_manifest(tmp_path):
+    for name, text in (("0.tfrecord", "a"), ("1.tfrecord", "b")):
+        (tmp_path / name).write_text(text)
+    records = PretrainingConfig(train_records=(str(tmp_path),))
+    config = Config(model=SCRATCH, data=DataConfig(task="pretraining"), pretraining=records)
+    first = contents_of(config)
+    (tmp_path / "1.tfrecord").write_text("c")
+    assert first["train_file"] == 0 and contents_of(config)["train_records"] != first["train_records"] != 0
+    missing = dataclasses.replace(config, pretraining=PretrainingConfig(train_records=(str(tmp_path / "none"),)))
+    assert "train_records" not in contents_of(missing)  # The run itself says so.
+
+
+def test_directories_and_data_sets_by_name_count_with_all_their_files(tmp_path):
+    """A folder for each class, what `save_to_disk` writes, TensorFlow Datasets' own files, a vocabulary of KerasHub."""
+    vocabulary = tmp_path / "model/assets/tokenizer/vocabulary.txt"
+    for name in ("tree/pos/a.txt", "tree/neg/b.txt", "saved/state.json", "saved/data-0.arrow"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "saved/state.json").write_text('{"_data_files": [{"filename": "data-0.arrow"}]}')
+    vocabulary.parent.mkdir(parents=True)
+    vocabulary.write_text("[PAD]")
+    features = {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(num_classes=2)}
+    for row in ("good", "bad"):  # `bad` comes to lie under the name of `good`.
+        rows = {"train": [(row, 0)], "validation": [("x", 1)]}
+        data_sets.prepare(tmp_path / f"tfds_{row}", "small_set", features, rows)
+    (tmp_path / "tfds").symlink_to(tmp_path / "tfds_good")
+
+    def other_set():
+        (tmp_path / "tfds").unlink()
+        (tmp_path / "tfds").symlink_to(tmp_path / "tfds_bad")
+
+    tree, saved = tmp_path / "tree", tmp_path / "saved"
+    named = {"train_file": str(tree)}
+    cases = [
+        (named, "train_file", lambda: (tree / "pos/a.txt").write_text("another")),
+        (named, "train_file", lambda: (tree / "pos/c.txt").write_text("one more")),
+        (named, "train_file", lambda: (tree / "pos").rename(tree / "positive")),
+        (
+            named | {"validation_file": str(saved)},
+            "validation_file",
+            lambda: (saved / "data-0.arrow").write_text("another"),
+        ),
+        ({"dataset": "small_set", "data_dir": str(tmp_path / "tfds")}, "dataset", other_set),
+        (named, "model_name_or_path", lambda: vocabulary.write_text("[PAD]\n[UNK]")),
+    ]
+    for place, (data, option, change) in enumerate(cases):
+        config = Config(
+            data=DataConfig(task="classification", **data),
+            model=ModelConfig(model_name_or_path=str(tmp_path / "model")),
+            runtime=RuntimeConfig(sweep="xla=true,false"),
+            output=OutputConfig(output_dir=str(tmp_path / f"out-{place}")),
+        )
+        fake = Fake()
+        train_many(config, fake)
+        train_many(config, fake)
+        assert len(fake.started) == 2
+        change()
+        with pytest.raises(UsageError, match=rf"a finished run with other contents of {option}\."):
+            train_many(config, fake)
+        assert len(fake.started) == 2
+
+
+def test_a_run_that_fails_or_is_refused_does_not_stop_the_others(tmp_path):
+    fake = Fake({"learning_rate=1e-05": 2, "learning_rate=3e-05": -signal.SIGKILL})
+    with pytest.raises(RunError, match=r"2 of 3 runs that failed, learning_rate=1e-05 \(refused, see its message\)"):
+        train_many(config_for(tmp_path), fake)
+    table = (tmp_path / "sweep.md").read_text()
+    assert "| 1e-05 | – | – | – |" in table and "is missing: killed by SIGKILL" in table.replace("\\", "")
+    again = Fake()
+    train_many(config_for(tmp_path), again)
+    assert again.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
+    with pytest.raises(UsageError, match="Received: learning_rate=1e-05, which was refused"):
+        train_many(config_for(tmp_path / "all"), Fake(dict.fromkeys(fake.started, 2)))
+
+
+def test_equal_runs_have_no_best(tmp_path):
+    found = train_many(config_for(tmp_path, "warmup_ratio=0.1,0.2"), Fake())
+    assert (found.best, found.ranking.equal, written(tmp_path)["best"]) == (None, 2, None)
+    assert "Best by eval_accuracy: none, all runs are equal, also in eval_loss." in (tmp_path / "sweep.md").read_text()
+
+
+def test_a_run_whose_score_is_no_number_is_not_the_best(tmp_path):
+    found = train_many(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
+    broken = dataclasses.replace(found.points[0].runs[0], results={"eval_accuracy": math.nan})
+    points = [dataclasses.replace(found.points[0], runs=[broken]), found.points[1]]
+    assert rank(points).best == points[1] and rank(points[:1]).best is None
+    assert rank(points[:1]).lines() == ["Best by eval_accuracy: none, it is a number in none of them."]
+
+
+def test_fewer_examples_than_asked_for_are_told(tmp_path):
+    train_many(config_for(tmp_path, "max_train_examples=10,100,3000", seeds=(1, 2)), Fake())
+    assert "There are 500 training examples, fewer than the 3,000 asked for." in (tmp_path / "sweep.html").read_text()
+
+
+ACCURACIES = {1: 0.8125, 2: 0.9375, 3: 0.875}
+
+
+def scores_of(seed):
+    return {"accuracy": ACCURACIES.get(seed, 0.5), "eval_loss": 1 / (seed + 1), "test_f1": seed / 7}
+
+
+def made_run(directory, seed, decisive="eval_accuracy"):
+    """The finished run of a seed, as a report reads it."""
+    make_run(directory, **scores_of(seed))
+    config = Config(runtime=RuntimeConfig(seed=seed), output=OutputConfig(output_dir=str(directory))).resolved()
+    (directory / "run_config.json").write_text(config.to_json())
+    facts = json.loads((directory / "report.json").read_text()) | {"decisive_metric": decisive}
+    (directory / "report.json").write_text(json.dumps(facts))
+    return read_run(directory)
+
+
+def test_the_table_of_seeds_is_numpys(tmp_path, caplog):
+    caplog.set_level("INFO", "tfbert")
+    fake = Fake(scores=lambda config: scores_of(config.runtime.seed))
+    found = train_many(of_seeds(tmp_path), fake)
+    assert fake.started == ["seed-1", "seed-2", "seed-3"]
+    values = {"eval_accuracy": [*ACCURACIES.values()]}
+    values |= {"eval_loss": [1 / 2, 1 / 3, 1 / 4], "test_f1": [1 / 7, 2 / 7, 3 / 7]}
+    seeds = written(tmp_path, "seeds")
+    for name, numbers in values.items():
+        assert seeds["mean"][name] == pytest.approx(np.mean(numbers), abs=1e-12)
+        assert seeds["standard_deviation"][name] == pytest.approx(np.std(numbers, ddof=1), abs=1e-12)
+        assert [run[name] for run in seeds["values"]] == pytest.approx(numbers)
+    assert set(seeds["mean"]) == set(values)
+    assert seeds["best"] == {"seed": 2, "directory": str(tmp_path / "seed-2")}
+    assert (seeds["seeds"], seeds["failed"], seeds["decisive"]) == ([1, 2, 3], {}, "eval_accuracy")
+    assert (found.seeds, found.best) == ([1, 2, 3], 1)
+
+    table = (tmp_path / "comparison.md").read_text()
+    assert "| seed 2 | 0.9375 | 0.3333 | 0.2857 |" in table and "| mean | 0.8750 |" in table
+    best = f"Best by eval_accuracy: {tmp_path / 'seed-2'}"
+    assert "| standard deviation | 0.0625 |" in table and f"- {best}" in table
+    lines = caplog.text.splitlines()
+    assert any(line.endswith(best) for line in lines)
+    assert any("standard deviation" in line and "0.0625" in line for line in lines)
+    page = (tmp_path / "comparison.html").read_text()
+    assert "Over the seeds" in page and "0.0625" in page and f"<p>{best}</p>" in page
+
+
+def test_a_single_run_has_no_standard_deviation_and_nan_is_never_best(tmp_path):
+    one, broken, less = (made_run(tmp_path / str(seed), seed) for seed in (1, 2, 3))
+    assert (over_seeds([one]).standard_deviation, over_seeds([one]).best) == ({}, 0)
+    broken.results["eval_accuracy"] = float("nan")
+    assert over_seeds([broken, one]).best == 1
+    assert over_seeds([broken]).best is None
+    del less.results["test_f1"]
+    assert set(over_seeds([one, less]).mean) == {"eval_accuracy", "eval_loss"}, "of metrics that all runs have"
+
+
+@pytest.mark.parametrize(
+    "scores, losses, words, best",
+    [
+        ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), "Best by eval_f1: none, all runs are equal, also in eval_loss", None),
+        ((0.0, 0.0, 0.0), (0.5, 0.2, 0.3), "Best by eval_loss (several are equal in eval_f1): seed 2", 1),
+        ((1.0, 0.5, 1.0), (0.2, 0.1, 0.3), "Best by eval_loss (several are equal in eval_f1): seed 1", 0),
+        ((1, 0.5, 1), (0.2, 0.1, 0.2), "Best by eval_f1: none, seed 1 and seed 3 are equal, also in eval_loss", None),
+        ((0.5, 0.5, 0.7), (0.2, 0.1, 0.9), "Best by eval_f1: seed 3", 2),
+        ((float("nan"), 0.0, 0.0), (0.1, 0.3, 0.2), "Best by eval_loss (several are equal in eval_f1): seed 3", 2),
+    ],
+)
+def test_equally_good_seeds_are_told_apart_by_their_loss_or_not_at_all(tmp_path, scores, losses, words, best):
+    runs = [made_run(tmp_path / f"seed-{seed}", seed, "eval_f1") for seed in (1, 2, 3)]
+    for run, score, loss in zip(runs, scores, losses, strict=True):
+        run.results.update(eval_f1=score, eval_loss=loss)
+    point = SweptPoint(values={}, label="", runs=runs, failed={})
+    found = write_seeds(point, tmp_path)
+    assert found.best == best
+    seeds = written(tmp_path, "seeds")
+    assert seeds["best"] == (None if best is None else {"seed": best + 1, "directory": runs[best].name})
+    assert bool(seeds["equal"]) == (best is None)
+    assert found.ranking.in_words([f"seed {seed}" for seed in found.seeds], found.mean).rstrip(".") == words
+    assert seeds_lines(point)[0].startswith(words[:15]) and seeds_table(found).kept == best
+
+
+def test_the_table_on_the_screen_is_narrow():
+    table = Table(names=["run", "a"], body=[["seed 1", "0.5"], ["mean", "10.25"]])
+    assert table.plain() == ["run         a", "seed 1    0.5", "mean    10.25"]
+    wide = Table(names=["run", "a", "bb"], body=[["mean", "1", "2"]])
+    assert wide.plain() == ["run  mean", "a       1", "bb      2"]
+
+
+def test_runs_that_differ_otherwise_have_no_mean(tmp_path):
+    runs = [made_run(tmp_path / f"seed-{seed}", seed) for seed in (1, 2)]
+    assert [table.title for table in tables(compare(runs))][1] == "Over the seeds"
+    assert "Over the seeds" not in [table.title for table in tables(compare([runs[1], runs[1]]))]
+    runs[0].config["training"]["weight_decay"] = 0.5
+    assert "Over the seeds" not in [table.title for table in tables(compare(runs))]
+
+
+def test_each_run_is_the_command_with_its_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["tfbert finetune", "--x"])
+    training = TrainingConfig(learning_rate=3e-5, max_steps=9)
+    data = DataConfig(max_seq_length=64, label_column='a, "b"')
+    config = dataclasses.replace(of_seeds(tmp_path, 7, 42), training=training, data=data)
+    fake = Fake()
+    train_many(config, fake)
+    for seed, run in zip((7, 42), fake.configs, strict=True):
+        runtime = dataclasses.replace(config.runtime, seed=seed, seeds=())
+        output = dataclasses.replace(config.output, output_dir=str(tmp_path / f"seed-{seed}"))
+        assert run == dataclasses.replace(config, runtime=runtime, output=output)
+    assert fake.variables == [{STARTED_AS: "tfbert finetune"}] * 2
+
+
+def test_words_make_the_same_configuration():
+    config = Config(
+        model=SCRATCH,
+        data=DataConfig(dataset="imdb", text_column=("a,b", 'say "x"')),
+        training=TrainingConfig(class_weights=(1.0, 2.5), gradient_accumulation_steps="auto"),
+        runtime=RuntimeConfig(keep_freed_memory=False, xla=True, seeds=(1, 2)),
+    )
+    assert parsed(*option_words(config)) == config
+    but = ("seeds", "xla", "class_weights", "dataset", "text_column", "model_name_or_path")
+    assert option_words(config, but) == ["--gradient_accumulation_steps=auto", "--nokeep_freed_memory"]
+
+
+def test_a_seed_that_fails_does_not_stop_the_others(tmp_path):
+    fake = Fake({"seed-1": 1, "seed-2": -signal.SIGKILL})
+    line = r"2 of 3 runs that failed, seed 1 \(exit status 1\), seed 2 \(killed by SIGKILL\)\."
+    with pytest.raises(RunError, match=line):
+        train_many(of_seeds(tmp_path), fake)
+    assert fake.started == ["seed-1", "seed-2", "seed-3"]
+    seeds = written(tmp_path, "seeds")
+    assert seeds["seeds"] == [3] and seeds["failed"] == {"1": "exit status 1", "2": "killed by SIGKILL"}
+    assert "Seed 1 is missing: exit status 1." in (tmp_path / "comparison.md").read_text()
+    again = Fake()
+    assert train_many(of_seeds(tmp_path, 3, 2, 1), again).seeds == [3, 2, 1]
+    assert again.started == ["seed-2", "seed-1"], "the third is done"
+    with pytest.raises(RunError, match="1 of 1 runs that failed"):
+        train_many(of_seeds(tmp_path / "all", 1), Fake({"seed-1": 1}))
+    assert not (tmp_path / "all" / "seeds.json").exists()
+
+
+def test_what_cannot_be_used_ends_all(tmp_path):
+    fake = Fake({"seed-1": 2})
+    with pytest.raises(UsageError, match="Received: seed 1, which was refused"):
+        train_many(of_seeds(tmp_path), fake)
+    assert fake.started == ["seed-1"]
+
+
+def test_seeds_of_other_examples_are_not_compared(tmp_path):
+    """A file that was changed after the first seed was done."""
+
+    class OfData(Fake):
+        def __call__(self, command, variables, signals):
+            status = super().__call__(command, variables, signals)
+            report = tmp_path / self.started[-1] / "report.json"
+            data = {"train_crc32": 1 + (self.started[-1] == "seed-3")}
+            report.write_text(json.dumps(json.loads(report.read_text()) | {"data": data}))
+            return status
+
+    train_many(of_seeds(tmp_path, 1), Fake())
+    train_many(of_seeds(tmp_path, 1, 2), OfData())
+    (tmp_path / "seeds.json").unlink()
+    with pytest.raises(RunError, match="the same examples. Received: '.*seed-1' and '.*seed-3', of different ones"):
+        train_many(of_seeds(tmp_path, 1, 2, 3), OfData())
+    assert not (tmp_path / "seeds.json").exists()
+
+
+def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypatch):
+    train_many(of_seeds(tmp_path, 1), Fake())
+    for output in ({"overwrite_output_dir": True}, {"resume": "never"}):
+        fake = Fake({"seed-1": 1})  # What a run does is its own affair; this one leaves the directory as it is.
+        with pytest.raises(RunError):
+            train_many(of_seeds(tmp_path, 1, **output), fake)
+        assert fake.started == ["seed-1"]
+    # But a restart of the same launch takes what its first start made.
+    monkeypatch.setattr(many, "is_restart", lambda directory: True)
+    fake = Fake()
+    train_many(of_seeds(tmp_path, 1, 2, overwrite_output_dir=True), fake)
+    assert fake.started == ["seed-2"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "seed-x"])
+def test_a_directory_of_something_else_is_refused(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=f"must be new, or hold only runs of seeds or of a sweep. Received: .*{name}"):
+        train_many(of_seeds(tmp_path), Fake())
+
+
+def signalling(*numbers):
+    return lambda signals: [os.kill(os.getpid(), number) for number in numbers]
+
+
+@pytest.mark.parametrize("status", [75, -signal.SIGTERM, 1, 0])
+def test_a_signal_ends_the_seeds_after_the_run_at_hand(tmp_path, status):
+    fake = Fake({"seed-1": status}, {"seed-1": signalling(signal.SIGTERM)})
+    with pytest.raises(Preempted, match=rf"runs that are done are kept, and the same command resumes in {tmp_path}"):
+        train_many(of_seeds(tmp_path), fake)
+    assert fake.started == ["seed-1"]
+    with pytest.raises(Preempted):  # It reached the run alone.
+        train_many(of_seeds(tmp_path / "alone"), Fake({"seed-2": 75}))
+
+
+def test_a_signal_during_the_last_run_does_not_hide_the_table(tmp_path):
+    train_many(of_seeds(tmp_path, 3), Fake())
+    train_many(of_seeds(tmp_path), Fake(at={"seed-2": signalling(signal.SIGTERM)}))
+    assert written(tmp_path, "seeds")["seeds"] == [1, 2, 3], "the third was done before"
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # A process behind `&` ignores it.
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train_many(of_seeds(tmp_path), Fake({"seed-1": 130}, {"seed-1": signalling(signal.SIGINT, signal.SIGINT)}))
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+RUNS_A_CHILD = """
+import sys
+from tfbert.launch.launcher import Signals, run_to_its_end
+with Signals() as signals:
+    status = run_to_its_end([sys.executable, "child.py"], {"A": "b"}, signals)
+print(status, [int(number) for number in signals.received])
+"""
+CHILD = """
+import os, pathlib, signal, sys, time
+def stop(number, frame):
+    print(number, os.environ["A"], flush=True)
+    sys.exit(75)
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
+pathlib.Path("ready").write_text(str(os.getpid()))
+time.sleep(100)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+@pytest.mark.parametrize("number, got", [("SIGTERM", "SIGTERM"), ("SIGINT", "SIGINT"), ("SIGHUP", "SIGTERM")])
+def test_a_signal_reaches_the_run(tmp_path, number, got):
+    (tmp_path / "child.py").write_text(CHILD)
+    process = start_parent(tmp_path)
+    try:
+        number = getattr(signal, number)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=30)
+        assert out.splitlines() == [f"{int(getattr(signal, got))} b", f"75 [{int(number)}]"]
+    finally:
+        process.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_no_run_outlives_the_command(tmp_path):
+    (tmp_path / "child.py").write_text(CHILD)
+    process = start_parent(tmp_path)
+    process.kill()
+    process.communicate(timeout=30)
+    assert wait_until(lambda: not is_running(int((tmp_path / "ready").read_text())))
+
+
+def start_parent(directory):
+    """A process that waits for its child, which is ready; signals as a terminal leaves them, not nohup or `&`."""
+    code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+    code += "signal.signal(signal.SIGINT, signal.default_int_handler)" + RUNS_A_CHILD
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=directory, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert wait_until(lambda: (directory / "ready").exists() and (directory / "ready").read_text(), 30)
+    return process
+
+
+@pytest.mark.slow
+def test_a_sweep_that_was_stopped_and_killed_goes_on_and_gives_the_same_table(corpus):
+    """The sweep itself ends by SIGTERM, then by SIGKILL, which nobody can handle, and then a run of it does."""
+    common = [f"--train_file={corpus / 'train.tsv'}", f"--validation_file={corpus / 'dev.tsv'}", "--max_seq_length=16"]
+    common += ["--max_steps=60", "--device=cpu", "--logging_steps=1", "--save_steps=5", "--eval_steps=20"]
+    common += ["--model=scratch/tiny"]
+
+    def command(name, *options):
+        return [sys.executable, str(ROOT / "run_finetune.py"), *common, f"--output_dir={corpus / name}", *options]
+
+    def sweep(name):
+        return command(name, "--sweep=learning_rate=1e-3,5e-3", "--seeds=5,6")
+
+    def done(command):
+        done = subprocess.run(command, cwd=corpus, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stderr
+
+    done(sweep("straight"))
+    out = corpus / "killed"
+    for seed, how in ((5, signal.SIGTERM), (5, signal.SIGKILL), (6, None)):
+        run = out / f"learning_rate=0.001,seed={seed}"
+        before = {*run.glob("checkpoints/step-*")}
+        process = subprocess.Popen(sweep("killed"), cwd=corpus, stderr=subprocess.PIPE, text=True)
+        try:
+            # A second checkpoint is begun when the first is whole.
+            assert wait_until(lambda run=run, before=before: len({*run.glob("checkpoints/step-*")} - before) > 1, 200)
+            child = next(int(pid) for pid in children_of(process.pid))
+            os.kill(child if how is None else process.pid, how or signal.SIGKILL)
+            _, errors = process.communicate(timeout=600)
+        finally:
+            process.kill()
+        if how == signal.SIGTERM:
+            assert process.returncode == 75, errors
+            assert errors.splitlines()[-1].startswith("run_finetune.py: stopped; runs that are done are kept, and")
+    assert process.returncode == 1 and "learning_rate=0.001, seed 6 (killed by SIGKILL)" in errors
+    assert "resuming at step" in done(sweep("killed"))
+
+    def scores(directory):
+        return [(p["values"], p["mean"], p["standard_deviation"]) for p in written(directory)["points"]]
+
+    assert scores(out) == scores(corpus / "straight") and len(scores(out)) == 2
+    done(command("alone", "--learning_rate=5e-3", "--seed=6"))
+    alone, swept = (corpus / "alone", out / "learning_rate=0.005,seed=6")
+    found = [json.loads((run / "all_results.json").read_text()) for run in (alone, swept)]
+    same = ("eval_loss", "eval_accuracy", "train_loss")
+    assert [found[0][name] for name in same] == [found[1][name] for name in same]
+
+
+def children_of(pid):
+    return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
