@@ -24,7 +24,7 @@ from tfbert.errors import UsageError
 from tfbert.model import files, weights
 from tfbert.model import keras_hub as keras_hub_files
 from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model
-from tfbert.model.head import pretraining_head, save_pretrained
+from tfbert.model.head import PretrainingHead, save_pretrained
 from tfbert.report.pages import _is_hub_name
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.classification.classification import Classification
@@ -192,7 +192,7 @@ def test_a_masked_language_model_continues(tmp_path):
         variable.assign(np.random.default_rng(5).normal(0, 0.5, variable.shape))
     own.save_to_preset(str(tmp_path / "masked"))
     assert load_config(tmp_path / "masked").architectures == ["BertForMaskedLM"]
-    model, _ = load(tmp_path / "masked", head=pretraining_head(next_sentence=False), require_head=True)
+    model, _ = load(tmp_path / "masked", head=PretrainingHead(kind="MaskedLM"), require_head=True)
     theirs, ours = pairs()
     places = np.tile(np.arange(3, dtype=np.int32), (6, 1))
     want = own({**theirs, "mask_positions": places})

@@ -28,7 +28,7 @@ from tfbert.config.modes import SCRATCH_LAYOUTS, ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.forward import forward_pretraining
-from tfbert.model.head import pretraining_head, save_pretrained
+from tfbert.model.head import PretrainingHead, save_pretrained
 
 KINDS = {True: TFBertForPreTraining, False: TFBertForMaskedLM}
 PREDICTIONS = 3
@@ -36,7 +36,7 @@ PREDICTIONS = 3
 
 def build_pretraining(directory=None, *, next_sentence=True, seed=0, **options):
     config = ModelConfig(model_name_or_path=str(directory or "scratch/tiny"))
-    head = pretraining_head(next_sentence=next_sentence)
+    head = PretrainingHead(kind="PreTraining" if next_sentence else "MaskedLM")
     options = {"tokenizer": Vocabulary(), "head": head, "max_seq_length": 16} | options
     return build_model(config, directory, seed=seed, **options)
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfbert.model.encoders.bert import Bert, Config
-from tfbert.model.layout import Dense, Norm, Tree, Words
+from tfbert.model.layout import Dense, Tree, Words
 
 if TYPE_CHECKING:
     import keras
@@ -22,6 +22,7 @@ class Roberta(Bert):
     PREFIX = "roberta"
     POOLED = ("Model", "MultipleChoice")
     OUTPUTS = Bert.OUTPUTS | {"SequenceClassification": "classifier.out_proj"}
+    VOCABULARY = "lm_head"
     DEFAULTS = {"vocab_size": 50265, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
     SIZES = {"pad_token_id": 0}
     TOKEN_TYPES = False
@@ -35,7 +36,7 @@ class Roberta(Bert):
                 "classifier": {"dense": Dense(hidden, hidden), "dropout": dropout, "out_proj": Dense(hidden, outputs)}
             }
         if kind == "MaskedLM":
-            transform = {"dense": Dense(hidden, hidden), "layer_norm": Norm(hidden, config.layer_norm_eps)}
+            transform = {"dense": Dense(hidden, hidden), "layer_norm": self.norm(config)}
             return {"lm_head": Words(config.vocab_size, transform)}
         return super().head(config, kind, outputs)
 
