@@ -300,7 +300,7 @@ def _casing(path: pathlib.Path, tokenizer: Any) -> dict[str, bool]:
     Raises:
         UsageError: for one that would give other ids than BERT's WordPiece.
     """
-    from tfbert.tokens.vocabulary import shown_by
+    from tfbert.tokens.vocabulary import FEW_ACCENTS, share_of_accents
 
     unlike = {name: v for name, wanted in _TOKENIZER.items() if (v := getattr(tokenizer, name)) != wanted}
     if unlike:
@@ -310,7 +310,7 @@ def _casing(path: pathlib.Path, tokenizer: Any) -> dict[str, bool]:
             "Use another model."
         )
     keeps_accents = tokenizer.lowercase and not tokenizer.strip_accents
-    if keeps_accents and not shown_by(tokenizer.vocabulary, {})[1]:
+    if keeps_accents and share_of_accents(tokenizer.vocabulary) <= FEW_ACCENTS:
         log.warning(
             "Text is lower-cased and keeps its accents, as the tokenizer in %s says. Its vocabulary has hardly any "
             'accents, and BERT\'s own tokenizer drops them; "strip_accents": true does so here and in KerasHub.',
