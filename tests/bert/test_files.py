@@ -15,7 +15,6 @@ from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, WORDS, make, worst
 from tests.support.refusals import refused
 from tests.support.transformers_4 import transformers_4
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForSequenceClassification, TFBertModel
-from tfbert.errors import UsageError
 from tfbert.model.files import BertConfig
 
 
@@ -207,12 +206,6 @@ def test_an_export_is_converted_to_tflite_by_the_names_of_its_inputs(kind, tmp_p
     found, wanted = runner(**{name: value.astype(np.int32) for name, value in TEXTS.items()}), model(TEXTS)
     assert found.keys() == set(wanted.keys())
     assert max(worst(found[name], wanted[name]) for name in found) < 2e-6
-
-
-def test_a_model_in_memory_is_converted_from_files():
-    converter = tf.lite.TFLiteConverter.from_keras_model(make(num_hidden_layers=1))
-    with pytest.raises(UsageError, match=r"Received: from_keras_model with .*from_saved_model\(DIRECTORY\)"):
-        converter.convert()
 
 
 def test_words_are_added_and_taken_away(tmp_path):
