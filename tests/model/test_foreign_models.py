@@ -43,7 +43,7 @@ BAD_VALUES = {
     "architectures": ["BertModel", [1], {}],
     "model_type": [None, ["bert"], 1],
     "position_embedding_type": [["absolute"], 1],
-    "id2label": [[], {}, "x", {"0": ["a"]}, {"x": "a"}, {"0": "\ud800"}, {"9" * 5000: "a"}],
+    "id2label": [[], ["a", "b"], {}, "x", {"0": ["a"]}, {"x": "a"}, {"0": "\ud800"}, {"9" * 5000: "a"}],
     "label2id": ["x", 1],
     "pruned_heads": [[1], "x"],
     "quantization_config": [1],

@@ -378,20 +378,11 @@ def test_labels_may_be_numbered(tmp_path):
     model = build(directory, labels=("1", "0"))
     assert model.config.id2label == {0: "1", 1: "0"}
     assert_reversed_head(model, tensors)
-    for names in (["bad", "good"], {"first": "bad", "second": "good"}):
-        with pytest.raises(UsageError, match="id2label must name each label under its number. Received: .*Repair it"):
-            load_config(write(tmp_path / "m", config=FINE_TUNED | {"id2label": names}))
 
 
-def test_config_must_be_readable(tmp_path):
-    write(tmp_path, pytorch_tensors())
-    (tmp_path / "config.json").write_text('{"hidden_size": 32}')
-    with pytest.raises(UsageError, match="without vocab_size, num_hidden_layers"):
-        load_config(tmp_path)
-    for text in ("{", "[]"):
-        (tmp_path / "config.json").write_text(text)
-        with pytest.raises(UsageError, match="config.json must be"):
-            load_config(tmp_path)
+def test_config_must_have_all_sizes(tmp_path):
+    with refused("without vocab_size, num_hidden_layers"):
+        load_config(write(tmp_path, config={"hidden_size": 32}))
 
 
 # Saving.
@@ -498,7 +489,6 @@ def response(status):
         (errors.OfflineModeIsEnabled("x"), "HF_HUB_OFFLINE"),
         (errors.RepositoryNotFoundError("401", response=response(404)), "no such public model"),
         (errors.GatedRepoError("403", response=response(403)), "terms must be accepted"),
-        (errors.HFValidationError("x"), "possible name"),
         (errors.HfHubHTTPError("500 Server Error\nmore", response=response(500)), ": 500 Server Error"),
         (requests.exceptions.SSLError("bad certificate"), "bad certificate"),
         (OSError(28, "No space left on device"), "No space left"),

@@ -206,15 +206,14 @@ def build_model(
     _check_same(bert_config, tokenizer, read.tensors)
     # Its variables are all 0 at first.
     model = class_of(bert_config.model_type, head.kind)(bert_config, initializer="zeros")
-    names = [name for name in weights.get_weight_shapes(model) if name not in read.tensors]
-    model.new_weights, model.name_or_path = tuple(names), config.name
-    if require_head and names:
+    model.name_or_path = config.name
+    lines = fill(model, read, head, seed=seed, scale=bert_config.initializer_range)
+    if require_head and model.new_weights:
         raise UsageError(
             "Evaluation and prediction need a fine-tuned model. Received: "
-            f"model_name_or_path={config.model_name_or_path!r} without a trained {weights.list_names(names)}"
-            f"{read.because}. Train it first, or pass a run's output directory."
+            f"model_name_or_path={config.model_name_or_path!r} without a trained "
+            f"{weights.list_names(model.new_weights)}{read.because}. Train it first, or pass a run's output directory."
         )
-    lines = fill(model, read, head, seed=seed, scale=bert_config.initializer_range)
     for line in lines if directory is not None else ():
         log.info("%s", line)
     return model

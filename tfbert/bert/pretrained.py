@@ -261,7 +261,6 @@ class PreTrainedModel(Trained, keras.Model):
             of_keras["initializer"] = "zeros"
         model = cls(config, **of_keras)
         model.name_or_path = name
-        model.new_weights = tuple(name for name in weights.get_weight_shapes(model) if name not in read.tensors)
         seed = _drawn_seed() if seed is None else seed
         for line in heads.fill(model, read, head, seed=seed, scale=config.initializer_range):
             log.warning("%s", line)

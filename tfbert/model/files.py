@@ -353,8 +353,6 @@ def _download(name: str, options: dict[str, Any], weight_files: Iterable[tuple[s
         reason = "its terms must be accepted on huggingface.co, by the account of your token"
     except errors.RepositoryNotFoundError:
         reason = "the hub has no such public model"
-    except errors.HFValidationError:
-        reason = "neither a directory nor a possible name on the hub"
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         reason = "no such directory, the hub cannot be reached (or HF_HUB_OFFLINE is set), and it is not in its cache"
     except UsageError:

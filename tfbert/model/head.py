@@ -223,7 +223,7 @@ def read_weights(directory: pathlib.Path, bert_config: BertConfig, head: Head | 
 
 
 def fill(model: Any, read: Read, head: Head | None, *, seed: int, scale: float) -> list[str]:
-    """Assigns all weights of a built model; what no file gave is drawn.
+    """Assigns all weights of a built model; what no file gave is drawn, and its names are the model's `new_weights`.
 
     Args:
         model: One of our classes.
@@ -236,7 +236,7 @@ def fill(model: Any, read: Read, head: Head | None, *, seed: int, scale: float) 
         Lines for users: which weights are new, and which of the file are unused.
     """
     shapes, lines = weights.get_weight_shapes(model), []
-    new = [name for name in shapes if name not in read.tensors]
+    model.new_weights = new = tuple(name for name in shapes if name not in read.tensors)
     if new:
         lines.append(f"New weights, to be trained: {', '.join(new)}{read.because}.")
     seconds = head.second_names(model.config) if head else ()
