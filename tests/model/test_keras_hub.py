@@ -174,10 +174,7 @@ def test_casing_is_taken_along(tmp_path, logged):
 def test_the_outputs_decide_whether_the_head_is_a_classifier(tmp_path, logged):
     classifier(activation="sigmoid").save_to_preset(str(tmp_path / "p"))
     assert load_config(tmp_path / "p").problem_type == "multi_label_classification"
-    for activation, architecture in (
-        ("softmax", "BertForSequenceClassification"),
-        ("tanh", "BertTextClassifier with "),
-    ):
+    for activation, architecture in {"softmax": "BertForSequenceClass", "tanh": "BertTextClassifier with"}.items():
         change(tmp_path / "p" / "task.json", activation=activation)
         assert load_config(tmp_path / "p").architectures[0].startswith(architecture)
     load(tmp_path / "p")
@@ -260,25 +257,14 @@ def change(path, **values):
             "must hold the vocabulary of its tokenizer. Received: .*/p without one",
         ),
         (cut("model.weights.h5", 30_000), "must be readable and whole. Received: .*/p: .*truncated file: eof = 30000"),
-        slow(
-            cut("task.weights.h5", 3_000), "must be readable and whole. Received: .*/p: .*truncated file: eof = 3000,"
-        ),
         (without("preset", "model.weights.h5"), "must hold its weights"),
         (
             without("sharded", "model_00003.weights.h5"),
             "must be readable and whole. Received: .*`model_00003.weights.h5` doesn't exist",
         ),
-        slow(
-            edited("backbone", lambda path: change(path / "config.json", num_layers=3)),
-            "A total of 8 objects could not be loaded.* expected 2 variables, but received 0",
-        ),
         (
             edited("sharded", lambda path: change(path / "config.json", num_layers=1)),
             "must be those that config.json describes. Received: .* with 1,",
-        ),
-        slow(
-            edited("backbone", lambda path: change(path / "config.json", num_heads=4)),
-            "8 objects could not be loaded.* Layer 'key' expected 2 variables",
         ),
         (edited("preset", with_weights_elsewhere), "could not be loaded.* name=pooled_dense"),
         slow(saved(quantized), "must be floating-point numbers. Received: a quantized model"),
@@ -298,10 +284,6 @@ def test_a_preset_of_another_model_or_damaged_is_refused_in_a_line(damage, messa
 def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
     keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]).save(tmp_path / "dense.keras")
     (tmp_path / "text.keras").write_text("no archive")
-    cut = (made[0] / "model.keras").read_bytes()
-    (tmp_path / "cut.keras").write_bytes(cut[: len(cut) // 2])
-    with zipfile.ZipFile(tmp_path / "empty.keras", "w") as archive:
-        archive.writestr("readme.txt", "nothing")
     classifier(with_preprocessor=False).save(tmp_path / "bare.keras")
     with (
         zipfile.ZipFile(made[0] / "model.keras") as source,
@@ -312,8 +294,6 @@ def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
     for name, message in {
         "dense.keras": "its BertBackbone. Received: Sequential in .*dense.keras",
         "text.keras": "must be readable and whole. Received: .*text.keras: .*an accessible `.keras` zip file",
-        "cut.keras": "must be readable and whole",
-        "empty.keras": "must be readable and whole.* no item named 'config.json'",
         "bare.keras": "must hold the vocabulary of its tokenizer",
         "bomb.keras": "must be readable and whole",
     }.items():

@@ -72,14 +72,14 @@ class HostTokenizer(Tokenizer):
         self._kind, self._asis = (self._whole, self._config), fast_tokenizer(self._whole, source)
         ids = self._asis.get_vocab(with_added_tokens=True)
         tokens = {id: token for token, id in ids.items()}
-        self._vocab = tuple(tokens.get(id, "") for id in range(max(tokens) + 1))
+        self.vocab = tuple(tokens.get(id, "") for id in range(max(tokens) + 1))
         self.cls_id, self.sep_id, self.separators, has_types = ends(self._asis, source)
         self.has_token_types = has_types and "token_type_ids" in config.get("model_input_names", ["token_type_ids"])
         file = JsonObject(pathlib.Path(source), {})
         named = {kind: token_text(file, self._config.get(f"{kind}_token")) for kind in _KINDS}
         for kind, usual in _USUAL.items():
             named[kind] = named[kind] or next((token for token in usual if token in ids), None)
-        named["cls"], named["sep"] = self._vocab[self.cls_id], self._vocab[self.sep_id]
+        named["cls"], named["sep"] = self.vocab[self.cls_id], self.vocab[self.sep_id]
         self.names = {kind: token for kind, token in named.items() if token is not None}
         absent = {kind: token for kind, token in self.names.items() if token not in ids}
         if absent or "pad" not in self.names:
@@ -93,15 +93,11 @@ class HostTokenizer(Tokenizer):
         self.mask_token = self.names.get("mask", "")
         self.mask_id = ids.get(self.mask_token)
         special = {ids[token] for token in _special_of(whole, {*self.names.values()})}
-        self.special_ids = tuple(sorted(special | ({*range(len(self._vocab))} - {*tokens})))
+        self.special_ids = tuple(sorted(special | ({*range(len(self.vocab))} - {*tokens})))
         self.mask_takes_blanks = any(t["lstrip"] and t["content"] == self.mask_token for t in whole["added_tokens"])
 
     def __reduce__(self) -> tuple:
         return type(self), (self._whole, self._config, self._source), self.notes()
-
-    @property
-    def vocab(self) -> tuple[str, ...]:
-        return self._vocab
 
     @property
     def casing(self) -> dict[str, Any]:
@@ -134,7 +130,7 @@ class HostTokenizer(Tokenizer):
                 return bytes.fromhex(token[3:5]).decode("utf-8", "surrogateescape")
             return token if is_bytes else token.replace(_BLANK, " ")
 
-        return tuple(map(text, self._vocab))
+        return tuple(map(text, self.vocab))
 
     @property
     def shown_vocab(self) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ class Tokenizer(abc.ABC):
     A special token written in a text is plain text: a text cannot inject control ids.
 
     Attributes:
+        vocab: The tokens in the order of their ids.
         pad_id: The id that pads rows.
         unk_id: The id of what the vocabulary lacks.
         cls_id: The id before all texts.
@@ -112,6 +113,7 @@ class Tokenizer(abc.ABC):
         most_per_character: The most tokens of a character: three, those of Hangul's letters.
     """
 
+    vocab: tuple[str, ...]
     pad_id: int
     unk_id: int
     cls_id: int
@@ -133,11 +135,6 @@ class Tokenizer(abc.ABC):
 
     def __hash__(self) -> int:
         return self.crc32
-
-    @property
-    @abc.abstractmethod
-    def vocab(self) -> tuple[str, ...]:
-        """The tokens in the order of their ids."""
 
     @property
     def vocab_size(self) -> int:
@@ -373,18 +370,18 @@ class BertTokenizer(Tokenizer):
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
     ):
-        self._vocab = tuple(vocab)
+        self.vocab = tuple(vocab)
         self._casing = {
             "do_lower_case": do_lower_case,
             "strip_accents": strip_accents,
             "tokenize_chinese_chars": tokenize_chinese_chars,
         }
-        if len(self._vocab) > _MAX_TOKENS:
+        if len(self.vocab) > _MAX_TOKENS:
             raise UsageError(
-                f"A vocabulary must have at most {_MAX_TOKENS:,} tokens. Received: {len(self._vocab):,}. Use another."
+                f"A vocabulary must have at most {_MAX_TOKENS:,} tokens. Received: {len(self.vocab):,}. Use another."
             )
         ids: dict[str, int] = {}
-        for i, token in enumerate(self._vocab):
+        for i, token in enumerate(self.vocab):
             if token in ids or _NOT_A_TOKEN.search(token):  # An empty one is fine: SciBERT has it.
                 first = f", first seen as token {ids[token]}" if token in ids else ""
                 raise UsageError(
@@ -407,20 +404,15 @@ class BertTokenizer(Tokenizer):
         self.special_ids = self.pad_id, self.cls_id, self.sep_id
         with tf.init_scope(), tf.device("CPU:0"):  # The compiled vocabulary must not belong to a particular graph.
             self._wordpiece = tf_text.FastWordpieceTokenizer(
-                list(self._vocab),
+                list(self.vocab),
                 max_bytes_per_word=_MAX_WORD_BYTES,
                 token_out_type=tf.int32,  # pyright: ignore[reportArgumentType] - the same class, imported from two places
                 no_pretokenization=True,
             )
-        self._kind = self._vocab, *self._casing.values()
+        self._kind = self.vocab, *self._casing.values()
 
     def __reduce__(self) -> tuple:
-        return functools.partial(type(self), **self.casing), (self._vocab,), self.notes()  # Without what was traced.
-
-    @property
-    def vocab(self) -> tuple[str, ...]:
-        """The tokens in the order of their ids."""
-        return self._vocab
+        return functools.partial(type(self), **self.casing), (self.vocab,), self.notes()  # Without what was traced.
 
     @property
     def do_lower_case(self) -> bool:
@@ -434,15 +426,15 @@ class BertTokenizer(Tokenizer):
 
     @property
     def file(self) -> tuple[str, str]:
-        return "vocab.txt", "".join(f"{token}\n" for token in self._vocab)
+        return "vocab.txt", "".join(f"{token}\n" for token in self.vocab)
 
     @functools.cached_property
     def pieces(self) -> tuple[str, ...]:
-        return tuple(token[2:] if token.startswith("##") else f" {token}" for token in self._vocab)
+        return tuple(token[2:] if token.startswith("##") else f" {token}" for token in self.vocab)
 
     @functools.cached_property
     def word_marks(self) -> tuple[np.ndarray, np.ndarray]:
-        begins = np.array([not token.startswith("##") for token in self._vocab], bool)
+        begins = np.array([not token.startswith("##") for token in self.vocab], bool)
         return begins, np.zeros_like(begins)
 
     def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -540,7 +532,7 @@ class BertTokenizer(Tokenizer):
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         from tokenizers import decoders
 
-        tokens = [self._vocab[id] for id in ids]
+        tokens = [self.vocab[id] for id in ids]
         skipped = SPECIAL_TOKENS if skip_special_tokens else ()
         return self._tidied(decoders.WordPiece().decode([token for token in tokens if token not in skipped]))
 
@@ -553,7 +545,7 @@ class BertTokenizer(Tokenizer):
         from tokenizers import Tokenizer as Fast
         from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-        ids = {token: id for id, token in enumerate(self._vocab)}
+        ids = {token: id for id, token in enumerate(self.vocab)}
         names = {f"{token.strip('[]').lower()}_token": token for token in sorted(SPECIAL_TOKENS)}
         exact = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         # As transformers 4 writes them.

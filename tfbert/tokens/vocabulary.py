@@ -394,9 +394,8 @@ def _refuse_unlike(directory: pathlib.Path, config: JsonObject, fast: JsonObject
     """
     unlike = {}
     named = config.get("tokenizer_class", str)
-    if named is None and (directory / "config.json").is_file():  # transformers looks there next.
-        config_json = read_json_object(directory / "config.json", "config.json must be readable JSON")
-        named = JsonObject(directory / "config.json", config_json).get("tokenizer_class", str)
+    if named is None:  # transformers looks there next.
+        named = JsonObject.read(directory / "config.json").get("tokenizer_class", str)
     if named not in _CLASSES | _OF_TOKENIZER_JSON | {None}:
         unlike["tokenizer_class"] = named
     for (part, key), wanted in _PIPELINE.items() if fast.exists else ():
