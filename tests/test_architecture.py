@@ -76,7 +76,7 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 806,
-    "bert": 1061,
+    "bert": 1011,
     "commandline": 559,
     "config": 1712,
     "corpus": 2203,
@@ -84,14 +84,14 @@ MOST_LINES = {
     "devices": 1025,
     "doors": 666,
     "launch": 436,
-    "model": 2262,
+    "model": 2175,
     "modes": 1140,
     "output": 696,
     "python": 437,
     "report": 1048,
     "step": 3089,
     "tasks": 7068,
-    "tokens": 1289,
+    "tokens": 1152,
     "train": 1664,
 }
 

@@ -5,6 +5,7 @@ files -> the weights of a model with a task's head, and back to files."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 import pathlib
@@ -127,6 +128,10 @@ class LabelHead:
         else:
             return inner, f"the file's head is for other labels: {list_names(names)}"
         return inner | {name: stored[name].read()[order] for name in own}, ""
+
+
+sequence_head = functools.partial(LabelHead, kind="SequenceClassification")
+"""The head of `...ForSequenceClassification`: a row of logits for each text."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -559,7 +559,7 @@ class BertTokenizer(Tokenizer):
             "split_special_tokens": not fills_masks,
             "tokenizer_class": "BertTokenizer",
         }
-        fast = Fast(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS))
+        fast: Any = Fast(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS))
         fast.normalizer = normalizers.BertNormalizer(
             lowercase=self._casing["do_lower_case"],
             strip_accents=self._casing["strip_accents"],

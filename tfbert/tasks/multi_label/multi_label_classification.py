@@ -24,7 +24,7 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
-from tfbert.model.head import Head, LabelHead
+from tfbert.model.head import Head, sequence_head
 from tfbert.tasks import text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData
 from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
@@ -418,7 +418,7 @@ class MultiLabelClassification(text_task.TextTask):
     # The model and its training.
 
     def head(self) -> Head:
-        return LabelHead(kind="SequenceClassification", labels=self.label_names, has_names=True, problem_type=self.name)
+        return sequence_head(labels=self.label_names, has_names=True, problem_type=self.name)
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
         bias = base_rate(
