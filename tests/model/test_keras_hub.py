@@ -83,13 +83,12 @@ def made(tmp_path_factory):
     model.preprocessor.tokenizer.save_to_preset(str(directory / "backbone"))
     model.backbone.save_to_preset(str(directory / "sharded"), max_shard_size=1e-6)
     model.preprocessor.tokenizer.save_to_preset(str(directory / "sharded"))
-    model.backbone.save(directory / "backbone.keras")
     FineTuner(model).save(directory / "tuner.keras")
     return directory, model
 
 
 def load(source, labels=("LABEL_0", "LABEL_1", "LABEL_2"), head=None, **options):
-    config = ModelConfig(model_name_or_path=str(source), vocab_file=options.pop("vocab_file", ""))
+    config = ModelConfig(model_name_or_path=str(source))
     found = resolve_model(config)
     tokenizer = load_tokenizer(config, found, training_texts=())
     head = head or Classification(labels).head()
@@ -104,7 +103,7 @@ def encoder_of(directory):
         return {name: stored[name].read() for name in config.encoder.shapes(config)}
 
 
-@pytest.mark.parametrize("name", ["preset", "model.keras", slow("tuner.keras")])
+@pytest.mark.parametrize("name", ["preset", "tuner.keras"])
 def test_a_classifier_gives_the_same_logits(made, name):
     directory, own = made
     model, tokenizer = load(directory / name, require_head=True)
@@ -116,12 +115,10 @@ def test_a_classifier_gives_the_same_logits(made, name):
     assert model.config.hidden_act == "gelu_new"
 
 
-@pytest.mark.parametrize("name", ["backbone", slow("sharded"), slow("backbone.keras")])
-def test_a_backbone_starts_a_new_head(made, name, logged, tmp_path):
+@pytest.mark.parametrize("name", ["backbone", slow("sharded")])
+def test_a_backbone_starts_a_new_head(made, name, logged):
     directory, own = made
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    vocab_file = str(tmp_path / "vocab.txt") if name == "backbone.keras" else ""
-    model, _ = load(directory / name, vocab_file=vocab_file)
+    model, _ = load(directory / name)
     assert "New weights, to be trained: classifier.weight, classifier.bias." in logged()
     theirs, ours = pairs()
     want = own.backbone(theirs)
@@ -130,7 +127,7 @@ def test_a_backbone_starts_a_new_head(made, name, logged, tmp_path):
     mask = ours["attention_mask"][..., None]
     np.testing.assert_allclose(found.last_hidden_state * mask, want["sequence_output"] * mask, atol=1e-5)
     with pytest.raises(UsageError, match="need a fine-tuned model"):
-        load(directory / name, vocab_file=vocab_file, require_head=True)
+        load(directory / name, require_head=True)
 
 
 def test_names_of_early_versions_of_keras_are_read(made, tmp_path):

@@ -545,13 +545,10 @@ OTHER_ARCHITECTURES = [
     ({"architectures": ["BertweetModel"]}, "architectures=['BertweetModel']"),
     ({"class_name": "RobertaBackbone", "config": {}}, "its BertBackbone. Received: RobertaBackbone"),
 ]
-EVALUATED = ["--mode=evaluate", "--dataset=demo"]
 WAYS_TO_NAME_A_MODEL = {
     "a configuration": lambda name: Config(model=ModelConfig(model_name_or_path=name)),
     "--mode=predict": lambda name: parse(FINETUNE, ["x", f"--model={name}", "--mode=predict", "--text=a"]),
-    "--mode=evaluate": lambda name: parse(FINETUNE, ["x", f"--model={name}", *EVALUATED]),
     "training": lambda name: parse(FINETUNE, ["x", f"--model={name}"]),
-    "--mode=export": lambda name: parse(FINETUNE, ["x", f"--model={name}", "--mode=export", "--output_dir=e"]),
     "pre-training": lambda name: parse(PRETRAIN, ["x", f"--model={name}"]),
     "a sweep": lambda name: parse(FINETUNE, ["x", f"--sweep=model={name},scratch/tiny", "--output_dir=s"]),
     "load": lambda name: tfbert.load(pathlib.Path(name)),

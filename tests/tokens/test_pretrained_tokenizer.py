@@ -114,6 +114,7 @@ def test_real_vocabularies(name, tmp_path):
             BertTokenizer.from_pretrained(tmp_path)
 
 
+PAIR = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
 OLDER = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
 MORE = len(UNCASED)
 SAME = {
@@ -144,6 +145,7 @@ REFUSED = {
     "splitting": (lambda whole: whole.update(pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer.type='Whitespace'"),
     "no ends": (lambda whole: whole.update(post_processor=None), "Received: [UNK] [UNK] in"),
     "other ends": (lambda whole: whole["post_processor"]["single"].pop(), "one special token before texts, one after"),
+    "one text": (lambda whole: whole["post_processor"].update(pair=PAIR), "one special token before texts, one after"),
     "ids of ends": (lambda w: w["post_processor"]["special_tokens"]["[CLS]"].update(ids=[9]), "around texts as BERT"),
     "one segment": (lambda w: w["post_processor"]["pair"][3]["Sequence"].update(type_id=0), "a type of their own"),
 }

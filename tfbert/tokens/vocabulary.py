@@ -463,13 +463,14 @@ def ends(tokenizer: tokenizers.Tokenizer, source: str) -> tuple[int, int, int, b
     the second text has a type of its own."""
     single, pair = tokenizer.encode("a"), tokenizer.encode("a", "a")
     ids, of = np.array(pair.ids), [{None: -1}.get(text, text) for text in pair.sequence_ids]
-    first, last = of.index(0), len(of) - 1 - of[::-1].index(1)
-    end, second = len(of) - 1 - of[::-1].index(0), of.index(1)
-    between = ids[end + 1 : second]
-    fits = (first, last) == (1, len(of) - 2) and 1 <= len(between) <= 2 and {*between, ids[-1]} == {ids[-1]}
+    fits = {0, 1} <= {*of}
+    if fits:
+        end, second = len(of) - 1 - of[::-1].index(0), of.index(1)
+        between, are_ends = ids[end + 1 : second], of[:2] == [-1, 0] and of[-2:] == [1, -1]
+        fits = are_ends and 1 <= len(between) <= 2 and {*between, ids[-1]} == {ids[-1]}
     if not fits or single.ids != [ids[0], *ids[1 : end + 1], ids[-1]]:
         raise UsageError(
             "tokenizer.json must put one special token before texts, one after, and one or two of these "
             f"between two. Received: {' '.join(pair.tokens)} in {source}. Use another model."
         )
-    return int(ids[0]), int(ids[-1]), len(between), pair.type_ids[second] != pair.type_ids[first]
+    return int(ids[0]), int(ids[-1]), len(between), pair.type_ids[second] != pair.type_ids[1]
