@@ -84,14 +84,14 @@ MOST_LINES = {
     "devices": 1025,
     "doors": 666,
     "launch": 436,
-    "model": 2175,
+    "model": 2165,
     "modes": 1140,
     "output": 696,
     "python": 437,
     "report": 1048,
     "step": 3089,
     "tasks": 7068,
-    "tokens": 1152,
+    "tokens": 1153,
     "train": 1664,
 }
 

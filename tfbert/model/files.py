@@ -43,10 +43,8 @@ def _whole(low: int, high: int) -> Rule:
 
 
 def _fraction(*, below_one: bool) -> Rule:
-    def holds(value: Any) -> bool:
-        return type(value) in (int, float) and 0 <= value <= 1 and not (below_one and value == 1)  # NaN is not.
-
-    return f"a number from 0 to {'below ' if below_one else ''}1", holds
+    rule = f"a number from 0 to {'below ' if below_one else ''}1"  # NaN is none.
+    return rule, lambda value: type(value) in (int, float) and 0 <= value <= 1 and not (below_one and value == 1)
 
 
 def _or_null(rule: Rule) -> Rule:

@@ -129,6 +129,9 @@ class Bert:
         hidden = config.hidden_size
         if kind == "QuestionAnswering":
             return {"qa_outputs": Dense(hidden, outputs)}
+        if self.OUTPUTS.get(kind) == "classifier.out_proj":  # Of RoBERTa and ELECTRA.
+            own = {"dense": Dense(hidden, hidden), "dropout": self.head_dropout(config, kind)}
+            return {"classifier": own | {"out_proj": Dense(hidden, outputs)}}
         if kind in self.OUTPUTS:
             return {"dropout": self.head_dropout(config, kind), "classifier": Dense(hidden, outputs)}
         transform = {"dense": Dense(hidden, hidden), "LayerNorm": self.norm(config)}

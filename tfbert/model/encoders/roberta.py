@@ -29,14 +29,8 @@ class Roberta(Bert):
     COUNTS_FROM_PAD = True
 
     def head(self, config: Config, kind: str, outputs: int) -> Tree:
-        hidden = config.hidden_size
-        if kind == "SequenceClassification":
-            dropout = self.head_dropout(config, kind)
-            return {
-                "classifier": {"dense": Dense(hidden, hidden), "dropout": dropout, "out_proj": Dense(hidden, outputs)}
-            }
         if kind == "MaskedLM":
-            transform = {"dense": Dense(hidden, hidden), "layer_norm": self.norm(config)}
+            transform = {"dense": Dense(config.hidden_size, config.hidden_size), "layer_norm": self.norm(config)}
             return {"lm_head": Words(config.vocab_size, transform)}
         return super().head(config, kind, outputs)
 
