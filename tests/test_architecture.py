@@ -76,7 +76,7 @@ def own_imports(path, for_types=False):
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
     "batches": 728,
-    "bert": 1061,
+    "bert": 1011,
     "commandline": 512,
     "config": 1594,
     "corpus": 2203,
@@ -84,14 +84,14 @@ MOST_LINES = {
     "devices": 977,
     "doors": 657,
     "launch": 328,
-    "model": 2262,
+    "model": 2165,
     "modes": 1060,
     "output": 655,
     "python": 301,
     "report": 980,
     "step": 3089,
     "tasks": 7070,
-    "tokens": 1289,
+    "tokens": 1153,
     "train": 1554,
 }
 

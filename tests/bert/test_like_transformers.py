@@ -7,7 +7,7 @@ import transformers
 
 from tests.support import encoders
 from tests.support.bert import CLASSES as LABELS_OF_TEXTS
-from tests.support.bert import KINDS, SIZES, TEXTS, make, worst
+from tests.support.bert import KINDS, SIZES, TEXTS, worst
 from tests.support.transformers_4 import transformers_4
 from tfbert.bert import models
 from tfbert.bert.models import CLASSES
@@ -109,17 +109,3 @@ def test_other_encoders_read_what_transformers_saved_in_tensorflow(model_type, k
     inputs = encoders.batch_of(ours)
     found, expected = type(ours).from_pretrained(tmp_path)(inputs).logits, before(inputs).logits
     assert worst(encoders.real(ours, found), encoders.real(ours, expected)) < 5e-6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_pytorch_gives_the_same_from_the_same_files(kind, tmp_path):
-    torch = pytest.importorskip("torch")
-    values, inputs, labels = KINDS[kind]
-    model = make(kind)
-    model.save_pretrained(tmp_path)
-    other = getattr(transformers, kind.removeprefix("TF")).from_pretrained(tmp_path).eval()
-    as_tensors = {name: torch.tensor(np.asarray(value)).long() for name, value in inputs.items()}
-    with torch.no_grad():
-        expected = [each.numpy() for each in other(**as_tensors).to_tuple()]
-    assert worst(tuple(model(inputs)), expected) < 5e-6  # Logits of words are about 5.

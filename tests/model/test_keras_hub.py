@@ -24,7 +24,7 @@ from tfbert.errors import UsageError
 from tfbert.model import files, weights
 from tfbert.model import keras_hub as keras_hub_files
 from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model
-from tfbert.model.head import pretraining_head, save_pretrained
+from tfbert.model.head import PretrainingHead, save_pretrained
 from tfbert.report.pages import _is_hub_name
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.classification.classification import Classification
@@ -83,13 +83,12 @@ def made(tmp_path_factory):
     model.preprocessor.tokenizer.save_to_preset(str(directory / "backbone"))
     model.backbone.save_to_preset(str(directory / "sharded"), max_shard_size=1e-6)
     model.preprocessor.tokenizer.save_to_preset(str(directory / "sharded"))
-    model.backbone.save(directory / "backbone.keras")
     FineTuner(model).save(directory / "tuner.keras")
     return directory, model
 
 
 def load(source, labels=("LABEL_0", "LABEL_1", "LABEL_2"), head=None, **options):
-    config = ModelConfig(model_name_or_path=str(source), vocab_file=options.pop("vocab_file", ""))
+    config = ModelConfig(model_name_or_path=str(source))
     found = resolve_model(config)
     tokenizer = load_tokenizer(config, found, training_texts=())
     head = head or Classification(labels).head()
@@ -104,7 +103,7 @@ def encoder_of(directory):
         return {name: stored[name].read() for name in config.encoder.shapes(config)}
 
 
-@pytest.mark.parametrize("name", ["preset", "model.keras", slow("tuner.keras")])
+@pytest.mark.parametrize("name", ["preset", "tuner.keras"])
 def test_a_classifier_gives_the_same_logits(made, name):
     directory, own = made
     model, tokenizer = load(directory / name, require_head=True)
@@ -116,12 +115,10 @@ def test_a_classifier_gives_the_same_logits(made, name):
     assert model.config.hidden_act == "gelu_new"
 
 
-@pytest.mark.parametrize("name", ["backbone", slow("sharded"), slow("backbone.keras")])
-def test_a_backbone_starts_a_new_head(made, name, logged, tmp_path):
+@pytest.mark.parametrize("name", ["backbone", slow("sharded")])
+def test_a_backbone_starts_a_new_head(made, name, logged):
     directory, own = made
-    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
-    vocab_file = str(tmp_path / "vocab.txt") if name == "backbone.keras" else ""
-    model, _ = load(directory / name, vocab_file=vocab_file)
+    model, _ = load(directory / name)
     assert "New weights, to be trained: classifier.weight, classifier.bias." in logged()
     theirs, ours = pairs()
     want = own.backbone(theirs)
@@ -130,7 +127,7 @@ def test_a_backbone_starts_a_new_head(made, name, logged, tmp_path):
     mask = ours["attention_mask"][..., None]
     np.testing.assert_allclose(found.last_hidden_state * mask, want["sequence_output"] * mask, atol=1e-5)
     with pytest.raises(UsageError, match="need a fine-tuned model"):
-        load(directory / name, vocab_file=vocab_file, require_head=True)
+        load(directory / name, require_head=True)
 
 
 def test_names_of_early_versions_of_keras_are_read(made, tmp_path):
@@ -173,11 +170,10 @@ def test_casing_is_taken_along(tmp_path, logged):
 
 def test_the_outputs_decide_whether_the_head_is_a_classifier(tmp_path, logged):
     classifier(activation="sigmoid").save_to_preset(str(tmp_path / "p"))
-    load(tmp_path / "p", require_head=True)
     assert load_config(tmp_path / "p").problem_type == "multi_label_classification"
-    change(tmp_path / "p" / "task.json", activation="softmax")
-    load(tmp_path / "p", require_head=True)
-    change(tmp_path / "p" / "task.json", activation="tanh")
+    for activation, architecture in {"softmax": "BertForSequenceClass", "tanh": "BertTextClassifier with"}.items():
+        change(tmp_path / "p" / "task.json", activation=activation)
+        assert load_config(tmp_path / "p").architectures[0].startswith(architecture)
     load(tmp_path / "p")
     assert any("BertTextClassifier with activation='tanh'" in line for line in logged())
     classifier(1, activation="sigmoid").save_to_preset(str(tmp_path / "one"))
@@ -192,7 +188,7 @@ def test_a_masked_language_model_continues(tmp_path):
         variable.assign(np.random.default_rng(5).normal(0, 0.5, variable.shape))
     own.save_to_preset(str(tmp_path / "masked"))
     assert load_config(tmp_path / "masked").architectures == ["BertForMaskedLM"]
-    model, _ = load(tmp_path / "masked", head=pretraining_head(next_sentence=False), require_head=True)
+    model, _ = load(tmp_path / "masked", head=PretrainingHead(kind="MaskedLM"), require_head=True)
     theirs, ours = pairs()
     places = np.tile(np.arange(3, dtype=np.int32), (6, 1))
     want = own({**theirs, "mask_positions": places})
@@ -258,25 +254,14 @@ def change(path, **values):
             "must hold the vocabulary of its tokenizer. Received: .*/p without one",
         ),
         (cut("model.weights.h5", 30_000), "must be readable and whole. Received: .*/p: .*truncated file: eof = 30000"),
-        slow(
-            cut("task.weights.h5", 3_000), "must be readable and whole. Received: .*/p: .*truncated file: eof = 3000,"
-        ),
         (without("preset", "model.weights.h5"), "must hold its weights"),
         (
             without("sharded", "model_00003.weights.h5"),
             "must be readable and whole. Received: .*`model_00003.weights.h5` doesn't exist",
         ),
-        slow(
-            edited("backbone", lambda path: change(path / "config.json", num_layers=3)),
-            "A total of 8 objects could not be loaded.* expected 2 variables, but received 0",
-        ),
         (
             edited("sharded", lambda path: change(path / "config.json", num_layers=1)),
             "must be those that config.json describes. Received: .* with 1,",
-        ),
-        slow(
-            edited("backbone", lambda path: change(path / "config.json", num_heads=4)),
-            "8 objects could not be loaded.* Layer 'key' expected 2 variables",
         ),
         (edited("preset", with_weights_elsewhere), "could not be loaded.* name=pooled_dense"),
         slow(saved(quantized), "must be floating-point numbers. Received: a quantized model"),
@@ -296,10 +281,6 @@ def test_a_preset_of_another_model_or_damaged_is_refused_in_a_line(damage, messa
 def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
     keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]).save(tmp_path / "dense.keras")
     (tmp_path / "text.keras").write_text("no archive")
-    cut = (made[0] / "model.keras").read_bytes()
-    (tmp_path / "cut.keras").write_bytes(cut[: len(cut) // 2])
-    with zipfile.ZipFile(tmp_path / "empty.keras", "w") as archive:
-        archive.writestr("readme.txt", "nothing")
     classifier(with_preprocessor=False).save(tmp_path / "bare.keras")
     with (
         zipfile.ZipFile(made[0] / "model.keras") as source,
@@ -310,8 +291,6 @@ def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
     for name, message in {
         "dense.keras": "its BertBackbone. Received: Sequential in .*dense.keras",
         "text.keras": "must be readable and whole. Received: .*text.keras: .*an accessible `.keras` zip file",
-        "cut.keras": "must be readable and whole",
-        "empty.keras": "must be readable and whole.* no item named 'config.json'",
         "bare.keras": "must hold the vocabulary of its tokenizer",
         "bomb.keras": "must be readable and whole",
     }.items():

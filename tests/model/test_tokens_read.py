@@ -26,27 +26,16 @@ def labelled(count=37, share=0.6):
     )
 
 
-def last_layer(model, inputs):
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    return model.bert({name: inputs[name] for name in names}, training=False).last_hidden_state.numpy()
-
-
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_every_token_is_that_of_the_models_own_pass(is_packed):
+def test_every_token_of_packed_rows_is_that_of_one_example_a_row():
     model, examples = tiny_bert(), make_examples(11)
     plan = plan_of(examples)
-    plain = plain_batches(examples, plan)
     for (inputs, _, _), (alone, _, weights) in zip(
-        packed_batches(examples, plan) if is_packed else plain, plain, strict=True
+        packed_batches(examples, plan), plain_batches(examples, plan), strict=True
     ):
-        expected, found = last_layer(model, alone), encode(model.bert, inputs).numpy()
+        expected, found = (encode(model.bert, each).numpy() for each in (alone, inputs))
         for row in np.flatnonzero(weights):
-            length = int(alone["attention_mask"][row].numpy().sum())
-            if is_packed:
-                start = int(inputs["cls_positions"][row])
-                own = found.reshape(-1, found.shape[-1])[start : start + length]
-            else:
-                own = found[row, :length]
+            length, start = int(alone["attention_mask"][row].numpy().sum()), int(inputs["cls_positions"][row])
+            own = found.reshape(-1, found.shape[-1])[start : start + length]
             np.testing.assert_allclose(own, expected[row, :length], atol=1e-5)
 
 

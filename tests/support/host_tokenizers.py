@@ -53,14 +53,6 @@ def roberta_with_prefix_space(directory):
     return roberta(directory, add_prefix_space=True)
 
 
-def roberta_merges(directory):
-    """`vocab.json` and `merges.txt` alone, as of 2019."""
-    directory.mkdir(exist_ok=True, parents=True)
-    byte_level(OF_ROBERTA).model.save(str(directory))
-    (directory / "config.json").write_text(json.dumps({"model_type": "roberta"}))
-    return directory
-
-
 def modernbert(directory):
     """With runs of blanks and places for more as added tokens that are no special ones."""
     tokenizer = byte_level([])
@@ -111,7 +103,7 @@ def camembert(directory):
     return unigram(directory, special, pre_tokenizers.Metaspace(), **options)
 
 
-_KINDS = (roberta, roberta_with_prefix_space, roberta_merges, modernbert, xlm_roberta, camembert)
+_KINDS = (roberta, roberta_with_prefix_space, modernbert, xlm_roberta, camembert)
 KINDS = {kind.__name__: kind for kind in _KINDS}
 OF_ENCODERS = {"roberta": roberta, "xlm-roberta": xlm_roberta, "camembert": camembert, "modernbert": modernbert}
 """By `model_type`, of the encoders that have not WordPiece."""

@@ -22,13 +22,7 @@ _BY_PLACE = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "h
 _PACKED = ("example_ids", "cls_positions", "masked_lm_positions")
 """Inputs of the command's own batches: see `forward`."""
 _OPTIONS = ("training", "output_attentions", "output_hidden_states", "return_dict")
-_LEFT_OUT = {
-    "head_mask": "Heads cannot be switched off",
-    "encoder_hidden_states": "There is no cross-attention",
-    "encoder_attention_mask": "There is no cross-attention",
-    "past_key_values": "There is no decoder",
-    "use_cache": "There is no decoder",
-}
+_LEFT_OUT = {"head_mask", "encoder_hidden_states", "encoder_attention_mask", "past_key_values", "use_cache"}
 INPUTS = frozenset(_BY_PLACE) - {"head_mask"} | frozenset(_PACKED)
 
 
@@ -123,11 +117,10 @@ def gather(args: tuple, options: Mapping[str, Any], labels: Iterable[str]) -> tu
         warnings.warn(f"The model has no inputs {', '.join(map(repr, unknown))}; they are not used.", stacklevel=3)
     given = {name: value for name, value in given.items() if name not in unknown} | dict(options)
     for name, value in given.items():
-        if name in _LEFT_OUT and value is not None and value is not False:
-            raise UsageError(f"A model here is an encoder alone. Received: {name}. {_LEFT_OUT[name]}: leave it out.")
-        if name not in taken:
+        if name not in taken or (name in _LEFT_OUT and value is not None and value is not False):
             raise UsageError(
-                f"A model's inputs are {', '.join(sorted(known - set(_PACKED)))}. Received: {name}. Leave it out."
+                f"An encoder's inputs are {', '.join(sorted(known - set(_PACKED)))}: it has no cross-attention, no "
+                f"cache and no mask of heads. Received: {name}. Leave it out."
             )
     found = {name: value for name, value in given.items() if value is not None and name not in _LEFT_OUT}
     inputs = {name: _as_tensor(value, name) for name, value in found.items() if name not in _OPTIONS}

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tfbert.bert.calls import Called
 from tfbert.devices.runtime import processor_flags
-from tfbert.errors import UsageError
 from tfbert.model import layout, ops
 from tfbert.model.files import BertConfig
 from tfbert.model.forward import Seen, encode, pooler_output
@@ -108,17 +107,18 @@ class Dense(keras.layers.Dense):
         if self.quantization_mode or ("scale" not in store and not self.lora_enabled):
             super().load_own_variables(store)
             return
-        kernel, low = np.asarray(store["0"]), [np.asarray(store[each]) for each in "23"] if "scale" in store else None
-        scale = float(np.asarray(store["scale"])) if low else 1.0
-        if self.lora_enabled:
-            is_same = (
-                low and low[0].shape[1] == self.lora_rank and scale == np.float32(self.lora_alpha / self.lora_rank)
-            )
+        kernel, is_same = np.asarray(store["0"]), False
+        if "scale" in store:
+            a, b, scale = (np.asarray(store[name]) for name in ("2", "3", "scale"))
+            own = (self.lora_rank, np.float32(self.lora_alpha / self.lora_rank)) if self.lora_enabled else None
+            is_same = own == (a.shape[1], scale)
             if is_same:
-                self.lora_kernel_a.assign(low[0])
-            self.lora_kernel_b.assign(low[1] if is_same else np.zeros(self.lora_kernel_b.shape))
-            low = None if is_same else low
-        self._kernel.assign(kernel + scale * low[0] @ low[1] if low else kernel)
+                self.lora_kernel_a.assign(a)
+            else:
+                kernel = kernel + float(scale) * a @ b
+        if self.lora_enabled:
+            self.lora_kernel_b.assign(b if is_same else np.zeros(self.lora_kernel_b.shape))
+        self._kernel.assign(kernel)
         if self.bias is not None:
             self.bias.assign(store["1"])
 
@@ -150,15 +150,6 @@ class Part(keras.layers.Layer):
         for attribute, own, each in layout.named(tree):
             layer, self._sizes[attribute] = make.made(each, own)
             setattr(self, attribute, layer)
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        """What a part computes, where it does so by itself."""
-        if type(self).call is keras.layers.Layer.call:
-            raise UsageError(
-                f"A part of BERT holds weights, which the model computes with. Received: a call of {self.path!r}. "
-                "Call the model, with output_hidden_states=True for what is between its layers."
-            )
-        return super().__call__(*args, **options)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates all variables, under the names of the parts that they are in."""

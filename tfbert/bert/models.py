@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import logging
 import pathlib
 from collections.abc import Mapping
@@ -22,17 +21,7 @@ from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.files import HUB_OPTIONS, BertConfig, load_config, own_vocab_size
 from tfbert.model.forward import Seen, forward, forward_pretraining, forward_spans, forward_tokens
-from tfbert.model.head import (
-    Head,
-    Read,
-    choice_head,
-    fill,
-    pretraining_head,
-    read_weights,
-    sequence_head,
-    span_head,
-    token_head,
-)
+from tfbert.model.head import Head, Read, fill, read_weights
 from tfbert.step.keras3.private import store_as_float16
 
 if TYPE_CHECKING:
@@ -69,11 +58,6 @@ class TFBertForSequenceClassification(_LabelHead):
 
     KIND = "SequenceClassification"
 
-    @classmethod
-    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
-        labels = tuple(config.id2label.values())
-        return sequence_head(labels, has_names=_are_reordered(config, saved), problem_type=config.problem_type)
-
     def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
         return {"logits": forward(self, inputs, training, seen=seen)}
 
@@ -93,11 +77,6 @@ class TFBertForTokenClassification(_LabelHead):
 
     KIND, IGNORES = "TokenClassification", True
 
-    @classmethod
-    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
-        labels = tuple(config.id2label.values())
-        return dataclasses.replace(token_head(labels), has_names=_are_reordered(config, saved))
-
     def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
         return {"logits": forward_tokens(self, inputs, training, seen=seen)}
 
@@ -106,14 +85,7 @@ class TFBertForTokenClassification(_LabelHead):
 class TFBertForMultipleChoice(_LabelHead):
     """A logit for each choice of each example; inputs are `[examples, choices, width]`."""
 
-    KIND, INPUT_RANK = "MultipleChoice", 3
-
-    def _num_outputs(self) -> int:
-        return 1
-
-    @classmethod
-    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
-        return choice_head()
+    KIND, INPUT_RANK, NUM_OUTPUTS = "MultipleChoice", 3, 1
 
     def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
         of_examples = next(inputs[name] for name in ("input_ids", "inputs_embeds") if name in inputs)
@@ -129,14 +101,7 @@ class TFBertForQuestionAnswering(PreTrainedModel):
     """For each token, whether the answer begins there, and whether it ends there."""
 
     LABELS: ClassVar[dict[str, str]] = {"start_positions": "start_logits", "end_positions": "end_logits"}
-    KIND, LOSS_WEIGHT = "QuestionAnswering", 0.5
-
-    def _num_outputs(self) -> int:
-        return 2
-
-    @classmethod
-    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
-        return span_head()
+    KIND, LOSS_WEIGHT, NUM_OUTPUTS = "QuestionAnswering", 0.5, 2
 
     def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
         # As transformers, whose spans may begin in the padding; the command masks it.
@@ -151,17 +116,9 @@ class TFBertForMaskedLM(PreTrainedModel):
     LABELS: ClassVar[dict[str, str]] = {"labels": "logits"}
     KIND, IGNORES = "MaskedLM", True
 
-    @classmethod
-    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head:
-        return pretraining_head(next_sentence="next_sentence_label" in cls.LABELS)
-
     def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
         outputs = forward_pretraining(self, inputs, training, seen=seen)
         return dict(zip(self.LABELS.values(), outputs.values(), strict=True))
-
-    def get_output_embeddings(self) -> Any:
-        """The layer that holds the table of words, which is that of the inputs."""
-        return self.get_input_embeddings()
 
 
 @keras.saving.register_keras_serializable("tfbert")
@@ -170,12 +127,6 @@ class TFBertForPreTraining(TFBertForMaskedLM):
 
     LABELS: ClassVar[dict[str, str]] = {"labels": "prediction_logits", "next_sentence_label": "seq_relationship_logits"}
     KIND = "PreTraining"
-
-
-def _are_reordered(config: BertConfig, saved: BertConfig | None) -> bool:
-    """Whether two configurations have the same labels in another order: rows then follow their names."""
-    ours, theirs = ([name.casefold() for name in each.id2label.values()] for each in (config, saved or config))
-    return ours != theirs and sorted(ours) == sorted(theirs)
 
 
 _OF_BERT = {each.KIND: each for each in list(globals().values()) if getattr(each, "__name__", "").startswith("TFBert")}
@@ -255,15 +206,14 @@ def build_model(
     _check_same(bert_config, tokenizer, read.tensors)
     # Its variables are all 0 at first.
     model = class_of(bert_config.model_type, head.kind)(bert_config, initializer="zeros")
-    names = [name for name in weights.get_weight_shapes(model) if name not in read.tensors]
-    model.new_weights, model.name_or_path = tuple(names), config.name
-    if require_head and names:
+    model.name_or_path = config.name
+    lines = fill(model, read, head, seed=seed, scale=bert_config.initializer_range)
+    if require_head and model.new_weights:
         raise UsageError(
             "Evaluation and prediction need a fine-tuned model. Received: "
-            f"model_name_or_path={config.model_name_or_path!r} without a trained {weights.list_names(names)}"
-            f"{read.because}. Train it first, or pass a run's output directory."
+            f"model_name_or_path={config.model_name_or_path!r} without a trained "
+            f"{weights.list_names(model.new_weights)}{read.because}. Train it first, or pass a run's output directory."
         )
-    lines = fill(model, read, head, seed=seed, scale=bert_config.initializer_range)
     for line in lines if directory is not None else ():
         log.info("%s", line)
     return model

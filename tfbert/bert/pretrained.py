@@ -25,7 +25,7 @@ from tfbert.model import layout, weights
 from tfbert.model.encoders import encoder_of
 from tfbert.model.encoders.bert import WORDS
 from tfbert.model.files import CONFIGS, HUB_OPTIONS, BertConfig, load_values, resolve_model
-from tfbert.model.head import Head, LabelHead
+from tfbert.model.head import Head, LabelHead, PretrainingHead
 from tfbert.output.output_dir import check_login, upload
 from tfbert.private import layers_of
 from tfbert.step.keras3.data import Labelled, check_rows, plain
@@ -138,6 +138,8 @@ class PreTrainedModel(Trained, keras.Model):
     """What the class is for: see `Bert`."""
     INPUT_RANK: ClassVar[int] = 2
     """Dimensions of a batch's ids."""
+    NUM_OUTPUTS: ClassVar[int] = 0
+    """How many logits the head gives; 0: as many as there are labels."""
 
     def __init__(
         self,
@@ -155,8 +157,9 @@ class PreTrainedModel(Trained, keras.Model):
         self.config = self._checked(BertConfig.of(config))
         make, encoder = Maker(self.config, self.dtype_policy, initializer), self.config.encoder
         self.bert = TFBertMainLayer(make, has_pooler=self.KIND in encoder.POOLED)
+        outputs = self.NUM_OUTPUTS or self.config.num_labels
         make.table, self._sizes = self.get_input_embeddings(), {"bert": None}
-        for attribute, own, node in layout.named(encoder.head(self.config, self.KIND, self._num_outputs())):
+        for attribute, own, node in layout.named(encoder.head(self.config, self.KIND, outputs)):
             layer, self._sizes[attribute] = make.made(node, own)
             setattr(self, attribute, layer)
         if len(self.LABELS) > 1:
@@ -188,14 +191,19 @@ class PreTrainedModel(Trained, keras.Model):
             )
         return config
 
-    def _num_outputs(self) -> int:
-        """How many logits the head gives."""
-        return self.config.num_labels
-
     @classmethod
-    def _head_of(cls, config: BertConfig, saved: BertConfig | None = None) -> Head | None:
-        """What stands above the encoder in files; None for nothing."""
-        return None
+    def _head_of(cls, config: BertConfig, saved: BertConfig) -> Head | None:
+        """What stands above the encoder in files; None for nothing. Where a file has the same labels in another order,
+        rows follow their names."""
+        if cls.KIND in WORDS:
+            return PretrainingHead(kind=cls.KIND)
+        if cls.KIND == "Model":
+            return None
+        if cls.NUM_OUTPUTS:
+            return LabelHead(kind=cls.KIND, labels=("LABEL_0", "LABEL_1")[: cls.NUM_OUTPUTS])
+        ours, theirs = ([name.casefold() for name in each.id2label.values()] for each in (config, saved))
+        are_reordered = ours != theirs and sorted(ours) == sorted(theirs)
+        return LabelHead(kind=cls.KIND, labels=tuple(config.id2label.values()), has_names=are_reordered)
 
     def build(self, input_shape: Any = None) -> None:
         """Creates the variables; the constructor does so."""
@@ -253,7 +261,6 @@ class PreTrainedModel(Trained, keras.Model):
             of_keras["initializer"] = "zeros"
         model = cls(config, **of_keras)
         model.name_or_path = name
-        model.new_weights = tuple(name for name in weights.get_weight_shapes(model) if name not in read.tensors)
         seed = _drawn_seed() if seed is None else seed
         for line in heads.fill(model, read, head, seed=seed, scale=config.initializer_range):
             log.warning("%s", line)
@@ -379,18 +386,6 @@ class PreTrainedModel(Trained, keras.Model):
             input_signature=input_signature or [{name: tf.TensorSpec(shape, tf.int32, name=name) for name in names}],
         )
         archive.write_out(filepath, **{"verbose": False} | options)
-
-    def save_spec(self, dynamic_batch: bool = True) -> None:
-        """What `tf.lite.TFLiteConverter.from_keras_model` asks a model for, and cannot use of one of Keras 3.
-
-        Raises:
-            UsageError: always; it says what works.
-        """
-        raise UsageError(
-            "TFLiteConverter converts these models from their files. "
-            f"Received: from_keras_model with {self.name!r}. "
-            "Call model.export(DIRECTORY), then tf.lite.TFLiteConverter.from_saved_model(DIRECTORY)."
-        )
 
     # Parts.
 

@@ -32,7 +32,6 @@ OWN_FIELD = "tfbert"
 """The field in which training records what transformers has no name for: `num_texts`, `max_seq_length`, `columns`."""
 
 _LAYOUT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-_PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
 Rule = tuple[str, Callable[[Any], bool]]
 """What a value must be: in words, and as a function."""
@@ -44,31 +43,33 @@ def _whole(low: int, high: int) -> Rule:
 
 
 def _fraction(*, below_one: bool) -> Rule:
-    def holds(value: Any) -> bool:
-        return type(value) in (int, float) and 0 <= value <= 1 and not (below_one and value == 1)  # NaN is not.
-
-    return f"a number from 0 to {'below ' if below_one else ''}1", holds
+    rule = f"a number from 0 to {'below ' if below_one else ''}1"  # NaN is none.
+    return rule, lambda value: type(value) in (int, float) and 0 <= value <= 1 and not (below_one and value == 1)
 
 
 def _or_null(rule: Rule) -> Rule:
     return f"{rule[0]}, or null", lambda value: value is None or rule[1](value)
 
 
+def _one_of(values: Sequence[Any]) -> Rule:
+    return f"one of {', '.join(map(repr, values))}", lambda value: value in values
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
 def _is_own_field(value: Any) -> bool:
+    columns = value.get("columns", {}) if isinstance(value, dict) else None
     return (
-        isinstance(value, dict)
+        isinstance(columns, dict)
+        and all(map(_are_names, columns.values()))
         and _or_null(_whole(1, 2))[1](value.get("num_texts"))
         and _or_null(_whole(2, 1 << 20))[1](value.get("max_seq_length"))
-        and _is_columns(value.get("columns", {}))
     )
 
 
-def _is_columns(value: Any) -> bool:
-    """Whether a value is lists of names by name."""
-    lists = value.values() if isinstance(value, dict) else [None]
-    return all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists)
-
-
+_FALSE = ("false, as in an encoder every token attends to all others", lambda value: not value)
 # The limits are far above every BERT, and low enough that nothing here takes a minute or fills the memory.
 _RULES: dict[str, Rule] = {
     "vocab_size": _whole(1, 10_000_000),
@@ -84,11 +85,12 @@ _RULES: dict[str, Rule] = {
     "layer_norm_eps": _fraction(below_one=False),
     "initializer_range": _fraction(below_one=False),
     "hidden_act": ("the name of a function", lambda value: isinstance(value, str)),
-    "problem_type": _or_null((f"one of {', '.join(_PROBLEM_TYPES)}", lambda value: value in _PROBLEM_TYPES)),
-    "architectures": _or_null(
-        ("a list of names", lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value))
-    ),
+    "problem_type": _or_null(_one_of(("regression", "single_label_classification", "multi_label_classification"))),
+    "architectures": _or_null(("a list of names", _are_names)),
     "label2id": _or_null(("an object", lambda value: isinstance(value, dict))),
+    "position_embedding_type": ("'absolute', the only one here", lambda value: value == "absolute"),
+    "is_decoder": _FALSE,
+    "add_cross_attention": _FALSE,
     "pruned_heads": _or_null(("an object without any, as all heads are computed", lambda value: value == {})),
     "quantization_config": _or_null(("an object", lambda value: isinstance(value, dict))),
     OWN_FIELD: _or_null(("an object with num_texts (1 or 2), max_seq_length (2 or more), columns", _is_own_field)),
@@ -97,10 +99,7 @@ _RULES: dict[str, Rule] = {
 
 def _rules_of(encoder: Bert) -> dict[str, Rule]:
     """Those of all encoders, and those of this one."""
-    choices = {
-        name: (f"one of {', '.join(map(repr, values))}", lambda value, values=values: value in values)
-        for name, values in encoder.CHOICES.items()
-    }
+    choices = {name: _one_of(values) for name, values in encoder.CHOICES.items()}
     sizes = {name: _whole(least, 10_000_000) for name, least in encoder.SIZES.items()}
     rates = dict.fromkeys(encoder.RATES, _fraction(below_one=True))
     return _RULES | sizes | rates | choices
@@ -123,17 +122,6 @@ def checked_values(values: dict[str, Any], path: pathlib.Path | str) -> dict[str
     values = encoder.in_our_names(values) | {"model_type": model_type_of(values)}
     if absent := [encoder.FIELDS.get(key, key) for key in _LAYOUT_KEYS if key not in values]:
         raise UsageError(f"config.json must describe a model. Received: {path} without {', '.join(absent)}. Add them.")
-    if values.get("position_embedding_type", "absolute") != "absolute":
-        raise UsageError(
-            "The TensorFlow BERT has absolute positions only. Received: "
-            f"{_shown('position_embedding_type', values, path)}. Pass another model."
-        )
-    for option in ("is_decoder", "add_cross_attention"):
-        if values.get(option):
-            raise UsageError(
-                "config.json must describe an encoder, in which every token attends to all others. "
-                f"Received: {_shown(option, values, path)}. Pass another model."
-            )
     for key, (what, holds) in _rules_of(encoder).items():
         if key in values and not holds(values[key]):
             theirs = encoder.FIELDS.get(key, key)
@@ -142,11 +130,6 @@ def checked_values(values: dict[str, Any], path: pathlib.Path | str) -> dict[str
     if problem := encoder.problem(values):
         raise UsageError(
             f"config.json must describe a model that is here. Received: {problem}, in {path}. Pass another."
-        )
-    if values["hidden_size"] % values["num_attention_heads"]:
-        raise UsageError(
-            "hidden_size must be a multiple of num_attention_heads. Received: "
-            f"hidden_size={values['hidden_size']}, {_shown('num_attention_heads', values, path)}. Repair it."
         )
     if values.get("id2label") is not None:
         values = values | {"id2label": _label_names(values, path)}
@@ -368,8 +351,6 @@ def _download(name: str, options: dict[str, Any], weight_files: Iterable[tuple[s
         reason = "its terms must be accepted on huggingface.co, by the account of your token"
     except errors.RepositoryNotFoundError:
         reason = "the hub has no such public model"
-    except errors.HFValidationError:
-        reason = "neither a directory nor a possible name on the hub"
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         reason = "no such directory, the hub cannot be reached (or HF_HUB_OFFLINE is set), and it is not in its cache"
     except UsageError:

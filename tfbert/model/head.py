@@ -4,8 +4,8 @@ files -> the weights of a model with a task's head, and back to files."""
 
 from __future__ import annotations
 
-import abc
 import dataclasses
+import functools
 import json
 import logging
 import pathlib
@@ -19,7 +19,7 @@ import numpy as np
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model import weights
 from tfbert.model.forward import forward, forward_choices, forward_pretraining, forward_spans, forward_tokens
-from tfbert.model.layout import Shapes, shapes_of, words_path
+from tfbert.model.layout import Shapes, shapes_of
 from tfbert.model.weights import Stored, list_names
 
 if TYPE_CHECKING:
@@ -29,67 +29,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfbert")
 
+_FORWARD = {
+    "SequenceClassification": forward,
+    "TokenClassification": forward_tokens,
+    "QuestionAnswering": forward_spans,
+    "MultipleChoice": forward_choices,
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Head(abc.ABC):
-    """What stands above an encoder.
+class LabelHead:
+    """What stands above an encoder: a row of weights for each label.
 
     Attributes:
         kind: The kind of model: see `encoders.bert.Bert`.
-        forward: Computes model and head over a batch's inputs: see `forward.forward`.
-    """
-
-    kind: str
-    forward: Callable[..., Any]
-
-    def second_names(self, config: BertConfig) -> tuple[str, ...]:
-        """Names under which files hold some weights a second time."""
-        return ()
-
-    @abc.abstractmethod
-    def bias_name(self, config: BertConfig) -> str:
-        """The name in PyTorch of the bias of its labels or words."""
-
-    @abc.abstractmethod
-    def describe_in(self, config: BertConfig) -> None:
-        """Describes the head in a model's configuration."""
-
-    @abc.abstractmethod
-    def shapes(self, stored: Mapping[str, Stored], config: BertConfig) -> Shapes:
-        """The shapes that a file's weights of this head must have; without weights whose shape is free.
-
-        Args:
-            stored: The file's weights.
-            config: The model's configuration.
-        """
-
-    @abc.abstractmethod
-    def read(self, stored: Mapping[str, Stored], saved: BertConfig) -> tuple[dict[str, np.ndarray], str]:
-        """A file's weights of this head, as far as they mean the same here.
-
-        Args:
-            stored: The file's weights.
-            saved: The file's configuration.
-
-        Returns:
-            The weights, and why some were left out; empty if none were, or the file has none.
-        """
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelHead(Head):
-    """A head of one row of weights for each label.
-
-    Attributes:
         labels: A name for each output.
         has_names: Whether the names mean something: a file's head is then put in their order, or left out if it has
             other names.
         problem_type: transformers' word for the loss; None where it has none.
     """
 
+    kind: str
     labels: tuple[str, ...]
-    has_names: bool
+    has_names: bool = False
     problem_type: str | None = None
+
+    @property
+    def forward(self) -> Callable[..., Any]:
+        """Computes model and head over a batch's inputs: see `forward.forward`."""
+        return _FORWARD[self.kind]
 
     def weight_names(self, config: BertConfig) -> tuple[str, str]:
         """The names of its weights in PyTorch: a row and a number for each label."""
@@ -97,14 +65,26 @@ class LabelHead(Head):
         return f"{layer}.weight", f"{layer}.bias"
 
     def bias_name(self, config: BertConfig) -> str:
+        """The name in PyTorch of the bias of its labels."""
         return self.weight_names(config)[1]
 
+    def second_names(self, config: BertConfig) -> tuple[str, ...]:
+        """Names under which files hold some weights a second time."""
+        return ()
+
     def describe_in(self, config: BertConfig) -> None:
+        """Describes the head in a model's configuration."""
         config.id2label = dict(enumerate(self.labels))  # num_labels follows from it.
         config.label2id = {label: i for i, label in enumerate(self.labels)}
         config.problem_type = self.problem_type
 
     def shapes(self, stored: Mapping[str, Stored], config: BertConfig) -> Shapes:
+        """The shapes that a file's weights of this head must have; without weights whose shape is free.
+
+        Args:
+            stored: The file's weights.
+            config: The model's configuration.
+        """
         weight, bias = self.weight_names(config)
         shapes = shapes_of(config.encoder.head(config, self.kind, len(self.labels)))
         inner = {name: shape for name, shape in shapes.items() if name not in (weight, bias)}
@@ -114,7 +94,15 @@ class LabelHead(Head):
         return inner | {weight: (*rows, *shapes[weight][1:]), bias: rows}
 
     def read(self, stored: Mapping[str, Stored], saved: BertConfig) -> tuple[dict[str, np.ndarray], str]:
-        """The weights in the order of the task's labels; a head that means something else is left out."""
+        """A file's weights of this head, in the order of the task's labels, as far as they mean the same here.
+
+        Args:
+            stored: The file's weights.
+            saved: The file's configuration.
+
+        Returns:
+            The weights, and why some were left out; empty if none were, or the file has none.
+        """
         own = self.weight_names(saved)
         inner = {name: stored[name].read() for name in self.shapes({}, saved) if name in stored}
         if not all(name in stored for name in own):
@@ -142,31 +130,19 @@ class LabelHead(Head):
         return inner | {name: stored[name].read()[order] for name in own}, ""
 
 
-def sequence_head(labels: tuple[str, ...], *, has_names: bool, problem_type: str) -> LabelHead:
-    """The head of `...ForSequenceClassification`: a row of logits for each text."""
-    kind = "SequenceClassification"
-    return LabelHead(kind=kind, forward=forward, labels=labels, has_names=has_names, problem_type=problem_type)
-
-
-def token_head(labels: tuple[str, ...]) -> LabelHead:
-    """The head of `...ForTokenClassification`: a row of logits for each token."""
-    return LabelHead(kind="TokenClassification", forward=forward_tokens, labels=labels, has_names=True)
-
-
-def span_head() -> LabelHead:
-    """The head of `...ForQuestionAnswering`: logits of a span's start and end for each token."""
-    labels = ("LABEL_0", "LABEL_1")
-    return LabelHead(kind="QuestionAnswering", forward=forward_spans, labels=labels, has_names=False)
-
-
-def choice_head() -> LabelHead:
-    """The head of `...ForMultipleChoice`: one logit for each choice, which is a row of its own."""
-    return LabelHead(kind="MultipleChoice", forward=forward_choices, labels=("LABEL_0",), has_names=False)
+sequence_head = functools.partial(LabelHead, kind="SequenceClassification")
+"""The head of `...ForSequenceClassification`: a row of logits for each text."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingHead(Head):
-    """The two heads of `BertForPreTraining`, or the one of `...ForMaskedLM`; its decoder is the word embeddings."""
+class PretrainingHead:
+    """The two heads of `BertForPreTraining`, or the one of `...ForMaskedLM`; its decoder is the word embeddings.
+
+    What it has is as of `LabelHead`.
+    """
+
+    kind: str
+    forward = staticmethod(forward_pretraining)
 
     def describe_in(self, config: BertConfig) -> None:
         config.id2label = {0: "LABEL_0", 1: "LABEL_1"}  # transformers' default: there are no labels.
@@ -175,11 +151,11 @@ class PretrainingHead(Head):
         config.tie_word_embeddings = True
 
     def bias_name(self, config: BertConfig) -> str:
-        return f"{words_path(config.encoder.head(config, self.kind, 0))}.bias"
+        return f"{config.encoder.VOCABULARY}.bias"
 
     def second_names(self, config: BertConfig) -> tuple[str, ...]:
         """The decoder's, whose weights are the table and the bias, wherever files have it."""
-        words = words_path(config.encoder.head(config, self.kind, 0))
+        words = config.encoder.VOCABULARY
         return f"{words}.decoder.weight", f"{words}.weight", f"{words}.decoder.bias"
 
     def shapes(self, stored: Mapping[str, Stored], config: BertConfig) -> Shapes:
@@ -203,13 +179,8 @@ class PretrainingHead(Head):
         return {name: stored[name].read() for name in words | pairs}, "; ".join(missing)
 
 
-def pretraining_head(*, next_sentence: bool) -> PretrainingHead:
-    """The heads that BERT is pre-trained with.
-
-    Args:
-        next_sentence: Whether to predict if segment B follows segment A.
-    """
-    return PretrainingHead(kind="PreTraining" if next_sentence else "MaskedLM", forward=forward_pretraining)
+Head = LabelHead | PretrainingHead
+"""What stands above an encoder."""
 
 
 def _is_same(one: Stored, other: Stored) -> bool:
@@ -257,7 +228,7 @@ def read_weights(directory: pathlib.Path, bert_config: BertConfig, head: Head | 
 
 
 def fill(model: Any, read: Read, head: Head | None, *, seed: int, scale: float) -> list[str]:
-    """Assigns all weights of a built model; what no file gave is drawn.
+    """Assigns all weights of a built model; what no file gave is drawn, and its names are the model's `new_weights`.
 
     Args:
         model: One of our classes.
@@ -270,7 +241,7 @@ def fill(model: Any, read: Read, head: Head | None, *, seed: int, scale: float) 
         Lines for users: which weights are new, and which of the file are unused.
     """
     shapes, lines = weights.get_weight_shapes(model), []
-    new = [name for name in shapes if name not in read.tensors]
+    model.new_weights = new = tuple(name for name in shapes if name not in read.tensors)
     if new:
         lines.append(f"New weights, to be trained: {', '.join(new)}{read.because}.")
     seconds = head.second_names(model.config) if head else ()
@@ -345,17 +316,17 @@ def _check_shapes(
     directory: pathlib.Path, stored: Mapping[str, weights.Stored], config: BertConfig, head: Head | None
 ) -> None:
     """Refuses weights that are not those of `config`; pooler and head may be missing, and `head` None."""
-    shapes, prefix = config.encoder.shapes(config), f"{config.encoder.PREFIX}."
-    missing = [name for name in shapes if name not in stored and not name.startswith(f"{prefix}pooler.")]
+    shapes, pooler = config.encoder.shapes(config), f"{config.encoder.PREFIX}.pooler."
+    needed = {name: shape for name, shape in shapes.items() if not name.startswith(pooler)}
     shapes |= head.shapes(stored, config) if head else {}
-    misshapen = [name for name, shape in shapes.items() if name in stored and stored[name].shape != shape]
-    if missing or misshapen:
-        what = weights.describe_mismatch(missing, misshapen, stored, shapes)
-        instead = weights.found_instead(missing, stored, prefix)
-        todo = "Save them under transformers' names" if instead else "Check that both are of the same model"
+    present = {name: shape for name, shape in shapes.items() if name in stored}
+    if what := weights.describe_mismatch(stored, needed | present):
+        todo = "Check that both are of the same model"
+        if not needed.keys() & present.keys():
+            what, todo = f"{what}, but with {list_names(stored)}", "Save them under transformers' names"
         raise UsageError(
             "The weights must be those that config.json describes. "
-            f"Received: {weights.find_weight_file(directory)} with {what}{instead and f', but with {instead}'}. {todo}."
+            f"Received: {weights.find_weight_file(directory)} with {what}. {todo}."
         )
 
 

@@ -84,13 +84,3 @@ def shapes_of(part: Any, name: str = "") -> Shapes:
 def pytorch_path(path: str) -> str:
     """`mlm___cls.predictions` of transformers' TensorFlow models is `cls.predictions`."""
     return re.sub(r"[^/.]*___", "", path)
-
-
-def words_path(tree: Tree, name: str = "") -> str:
-    """The path to the words of a head; empty where there are none."""
-    for _, own, part in named(tree):
-        path = pytorch_path(f"{name}.{own}" if name else own)
-        found = path if isinstance(part, Words) else isinstance(part, dict) and words_path(part, path)
-        if found:
-            return found
-    return ""

@@ -275,7 +275,7 @@ class Pass(Arithmetic):
         self._queries, self._row = self.rows, None
         self._masks: dict[int | None, tf.Tensor | None] = {}
         self._known_width = hidden.shape[1] or 0
-        self._blocks: dict[int, tuple[tf.Tensor, tf.Tensor, bool]] = {}
+        self._blocks: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
         self.attentions: list[tf.Tensor] | None = None
         self.shared: Any = None
 
@@ -285,35 +285,36 @@ class Pass(Arithmetic):
         for window in {*windows}:
             keys = queries = mask if examples is None else examples
             near = None if window is None else self._add_blocks(window)
-            if near is not None:
+            if window in self._blocks:
                 marks = tf.ones([self.rows * self.width], tf.int32) if keys is None else tf.reshape(keys, [-1])
-                queries, keys = (tf.gather(marks, block) for block in self._blocks[window][:2])
+                queries, keys = (tf.gather(marks, block) for block in self._blocks[window])
             attends = None if keys is None else tf.expand_dims(tf.expand_dims(keys > 0, 1), 1)
             if examples is not None:
                 # Places without a token attend to each other: with nothing to attend to, softmax is undefined.
                 attends = queries[:, None, :, None] == keys[:, None, None, :]
             if near is not None:
-                attends &= near
+                attends = near if attends is None else attends & near
             self._masks[window] = None if attends is None else masked_unless(attends, self.dtype)
 
     def _add_blocks(self, window: int) -> tf.Tensor:
-        """Cuts rows into blocks of neighbouring tokens, which attend to their block and to some on either side of it: a
-        row is one block where it is short, or where all shares of attention are kept, or where the graph does not know
-        its width: copying short rows costs more than it saves, and XLA takes no `tf.cond` of two shapes.
+        """Cuts rows into blocks of neighbouring tokens, which attend to their block and to some on either side of it;
+        not where they are short, or where all shares of attention are kept, or where the graph does not know their
+        width: copying short rows costs more than it saves, and XLA takes no `tf.cond` of two shapes.
 
-        Keeps the tokens of each block and those that it attends to, int32 `[rows x blocks, size or reach + size +
-        reach]`, in place of those beyond a row's ends its last ones; returns which of both are near each other.
+        Keeps the tokens of each block and those that it attends to, int32 `[rows x blocks, size or window + size +
+        window]`, in place of those beyond a row's ends its last ones; returns which of both are near each other.
         """
         size = max(2 * window, 1)
-        is_long = self.attentions is None and self._known_width > 2 * size
-        size, reach = (size, window) if is_long else (self.width, 0)
-        within, around = tf.range(size), tf.range(-reach, size + reach)
+        if self.attentions is not None or self._known_width <= 2 * size:
+            places = tf.range(self.width)
+            return tf.abs(places[:, None] - places) <= window
+        within, around = tf.range(size), tf.range(-window, size + window)
         count = -(-self.width // size)
         places = tf.tile(tf.range(count) * size, [self.rows])[:, None]
         first = tf.repeat(tf.range(self.rows) * self.width, count)[:, None]
         last = self.width - 1
         own, near = (first + tf.clip_by_value(places + each, 0, last) for each in (within, around))
-        self._blocks[window] = own, near, is_long
+        self._blocks[window] = own, near
         is_there = (places + around >= 0) & (places + around <= last)
         return is_there[:, None, None] & (tf.abs(within[:, None] - around) <= window)
 
@@ -338,9 +339,8 @@ class Pass(Arithmetic):
         """Scaled dot-product attention (Vaswani et al. 2017): `[queries, hidden]`, `[rows x width, hidden]` twice ->
         `[queries, hidden]`."""
         if window in self._blocks:
-            own, near, is_long = self._blocks[window]
-            query = self._in_blocks(query, own, is_long)
-            key, value = (self._in_blocks(part, near, is_long) for part in (key, value))
+            own, near = self._blocks[window]
+            query, key, value = self._in_blocks(query, own), self._in_blocks(key, near), self._in_blocks(value, near)
         else:
             query = self._heads(query, self._queries)
             key, value = self._heads(key, self.rows), self._heads(value, self.rows)
@@ -363,9 +363,9 @@ class Pass(Arithmetic):
         heads = self.config.num_attention_heads
         return tf.transpose(tf.reshape(tokens, [rows, -1, heads, tokens.shape[-1] // heads]), [0, 2, 1, 3])
 
-    def _in_blocks(self, tokens: tf.Tensor, blocks: tf.Tensor, is_long: bool) -> tf.Tensor:
+    def _in_blocks(self, tokens: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
         """`[rows x width, hidden]` -> `[blocks, heads, size, hidden / heads]`."""
-        return self._heads(tf.gather(tokens, tf.reshape(blocks, [-1])) if is_long else tokens, tf.shape(blocks)[0])
+        return self._heads(tf.gather(tokens, tf.reshape(blocks, [-1])), tf.shape(blocks)[0])
 
 
 class Last(Pass):

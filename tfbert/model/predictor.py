@@ -11,7 +11,7 @@ import itertools
 import queue
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,27 +30,10 @@ _AT_ONCE, _AHEAD = 2, 4
 """Batches that one CPU computes at a time, as parts of each keep one core busy; and these with those that wait."""
 
 
-class Rows(Protocol):
-    """Rows to predict whose inputs are more than tokens; made batch by batch as they are computed.
-
-    Attributes:
-        input_names: The names of the inputs that `inputs` gives.
-        lengths: int `[n]`, tokens of each row.
-    """
-
-    input_names: tuple[str, ...]
-
-    @property
-    def lengths(self) -> np.ndarray: ...
-
-    def __len__(self) -> int: ...
-
-    def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        """A batch's inputs: int32, each of two dimensions, rows first; arguments as for `padded_inputs`."""
-
-
-Chunk = TokenIds | Rows
-"""Rows that are predicted together."""
+Chunk = Any
+"""Rows that are predicted together: `TokenIds`; or others, whose inputs are more than tokens, with `len()`, `lengths`
+(int `[n]`, tokens of each row), `input_names`, and `inputs(rows, width)`, arguments as for `padded_inputs`: a batch's
+inputs by these names, int32 of two dimensions, rows first."""
 
 OnRows = Callable[[int], None]
 Outputs = Any

@@ -1,8 +1,7 @@
 """Weight files of every format, as arrays under one naming; and assigning them to a model's variables.
 
 A directory holds `bert_config.json`, `vocab.txt` and `bert_model.ckpt.index` with its data files, as BERT, its
-miniatures and SciBERT were published, or the `model.ckpt-STEP.*` that Google's `run_classifier.py` left; of several,
-the one that the file `checkpoint` names as the newest.
+miniatures and SciBERT were published, or one `model.ckpt-STEP.*` that Google's `run_classifier.py` left.
 
 | variable | tensor | |
 | --- | --- | --- |
@@ -27,11 +26,9 @@ The naming is that of PyTorch's `BertForSequenceClassification` and the like, wi
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import functools
-import logging
 import pathlib
 import pickle
 import re
@@ -50,52 +47,24 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-log = logging.getLogger("tfbert")
-
 CONFIG = "bert_config.json"
-_PUBLISHED, _STATE = "bert_model.ckpt.index", "checkpoint"
 # The optimizer's state, which Google's training stored among the weights.
 _NOT_WEIGHTS = re.compile(r"(^|/)(adam_m|adam_v|AdamWeightDecayOptimizer(_1)?|global_step)$")
 
 
-def find_checkpoint(directory: pathlib.Path) -> tuple[pathlib.Path | None, str]:
-    """The index file of the directory's checkpoint, None without one; and a line about a choice, empty without one.
+def find_checkpoint(directory: pathlib.Path) -> pathlib.Path | None:
+    """The index file of the directory's checkpoint, None without one.
 
     Raises:
-        UsageError: for several checkpoints, none of them with the usual name or named by the file `checkpoint`.
+        UsageError: for several checkpoints.
     """
-    found, newest = sorted(directory.glob("*.ckpt*.index")), _named_newest(directory)
-    named, usual = directory / f"{newest}.index", directory / _PUBLISHED
-    if newest and named.is_file():
-        count = len({*found, named})
-        line = f"Of {count} checkpoints, the weights are those of {newest}, which {directory / _STATE} names."
-        return named, line if count > 1 else ""
-    missing = f"; the file {_STATE} names {newest}, which is not there" if newest else ""
-    if len(found) > 1 and (missing or usual not in found):
+    found = sorted(directory.glob("*.ckpt*.index"))
+    if len(found) > 1:
         raise UsageError(
-            "A directory must hold one checkpoint, or name the newest in its file checkpoint. "
-            f"Received: {directory} with {', '.join(path.name for path in found[:3])}{missing}. "
-            "Keep only the one to use."
+            "A directory must hold one checkpoint of TensorFlow 1. "
+            f"Received: {directory} with {list_names(path.name for path in found)}. Keep only the one to use."
         )
-    index = usual if usual in found else next(iter(found), None)
-    about = missing or (", of several" if len(found) > 1 else "")
-    return index, f"The weights are those of {index.with_suffix('')}{about}." if index and about else ""
-
-
-def _named_newest(directory: pathlib.Path) -> str:
-    """The name of the checkpoint that the directory's file `checkpoint` calls the newest; empty without one.
-
-    The file may give a path, of the machine that it was written on: the checkpoint has moved with it.
-    """
-    if not (directory / _STATE).is_file():
-        return ""
-    import tensorflow as tf
-
-    try:
-        state = tf.train.get_checkpoint_state(str(directory))
-    except ValueError:  # It names none, or is not UTF-8.
-        state = None
-    return re.split(r"[/\\]", state.model_checkpoint_path)[-1] if state else ""
+    return found[0] if found else None
 
 
 SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
@@ -121,7 +90,7 @@ def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
     """
     directory = keras_hub.plain(directory)
     found = next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
-    return found or find_checkpoint(directory)[0]
+    return found or find_checkpoint(directory)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,19 +206,15 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
     """Assigns every weight of a built model, on all replicas; low-rank updates begin anew, at 0.
 
     Args:
-        model: transformers' TensorFlow BERT with any head, under any strategy and precision policy.
+        model: One of our classes, under any strategy and precision policy.
         tensors: Arrays as `get_weights_dict` returns them. Arrays that the model does not have are ignored.
 
     Raises:
         UsageError: if one is missing or has another shape; nothing is assigned then.
     """
-    shapes = get_weight_shapes(model)
-    missing = [name for name in shapes if name not in tensors]
-    misshapen = [name for name, shape in shapes.items() if name in tensors and tensors[name].shape != shape]
-    if missing or misshapen:
+    if what := describe_mismatch(tensors, get_weight_shapes(model)):
         raise UsageError(
-            "The weights must be those of this model. "
-            f"Received: {describe_mismatch(missing, misshapen, tensors, shapes)}. Pass the weights of the same model."
+            f"The weights must be those of this model. Received: {what}. Pass the weights of the same model."
         )
     for name, variable, transposed in named_variables(model):
         value = tensors[name]
@@ -292,46 +257,16 @@ def write_weights(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None
         ) from error
 
 
-def describe_mismatch(
-    missing: Iterable[str],
-    misshapen: Iterable[str],
-    tensors: Mapping[str, np.ndarray],
-    shapes: Mapping[str, tuple[int, ...]],
-) -> str:
-    """One phrase: which weights are missing, and which have another shape than in the model."""
-    parts = []
-    if missing:
-        parts.append(f"no {list_names(missing)}")
-    if misshapen:
-        wrong = [f"{name} {list(tensors[name].shape)} in place of {list(shapes[name])}" for name in misshapen]
-        parts.append(f"another shape of {list_names(wrong)}")
-    return "; ".join(parts)
-
-
-def found_instead(missing: Iterable[str], names: Iterable[str], prefix: str) -> str:
-    """One phrase: under which longer names a file holds weights that are missing, such as those of PyTorch's
-    `DataParallel`; else its first names if it holds none of the encoder's. Empty where neither is so.
-
-    Args:
-        missing: Names that were looked for.
-        names: All names in the file.
-        prefix: How the encoder's begin.
-    """
-    names, counts = list(names), collections.Counter()
-    by_end: dict[str, list[str]] = {}
-    for name in names:
-        by_end.setdefault(".".join(name.split(".")[-2:]), []).append(name)
-    for wanted in missing:
-        inner = wanted.removeprefix(prefix)
-        for name in by_end.get(".".join(wanted.split(".")[-2:]), ()):
-            if name.endswith(f".{inner}"):
-                counts[name.removesuffix(inner)] += 1
-    if counts:
-        shown = " or ".join(f"{longer!r} ({count:,})" for longer, count in counts.most_common(3))
-        return f"names that begin with {shown} in place of {prefix!r}"
-    if names and not any(name.startswith(prefix) for name in names):
-        return f"the names {list_names(names)}"
-    return ""
+def describe_mismatch(tensors: Mapping[str, np.ndarray | Stored], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """One phrase: which weights are missing, and which have another shape than in the model; empty for none."""
+    missing = [name for name in shapes if name not in tensors]
+    wrong = [
+        f"{name} {list(tensors[name].shape)} in place of {list(shape)}"
+        for name, shape in shapes.items()
+        if name in tensors and tensors[name].shape != shape
+    ]
+    parts = [f"no {list_names(missing)}"] if missing else []
+    return "; ".join(parts + ([f"another shape of {list_names(wrong)}"] if wrong else []))
 
 
 def list_names(names: Iterable[str]) -> str:
@@ -354,11 +289,7 @@ def named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
     for variable in model.weights:
         if id(variable) in low:
             continue
-        if hasattr(variable, "path"):  # Of Keras 3, whose names are short.
-            name = variable.path.removeprefix(f"{model.path}/")
-        else:
-            name = variable.name.partition("/")[2]  # The first part is the model's own name.
-        name, transposed = pytorch_name(name)
+        name, transposed = pytorch_name(variable.path.removeprefix(f"{model.path}/"))
         out.append((name, variable, transposed))
     return out
 
@@ -437,8 +368,6 @@ def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, St
 def _open_tf1(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
     import tensorflow as tf
 
-    if line := find_checkpoint(path.parent)[1]:
-        log.info("%s", line)
     reader = tf.train.load_checkpoint(str(path.with_suffix("")))
     found = {}
     for name, shape in reader.get_variable_to_shape_map().items():

@@ -1,5 +1,5 @@
 """Tokenizers that Hugging Face's `tokenizers` computes on the host: byte-level BPE (RoBERTa, ModernBERT) and unigram
-(XLM-R, CamemBERT), from `tokenizer.json`, or from RoBERTa's `vocab.json` and `merges.txt`.
+(XLM-R, CamemBERT), from `tokenizer.json`.
 
 The ids are those of transformers' fast tokenizers with `split_special_tokens=True`, which `save` states: a special
 token written in a text, such as `</s>`, is plain text. In unigram models, transformers finds such a token none the less
@@ -11,31 +11,26 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import math
 import pathlib
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from tfbert.data.reading import read_text
-from tfbert.errors import UsageError, first_line
+from tfbert.errors import UsageError
 from tfbert.tokens.normalizer import FlatPieces
 from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, map_chunks, ranges, splits_of
-from tfbert.tokens.vocabulary import JsonObject, token_text
+from tfbert.tokens.vocabulary import JsonObject, ends, fast_tokenizer, named_tokens, token_text
 
 if TYPE_CHECKING:
     import tokenizers
 
-log = logging.getLogger("tfbert")
-
-_OF_ROBERTA = {"RobertaTokenizer", "RobertaTokenizerFast"}
-_CLASSES = {"XLMRobertaTokenizer", "XLMRobertaTokenizerFast", "CamembertTokenizer", "CamembertTokenizerFast"}
-_CLASSES |= {"PreTrainedTokenizerFast", "TokenizersBackend", *_OF_ROBERTA}
+_CLASSES = {f"{name}Tokenizer{fast}" for name in ("Roberta", "XLMRoberta", "Camembert") for fast in ("", "Fast")}
+_CLASSES |= {"PreTrainedTokenizerFast", "TokenizersBackend"}
 """transformers' classes whose ids are those of `tokenizer.json`."""
 _KINDS = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _KEPT = ("add_prefix_space", "clean_up_tokenization_spaces", "model_input_names", "model_max_length")
@@ -74,17 +69,17 @@ class HostTokenizer(Tokenizer):
     def __init__(self, whole: dict[str, Any], config: dict[str, Any], source: str):
         self._whole = whole | {"truncation": None, "padding": None}
         self._config, self._source = {name: config[name] for name in _KEPT if name in config}, source
-        self._asis = _of_json(self._whole, source)
+        self._kind, self._asis = (self._whole, self._config), fast_tokenizer(self._whole, source)
         ids = self._asis.get_vocab(with_added_tokens=True)
         tokens = {id: token for token, id in ids.items()}
-        self._vocab = tuple(tokens.get(id, "") for id in range(max(tokens) + 1))
-        self.cls_id, self.sep_id, self.separators, has_types = _ends(self._asis, source)
+        self.vocab = tuple(tokens.get(id, "") for id in range(max(tokens) + 1))
+        self.cls_id, self.sep_id, self.separators, has_types = ends(self._asis, source)
         self.has_token_types = has_types and "token_type_ids" in config.get("model_input_names", ["token_type_ids"])
         file = JsonObject(pathlib.Path(source), {})
         named = {kind: token_text(file, self._config.get(f"{kind}_token")) for kind in _KINDS}
         for kind, usual in _USUAL.items():
             named[kind] = named[kind] or next((token for token in usual if token in ids), None)
-        named["cls"], named["sep"] = self._vocab[self.cls_id], self._vocab[self.sep_id]
+        named["cls"], named["sep"] = self.vocab[self.cls_id], self.vocab[self.sep_id]
         self.names = {kind: token for kind, token in named.items() if token is not None}
         absent = {kind: token for kind, token in self.names.items() if token not in ids}
         if absent or "pad" not in self.names:
@@ -98,25 +93,11 @@ class HostTokenizer(Tokenizer):
         self.mask_token = self.names.get("mask", "")
         self.mask_id = ids.get(self.mask_token)
         special = {ids[token] for token in _special_of(whole, {*self.names.values()})}
-        self.special_ids = tuple(sorted(special | ({*range(len(self._vocab))} - {*tokens})))
+        self.special_ids = tuple(sorted(special | ({*range(len(self.vocab))} - {*tokens})))
         self.mask_takes_blanks = any(t["lstrip"] and t["content"] == self.mask_token for t in whole["added_tokens"])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HostTokenizer) and self._kind == other._kind
-
-    @property
-    def _kind(self) -> tuple[Any, ...]:
-        return self._whole, self._config, self.long_texts
-
-    def __hash__(self) -> int:
-        return self.crc32
 
     def __reduce__(self) -> tuple:
         return type(self), (self._whole, self._config, self._source), self.notes()
-
-    @property
-    def vocab(self) -> tuple[str, ...]:
-        return self._vocab
 
     @property
     def casing(self) -> dict[str, Any]:
@@ -149,7 +130,7 @@ class HostTokenizer(Tokenizer):
                 return bytes.fromhex(token[3:5]).decode("utf-8", "surrogateescape")
             return token if is_bytes else token.replace(_BLANK, " ")
 
-        return tuple(map(text, self._vocab))
+        return tuple(map(text, self.vocab))
 
     @property
     def shown_vocab(self) -> tuple[str, ...]:
@@ -172,13 +153,13 @@ class HostTokenizer(Tokenizer):
     @functools.cached_property
     def _texts(self) -> tokenizers.Tokenizer:
         """Splits texts, and finds no special token in them, neither as one nor as a piece of the vocabulary."""
-        return _of_json(_without_control(self._whole, {*self.names.values()}), self._source)
+        return fast_tokenizer(_without_control(self._whole, {*self.names.values()}), self._source)
 
     @functools.cached_property
     def _words(self) -> tokenizers.Tokenizer:
         """Splits words, each as if a blank stood before it: as transformers with `add_prefix_space=True`."""
         whole = _without_control(self._whole, {*self.names.values()})
-        return _of_json(_with_prefix_space(whole, lambda part: True), self._source)
+        return fast_tokenizer(_with_prefix_space(whole, True), self._source)
 
     def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
         def ragged(column: Sequence[str]) -> tf.RaggedTensor:
@@ -228,10 +209,8 @@ class HostTokenizer(Tokenizer):
         text = self._asis.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return self._tidied(text) if self._config.get("clean_up_tokenization_spaces") else text
 
-    def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
-        """Writes `tokenizer.json` as it was read, and a configuration by which that file alone decides."""
-        directory = pathlib.Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+    def _files(self, model_max_length: int, fills_masks: bool) -> dict[str, Any]:
+        """`tokenizer.json` as it was read, and a configuration by which that file alone decides."""
         flags = {token["content"]: token for token in self._whole["added_tokens"]}
         names = {f"{kind}_token": _flagged(flags.get(token, token)) for kind, token in self.names.items()}
         objects = {name: {"__type": "AddedToken"} | token for name, token in names.items() if isinstance(token, dict)}
@@ -242,13 +221,11 @@ class HostTokenizer(Tokenizer):
             "model_input_names": ["input_ids", *["token_type_ids"] * self.has_token_types, "attention_mask"],
             "split_special_tokens": not fills_masks,
         }
-        for name, values in {
+        return {
             "tokenizer_config.json": dict(sorted((config | names | objects).items())),
             "special_tokens_map.json": names,
             TOKENIZER_JSON: self._whole,
-        }.items():
-            text = json.dumps(values, indent=2, ensure_ascii=False)
-            (directory / name).write_text(text, encoding="utf-8", newline="\n")
+        }
 
 
 def read_tokenizer(directory: pathlib.Path) -> Tokenizer:
@@ -257,16 +234,13 @@ def read_tokenizer(directory: pathlib.Path) -> Tokenizer:
     Raises:
         UsageError: for files that describe none, contradict each other, or would give other ids in transformers.
     """
-    fast = JsonObject.read(directory / TOKENIZER_JSON)
-    has_word_pieces = (directory / "vocab.txt").is_file()
+    fast, has_word_pieces = JsonObject.read(directory / TOKENIZER_JSON), (directory / "vocab.txt").is_file()
     if fast.exists:
         if _kind_of(fast) in ("BPE", "Unigram"):
             return _from_json(directory, fast)
-    elif (directory / "merges.txt").is_file() and (directory / "vocab.json").is_file() and not has_word_pieces:
-        return _from_merges(directory)
-    elif (model := next(directory.glob("*.model"), None)) and not has_word_pieces:
+    elif (found := [*directory.glob("merges.txt"), *directory.glob("*.model")]) and not has_word_pieces:
         raise UsageError(
-            f"A SentencePiece model is read from the {TOKENIZER_JSON} that transformers makes of it. Received: {model} "
+            f"Such a tokenizer is read from the {TOKENIZER_JSON} that transformers makes of it. Received: {found[0]} "
             'alone. Run: pip install transformers sentencepiece; python -c "from transformers import AutoTokenizer as '
             f"A; A.from_pretrained('{directory}').save_pretrained('{directory}')\"."
         )
@@ -282,8 +256,18 @@ def _kind_of(fast: JsonObject) -> str | None:
 
 
 def _from_json(directory: pathlib.Path, fast: JsonObject) -> HostTokenizer:
-    config = _config_of(directory, _CLASSES)
-    whole = json.loads(_of_json(fast.values, str(fast.path)).to_str())  # Older files say the same in other words.
+    config = JsonObject.read(directory / "tokenizer_config.json")
+    kind = config.get("tokenizer_class", str) or JsonObject.read(directory / "config.json").get("tokenizer_class", str)
+    if kind not in _CLASSES | {None}:
+        raise UsageError(
+            "A model's tokenizer must be one that its files describe whole: RoBERTa's, XLM-R's, CamemBERT's or "
+            f"PreTrainedTokenizerFast. Received: tokenizer_class={kind!r} in {directory}. Use another model."
+        )
+    config.warn_of_side()
+    named = JsonObject.read(directory / "special_tokens_map.json").values
+    named = {key: value for key, value in named.items() if value is not None}
+    config = JsonObject(config.path, named | config.values)
+    whole = json.loads(fast_tokenizer(fast.values, str(fast.path)).to_str())  # Older files say the same in other words.
     stated = config.values.get("add_prefix_space")
     found = (whole["pre_tokenizer"] or {}).get("add_prefix_space")
     if found is not None and bool(stated) != found:
@@ -293,64 +277,9 @@ def _from_json(directory: pathlib.Path, fast: JsonObject) -> HostTokenizer:
                 f"pre_tokenizer.add_prefix_space=true in {fast.path}, which transformers takes as false. State "
                 "add_prefix_space in tokenizer_config.json."
             )
-        whole = _with_prefix_space(whole, lambda part: bool(stated))
+        whole = _with_prefix_space(whole, bool(stated))
     _refuse_other_tokens(directory, config, whole)
     return HostTokenizer(whole, config.values, str(directory))
-
-
-def _from_merges(directory: pathlib.Path) -> HostTokenizer:
-    """RoBERTa's tokenizer, as transformers makes it of these files."""
-    import tokenizers
-    from tokenizers import decoders, models, pre_tokenizers, processors
-
-    config = _config_of(directory, _OF_ROBERTA)
-    space = bool(config.get("add_prefix_space", bool))
-    merges = read_text(directory / "merges.txt", "merges.txt must be a text file in UTF-8")
-    pairs = [tuple(line.split(" ")) for line in merges.split("\n") if line.strip() and not line.startswith("#version")]
-    vocab = JsonObject.read(directory / "vocab.json").values
-    special = [config.get(f"{kind}_token", str) or usual for kind, usual in _ROBERTA.items()]
-    cls, pad, sep, unk, mask = special
-    missing = [token for token in special if token not in vocab]
-    if missing:
-        raise UsageError(
-            f"RoBERTa's vocabulary must hold {' '.join(special)}. Received: {directory / 'vocab.json'} without "
-            f"{' '.join(missing)}. Use the model's own, or its {TOKENIZER_JSON}."
-        )
-    try:
-        made = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=pairs))
-    except Exception as error:  # tokenizers raises nothing more specific.
-        raise UsageError(
-            f"vocab.json and merges.txt must be of one tokenizer. Received: {first_line(error)} in {directory}. "
-            "Repair the files."
-        ) from None
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
-    made.decoder = decoders.ByteLevel()
-    made.post_processor = processors.RobertaProcessing((sep, vocab[sep]), (cls, vocab[cls]), True, space)
-    made.add_special_tokens([cls, pad, sep, unk, tokenizers.AddedToken(mask, lstrip=True, special=True)])
-    names = {"pad_token": pad, "unk_token": unk, "mask_token": mask}
-    return HostTokenizer(json.loads(made.to_str()), config.values | names, str(directory))
-
-
-_ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
-
-
-def _config_of(directory: pathlib.Path, classes: set[str]) -> JsonObject:
-    """What `tokenizer_config.json` and `special_tokens_map.json` say together.
-
-    Raises:
-        UsageError: for a class of transformers that would do more than these files say.
-    """
-    config = JsonObject.read(directory / "tokenizer_config.json")
-    named = JsonObject.read(directory / "special_tokens_map.json").values
-    values = {key: value for key, value in named.items() if value is not None} | config.values
-    kind = config.get("tokenizer_class", str) or JsonObject.read(directory / "config.json").get("tokenizer_class", str)
-    if kind not in classes | {None}:
-        raise UsageError(
-            "A model's tokenizer must be one that its files describe whole: RoBERTa's, XLM-R's, CamemBERT's or "
-            f"PreTrainedTokenizerFast. Received: tokenizer_class={kind!r} in {directory}. Use another model."
-        )
-    config.warn_of_side()
-    return JsonObject(config.path, values)
 
 
 def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dict[str, Any]) -> None:
@@ -359,16 +288,7 @@ def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dic
     known = {token["content"]: bool(token["special"]) for token in whole["added_tokens"]}
     model = whole["model"]["vocab"]
     known |= {token: True for token in (model if isinstance(model, dict) else dict(model)) if token not in known}
-    named = [(token, bool(token.get("special"))) for token in config.object("added_tokens_decoder").values.values()]
-    extra = config.values.get("extra_special_tokens") or ()
-    listed = [
-        *(config.get("additional_special_tokens", list) or ()),
-        *(extra.values() if isinstance(extra, dict) else extra),
-    ]
-    named += [(token, True) for token in listed]
-    named += [(token, None) for token in JsonObject.read(directory / "added_tokens.json").values]
-    for token, is_special in named:
-        text = token_text(config, token)
+    for text, is_special in named_tokens(directory, config):
         if text is not None and (text not in known or is_special not in (None, known[text])):
             how = "special" if known.get(text) else "no special one"
             raise UsageError(
@@ -376,20 +296,6 @@ def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dic
                 f"{text!r}, which tokenizer.json lacks or calls {how}, in {directory}. Save it anew in transformers: "
                 "AutoTokenizer.from_pretrained(D).save_pretrained(D)."
             )
-
-
-def _of_json(whole: dict[str, Any], source: str) -> tokenizers.Tokenizer:
-    import tokenizers
-
-    try:
-        found = tokenizers.Tokenizer.from_str(json.dumps(whole))
-    except Exception as error:  # tokenizers raises nothing more specific.
-        raise UsageError(
-            f"{TOKENIZER_JSON} must be one that the installed tokenizers {tokenizers.__version__} reads. "
-            f"Received: {first_line(error)} in {source}. Use another version, or another model."
-        ) from None
-    found.encode_special_tokens = True
-    return found
 
 
 def _special_of(whole: dict[str, Any], names: set[str]) -> set[str]:
@@ -419,31 +325,14 @@ def _without_control(whole: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return whole | {"model": model, "added_tokens": added}
 
 
-def _with_prefix_space(whole: dict[str, Any], wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+def _with_prefix_space(whole: dict[str, Any], wanted: bool) -> dict[str, Any]:
     """The same tokenizer with another `add_prefix_space` where its pre-tokenizer has one."""
 
     def changed(part: dict[str, Any]) -> dict[str, Any]:
         inner = {"pretokenizers": [changed(each) for each in part["pretokenizers"]]} if "pretokenizers" in part else {}
-        return part | inner | ({"add_prefix_space": wanted(part)} if "add_prefix_space" in part else {})
+        return part | inner | ({"add_prefix_space": wanted} if "add_prefix_space" in part else {})
 
     return whole | {"pre_tokenizer": changed(whole["pre_tokenizer"])} if whole["pre_tokenizer"] else whole
-
-
-def _ends(tokenizer: tokenizers.Tokenizer, source: str) -> tuple[int, int, int, bool]:
-    """The special tokens around texts: the one before, the one after, how many of these are between two, and whether
-    the second text has a type of its own."""
-    single, pair = tokenizer.encode("a"), tokenizer.encode("a", "a")
-    ids, of = np.array(pair.ids), [{None: -1}.get(text, text) for text in pair.sequence_ids]
-    first, last = of.index(0), len(of) - 1 - of[::-1].index(1)
-    end, second = len(of) - 1 - of[::-1].index(0), of.index(1)
-    between = ids[end + 1 : second]
-    fits = (first, last) == (1, len(of) - 2) and 1 <= len(between) <= 2 and {*between, ids[-1]} == {ids[-1]}
-    if not fits or single.ids != [ids[0], *ids[1 : end + 1], ids[-1]]:
-        raise UsageError(
-            f"{TOKENIZER_JSON} must put one special token before texts, one after, and one or two of these "
-            f"between two. Received: {' '.join(pair.tokens)} in {source}. Use another model."
-        )
-    return int(ids[0]), int(ids[-1]), len(between), pair.type_ids[second] != pair.type_ids[first]
 
 
 def _flagged(token: Any) -> Any:

@@ -97,6 +97,7 @@ class Tokenizer(abc.ABC):
     A special token written in a text is plain text: a text cannot inject control ids.
 
     Attributes:
+        vocab: The tokens in the order of their ids.
         pad_id: The id that pads rows.
         unk_id: The id of what the vocabulary lacks.
         cls_id: The id before all texts.
@@ -112,6 +113,7 @@ class Tokenizer(abc.ABC):
         most_per_character: The most tokens of a character: three, those of Hangul's letters.
     """
 
+    vocab: tuple[str, ...]
     pad_id: int
     unk_id: int
     cls_id: int
@@ -125,11 +127,14 @@ class Tokenizer(abc.ABC):
     special_ids: tuple[int, ...]
     in_graph: ClassVar[bool] = True
     most_per_character: ClassVar[float] = 3
+    _kind: tuple[Any, ...]
+    """All that decides the ids of a text."""
 
-    @property
-    @abc.abstractmethod
-    def vocab(self) -> tuple[str, ...]:
-        """The tokens in the order of their ids."""
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and (self._kind, self.long_texts) == (other._kind, other.long_texts)
+
+    def __hash__(self) -> int:
+        return self.crc32
 
     @property
     def vocab_size(self) -> int:
@@ -141,7 +146,7 @@ class Tokenizer(abc.ABC):
     def casing(self) -> dict[str, Any]:
         """What besides the vocabulary decides the ids of a text, as JSON can hold it."""
 
-    @property
+    @functools.cached_property
     def crc32(self) -> int:
         """A checksum of the vocabulary, and of what `casing` does not say in words."""
         return zlib.crc32("\n".join(self.vocab).encode("utf-8", "surrogatepass"))
@@ -245,7 +250,6 @@ class Tokenizer(abc.ABC):
             text = text.replace(f" {end}", end.rstrip())
         return text
 
-    @abc.abstractmethod
     def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
         """Writes the files from which Hugging Face's libraries load a tokenizer that gives the same ids.
 
@@ -255,6 +259,15 @@ class Tokenizer(abc.ABC):
             fills_masks: Whether a mask written in a text is a place to fill in. As `transformers` finds all special
                 tokens or none, it finds the others too.
         """
+        directory = pathlib.Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in self._files(model_max_length, fills_masks).items():
+            text = content if isinstance(content, str) else json.dumps(content, indent=2, ensure_ascii=False)
+            (directory / name).write_text(text, encoding="utf-8", newline="\n")
+
+    @abc.abstractmethod
+    def _files(self, model_max_length: int, fills_masks: bool) -> dict[str, Any]:
+        """What `save` writes by the files' names: texts, and what becomes JSON."""
 
     def rows(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None, *, max_seq_length: int
@@ -329,13 +342,6 @@ def beginnings(tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     return tf.gather(tokens.values, tf.ragged.range(tokens.row_starts(), tokens.row_starts() + lengths))
 
 
-@functools.cache
-def _decoder() -> Any:
-    from tokenizers import decoders
-
-    return decoders.WordPiece(prefix="##", cleanup=True)
-
-
 class BertTokenizer(Tokenizer):
     """WordPiece (Devlin et al. 2018; algorithm of Song et al. 2020) over a fixed vocabulary.
 
@@ -364,19 +370,18 @@ class BertTokenizer(Tokenizer):
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
     ):
-        self._vocab = tuple(vocab)
-        self._chunk_encoders: dict[tuple[int, int, str], tf.types.experimental.PolymorphicFunction] = {}
+        self.vocab = tuple(vocab)
         self._casing = {
             "do_lower_case": do_lower_case,
             "strip_accents": strip_accents,
             "tokenize_chinese_chars": tokenize_chinese_chars,
         }
-        if len(self._vocab) > _MAX_TOKENS:
+        if len(self.vocab) > _MAX_TOKENS:
             raise UsageError(
-                f"A vocabulary must have at most {_MAX_TOKENS:,} tokens. Received: {len(self._vocab):,}. Use another."
+                f"A vocabulary must have at most {_MAX_TOKENS:,} tokens. Received: {len(self.vocab):,}. Use another."
             )
         ids: dict[str, int] = {}
-        for i, token in enumerate(self._vocab):
+        for i, token in enumerate(self.vocab):
             if token in ids or _NOT_A_TOKEN.search(token):  # An empty one is fine: SciBERT has it.
                 first = f", first seen as token {ids[token]}" if token in ids else ""
                 raise UsageError(
@@ -399,27 +404,15 @@ class BertTokenizer(Tokenizer):
         self.special_ids = self.pad_id, self.cls_id, self.sep_id
         with tf.init_scope(), tf.device("CPU:0"):  # The compiled vocabulary must not belong to a particular graph.
             self._wordpiece = tf_text.FastWordpieceTokenizer(
-                list(self._vocab),
+                list(self.vocab),
                 max_bytes_per_word=_MAX_WORD_BYTES,
                 token_out_type=tf.int32,  # pyright: ignore[reportArgumentType] - the same class, imported from two places
                 no_pretokenization=True,
             )
-        self._kind = self._vocab, *self._casing.values()
-        self._hash = hash(self._kind)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BertTokenizer) and (self._kind, self.long_texts) == (other._kind, other.long_texts)
-
-    def __hash__(self) -> int:
-        return self._hash
+        self._kind = self.vocab, *self._casing.values()
 
     def __reduce__(self) -> tuple:
-        return functools.partial(type(self), **self.casing), (self._vocab,), self.notes()  # Without what was traced.
-
-    @property
-    def vocab(self) -> tuple[str, ...]:
-        """The tokens in the order of their ids."""
-        return self._vocab
+        return functools.partial(type(self), **self.casing), (self.vocab,), self.notes()  # Without what was traced.
 
     @property
     def do_lower_case(self) -> bool:
@@ -433,20 +426,20 @@ class BertTokenizer(Tokenizer):
 
     @property
     def file(self) -> tuple[str, str]:
-        return "vocab.txt", "".join(f"{token}\n" for token in self._vocab)
+        return "vocab.txt", "".join(f"{token}\n" for token in self.vocab)
 
     @functools.cached_property
     def pieces(self) -> tuple[str, ...]:
-        return tuple(token[2:] if token.startswith("##") else f" {token}" for token in self._vocab)
+        return tuple(token[2:] if token.startswith("##") else f" {token}" for token in self.vocab)
 
     @functools.cached_property
     def word_marks(self) -> tuple[np.ndarray, np.ndarray]:
-        begins = np.array([not token.startswith("##") for token in self._vocab], bool)
+        begins = np.array([not token.startswith("##") for token in self.vocab], bool)
         return begins, np.zeros_like(begins)
 
     def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         with tf.device("CPU:0"):
-            ids, lengths = _flat_ids(self)(tf.constant(texts, tf.string, [len(texts)]))
+            ids, lengths = _traced(_flat_ids, self)(tf.constant(texts, tf.string, [len(texts)]))
         return ids.numpy(), lengths.numpy()
 
     @classmethod
@@ -460,11 +453,7 @@ class BertTokenizer(Tokenizer):
         Raises:
             UsageError: if there is no such file, or it is not a vocabulary.
         """
-        vocab = read_vocab_file(path)
-        try:
-            return cls(vocab, **casing)
-        except UsageError as error:
-            raise UsageError(f"{path}: {error}") from None
+        return cls._of(path, read_vocab_file(path), casing)
 
     @classmethod
     def from_pretrained(cls, directory: str | pathlib.Path, **options: Any) -> BertTokenizer:
@@ -478,11 +467,14 @@ class BertTokenizer(Tokenizer):
                 other ids than this one.
         """
         _check_own(options)
-        vocab, casing = read_pretrained(pathlib.Path(directory))
+        return cls._of(directory, *read_pretrained(pathlib.Path(directory)))
+
+    @classmethod
+    def _of(cls, source: str | pathlib.Path, vocab: list[str], casing: Mapping[str, Any]) -> BertTokenizer:
         try:
             return cls(vocab, **casing)
         except UsageError as error:
-            raise UsageError(f"{directory}: {error}") from None
+            raise UsageError(f"{source}: {error}") from None
 
     def tokenize(self, text: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts into wordpieces. Works eagerly, in `tf.data` and in a SavedModel.
@@ -530,38 +522,30 @@ class BertTokenizer(Tokenizer):
         return self.rows(self.tokenize(text), second, max_seq_length=max_seq_length)[:2]
 
     def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
-        encode_chunk = self._chunk_encoder(len(columns), max_seq_length)
+        encode_chunk = _traced(_flat_rows, self, len(columns), max_seq_length=max_seq_length)
         return TokenIds.of(*map_texts(encode_chunk, *columns), pad_id=self.pad_id)
 
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
-        arrays = map_texts(self._flat_pieces, texts, batch_size=batch_size)
-        splits = [np.concatenate([[0], np.cumsum(lengths)]) for lengths in arrays[-2:]]
-        return FlatPieces(*arrays[:-2], *splits)
-
-    def _chunk_encoder(self, num_columns: int, max_seq_length: int) -> tf.types.experimental.PolymorphicFunction:
-        kind = num_columns, max_seq_length, self.long_texts  # Shared with others that cut otherwise.
-        if kind not in self._chunk_encoders:
-            self._chunk_encoders[kind] = _chunk_encoder(self, *kind[:2])
-        return self._chunk_encoders[kind]
-
-    @functools.cached_property
-    def _flat_pieces(self) -> tf.types.experimental.PolymorphicFunction:
-        return _flat_pieces(self)
+        arrays = map_texts(_traced(_flat_pieces, self), texts, batch_size=batch_size)
+        return FlatPieces(*arrays[:-2], *map(splits_of, arrays[-2:]))
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        tokens = [self._vocab[id] for id in ids]
-        skipped = SPECIAL_TOKENS if skip_special_tokens else ()
-        return self._tidied(_decoder().decode([token for token in tokens if token not in skipped]))
+        from tokenizers import decoders
 
-    def save(self, directory: str | pathlib.Path, *, model_max_length: int = 512, fills_masks: bool = False) -> None:
-        """Writes `vocab.txt` and the JSON files of Hugging Face's tokenizers.
+        tokens = [self.vocab[id] for id in ids]
+        skipped = SPECIAL_TOKENS if skip_special_tokens else ()
+        return self._tidied(decoders.WordPiece().decode([token for token in tokens if token not in skipped]))
+
+    def _files(self, model_max_length: int, fills_masks: bool) -> dict[str, Any]:
+        """`vocab.txt` and the JSON files of Hugging Face's tokenizers.
 
         A special token written in a text stays text: for transformers by `split_special_tokens`; for `tokenizers`,
         whose files cannot say that, because `tokenizer.json` names no tokens to find in texts.
         """
-        directory = pathlib.Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        ids = {token: id for id, token in enumerate(self._vocab)}
+        from tokenizers import Tokenizer as Fast
+        from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+        ids = {token: id for id, token in enumerate(self.vocab)}
         names = {f"{token.strip('[]').lower()}_token": token for token in sorted(SPECIAL_TOKENS)}
         exact = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         # As transformers 4 writes them.
@@ -575,94 +559,56 @@ class BertTokenizer(Tokenizer):
             "split_special_tokens": not fills_masks,
             "tokenizer_class": "BertTokenizer",
         }
-
-        def part(kind: str, id: str, segment: int) -> dict[str, Any]:
-            return {kind: {"id": id, "type_id": segment}}
-
-        single = [part("SpecialToken", "[CLS]", 0), part("Sequence", "A", 0), part("SpecialToken", "[SEP]", 0)]
-        tokenizer = {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": [{"id": ids["[MASK]"], "content": "[MASK]"} | exact] if fills_masks else [],
-            "normalizer": {
-                "type": "BertNormalizer",
-                "clean_text": True,
-                "handle_chinese_chars": self._casing["tokenize_chinese_chars"],
-                "strip_accents": self._casing["strip_accents"],
-                "lowercase": self._casing["do_lower_case"],
-            },
-            "pre_tokenizer": {"type": "BertPreTokenizer"},
-            "post_processor": {
-                "type": "TemplateProcessing",
-                "single": single,
-                "pair": [*single, part("Sequence", "B", 1), part("SpecialToken", "[SEP]", 1)],
-                "special_tokens": {
-                    token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in ("[CLS]", "[SEP]")
-                },
-            },
-            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-            "model": {
-                "type": "WordPiece",
-                "unk_token": "[UNK]",
-                "continuing_subword_prefix": "##",
-                "max_input_chars_per_word": MAX_WORD_CHARS,
-                "vocab": ids,
-            },
-        }
-        for name, values in {
+        fast: Any = Fast(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS))
+        fast.normalizer = normalizers.BertNormalizer(
+            lowercase=self._casing["do_lower_case"],
+            strip_accents=self._casing["strip_accents"],
+            handle_chinese_chars=self._casing["tokenize_chinese_chars"],
+        )
+        fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        fast.post_processor = processors.TemplateProcessing(
+            "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", [("[CLS]", self.cls_id), ("[SEP]", self.sep_id)]
+        )
+        fast.decoder = decoders.WordPiece()
+        if fills_masks:
+            fast.add_special_tokens(["[MASK]"])
+        return {
             "tokenizer_config.json": dict(sorted((config | self._casing | names).items())),
             "special_tokens_map.json": names,
-            "tokenizer.json": tokenizer,
-        }.items():
-            text = json.dumps(values, indent=2, ensure_ascii=False)
-            (directory / name).write_text(text, encoding="utf-8", newline="\n")
-        name, text = self.file
-        (directory / name).write_text(text, encoding="utf-8", newline="\n")
+            TOKENIZER_JSON: json.loads(fast.to_str()),
+            **dict([self.file]),
+        }
 
 
-# Tracing takes a second, and a process may train or load several models alike. What is dropped here stays with the
-# tokenizers that have it.
-
-
-@functools.lru_cache(maxsize=8)
-def _chunk_encoder(
-    tokenizer: BertTokenizer, num_columns: int, max_seq_length: int
-) -> tf.types.experimental.PolymorphicFunction:
-    """`__call__` for flat arrays, for one kind of row."""
+@functools.lru_cache(maxsize=16)
+def _traced(compute: Callable[..., Any], tokenizer: BertTokenizer, num_columns: int = 1, **options: Any) -> Any:
+    """A function of columns of texts as a graph. Tracing takes a second, and a process may train or load several models
+    alike: tokenizers that are equal share it."""
     signature = [tf.TensorSpec([None], tf.string)] * num_columns
 
     @counted_alone(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
-    def encode_chunk(*texts):
-        ids, *others = tokenizer.rows(*map(tokenizer.tokenize, texts), max_seq_length=max_seq_length)
-        return ids.values, ids.row_lengths(), *others
+    def traced(*texts):
+        return compute(tokenizer, *texts, **options)
 
-    return encode_chunk
+    return traced
 
 
-@functools.lru_cache(maxsize=4)
-def _flat_pieces(tokenizer: BertTokenizer) -> tf.types.experimental.PolymorphicFunction:
+def _flat_rows(tokenizer: BertTokenizer, *texts: tf.Tensor, max_seq_length: int) -> tuple[tf.Tensor, ...]:
+    """`__call__` for flat arrays."""
+    ids, *others = tokenizer.rows(*map(tokenizer.tokenize, texts), max_seq_length=max_seq_length)
+    return ids.values, ids.row_lengths(), *others
+
+
+def _flat_pieces(tokenizer: BertTokenizer, text: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """`tokenize_with_offsets` as flat arrays."""
-
-    @counted_alone(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
-    def flat_pieces(text):
-        pieces = tokenizer.tokenize_with_offsets(text)
-        lengths = pieces.ids.row_lengths(), pieces.word_starts.row_lengths()
-        return *(ragged.values for ragged in pieces), *lengths
-
-    return flat_pieces
+    pieces = tokenizer.tokenize_with_offsets(text)
+    return *(ragged.values for ragged in pieces), pieces.ids.row_lengths(), pieces.word_starts.row_lengths()
 
 
-@functools.lru_cache(maxsize=1)
-def _flat_ids(tokenizer: BertTokenizer) -> Any:
-    """`tokenize` as flat arrays. One is kept: it is for a corpus."""
-
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)])
-    def flat_ids(texts):
-        ids = tokenizer.tokenize(texts)
-        return ids.values, ids.row_lengths()
-
-    return flat_ids
+def _flat_ids(tokenizer: BertTokenizer, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """`tokenize` as flat arrays."""
+    ids = tokenizer.tokenize(texts)
+    return ids.values, ids.row_lengths()
 
 
 def _check_own(options: Mapping[str, Any]) -> None:
@@ -732,12 +678,12 @@ def map_texts(
         UsageError: in a process forked from one that had used TensorFlow.
     """
     check_not_forked()
-    encoded = [[_utf8(text) for text in column] for column in columns]
+    encoded = [[without_surrogates(text).encode() for text in column] for column in columns]
     sizes = [sum(map(len, row)) for row in zip(*encoded, strict=True)]
 
-    def call(chunk: tuple[int, int]) -> list[np.ndarray]:
+    def call(chunk: slice) -> list[np.ndarray]:
         with tf.device("CPU:0"):
-            texts = (tf.constant(column[slice(*chunk)], tf.string, [chunk[1] - chunk[0]]) for column in encoded)
+            texts = (tf.constant(column[chunk], tf.string, [chunk.stop - chunk.start]) for column in encoded)
             return [tensor.numpy() for tensor in function(*texts)]
 
     chunks = _chunks(sizes, batch_size)
@@ -752,7 +698,7 @@ def map_chunks(
     check_not_forked()
     texts = [without_surrogates(text) for text in texts]
     chunks = _chunks([len(text) for text in texts], batch_size)
-    return _joined((function(texts[slice(*chunk)]) for chunk in chunks), len(chunks))
+    return _joined((function(texts[chunk]) for chunk in chunks), len(chunks))
 
 
 def _joined(parts: Iterable[Sequence[np.ndarray]], total: int) -> tuple[np.ndarray, ...]:
@@ -763,21 +709,13 @@ def _joined(parts: Iterable[Sequence[np.ndarray]], total: int) -> tuple[np.ndarr
 
 
 def without_surrogates(text: str) -> str:
-    """A text with U+FFFD in the place of lone surrogates."""
+    """A text with U+FFFD in the place of lone surrogates, which JSON can contain and UTF-8 has no form for: so they are
+    dropped later, and the characters after them keep their places."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def _utf8(text: str) -> bytes:
-    """A text in UTF-8. A lone surrogate, which JSON can contain, has no form in UTF-8: it becomes U+FFFD, so that it is
-    dropped later and the characters after it keep their places."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return without_surrogates(text).encode()
-
-
-def _chunks(sizes: Sequence[int], batch_size: int) -> list[tuple[int, int]]:
-    """Ranges of successive rows (first, last + 1), of at most `batch_size` rows and about `_CHUNK_BYTES` each; at least
+def _chunks(sizes: Sequence[int], batch_size: int) -> list[slice]:
+    """Ranges of successive rows, of at most `batch_size` rows and about `_CHUNK_BYTES` each; at least
     one range."""
     starts, total = [0], 0
     for row, size in enumerate(sizes):
@@ -785,4 +723,4 @@ def _chunks(sizes: Sequence[int], batch_size: int) -> list[tuple[int, int]]:
             starts.append(row)
             total = 0
         total += size
-    return list(zip(starts, [*starts[1:], len(sizes)], strict=True))
+    return list(map(slice, starts, [*starts[1:], len(sizes)]))

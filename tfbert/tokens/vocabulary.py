@@ -1,13 +1,13 @@
-"""The vocabulary and the casing of a model directory: as its files state them, else as its vocabulary shows them; and
-vocabularies that are read from a file, or learned from text.
+"""The vocabulary and the casing of a model directory, as its files state them; and vocabularies that are read from a
+file, or learned from text.
 
 Hugging Face's trainer merges the most frequent pairs, as in "Japanese and Korean Voice Search" (Schuster and Nakajima
 2012) and byte pair encoding. It numbers the characters in the order of a hash table, and breaks ties between pairs of
 equal count by these numbers. So it is given all characters in a fixed order first; then its result is always the same.
 
 transformers lower-cases whatever does not say `"do_lower_case": false` in `tokenizer_config.json`, cased vocabularies
-too. Here the vocabulary decides then, and a line says so. Otherwise the same directory gives the same ids as with
-transformers' `AutoTokenizer`, or is refused.
+too. Here these are refused then. Otherwise the same directory gives the same ids as with transformers' `AutoTokenizer`,
+or is refused.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ import re
 import reprlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfbert.data.reading import read_json_object, read_text
 from tfbert.devices.process import log_if_slow
-from tfbert.errors import UsageError
+from tfbert.errors import UsageError, first_line
 from tfbert.output.logs import PassProgress
 from tfbert.tokens.normalizer import effective_casing
+
+if TYPE_CHECKING:
+    import tokenizers
 
 log = logging.getLogger("tfbert")
 
@@ -186,13 +189,13 @@ _KINDS = {bool: "true or false", dict: "an object", list: "a list", str: "a word
 
 # bert-base-cased has capitals in 29% of its words. SciBERT's uncased vocabulary, made without lower-casing everything,
 # has them in 0.5%, and accents in 1.4%.
-_FEW_CAPITALS, _FEW_ACCENTS = 0.02, 0.05
+_FEW_CAPITALS, FEW_ACCENTS = 0.02, 0.05
 
 Casing = dict[str, bool]
 
 
 def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
-    """Reads the vocabulary and the casing of a model directory; logs how text is cased where no file states it.
+    """Reads the vocabulary and the casing of a model directory; logs where no file states it.
 
     Args:
         directory: Holds `vocab.txt` or `tokenizer.json`, and maybe `tokenizer_config.json`.
@@ -210,65 +213,76 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
     in_json = _known({key: normalizer.get(name, bool) for key, name in _NORMALIZER_NAMES.items()})
     names = _refuse_unlike(directory, config, fast)
     tokens = _read_tokens(directory, fast)
-    if fast.exists:
-        _refuse_other_ends(fast, tokens)
+    if fast.exists and not {*SPECIAL_TOKENS} - {*tokens}:  # Else BertTokenizer says which is missing.
+        around = ends(fast_tokenizer(fast.values, str(fast.path)), str(fast.path))
+        if around != (tokens.index("[CLS]"), tokens.index("[SEP]"), 1, True):
+            raise UsageError(
+                "tokenizer.json must put [CLS] and [SEP] around texts as BERT does, and give second texts a type of "
+                f"their own. Received: {fast.path}, which does not. Use another model."
+            )
     config.warn_of_side()
     if fast.exists and names & _OF_TOKENIZER_JSON:
         return tokens, in_json
-    casing = _agreed(config, fast, in_json) if fast.exists else _casing_in(config)
-    _warn_of_capitals(casing, tokens, config if "do_lower_case" in _casing_in(config) else fast)
-    if "do_lower_case" in casing:
-        return tokens, casing
-    chosen, why = shown_by(tokens, casing)
-    if fast.exists:
-        _refuse_other_casing(config, fast, in_json, chosen)
-    if not why:
+    # transformers' class for BERT takes the casing from tokenizer_config.json, or its own defaults, and overwrites what
+    # tokenizer.json says: that counts where both are the same.
+    stated = _casing_in(config)
+    decided = stated.keys() | ({"strip_accents"} & config.values.keys())  # By null: as lower-casing.
+    default, found = _effective(stated), _effective(in_json)
+    casing = stated | {name: v for name, v in in_json.items() if name not in decided and default[name] == found[name]}
+    if "do_lower_case" not in casing:
+        casing = _decided(casing, tokens, config)
         log.info("Text is lower-cased, as the vocabulary suggests.")
-    else:
-        how = "lower-cased and keeps its accents" if chosen["do_lower_case"] else "not lower-cased"
-        log.warning(
-            "Text is %s, as the vocabulary suggests (%s). State it in %s: %s; without that, transformers lower-cases "
-            "text and drops its accents.",
-            how,
-            why,
-            config.path,
-            json.dumps({key: value for key, value in chosen.items() if key not in casing}),
-        )
-    return tokens, chosen
+    resolved = _effective(casing)
+    for key, name in _NORMALIZER_NAMES.items():
+        if key in in_json.keys() - decided and found[key] != resolved[key]:
+            raise UsageError(
+                "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: "
+                f"normalizer.{name}={json.dumps(found[key])} in {fast.path}, which transformers takes "
+                f"as {json.dumps(resolved[key])}. State {key} in tokenizer_config.json."
+            )
+    _warn_of_capitals(casing, tokens, config if "do_lower_case" in stated else fast)
+    return tokens, casing
 
 
 def read_casing(directory: pathlib.Path, tokens: Sequence[str]) -> Casing:
-    """The casing for a vocabulary that is given by itself: what `directory/tokenizer_config.json` states, else what the
-    vocabulary shows.
+    """The casing for a vocabulary by itself: what `directory/tokenizer_config.json` states, else `_decided`.
 
     Raises:
-        UsageError: if the file is not JSON, or states anything but true or false.
+        UsageError: if the file is not JSON, states anything but true or false, or nothing where it must.
     """
     config = JsonObject.read(directory / "tokenizer_config.json")
-    casing = _casing_in(config)
+    casing = _decided(_casing_in(config), tokens, config)
     _warn_of_capitals(casing, tokens, config)
-    return casing if "do_lower_case" in casing else shown_by(tokens, casing)[0]
+    return casing
 
 
-def shown_by(tokens: Sequence[str], stated: Casing) -> tuple[Casing, str]:
-    """The casing under which a vocabulary's words can be found in texts.
+def _decided(casing: Casing, tokens: Sequence[str], config: JsonObject) -> Casing:
+    """The casing: where no file states it, text is lower-cased and loses its accents, as transformers has it.
 
     A word with a capital letter is never found in lower-cased text, nor one with an accent where accents are dropped.
 
-    Args:
-        tokens: The vocabulary.
-        stated: What is known of the casing; without `do_lower_case`.
-
-    Returns:
-        The casing, and why it is not transformers' default; empty where it is.
+    Raises:
+        UsageError: where a vocabulary has such words, and no file states the casing.
     """
+    if "do_lower_case" in casing:
+        return casing
+    if (share := _share_of_capitals(tokens)) > _FEW_CAPITALS:
+        words, state = "capitals", {"do_lower_case": False}
+    elif (share := share_of_accents(tokens)) > FEW_ACCENTS and "strip_accents" not in casing:
+        words, state = "accents", {"do_lower_case": True, "strip_accents": False}
+    else:
+        return {"do_lower_case": True} | casing
+    raise UsageError(
+        "A file must say how text is cased, where the vocabulary has words that lower-cased text has not. "
+        f"Received: {words} in {share:.0%} of its words, and no do_lower_case in {config.path}. "
+        f"Write {json.dumps(state)} there, or what else the model was trained with."
+    )
+
+
+def share_of_accents(tokens: Sequence[str]) -> float:
+    """The share of words with an accent, among those with a letter."""
     words = [token.removeprefix("##") for token in tokens if not token.startswith("[")]
-    accents = _share([_without_accents(word) != word for word in words if any(map(str.isalpha, word))])
-    if (capitals := _share_of_capitals(tokens)) > _FEW_CAPITALS:
-        return {"do_lower_case": False} | stated, f"{capitals:.0%} of its words have capitals"
-    if accents > _FEW_ACCENTS and "strip_accents" not in stated:
-        return {"do_lower_case": True, "strip_accents": False} | stated, f"{accents:.0%} of its words have accents"
-    return {"do_lower_case": True} | stated, ""
+    return _share([_without_accents(word) != word for word in words if any(map(str.isalpha, word))])
 
 
 def _share_of_capitals(tokens: Sequence[str]) -> float:
@@ -287,34 +301,6 @@ def _warn_of_capitals(casing: Casing, tokens: Sequence[str], source: JsonObject)
         )
 
 
-def _agreed(config: JsonObject, fast: JsonObject, in_json: Casing) -> Casing:
-    """What is stated by a directory that has both JSON files.
-
-    transformers' class for BERT takes the casing from `tokenizer_config.json`, or its own defaults, and overwrites what
-    `tokenizer.json` says: that counts where both are the same.
-    """
-    stated = _casing_in(config)
-    default, found = _effective(stated), _effective(in_json)
-    decided = _decided_by(config)
-    same = {key: value for key, value in in_json.items() if key not in decided and default[key] == found[key]}
-    if "do_lower_case" in stated | same:
-        _refuse_other_casing(config, fast, in_json, stated | same)
-    return stated | same
-
-
-def _refuse_other_casing(config: JsonObject, fast: JsonObject, in_json: Casing, casing: Casing) -> None:
-    """Raises UsageError where `tokenizer.json` says something else than the casing to be used, and
-    `tokenizer_config.json` does not say."""
-    decided, resolved, found = _decided_by(config), _effective(casing), _effective(in_json)
-    for key, name in _NORMALIZER_NAMES.items():
-        if key in in_json and key not in decided and found[key] != resolved[key]:
-            raise UsageError(
-                "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: "
-                f"normalizer.{name}={json.dumps(found[key])} in {fast.path}, which transformers takes as "
-                f"{json.dumps(resolved[key])}. State {key} in tokenizer_config.json."
-            )
-
-
 def _effective(casing: Casing) -> Casing:
     """All three options, resolved as transformers resolves what is not stated."""
     return dict(zip(_NORMALIZER_NAMES, effective_casing(**{"do_lower_case": True} | casing), strict=True))
@@ -330,11 +316,6 @@ def _without_accents(word: str) -> str:
 
 def _casing_in(config: JsonObject) -> Casing:
     return _known({key: config.get(key, bool) for key in _NORMALIZER_NAMES})
-
-
-def _decided_by(config: JsonObject) -> set[str]:
-    """The options that `tokenizer_config.json` decides: also that accents are as lower-casing, by null."""
-    return _casing_in(config).keys() | ({"strip_accents"} & config.values.keys())
 
 
 def _known(values: dict[str, bool | None]) -> Casing:
@@ -413,28 +394,21 @@ def _refuse_unlike(directory: pathlib.Path, config: JsonObject, fast: JsonObject
     """
     unlike = {}
     named = config.get("tokenizer_class", str)
-    if named is None and (directory / "config.json").is_file():  # transformers looks there next.
-        config_json = read_json_object(directory / "config.json", "config.json must be readable JSON")
-        named = JsonObject(directory / "config.json", config_json).get("tokenizer_class", str)
+    if named is None:  # transformers looks there next.
+        named = JsonObject.read(directory / "config.json").get("tokenizer_class", str)
     if named not in _CLASSES | _OF_TOKENIZER_JSON | {None}:
         unlike["tokenizer_class"] = named
     for (part, key), wanted in _PIPELINE.items() if fast.exists else ():
         found = (fast.object(part).values or {"type": None}).get(key, wanted)
         if found != wanted:
             unlike[f"{part}.{key}"] = found
-    more: list[tuple[JsonObject, Any]] = []
-    for file in (config, JsonObject.read(directory / "special_tokens_map.json")):
-        for key, wanted in _NAMED.items():
-            if token_text(file, file.values.get(key)) not in (wanted, None):
-                unlike[key] = token_text(file, file.values[key])
-        more += [(file, token) for token in file.get("additional_special_tokens", list) or []]
-        more += [(file, file.values.get(key)) for key in ("bos_token", "eos_token")]
-        extra = file.values.get("extra_special_tokens")
-        more += [(file, token) for token in (extra.values() if isinstance(extra, dict) else extra or ())]
-    more += [(fast, token) for token in fast.get("added_tokens", list) or []]
-    more += [(config, token) for token in config.object("added_tokens_decoder").values.values()]
-    names = {token_text(file, token) for file, token in more}
-    names |= set(JsonObject.read(directory / "added_tokens.json").values)
+    files = config, JsonObject.read(directory / "special_tokens_map.json")
+    names = {token for token, _ in named_tokens(directory, *files)}
+    names |= {token_text(fast, token) for token in fast.get("added_tokens", list) or []}
+    for file in files:
+        found = {key: token_text(file, file.values.get(key)) for key in (*_NAMED, "bos_token", "eos_token")}
+        names |= {found.pop("bos_token"), found.pop("eos_token")}
+        unlike |= {key: token for key, token in found.items() if token not in (_NAMED[key], None)}
     if names - {None, *SPECIAL_TOKENS}:
         unlike["added_tokens"] = sorted(names - {None, *SPECIAL_TOKENS})
     if unlike:
@@ -446,6 +420,18 @@ def _refuse_unlike(directory: pathlib.Path, config: JsonObject, fast: JsonObject
     return {named} - {None}
 
 
+def named_tokens(directory: pathlib.Path, *files: JsonObject) -> list[tuple[str | None, bool | None]]:
+    """The tokens to find in texts that files beside `tokenizer.json` name, and whether as special ones, if they say."""
+    found = [(token, None) for token in JsonObject.read(directory / "added_tokens.json").values]
+    for file in files:
+        decoder, extra = file.object("added_tokens_decoder").values.values(), file.values.get("extra_special_tokens")
+        found += [(token_text(file, token), bool(token.get("special"))) for token in decoder]
+        special = [*(file.get("additional_special_tokens", list) or [])]
+        special += extra.values() if isinstance(extra, dict) else extra or []
+        found += [(token_text(file, token), True) for token in special]
+    return found
+
+
 def token_text(file: JsonObject, token: Any) -> str | None:
     """The text of a token, which files give by itself or as an object."""
     return (
@@ -453,27 +439,38 @@ def token_text(file: JsonObject, token: Any) -> str | None:
     )
 
 
-def _refuse_other_ends(fast: JsonObject, tokens: list[str]) -> None:
-    """Raises UsageError if `tokenizer.json` makes anything but `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`."""
-    found = fast.object("post_processor")
-    ids = {token: tokens.index(token) for token in ("[CLS]", "[SEP]") if token in tokens}
-    cls, a, sep = _special("[CLS]", 0), {"Sequence": {"id": "A", "type_id": 0}}, _special("[SEP]", 0)
-    pair = [cls, a, sep, {"Sequence": {"id": "B", "type_id": 1}}, _special("[SEP]", 1)]
-    kind = found.get("type", str)
-    if kind == "TemplateProcessing":
-        special = found.object("special_tokens")
-        fits = (found.values.get("single"), found.values.get("pair")) == ([cls, a, sep], pair) and all(
-            special.object(token).values.get("ids") == [id] for token, id in ids.items()
-        )
-    else:
-        wanted = {part: [token, ids.get(token)] for part, token in (("cls", "[CLS]"), ("sep", "[SEP]"))}
-        fits = kind == "BertProcessing" and all(found.values.get(part) == pair for part, pair in wanted.items())
-    if not fits:
+def fast_tokenizer(whole: dict[str, Any], source: str) -> tokenizers.Tokenizer:
+    """The tokenizer that a `tokenizer.json` describes, of single texts and pairs as long as they are.
+
+    Raises:
+        UsageError: for what `tokenizers` does not read.
+    """
+    import tokenizers
+
+    try:
+        found = tokenizers.Tokenizer.from_str(json.dumps(whole | {"truncation": None, "padding": None}))
+    except Exception as error:  # tokenizers raises nothing more specific.
         raise UsageError(
-            "tokenizer.json must put [CLS] and [SEP] around texts as BERT does. Received: "
-            f"post_processor={reprlib.repr(found.values or None)} in {fast.path}. Use another model."
+            f"tokenizer.json must be one that the installed tokenizers {tokenizers.__version__} reads. "
+            f"Received: {first_line(error)} in {source}. Use another version, or another model."
+        ) from None
+    found.encode_special_tokens = True
+    return found
+
+
+def ends(tokenizer: tokenizers.Tokenizer, source: str) -> tuple[int, int, int, bool]:
+    """The special tokens around texts: the one before, the one after, how many of these are between two, and whether
+    the second text has a type of its own."""
+    single, pair = tokenizer.encode("a"), tokenizer.encode("a", "a")
+    ids, of = np.array(pair.ids), [{None: -1}.get(text, text) for text in pair.sequence_ids]
+    fits = {0, 1} <= {*of}
+    if fits:
+        end, second = len(of) - 1 - of[::-1].index(0), of.index(1)
+        between, are_ends = ids[end + 1 : second], of[:2] == [-1, 0] and of[-2:] == [1, -1]
+        fits = are_ends and 1 <= len(between) <= 2 and {*between, ids[-1]} == {ids[-1]}
+    if not fits or single.ids != [ids[0], *ids[1 : end + 1], ids[-1]]:
+        raise UsageError(
+            "tokenizer.json must put one special token before texts, one after, and one or two of these "
+            f"between two. Received: {' '.join(pair.tokens)} in {source}. Use another model."
         )
-
-
-def _special(token: str, type_id: int) -> dict[str, Any]:
-    return {"SpecialToken": {"id": token, "type_id": type_id}}
+    return int(ids[0]), int(ids[-1]), len(between), pair.type_ids[second] != pair.type_ids[1]

@@ -33,6 +33,7 @@ class Bert:
         PARTS: How the names of its weights begin without it.
         POOLED: The kinds of models that have a pooler.
         OUTPUTS: The layer that gives each label's logit, by kind.
+        VOCABULARY: What holds the bias of each word in a head of words, by its name in PyTorch.
         FIELDS: Names of fields of `config.json`, by ours.
         DEFAULTS: The values of fields where they are not BERT's.
         SIZES: Further fields that are sizes, each with the least that it may be.
@@ -52,6 +53,7 @@ class Bert:
         "QuestionAnswering": "qa_outputs",
         "MultipleChoice": "classifier",
     }
+    VOCABULARY = "cls.predictions"
     FIELDS: ClassVar[dict[str, str]] = {}
     DEFAULTS: ClassVar[dict[str, Any]] = {}
     SIZES: ClassVar[dict[str, int]] = {}
@@ -79,7 +81,8 @@ class Bert:
 
     def problem(self, config: dict[str, Any]) -> str:
         """What of a configuration is not here, in words; empty for nothing."""
-        return ""
+        hidden, heads = config["hidden_size"], config["num_attention_heads"]
+        return f"hidden_size={hidden} for num_attention_heads={heads}, which do not divide it" if hidden % heads else ""
 
     # What a model is made of.
 
@@ -90,12 +93,16 @@ class Bert:
             "word_embeddings": Table(config.vocab_size, size),
             "position_embeddings": Table(config.max_position_embeddings, size),
             "token_type_embeddings": Table(config.type_vocab_size, size),
-            "LayerNorm": Norm(size, config.layer_norm_eps),
+            "LayerNorm": self.norm(config, size),
             "dropout": Dropout(4, config.hidden_dropout_prob),
         }
         layers = [self.layer_parts(config, NOISE_OF_LAYER * i) for i in range(config.num_hidden_layers)]
         pooler = {"pooler": {"dense": Dense(config.hidden_size, config.hidden_size)}} if has_pooler else {}
         return {"embeddings": embeddings, "encoder": {"layer": layers}} | pooler
+
+    def norm(self, config: Config, size: int = 0) -> Norm:
+        """A LayerNorm, of hidden states unless another size is given."""
+        return Norm(size or config.hidden_size, config.layer_norm_eps)
 
     def embedding_size(self, config: Config) -> int:
         """How long the vectors of words are."""
@@ -107,7 +114,7 @@ class Bert:
 
         def output(size: int, number: int) -> Tree:
             dropout = Dropout(number, config.hidden_dropout_prob)
-            return {"dense": Dense(size, hidden), "dropout": dropout, "LayerNorm": Norm(hidden, config.layer_norm_eps)}
+            return {"dense": Dense(size, hidden), "dropout": dropout, "LayerNorm": self.norm(config)}
 
         own = {name: Dense(hidden, hidden) for name in ("query", "key", "value")}
         own["dropout"] = Dropout(noise + 12, config.attention_probs_dropout_prob)
@@ -122,9 +129,12 @@ class Bert:
         hidden = config.hidden_size
         if kind == "QuestionAnswering":
             return {"qa_outputs": Dense(hidden, outputs)}
+        if self.OUTPUTS.get(kind) == "classifier.out_proj":  # Of RoBERTa and ELECTRA.
+            own = {"dense": Dense(hidden, hidden), "dropout": self.head_dropout(config, kind)}
+            return {"classifier": own | {"out_proj": Dense(hidden, outputs)}}
         if kind in self.OUTPUTS:
             return {"dropout": self.head_dropout(config, kind), "classifier": Dense(hidden, outputs)}
-        transform = {"dense": Dense(hidden, hidden), "LayerNorm": Norm(hidden, config.layer_norm_eps)}
+        transform = {"dense": Dense(hidden, hidden), "LayerNorm": self.norm(config)}
         words = {"mlm=mlm___cls": {"predictions": Words(config.vocab_size, {"transform": transform})}}
         pairs = {"nsp=nsp___cls": {"seq_relationship": Dense(hidden, 2)}}
         return {"PreTraining": pairs | words, "MaskedLM": words}.get(kind, {})

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfbert.model.encoders.bert import NOISE_OF_LAYER, Bert, Config
-from tfbert.model.layout import Dense, Dropout, Norm, Table, Tree, Words
+from tfbert.model.encoders.bert import Bert, Config
+from tfbert.model.layout import Dense, Dropout, Norm, Tree, Words
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
     from tfbert.model.ops import Arithmetic, Pass
-
-_EPSILON = 1e-12
-"""Of its LayerNorm, whatever `config.json` says."""
 
 
 class DistilBert(Bert):
@@ -23,6 +20,7 @@ class DistilBert(Bert):
     PREFIX = "distilbert"
     PARTS = ("embeddings.", "transformer.")
     POOLED = ()
+    VOCABULARY = "vocab_projector"
     FIELDS = {
         "hidden_size": "dim",
         "num_hidden_layers": "n_layers",
@@ -38,14 +36,12 @@ class DistilBert(Bert):
     LORA = ("q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2")
 
     def parts(self, config: Config, *, has_pooler: bool = False) -> Tree:
-        embeddings = {
-            "word_embeddings": Table(config.vocab_size, config.hidden_size),
-            "position_embeddings": Table(config.max_position_embeddings, config.hidden_size),
-            "LayerNorm": Norm(config.hidden_size, _EPSILON),
-            "dropout": Dropout(4, config.hidden_dropout_prob),
-        }
-        layers = [self.layer_parts(config, NOISE_OF_LAYER * i) for i in range(config.num_hidden_layers)]
-        return {"embeddings": embeddings, "transformer": {"layer": layers}}
+        parts = super().parts(config, has_pooler=False)
+        del parts["embeddings"]["token_type_embeddings"]
+        return {"embeddings": parts["embeddings"], "transformer": parts["encoder"]}
+
+    def norm(self, config: Config, size: int = 0) -> Norm:
+        return Norm(config.hidden_size, 1e-12)  # Whatever `config.json` says.
 
     def layer_parts(self, config: Config, noise: int) -> Tree:
         hidden, wide = config.hidden_size, config.intermediate_size
@@ -54,9 +50,9 @@ class DistilBert(Bert):
         dropout = Dropout(noise + 22, config.hidden_dropout_prob)
         return {
             "attention": attention,
-            "sa_layer_norm": Norm(hidden, _EPSILON),
+            "sa_layer_norm": self.norm(config),
             "ffn": {"lin1": Dense(hidden, wide), "lin2": Dense(wide, hidden), "dropout": dropout},
-            "output_layer_norm": Norm(hidden, _EPSILON),
+            "output_layer_norm": self.norm(config),
         }
 
     def head(self, config: Config, kind: str, outputs: int) -> Tree:
@@ -65,7 +61,7 @@ class DistilBert(Bert):
             return {"pre_classifier": Dense(hidden, hidden)} | dropout | {"classifier": Dense(hidden, outputs)}
         if kind in self.OUTPUTS:
             return dropout | {self.OUTPUTS[kind]: Dense(hidden, outputs)}
-        words = {"vocab_layer_norm": Norm(hidden, _EPSILON), "vocab_projector": Words(config.vocab_size, {})}
+        words = {"vocab_layer_norm": self.norm(config), "vocab_projector": Words(config.vocab_size, {})}
         return {"vocab_transform": Dense(hidden, hidden)} | words if kind == "MaskedLM" else {}
 
     def head_dropout(self, config: Config, kind: str) -> Dropout:

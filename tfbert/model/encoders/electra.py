@@ -50,13 +50,11 @@ class Electra(Bert):
         return parts | (longer if config.embedding_size != config.hidden_size else {})
 
     def head(self, config: Config, kind: str, outputs: int) -> Tree:
-        hidden, dropout = config.hidden_size, self.head_dropout(config, kind)
-        dense, labels = Dense(hidden, hidden), Dense(hidden, outputs)
-        if kind == "SequenceClassification":
-            return {"classifier": {"dense": dense, "dropout": dropout, "out_proj": labels}}
         if kind == "MultipleChoice":
+            hidden, dropout = config.hidden_size, self.head_dropout(config, kind)
             dropout = dropout._replace(rate=config.summary_last_dropout)
-            return {"sequence_summary": {"summary": dense, "last_dropout": dropout}, "classifier": labels}
+            summary = {"summary": Dense(hidden, hidden), "last_dropout": dropout}
+            return {"sequence_summary": summary, "classifier": Dense(hidden, outputs)}
         return super().head(config, kind, outputs) if kind in self.OUTPUTS else {}
 
     def start(self, base: keras.layers.Layer, tokens: tf.Tensor, run: Pass) -> tf.Tensor:

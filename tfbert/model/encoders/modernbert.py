@@ -24,6 +24,7 @@ class ModernBert(Bert):
     PARTS = ("embeddings.", "layers.", "final_norm.")
     POOLED = ()
     OUTPUTS = Bert.OUTPUTS | {"QuestionAnswering": "classifier"}
+    VOCABULARY = "decoder"
     FIELDS = {
         "hidden_act": "hidden_activation",
         "layer_norm_eps": "norm_eps",
@@ -83,13 +84,13 @@ class ModernBert(Bert):
     def parts(self, config: Config, *, has_pooler: bool = False) -> Tree:
         embeddings = {
             "word_embeddings=tok_embeddings": Table(config.vocab_size, config.hidden_size),
-            "LayerNorm=norm": self._norm(config),
+            "LayerNorm=norm": self.norm(config),
             "dropout=drop": Dropout(4, config.embedding_dropout),
         }
         layers = [self.layer_parts(config, NOISE_OF_LAYER * i) for i in range(config.num_hidden_layers)]
-        return {"embeddings": embeddings, "blocks=layers": layers, "final_norm": self._norm(config)}
+        return {"embeddings": embeddings, "blocks=layers": layers, "final_norm": self.norm(config)}
 
-    def _norm(self, config: Config) -> Norm:
+    def norm(self, config: Config, size: int = 0) -> Norm:
         return Norm(config.hidden_size, config.layer_norm_eps, config.norm_bias)
 
     def layer_parts(self, config: Config, noise: int) -> Tree:
@@ -105,12 +106,12 @@ class ModernBert(Bert):
             "drop": Dropout(noise + 22, config.mlp_dropout),
             "Wo": Dense(wide, hidden, config.mlp_bias),
         }
-        before = {"attn_norm": self._norm(config)} if noise else {}  # Not in the first layer.
-        return before | {"attn": attention, "mlp_norm": self._norm(config), "mlp": gated}
+        before = {"attn_norm": self.norm(config)} if noise else {}  # Not in the first layer.
+        return before | {"attn": attention, "mlp_norm": self.norm(config), "mlp": gated}
 
     def head(self, config: Config, kind: str, outputs: int) -> Tree:
         hidden = config.hidden_size
-        body = {"head": {"dense": Dense(hidden, hidden, config.classifier_bias), "norm": self._norm(config)}}
+        body = {"head": {"dense": Dense(hidden, hidden, config.classifier_bias), "norm": self.norm(config)}}
         if kind in self.OUTPUTS:
             return body | {"drop": self.head_dropout(config, kind), "classifier": Dense(hidden, outputs)}
         return body | {"decoder": Words(config.vocab_size, {}, config.decoder_bias)} if kind == "MaskedLM" else {}

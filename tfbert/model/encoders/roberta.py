@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfbert.model.encoders.bert import Bert, Config
-from tfbert.model.layout import Dense, Norm, Tree, Words
+from tfbert.model.layout import Dense, Tree, Words
 
 if TYPE_CHECKING:
     import keras
@@ -22,20 +22,15 @@ class Roberta(Bert):
     PREFIX = "roberta"
     POOLED = ("Model", "MultipleChoice")
     OUTPUTS = Bert.OUTPUTS | {"SequenceClassification": "classifier.out_proj"}
+    VOCABULARY = "lm_head"
     DEFAULTS = {"vocab_size": 50265, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
     SIZES = {"pad_token_id": 0}
     TOKEN_TYPES = False
     COUNTS_FROM_PAD = True
 
     def head(self, config: Config, kind: str, outputs: int) -> Tree:
-        hidden = config.hidden_size
-        if kind == "SequenceClassification":
-            dropout = self.head_dropout(config, kind)
-            return {
-                "classifier": {"dense": Dense(hidden, hidden), "dropout": dropout, "out_proj": Dense(hidden, outputs)}
-            }
         if kind == "MaskedLM":
-            transform = {"dense": Dense(hidden, hidden), "layer_norm": Norm(hidden, config.layer_norm_eps)}
+            transform = {"dense": Dense(config.hidden_size, config.hidden_size), "layer_norm": self.norm(config)}
             return {"lm_head": Words(config.vocab_size, transform)}
         return super().head(config, kind, outputs)
 

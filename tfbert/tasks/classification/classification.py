@@ -287,7 +287,7 @@ class Regression(OneLabelTask):
         return table
 
     def head(self) -> Head:
-        return sequence_head((_LABEL,), has_names=False, problem_type="regression")
+        return sequence_head(labels=(_LABEL,), problem_type="regression")
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
         """The mean of the targets; and new weights as large as their spread, which updates of a fixed size would take
@@ -408,7 +408,7 @@ class Classification(OneLabelTask):
         return out + classes.rare_ones(self.label_names, counts, "classes")
 
     def head(self) -> Head:
-        return sequence_head(self.label_names, has_names=True, problem_type="single_label_classification")
+        return sequence_head(labels=self.label_names, has_names=True, problem_type="single_label_classification")
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
         return class_start(encoded, training, len(self.label_names), "classes")

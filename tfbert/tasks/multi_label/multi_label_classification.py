@@ -418,7 +418,7 @@ class MultiLabelClassification(text_task.TextTask):
     # The model and its training.
 
     def head(self) -> Head:
-        return sequence_head(self.label_names, has_names=True, problem_type=self.name)
+        return sequence_head(labels=self.label_names, has_names=True, problem_type=self.name)
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
         bias = base_rate(

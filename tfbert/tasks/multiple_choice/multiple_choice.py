@@ -24,7 +24,7 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.data.reading import PREDICTED_TEXTS
 from tfbert.data.rows import Source, input_source
 from tfbert.errors import UsageError
-from tfbert.model.head import Head, choice_head
+from tfbert.model.head import Head, LabelHead
 from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
 from tfbert.tasks.losses import SmoothedCrossEntropy
@@ -277,7 +277,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
         return out
 
     def head(self) -> Head:
-        return choice_head()
+        return LabelHead(kind="MultipleChoice", labels=("LABEL_0",))
 
     def encode(
         self,

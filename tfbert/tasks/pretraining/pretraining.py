@@ -30,7 +30,7 @@ from tfbert.corpus.records import Records, open_records
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
-from tfbert.model.head import PretrainingHead, pretraining_head
+from tfbert.model.head import PretrainingHead
 from tfbert.output.logs import evaluating
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded, subset
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate
@@ -58,7 +58,7 @@ _KEPT_MISTAKES = 1 << 19
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MaskedRows:
-    """Rows with masked words to be predicted, see `predictor.Rows`.
+    """Rows with masked words to be predicted, see `predictor.Chunk`.
 
     Attributes:
         tokens: The model's input.
@@ -331,7 +331,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         return {name: getattr(self.options, name) for name in ("masked_lm_prob", "whole_word_masking")}
 
     def head(self) -> PretrainingHead:
-        return pretraining_head(next_sentence=self.next_sentence)
+        return PretrainingHead(kind="PreTraining" if self.next_sentence else "MaskedLM")
 
     def encode(
         self, examples: Records, tokenizer: Tokenizer, max_seq_length: int, training: TrainingConfig | None = None

@@ -31,7 +31,7 @@ from tfbert.data.reading import PREDICTED_ANSWERS
 from tfbert.data.rows import Source, input_source
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
-from tfbert.model.head import Head, span_head
+from tfbert.model.head import Head, LabelHead
 from tfbert.output.output_dir import EVAL_RESULTS, FACTS
 from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
@@ -191,7 +191,7 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
             )
 
     def head(self) -> Head:
-        return span_head()
+        return LabelHead(kind="QuestionAnswering", labels=("LABEL_0", "LABEL_1"))
 
     def encode(
         self,
