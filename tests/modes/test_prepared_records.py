@@ -111,7 +111,9 @@ def test_a_directory_that_is_not_whole_is_refused(made, tmp_path):
 
     file = directory / values["shards"][1]["file"]
     write_records(file, some_records(3, seq_length=WIDTH), seq_length=WIDTH, num_masked=5)
-    with pytest.raises(UsageError, match=rf"{file.name}' with 3 records, and {values['shards'][1]['records']} in"):
+    with pytest.raises(
+        UsageError, match=rf"{file.name}' with 3 records .*, and {values['shards'][1]['records']} records in"
+    ):
         open_records([str(directory)])
     file.write_bytes(file.read_bytes()[:-1])
     notes = []

@@ -245,7 +245,7 @@ def test_test_splits_row_by_row(data_dir):
         ("mnli", QUESTIONS, {}, r"No column looks like the question\. Received: mnli 'train' with .*'hypothesis'"),
         ("same_ids", QUESTIONS, {}, r"a unique id\. Received: .* in same_ids 'train', example 2 \(id 'q1'\)\. "),
         ("soft", LABELS, TOXIC, r"holds 0 or 1 in each row, .* 0.4 for 'toxicity'"),
-        ("numbers", LABELS, {}, r"a feature of 0 and 1 for each. Received: numbers 'train' with"),
+        ("numbers", LABELS, {}, r"looks like the labels. Received: numbers 'train' with"),
         ("mnli", CHOICES, {}, "No column looks like"),
         ("tiny_race", CHOICES, {}, r"Choices are a list of texts, .* example 1\. .*other_formats"),
     ],

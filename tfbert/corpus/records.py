@@ -23,12 +23,13 @@ import functools
 import glob
 import gzip
 import hashlib
+import io
 import os
 import pathlib
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -36,7 +37,7 @@ from google.protobuf.message import DecodeError
 
 from tfbert.config.tasks import RecordNames
 from tfbert.config.types import counted, path_of
-from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, crc32_of, is_shard, read_manifest, vocab_text
+from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, crc32_of, hash_of, is_shard, read_manifest, vocab_text
 from tfbert.corpus.masking import Masked
 from tfbert.data.permutation import permuted
 from tfbert.errors import RunError, UsageError, first_line
@@ -55,6 +56,7 @@ MASK = "input_mask"
 NEXT_SENTENCE = "next_sentence_labels"
 IDS: dict[RecordNames, str] = {"v1": "input_ids", "v2": "input_word_ids"}
 SEGMENTS: dict[RecordNames, str] = {"v1": "segment_ids", "v2": "input_type_ids"}
+_IDS, _SEGMENTS = IDS["v1"], SEGMENTS["v1"]
 _MOST = 1 << 21  # Three bytes of seven bits.
 _LENGTH_DELIMITED = 2
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3  # The fields of tf.train.Feature.
@@ -136,38 +138,19 @@ def detect_schema(record: bytes, where: str) -> Schema:
     return schema
 
 
-class Parsed(NamedTuple):
-    """Records as tensors or arrays: int64 `[n, ...]`, except the weights, which are float32.
-
-    Attributes:
-        ids: `[n, max_seq_length]`, masked.
-        mask: `[n, max_seq_length]`: 1 for a token.
-        segments: `[n, max_seq_length]`: 1 for a token of segment B.
-        positions: `[n, max_predictions_per_seq]`: the masked places.
-        labels: `[n, max_predictions_per_seq]`: the ids that were there.
-        weights: `[n, max_predictions_per_seq]`: 0 where there is no masked place.
-        next_sentence: `[n, 1]`; None if records do not say.
-    """
-
-    ids: Any
-    mask: Any
-    segments: Any
-    positions: Any
-    labels: Any
-    weights: Any
-    next_sentence: Any
-
-
-def parse(records: tf.Tensor, schema: Schema) -> Parsed:
+def parse(records: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     """Parses records, in a graph or eagerly.
 
     Args:
         records: string `[n]`.
         schema: Their form.
+
+    Returns:
+        By Google's names; int64 `[n, ...]`, except the weights, which are float32. No `NEXT_SENTENCE` if records do not
+        say.
     """
     found = tf.io.parse_example(records, schema.feature_spec())
-    keys = (IDS[schema.names], MASK, SEGMENTS[schema.names], POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE)
-    return Parsed(*(found.get(key) for key in keys))
+    return found | {_IDS: found[IDS[schema.names]], _SEGMENTS: found[SEGMENTS[schema.names]]}
 
 
 def restore(ids: np.ndarray, positions: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -430,10 +413,7 @@ def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
     if (about["version"], about["file"], about["plain"]) != (_VERSION, _stamp(path), _stamp(plain)):
         raise ValueError("of another file")
     held = np.memmap(index, np.uint8, "r")[:start]
-    crc = 0
-    for at in range(0, start, _CHUNK):
-        crc = zlib.crc32(held[at : at + _CHUNK], crc)
-    if crc != about["crc32_of_rows"]:
+    if zlib.crc32(held) != about["crc32_of_rows"]:
         raise ValueError("damaged")
     known = {name: about[name] for name in ("max_id", "has_pairs", "content", "damage", "file_crc32")}
     schema = Schema(**about["schema"]) if about["schema"] else None
@@ -526,29 +506,25 @@ def scan(
 def _look(schema: Schema, records: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """Of each record, computed in the graph: bytes, a hash, tokens, the largest id, whether it is a pair, and whether
     its numbers are possible."""
-    parsed = parse(records, schema)
-    length = tf.reduce_sum(parsed.mask, axis=1)
+    found = parse(records, schema)
+    ids, segments, positions, labels = (found[name] for name in (_IDS, _SEGMENTS, POSITIONS, LABELS))
+    length = tf.reduce_sum(found[MASK], axis=1)
     place = tf.range(schema.max_seq_length, dtype=tf.int64)
-    rises = parsed.segments[:, 1:] >= parsed.segments[:, :-1]
-    sound = (length > 0) & tf.reduce_all(
-        (parsed.mask == tf.cast(place < length[:, None], tf.int64))
-        & (parsed.ids >= 0)
-        & (parsed.segments >= 0)
-        & (parsed.segments <= 1),
-        axis=1,
-    )
+    rises = segments[:, 1:] >= segments[:, :-1]
+    is_token = tf.cast(place < length[:, None], tf.int64)
+    is_possible = (found[MASK] == is_token) & (ids >= 0) & (segments >= 0) & (segments <= 1)
+    sound = (length > 0) & tf.reduce_all(is_possible, axis=1)
     sound &= tf.reduce_all(rises | (place[1:] >= length[:, None]), axis=1)
-    is_inside = (parsed.positions >= 0) & (parsed.positions < length[:, None]) & (parsed.labels >= 0)
-    sound &= tf.reduce_all(is_inside | (parsed.weights <= 0), axis=1)
+    is_inside = (positions >= 0) & (positions < length[:, None]) & (labels >= 0)
+    sound &= tf.reduce_all(is_inside | (found[WEIGHTS] <= 0), axis=1)
     if schema.has_next_sentence:
-        sound &= (parsed.next_sentence[:, 0] >= 0) & (parsed.next_sentence[:, 0] <= 1)
-    max_ids = tf.maximum(tf.reduce_max(parsed.ids, axis=1), tf.reduce_max(parsed.labels, axis=1))
+        sound &= (found[NEXT_SENTENCE][:, 0] >= 0) & (found[NEXT_SENTENCE][:, 0] <= 1)
     return (
         tf.cast(tf.strings.length(records), tf.int64),
         tf.strings.to_hash_bucket_fast(records, 2**63 - 1),
         tf.cast(length, tf.int32),
-        max_ids,
-        tf.reduce_any(parsed.segments > 0, axis=1),
+        tf.maximum(tf.reduce_max(ids, axis=1), tf.reduce_max(labels, axis=1)),
+        tf.reduce_any(segments > 0, axis=1),
         sound,
     )
 
@@ -639,7 +615,7 @@ class Records:
                     f"{rule}. Received: {self.option} with token {file.max_id} in {file.name!r}, and a vocabulary of "
                     f"{len(vocab):,} tokens. Pass {way_out}, or prepare new records."
                 )
-        own = hashlib.sha256(vocab_text(tuple(vocab)).encode("utf-8", "surrogatepass")).hexdigest()
+        own = hash_of(vocab_text(tuple(vocab)))
         for directory, other in self.vocabularies.items():
             if own != other:
                 name = TOKENIZER_JSON if TOKENIZER_JSON in self.casings[directory] else VOCAB
@@ -708,24 +684,22 @@ class Records:
         serialised = self._serialised(self.numbers(indices))
         with tf.device("CPU"):
             found = self._parse(tf.constant(serialised, tf.string, shape=[len(serialised)]))
-        parsed = Parsed(*(part if part is None else part.numpy() for part in found))
-        lengths = parsed.mask.sum(axis=1, dtype=np.int32)
-        has_second = parsed.segments > 0
-        says = parsed.next_sentence is not None
+        found = {name: value.numpy() for name, value in found.items()}
+        ids, positions, labels, weights = (found[name] for name in (_IDS, POSITIONS, LABELS, WEIGHTS))
+        lengths, has_second = found[MASK].sum(axis=1, dtype=np.int32), found[_SEGMENTS] > 0
         return RecordRows(
-            ids=restore(parsed.ids, parsed.positions, parsed.labels, parsed.weights),
+            ids=restore(ids, positions, labels, weights),
             lengths=lengths,
             second_start=np.where(has_second.any(axis=1), has_second.argmax(axis=1), lengths).astype(np.int32),
-            next_sentence=parsed.next_sentence[:, 0] if says else np.zeros_like(lengths),
-            masked=Masked(ids=parsed.ids, positions=parsed.positions, labels=parsed.labels, weights=parsed.weights),
+            next_sentence=found[NEXT_SENTENCE][:, 0] if NEXT_SENTENCE in found else np.zeros_like(lengths),
+            masked=Masked(ids=ids, positions=positions, labels=labels, weights=weights),
         )
 
     @functools.cached_property
     def _parse(self):
-        def parsed(records: tf.Tensor) -> Parsed:
+        def parsed(records: tf.Tensor) -> dict[str, tf.Tensor]:
             found = parse(records, self.schema)
-            small = (part if part is None or part.dtype == tf.float32 else tf.cast(part, tf.int32) for part in found)
-            return Parsed(*small)
+            return {name: tf.cast(part, tf.float32 if name == WEIGHTS else tf.int32) for name, part in found.items()}
 
         return counted_alone(parsed, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
 
@@ -736,7 +710,7 @@ class Records:
     @functools.cached_property
     def _opened(self):
         """Opens a file, unless it is one of the latest `_MOST_OPEN`."""
-        return functools.lru_cache(_MOST_OPEN)(_Descriptor)
+        return functools.lru_cache(_MOST_OPEN)(lambda path: path.open("rb", buffering=0))
 
     def _serialised(self, numbers: np.ndarray) -> list[bytes]:
         """Records as they are in their files. All reads are requested from the disk before the first one is awaited: if
@@ -749,17 +723,17 @@ class Records:
             columns = where, number, rows["offset"], file.rows["offset"][number + 1], rows["check"]
             spans.append((file, list(zip(*(column.tolist() for column in columns), strict=True))))
         for file, own in spans if hasattr(os, "posix_fadvise") else ():
-            opened = self._descriptor(file)
+            opened = self._open(file)
             with contextlib.suppress(OSError):
                 for _, _, start, end, _ in own:
-                    os.posix_fadvise(opened.number, start, end - start, os.POSIX_FADV_WILLNEED)
+                    os.posix_fadvise(opened.fileno(), start, end - start, os.POSIX_FADV_WILLNEED)
         for file, own in spans:
-            opened = self._descriptor(file)
+            opened = self._open(file)  # Held: another thread may push it out of the latest ones.
             for at, number, start, end, check in own:
-                out[at] = _read_record(opened.number, file, number, start, end - start, check)
+                out[at] = _read_record(opened.fileno(), file, number, start, end - start, check)
         return out
 
-    def _descriptor(self, file: RecordFile) -> _Descriptor:
+    def _open(self, file: RecordFile) -> io.FileIO:
         try:
             return self._opened(file.plain)
         except OSError as error:
@@ -768,17 +742,6 @@ class Records:
 
 def _effective(casing: Mapping[str, Any]) -> Any:
     return casing if TOKENIZER_JSON in casing else effective_casing(**casing)
-
-
-class _Descriptor:
-    """An open file, closed when nobody has it any more."""
-
-    def __init__(self, path: pathlib.Path):
-        self.number = os.open(path, os.O_RDONLY)
-
-    def __del__(self):
-        if hasattr(self, "number"):  # It was opened.
-            os.close(self.number)
 
 
 class RecordLengths:
@@ -894,8 +857,8 @@ def open_records(
         RunError: if the disk has no room for an index.
     """
     found = find_files(paths, option)
-    described = {path.parent for path in found if (path.parent / MANIFEST).exists()}
-    manifests = {directory: read_manifest(directory) for directory in described}
+    directories = {path.parent for path in found}
+    manifests = {each: read_manifest(each) for each in directories if (each / MANIFEST).exists()}
     promised = {str(where / entry["file"]): entry for where, made in manifests.items() for entry in made["shards"]}
     files: list[RecordFile] = []
     for file in _indexed(found):
@@ -977,14 +940,10 @@ def _in_directory(directory: pathlib.Path, option: str) -> list[pathlib.Path]:
 def _check_entry(file: RecordFile, entry: dict[str, Any]) -> None:
     """Refuses a whole file that is not the one of its directory's manifest, without reading it. A change since it was
     indexed is noticed when its records are read."""
-    if len(file) != entry["records"]:
-        raise _no_match(file, f"with {len(file):,} records, and {entry['records']:,} in {MANIFEST}")
-    if (file.file_bytes, file.file_crc32) != (entry["bytes"], entry["file_crc32"]):
-        raise _no_match(
-            file,
-            f"another file of {len(file):,} records: {file.file_bytes:,} bytes with CRC-32 {file.file_crc32:08x}, "
-            f"and {entry['bytes']:,} with {entry['file_crc32']:08x} in {MANIFEST}",
-        )
+    own = len(file), file.file_bytes, file.file_crc32
+    if own != (listed := (entry["records"], entry["bytes"], entry["file_crc32"])):
+        this, other = (f"{n:,} records in {size:,} bytes with CRC-32 {crc:08x}" for n, size, crc in (own, listed))
+        raise _no_match(file, f"with {this}, and {other} in {MANIFEST}")
 
 
 def _no_match(file: RecordFile, differs: str) -> UsageError:

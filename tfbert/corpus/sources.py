@@ -15,7 +15,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import glob
-import gzip
 import hashlib
 import importlib.metadata
 import itertools
@@ -23,6 +22,7 @@ import logging
 import os
 import pathlib
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -207,55 +207,40 @@ def blocks_of(size: int, block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
     return tuple((start, start + block_bytes if start + block_bytes < size else -1) for start in starts)
 
 
-class BlockLines:
-    """The lines of a block as bytes with their ends; an open binary stream to `reading.lines_of`.
+def block_lines(path: pathlib.Path, block: Block = WHOLE, *, between_blank_lines: bool = False) -> Iterator[bytes]:
+    """The lines of a block with their ends, for `reading.lines_of`.
 
     Args:
         path: The file, decompressed where it ends in .gz: then the block must be `WHOLE`.
         block: The block to read.
         between_blank_lines: Whether borders are blank lines rather than the starts of lines.
+
+    Raises:
+        UsageError: for a line that is too long.
     """
 
-    def __init__(self, path: pathlib.Path, block: Block = WHOLE, *, between_blank_lines: bool = False):
-        self._path = path
-        self._start, self._end = block
-        self._blank = between_blank_lines
-
-    def __enter__(self) -> BlockLines:
-        if self._path.suffix.lower() == ".gz":
-            reading.check_gzip(self._path)
-            self._file = gzip.open(self._path, "rb")
-        else:
-            self._file = self._path.open("rb")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def __iter__(self) -> Iterator[bytes]:
-        file, position, end = self._file, self._start, self._end
-        if position:
-            file.seek(position - 1)  # If a line ends just before the block, the next one begins within it.
-            position += len(self._line()) - 1
-        own = not (self._start and self._blank)
-        while line := self._line():
-            border = not self._blank or not line.strip()
-            if border and 0 <= end <= position:
-                return
-            own = own or border
-            if own:
-                yield line
-            elif 0 <= end <= position:  # There is no border in the whole block.
-                return
-            position += len(line)
-
-    def _line(self) -> bytes:
-        line = self._file.readline(MAX_LINE_BYTES)
+    def next_line() -> bytes:
+        line = file.readline(MAX_LINE_BYTES)
         if len(line) == MAX_LINE_BYTES:
             rule = f"A line of a corpus must be shorter than {MAX_LINE_BYTES >> 20} MiB"
             todo = "Cut it, or check the file's format."
-            raise UsageError(f"{rule}. Received: a longer one in {str(self._path)!r}. {todo}")
+            raise UsageError(f"{rule}. Received: a longer one in {str(path)!r}. {todo}")
         return line
+
+    position, end = block
+    is_own = not (position and between_blank_lines)
+    with reading.opened(path) as file:
+        if position:
+            file.seek(position - 1)  # If a line ends just before the block, the next one begins within it.
+            position += len(next_line()) - 1
+        while line := next_line():
+            is_border = not between_blank_lines or not line.strip()
+            is_own = is_own or is_border
+            if 0 <= end <= position and (is_border or not is_own):  # The latter: no border in the whole block.
+                return
+            if is_own:
+                yield line
+            position += len(line)
 
 
 _BY_ENDING = {ending: format for format, endings in reading.CORPUS.items() for ending in endings}
@@ -421,15 +406,12 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
     format = asked_for if asked_for != "auto" else _BY_ENDING.get(ending, "")
     if format == "parquet":
         return format
-    lines = reading.lines_of(BlockLines(path), str(path))
-    is_packed = path.suffix.lower() == ".gz"
-    with path.open("rb") if not is_packed else gzip.open(path) as file:
-        try:
+    try:
+        with reading.opened(path) as file:
             head = file.read(_HEAD)
-        except (OSError, EOFError):  # Damaged: reading its lines says so.
-            head = b"\n"
-    what = next((what for magic, what in reading.NO_TEXTS.items() if head.startswith(magic)), "")
-    if what and not is_packed:
+    except (OSError, EOFError, zlib.error):  # Reading its lines says what is wrong.
+        head = b"\n"
+    if what := next((what for magic, what in reading.NO_TEXTS.items() if head.startswith(magic)), ""):
         raise UsageError(
             f"A corpus must be text. Received: {str(path)!r}, which holds {what}. Give it the ending of what it is "
             "(.gz, .parquet), unpack it, or convert it to text."
@@ -441,7 +423,7 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
     first = ""
     size = 0
     after_text = blank = False
-    for _, line in lines:
+    for _, line in reading.lines_of(block_lines(path), str(path)):
         size += len(line)
         is_blank = not line.strip()
         if not is_blank and "\0" in line:
@@ -477,16 +459,14 @@ def _input_file(path: pathlib.Path, name: str, format: str, size: int, text_colu
         columns = _columns(open_parquet(path), text_column)
         blocks = _row_groups(path)
     elif format == "jsonl":
-        columns = _columns(open_json_lines(str(path), reading.lines_of(BlockLines(path), str(path))), text_column)
+        columns = _columns(open_json_lines(str(path), reading.lines_of(block_lines(path), str(path))), text_column)
     if format in ("sentences", "paragraphs", "lines", "jsonl") and path.suffix.lower() != ".gz":
         blocks = blocks_of(size)
     return InputFile(str(path), name, format, size, columns, blocks)
 
 
 def _columns(file: OpenFile, text_column: tuple[str, ...]) -> tuple[str, ...]:
-    columns, _ = find_columns(
-        file.name, file.columns, text_column=text_column, require_label=False, find_label=False, hint=file.hint
-    )
+    columns, _ = find_columns(file.name, file.columns, text_column=text_column, find_label=False, hint=file.hint)
     return columns
 
 
@@ -593,7 +573,7 @@ def read_documents(
         yield from _in_rows(rows, _from(file, start, "row group"), kept, file.columns, language, bad)
     else:
         between = file.format in ("sentences", "paragraphs")
-        lines = reading.lines_of(BlockLines(path, block, between_blank_lines=between), file.path)
+        lines = reading.lines_of(block_lines(path, block, between_blank_lines=between), file.path)
         where = _from(file, block[0], "byte")
         if file.format == "jsonl":
             if first := next(((number, line) for number, line in lines if line.strip()), None):

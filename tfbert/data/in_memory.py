@@ -85,18 +85,11 @@ def _of_pandas(argument: str, frame: Any) -> GivenTable:
     return make_table(argument, "DataFrame", frame.columns, len(frame), read)
 
 
-def _of_polars(argument: str, frame: Any) -> GivenTable:
-    def read(places: list[int]) -> Iterator[Sequence[Any]]:
-        return zip(*(frame.to_series(place).to_list() for place in places), strict=True)
-
-    return make_table(argument, "DataFrame", frame.columns, len(frame), read)
-
-
-def _of_arrow(argument: str, value: Any) -> GivenTable:
-    """Of what has Arrow's interface: its own tables, and those of other packages."""
+def _of_arrow(argument: str, value: Any, kind: str = "") -> GivenTable:
+    """Of what has Arrow's interface: its own tables, and those of other packages, such as polars."""
     import pyarrow
 
-    kind = type(value).__name__
+    kind = kind or type(value).__name__
     try:
         table = pyarrow.table(value)
     except (pyarrow.ArrowException, TypeError, ValueError, NotImplementedError) as error:
@@ -199,22 +192,7 @@ def _of_hugging_face(argument: str, dataset: Any) -> GivenTable:
             "A datasets.Dataset is read as it is stored. "
             f"Received: {argument} with a transform that is applied when it is read. Pass its map(...) instead."
         )
-    stored = dataset.with_format(None)
-    columns = list(stored.column_names)
-    names = {column: found for column in columns if (found := _class_names(stored.features[column]))}
-
-    def read(places: list[int]) -> Iterator[Sequence[Any]]:
-        wanted = [columns[place] for place in places]
-        for batch in stored.select_columns(list(dict.fromkeys(wanted))).iter(_BATCH):
-            yield from zip(*(batch[column] for column in wanted), strict=True)
-
-    return make_table(argument, "Dataset", columns, len(stored), read, names)
-
-
-def _class_names(feature: Any) -> tuple[str, ...]:
-    """The names of the classes of a feature, or of a list of them; empty for any other feature."""
-    inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", feature)
-    return tuple(getattr(inner, "names", None) or ())
+    return _of_arrow(argument, dataset.with_format("arrow")[:], "Dataset")
 
 
 def _has_arrow(value: Any) -> bool:
@@ -224,7 +202,6 @@ def _has_arrow(value: Any) -> bool:
 
 _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[str, Any], GivenTable]], ...] = (
     (lambda value: _is_of(value, "pandas", "DataFrame"), _of_pandas),
-    (lambda value: _is_of(value, "polars", "DataFrame"), _of_polars),
     (lambda value: _is_of(value, "datasets", "Dataset"), _of_hugging_face),
     (_has_arrow, _of_arrow),
     (lambda value: isinstance(value, Mapping), _of_columns),

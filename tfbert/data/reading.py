@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import collections
+import contextlib
 import dataclasses
 import decimal
 import functools
@@ -103,60 +104,27 @@ def not_utf8_error(byte: str, where: str) -> UsageError:
     )
 
 
-def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+def lines_of(source: pathlib.Path | BinaryIO | Iterator[bytes], name: str) -> Iterator[tuple[int, str]]:
     """Each line's number from 1, and the line with its end; a byte order mark is not part of the first line.
 
     Only a line feed ends a line: text may hold other Unicode separators. Bytes that are not UTF-8 are lone surrogates.
     A file that begins with a byte order mark of UTF-16 or UTF-32 is read in that encoding.
 
     Args:
-        source: A path, decompressed where it ends in .gz; or an open binary stream.
+        source: A path, decompressed where it ends in .gz; an open binary stream; or the lines of a block of a corpus,
+            which has checks of its own.
         name: What messages call it.
 
     Raises:
         UsageError: during iteration, for a file that is not readable, not whole or no text.
     """
-    for number, line in _raw_lines(source, name):
-        text = line.decode("utf-8", "surrogateescape")
-        yield number, text.removeprefix("\ufeff") if number == 1 else text
-
-
-def without_end(line: str) -> str:
-    """A line without its line feed, and without the carriage return before it."""
-    return line.removesuffix("\n").removesuffix("\r")
-
-
-def check_gzip(path: pathlib.Path) -> None:
-    """Refuses a file that is not gzip data, and says what it is; an empty file is left to the caller.
-
-    Raises:
-        UsageError: for a file that does not begin with gzip data.
-        OSError: for a file that cannot be opened.
-    """
-    with path.open("rb") as file:
-        head = file.read(512)
-    if not head or head.startswith(_GZIP_MAGIC):
-        return
-    is_text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
-    what = f"plain text. Rename it to {path.stem!r}" if is_text else f"something else ({head[:4]!r}). Copy it again"
-    raise UsageError(f"A .gz file must hold gzip data. Received: {str(path)!r}, which holds {what}, or compress it.")
-
-
-def _raw_lines(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
-    """Each line's number from 1, and its bytes in UTF-8."""
     number = 0
     try:
-        is_path = isinstance(source, pathlib.Path)
-        is_gzip = is_path and source.suffix.lower() == ".gz"
-        if is_gzip:
-            check_gzip(source)
-        opener = gzip.open if is_gzip else pathlib.Path.open
-        with opener(source, "rb") if is_path else source as file:
-            lines = iter(file)
-            if isinstance(file, io.IOBase):  # Not a block of a corpus, which has checks of its own.
-                lines = _as_utf8(file, lines, name)
+        with opened(source) if isinstance(source, pathlib.Path) else contextlib.closing(source) as file:
+            lines = _as_utf8(file, name) if isinstance(file, io.IOBase) else file
             for number, line in enumerate(lines, start=1):
-                yield number, line
+                text = line.decode("utf-8", "surrogateescape")
+                yield number, text.removeprefix("\ufeff") if number == 1 else text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(
             f"A .gz file must be whole. Received: {name}, broken after line {number} ({error}). Copy it again."
@@ -167,8 +135,33 @@ def _raw_lines(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int
         ) from None
 
 
-def _as_utf8(file: BinaryIO, lines: Iterator[bytes], name: str) -> Iterator[bytes]:
+def without_end(line: str) -> str:
+    """A line without its line feed, and without the carriage return before it."""
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def opened(path: pathlib.Path) -> BinaryIO:
+    """Opens a file, decompressed where it ends in .gz.
+
+    Raises:
+        UsageError: for a .gz file that does not begin with gzip data; says what it is.
+        OSError: for a file that cannot be opened.
+    """
+    if path.suffix.lower() != ".gz":
+        return path.open("rb")
+    with path.open("rb") as file:
+        head = file.read(512)
+    if head and not head.startswith(_GZIP_MAGIC):
+        is_text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
+        what = f"plain text. Rename it to {path.stem!r}" if is_text else f"something else ({head[:4]!r}). Copy it again"
+        rule = "A .gz file must hold gzip data"
+        raise UsageError(f"{rule}. Received: {str(path)!r}, which holds {what}, or compress it.")
+    return gzip.open(path, "rb")
+
+
+def _as_utf8(file: BinaryIO, name: str) -> Iterator[bytes]:
     """The lines of a file in UTF-8, if it holds text."""
+    lines = iter(file)
     first = next(lines, b"")
     encoding = next((own for mark, own in _BYTE_ORDER_MARKS.items() if first.startswith(mark)), "")
     if not encoding:

@@ -574,10 +574,7 @@ def _open_delimited(name: str, records: Iterator[reading.Row], header: bool, for
         raise reading.not_utf8_error(byte, f"{name}, line {line}")
     columns = first if header else [str(index) for index in range(len(first))]
     rest = records if header else itertools.chain([(line, first)], records)
-
-    def is_header(record: list[str]) -> bool:
-        cells = zip(record, columns, strict=True)
-        return header and len(columns) > 1 and all(_as_name(cell) == _as_name(column) for cell, column in cells)
+    names = [*map(_as_name, columns)] if header and len(columns) > 1 else None
 
     def read(wanted: Sequence[str]) -> Iterator[reading.Row]:
         indexes = [columns.index(column) for column in wanted]
@@ -593,7 +590,7 @@ def _open_delimited(name: str, records: Iterator[reading.Row], header: bool, for
                     f"Every row must have {len(columns)} columns, like the first. "
                     f"Received: {len(record)} in {name}, line {line}. Repair or drop the row{todo}."
                 )
-            elif is_header(record):  # Files that were joined, each with its header.
+            elif [*map(_as_name, record)] == names:  # Files that were joined, each with its header.
                 row = UsageError(
                     "The columns' names are the first row alone. "
                     f"Received: the same names again in {name}, line {line}. Drop the row."

@@ -16,7 +16,7 @@ from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
-from tfbert.tasks.classification.classification import Classification, class_ids
+from tfbert.tasks.classification.classification import class_ids
 from tfbert.tasks.tables import load_data
 
 
@@ -117,11 +117,6 @@ def test_columns_by_choice_and_by_index(write):
     assert (table.text, table.text_pair, table.labels) == (["two"], ["one"], ["5"])
     table = read_file(write("b.csv", "5,one,two\n"), DataConfig(text_column=("2", "1"), label_column="0", header=False))
     assert (table.text, table.text_pair, table.labels, list(table.lines)) == (["two"], ["one"], ["5"], [1])
-
-
-def test_a_label_column_may_be_absent_when_not_required(write):
-    assert read_file(write("a.tsv", "id\ttext\n1\tgood\n"), require_label=False).labels is None
-    assert read_file(write("d.tsv", "text\tscore\ttarget\nx\t1\t2\n"), require_label=False).labels is None
 
 
 ONE = tsv("x\t1")
@@ -266,11 +261,6 @@ def test_fractions_can_be_classes(write):
     assert data.task.label_names == ("0.5", "1")
 
 
-def test_unlabelled_examples(write):
-    table = read_file(write("a.tsv", "text\nx\n"), require_label=False)
-    assert Classification(("0", "1")).examples(table).labels is None
-
-
 # --- A whole run's data --------------------------------------------------------------------------------------------
 
 
@@ -291,7 +281,7 @@ MANY = tsv(*(f"x\tw{i % 1001}" for i in range(4004)))
 BAD_RUNS = {
     "unknown label": ((GOOD, tsv("z\t0", "z\t2")), {}, r"data's 2: '0', '1'\. Received: '2' in .*\.tsv, line 3\."),
     "unknown test label": ((GOOD, GOOD, tsv("z\t2")), {}, r"Received: '2' in .*test\.tsv, line 2\."),
-    "unlabelled test": ((GOOD, GOOD, "text\tid\nx\t1\n"), {}, r"test file needs labels.*test\.tsv without.*--mode"),
+    "unlabelled test": ((GOOD, GOOD, "text\tid\nx\t1\n"), {}, r"like the label\. .*test\.tsv with.*--mode=predict"),
     "row without label": ((GOOD, GOOD, tsv("z\t1", "z\t")), {}, r"Received: none for 'label' in .*test\.tsv, line 3"),
     "column not in all": (("sentence\tlabel\nx\t1\n", "content\tlabel\nx\t1\n"), SENTENCE, r"validation\.tsv with col"),
     "pairs and singles": ((PAIRED, GOOD), {}, r"train\.tsv with sentence1 and sentence2, .*\.tsv with text\. Pass"),

@@ -364,15 +364,14 @@ class Pretraining(Task[Records, MaskedPredictions]):
             ),
             whole_words=options.whole_word_masking,
         )
-        common = {
-            "records": examples,
-            "has_next_sentence": self.next_sentence and examples.has_pairs,
-            "pad_id": tokenizer.pad_id,
-            "tokenizer": tokenizer,
-        }
-        if training is None:
-            return EncodedRecords(masking=masking, seed=pipeline.EVALUATION_SEED, **common)
-        return EncodedRecords(masking=None if options.masking == "static" else masking, seed=self.seed, **common)
+        return EncodedRecords(
+            records=examples,
+            masking=None if training and options.masking == "static" else masking,
+            seed=self.seed if training else pipeline.EVALUATION_SEED,
+            has_next_sentence=self.next_sentence and examples.has_pairs,
+            pad_id=tokenizer.pad_id,
+            tokenizer=tokenizer,
+        )
 
     def head_start(self, encoded: EncodedRecords, training: TrainingConfig) -> HeadStart:
         """At the frequencies of masked words, of records spread evenly over all."""
