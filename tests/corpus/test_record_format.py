@@ -66,9 +66,12 @@ def test_unmasked_ids_are_restored():
 @pytest.mark.parametrize(
     "content, message",
     [
-        (record(masked_lm_ids=None), "x.tfrecord: a record without masked_lm_ids; it has input_ids"),
-        (record(segment_ids=[0] * 5), "5 values of segment_ids beside 32 of input_ids and 6 of masked_lm_positions"),
-        (record(masked_lm_weights=[1] * MOST), "masked_lm_weights as int64_list, not float_list"),
+        (
+            record(masked_lm_ids=None),
+            "x.tfrecord: a record with 0 values of masked_lm_ids as nothing, not 6 as int64.*; it has input_ids",
+        ),
+        (record(segment_ids=[0] * 5), "5 values of segment_ids as int64_list, not 32"),
+        (record(masked_lm_weights=[1] * MOST), "6 values of masked_lm_weights as int64_list, not 6 as float_list"),
         (b"\x0f no protobuf", "x.tfrecord: a record that is not a tf.train.Example"),
     ],
     ids=["lacking", "short", "type", "no example"],

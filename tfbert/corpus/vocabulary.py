@@ -5,11 +5,9 @@ The words of the corpus that a vocabulary does not know, `[UNK]`, are counted, w
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import heapq
 import logging
-import re
 from typing import Any
 
 import numpy as np
@@ -28,8 +26,6 @@ _MAX_PARTS = 4096
 MANY, NEARLY_ALL = 0.03, 0.9
 """Shares of unknown words. Vocabularies that fit have below 0.5%; Chinese text and English vocabularies 60%."""
 _MOST_PARTS, _MOST_CHARACTERS = 32, 1 << 20  # Of a sample.
-_MOST_WORDS, _SHOWN, _SHOWN_CHARACTERS = 1000, 3, 20
-_WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def learn_vocab(source: Source, size: int, seed: int) -> list[str]:
@@ -193,7 +189,7 @@ def _about_unknown(source: Source, recipe: Recipe, found: dict[str, Any], part: 
     if share < MANY:
         return ""
     about = (
-        f"{100 * share:.1f}% of the {found['words']:,} words of {part}{source.name}{_examples(source, recipe)} are "
+        f"{100 * share:.1f}% of the {found['words']:,} words of {part}{source.name} are "
         f"unknown and become {tokenizer.vocab[tokenizer.unk_id]}. {_reason(recipe)}"
     )
     if share >= NEARLY_ALL:
@@ -214,16 +210,6 @@ def _reason(recipe: Recipe) -> str:
         "It is of another language or script than the text, or the text is none, such as base64. Pass the --vocab_file "
         "or --model of a model for this text, or --learn_vocab."
     )
-
-
-def _examples(source: Source, recipe: Recipe) -> str:
-    """The most frequent unknown words of the corpus's beginnings, for a message."""
-    counts = collections.Counter(word for text in _sentences(_beginnings(source)[0]) for word in _WORD.findall(text))
-    words = [word for word, _ in counts.most_common(_MOST_WORDS)]
-    ids, lengths = recipe.tokenizer.ids_of(words)
-    unknown = np.repeat(np.arange(len(words)), lengths)[ids == recipe.tokenizer.unk_id]
-    shown = [f"{words[place]!r:.{_SHOWN_CHARACTERS}}" for place in dict.fromkeys(unknown.tolist())][:_SHOWN]
-    return f", such as {', '.join(shown)}," if shown else ""
 
 
 def _sentences(documents: list[list[str]]) -> list[str]:

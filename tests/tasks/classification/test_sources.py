@@ -1,7 +1,7 @@
 """Files and TensorFlow Datasets -> examples: formats, columns, labels, and every bad input with its message."""
 
+import gzip
 import json
-import pathlib
 import re
 import socket
 import types
@@ -166,27 +166,22 @@ def test_bad_files(write, name, content, options, message):
     assert "Received: " in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (ONE.encode(), r"hold gzip data\. .*b\.tsv\.gz', which holds plain text\. Rename it to 'b\.tsv', or"),
-        (b"PK\x03\x04\x00", r"something else \(b'PK.*Copy it again"),
-        (b"\x1f\x8b", r"\.gz file must be whole.*b\.tsv\.gz"),
-    ],
-)
-def test_what_is_called_gzip_and_is_not(tmp_path, content, message):
+WHOLE = gzip.compress(tsv(*(f"some text {i}\t{i % 2}" for i in range(1000))).encode())
+HALF = r"must be whole\. Received: .*b\.tsv\.gz, broken after line \d+"
+NO_GZIP = [
+    (ONE.encode(), r"hold gzip data\. .*b\.tsv\.gz', which holds plain text\. Rename it to 'b\.tsv', or"),
+    (b"PK\x03\x04\x00", r"something else \(b'PK.*Copy it again"),
+    (b"\x1f\x8b", HALF),
+    (WHOLE[:-200], HALF),
+    (WHOLE[:500] + b"\0" * 50 + WHOLE[550:], HALF),
+]
+
+
+@pytest.mark.parametrize("content, message", NO_GZIP, ids=range(5))
+def test_gzip_that_is_none_or_not_whole(tmp_path, content, message):
     (tmp_path / "b.tsv.gz").write_bytes(content)
-    with pytest.raises(UsageError, match=message):
-        read_file(tmp_path / "b.tsv.gz")
-
-
-def test_truncated_and_corrupt_gzip(write):
-    path = pathlib.Path(write("a.tsv.gz", tsv(*(f"some text {i}\t{i % 2}" for i in range(1000)))))
-    whole = path.read_bytes()
-    for broken in (whole[:-200], whole[:500] + b"\0" * 50 + whole[550:]):
-        path.write_bytes(broken)
-        with pytest.raises(UsageError, match=r"must be whole\. Received: .*a\.tsv\.gz, broken after line \d+"):
-            read_file(path, DataConfig(skip_bad_rows=True))  # Half a file is no bad row.
+    with refused(message):
+        read_file(tmp_path / "b.tsv.gz", DataConfig(skip_bad_rows=True))  # Half a file is no bad row.
 
 
 def test_unreadable_files(tmp_path):

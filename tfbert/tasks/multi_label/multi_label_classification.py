@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from tfbert.model.files import BertConfig
     from tfbert.tokens.tokenizer import Tokenizer
 
-NONE = "(none)"
-"""Stands for no label in the table of labels against predicted ones."""
-
 
 def label_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The mean binary cross-entropy over the labels of each row, in nats: float64 `[n]`.
@@ -145,13 +142,6 @@ def threshold_curve(logits: np.ndarray, labels: np.ndarray) -> dict[str, list[fl
         for name, value in values.items():
             curve.setdefault(name, []).append(round(float(value), 5))
     return curve
-
-
-def occurrences(labels: np.ndarray, predicted: np.ndarray) -> list[list[int]]:
-    """How many rows have one label and get another: `[num_labels + 1, num_labels + 1]`, rows the labels, columns the
-    predicted ones; the last stand for no label."""
-    with_none = [np.column_stack([part, ~part.any(axis=1)]) for part in (labels.astype(bool), predicted.astype(bool))]
-    return (with_none[0].astype(np.int64).T @ with_none[1].astype(np.int64)).tolist()
 
 
 CANDIDATES = np.arange(1, 100) / 100
@@ -473,7 +463,6 @@ class MultiLabelClassification(text_task.TextTask):
                 "thresholds": list(self.thresholds),
                 "threshold_choice": self.asked.label_threshold if self.asked.chooses_threshold else "",
                 "threshold_curve": threshold_curve(predictions, examples.labels),
-                "occurrences": occurrences(labels, predicted),
             },
         )
 
