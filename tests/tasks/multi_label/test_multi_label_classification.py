@@ -29,7 +29,7 @@ def data(tmp_path_factory):
     directory = tmp_path_factory.mktemp("labels")
     write_corpus(directory)
     write_label_sets(directory)
-    training = arguments_of(directory, LABELS, "run", is_small=True)
+    training = [*arguments_of(directory, LABELS, "run", is_small=True), "--num_train_epochs=1"]
     results = command(*training, f"--test_file={directory / 'train-labels.jsonl'}")
     (directory / "results.json").write_text(json.dumps(results))
     return directory
