@@ -13,8 +13,6 @@ import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from tfbert.config.data import DataConfig
 from tfbert.data import reading
 from tfbert.data.files import (
@@ -256,13 +254,6 @@ def _shown(cell: Cell) -> str:
     return f"the {'list' if isinstance(cell, list) else 'text'} {cell!r:.60}"
 
 
-def holds_lists(values: Sequence[Any]) -> bool:
-    """Whether the first values of a column are lists of labels, which nothing else has beside a text."""
-    lists = [list(value) for value in values if isinstance(value, list | np.ndarray)]
-    items = [item for value in lists for item in value]
-    return bool(items) and len(lists) == len(values) and all(isinstance(item, str | int | float) for item in items)
-
-
 WORDS = {name for names in WORDS_NAMES for name in names}
 """Usual names of lists of words, which are nobody's labels unless the user says so."""
 
@@ -403,8 +394,10 @@ def _shows_label_sets(file: reading.OpenFile, found: Columns, *, is_asked: bool)
     lists = {column for column in columns if any(isinstance(row[column], list) for row in rows)}
     # One that is missing is a bad row, which reading the file as such names.
     texts_are_texts = all(isinstance(row[column], str | None) for row in rows for column in found.texts)
-    labels = [row[label] for row in rows]
-    return lists == {label} and texts_are_texts and holds_lists(labels)
+    if lists != {label} or not texts_are_texts or not all(isinstance(row[label], list) for row in rows):
+        return False
+    items = [item for row in rows for item in row[label]]  # Nothing else has lists of labels beside a text.
+    return bool(items) and all(isinstance(item, str | int | float) for item in items)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
