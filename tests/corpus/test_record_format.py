@@ -79,10 +79,3 @@ def test_unmasked_ids_are_restored():
 def test_other_records_are_refused(content, message):
     with pytest.raises(UsageError, match=message):
         detect_schema(content, "x.tfrecord")
-
-
-def test_what_differs_is_named():
-    assert V1.difference(V1) == ""
-    assert V1.difference(Schema(names="v2", max_seq_length=512, max_predictions_per_seq=MOST)) == (
-        "names=v1 and v2, max_seq_length=32 and 512"
-    )

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 
-import numpy as np
 import pyarrow
 import pytest
 import tensorflow_datasets as tfds
@@ -116,21 +115,14 @@ def test_data_sets_by_name(tmp_path):
     text, content = tfds.features.Text(), [("one", 1), ("two", 0)]
     named = {"sentence": text, "label": tfds.features.ClassLabel(names=["neg", "pos"])}
     prepare(tmp_path, "named", named, {"train": content, "validation": content})
-    prepare(tmp_path, "numbered", {"sentence": text, "label": np.int64}, {"train": content, "validation": content})
-    place = {"data_dir": str(tmp_path)}
-    config = DataConfig(dataset="named", **place)
+    config = DataConfig(dataset="named", data_dir=str(tmp_path))
     with pytest.raises(UsageError, match=r"'pos' in named.* --label_names .* in this order, such as neg,pos"):
         labelled_sets(config, model_with(("0", "1")))
     config = dataclasses.replace(config, label_names=("neg", "pos"))
     assert labelled_sets(config, model_with(("0", "1")))["eval"].labels.tolist() == [1, 0]
     with pytest.raises(UsageError, match="names of label_names.* Received: 'pos' in named"):
         labelled_sets(dataclasses.replace(config, label_names=("bad", "good")), model_with(("bad", "good")))
-    config = DataConfig(dataset="numbered", **place)
-    with pytest.raises(UsageError, match="--label_names with the names of 0, 1"):
-        labelled_sets(config, model_with(("bad", "good")))
-    config = dataclasses.replace(config, label_names=("good", "bad"))
-    assert labelled_sets(config, model_with(("bad", "good")))["eval"].labels.tolist() == [0, 1]
-    assert load_data(config).task.label_names == ("good", "bad")
+    assert load_data(config).task.label_names == ("neg", "pos")
 
 
 def rows_with_names(path, labels, names):

@@ -87,12 +87,6 @@ class Schema:
         spec[WEIGHTS] = places._replace(dtype=tf.float32)
         return spec | ({NEXT_SENTENCE: tf.io.FixedLenFeature([1], tf.int64)} if self.has_next_sentence else {})
 
-    def difference(self, other: Schema) -> str:
-        """How another schema differs, such as `max_seq_length=128 and 512`; empty if it does not."""
-        fields = [field.name for field in dataclasses.fields(self)]
-        pairs = [(name, getattr(self, name), getattr(other, name)) for name in fields]
-        return ", ".join(f"{name}={first} and {second}" for name, first, second in pairs if first != second)
-
 
 def detect_schema(record: bytes, where: str) -> Schema:
     """Finds the schema of a file from one of its records.
@@ -840,10 +834,10 @@ def open_records(paths: Sequence[str], option: str = "train_records") -> Records
             _check_entry(file, entry)
         if not len(file):
             continue
-        if files and (difference := files[0].schema.difference(file.schema)):
+        if files and file.schema != files[0].schema:
             rule = "Records that are trained on together must be made in the same way"
-            todo = "Pass records of one kind."
-            raise UsageError(f"{rule}. Received: {files[0].name!r} and {file.name!r} with {difference}. {todo}")
+            first, other = (f"{each.name!r} with {each.schema}" for each in (files[0], file))
+            raise UsageError(f"{rule}. Received: {first} and {other}. Pass records of one kind.")
         files.append(file)
     if not files:
         raise UsageError(
