@@ -28,7 +28,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
-import heapq
 import logging
 import multiprocessing
 import multiprocessing.connection
@@ -385,21 +384,19 @@ def shares_of(source: Source, num_shards: int) -> list[Share]:
         totals[-1] += sizes[part]
     if totals[-1] < least and len(stretches) > 1:
         stretches[-2:], totals[-2:] = [stretches[-2] + stretches[-1]], [totals[-2] + totals[-1]]
-    counts = [(-total, number, 1) for number, total in enumerate(totals)]
-    heapq.heapify(counts)
+    counts = [1] * len(totals)
     for _ in range(num_shards - len(stretches)):  # Another shard for the stretch of which each has most to make.
-        _, number, count = counts[0]
-        heapq.heapreplace(counts, (-totals[number] / (count + 1), number, count + 1))
-    for _, number, count in counts:
-        if count > _MOST_READERS and totals[number] > MAX_SHARD_BYTES:
+        counts[max(range(len(counts)), key=lambda number: totals[number] / counts[number])] += 1
+    for stretch, total, count in zip(stretches, totals, counts, strict=True):
+        if count > _MOST_READERS and total > MAX_SHARD_BYTES:
             log.warning(
                 "%s is in one part, and %d shards each read it: unpacked, or in several files, it is quicker.",
-                source.parts()[stretches[number][0]],
+                source.parts()[stretch[0]],
                 count,
             )
     return [
-        Share(tuple(stretches[number]), place, count, max(1, totals[number] // count))
-        for _, number, count in sorted(counts, key=lambda each: each[1])
+        Share(tuple(stretch), place, count, max(1, total // count))
+        for stretch, total, count in zip(stretches, totals, counts, strict=True)
         for place in range(count)
     ]
 
