@@ -64,23 +64,11 @@ def format_of(path: str | pathlib.PurePath, formats: Formats) -> str:
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _FASTTEXT = b"__label__"
-NO_TEXTS = (
-    _GZIP_MAGIC,
-    b"PAR1",
-    b"PK\x03\x04",
-    b"\xd0\xcf\x11\xe0",
-    b"ARROW1",
-    b"BZh",
-    b"\xfd7zXZ",
-    b"\x28\xb5\x2f\xfd",
-    b"%PDF-",
-)
+NO_TEXTS = (_GZIP_MAGIC, b"PAR1", b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"ARROW1", b"BZh", b"%PDF-")
+NO_TEXTS += (b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 """What archives, sheets of Excel, Parquet and others begin with that hold no text."""
-_UTF16 = (
-    codecs.BOM_UTF16_LE,
-    codecs.BOM_UTF16_BE,
-    codecs.BOM_UTF32_BE,
-)  # The mark of UTF-32-LE begins as the first does.
+# The mark of UTF-32-LE begins as the first does.
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # surrogateescape turns bytes that are not UTF-8 into these.
 STANDARD_INPUT = "standard input"
 """What messages call it."""
