@@ -1,6 +1,7 @@
 """Instances against Google's script read plainly: the same statistics, the same rules for each single one."""
 
 import random
+import types
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tfbert.corpus.shards import TokenizedDocuments, _cut_pair, assemble, full_sentences, pairs
 
 CLS, SEP, PAD = 2, 3, 0
+IDS = types.SimpleNamespace(cls_id=CLS, sep_id=SEP, pad_id=PAD)
 WIDTH = 64
 
 
@@ -73,7 +75,7 @@ def plain_cut(a, b, room, rng):
 
 
 def rows_of(instances, width=WIDTH):
-    return assemble(instances, np.arange(len(instances)), max_seq_length=width, cls_id=CLS, sep_id=SEP, pad_id=PAD)
+    return assemble(instances, np.arange(len(instances)), max_seq_length=width, tokenizer=IDS)
 
 
 def split_row(ids, length, second):

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from tests.support.refusals import refused
 from tfbert.config.tasks import CorpusConfig
 from tfbert.corpus import sources
-from tfbert.corpus.sources import WHOLE, BlockLines, FileCorpus, blocks_of, cut, find_inputs, split_sentences
+from tfbert.corpus.sources import WHOLE, FileCorpus, block_lines, blocks_of, cut, find_inputs, split_sentences
 from tfbert.data.reading import lines_of
 from tfbert.errors import UsageError
 
@@ -171,7 +171,7 @@ def test_fingerprints(tmp_path):
 
 
 def read(path, block, **options):
-    return [line for _, line in lines_of(BlockLines(path, block, **options), str(path))]
+    return [line for _, line in lines_of(block_lines(path, block, **options), str(path))]
 
 
 def test_blocks_cover_a_file_once():

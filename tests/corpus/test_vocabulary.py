@@ -54,7 +54,7 @@ def test_they_are_counted_as_hugging_faces_tokenizer_finds_them(make, tmp_path, 
     assert totals["words"] == sum(token == "[UNK]" or token in WORDS for token in tokens)
     (line,) = warnings(caplog)
     assert f"{100 * totals['unknown_words'] / totals['words']:.1f}% of the {totals['words']:,} words" in line
-    assert any(repr(word)[:4] in line for word in unknown), line
+    assert "are unknown and become [UNK]. It is of another language" in line
 
 
 def test_a_vocabulary_that_fits_is_not_warned_of(make, caplog):
@@ -108,7 +108,7 @@ def test_a_vocabulary_that_comes_out_smaller_says_so(tmp_path, caplog):
 OLD_MAC = "A film.\rIt was good.\r\rAnother film.\rIt was bad.\r"
 
 
-@pytest.mark.parametrize("format", ["auto", "sentences", "lines"])
+@pytest.mark.parametrize("format", ["auto", "sentences", "document"])
 def test_carriage_returns_alone_end_no_lines(tmp_path, format):
     with pytest.raises(UsageError, match="whose lines end in carriage returns"):
         prepared(tmp_path, OLD_MAC, corpus_format=format)

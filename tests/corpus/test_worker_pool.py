@@ -14,35 +14,34 @@ from tfbert.errors import RunError
 PROGRAM = """\
 import os, time
 from tfbert.corpus.shards import done_by_processes
-def work(first, number):
+def work(number):
     print(os.getpid(), flush=True)
     time.sleep(600)
 if __name__ == "__main__":
-    list(done_by_processes(work, None, [1, 2], 2))
+    list(done_by_processes(work, [1, 2], 2))
 """
 
 
-def called(given, task):
-    return given, task, os.getpid()
+def called(task):
+    return task, os.getpid()
 
 
 def test_one_process_is_this_one():
-    own = [("x", number, os.getpid()) for number in range(2)]
-    assert list(done_by_processes(called, "x", range(2), 1)) == own
-    assert list(done_by_processes(called, "x", range(1), 4)) == own[:1]
+    own = [(number, os.getpid()) for number in range(2)]
+    assert list(done_by_processes(called, range(2), 1)) == own
+    assert list(done_by_processes(called, range(1), 4)) == own[:1]
 
 
 @pytest.mark.slow
 def test_two_processes_are_others_and_errors_come_back():
-    found = sorted(done_by_processes(called, "x", range(3), 2))
-    assert [each[:2] for each in found] == [("x", 0), ("x", 1), ("x", 2)]
-    assert os.getpid() not in {each[2] for each in found}
+    found = dict(done_by_processes(called, range(3), 2))
+    assert sorted(found) == [0, 1, 2] and os.getpid() not in found.values()
     with pytest.raises(ZeroDivisionError):
-        list(done_by_processes(divmod, 1, [0, 1], 2))
+        list(done_by_processes((1).__floordiv__, [0, 1], 2))
 
 
-def end(given, task):
-    os._exit(given)
+def end(task):
+    os._exit(9)
 
 
 @pytest.mark.slow
@@ -50,7 +49,7 @@ def test_a_process_that_dies_is_told_of():
     message = "was ended, probably by the kernel .*2 processes. Pass a lower --num_processes: shards that are whole are"
     message += " not made again. Or make all again, with a higher --num_shards and --overwrite_output_dir."
     with pytest.raises(RunError, match=message):
-        list(done_by_processes(end, 9, [1, 2], 2))
+        list(done_by_processes(end, [1, 2], 2))
 
 
 @pytest.mark.slow

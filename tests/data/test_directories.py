@@ -1,13 +1,10 @@
-"""Directories of examples: a folder of texts for each class, and what `save_to_disk` of `datasets` writes."""
+"""Directories of examples: a folder of texts for each class."""
 
-import json
 import pathlib
 
-import pyarrow as pa
 import pytest
 
 from tests.support.refusals import refused
-from tests.support.task_runs import SENTENCES
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import PredictConfig
 from tfbert.data.rows import file_format, labelled_source, open_rows
@@ -24,78 +21,11 @@ def load(path: pathlib.Path):
     return task, load_data(DataConfig(train_file=str(path), task=task))
 
 
-def saved(path: pathlib.Path, table: dict[str, list], features: dict, shards: int = 1) -> pathlib.Path:
-    """As `datasets` 5.2 saves a data set; a directory that it wrote was read the same."""
-    path.mkdir(parents=True)
-    names = [f"data-{number:05}-of-{shards:05}.arrow" for number in range(shards)]
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    whole = pa.table(table).replace_schema_metadata(metadata)
-    size = -(-len(whole) // shards)
-    for number, name in enumerate(names):
-        with pa.OSFile(str(path / name), "wb") as file, pa.ipc.new_stream(file, whole.schema) as writer:
-            writer.write_table(whole.slice(number * size, size), max_chunksize=3)
-    state = {"_data_files": [{"filename": name} for name in names], "_format_type": None, "_split": "train"}
-    (path / "state.json").write_text(json.dumps(state))
-    (path / "dataset_info.json").write_text(json.dumps({"features": features}))
-    return path
-
-
-CLASSES = {"names": ["neg", "pos"], "_type": "ClassLabel"}
-TEXTS = {"text": [f"text {i}" for i in range(10)], "label": [i % 2 for i in range(10)]}
-OF_TEXTS = {"text": {"dtype": "string", "_type": "Value"}, "label": CLASSES}
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_a_data_set_that_was_saved(tmp_path, shards):
-    task, data = load(saved(tmp_path / "train", TEXTS, OF_TEXTS, shards))
-    assert (task, data.task.label_names) == ("auto", ("neg", "pos"))
-    assert [text for (text,) in data.train.contents()] == TEXTS["text"] and data.train.labels.tolist() == TEXTS["label"]
-    assert data.train.where(7).endswith("train, row 8") or data.train.where(7) == "row 8"
-
-
-def test_saved_words_with_names_of_tags(tmp_path):
-    table = {"tokens": [["Ann", "left"], ["Oslo"]] * 4, "ner_tags": [[1, 0], [2]] * 4}
-    tags = {"names": ["O", "B-PER", "B-LOC"], "_type": "ClassLabel"}
-    features = {"tokens": {}, "ner_tags": {"feature": tags, "_type": "List"}}
-    task, data = load(saved(tmp_path / "train", table, features))
-    assert task == SENTENCES and data.task.label_names == ("O", "B-LOC", "B-PER")
-    assert data.train.labels.tolist() == [2, 0, 1] * 4
-
-
-def test_saved_texts_with_a_tag_for_each_word(tmp_path):
-    table = {"text": ["Ann left for Oslo", "Oslo"] * 4, "label": [[1, 0, 0, 2], [2]] * 4}
-    tags = {"names": ["O", "B-PER", "B-LOC"], "_type": "ClassLabel"}
-    as_ids = saved(tmp_path / "ids", table, {"text": {}, "label": {"feature": tags, "_type": "List"}})
-    as_text = saved(tmp_path / "text", table | {"label": ["B-PER O O B-LOC", "B-LOC"] * 4}, {"text": {}, "label": {}})
-    for path, message in ((as_ids, "for tags of words"), (as_text, "not a tag for each of its words.* as lists:")):
-        with pytest.raises(UsageError, match=f"{message}.* docs/other_formats.md"):
-            load(path)
-
-
-def test_a_saved_label_that_is_missing_and_files_that_are_not_whole(tmp_path):
-    path = saved(tmp_path / "missing", TEXTS | {"label": [0] * 9 + [-1]}, OF_TEXTS)
-    with pytest.raises(UsageError, match="-1, which stands for a missing one, .*missing, row 10"):
-        load(path)
-    path = saved(tmp_path / "half", TEXTS, OF_TEXTS)
-    (file,) = path.glob("*.arrow")
-    file.write_bytes(file.read_bytes()[:-300])
-    with pytest.raises(UsageError, match="saved data set must be whole. Received: .*half"):
-        load(path)
-    for state, message in (
-        ({"_data_files": [{"filename": "../missing/data-00000-of-00001.arrow"}]}, "must exist beside it"),
-        ({"_data_files": []}, "lists its files"),
-        ({"_data_files": [{"filename": "x"}], "_indices_data_files": [{"filename": "y"}]}, "takes all of their rows"),
-    ):
-        (path / "state.json").write_text(json.dumps(state))
-        with pytest.raises(UsageError, match=message):
-            load(path)
-
-
-def test_several_sets_in_one_directory_are_named(tmp_path):
-    saved(tmp_path / "all" / "train", TEXTS, OF_TEXTS)
-    (tmp_path / "all" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    with pytest.raises(UsageError, match="holds one set. Received: .* with the sets train, test. .*all/train'"):
-        load(tmp_path / "all")
+@pytest.mark.parametrize("name", ["state.json", "dataset_dict.json"])
+def test_what_datasets_saved_is_refused_with_the_way_out(tmp_path, name):
+    (tmp_path / name).write_text("{}")
+    with refused(r"which datasets' save_to_disk wrote. Pass data.parquet, .*load_from_disk\('.*'\).to_parquet"):
+        load(tmp_path)
 
 
 def tree(path: pathlib.Path, **folders) -> pathlib.Path:

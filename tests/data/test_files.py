@@ -27,7 +27,6 @@ STS_LICENSED = [f"{line}\thttp://a.example\tCC BY-SA" for line in STS]
 BAD = {
     "too many columns": ("a.tsv", "text\tlabel\na\t1\nb\t0\tx\n", "must have 2 columns"),
     "no label": ("a.csv", "text,label\na,1\nb,\n", "needs a label"),
-    "a stray quote": ("a.csv", 'text,label\na,1\n"b,0\n', "RFC 4180"),
     "no text": ("a.jsonl", '{"text": "a", "label": 1}\n{"text": null, "label": 0}\n', "needs a text"),
     "broken": ("a.jsonl", '{"text": "a", "label": 1}\n{"te\n', "one object per line"),
     "not UTF-8": ("a.tsv", b"text\tlabel\na\t1\n\xff\t0\n", "must be UTF-8"),

@@ -52,8 +52,8 @@ def in_file(path, columns):
     return path
 
 
-def table(value, **options):
-    return given_table("train", value, **options)
+def table(value):
+    return given_table("train", value)
 
 
 def same(ours, theirs):
@@ -100,81 +100,16 @@ def test_pairs_are_a_text_two_texts_or_words_with_their_label():
     assert (found.text, found.text_pair, found.labels) == (TEXTS, None, ["1", "0", "0", "1", "1"])
     found = read_file(table([((a, b), label) for a, b, label in zip(TEXTS, TEXTS[::-1], LABELS, strict=True)]))
     assert (found.text, found.text_pair) == (TEXTS, TEXTS[::-1])
+    records = tf.data.Dataset.from_tensor_slices(
+        {"tokens": tf.ragged.constant(SENTENCES), "tags": tf.ragged.constant(TAGS)}
+    )
+    assert read_sentences(table(list(records.as_numpy_iterator()))).tags == TAGS
     for words in (list, tuple, np.array):
         found = read_sentences(table([(words(w), words(t)) for w, t in zip(SENTENCES, TAGS, strict=True)]))
         assert (found.words, found.tags) == (SENTENCES, TAGS)
     with pytest.raises(UsageError, match=r"Each pair is \(text, label\). Received: 'lost' \(str\) in train, row 2"):
         read_file(table([("a", 1), "lost", ("b", 0)]))
     assert read_file(table([("a", 1), "lost", ("b", 0)]), DataConfig(skip_bad_rows=True)).text == ["a", "b"]
-
-
-def _tf_data(*columns):
-    return tf.data.Dataset.from_tensor_slices(columns)
-
-
-def test_a_tf_data_set_may_be_batched_or_not_and_is_read_once(tmp_path):
-    plain_one = _tf_data(TEXTS, LABELS)
-    expected = read_file(in_file(tmp_path / "f.jsonl", {"text": TEXTS, "label": LABELS}))
-    batched = plain_one.batch(2)
-    named = plain_one.map(lambda text, label: {"label": label, "text": text})
-    halves = plain_one.map(lambda text, label: ({"text": text}, label))
-    keras_labels = batched.map(lambda text, label: (text, tf.cast(label[:, tf.newaxis], tf.float32)))
-    unknown = plain_one.filter(lambda text, label: True)
-    for data in (plain_one, batched, named, named.batch(3), halves, halves.batch(2), unknown, plain_one.cache()):
-        same(read_file(table(data)), expected)
-    assert read_file(table(keras_labels)).labels == ["1.0", "0.0", "0.0", "1.0", "1.0"]  # As classes: 1 and 0.
-    pairs = tf.data.Dataset.zip(_tf_data(TEXTS, TEXTS[::-1]), tf.data.Dataset.from_tensor_slices(LABELS))
-    assert read_file(table(pairs)).text_pair == read_file(table(pairs.batch(4))).text_pair == TEXTS[::-1]
-    shuffled = table(plain_one.shuffle(5))
-    assert read_file(shuffled).text == read_file(shuffled).text
-
-
-def test_a_tf_data_set_may_hold_sentences_and_questions():
-    words, tags = tf.ragged.constant(SENTENCES), tf.ragged.constant(TAGS)
-    named = tf.data.Dataset.from_tensor_slices({"tokens": words, "tags": tags})
-    plain_one = tf.data.Dataset.from_generator(
-        lambda: ({"tokens": w, "tags": t} for w, t in zip(SENTENCES, TAGS, strict=True)),
-        output_signature={"tokens": tf.TensorSpec([None], tf.string), "tags": tf.TensorSpec([None], tf.string)},
-    )
-    for data in (named, plain_one, named.batch(2)):
-        found = read_sentences(table(data))
-        assert (found.words, found.tags) == (SENTENCES, TAGS)
-    unnamed = tf.data.Dataset.from_tensor_slices((words, tags))
-    for data in (unnamed, unnamed.batch(2)):
-        assert read_sentences(table(data, holds_sentences=True)).tags == TAGS
-    answers = {"text": tf.ragged.constant([["1066"]]), "answer_start": tf.ragged.constant([[3]])}
-    rows = {"id": ["1"], "question": ["When?"], "context": ["In 1066 it rained."], "answers": answers}
-    data = tf.data.Dataset.from_tensor_slices(rows)
-    for each in (data, data.batch(1)):
-        assert read_questions(table(each)).answers == [(("1066", 3),)]
-
-
-@pytest.mark.parametrize(
-    "make, said",
-    [
-        (lambda: _tf_data(TEXTS, LABELS).repeat(), "train must have an end"),
-        (lambda: _tf_data(TEXTS), "has pairs or dictionaries as elements"),
-        (lambda: tf.data.Dataset.from_tensor_slices(TEXTS), "with elements without labels"),
-        (lambda: _tf_data(TEXTS, LABELS, LABELS), "with elements of 3 parts"),
-        (lambda: _tf_data(TEXTS, LABELS).batch(2).batch(2), "a row, or a batch of rows, in each element"),
-        (lambda: _tf_data(TEXTS, LABELS).take(0), "at least one row. Received: train=tf.data.Dataset of 0 rows"),
-    ],
-)
-def test_other_tf_data_sets_are_refused(make, said):
-    with pytest.raises(UsageError, match=said):
-        table(make())
-
-
-def test_a_tf_data_set_that_does_not_end_is_given_up(monkeypatch):
-    monkeypatch.setattr("tfbert.data.in_memory._MOST_ROWS", 50)
-
-    def forever():
-        while True:
-            yield "text", 1
-
-    spec = (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32))
-    with pytest.raises(UsageError, match="more than 50 rows that does not say how many it has. Apply"):
-        table(tf.data.Dataset.from_generator(forever, output_signature=spec))
 
 
 def test_classes_of_a_datasets_dataset_have_their_names_and_order(tmp_path):

@@ -2,13 +2,11 @@
 
 import contextlib
 import dataclasses
-import gzip
-import json
 
 import pyarrow
 import pytest
-from pyarrow import parquet
 
+from tests.support.labelled import write_rows
 from tfbert.config.data import DataConfig
 from tfbert.config.types import Given
 from tfbert.data.files import read_file
@@ -25,29 +23,13 @@ FORMATS = ["a.tsv", "a.csv", "a.tsv.gz", "a.jsonl", "a.parquet"]
 OF_PANDAS = " |#N/A|#N/A N/A|#NA|-1.#IND|-1.#QNAN|-NaN|-nan|1.#IND|1.#QNAN|<NA>|N/A|NA|NULL|NaN|None|n/a|nan|null"
 
 
-def write(path, labels):
-    """Rows with these labels, in the format that the path's ending says."""
-    rows = [{"text": f"text {i}", "label": label} for i, label in enumerate(labels)]
-    if path.suffix == ".parquet":
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        separator = "," if path.suffix == ".csv" else "\t"
-        cells = [("text", "label"), *((row["text"], "" if row["label"] is None else str(row["label"])) for row in rows)]
-        lines = [separator.join(pair) for pair in cells]
-        data = "\n".join(lines).encode()
-        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return str(path)
-
-
 OTHERS = ["NaT", "\\N", "(null)", "<null>", "[NULL]", "#VALUE!", "#DIV/0!", "#NAME?", "#WERT!", "Err:502"]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_label_that_stands_for_none_is_refused_in_every_format(tmp_path, name):
     for label in [*OF_PANDAS.split("|"), *OTHERS, "NAN", " N/A ", "", None]:
-        path, said = write(tmp_path / name, ["0", "1", label]), rf"Received: .* in .*{name}, (line [34]|row 3)\."
+        path, said = write_rows(tmp_path / name, ["0", "1", label]), rf"Received: .* in .*{name}, (line [34]|row 3)\."
         with pytest.raises(UsageError, match=rf"needs a label\. {said}") as caught:
             read_file(path)
         assert "\n" not in str(caught.value), label
@@ -57,27 +39,27 @@ def test_a_label_that_stands_for_none_is_refused_in_every_format(tmp_path, name)
 @pytest.mark.parametrize("name", FORMATS)
 def test_names_of_classes(tmp_path, name):
     labels = ["none", "NONE", "Null", "na", "nano", "-", "unknown", "(none)", "#wow!", "#WOW", "N"]
-    assert read_file(write(tmp_path / name, labels)).labels == labels
+    assert read_file(write_rows(tmp_path / name, labels)).labels == labels
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_words_are_classes_where_the_task_says_so_and_nan_never_is(tmp_path, name):
-    path = write(tmp_path / name, ["None", "NA", "favor"])
+    path = write_rows(tmp_path / name, ["None", "NA", "favor"])
     assert load_data(DataConfig(train_file=path, task="classification")).task.label_names == ("NA", "None", "favor")
     with pytest.raises(UsageError, match="'None', which stands for a missing one"):
         load_data(DataConfig(train_file=path))
-    path = write(tmp_path / f"b{name}", ["None", "NaN", "favor"])
+    path = write_rows(tmp_path / f"b{name}", ["None", "NaN", "favor"])
     with pytest.raises(UsageError, match="'NaN', which stands for a missing one"):
         load_data(DataConfig(train_file=path, task="classification"))
 
 
 def test_a_saved_models_classes_are_classes(tmp_path):
-    path = write(tmp_path / "a.tsv", ["None", "favor"])
+    path = write_rows(tmp_path / "a.tsv", ["None", "favor"])
     config = DataConfig(validation_file=path)
     assert read_labelled(config, ("none", "favor"))["eval"].labels == ["None", "favor"]
     with pytest.raises(UsageError, match="'None', which stands for a missing one"):
         read_labelled(config, ("against", "favor"))
-    path = write(tmp_path / "b.tsv", ["NaN", "favor"])
+    path = write_rows(tmp_path / "b.tsv", ["NaN", "favor"])
     assert read_labelled(DataConfig(validation_file=path), ("nan", "favor"))["eval"].labels[0] == "NaN"
 
 
@@ -135,7 +117,9 @@ def in_forms(directory, labels):
         import pandas
 
         given["frame"] = pandas.DataFrame(columns)
-    forms = {name: dict.fromkeys(ROLES, write(directory / name, labels)) for name in ("a.csv", "a.jsonl", "a.parquet")}
+    forms = {
+        name: dict.fromkeys(ROLES, write_rows(directory / name, labels)) for name in ("a.csv", "a.jsonl", "a.parquet")
+    }
     for name, value in given.items():
         tables = {role: given_table(role, value) for role in ROLES}
         forms[name] = {role: Given(table.name, table) for role, table in tables.items()}
@@ -174,14 +158,14 @@ def test_every_form_of_the_same_rows_means_the_same(tmp_path, labels, expected):
 
 def test_other_sets_are_read_as_the_training_data(tmp_path):
     """A small set may lack what shows that -1 and a sign are classes."""
-    train = write(tmp_path / "train.csv", [-1, 0, 1, 1])
-    few = write(tmp_path / "few.csv", [-1, 0])
+    train = write_rows(tmp_path / "train.csv", [-1, 0, 1, 1])
+    few = write_rows(tmp_path / "few.csv", [-1, 0])
     data = load_data(DataConfig(train_file=train, validation_file=few))
     assert data.validation["validation"].labels.tolist() == [0, 1]
-    other = write(tmp_path / "b.csv", [0, 1])
+    other = write_rows(tmp_path / "b.csv", [0, 1])
     named = DataConfig(train_file=train, validation_file=other, label_names=("-1", "0", "1"))
     assert load_data(named).validation["validation"].labels.tolist() == [1, 2]
-    train = write(tmp_path / "c.csv", [2, 0, 1, 1])
+    train = write_rows(tmp_path / "c.csv", [2, 0, 1, 1])
     with pytest.raises(UsageError, match="'-1', which stands for a missing one beside '0' in .*few.csv, line 2"):
         load_data(DataConfig(train_file=train, validation_file=few))
     with pytest.raises(UsageError, match="'-1', which stands for a missing one beside '0' in .*few.csv, line 2"):
@@ -191,18 +175,20 @@ def test_other_sets_are_read_as_the_training_data(tmp_path):
 
 def test_minus_one_is_a_number_where_labels_are_measurements(tmp_path):
     for labels, options in (([-1, 0.5, 3], {}), ([-1, 0, 1, 2], {"task": "regression"})):
-        path = write(tmp_path / "a.csv", labels)
-        data = load_data(DataConfig(train_file=path, validation_file=write(tmp_path / "b.csv", [2, -1, 3]), **options))
+        path = write_rows(tmp_path / "a.csv", labels)
+        data = load_data(
+            DataConfig(train_file=path, validation_file=write_rows(tmp_path / "b.csv", [2, -1, 3]), **options)
+        )
         assert data.task.name == "regression" and data.train.labels.tolist() == labels
         assert data.validation["validation"].labels.tolist() == [2, -1, 3]
         assert any("-1, the only label below 0, is taken as a number (1 example)" in note for note in data.notes)
     for options in ({}, {"task": "regression"}):
-        files = {f"{role}_file": write(tmp_path / f"{role}.csv", [-1, 0.5, "-", 3]) for role in ROLES}
+        files = {f"{role}_file": write_rows(tmp_path / f"{role}.csv", [-1, 0.5, "-", 3]) for role in ROLES}
         data = load_data(DataConfig(**files, skip_bad_rows=True, **options))
         assert data.train.labels.tolist() == data.validation["validation"].labels.tolist() == [-1, 0.5, 3]
         with pytest.raises(UsageError, match="'-', which stands for a missing one beside '-1', '0.5', '3' in"):
             load_data(DataConfig(**files, **options))
-    held_back = DataConfig(test_file=write(tmp_path / "c.csv", [-1, -1]))
+    held_back = DataConfig(test_file=write_rows(tmp_path / "c.csv", [-1, -1]))
     assert read_labelled(DataConfig(test_file=path), ())["test"].labels == ["-1", "0", "1", "2"]
     with pytest.raises(UsageError, match="'-1', which stands for a missing one as all labels do"):
         read_labelled(held_back, ())

@@ -214,12 +214,11 @@ def test_records_count_by_their_manifest(tmp_path):
 
 
 def test_directories_and_data_sets_by_name_count_with_all_their_files(tmp_path):
-    """A folder for each class, what `save_to_disk` writes, TensorFlow Datasets' own files, a vocabulary of KerasHub."""
+    """A folder for each class, TensorFlow Datasets' own files, a vocabulary of KerasHub."""
     vocabulary = tmp_path / "model/assets/tokenizer/vocabulary.txt"
-    for name in ("tree/pos/a.txt", "tree/neg/b.txt", "saved/state.json", "saved/data-0.arrow"):
+    for name in ("tree/pos/a.txt", "tree/neg/b.txt", "other/pos/a.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    (tmp_path / "saved/state.json").write_text('{"_data_files": [{"filename": "data-0.arrow"}]}')
     vocabulary.parent.mkdir(parents=True)
     vocabulary.write_text("[PAD]")
     features = {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(num_classes=2)}
@@ -232,16 +231,16 @@ def test_directories_and_data_sets_by_name_count_with_all_their_files(tmp_path):
         (tmp_path / "tfds").unlink()
         (tmp_path / "tfds").symlink_to(tmp_path / "tfds_bad")
 
-    tree, saved = tmp_path / "tree", tmp_path / "saved"
+    tree, other = tmp_path / "tree", tmp_path / "other"
     named = {"train_file": str(tree)}
     cases = [
         (named, "train_file", lambda: (tree / "pos/a.txt").write_text("another")),
         (named, "train_file", lambda: (tree / "pos/c.txt").write_text("one more")),
         (named, "train_file", lambda: (tree / "pos").rename(tree / "positive")),
         (
-            named | {"validation_file": str(saved)},
+            named | {"validation_file": str(other)},
             "validation_file",
-            lambda: (saved / "data-0.arrow").write_text("another"),
+            lambda: (other / "pos/a.txt").write_text("another"),
         ),
         ({"dataset": "small_set", "data_dir": str(tmp_path / "tfds")}, "dataset", other_set),
         (named, "model_name_or_path", lambda: vocabulary.write_text("[PAD]\n[UNK]")),
@@ -451,7 +450,6 @@ def test_seeds_of_other_examples_are_not_compared(tmp_path):
             report.write_text(json.dumps(json.loads(report.read_text()) | {"data": data}))
             return status
 
-    train_many(of_seeds(tmp_path, 1), Fake())
     train_many(of_seeds(tmp_path, 1, 2), OfData())
     (tmp_path / "seeds.json").unlink()
     with pytest.raises(RunError, match="the same examples. Received: '.*seed-1' and '.*seed-3', of different ones"):

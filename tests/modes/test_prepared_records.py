@@ -111,14 +111,10 @@ def test_a_directory_that_is_not_whole_is_refused(made, tmp_path):
 
     file = directory / values["shards"][1]["file"]
     write_records(file, some_records(3, seq_length=WIDTH), seq_length=WIDTH, num_masked=5)
-    with pytest.raises(UsageError, match=rf"{file.name}' with 3 records, and {values['shards'][1]['records']} in"):
+    with pytest.raises(
+        UsageError, match=rf"{file.name}' with 3 records .*, and {values['shards'][1]['records']} records in"
+    ):
         open_records([str(directory)])
-    file.write_bytes(file.read_bytes()[:-1])
-    notes = []
-    kept = values["totals"]["records"] - values["shards"][1]["records"] + 2
-    assert len(open_records([str(directory)], skip_bad_records=True, notes=notes)) == kept
-    lost = values["shards"][1]["records"] - 2
-    assert len(notes) == 1 and f"; {lost:,} records left out, 2 records kept: the record at that byte" in notes[0]
     file.unlink()
     with pytest.raises(UsageError, match=rf"without {file.name}"):
         open_records([str(directory)])

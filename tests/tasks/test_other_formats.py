@@ -11,7 +11,7 @@ import pytest
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.table import label_reader
+from tfbert.tasks.multi_label.table import SetReader
 from tfbert.tasks.multiple_choice.questions import open_questions, read_questions
 from tfbert.tasks.question_answering import squad
 from tfbert.tasks.token_classification.tagged import in_usual_form, read_sentences
@@ -38,7 +38,7 @@ def chosen(path):
 
 
 def labelled(path):
-    return label_reader(DataConfig(), "")(path).labels
+    return SetReader(DataConfig(), "")(path).labels
 
 
 def answers(path):

@@ -47,7 +47,7 @@ class DataConfig(Options):
     """Where TensorFlow Datasets finds prepared data. Empty: its own default (`~/tensorflow_datasets`)."""
     train_file: str = option("", resume="content", modes=TRAIN)
     """Training examples: .tsv, .csv, .jsonl, .json, .parquet, CoNLL files, SQuAD's .json; all but .parquet
-    may be .gz. Or a directory: a folder of .txt files for each class, or what `save_to_disk` of `datasets` writes."""
+    may be .gz. Or a directory: a folder of .txt files for each class."""
     validation_file: str = option("", resume="content", modes=EVALUATE, joined=True)
     """Examples evaluated during training, and by the mode evaluate: a file, or several separated by commas
     (MNLI has two; the first decides which weights are best). Empty: no evaluation during training."""

@@ -298,7 +298,7 @@ PROGRAMS = ("tfbert", "python -m tfbert")
 STARTED_AS = "TFBERT_STARTED_AS"
 """The environment variable by which a process that starts the installed command says what its user typed."""
 _REPOSITORY = pathlib.Path(__file__).parents[2]
-_OF_CORPORA = ("dataset", "data_dir", "text_column", "skip_bad_rows", "max_seq_length")
+_OF_CORPORA = ("dataset", "text_column", "skip_bad_rows", "max_seq_length")
 _OF_RECORDS = ("batching", "max_train_examples", "max_eval_examples")
 
 
@@ -404,8 +404,8 @@ PRETRAIN = Command(
     task=PRETRAINING,
     texts={
         "mode": "What to do: `prepare`: make records of a corpus; `train` a model on them; `evaluate` a saved one.",
-        "dataset": "The corpus of `--mode=prepare`: a TensorFlow Datasets name such as `imdb_reviews`, or `demo`, the "
-        "built-in one. Empty: `input_files`, and `demo` where these are empty too.",
+        "dataset": "The corpus of `--mode=prepare` that is no files: `demo`, the built-in one. Empty: `input_files`, "
+        "and `demo` where these are empty too.",
         "skip_bad_rows": "In `--mode=prepare`: leave out lines and rows of files that cannot be used, such as those "
         "without text, and count them, rather than stop at the first one.",
     },

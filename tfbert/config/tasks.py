@@ -99,8 +99,6 @@ class PretrainingConfig(Options):
     next_sentence: bool = option(True, resume="same", modes=TRAIN, tasks=_ONLY)
     """Train to predict whether the second stretch of text follows the first, where the records have that label, and the
     encoder is BERT: others have no head for it."""
-    skip_bad_records: bool = option(False, resume="content", modes=(*TRAIN, "evaluate"), tasks=_ONLY)
-    """Leave out a damaged record and the rest of its file, and count that, rather than stop."""
 
     def with_masking(self, noted: Mapping[str, Any] | None = None) -> PretrainingConfig:
         """The same options, but what is masked is no longer left open.

@@ -179,7 +179,7 @@ def vocab_text(vocab: tuple[str, ...]) -> str:
 
 def hash_of(text: str) -> str:
     """The SHA-256 of a vocabulary's text."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def identify(

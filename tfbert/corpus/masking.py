@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tfbert.data.permutation import mixed
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
@@ -211,7 +212,4 @@ def _choose_words(candidates: np.ndarray, begins: np.ndarray, noise: np.ndarray,
 def _hash(x: np.ndarray) -> np.ndarray:
     """splitmix64 (Steele et al. 2014): a bijection of uint64 whose values pass for random."""
     with np.errstate(over="ignore"):  # Scalars warn of overflow, arrays do not.
-        x = x + np.uint64(_GAMMA)
-        x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-        return x ^ x >> np.uint64(31)
+        return mixed(x + np.uint64(_GAMMA))

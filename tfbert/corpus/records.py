@@ -23,12 +23,14 @@ import functools
 import glob
 import gzip
 import hashlib
+import io
 import os
 import pathlib
+import shutil
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -36,7 +38,7 @@ from google.protobuf.message import DecodeError
 
 from tfbert.config.tasks import RecordNames
 from tfbert.config.types import counted, path_of
-from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, crc32_of, is_shard, read_manifest, vocab_text
+from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, crc32_of, hash_of, is_shard, read_manifest, vocab_text
 from tfbert.corpus.masking import Masked
 from tfbert.data.permutation import permuted
 from tfbert.errors import RunError, UsageError, first_line
@@ -55,6 +57,7 @@ MASK = "input_mask"
 NEXT_SENTENCE = "next_sentence_labels"
 IDS: dict[RecordNames, str] = {"v1": "input_ids", "v2": "input_word_ids"}
 SEGMENTS: dict[RecordNames, str] = {"v1": "segment_ids", "v2": "input_type_ids"}
+_IDS, _SEGMENTS = IDS["v1"], SEGMENTS["v1"]
 _MOST = 1 << 21  # Three bytes of seven bits.
 _LENGTH_DELIMITED = 2
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3  # The fields of tf.train.Feature.
@@ -76,26 +79,13 @@ class Schema:
     max_predictions_per_seq: int
     has_next_sentence: bool = True
 
-    @property
-    def lengths(self) -> dict[str, int]:
-        """The number of values of each feature of a record."""
-        width, most = self.max_seq_length, self.max_predictions_per_seq
-        out = {IDS[self.names]: width, MASK: width, SEGMENTS[self.names]: width}
-        out |= {POSITIONS: most, LABELS: most, WEIGHTS: most}
-        return out | ({NEXT_SENTENCE: 1} if self.has_next_sentence else {})
-
     def feature_spec(self) -> dict[str, tf.io.FixedLenFeature]:
         """The features for `tf.io.parse_example` to read such records."""
-        return {
-            name: tf.io.FixedLenFeature([length], tf.float32 if name == WEIGHTS else tf.int64)
-            for name, length in self.lengths.items()
-        }
-
-    def difference(self, other: Schema) -> str:
-        """How another schema differs, such as `max_seq_length=128 and 512`; empty if it does not."""
-        fields = [field.name for field in dataclasses.fields(self)]
-        pairs = [(name, getattr(self, name), getattr(other, name)) for name in fields]
-        return ", ".join(f"{name}={first} and {second}" for name, first, second in pairs if first != second)
+        words = tf.io.FixedLenFeature([self.max_seq_length], tf.int64)
+        places = tf.io.FixedLenFeature([self.max_predictions_per_seq], tf.int64)
+        spec = {IDS[self.names]: words, MASK: words, SEGMENTS[self.names]: words, POSITIONS: places, LABELS: places}
+        spec[WEIGHTS] = places._replace(dtype=tf.float32)
+        return spec | ({NEXT_SENTENCE: tf.io.FixedLenFeature([1], tf.int64)} if self.has_next_sentence else {})
 
 
 def detect_schema(record: bytes, where: str) -> Schema:
@@ -122,52 +112,30 @@ def detect_schema(record: bytes, where: str) -> Schema:
         max_predictions_per_seq=found.get(POSITIONS, 0),
         has_next_sentence=NEXT_SENTENCE in found,
     )
-    missing = [name for name in schema.lengths if not found.get(name)]
-    if missing:
-        raise _error(where, f"a record without {', '.join(missing)}; it has {', '.join(sorted(found)) or 'nothing'}")
-    wrong = [f"{found[name]} values of {name}" for name, length in schema.lengths.items() if found[name] != length]
-    if wrong:
-        width, most = schema.max_seq_length, schema.max_predictions_per_seq
-        raise _error(where, f"{', '.join(wrong)} beside {width} of {IDS[names]} and {most} of {POSITIONS}")
     for name, spec in schema.feature_spec().items():
         kind = "float_list" if spec.dtype == tf.float32 else "int64_list"
-        if features[name].WhichOneof("kind") != kind:
-            raise _error(where, f"{name} as {features[name].WhichOneof('kind')}, not {kind}")
+        length, own = spec.shape[0], features[name].WhichOneof("kind") if name in found else "nothing"
+        if not length or (found.get(name, 0), own) != (length, kind):
+            has = f"{found.get(name, 0)} values of {name} as {own}"
+            raise _error(
+                where, f"a record with {has}, not {length or 'some'} as {kind}; it has {', '.join(sorted(found))}"
+            )
     return schema
 
 
-class Parsed(NamedTuple):
-    """Records as tensors or arrays: int64 `[n, ...]`, except the weights, which are float32.
-
-    Attributes:
-        ids: `[n, max_seq_length]`, masked.
-        mask: `[n, max_seq_length]`: 1 for a token.
-        segments: `[n, max_seq_length]`: 1 for a token of segment B.
-        positions: `[n, max_predictions_per_seq]`: the masked places.
-        labels: `[n, max_predictions_per_seq]`: the ids that were there.
-        weights: `[n, max_predictions_per_seq]`: 0 where there is no masked place.
-        next_sentence: `[n, 1]`; None if records do not say.
-    """
-
-    ids: Any
-    mask: Any
-    segments: Any
-    positions: Any
-    labels: Any
-    weights: Any
-    next_sentence: Any
-
-
-def parse(records: tf.Tensor, schema: Schema) -> Parsed:
+def parse(records: tf.Tensor, schema: Schema) -> dict[str, tf.Tensor]:
     """Parses records, in a graph or eagerly.
 
     Args:
         records: string `[n]`.
         schema: Their form.
+
+    Returns:
+        By Google's names; int64 `[n, ...]`, except the weights, which are float32. No `NEXT_SENTENCE` if records do not
+        say.
     """
     found = tf.io.parse_example(records, schema.feature_spec())
-    keys = (IDS[schema.names], MASK, SEGMENTS[schema.names], POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE)
-    return Parsed(*(found.get(key) for key in keys))
+    return found | {_IDS: found[IDS[schema.names]], _SEGMENTS: found[SEGMENTS[schema.names]]}
 
 
 def restore(ids: np.ndarray, positions: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -279,12 +247,12 @@ ROW = np.dtype([("offset", "<i8"), ("length", "<i4"), ("check", "<u4")])
 """A row of an index: where the record begins, its tokens, and the CRC-32 of its bytes, its frame included. A record has
 a CRC-32C of its own, but Python has no fast one; this one also notices a sound record of another file."""
 _VERSION = 3
-_CHUNK = 1 << 20
 _GZIP = b"\x1f\x8b\x08"
 _NO_ROOM_HERE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ELOOP)
 """Nothing can be written at a place; the last ones where a directory above it is a file, or a broken link."""
 _AT_A_TIME = 1024
 _READ_BYTES = 8 << 20
+_MUST_BE_WHOLE, _MAKE_ANEW = "Records must be whole", "Make its shard anew with --mode=prepare, or copy the file anew."
 _DAMAGED = "is damaged, or cut off"
 _OTHER_FORM = "is not of the same form as the first record of the file"
 _IMPOSSIBLE = "holds numbers that no record can have: tokens, segments or masked positions out of bounds"
@@ -302,10 +270,8 @@ class RecordFile:
         max_id: The largest token id; -1 without records.
         has_pairs: Whether any record has a segment B.
         content: CRC-32 over a hash of each record.
-        damage: What is wrong after the last offset; empty for a whole file.
-        size: Bytes of `plain`.
         file_bytes: Bytes of the file itself.
-        file_crc32: CRC-32 of the file itself; of a damaged one, up to the damage.
+        file_crc32: CRC-32 of the file itself.
     """
 
     name: str
@@ -315,8 +281,6 @@ class RecordFile:
     max_id: int
     has_pairs: bool
     content: int
-    damage: str
-    size: int
     file_bytes: int
     file_crc32: int
 
@@ -372,10 +336,10 @@ def _build(path: pathlib.Path, advance: Callable[[int], None]) -> RecordFile:
     for index in _places(path):
         try:
             index.parent.mkdir(parents=True, exist_ok=True)
-            plain, damage = _unpack(path, index) if is_compressed else (path, "")
+            plain = _unpack(path, index) if is_compressed else path
             rows, about = scan(plain, str(path), advance)
             if is_compressed:
-                about |= {"damage": about["damage"] or damage, "file_crc32": crc32_of(path)}
+                about["file_crc32"] = crc32_of(path)
             if _stamp(path) != before:
                 rule = "A file of records must stay as it is while it is read"
                 raise UsageError(f"{rule}. Received: {str(path)!r}, which changed. Wait until nothing writes to it.")
@@ -402,17 +366,15 @@ def _plain_of(index: pathlib.Path) -> pathlib.Path:
     return index.with_suffix(".unpacked")
 
 
-def _unpack(path: pathlib.Path, index: pathlib.Path) -> tuple[pathlib.Path, str]:
-    """Unpacks a file beside its index as far as possible: the copy, and what is wrong after that (may be empty)."""
-    damage = ""
-    with _whole(_plain_of(index)) as out:
-        try:
-            with gzip.open(path, "rb") as file:
-                while chunk := file.read1(_CHUNK):  # `read` would lose the sound part of the last chunk.
-                    out.write(chunk)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            damage = _DAMAGED
-    return _plain_of(index), damage
+def _unpack(path: pathlib.Path, index: pathlib.Path) -> pathlib.Path:
+    """Unpacks a file beside its index."""
+    try:
+        with _whole(_plain_of(index)) as out, gzip.open(path, "rb") as file:
+            shutil.copyfileobj(file, out)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        received = f"{str(path)!r}, which is compressed and damaged, or cut off"
+        raise UsageError(f"{_MUST_BE_WHOLE}. Received: {received}. {_MAKE_ANEW}") from None
+    return _plain_of(index)
 
 
 def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
@@ -430,15 +392,12 @@ def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
     if (about["version"], about["file"], about["plain"]) != (_VERSION, _stamp(path), _stamp(plain)):
         raise ValueError("of another file")
     held = np.memmap(index, np.uint8, "r")[:start]
-    crc = 0
-    for at in range(0, start, _CHUNK):
-        crc = zlib.crc32(held[at : at + _CHUNK], crc)
-    if crc != about["crc32_of_rows"]:
+    if zlib.crc32(held) != about["crc32_of_rows"] or about["damage"]:  # The latter of a file, by tfbert 2.0.
         raise ValueError("damaged")
-    known = {name: about[name] for name in ("max_id", "has_pairs", "content", "damage", "file_crc32")}
+    known = {name: about[name] for name in ("max_id", "has_pairs", "content", "file_crc32")}
     schema = Schema(**about["schema"]) if about["schema"] else None
-    sizes = {"size": about["plain"][0], "file_bytes": about["file"][0]}
-    return RecordFile(name=str(path), plain=plain, rows=held.view(ROW), schema=schema, **sizes, **known)
+    known["file_bytes"] = about["file"][0]
+    return RecordFile(name=str(path), plain=plain, rows=held.view(ROW), schema=schema, **known)
 
 
 def _stamp(path: pathlib.Path) -> list[int]:
@@ -464,7 +423,7 @@ def _whole(path: pathlib.Path) -> Iterator:
 def scan(
     path: pathlib.Path, name: str, advance: Callable[[int], None] = lambda done: None
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Reads a file through: where its sound records are, how long they are, and what is wrong after them.
+    """Reads a file through: where its records are, and how long they are.
 
     Args:
         path: A TFRecord file that is not compressed.
@@ -475,13 +434,12 @@ def scan(
         The rows of its index, and the fields of `RecordFile` that are found here, with the schema as a dictionary.
 
     Raises:
-        UsageError: for a file whose first record is not a record for pre-training.
+        UsageError: for a file whose first record is not a record for pre-training, or with a record that is damaged.
     """
-    damage, first = "", None
     try:
         first = next(iter(tf.data.TFRecordDataset([str(path)]).take(1).as_numpy_iterator()), None)
     except tf.errors.DataLossError:
-        damage = _DAMAGED
+        raise _damaged(name, 0, _DAMAGED) from None
     except tf.errors.OpError as error:
         rule = "A file of records must be readable"
         raise UsageError(f"{rule}. Received: {name!r} ({first_line(error.message)}). Check the file.") from None
@@ -490,7 +448,7 @@ def scan(
     parts, max_id, has_pairs, content, file_crc32 = [], -1, False, 0, 0
     done, end, at_a_time, is_read = 0, 0, _AT_A_TIME, schema is None
     with path.open("rb") as file:
-        while not (is_read or damage):
+        while not is_read:
             with tf.device("CPU"):
                 records = tf.data.TFRecordDataset([str(path)], buffer_size=_READ_BYTES).skip(done).batch(at_a_time)
                 records = without_autotune(records.map(look, num_parallel_calls=2).prefetch(2))
@@ -510,45 +468,41 @@ def scan(
                     done, end = done + len(part), end + int(sizes.sum())
                     advance(int(sizes.sum()))
                     if not are_sound.all():
-                        damage = _IMPOSSIBLE
-                        break
+                        raise _damaged(name, end, _IMPOSSIBLE)
                 is_read = True
             except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
                 if at_a_time == 1:
-                    damage = _DAMAGED if isinstance(error, tf.errors.DataLossError) else _OTHER_FORM
+                    is_data_loss = isinstance(error, tf.errors.DataLossError)
+                    raise _damaged(name, end, _DAMAGED if is_data_loss else _OTHER_FORM) from None
                 at_a_time = 1  # Again from the last whole batch.
     last = np.zeros(1, ROW)
     last["offset"] = end
     about = {"schema": dataclasses.asdict(schema) if schema else None, "max_id": max_id, "has_pairs": has_pairs}
-    return np.concatenate([*parts, last]), about | {"content": content, "file_crc32": file_crc32, "damage": damage}
+    return np.concatenate([*parts, last]), about | {"content": content, "file_crc32": file_crc32, "damage": ""}
 
 
 def _look(schema: Schema, records: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """Of each record, computed in the graph: bytes, a hash, tokens, the largest id, whether it is a pair, and whether
     its numbers are possible."""
-    parsed = parse(records, schema)
-    length = tf.reduce_sum(parsed.mask, axis=1)
+    found = parse(records, schema)
+    ids, segments, positions, labels = (found[name] for name in (_IDS, _SEGMENTS, POSITIONS, LABELS))
+    length = tf.reduce_sum(found[MASK], axis=1)
     place = tf.range(schema.max_seq_length, dtype=tf.int64)
-    rises = parsed.segments[:, 1:] >= parsed.segments[:, :-1]
-    sound = (length > 0) & tf.reduce_all(
-        (parsed.mask == tf.cast(place < length[:, None], tf.int64))
-        & (parsed.ids >= 0)
-        & (parsed.segments >= 0)
-        & (parsed.segments <= 1),
-        axis=1,
-    )
+    rises = segments[:, 1:] >= segments[:, :-1]
+    is_token = tf.cast(place < length[:, None], tf.int64)
+    is_possible = (found[MASK] == is_token) & (ids >= 0) & (segments >= 0) & (segments <= 1)
+    sound = (length > 0) & tf.reduce_all(is_possible, axis=1)
     sound &= tf.reduce_all(rises | (place[1:] >= length[:, None]), axis=1)
-    is_inside = (parsed.positions >= 0) & (parsed.positions < length[:, None]) & (parsed.labels >= 0)
-    sound &= tf.reduce_all(is_inside | (parsed.weights <= 0), axis=1)
+    is_inside = (positions >= 0) & (positions < length[:, None]) & (labels >= 0)
+    sound &= tf.reduce_all(is_inside | (found[WEIGHTS] <= 0), axis=1)
     if schema.has_next_sentence:
-        sound &= (parsed.next_sentence[:, 0] >= 0) & (parsed.next_sentence[:, 0] <= 1)
-    max_ids = tf.maximum(tf.reduce_max(parsed.ids, axis=1), tf.reduce_max(parsed.labels, axis=1))
+        sound &= (found[NEXT_SENTENCE][:, 0] >= 0) & (found[NEXT_SENTENCE][:, 0] <= 1)
     return (
         tf.cast(tf.strings.length(records), tf.int64),
         tf.strings.to_hash_bucket_fast(records, 2**63 - 1),
         tf.cast(length, tf.int32),
-        max_ids,
-        tf.reduce_any(parsed.segments > 0, axis=1),
+        tf.maximum(tf.reduce_max(ids, axis=1), tf.reduce_max(labels, axis=1)),
+        tf.reduce_any(segments > 0, axis=1),
         sound,
     )
 
@@ -589,8 +543,7 @@ class Records:
         has_pairs: Whether they have two stretches of text, and say whether the second one follows the first.
         chosen: int64 `[n]`, the numbers of these records among those of all files; None for all.
         option: The option that named them, for messages.
-        vocabularies: By directory, the SHA-256 of the vocabulary that its manifest names.
-        casings: By directory, how its manifest says that text was cased, as `BertTokenizer.casing`.
+        made_with: By directory, the options that its manifest names.
     """
 
     name: str
@@ -599,8 +552,7 @@ class Records:
     has_pairs: bool
     chosen: np.ndarray | None = None
     option: str = "train_records"
-    vocabularies: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    casings: Mapping[str, Mapping[str, bool | None]] = dataclasses.field(default_factory=dict)
+    made_with: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     labels: None = None  # Required by `Examples`; records contain their own labels.
 
     def __len__(self) -> int:
@@ -639,10 +591,10 @@ class Records:
                     f"{rule}. Received: {self.option} with token {file.max_id} in {file.name!r}, and a vocabulary of "
                     f"{len(vocab):,} tokens. Pass {way_out}, or prepare new records."
                 )
-        own = hashlib.sha256(vocab_text(tuple(vocab)).encode("utf-8", "surrogatepass")).hexdigest()
-        for directory, other in self.vocabularies.items():
-            if own != other:
-                name = TOKENIZER_JSON if TOKENIZER_JSON in self.casings[directory] else VOCAB
+        own = hash_of(vocab_text(tuple(vocab)))
+        for directory, options in self.made_with.items():
+            if own != options["vocab_sha256"]:
+                name = TOKENIZER_JSON if TOKENIZER_JSON in options["casing"] else VOCAB
                 raise UsageError(
                     f"{rule}. Received: {self.option} in {directory!r}, made with another one, its {name}. "
                     f"Pass {way_out}, or prepare new records."
@@ -657,8 +609,8 @@ class Records:
         Raises:
             UsageError: naming what differs.
         """
-        for directory, other in self.casings.items():
-            if _effective(other) != _effective(casing):
+        for directory, options in self.made_with.items():
+            if _effective(other := options["casing"]) != _effective(casing):
                 theirs, own = (", ".join(f"{name}={value}" for name, value in c.items()) for c in (other, casing))
                 raise UsageError(
                     "Records must be cased and split as the model's tokenizer does it. "
@@ -708,24 +660,22 @@ class Records:
         serialised = self._serialised(self.numbers(indices))
         with tf.device("CPU"):
             found = self._parse(tf.constant(serialised, tf.string, shape=[len(serialised)]))
-        parsed = Parsed(*(part if part is None else part.numpy() for part in found))
-        lengths = parsed.mask.sum(axis=1, dtype=np.int32)
-        has_second = parsed.segments > 0
-        says = parsed.next_sentence is not None
+        found = {name: value.numpy() for name, value in found.items()}
+        ids, positions, labels, weights = (found[name] for name in (_IDS, POSITIONS, LABELS, WEIGHTS))
+        lengths, has_second = found[MASK].sum(axis=1, dtype=np.int32), found[_SEGMENTS] > 0
         return RecordRows(
-            ids=restore(parsed.ids, parsed.positions, parsed.labels, parsed.weights),
+            ids=restore(ids, positions, labels, weights),
             lengths=lengths,
             second_start=np.where(has_second.any(axis=1), has_second.argmax(axis=1), lengths).astype(np.int32),
-            next_sentence=parsed.next_sentence[:, 0] if says else np.zeros_like(lengths),
-            masked=Masked(ids=parsed.ids, positions=parsed.positions, labels=parsed.labels, weights=parsed.weights),
+            next_sentence=found[NEXT_SENTENCE][:, 0] if NEXT_SENTENCE in found else np.zeros_like(lengths),
+            masked=Masked(ids=ids, positions=positions, labels=labels, weights=weights),
         )
 
     @functools.cached_property
     def _parse(self):
-        def parsed(records: tf.Tensor) -> Parsed:
+        def parsed(records: tf.Tensor) -> dict[str, tf.Tensor]:
             found = parse(records, self.schema)
-            small = (part if part is None or part.dtype == tf.float32 else tf.cast(part, tf.int32) for part in found)
-            return Parsed(*small)
+            return {name: tf.cast(part, tf.float32 if name == WEIGHTS else tf.int32) for name, part in found.items()}
 
         return counted_alone(parsed, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
 
@@ -736,7 +686,7 @@ class Records:
     @functools.cached_property
     def _opened(self):
         """Opens a file, unless it is one of the latest `_MOST_OPEN`."""
-        return functools.lru_cache(_MOST_OPEN)(_Descriptor)
+        return functools.lru_cache(_MOST_OPEN)(lambda path: path.open("rb", buffering=0))
 
     def _serialised(self, numbers: np.ndarray) -> list[bytes]:
         """Records as they are in their files. All reads are requested from the disk before the first one is awaited: if
@@ -749,17 +699,17 @@ class Records:
             columns = where, number, rows["offset"], file.rows["offset"][number + 1], rows["check"]
             spans.append((file, list(zip(*(column.tolist() for column in columns), strict=True))))
         for file, own in spans if hasattr(os, "posix_fadvise") else ():
-            opened = self._descriptor(file)
+            opened = self._open(file)
             with contextlib.suppress(OSError):
                 for _, _, start, end, _ in own:
-                    os.posix_fadvise(opened.number, start, end - start, os.POSIX_FADV_WILLNEED)
+                    os.posix_fadvise(opened.fileno(), start, end - start, os.POSIX_FADV_WILLNEED)
         for file, own in spans:
-            opened = self._descriptor(file)
+            opened = self._open(file)  # Held: another thread may push it out of the latest ones.
             for at, number, start, end, check in own:
-                out[at] = _read_record(opened.number, file, number, start, end - start, check)
+                out[at] = _read_record(opened.fileno(), file, number, start, end - start, check)
         return out
 
-    def _descriptor(self, file: RecordFile) -> _Descriptor:
+    def _open(self, file: RecordFile) -> io.FileIO:
         try:
             return self._opened(file.plain)
         except OSError as error:
@@ -768,17 +718,6 @@ class Records:
 
 def _effective(casing: Mapping[str, Any]) -> Any:
     return casing if TOKENIZER_JSON in casing else effective_casing(**casing)
-
-
-class _Descriptor:
-    """An open file, closed when nobody has it any more."""
-
-    def __init__(self, path: pathlib.Path):
-        self.number = os.open(path, os.O_RDONLY)
-
-    def __del__(self):
-        if hasattr(self, "number"):  # It was opened.
-            os.close(self.number)
 
 
 class RecordLengths:
@@ -871,47 +810,34 @@ def as_records_are(config: Config) -> Config:
     return config
 
 
-def open_records(
-    paths: Sequence[str],
-    option: str = "train_records",
-    *,
-    max_seq_length: int | None = None,
-    skip_bad_records: bool = False,
-    notes: list[str] | None = None,
-) -> Records:
+def open_records(paths: Sequence[str], option: str = "train_records") -> Records:
     """Opens records; builds the indexes that are missing.
 
     Args:
         paths: Directories (all files in them), files or patterns. Several files are ordered by their paths.
         option: The option that names them, for messages.
-        max_seq_length: The records' length as the user gives it; None: any.
-        skip_bad_records: Leave out a damaged record and all that follow it in its file, rather than refuse the file.
-        notes: Receives a line for what was left out.
 
     Raises:
-        UsageError: for records that do not exist, cannot be read, differ from each other or do not fit the model;
-            the message names what differs.
+        UsageError: for records that do not exist, cannot be read, or differ from each other; it names what differs.
         RunError: if the disk has no room for an index.
     """
     found = find_files(paths, option)
-    described = {path.parent for path in found if (path.parent / MANIFEST).exists()}
-    manifests = {directory: read_manifest(directory) for directory in described}
+    directories = {path.parent for path in found}
+    manifests = {each: read_manifest(each) for each in directories if (each / MANIFEST).exists()}
     promised = {str(where / entry["file"]): entry for where, made in manifests.items() for entry in made["shards"]}
     files: list[RecordFile] = []
     for file in _indexed(found):
         entry, path = promised.get(file.name), pathlib.Path(file.name)
         if entry is None and path.parent in manifests and is_shard(path.name):
             raise _no_match(file, "which is not in it")
-        if file.damage:
-            _leave_out(file, entry, skip_bad_records, notes)
-        elif entry is not None:
+        if entry is not None:
             _check_entry(file, entry)
         if not len(file):
             continue
-        if files and (difference := files[0].schema.difference(file.schema)):
+        if files and file.schema != files[0].schema:
             rule = "Records that are trained on together must be made in the same way"
-            todo = "Pass records of one kind."
-            raise UsageError(f"{rule}. Received: {files[0].name!r} and {file.name!r} with {difference}. {todo}")
+            first, other = (f"{each.name!r} with {each.schema}" for each in (files[0], file))
+            raise UsageError(f"{rule}. Received: {first} and {other}. Pass records of one kind.")
         files.append(file)
     if not files:
         raise UsageError(
@@ -919,20 +845,13 @@ def open_records(
             "without records. Pass others."
         )
     schema = files[0].schema
-    if max_seq_length is not None and schema.max_seq_length != max_seq_length:
-        raise UsageError(
-            f"max_seq_length must be that of the records. Received: max_seq_length={max_seq_length} with {option} of "
-            f"{schema.max_seq_length} tokens ({files[0].name!r}). Drop --max_seq_length, or pass other records."
-        )
-    options = {str(directory): made["options"] for directory, made in manifests.items()}
     return Records(
         name=paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more",
         files=tuple(files),
         schema=schema,
         has_pairs=schema.has_next_sentence and any(file.has_pairs for file in files),
         option=option,
-        vocabularies={directory: own["vocab_sha256"] for directory, own in options.items()},
-        casings={directory: own["casing"] for directory, own in options.items()},
+        made_with={str(directory): made["options"] for directory, made in manifests.items()},
     )
 
 
@@ -977,14 +896,10 @@ def _in_directory(directory: pathlib.Path, option: str) -> list[pathlib.Path]:
 def _check_entry(file: RecordFile, entry: dict[str, Any]) -> None:
     """Refuses a whole file that is not the one of its directory's manifest, without reading it. A change since it was
     indexed is noticed when its records are read."""
-    if len(file) != entry["records"]:
-        raise _no_match(file, f"with {len(file):,} records, and {entry['records']:,} in {MANIFEST}")
-    if (file.file_bytes, file.file_crc32) != (entry["bytes"], entry["file_crc32"]):
-        raise _no_match(
-            file,
-            f"another file of {len(file):,} records: {file.file_bytes:,} bytes with CRC-32 {file.file_crc32:08x}, "
-            f"and {entry['bytes']:,} with {entry['file_crc32']:08x} in {MANIFEST}",
-        )
+    own = len(file), file.file_bytes, file.file_crc32
+    if own != (listed := (entry["records"], entry["bytes"], entry["file_crc32"])):
+        this, other = (f"{n:,} records in {size:,} bytes with CRC-32 {crc:08x}" for n, size, crc in (own, listed))
+        raise _no_match(file, f"with {this}, and {other} in {MANIFEST}")
 
 
 def _no_match(file: RecordFile, differs: str) -> UsageError:
@@ -1012,27 +927,10 @@ def _indexed(paths: Sequence[pathlib.Path]) -> list[RecordFile]:
                     future.cancel()
 
 
-def _leave_out(file: RecordFile, entry: dict[str, Any] | None, skips: bool, notes: list[str] | None) -> None:
-    """Adds to `notes` what is left out of a damaged file.
-
-    Raises:
-        UsageError: unless `skips`.
-    """
-    sound = int(file.rows["offset"][-1])
-    if not skips:
-        advice = "Make or copy the file anew, or add --skip_bad_records to leave out what follows."
-        if not sound:
-            advice = (
-                "If it is text, make records of it with --mode=prepare; else make or copy it anew, or leave it out."
-            )
-        rule = "Records must be whole"
-        raise UsageError(f"{rule}. Received: {file.name!r}, whose record at byte {sound:,} {file.damage}. {advice}")
-    if notes is not None:
-        lost = f"{counted(entry['records'] - len(file), 'record')} left out, " if entry else ""
-        notes.append(
-            f"warning: {file.name}: left out from byte {sound:,} on, {file.size - sound:,} of {file.size:,} bytes; "
-            f"{lost}{counted(len(file), 'record')} kept: the record at that byte {file.damage}"
-        )
+def _damaged(name: str, sound: int, what: str) -> UsageError:
+    of_text = "If it is text, make records of it with --mode=prepare; else make or copy it anew, or leave it out."
+    advice = _MAKE_ANEW if sound else of_text
+    return UsageError(f"{_MUST_BE_WHOLE}. Received: {name!r}, whose record at byte {sound:,} {what}. {advice}")
 
 
 def _read_record(descriptor: int, file: RecordFile, number: int, start: int, size: int, check: int) -> bytes:

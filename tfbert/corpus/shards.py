@@ -27,7 +27,7 @@ import bisect
 import concurrent.futures
 import contextlib
 import dataclasses
-import heapq
+import functools
 import logging
 import multiprocessing
 import multiprocessing.connection
@@ -54,6 +54,7 @@ from tfbert.corpus.sources import Source
 from tfbert.devices.process import start_quietly
 from tfbert.errors import EXPECTED, RunError, UsageError, first_line
 from tfbert.output.logs import PassProgress
+from tfbert.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("tfbert")
 
@@ -63,29 +64,25 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def done_by_processes(
-    function: Callable[[Any, Any], Any], given: Any, tasks: Sequence[Any], num_processes: int
-) -> Iterator[Any]:
+def done_by_processes(function: Callable[[Any], Any], tasks: Sequence[Any], num_processes: int) -> Iterator[Any]:
     """Calls a function for each task, and yields the results as they complete.
 
     Args:
-        function: Defined at the top level of a module.
-        given: Its first argument, the same for all tasks.
-        tasks: Its second one for each call. Long tasks should be first.
+        function: Can be pickled.
+        tasks: Its argument for each call. Long tasks should be first.
         num_processes: With 1, or for a single task, all is done in this process.
 
     Raises:
         RunError: if a process ends early, as when memory is short; and whatever the function raises.
     """
     if num_processes == 1 or len(tasks) == 1:
-        for task in tasks:
-            yield function(given, task)
+        yield from map(function, tasks)
         return
     others = set(multiprocessing.active_children())
     # Not forked: a forked process would lack TensorFlow's threads.
     context = multiprocessing.get_context("spawn")
-    started = pickle.dumps((function, given))  # Bytes: what it imports, TensorFlow too, comes after the set-up.
-    executor = concurrent.futures.ProcessPoolExecutor(num_processes, context, _set_up, (started,))
+    # Bytes: what the function imports, TensorFlow too, comes after the set-up.
+    executor = concurrent.futures.ProcessPoolExecutor(num_processes, context, _set_up, (pickle.dumps(function),))
     try:
         futures = [executor.submit(_call, task) for task in tasks]
         for future in concurrent.futures.as_completed(futures):
@@ -105,17 +102,17 @@ def done_by_processes(
         executor.shutdown()
 
 
-def _set_up(started: bytes) -> None:
+def _set_up(function: bytes) -> None:
     """Sets up a process that does tasks."""
-    global _function, _given
+    global _function
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent stops the others.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     start_quietly(threads=1)
-    _function, _given = pickle.loads(started)
+    _function = pickle.loads(function)
 
 
 def _call(task: Any) -> Any:
-    return _function(_given, task)
+    return _function(task)
 
 
 def _end_with_parent() -> None:
@@ -270,7 +267,7 @@ def full_sentences(
 
 
 def assemble(
-    instances: Instances, rows: np.ndarray, *, max_seq_length: int, cls_id: int, sep_id: int, pad_id: int
+    instances: Instances, rows: np.ndarray, *, max_seq_length: int, tokenizer: Tokenizer
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of ids: `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]`, padded.
 
@@ -278,9 +275,7 @@ def assemble(
         instances: The instances.
         rows: int [n]: which of them to assemble.
         max_seq_length: Width of a row.
-        cls_id: The id of `[CLS]`.
-        sep_id: The id of `[SEP]`.
-        pad_id: The id of `[PAD]`.
+        tokenizer: Has the ids of `[CLS]`, `[SEP]` and `[PAD]`.
 
     Returns:
         int32 [n, max_seq_length] ids, int32 [n] lengths, and int32 [n] positions where segment B starts (the length if
@@ -292,9 +287,9 @@ def assemble(
     last = np.where(end_b > start_b, first_sep + end_b - start_b + 1, first_sep)
     source = np.where(places < first_sep, start_a - 1 + places, start_b - first_sep - 1 + places)
     ids = instances.tokens[source.clip(0, len(instances.tokens) - 1)]
-    ids[:, 0] = cls_id
-    ids[(places == first_sep) | (places == last)] = sep_id
-    ids[places > last] = pad_id
+    ids[:, 0] = tokenizer.cls_id
+    ids[(places == first_sep) | (places == last)] = tokenizer.sep_id
+    ids[places > last] = tokenizer.pad_id
     return ids, (last[:, 0] + 1).astype(np.int32), (first_sep[:, 0] + 1).astype(np.int32)
 
 
@@ -389,21 +384,19 @@ def shares_of(source: Source, num_shards: int) -> list[Share]:
         totals[-1] += sizes[part]
     if totals[-1] < least and len(stretches) > 1:
         stretches[-2:], totals[-2:] = [stretches[-2] + stretches[-1]], [totals[-2] + totals[-1]]
-    counts = [(-total, number, 1) for number, total in enumerate(totals)]
-    heapq.heapify(counts)
+    counts = [1] * len(totals)
     for _ in range(num_shards - len(stretches)):  # Another shard for the stretch of which each has most to make.
-        _, number, count = counts[0]
-        heapq.heapreplace(counts, (-totals[number] / (count + 1), number, count + 1))
-    for _, number, count in counts:
-        if count > _MOST_READERS and totals[number] > MAX_SHARD_BYTES:
+        counts[max(range(len(counts)), key=lambda number: totals[number] / counts[number])] += 1
+    for stretch, total, count in zip(stretches, totals, counts, strict=True):
+        if count > _MOST_READERS and total > MAX_SHARD_BYTES:
             log.warning(
                 "%s is in one part, and %d shards each read it: unpacked, or in several files, it is quicker.",
-                source.parts()[stretches[number][0]],
+                source.parts()[stretch[0]],
                 count,
             )
     return [
-        Share(tuple(stretches[number]), place, count, max(1, totals[number] // count))
-        for _, number, count in sorted(counts, key=lambda each: each[1])
+        Share(tuple(stretch), place, count, max(1, total // count))
+        for stretch, total, count in zip(stretches, totals, counts, strict=True)
         for place in range(count)
     ]
 
@@ -489,17 +482,12 @@ def check_documents(recipe: Recipe, shard: int, count: int, *, without_words: in
     needed = 2 if recipe.random_next_sentence else 1
     if count >= needed:
         return
+    lost = f", and {without_words:,} whose text has no token, but marks that are dropped" if without_words else ""
     fewer = "a lower --num_shards, or " if recipe.num_shards > 1 else ""
-    if without_words:
-        raise UsageError(
-            f"Every shard needs at least {needed} documents with words. Received: {count} in shard {shard} of "
-            f"{recipe.num_shards}, and {without_words:,} whose text has no token: it is all control characters, "
-            f"accents or other marks that are dropped. Pass {fewer}other text; check its encoding."
-        )
     raise UsageError(
-        f"Every shard needs at least {needed} documents; a hash decides the shard of each. Received: {count} in "
-        f"shard {shard} of {recipe.num_shards}. Pass {fewer}more documents, or say by --corpus_format what separates "
-        "them: blank lines (sentences, paragraphs), each line (lines), or each file (document)."
+        f"Every shard needs at least {needed} documents; a hash decides the shard of each. Received: "
+        f"{count} in shard {shard} of {recipe.num_shards}{lost}. Pass {fewer}more documents, or say by --corpus_format "
+        "what separates them: blank lines (sentences, paragraphs), each line (lines), or each file (document)."
     )
 
 
@@ -543,58 +531,42 @@ def _texts(job: Job, shard: int) -> list[bytes]:
 
 def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: pathlib.Path) -> dict[str, Any]:
     """Writes the records of all passes to a file; returns the counts for its entry."""
-    lengths = np.zeros(recipe.max_seq_length + 1, np.int64)
+    tokenizer, width = recipe.tokenizer, recipe.max_seq_length
+    counts = np.zeros(width + 1, np.int64)
     num_random = num_predictions = num_bytes = 0
     used = np.full(len(tokenized.tokens), not recipe.random_next_sentence)  # Full sentences leave out none.
     with tf.io.TFRecordWriter(str(path), "GZIP" if recipe.compress_records else "") as writer:
-        for record, length, is_random, predictions in _records(recipe, shard, tokenized, used):
-            writer.write(record)
-            num_bytes += len(record) + _RECORD_FRAME
-            lengths[length] += 1
-            num_random += is_random
-            num_predictions += predictions
+        for number in range(recipe.dupe_factor):
+            # The key alone decides what one pass over a shard draws.
+            key = int(record_keys(recipe.seed, shard, np.array([number]))[0])
+            options = {"max_seq_length": width, "short_seq_prob": recipe.short_seq_prob, "rng": random.Random(key)}
+            if recipe.random_next_sentence:
+                instances = pairs(tokenized, **options)
+                instances.mark(used)
+            else:
+                instances = full_sentences(tokenized, **options, sep_id=tokenizer.sep_id)
+            every = np.arange(len(instances))
+            keys = record_keys(key, 0, every)
+            order = np.argsort(record_keys(key, 1, every), kind="stable")
+            for start in range(0, len(order), _BLOCK):
+                rows = order[start : start + _BLOCK]
+                ids, lengths, second_start = assemble(instances, rows, max_seq_length=width, tokenizer=tokenizer)
+                masked, is_random = mask(ids, lengths, recipe.masking, keys[rows]), instances.is_random[rows]
+                for record in serialize(masked, lengths, second_start, is_random, recipe.record_names):
+                    writer.write(record)
+                    num_bytes += len(record) + _RECORD_FRAME
+                counts += np.bincount(lengths, minlength=len(counts))
+                num_random += int(is_random.sum())
+                num_predictions += int((masked.weights > 0).sum())
     if not recipe.compress_records and path.stat().st_size != num_bytes:
         raise OSError(0, "not all of it was written")
-    counted = {str(length): int(lengths[length]) for length in np.flatnonzero(lengths)}
     return {
-        "records": int(lengths.sum()),
-        "lengths": counted,
-        "random_next_sentences": int(num_random),
-        "predictions": int(num_predictions),
+        "records": int(counts.sum()),
+        "lengths": {str(length): int(counts[length]) for length in np.flatnonzero(counts)},
+        "random_next_sentences": num_random,
+        "predictions": num_predictions,
         "unused_tokens": int((~used).sum()),
     }
-
-
-def _records(
-    recipe: Recipe, shard: int, tokenized: TokenizedDocuments, used: np.ndarray
-) -> Iterator[tuple[bytes, int, bool, int]]:
-    """Each record, its length in tokens, whether its second part is random, and its number of predictions; `used` is
-    told of their tokens."""
-    tokenizer = recipe.tokenizer
-    cls_id, sep_id, pad_id = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
-    for number in range(recipe.dupe_factor):
-        # The key alone decides what one pass over a shard draws.
-        key = int(record_keys(recipe.seed, shard, np.array([number]))[0])
-        options = {"max_seq_length": recipe.max_seq_length, "short_seq_prob": recipe.short_seq_prob}
-        options["rng"] = random.Random(key)
-        if recipe.random_next_sentence:
-            instances = pairs(tokenized, **options)
-            instances.mark(used)
-        else:
-            instances = full_sentences(tokenized, **options, sep_id=sep_id)
-        every = np.arange(len(instances))
-        keys = record_keys(key, 0, every)
-        order = np.argsort(record_keys(key, 1, every), kind="stable")
-        for start in range(0, len(order), _BLOCK):
-            rows = order[start : start + _BLOCK]
-            ids, lengths, second_start = assemble(
-                instances, rows, max_seq_length=recipe.max_seq_length, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id
-            )
-            masked = mask(ids, lengths, recipe.masking, keys[rows])
-            is_random = instances.is_random[rows]
-            records = serialize(masked, lengths, second_start, is_random, recipe.record_names)
-            predictions = masked.weights.sum(axis=1).astype(np.int64)
-            yield from zip(records, lengths.tolist(), is_random.tolist(), predictions.tolist(), strict=True)
 
 
 _OURS = re.compile(r"\b(UsageError|RunError): (.+?)(?= \[while running |\\n|$)", re.MULTILINE)
@@ -615,7 +587,7 @@ def make_shards(job: Job, shards: Sequence[int], num_processes: int) -> None:
     sizes = {shard: job.shares[shard].size for shard in shards}
     largest_first = sorted(shards, key=lambda shard: -sizes[shard])
     with PassProgress("making records", sum(sizes.values())) as progress:
-        for entry in done_by_processes(build_shard, job, largest_first, num_processes):
+        for entry in done_by_processes(functools.partial(build_shard, job), largest_first, num_processes):
             progress.advance(sizes[entry["shard"]], entry["sentences"])
 
 

@@ -1,7 +1,9 @@
-"""A corpus: parts, documents and sentences, how text is cut into these, and whether it is still the same; of files, of
-a data set of TensorFlow Datasets, and the built-in one.
+"""A corpus: parts, documents and sentences, how text is cut into these, and whether it is still the same; of files, and
+the built-in one.
 
-A corpus has parts, a part has documents, and a document is a list of sentences.
+A corpus has parts, a part has documents, and a document is a list of sentences. It can be read part by part, in any
+process: the object is small and can be pickled. A part is a file, or a block of a large file. Its content and its name
+depend only on the corpus: not on the machine, the working directory or the number of processes.
 
 Large files have blocks, so that many processes can read one file, by Hadoop's rule: a block starts at the first border
 that begins within it and ends at the first one that begins within a later block. A border is the start of a line, or a
@@ -15,7 +17,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import glob
-import gzip
 import hashlib
 import importlib.metadata
 import itertools
@@ -24,7 +25,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal
 
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import CorpusConfig
@@ -32,13 +33,10 @@ from tfbert.config.types import path_of
 from tfbert.corpus.manifest import is_own
 from tfbert.data import reading
 from tfbert.data.files import check_text, find_columns
-from tfbert.data.reading import BadRows, OpenFile, plain
+from tfbert.data.reading import BadRows, OpenFile
 from tfbert.data.rows import demo_table, open_json_lines, open_parquet
 from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress
-
-if TYPE_CHECKING:
-    import tensorflow_datasets as tfds
 
 log = logging.getLogger("tfbert")
 
@@ -46,43 +44,6 @@ Document = list[str]
 """A document's sentences in order. None is empty, has white space at its ends or a line feed in it."""
 ALL: Iterable[bool] = itertools.repeat(True)
 """Every row of a part."""
-
-
-class Source(Protocol):
-    """A corpus that can be read part by part, in any process: the object is small and can be pickled.
-
-    A part is a file, a block of a large file, or a shard of a data set. Its content and its name depend only on the
-    corpus: not on the machine, the working directory or the number of processes.
-    """
-
-    @property
-    def name(self) -> str:
-        """What messages call the corpus."""
-
-    def parts(self) -> list[str]:
-        """The parts' names, sorted and all different."""
-
-    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
-        """The documents of a part in order, each with at least one sentence, in bounded memory.
-
-        Args:
-            part: Its name.
-            kept: Whether each row of it is wanted, in order. A row is what can be passed over before its text is cut
-                into sentences: mostly a document. Those of a part are the same however often it is read.
-
-        Raises:
-            UsageError: during iteration, for data that cannot be read as text.
-        """
-
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each part on the disk, for progress and the number of shards. They may be estimates."""
-
-    def fingerprints(self) -> dict[str, str]:
-        """For each part, a digest of all that its documents depend on: content, format, column, sentence splitter.
-
-        Raises:
-            UsageError: for a file that no longer exists or cannot be read.
-        """
 
 
 MAX_CHARACTERS = 10_000
@@ -207,59 +168,43 @@ def blocks_of(size: int, block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
     return tuple((start, start + block_bytes if start + block_bytes < size else -1) for start in starts)
 
 
-class BlockLines:
-    """The lines of a block as bytes with their ends; an open binary stream to `reading.lines_of`.
+def block_lines(path: pathlib.Path, block: Block = WHOLE, *, between_blank_lines: bool = False) -> Iterator[bytes]:
+    """The lines of a block with their ends, for `reading.lines_of`.
 
     Args:
         path: The file, decompressed where it ends in .gz: then the block must be `WHOLE`.
         block: The block to read.
         between_blank_lines: Whether borders are blank lines rather than the starts of lines.
+
+    Raises:
+        UsageError: for a line that is too long.
     """
 
-    def __init__(self, path: pathlib.Path, block: Block = WHOLE, *, between_blank_lines: bool = False):
-        self._path = path
-        self._start, self._end = block
-        self._blank = between_blank_lines
-
-    def __enter__(self) -> BlockLines:
-        if self._path.suffix.lower() == ".gz":
-            reading.check_gzip(self._path)
-            self._file = gzip.open(self._path, "rb")
-        else:
-            self._file = self._path.open("rb")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def __iter__(self) -> Iterator[bytes]:
-        file, position, end = self._file, self._start, self._end
-        if position:
-            file.seek(position - 1)  # If a line ends just before the block, the next one begins within it.
-            position += len(self._line()) - 1
-        own = not (self._start and self._blank)
-        while line := self._line():
-            border = not self._blank or not line.strip()
-            if border and 0 <= end <= position:
-                return
-            own = own or border
-            if own:
-                yield line
-            elif 0 <= end <= position:  # There is no border in the whole block.
-                return
-            position += len(line)
-
-    def _line(self) -> bytes:
-        line = self._file.readline(MAX_LINE_BYTES)
+    def next_line() -> bytes:
+        line = file.readline(MAX_LINE_BYTES)
         if len(line) == MAX_LINE_BYTES:
             rule = f"A line of a corpus must be shorter than {MAX_LINE_BYTES >> 20} MiB"
             todo = "Cut it, or check the file's format."
-            raise UsageError(f"{rule}. Received: a longer one in {str(self._path)!r}. {todo}")
+            raise UsageError(f"{rule}. Received: a longer one in {str(path)!r}. {todo}")
         return line
+
+    position, end = block
+    is_own = not (position and between_blank_lines)
+    with reading.opened(path) as file:
+        if position:
+            file.seek(position - 1)  # If a line ends just before the block, the next one begins within it.
+            position += len(next_line()) - 1
+        while line := next_line():
+            is_border = not between_blank_lines or not line.strip()
+            is_own = is_own or is_border
+            if 0 <= end <= position and (is_border or not is_own):  # The latter: no border in the whole block.
+                return
+            if is_own:
+                yield line
+            position += len(line)
 
 
 _BY_ENDING = {ending: format for format, endings in reading.CORPUS.items() for ending in endings}
-_HEAD = 4096
 _JSON = re.compile(r'\{\s*"|(\[\s*\{|\[$|\{$)')  # An object; or, as a group, a list, or what is on several lines.
 _SEARCHED_BYTES = 16 << 20  # Searched for a blank line; War and Peace has 3 MB.
 
@@ -307,8 +252,16 @@ def find_inputs(
         UsageError: if nothing is found, or for a file that is not text, lacks the column, or could have two formats.
     """
     paths = _paths(corpus, output_dir)
-    sizes = [path.stat().st_size for path in paths]
-    empty = [path for path, size in zip(paths, sizes, strict=True) if not size]
+    above = pathlib.Path(os.path.commonpath([path.parent for path in paths]))
+    found, uncut, empty = [], [], []
+    for path in paths:
+        size = path.stat().st_size
+        format = _format(path, corpus.corpus_format) if size else ""
+        if not format:
+            (uncut if size else empty).append(path)
+            continue
+        name = os.fsencode(path.relative_to(above).as_posix()).decode("utf-8", "backslashreplace")
+        found.append(_input_file(path, name, format, size, tuple(text_column)))
     if len(empty) == len(paths):
         raise UsageError(
             "A corpus needs text. "
@@ -316,17 +269,6 @@ def find_inputs(
         )
     if empty:
         log.info("empty files left out of the corpus: %d; the first: %s", len(empty), empty[0])
-    above = pathlib.Path(os.path.commonpath([path.parent for path in paths]))
-    found, uncut = [], []
-    for path, size in zip(paths, sizes, strict=True):
-        if not size:
-            continue
-        format = _format(path, corpus.corpus_format)
-        if not format:
-            uncut.append(path)
-            continue
-        name = os.fsencode(path.relative_to(above).as_posix()).decode("utf-8", "backslashreplace")
-        found.append(_input_file(path, name, format, size, tuple(text_column)))
     if uncut:
         raise UsageError(
             "Text with one sentence per line needs blank lines between documents. "
@@ -421,19 +363,6 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
     format = asked_for if asked_for != "auto" else _BY_ENDING.get(ending, "")
     if format == "parquet":
         return format
-    lines = reading.lines_of(BlockLines(path), str(path))
-    is_packed = path.suffix.lower() == ".gz"
-    with path.open("rb") if not is_packed else gzip.open(path) as file:
-        try:
-            head = file.read(_HEAD)
-        except (OSError, EOFError):  # Damaged: reading its lines says so.
-            head = b"\n"
-    what = next((what for magic, what in reading.NO_TEXTS.items() if head.startswith(magic)), "")
-    if what and not is_packed:
-        raise UsageError(
-            f"A corpus must be text. Received: {str(path)!r}, which holds {what}. Give it the ending of what it is "
-            "(.gz, .parquet), unpack it, or convert it to text."
-        )
     if ending in (".csv", ".tsv") and not format:
         rule = "A corpus is text, JSON lines or Parquet"
         todo = "Convert it to JSON lines, or pass --corpus_format."
@@ -441,19 +370,12 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
     first = ""
     size = 0
     after_text = blank = False
-    for _, line in lines:
+    for _, line in reading.lines_of(block_lines(path), str(path)):
         size += len(line)
         is_blank = not line.strip()
-        if not is_blank and "\0" in line:
-            raise UsageError(
-                f"A corpus must be text in UTF-8. Received: {str(path)!r}, which has zero bytes: it is UTF-16, or not "
-                "text. Convert it, for example with iconv -f UTF-16, or leave it out."
-            )
-        if not first and format != "document" and "\r" in line.rstrip("\r") and b"\n" not in head:
-            raise UsageError(
-                "Lines must end in line feeds. Received: "
-                f"{str(path)!r}, whose lines end in carriage returns, as on old Macs. Convert it: tr '\\r' '\\n'."
-            )
+        if "\0" in line:
+            rule = "A corpus must be text in UTF-8"
+            raise UsageError(f"{rule}. Received: {str(path)!r}, which has zero bytes. Convert it, or leave it out.")
         first = first or line.strip()
         blank = blank or (is_blank and after_text)
         after_text = after_text or not is_blank
@@ -477,16 +399,14 @@ def _input_file(path: pathlib.Path, name: str, format: str, size: int, text_colu
         columns = _columns(open_parquet(path), text_column)
         blocks = _row_groups(path)
     elif format == "jsonl":
-        columns = _columns(open_json_lines(str(path), reading.lines_of(BlockLines(path), str(path))), text_column)
+        columns = _columns(open_json_lines(str(path), reading.lines_of(block_lines(path), str(path))), text_column)
     if format in ("sentences", "paragraphs", "lines", "jsonl") and path.suffix.lower() != ".gz":
         blocks = blocks_of(size)
     return InputFile(str(path), name, format, size, columns, blocks)
 
 
 def _columns(file: OpenFile, text_column: tuple[str, ...]) -> tuple[str, ...]:
-    columns, _ = find_columns(
-        file.name, file.columns, text_column=text_column, require_label=False, find_label=False, hint=file.hint
-    )
+    columns, _ = find_columns(file.name, file.columns, text_column=text_column, find_label=False, hint=file.hint)
     return columns
 
 
@@ -511,7 +431,7 @@ _VERSION = 1  # Of how documents are read: raise it with every change by which t
 
 @dataclasses.dataclass(frozen=True)
 class FileCorpus:
-    """Files as a `Source`.
+    """Files as a corpus.
 
     Attributes:
         files: As `find_inputs` finds them.
@@ -537,16 +457,26 @@ class FileCorpus:
         return dict(sorted(places.items()))
 
     def parts(self) -> list[str]:
-        """Files by name; a file of several blocks has one part per block, `NAME#00000`."""
+        """The parts' names, sorted: files by name; a file of several blocks has one part per block, `NAME#00000`."""
         return list(self._places)
 
     def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
-        """The documents of a part; see `Source`."""
+        """The documents of a part in order, each with at least one sentence, in bounded memory.
+
+        Args:
+            part: Its name.
+            kept: Whether each row of it is wanted, in order. A row is what can be passed over before its text is cut
+                into sentences: mostly a document. Those of a part are the same however often it is read.
+
+        Raises:
+            UsageError: during iteration, for data that cannot be read as text.
+        """
         file, block = self._places[part]
         return read_documents(file, block, kept, language=self.language, skip_bad_rows=self.skip_bad_rows)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes on the disk; each block of a Parquet file counts as an equal share of the file."""
+        """Bytes of each part on the disk, for progress and the number of shards; each block of a Parquet file counts as
+        an equal share of the file."""
         sizes = {}
         for part, (file, (start, end)) in self._places.items():
             if file.format == "parquet" or len(file.blocks) == 1:
@@ -556,7 +486,12 @@ class FileCorpus:
         return sizes
 
     def fingerprints(self) -> dict[str, str]:
-        """A digest of all bytes of each part's file; see `Source`."""
+        """For each part, a digest of all that its documents depend on: the bytes of its file, format, columns, sentence
+        splitter.
+
+        Raises:
+            UsageError: for a file that no longer exists or cannot be read.
+        """
         digests = file_digests([file.path for file in self.files])
         out = {}
         for part, (file, block) in self._places.items():
@@ -578,7 +513,7 @@ def read_documents(
     Args:
         file: As `find_inputs` found it.
         block: One of its blocks.
-        kept: As `Source.read` takes it.
+        kept: As `FileCorpus.read` takes it.
         language: The language of text that is not yet cut into sentences.
         skip_bad_rows: Leave out lines or rows that cannot be used; a warning counts them.
 
@@ -593,7 +528,8 @@ def read_documents(
         yield from _in_rows(rows, _from(file, start, "row group"), kept, file.columns, language, bad)
     else:
         between = file.format in ("sentences", "paragraphs")
-        lines = reading.lines_of(BlockLines(path, block, between_blank_lines=between), file.path)
+        lines = block_lines(path, block, between_blank_lines=between)
+        lines = reading.lines_of(lines, file.path, is_start=not block[0])
         where = _from(file, block[0], "byte")
         if file.format == "jsonl":
             if first := next(((number, line) for number, line in lines if line.strip()), None):
@@ -675,8 +611,6 @@ def _pieces(sentences: Iterable[Document | None]) -> Iterator[Document]:
 
 
 _PARTS = 4
-_SPLIT = "train"
-_TFDS_VERSION = 1  # Of how documents are read: raise it with every change by which the same files give other documents.
 
 
 @functools.cache
@@ -717,115 +651,37 @@ class BuiltInCorpus:
         return {part: digest(*self.read(part)) for part in self.parts()}
 
 
-@dataclasses.dataclass(frozen=True)
-class TfdsCorpus:
-    """The train split of a data set as a `Source`, one document per row, read shard by shard.
-
-    Reading starts TensorFlow's devices: set them up first, in each process.
-
-    Attributes:
-        dataset: `NAME`, `NAME/CONFIG` or `NAME/CONFIG:VERSION`.
-        data_dir: Directory of prepared data. Empty: TensorFlow Datasets' default.
-        columns: The features whose texts make a document, one after the other.
-        language: Of the text, as `split_sentences` takes it.
-    """
-
-    dataset: str
-    data_dir: str
-    columns: tuple[str, ...]
-    language: str = "en"
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"dataset={self.dataset!r}"
-
-    @functools.cached_property
-    def _builder(self) -> tfds.core.DatasetBuilder:
-        from tfbert.data.tfds_builder import open_builder  # imports TensorFlow Datasets
-
-        return open_builder(self.dataset, self.data_dir)
-
-    def __getstate__(self) -> dict:
-        """The state without the opened data set, which cannot be passed to another process."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
-    def parts(self) -> list[str]:
-        """`train-00000` and so on, one per shard."""
-        return [f"{_SPLIT}-{i:05d}" for i in range(self._builder.info.splits[_SPLIT].num_shards)]
-
-    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
-        """The documents of a shard; see `Source`."""
-        from tfbert.data.tfds_builder import rows_of
-
-        shard = self.parts().index(part)
-        rows = rows_of(self._builder, f"{_SPLIT}[{shard}shard:{shard + 1}shard]", self.columns)
-        for number, row in itertools.compress(enumerate(rows, start=1), kept):
-            where = f"{self.name}, example {number} of {part}"
-            texts = [check_text(plain(value), column, where) for value, column in zip(row, self.columns, strict=True)]
-            if document := [sentence for text in texts for sentence in split_sentences(text, self.language)]:
-                yield document
-
-    def sizes(self) -> dict[str, int]:
-        """An equal share of the split's bytes."""
-        parts = self.parts()
-        return dict.fromkeys(parts, self._builder.info.splits[_SPLIT].num_bytes // len(parts))
-
-    def fingerprints(self) -> dict[str, str]:
-        """A digest of all bytes of each part's file; see `Source`."""
-        paths = [str(path) for path in self._builder.info.splits[_SPLIT].filepaths]
-        digests = file_digests(paths)
-        how = (_TFDS_VERSION, self._builder.info.full_name, *self.columns, self.language, splitter())
-        return {part: digest(digests[path], *how) for part, path in zip(self.parts(), paths, strict=True)}
-
-
-def open_tfds(dataset: str, data_dir: str = "", text_column: tuple[str, ...] = (), language: str = "en") -> TfdsCorpus:
-    """Opens a data set's train split as a corpus; downloads and prepares it first if it is not on disk.
-
-    Args:
-        dataset: As `TfdsCorpus` takes it.
-        data_dir: As `TfdsCorpus` takes it.
-        text_column: Features with text. Empty: found by name, or the only one.
-        language: Of the text.
-
-    Raises:
-        UsageError: for an unknown name, data that is not available, no train split, or no feature with text.
-    """
-    from tfbert.data.tfds_builder import open_builder, table_of
-
-    builder = open_builder(dataset, data_dir, with_train=True)
-    table = table_of(builder, dataset, _SPLIT)
-    columns, _ = find_columns(
-        f"dataset={dataset!r}", table.of_kinds("text"), text_column=text_column or table.only("text"), find_label=False
-    )
-    return TfdsCorpus(dataset, data_dir, columns, language)
+Source = FileCorpus | BuiltInCorpus
 
 
 def open_source(corpus: CorpusConfig, data: DataConfig, output_dir: pathlib.Path | None = None) -> Source:
-    """The corpus that `--mode=prepare` reads: `input_files`, a `dataset`, or the built-in one.
+    """The corpus that `--mode=prepare` reads: `input_files`, or the built-in one.
 
     Args:
         corpus: Its `input_files`, `corpus_format` and `language`.
-        data: Its `dataset`, `data_dir`, `text_column` and `skip_bad_rows`.
+        data: Its `dataset`, `text_column` and `skip_bad_rows`.
         output_dir: Where the records go; they are no part of the corpus.
 
     Raises:
-        UsageError: for options that do not go together, and what `find_inputs` and `open_tfds` raise.
+        UsageError: for options that do not go together, and what `find_inputs` raises.
     """
+    if data.dataset not in ("", "demo"):
+        raise UsageError(
+            f"A corpus is files, or the built-in one. Received: dataset={data.dataset!r}. Pass its texts, as lines of "
+            f"JSON, as --input_files; {reading.OTHER_FORMATS}."
+        )
     if corpus.input_files:
         if data.dataset:
             raise UsageError(
-                "A corpus is files or a data set. "
+                "A corpus is files or the built-in one. "
                 f"Received: input_files={','.join(corpus.input_files)!r} and dataset={data.dataset!r}. Drop one."
             )
         files = find_inputs(corpus, data.text_column, output_dir)
         if data.text_column and not any(file.columns for file in files):
-            rule = "Only JSON lines, Parquet and data sets have columns"
+            rule = "Only JSON lines and Parquet have columns"
             todo = "Drop it, or pass --corpus_format."
             raise UsageError(f"{rule}. Received: text_column={','.join(data.text_column)!r}. {todo}")
         return FileCorpus(tuple(files), corpus.language, data.skip_bad_rows)
-    if data.dataset not in ("", "demo"):
-        return open_tfds(data.dataset, data.data_dir, data.text_column, corpus.language)
     if data.text_column:
         rule = "The built-in corpus has no columns to choose"
         raise UsageError(f"{rule}. Received: text_column={','.join(data.text_column)!r}. Drop it.")

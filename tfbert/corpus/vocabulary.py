@@ -5,12 +5,9 @@ The words of the corpus that a vocabulary does not know, `[UNK]`, are counted, w
 
 from __future__ import annotations
 
-import collections
-import dataclasses
 import hashlib
 import heapq
 import logging
-import re
 from typing import Any
 
 import numpy as np
@@ -29,8 +26,6 @@ _MAX_PARTS = 4096
 MANY, NEARLY_ALL = 0.03, 0.9
 """Shares of unknown words. Vocabularies that fit have below 0.5%; Chinese text and English vocabularies 60%."""
 _MOST_PARTS, _MOST_CHARACTERS = 32, 1 << 20  # Of a sample.
-_MOST_WORDS, _SHOWN, _SHOWN_CHARACTERS = 1000, 3, 20
-_WORD = re.compile(r"\w+|[^\w\s]")
 
 
 def learn_vocab(source: Source, size: int, seed: int) -> list[str]:
@@ -133,23 +128,20 @@ def check_beginnings(source: Source, recipe: Recipe) -> None:
         UsageError: if nearly all of their words are unknown, or if they are all of a small corpus and `check_documents`
             refuses it.
     """
-    found = _beginnings(source)
-    longer = sum(len(document) > 1 for document in found.documents)
-    if found.empty_parts:
-        log.warning(
-            "%d parts of the corpus hold no sentence, such as %s.", len(found.empty_parts), min(found.empty_parts)
-        )
-    if found.is_whole:
-        check_documents(source.name, recipe, documents=len(found.documents), longer_documents=longer)
+    documents, empty_parts, is_whole = _beginnings(source)
+    longer = sum(len(document) > 1 for document in documents)
+    if empty_parts:
+        log.warning("%d parts of the corpus hold no sentence, such as %s.", len(empty_parts), min(empty_parts))
+    if is_whole:
+        check_documents(source.name, recipe, documents=len(documents), longer_documents=longer)
     elif recipe.random_next_sentence and not longer:
         log.warning(
             "None of %s documents that were looked at has two sentences. If none at all has, the corpus is refused in "
             "the end; see --corpus_format.",
-            f"{len(found.documents):,}",
+            f"{len(documents):,}",
         )
-    words = word_counts(recipe, recipe.tokenizer.ids_of(found.sentences)[0])
-    if share_of(words) >= NEARLY_ALL:
-        _refuse(source, recipe, words, "of a sample of ")
+    words = word_counts(recipe, recipe.tokenizer.ids_of(_sentences(documents))[0])
+    _about_unknown(source, recipe, words, "a sample of ")
 
 
 def check_documents(name: str, recipe: Recipe, *, documents: int, longer_documents: int) -> None:
@@ -183,85 +175,60 @@ def check_totals(source: Source, recipe: Recipe, totals: dict[str, Any]) -> None
     """
     documents, longer = totals["documents"], totals["longer_documents"]
     check_documents(source.name, recipe, documents=documents, longer_documents=longer)
-    share = share_of(totals)
-    if share >= NEARLY_ALL:
-        _refuse(source, recipe, totals, "of ")
-    if share >= MANY:
-        log.warning(
-            "%s of %s%s are unknown to the vocabulary: they become %s, and a model learns to predict that. %s",
-            _how_many(totals),
-            source.name,
-            _examples(source, recipe),
-            recipe.tokenizer.vocab[recipe.tokenizer.unk_id],
-            _reason(recipe),
-        )
+    if about := _about_unknown(source, recipe, totals):
+        log.warning("%s", about)
 
 
-def _refuse(source: Source, recipe: Recipe, found: dict[str, Any], what: str) -> None:
-    raise UsageError(
-        "The vocabulary must know the words of the corpus. "
-        f"Received: {_how_many(found)} {what}{source.name}{_examples(source, recipe)} are unknown, "
-        f"{recipe.tokenizer.vocab[recipe.tokenizer.unk_id]}. "
-        f"{_reason(recipe)}"
+def _about_unknown(source: Source, recipe: Recipe, found: dict[str, Any], part: str = "") -> str:
+    """What the user should know of unknown words where they are many; else empty.
+
+    Raises:
+        UsageError: if they are nearly all.
+    """
+    share, tokenizer = share_of(found), recipe.tokenizer
+    if share < MANY:
+        return ""
+    about = (
+        f"{100 * share:.1f}% of the {found['words']:,} words of {part}{source.name} are "
+        f"unknown and become {tokenizer.vocab[tokenizer.unk_id]}. {_reason(recipe)}"
     )
-
-
-def _how_many(found: dict[str, Any]) -> str:
-    return f"{100 * share_of(found):.1f}% of the {found['words']:,} words"
+    if share >= NEARLY_ALL:
+        raise UsageError(f"The vocabulary must know the words of the corpus. Received: {about}")
+    return about
 
 
 def _reason(recipe: Recipe) -> str:
-    advice = "Pass the --vocab_file or --model of a model for this text, or --learn_vocab."
-    casing = recipe.tokenizer.casing
-    if not casing.get("do_lower_case", True) and not any(map(_has_capital, recipe.tokenizer.vocab)):
+    tokenizer = recipe.tokenizer
+    # `[CLS]` and `[unused7]` are no words with capitals.
+    has_capitals = any(not token.startswith("[") and token != token.lower() for token in tokenizer.vocab)
+    if not tokenizer.casing.get("do_lower_case", True) and not has_capitals:
         return (
             "The vocabulary has no capital letters, but text is not lower-cased for it: set do_lower_case to true in "
             "the tokenizer_config.json beside it."
         )
-    return f"It is of another language or script than the text, or the text is none, such as base64. {advice}"
+    return (
+        "It is of another language or script than the text, or the text is none, such as base64. Pass the --vocab_file "
+        "or --model of a model for this text, or --learn_vocab."
+    )
 
 
-def _has_capital(token: str) -> bool:
-    """Whether a token has capital letters; `[CLS]` and `[unused7]` do not count."""
-    return not token.startswith("[") and token != token.lower()
+def _sentences(documents: list[list[str]]) -> list[str]:
+    return [text.encode("utf-8", "ignore").decode() for document in documents for text in document]
 
 
-def _examples(source: Source, recipe: Recipe) -> str:
-    """The most frequent unknown words of the corpus's beginnings, for a message."""
-    counts = collections.Counter(word for text in _beginnings(source).sentences for word in _WORD.findall(text))
-    words = [word for word, _ in counts.most_common(_MOST_WORDS)]
-    ids, lengths = recipe.tokenizer.ids_of(words)
-    unknown = np.repeat(np.arange(len(words)), lengths)[ids == recipe.tokenizer.unk_id]
-    unknown = [words[place] for place in dict.fromkeys(unknown.tolist())][:_SHOWN]
-    shown = [repr(word[:_SHOWN_CHARACTERS] + "..." * (len(word) > _SHOWN_CHARACTERS)) for word in unknown]
-    return f", such as {', '.join(shown)}," if shown else ""
-
-
-@dataclasses.dataclass
-class _Beginnings:
+def _beginnings(source: Source) -> tuple[list[list[str]], list[str], bool]:
     """Documents from the beginnings of parts all over a corpus; the parts without one; whether these are all."""
-
-    documents: list[list[str]] = dataclasses.field(default_factory=list)
-    empty_parts: list[str] = dataclasses.field(default_factory=list)
-    is_whole: bool = True
-
-    @property
-    def sentences(self) -> list[str]:
-        return [text.encode("utf-8", "ignore").decode() for document in self.documents for text in document]
-
-
-def _beginnings(source: Source) -> _Beginnings:
-    parts, found = source.parts(), _Beginnings()
+    parts = source.parts()
     chosen = parts[:: -(-len(parts) // _MOST_PARTS)] if parts else []
-    found.is_whole = chosen == parts
+    documents, empty_parts, is_whole = [], [], chosen == parts
     for part in chosen:
-        left, before = _MOST_CHARACTERS // len(chosen), len(found.documents)
+        left, before = _MOST_CHARACTERS // len(chosen), len(documents)
         for document in source.read(part):
             if left <= 0:
-                found.is_whole = False
+                is_whole = False
                 break
-            found.documents.append(document)
+            documents.append(document)
             left -= sum(map(len, document))
-        if len(found.documents) == before:
-            found.empty_parts.append(part)
-    return found
+        if len(documents) == before:
+            empty_parts.append(part)
+    return documents, empty_parts, is_whole

@@ -318,7 +318,7 @@ class RawTable(Table):
         text_columns: One name, or two for pairs.
         text: The texts, or the first of each pair.
         text_pair: The second of each pair; None for single texts.
-        labels: As text (`1`, `true`, `entailment`), one per row; None without a label column.
+        labels: As text (`1`, `true`, `entailment`), one per row.
         label_names: The classes as the data set itself defines them, or as the user gives them. None: they are found
             from the training labels.
         is_regression: Whether the data set itself says that its labels are measurements.
@@ -327,7 +327,7 @@ class RawTable(Table):
     text_columns: tuple[str, ...]
     text: list[str]
     text_pair: list[str] | None
-    labels: list[str] | None
+    labels: list[str]
     label_names: tuple[str, ...] | None = None
     is_regression: bool = False
 
@@ -339,7 +339,6 @@ def read_file(
     source: Source,
     config: DataConfig = _BY_NAME,
     *,
-    require_label: bool = True,
     class_words: Container[str] = (),
     names_ids: bool = True,
 ) -> RawTable:
@@ -352,7 +351,6 @@ def read_file(
     Args:
         source: As for `open_rows`.
         config: Says its format and its columns, and whether rows that cannot be used are left out.
-        require_label: Whether a file without a label column is an error.
         class_words: Words that usually stand for a missing label, but are classes here.
         names_ids: Whether labels get the names that the data itself has for their ids.
 
@@ -360,22 +358,20 @@ def read_file(
         UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad row.
     """
     file = open_source(source, config)
-    texts, label = text_columns(file, config.text_column, config.label_column, require_label=require_label)
+    texts, label = text_columns(file, config.text_column, config.label_column)
     is_data_set = bool(file.kinds)
     names = file.label_names.get(label) if names_ids or is_data_set else None  # A data set holds the names themselves.
-    wanted = [*texts, label] if label else list(texts)
-    values: list[list] = [[] for _ in wanted]
+    values: list[list[str]] = [[] for _ in (*texts, label)]
     lines, bad_rows = [], BadRows(config.skip_bad_rows, is_data_set=is_data_set)
 
     def checked(line: int, row: list) -> tuple[int, list[str]]:
         where = f"{file.name}, {file.unit} {line}"
         found = [check_text(value, column, where) for value, column in zip(row, texts, strict=False)]
-        if label:
-            value = named_id(row[-1], names, label, where) if names else row[-1]
-            found.append(label_text(value, label, where, names or file.label_names.get(label) or class_words))
+        value = named_id(row[-1], names, label, where) if names else row[-1]
+        found.append(label_text(value, label, where, names or file.label_names.get(label) or class_words))
         return line, found
 
-    for line, found in bad_rows.usable(file.without_rejected().read(wanted), checked):
+    for line, found in bad_rows.usable(file.without_rejected().read([*texts, label]), checked):
         for value, out in zip(found, values, strict=True):
             out.append(value)
         lines.append(line)
@@ -384,18 +380,18 @@ def read_file(
         text_columns=texts,
         text=values[0],
         text_pair=values[1] if len(texts) == 2 else None,
-        labels=values[-1] if label else None,
+        labels=values[-1],
         lines=lines,
         unit=file.unit,
         notes=bad_rows.skipped(file.name, len(lines), "example", "rows"),
         label_names=names,
         is_regression=file.kinds.get(label) == "float",
-        columns={"text_column": texts, "label_column": (label,) if label else ()},
+        columns={"text_column": texts, "label_column": (label,)},
     )
 
 
 def text_columns(
-    file: OpenFile, text_column: Sequence[str] = (), label_column: str = "", *, require_label: bool = True
+    file: OpenFile, text_column: Sequence[str] = (), label_column: str = ""
 ) -> tuple[tuple[str, ...], str]:
     """The columns of the texts and of the label, as `find_columns` finds them. Of a data set, they are values, and the
     only text and the only class, whatever they are called.
@@ -409,7 +405,6 @@ def text_columns(
         columns,
         text_column=in_data(text_column, columns) or file.only("text") or text_column,
         label_column=next(iter(in_data([label_column], columns) or file.only("class")), label_column),
-        require_label=require_label,
         hint=file.hint,
     )
 

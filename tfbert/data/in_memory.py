@@ -1,5 +1,5 @@
 """The tables that Python users hold in memory: pandas and polars DataFrames, Arrow tables, columns, records, (text,
-label) pairs, and data sets of tf.data and of Hugging Face.
+label) pairs, and data sets of Hugging Face.
 
 None of these packages is imported: where a value is of one of them, it has been.
 """
@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfbert.config.types import shown
-from tfbert.data.files import WORDS_NAMES
 from tfbert.data.labels import names_in_schema
 from tfbert.data.reading import GivenTable, make_table, plain
 from tfbert.errors import UsageError
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-
 WHAT = (
-    "a path, a DataFrame, a dictionary of columns, a list of records or of (text, label) pairs, a finite "
-    "tf.data.Dataset or a datasets.Dataset"
+    "a path, a DataFrame, a dictionary of columns, a list of records or of (text, label) pairs, or a datasets.Dataset"
 )
 _BATCH = 1000
 
 
-def given_table(argument: str, value: Any, *, holds_sentences: bool = False) -> GivenTable:
+def given_table(argument: str, value: Any) -> GivenTable:
     """A table of what a user gives.
 
     Args:
         argument: What the user calls it: `train`, `validation`, `validation_NAME` or `test`.
-        value: The data. A tf.data.Dataset is read at once, all others when their rows are asked for.
-        holds_sentences: Whether each row of a tf.data.Dataset is a list of words and a list of tags.
+        value: The data, whose rows are read when they are asked for.
 
     Raises:
         UsageError: for anything else, and for data without rows.
@@ -41,8 +34,6 @@ def given_table(argument: str, value: Any, *, holds_sentences: bool = False) -> 
     for is_of, table_of in _KINDS:
         if is_of(value):
             return table_of(argument, value)
-    if _is_of(value, "tensorflow", "data.Dataset"):
-        return table_of_tf_data(argument, value, holds_sentences=holds_sentences)
     raise UsageError(f"{argument} must be {WHAT}. Received: {argument}={shown(value)}. {_way_out(value)}")
 
 
@@ -60,6 +51,8 @@ def _way_out(value: Any) -> str:
         return "Pass list(zip(texts, labels))."
     if isinstance(value, Mapping) and any(map(is_data, value.values())):
         return f"Pass one of its sets, such as data[{next(iter(value))!r}]."
+    if _is_of(value, "tensorflow", "data.Dataset"):
+        return "Pass list(data.as_numpy_iterator()), with data.unbatch() for data where it has batches."
     if _is_of(value, "polars", "LazyFrame"):
         return "Pass its collect()."
     if _is_of(value, "datasets", "IterableDataset"):
@@ -85,18 +78,11 @@ def _of_pandas(argument: str, frame: Any) -> GivenTable:
     return make_table(argument, "DataFrame", frame.columns, len(frame), read)
 
 
-def _of_polars(argument: str, frame: Any) -> GivenTable:
-    def read(places: list[int]) -> Iterator[Sequence[Any]]:
-        return zip(*(frame.to_series(place).to_list() for place in places), strict=True)
-
-    return make_table(argument, "DataFrame", frame.columns, len(frame), read)
-
-
-def _of_arrow(argument: str, value: Any) -> GivenTable:
-    """Of what has Arrow's interface: its own tables, and those of other packages."""
+def _of_arrow(argument: str, value: Any, kind: str = "") -> GivenTable:
+    """Of what has Arrow's interface: its own tables, and those of other packages, such as polars."""
     import pyarrow
 
-    kind = type(value).__name__
+    kind = kind or type(value).__name__
     try:
         table = pyarrow.table(value)
     except (pyarrow.ArrowException, TypeError, ValueError, NotImplementedError) as error:
@@ -199,22 +185,7 @@ def _of_hugging_face(argument: str, dataset: Any) -> GivenTable:
             "A datasets.Dataset is read as it is stored. "
             f"Received: {argument} with a transform that is applied when it is read. Pass its map(...) instead."
         )
-    stored = dataset.with_format(None)
-    columns = list(stored.column_names)
-    names = {column: found for column in columns if (found := _class_names(stored.features[column]))}
-
-    def read(places: list[int]) -> Iterator[Sequence[Any]]:
-        wanted = [columns[place] for place in places]
-        for batch in stored.select_columns(list(dict.fromkeys(wanted))).iter(_BATCH):
-            yield from zip(*(batch[column] for column in wanted), strict=True)
-
-    return make_table(argument, "Dataset", columns, len(stored), read, names)
-
-
-def _class_names(feature: Any) -> tuple[str, ...]:
-    """The names of the classes of a feature, or of a list of them; empty for any other feature."""
-    inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", feature)
-    return tuple(getattr(inner, "names", None) or ())
+    return _of_arrow(argument, dataset.with_format("arrow")[:], "Dataset")
 
 
 def _has_arrow(value: Any) -> bool:
@@ -224,116 +195,9 @@ def _has_arrow(value: Any) -> bool:
 
 _KINDS: tuple[tuple[Callable[[Any], bool], Callable[[str, Any], GivenTable]], ...] = (
     (lambda value: _is_of(value, "pandas", "DataFrame"), _of_pandas),
-    (lambda value: _is_of(value, "polars", "DataFrame"), _of_polars),
     (lambda value: _is_of(value, "datasets", "Dataset"), _of_hugging_face),
     (_has_arrow, _of_arrow),
     (lambda value: isinstance(value, Mapping), _of_columns),
     (lambda value: isinstance(value, list), _of_list),
 )
 """How each kind of data is known, and its table; lists come last."""
-
-
-_MOST_ROWS = 1_000_000
-"""Rows that are read of a data set that does not say how many it has: it may have no end."""
-_FORMS = "Pass one of (text, label), ((text, text), label), (words, tags) or dictionaries of columns"
-
-
-def table_of_tf_data(argument: str, dataset: tf.data.Dataset, *, holds_sentences: bool = False) -> GivenTable:
-    """A table of a data set, batched or not; it is read once, as a shuffled one has another order each time.
-
-    Args:
-        argument: What messages call the data.
-        dataset: Its elements are pairs or dictionaries.
-        holds_sentences: Whether a pair of lists is a sentence with its tags, rather than a batch of texts.
-
-    Raises:
-        UsageError: for one without an end, or with other elements.
-    """
-    import tensorflow as tf
-
-    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-        raise UsageError(f"{argument} must have an end. Received: {argument}={shown(dataset)}. Drop its repeat().")
-    names, flat = _columns(argument, dataset.element_spec, holds_sentences)
-    specs = dict(zip(names, flat(dataset.element_spec), strict=True))
-    depth = _depth(argument, specs, holds_sentences)
-    is_single = [_ends_in_one(spec, depth) for spec in specs.values()]
-    if not depth and all(isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0 for spec in specs.values()):
-        dataset, depth = dataset.batch(_BATCH), 1  # Ten times as fast.
-    rows: list[Sequence[Any]] = []
-    for element in dataset.as_numpy_iterator():
-        values = [plain(value) for value in flat(element)]
-        for row in zip(*map(_of_batch, values), strict=True) if depth else [values]:
-            rows.append([v[0] if single else v for v, single in zip(row, is_single, strict=True)])
-        if len(rows) > _MOST_ROWS and dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY:
-            raise UsageError(
-                f"{argument} must have an end. Received: a tf.data.Dataset of more than {_MOST_ROWS:,} rows that does "
-                "not say how many it has. Apply tf.data.experimental.assert_cardinality(n) to it."
-            )
-
-    def read(places: list[int]) -> Iterator[Sequence[Any]]:
-        return ([row[place] for place in places] for row in rows)
-
-    return make_table(argument, "tf.data.Dataset", names, len(rows), read)
-
-
-def _columns(argument: str, spec: Any, holds_sentences: bool) -> tuple[list[str], Any]:
-    """The names of the columns of elements, and a function that lists an element's values."""
-    if isinstance(spec, Mapping):
-        names = list(spec)
-        return names, lambda element: [element[name] for name in names]
-    if not isinstance(spec, tuple) or len(spec) != 2:
-        what = "without labels" if not isinstance(spec, tuple) else f"of {len(spec)} parts"
-        raise UsageError(
-            f"A tf.data.Dataset has pairs or dictionaries as elements. Received: {argument} with elements {what}: "
-            f"{shown(spec)}. {_FORMS}."
-        )
-    inputs, _ = spec
-    if isinstance(inputs, Mapping):
-        names = list(inputs)
-        return [*names, "label"], lambda element: [*(element[0][name] for name in names), element[1]]
-    if isinstance(inputs, tuple):
-        if len(inputs) != 2:
-            raise UsageError(f"A pair has two texts. Received: {argument} with elements {shown(spec)}. {_FORMS}.")
-        return ["text", "text_pair", "label"], lambda element: [*element[0], element[1]]
-    return (["tokens", "tags"] if holds_sentences else ["text", "label"]), list
-
-
-def _depth(argument: str, specs: Mapping[str, Any], holds_sentences: bool) -> int:
-    """0 for a data set whose elements are rows; 1 for batches of rows."""
-    import tensorflow as tf
-
-    leaves = {name: tf.nest.flatten(spec) for name, spec in specs.items()}
-    for name, found in leaves.items():
-        if any(isinstance(spec, tf.SparseTensorSpec) or spec.shape.rank is None for spec in found):
-            raise UsageError(
-                "The tensors of a data set must be dense or ragged, and of known rank. "
-                f"Received: {argument} with {name!r}: {shown(specs[name])}. Convert them with map(...)."
-            )
-    ranks = {name: min(spec.shape.rank for spec in found) for name, found in leaves.items()}
-    words = next((name for name in specs if str(name).lower() in WORDS_NAMES[0]), None)
-    if words is None and not holds_sentences:
-        depth = min(ranks.values())
-    else:
-        depth = (ranks[words] if words is not None else min(ranks.values())) - 1
-    if not 0 <= depth <= 1:
-        raise UsageError(
-            "A data set has a row, or a batch of rows, in each element. "
-            f"Received: {argument} with {shown(dict(specs))}. Call its unbatch() or map(...)."
-        )
-    return depth
-
-
-def _ends_in_one(spec: Any, depth: int) -> bool:
-    """Whether each row has a list of one number, as Keras gives labels of two classes."""
-    import tensorflow as tf
-
-    is_tensor = isinstance(spec, tf.TensorSpec) and spec.dtype != tf.string
-    return is_tensor and spec.shape.rank == depth + 1 and spec.shape[-1] == 1
-
-
-def _of_batch(value: Any) -> list[Any]:
-    """The values of a batch, a list or a dictionary of lists, as a list."""
-    if not isinstance(value, dict):
-        return value
-    columns = [_of_batch(inner) for inner in value.values()]
-    return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -98,11 +98,7 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
             f"Received: {column}={value!r:.60} in {where}. Pass another --label_column, or for several labels "
             f"--task=multi_label_classification; for spans of characters, {OTHER_FORMATS}."
         )
-    text = "" if value is None else str(value).strip()
-    if "\0" in text:
-        raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
-    if byte := not_utf8(text):
-        raise not_utf8_error(byte, where)
+    text = stripped("" if value is None else str(value), where)
     if is_missing(text, class_words):
         received = f"{text!r}, which stands for a missing one," if text else "none"
         is_name = text in NAMES_OR_MISSING
@@ -110,6 +106,20 @@ def label_text(value: Any, column: str, where: str, class_words: Container[str] 
         raise Unlabelled(
             f"Every row needs a label. Received: {received} for {column!r} in {where}. Add it or drop the row{way_out}."
         )
+    return text
+
+
+def stripped(text: str, where: str) -> str:
+    """The text of a label without the blanks around it.
+
+    Raises:
+        UsageError: for zero bytes, and others that are not UTF-8.
+    """
+    text = text.strip()
+    if "\0" in text:
+        raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
+    if byte := not_utf8(text):
+        raise not_utf8_error(byte, where)
     return text
 
 

@@ -30,13 +30,13 @@ def permuted(places: np.ndarray, count: int, *, seed: int, epoch: int) -> np.nda
     while len(outside):
         left, right = out[outside] >> bits, out[outside] & low
         for key in keys:
-            left, right = right, left ^ (_mixed(right + key) & low)
+            left, right = right, left ^ (mixed(right + key) & low)
         out[outside] = left << bits | right
         outside = outside[out[outside] >= count]
     return out.astype(np.int64)
 
 
-def _mixed(x: np.ndarray) -> np.ndarray:
+def mixed(x: np.ndarray) -> np.ndarray:
     """Mixes the bits of uint64 numbers (the finalizer of splitmix64, Steele et al. 2014)."""
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

@@ -1,5 +1,5 @@
 """What `rows` opens: a file that was just opened, or a table in memory; and rows that cannot be used. Files and streams
--> their lines of text: decompressed, in UTF-8 or UTF-16, and refused where they hold no text.
+-> their lines of text: decompressed, and refused where they hold no text in UTF-8.
 
 The first ending of each format is the usual one; all but .parquet may also be followed by .gz. Small files that other
 programs wrote, such as a model's JSON, are read whole, with limits on size and depth.
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import codecs
 import collections
+import contextlib
 import dataclasses
 import decimal
-import functools
 import gzip
-import io
-import itertools
 import json
 import logging
 import math
@@ -66,18 +64,12 @@ def format_of(path: str | pathlib.PurePath, formats: Formats) -> str:
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _FASTTEXT = b"__label__"
-NO_TEXTS = {_GZIP_MAGIC: "gzip data", b"PAR1": "Parquet", b"PK\x03\x04": "a zip archive, as .xlsx files are"}
-NO_TEXTS |= {b"\xd0\xcf\x11\xe0": "a file of Excel or Word", b"ARROW1": "an Arrow file", b"BZh": "bzip2 data"}
-NO_TEXTS |= {b"\xfd7zXZ": "xz data", b"\x28\xb5\x2f\xfd": "zstd data", b"%PDF-": "PDF"}
-"""What files begin with that are not text, and what they hold."""
-_BYTE_ORDER_MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # Before UTF-16's, which it begins with.
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+NO_TEXTS = (_GZIP_MAGIC, b"PAR1", b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"ARROW1", b"BZh", b"%PDF-")
+NO_TEXTS += (b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
+"""What archives, sheets of Excel, Parquet and others begin with that hold no text."""
+# The mark of UTF-32-LE begins as the first does.
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # surrogateescape turns bytes that are not UTF-8 into these.
-_PIECE_BYTES = 1 << 16
 STANDARD_INPUT = "standard input"
 """What messages call it."""
 _HEAD_BYTES = 1 << 12
@@ -103,60 +95,29 @@ def not_utf8_error(byte: str, where: str) -> UsageError:
     )
 
 
-def lines_of(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+def lines_of(
+    source: pathlib.Path | BinaryIO | Iterator[bytes], name: str, *, is_start: bool = True
+) -> Iterator[tuple[int, str]]:
     """Each line's number from 1, and the line with its end; a byte order mark is not part of the first line.
 
     Only a line feed ends a line: text may hold other Unicode separators. Bytes that are not UTF-8 are lone surrogates.
-    A file that begins with a byte order mark of UTF-16 or UTF-32 is read in that encoding.
 
     Args:
-        source: A path, decompressed where it ends in .gz; or an open binary stream.
+        source: A path, decompressed where it ends in .gz; an open binary stream; or the lines of a block of a corpus.
         name: What messages call it.
+        is_start: Whether the first line is that of a file.
 
     Raises:
         UsageError: during iteration, for a file that is not readable, not whole or no text.
     """
-    for number, line in _raw_lines(source, name):
-        text = line.decode("utf-8", "surrogateescape")
-        yield number, text.removeprefix("\ufeff") if number == 1 else text
-
-
-def without_end(line: str) -> str:
-    """A line without its line feed, and without the carriage return before it."""
-    return line.removesuffix("\n").removesuffix("\r")
-
-
-def check_gzip(path: pathlib.Path) -> None:
-    """Refuses a file that is not gzip data, and says what it is; an empty file is left to the caller.
-
-    Raises:
-        UsageError: for a file that does not begin with gzip data.
-        OSError: for a file that cannot be opened.
-    """
-    with path.open("rb") as file:
-        head = file.read(512)
-    if not head or head.startswith(_GZIP_MAGIC):
-        return
-    is_text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
-    what = f"plain text. Rename it to {path.stem!r}" if is_text else f"something else ({head[:4]!r}). Copy it again"
-    raise UsageError(f"A .gz file must hold gzip data. Received: {str(path)!r}, which holds {what}, or compress it.")
-
-
-def _raw_lines(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
-    """Each line's number from 1, and its bytes in UTF-8."""
     number = 0
     try:
-        is_path = isinstance(source, pathlib.Path)
-        is_gzip = is_path and source.suffix.lower() == ".gz"
-        if is_gzip:
-            check_gzip(source)
-        opener = gzip.open if is_gzip else pathlib.Path.open
-        with opener(source, "rb") if is_path else source as file:
-            lines = iter(file)
-            if isinstance(file, io.IOBase):  # Not a block of a corpus, which has checks of its own.
-                lines = _as_utf8(file, lines, name)
-            for number, line in enumerate(lines, start=1):
-                yield number, line
+        with opened(source) if isinstance(source, pathlib.Path) else contextlib.closing(source) as file:
+            for number, line in enumerate(file, start=1):
+                if number == 1 and is_start:
+                    _check_text(line, name)
+                text = line.decode("utf-8", "surrogateescape")
+                yield number, text.removeprefix("\ufeff") if number == 1 else text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(
             f"A .gz file must be whole. Received: {name}, broken after line {number} ({error}). Copy it again."
@@ -167,32 +128,28 @@ def _raw_lines(source: pathlib.Path | BinaryIO, name: str) -> Iterator[tuple[int
         ) from None
 
 
-def _as_utf8(file: BinaryIO, lines: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """The lines of a file in UTF-8, if it holds text."""
-    first = next(lines, b"")
-    encoding = next((own for mark, own in _BYTE_ORDER_MARKS.items() if first.startswith(mark)), "")
-    if not encoding:
-        _check_text(first, name)
-        return itertools.chain([first] if first else [], lines)
-    return _recoded(itertools.chain([first], iter(functools.partial(file.read, _PIECE_BYTES), b"")), encoding, name)
+def without_end(line: str) -> str:
+    """A line without its line feed, and without the carriage return before it."""
+    return line.removesuffix("\n").removesuffix("\r")
 
 
-def _recoded(pieces: Iterator[bytes], encoding: str, name: str) -> Iterator[bytes]:
-    """The lines of a file in another encoding, in UTF-8. Half a surrogate pair at its end, or alone, is not text."""
-    rest, number = "", 1
-    try:
-        for text in codecs.iterdecode(pieces, encoding):
-            *whole, rest = (rest + text).split("\n")
-            for line in whole:
-                yield f"{line}\n".encode()
-                number += 1
-    except UnicodeError as error:
-        raise UsageError(
-            f"A file with the byte order mark of {encoding.upper()} must be in it. "
-            f"Received: {name}, broken at line {number} ({getattr(error, 'reason', error)}). Save it as UTF-8."
-        ) from None
-    if rest:
-        yield rest.encode()
+def opened(path: pathlib.Path) -> BinaryIO:
+    """Opens a file, decompressed where it ends in .gz.
+
+    Raises:
+        UsageError: for a .gz file that does not begin with gzip data; says what it is.
+        OSError: for a file that cannot be opened.
+    """
+    if path.suffix.lower() != ".gz":
+        return path.open("rb")
+    with path.open("rb") as file:
+        head = file.read(512)
+    if head and not head.startswith(_GZIP_MAGIC):
+        is_text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
+        what = f"plain text. Rename it to {path.stem!r}" if is_text else f"something else ({head[:4]!r}). Copy it again"
+        rule = "A .gz file must hold gzip data"
+        raise UsageError(f"{rule}. Received: {str(path)!r}, which holds {what}, or compress it.")
+    return gzip.open(path, "rb")
 
 
 def _check_text(first: bytes, name: str) -> None:
@@ -203,18 +160,19 @@ def _check_text(first: bytes, name: str) -> None:
     """
     head = first[:_HEAD_BYTES]
     is_binary = any(byte < 0x20 and byte not in b"\t\r\n\f" for byte in head) or not _is_utf8(head)
-    what = next((what for magic, what in NO_TEXTS.items() if is_binary and head.startswith(magic)), "")
+    what = "such as of an archive, Excel or Parquet" if is_binary and head.startswith(NO_TEXTS) else ""
     if head.lstrip(b"\xef\xbb\xbf ").startswith(_FASTTEXT):
-        what = "lines of fastText, whose labels are in the texts"
+        what = "of fastText, whose labels are in the texts"
     if what:
         raise UsageError(
-            f"A file that is read as text holds texts, and labels in a column of their own. Received: {name}, {what}. "
-            f"Give it the ending of what it is, unpack it, save a sheet as CSV, or convert it; {OTHER_FORMATS}."
+            f"A file that is read as text holds texts, and labels in a column of their own. Received: {name}, whose "
+            f"beginning is {what}. Give it the ending of what it is, unpack it, save a sheet as CSV, or convert it; "
+            f"{OTHER_FORMATS}."
         )
-    if head.count(0) > 1 and 4 * head.count(0) > len(head):
+    if head.startswith(_UTF16) or (head.count(0) > 1 and 4 * head.count(0) > len(head)):
         raise UsageError(
-            "Data files must be UTF-8, or begin with the byte order mark of UTF-16. Received: "
-            f"{name}, which has no mark and zero bytes, as UTF-16 has. Convert it, for example with iconv -f UTF-16LE."
+            f"Data files must be UTF-8. Received: {name}, whose beginning is as in UTF-16 or UTF-32. Convert it with "
+            "iconv -f UTF-16 -t UTF-8 (-f UTF-16LE if it has no byte order mark), or save a sheet as CSV (UTF-8)."
         )
     if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
         raise UsageError(

@@ -1,6 +1,5 @@
 """Files of rows, read one by one in constant memory: .tsv, .csv, .jsonl, JSON, .parquet, and plain lines of text; and
-directories: a folder of texts for each class, such as aclImdb's `train`, and what `save_to_disk` of Hugging Face's
-`datasets` writes.
+directories: a folder of texts for each class, such as aclImdb's `train`.
 
 JSON is an object a line, or one text, read whole, that is a list of objects or has one under `data`.
 
@@ -13,7 +12,6 @@ other form: in plain text, and in a .tsv of one column. A CSV writes an empty te
 
 from __future__ import annotations
 
-import collections
 import csv
 import dataclasses
 import functools
@@ -30,10 +28,10 @@ from tfbert.config.data import DataConfig
 from tfbert.config.types import STANDARD_STREAM, Given, counted, is_pipe
 from tfbert.data import reading
 from tfbert.data.labels import names_in_schema
-from tfbert.errors import UsageError
+from tfbert.errors import UsageError, first_line
 
 if TYPE_CHECKING:
-    import pyarrow
+    pass
 
 
 log = logging.getLogger("tfbert")
@@ -228,53 +226,10 @@ def _is_of_columns(value: dict[str, Any]) -> bool:
     return len(parts) > 0 and all(isinstance(part, dict) for part in parts)
 
 
-_STATE, _SETS = "state.json", "dataset_dict.json"
+_SAVED = {"state.json", "dataset_dict.json"}  # Of what `save_to_disk` of Hugging Face's `datasets` wrote.
 _UNLABELLED = "unsup"  # In aclImdb's train, texts of which nobody says whether they are positive.
 _TEXTS = (".txt", ".text", "")
-_RULE = "A directory of examples has a folder of .txt files for each class, or is what datasets' save_to_disk writes"
-
-
-def saved_files(path: pathlib.Path) -> list[pathlib.Path]:
-    """The Arrow files of a data set that `save_to_disk` wrote, in their order; none for any other path.
-
-    Raises:
-        UsageError: for several sets in one directory, and for one that is not whole.
-    """
-    if (path / _SETS).is_file():
-        sets = reading.read_json_object(path / _SETS, f"{_SETS} must list the sets of examples").get("splits")
-        names = [str(name) for name in sets] if isinstance(sets, list) and sets else ["train"]
-        raise UsageError(
-            f"A directory of examples holds one set. Received: {str(path)!r} with the sets {', '.join(names)}. "
-            f"Pass one of them, such as {str(path / names[0])!r}."
-        )
-    if not (path / _STATE).is_file():
-        return []
-    state = reading.read_json_object(path / _STATE, f"{_STATE} must list the files of a data set")
-    entries = state.get("_data_files")
-    names = [entry.get("filename") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    if not names or not all(isinstance(name, str) for name in names) or state.get("_indices_data_files"):
-        raise UsageError(
-            "A saved data set lists its files, and takes all of their rows. "
-            f"Received: _data_files={entries!r:.60} in {path / _STATE}. Save it again with a newer version of datasets."
-        )
-    return [reading.file_beside(path / _STATE, name) for name in names]
-
-
-def arrow_schema(path: pathlib.Path) -> pyarrow.Schema:
-    """The columns of a Parquet file, or of a data set that `save_to_disk` wrote.
-
-    Raises:
-        UsageError: as `saved_files`.
-        OSError: for a file that cannot be read, as for one that is damaged, unless that is an ArrowException.
-    """
-    import pyarrow
-    from pyarrow import parquet
-
-    files = saved_files(path)
-    if not files:
-        return parquet.read_schema(path)
-    with pyarrow.memory_map(str(files[0])) as source, pyarrow.ipc.open_stream(source) as reader:
-        return reader.schema
+_RULE = "A directory of examples has a folder of .txt files for each class"
 
 
 def open_tree(path: pathlib.Path) -> reading.OpenFile:
@@ -285,7 +240,13 @@ def open_tree(path: pathlib.Path) -> reading.OpenFile:
     Raises:
         UsageError: for a directory that holds anything else.
     """
-    folders = [entry for entry in _visible(path) if entry.is_dir()]
+    found = _visible(path)
+    if _SAVED & {entry.name for entry in found}:
+        raise UsageError(
+            f"{_RULE}. Received: {str(path)!r}, which datasets' save_to_disk wrote. Pass data.parquet, made by "
+            f"datasets.load_from_disk({str(path)!r}).to_parquet('data.parquet'), of one of its sets if it has several."
+        )
+    folders = [entry for entry in found if entry.is_dir()]
     left_out = [_texts_in(folder) for folder in folders if folder.name == _UNLABELLED]
     folders = [folder for folder in folders if folder.name != _UNLABELLED]
     files = [file for folder in folders or [path] for file in _texts_in(folder)]
@@ -330,12 +291,12 @@ DEMOS = pathlib.Path(__file__).parent.parent / "demos"
 
 _DELIMITERS = {"tab": "\t", "';'": ";", ",": ",", "'|'": "|"}
 """Names that need no quotes in a shell. Of two equally frequent characters, the first is the more likely delimiter."""
-_SEPARATOR_LINE = re.compile(r'"?sep=([^"\w])"?', re.IGNORECASE)
+_SEPARATOR_LINE = re.compile(r'"?sep="?', re.IGNORECASE)
 _QUOTED = re.compile(r'"(?:[^"]+|"")*+"')
 _AS_CSV = "--input_format=csv --delimiter=tab"
 _NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
 _PARQUET_BATCH = 4096
-_RECORD_CHARACTERS = 1 << 22  # Most characters of a CSV row after its first line. War and Peace has fewer.
+_FIELD_CHARACTERS = 1 << 24  # Of a field of CSV, at most. War and Peace has 3 million.
 
 
 def file_format(path: pathlib.Path | reading.GivenTable, formats: reading.Formats = reading.ROWS) -> str:
@@ -483,7 +444,7 @@ def open_rows(
     if format == "parquet":
         if not isinstance(source, pathlib.Path):
             raise UsageError(f"Parquet is read from a file. Received: {name}, a stream. Pass the file's path.")
-        return open_tree(source) if source.is_dir() and not saved_files(source) else open_parquet(source)
+        return open_tree(source) if source.is_dir() else open_parquet(source)
     if format == "jsonl":
         return open_json(source, name, takes_articles=takes_articles)
     lines = reading.lines_of(source, name)
@@ -493,19 +454,9 @@ def open_rows(
             columns=["text"],
             read=lambda wanted: ((number, [reading.without_end(line)]) for number, line in lines),
         )
-    said, lines = _separator(lines)
-    delimiter = delimiter or said or ("\t" if format == "tsv" else ",")
+    delimiter = delimiter or ("\t" if format == "tsv" else ",")
     records = _tsv_records(lines, delimiter, header) if format == "tsv" else _csv_records(name, lines, delimiter)
     return _open_delimited(name, records, header, format)
-
-
-def _separator(lines: Iterator[tuple[int, str]]) -> tuple[str, Iterator[tuple[int, str]]]:
-    """The delimiter that Excel's first line `sep=;` names, empty without one, and the lines that follow."""
-    first = next(lines, None)
-    match = _SEPARATOR_LINE.fullmatch(reading.without_end(first[1])) if first else None
-    if match:
-        return match[1], lines
-    return "", itertools.chain([first] if first else [], lines)
 
 
 def _is_blank(line: str) -> bool:
@@ -528,61 +479,45 @@ def _tsv_records(lines: Iterator[tuple[int, str]], delimiter: str, header: bool)
 
 
 def _csv_records(name: str, lines: Iterator[tuple[int, str]], delimiter: str) -> Iterator[reading.Row]:
-    # The default limit is 128 KiB; a review may be longer.
-    csv.field_size_limit(2**31 - 1)
+    # The default limit is 128 KiB; a review may be longer. Behind a stray quote, all of a file would be one field.
+    csv.field_size_limit(_FIELD_CHARACTERS)
     taken: list[tuple[int, str]] = []  # The lines of the current record.
-    again: collections.deque[tuple[int, str]] = collections.deque()  # Lines to be read again, before all others.
 
     def feed() -> Iterator[str]:
-        size = 0
-        while line := again.popleft() if again else next(lines, None):
-            size = size + len(line[1]) if taken else 0
+        for line in lines:
             taken.append(line)
-            if size > _RECORD_CHARACTERS:  # This must be a stray quote; reading the whole field would fill the memory.
-                raise csv.Error(f"a quoted field of more than {_RECORD_CHARACTERS:,} characters")
             yield line[1]
 
-    reader = csv.reader(feed(), delimiter=delimiter, strict=True)
-    while True:
-        taken.clear()
-        try:
-            record: list | UsageError | None = next(reader, None)
-        except csv.Error as error:
-            record = UsageError(
-                "CSV must follow RFC 4180: a field with delimiters, quotes or line ends must be in double quotes. "
-                f"Received: {error} in the row of {name}, line {taken[0][0]}. Repair the row, or save as .tsv."
-            )
-            # A stray quote swallows whole rows, up to the next quote or the end of the file, but only its own line is
-            # bad: read the others again. No line is read often: the next row with a quote ends the field.
-            again.extendleft(reversed(taken[1:]))
-            reader = csv.reader(feed(), delimiter=delimiter, strict=True)
-        if record is None:
-            return
-        if len(taken) > 1 or not _is_blank(taken[0][1]):
-            yield taken[0][0], record
+    try:
+        for record in csv.reader(feed(), delimiter=delimiter, strict=True):
+            if len(taken) > 1 or not _is_blank(taken[0][1]):
+                yield taken[0][0], record
+            taken.clear()
+    except csv.Error as error:
+        raise UsageError(
+            "CSV must follow RFC 4180: a field with delimiters, quotes or line ends must be in double quotes. "
+            f"Received: {error} in the row of {name}, line {taken[0][0]}. Repair the row, or save as .tsv."
+        ) from None
 
 
 def _open_delimited(name: str, records: Iterator[reading.Row], header: bool, format: str) -> reading.OpenFile:
     line, first = next(records, (0, None))
     if first is None:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
-    if isinstance(first, UsageError):
-        raise first
+    if _SEPARATOR_LINE.match(first[0]):
+        raise UsageError(
+            f"A .tsv or .csv file begins with its columns' names. Received: {name}, line {line}: {first[0]!r}, by "
+            "which Excel knows the delimiter. Drop the line, and pass the character as --delimiter."
+        )
     if byte := reading.not_utf8("".join(first)) if header else None:
         raise reading.not_utf8_error(byte, f"{name}, line {line}")
     columns = first if header else [str(index) for index in range(len(first))]
     rest = records if header else itertools.chain([(line, first)], records)
-
-    def is_header(record: list[str]) -> bool:
-        cells = zip(record, columns, strict=True)
-        return header and len(columns) > 1 and all(_as_name(cell) == _as_name(column) for cell, column in cells)
+    names = [*map(_as_name, columns)] if header and len(columns) > 1 else None
 
     def read(wanted: Sequence[str]) -> Iterator[reading.Row]:
         indexes = [columns.index(column) for column in wanted]
         for line, record in rest:
-            if isinstance(record, UsageError):
-                yield line, record
-                continue
             row: Any = None
             if len(record) != len(columns):
                 is_open = format == "tsv" and any(c.startswith('"') and c.count('"') % 2 for c in record)
@@ -591,7 +526,7 @@ def _open_delimited(name: str, records: Iterator[reading.Row], header: bool, for
                     f"Every row must have {len(columns)} columns, like the first. "
                     f"Received: {len(record)} in {name}, line {line}. Repair or drop the row{todo}."
                 )
-            elif is_header(record):  # Files that were joined, each with its header.
+            elif [*map(_as_name, record)] == names:  # Files that were joined, each with its header.
                 row = UsageError(
                     "The columns' names are the first row alone. "
                     f"Received: the same names again in {name}, line {line}. Drop the row."
@@ -637,10 +572,10 @@ def _hint(record: list[str], format: str) -> str:
 
 
 def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) -> reading.OpenFile:
-    """A Parquet file, or a directory that `save_to_disk` of `datasets` wrote, as `open_rows` opens it.
+    """A Parquet file, as `open_rows` opens it.
 
     Args:
-        path: The file, or the directory.
+        path: The file.
         row_groups: Read only these, counted from 0, and count rows from the first of them. None: all.
 
     Raises:
@@ -650,13 +585,10 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
     from pyarrow import parquet
 
     def broken(error: Exception) -> UsageError:
-        first = (str(error).splitlines() or [""])[0]
-        what = "saved data set" if files else ".parquet file"
-        return UsageError(f"A {what} must be whole. Received: {path} ({first}). Write it again.")
+        return UsageError(f"A .parquet file must be whole. Received: {path} ({first_line(error)}). Write it again.")
 
-    files = saved_files(path)
     try:
-        schema = arrow_schema(path)
+        schema = parquet.read_schema(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise broken(error) from None
     columns = schema.names
@@ -664,21 +596,15 @@ def open_parquet(path: pathlib.Path, row_groups: Sequence[int] | None = None) ->
         rule = "A table that a sweep of version 2.0 wrote for its runs is no file of rows"
         raise UsageError(f"{rule}. Received: {path}. Write the table to a file of its own.")
 
-    def batches(wanted: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
-        for file in files:
-            with pyarrow.memory_map(str(file)) as source, pyarrow.ipc.open_stream(source) as reader:
-                yield from reader
-        if not files:
-            with parquet.ParquetFile(path) as file:
-                yield from file.iter_batches(batch_size=_PARQUET_BATCH, row_groups=row_groups, columns=list(wanted))
-
     def read(wanted: Sequence[str]) -> Iterator[reading.Row]:
+        options = {"batch_size": _PARQUET_BATCH, "row_groups": row_groups, "columns": list(wanted)}
         number = 0
         try:
-            for batch in batches(wanted):
-                for row in zip(*(batch.column(column).to_pylist() for column in wanted), strict=True):
-                    number += 1
-                    yield number, list(row)
+            with parquet.ParquetFile(path) as file:
+                for batch in file.iter_batches(**options):
+                    for row in zip(*(batch.column(column).to_pylist() for column in wanted), strict=True):
+                        number += 1
+                        yield number, list(row)
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
             # The last two: bytes that are not UTF-8, and times that Python cannot represent.
             raise broken(error) from None

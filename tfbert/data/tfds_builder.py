@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
-import pathlib
 import socket
 import urllib.parse
 import urllib.request
@@ -28,26 +26,28 @@ Noted = TypeVar("Noted", bound=Any)
 _READ_BATCH = 4096
 
 
-def open_builder(dataset: str, data_dir: str = "", *, with_train: bool = False) -> tfds.core.DatasetBuilder:
+def open_builder(dataset: str, data_dir: str = "") -> tfds.core.DatasetBuilder:
     """Opens a data set; downloads and prepares it first if it is not on disk.
 
     Args:
         dataset: `NAME`, `NAME/CONFIG` or `NAME/CONFIG:VERSION`.
         data_dir: Directory of prepared data. Empty: TensorFlow Datasets' default.
-        with_train: Whether it must have a train split.
 
     Raises:
         UsageError: for an unknown name, or data that is neither on disk nor can be downloaded.
     """
     builder = find_builder(dataset, data_dir)
-    _prepare(builder, dataset, data_dir)
-    splits = list(builder.info.splits)
-    if with_train and "train" not in splits:
+    try:
+        if not builder.is_prepared():
+            _refuse_offline(builder)
+            builder.download_and_prepare()
+        return builder
+    except Exception as error:  # whatever this data set's own code raises
         raise UsageError(
-            "A data set needs a train split. "
-            f"Received: dataset={dataset!r} with splits {', '.join(splits) or 'none'}. Pass another --dataset."
-        )
-    return builder
+            "A data set must be on disk, or it must be possible to download it. "
+            f"Received: dataset={dataset!r}, data_dir={data_dir!r} ({_first_line(error)}). "
+            "Prepare it on a connected machine and pass its directory with --data_dir, or pass --train_file."
+        ) from error
 
 
 def read_splits(
@@ -72,7 +72,7 @@ def read_splits(
         UsageError: for an unknown name, data that is not available, and data without a labelled training split, or
             without other labelled splits if only those are read.
     """
-    builder = open_builder(dataset, data_dir, with_train=with_train)
+    builder = open_builder(dataset, data_dir)
     splits, notes = list(builder.info.splits), [f"{dataset} is {builder.info.full_name} of TensorFlow Datasets"]
 
     def labelled(*names: str) -> dict[str, Noted]:
@@ -85,9 +85,9 @@ def read_splits(
 
     train = labelled("train") if with_train else {}
     if with_train and not train:
-        raise UsageError(
-            f"Training needs labels. Received: dataset={dataset!r}, whose train split has none. Pass another --dataset."
-        )
+        has = f"with splits {', '.join(splits) or 'none'}"
+        rule = "Training needs a train split with labels"
+        raise UsageError(f"{rule}. Received: dataset={dataset!r} {has}. Pass another --dataset.")
     others = labelled(*(name for name in splits if name.startswith("validation"))) or labelled("dev")
     if not others and (others := labelled("test")):
         notes.append(f"{dataset} has no validation split: evaluating on 'test'")
@@ -141,8 +141,7 @@ def table_of(builder: tfds.core.DatasetBuilder, dataset: str, split: str) -> Giv
     kinds = {column: _kind(feature) for column, feature in features.items()}
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
-        are_values = all(_is_value(features[column]) for column in wanted)
-        for number, row in enumerate(rows_of(builder, split, wanted, are_scalars=are_values), start=1):
+        for number, row in enumerate(rows_of(builder, split, wanted), start=1):
             yield number, [_plain(value, features[column]) for column, value in zip(wanted, row, strict=True)]
 
     return GivenTable(
@@ -204,16 +203,13 @@ def _named(value: Any, feature: Any) -> Any:
     return float(str(value)) if isinstance(value, np.floating) else plain(value)  # 0.1, rather than 0.10000000149.
 
 
-def rows_of(
-    builder: tfds.core.DatasetBuilder, split: str, wanted: Sequence[str], *, are_scalars: bool = True
-) -> Iterator[tuple]:
+def rows_of(builder: tfds.core.DatasetBuilder, split: str, wanted: Sequence[str]) -> Iterator[tuple]:
     """The rows of a split in order; of each row, the values of the wanted features.
 
     Args:
         builder: The data set's.
         split: Its name.
         wanted: The features.
-        are_scalars: Whether each of these has one value per row, so that many rows can be read at a time.
     """
     try:
         data = builder.as_dataset(split=split, read_config=tfds.ReadConfig(try_autocache=False))
@@ -222,11 +218,11 @@ def rows_of(
             yield tuple(row[column] for column in wanted)
         return
     data = data.map(lambda row: {column: row[column] for column in wanted})
-    if not are_scalars:
+    if not all(_is_value(builder.info.features[column]) for column in wanted):
         for row in tfds.as_numpy(data):
             yield tuple(row[column] for column in wanted)
         return
-    for batch in tfds.as_numpy(data.batch(_READ_BATCH)):
+    for batch in tfds.as_numpy(data.batch(_READ_BATCH)):  # Many values at a time.
         yield from zip(*(batch[column] for column in wanted), strict=True)
 
 
@@ -245,36 +241,9 @@ def find_builder(dataset: str, data_dir: str = "") -> tfds.core.DatasetBuilder:
     except Exception as error:  # of many classes, AssertionError and RuntimeError among them
         raise UsageError(
             "A data set is demo or a TensorFlow Datasets name. "
-            f"Received: dataset={dataset!r} ({_first_line(error)}). {_suggestion(dataset, data_dir)}"
+            f"Received: dataset={dataset!r} ({_first_line(error)}). Check the name, or pass your own files with "
+            "--train_file."
         ) from None
-
-
-def _suggestion(dataset: str, data_dir: str) -> str:
-    name, _, config = dataset.partition(":")[0].partition("/")
-    known = tfds.list_builders(with_community_datasets=False)
-    if name in known:
-        configs = list(tfds.builder_cls(name).builder_configs)
-        near = [f"{name}/{other}" for other in difflib.get_close_matches(config, configs) or configs[:10]]
-    else:
-        if data_dir:
-            known += [path.name for path in pathlib.Path(data_dir).iterdir() if path.is_dir()]
-        near = difflib.get_close_matches(name, known)
-    names = f"Pass for example {', '.join(near)}" if near else "Check the name"
-    return f"{names}, or your own files with --train_file."
-
-
-def _prepare(builder: tfds.core.DatasetBuilder, dataset: str, data_dir: str) -> None:
-    try:
-        if builder.is_prepared():
-            return
-        _refuse_offline(builder)
-        builder.download_and_prepare()
-    except Exception as error:  # whatever this data set's own code raises
-        raise UsageError(
-            "A data set must be on disk, or it must be possible to download it. "
-            f"Received: dataset={dataset!r}, data_dir={data_dir!r} ({_first_line(error)}). "
-            "Prepare it on a connected machine and pass its directory with --data_dir, or pass --train_file."
-        ) from error
 
 
 def _refuse_offline(builder: tfds.core.DatasetBuilder) -> None:

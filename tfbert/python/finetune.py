@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tfbert.commandline.command import verb_of, what_is_meant
 from tfbert.config.modes import Option, all_options
 from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, command_of, sweep_text
-from tfbert.config.tables import facts_of
 from tfbert.config.types import ALIASES, Given, converted, path_of, problem, shown
 from tfbert.data.files import LABEL_NAMES, TAGS_NAMES, TEXT_NAMES, TEXT_PAIRS, WORDS_NAMES
 from tfbert.data.in_memory import given_table, is_data
@@ -44,15 +43,12 @@ OPTIONS = {"train": "train_file", "validation": "validation_file", "test": "test
 """The option that an argument stands for."""
 
 
-def data_options(
-    given: Mapping[str, Any], data: Mapping[str, Any], *, holds_sentences: bool = False
-) -> tuple[dict[str, Any], list[str]]:
+def data_options(given: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The options that `train`, `validation` and `test` stand for.
 
     Args:
         given: The other arguments, by name.
         data: These, by name; None where one was not given.
-        holds_sentences: As for `given_table`.
 
     Returns:
         Values by the options' names, and a line for each argument that cannot be used.
@@ -68,19 +64,19 @@ def data_options(
             problems.append(f"{rule}. Received: {option}={shown(given[option])} beside it. Drop one.")
             continue
         try:
-            options[option] = value if is_share else _given(argument, value, holds_sentences)
+            options[option] = value if is_share else _given(argument, value)
         except UsageError as error:
             problems.append(str(error))
     return options, problems
 
 
-def _given(argument: str, value: Any, holds_sentences: bool) -> Any:
+def _given(argument: str, value: Any) -> Any:
     if isinstance(value, str | os.PathLike):
         if not os.fspath(value):  # As an option it would stand for the built-in data.
             raise UsageError(f"{argument} is rows or a path. Received: {argument}=''. Pass some, or leave it out.")
         return value
     if argument != "validation":
-        return _one(argument, value, holds_sentences)
+        return _one(argument, value)
     if isinstance(value, list | tuple) and value and all(isinstance(path, str | os.PathLike) for path in value):
         return value
     if isinstance(value, Mapping) and _are_sets(value):
@@ -89,16 +85,16 @@ def _given(argument: str, value: Any, holds_sentences: bool) -> Any:
             if not isinstance(name, str) or not _SET_NAME.fullmatch(name):
                 rule = "The name of a validation set has letters, digits, _ and -"
                 raise UsageError(f"{rule}. Received: validation with {name!r}. Rename it.")
-            parts.append(_one(f"validation_{name}", part, holds_sentences))
+            parts.append(_one(f"validation_{name}", part))
         return Given(", ".join(parts), parts=tuple(parts))
-    return _one(argument, value, holds_sentences)
+    return _one(argument, value)
 
 
-def _one(argument: str, value: Any, holds_sentences: bool) -> Given:
+def _one(argument: str, value: Any) -> Given:
     if isinstance(value, str | os.PathLike):
         path = path_of(os.fspath(value), argument)
         return Given(f"{argument}={path}", path)
-    table = given_table(argument, value, holds_sentences=holds_sentences)
+    table = given_table(argument, value)
     return Given(table.name, table)
 
 
@@ -174,8 +170,7 @@ def config_of(
         elif alias in given:
             given[name] = given.pop(alias)
     base = config or Config()
-    task = given.get("task", base.data.task)
-    found, wrong = data_options(given, data or {}, holds_sentences=facts_of(str(task)).of_words)
+    found, wrong = data_options(given, data or {})
     given, problems = given | found, problems + wrong
     problems += [_unknown(command, mode, name, given[name]) for name in given if name not in options]
     if isinstance(seeds := given.get("seed"), list | tuple):

@@ -18,7 +18,6 @@ from tfbert.tasks.multi_label.multi_label_classification import (
     label_table,
     left_out,
     multi_label_metrics,
-    occurrences,
     per_label,
     positive_weights,
     threshold_curve,
@@ -77,15 +76,13 @@ def test_the_table_of_labels_and_its_lines():
     assert len(lines) == 5 and {len(line) for line in lines} == {len(lines[0])}
 
 
-def test_the_curve_and_what_occurs_with_what():
+def test_the_curve_of_thresholds():
     curve = threshold_curve(LOGITS, LABELS)
     at = curve["threshold"].index(0.5)
     found = multi_label_metrics(LOGITS, LABELS, PREDICTED)
     for name, key in (("micro F1", "micro_f1"), ("macro F1", "macro_f1"), ("micro recall", "micro_recall")):
         assert curve[name][at] == pytest.approx(found[key], abs=1e-5)
     assert {len(values) for values in curve.values()} == {49}
-    both = occurrences(np.array([[1, 1], [0, 0], [1, 0]]), np.array([[1, 0], [0, 1], [0, 0]]))
-    assert both == [[1, 0, 1], [1, 0, 0], [0, 1, 0]]  # The last: no label.
 
 
 # --- The loss ---

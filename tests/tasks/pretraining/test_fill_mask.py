@@ -107,7 +107,10 @@ def test_joined_tokens_are_those_of_hugging_face(saved):
 
 
 # The kinds of `tokens/host` are compared in tests/tokens/test_host.py.
-@pytest.mark.parametrize("kind", ["roberta", "camembert", pytest.param("modernbert", marks=pytest.mark.slow)])
+SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("camembert", "modernbert")]
+
+
+@pytest.mark.parametrize("kind", ["roberta", *SLOW_KINDS])
 def test_words_of_other_tokenizers_are_those_of_the_pipeline(tmp_path, kind):
     tokenizer = read_tokenizer(KINDS_OF_HOST[kind](tmp_path / "source"))
     options = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1, "pad_token_id": tokenizer.pad_id}

@@ -30,7 +30,6 @@ from tfbert.report.run_files import evaluation_facts
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.metrics import is_better
 from tfbert.tasks.pretraining import pretraining
-from tfbert.tasks.pretraining import pretraining as masked_pretraining
 from tfbert.tasks.pretraining.pretraining import MaskedPredictions, Pretraining
 from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
@@ -63,7 +62,7 @@ def test_a_new_head_starts_at_the_frequencies_of_masked_words(records, masking, 
     task = Pretraining(options=PretrainingConfig(masked_lm_prob=0.3, masking=masking))
     rows = encoded(records, task, TrainingConfig())
     for limit, chosen in ((100, range(RECORDS)), (4, [0, 12, 24, 36])):
-        monkeypatch.setattr(masked_pretraining, "_COUNTED_RECORDS", limit)
+        monkeypatch.setattr(pretraining, "_COUNTED_RECORDS", limit)
         counts = np.full(VOCAB, 0.5)
         for row in chosen:
             _, masked = rows.masked(np.array([row]))
@@ -231,7 +230,7 @@ def test_words_that_are_wrong_are_counted_by_hand():
     found.add(chunk_of(ids, [1, 2, 4]), outputs_of([9, 7, 10], [-3.0, -1.0, -4.0]))
     assert found.metrics() == {"masked_accuracy": 2 / 5, "loss": 11 / 5, "perplexity": pytest.approx(np.exp(11 / 5))}
     (word,) = found.worst_words(5)
-    assert word == {"word": "w6", "masked": 3, "wrong": 3, "instead": "w9", "times": 2}
+    assert word == {"word": "w6", "masked": 3, "wrong": 3}
     assert [record.error for record in found.kept] == [1.0, 7.0]
     assert found.shown(found.kept[0]) == [
         {"text": "w6", "mark": "wrong", "instead": "w9"},
@@ -249,14 +248,12 @@ def test_pairs_add_to_the_loss():
     assert (metrics["masked_lm_loss"], metrics["next_sentence_loss"]) == (1.0, 2.5)
 
 
-def test_rare_mistakes_are_forgotten_and_memory_stays(monkeypatch):
-    monkeypatch.setattr(pretraining, "_KEPT_MISTAKES", 3)
+def test_the_first_records_are_kept_alone(monkeypatch):
     monkeypatch.setattr(pretraining, "KEPT_RECORDS", 2)
     found = MaskedPredictions(TOKENIZER)
-    for best in [9, 9, 10, 11, 12, 13, 14, 9]:
+    for best in (9, 10, 9):
         found.add(chunk_of([2, 6, 3], [1]), outputs_of([best], [-1.0]))
-    assert len(found._mistakes) == 3 and len(found.kept) == 2
-    assert found.worst_words(1) == [{"word": "w6", "masked": 8, "wrong": 8, "instead": "w9", "times": 3}]
+    assert len(found.kept) == 2 and found.worst_words(1) == [{"word": "w6", "masked": 3, "wrong": 3}]
 
 
 def test_predictions_that_are_not_finite_are_refused(records):

@@ -36,106 +36,40 @@ TEXTS = "classification"
 """Whose built-in data are those of all tasks of texts with a label."""
 
 
-def text_reader(
-    config: DataConfig,
-    class_words: Container[str],
-    *,
-    known: Collection[str] | None = None,
-    is_regression: bool = False,
-    names_ids: bool = True,
-) -> Callable[..., RawTable]:
-    """What reads texts, their labels as the `label_names` of the options name them: takes what an option names, and
-    whether it needs labels, in any case to be scored.
+class TextReader:
+    """What reads texts, their labels as the `label_names` of the options name them: all are read as those of the first.
 
     Args:
-        config: Says the format and the columns.
+        config: Says the format and the columns, and whether rows whose label stands for none are left out, as those of
+            data sets are, or refused.
         class_words: Words that usually stand for a missing label in files, but are classes here.
         known: The classes of a saved model; None: those of the first table that is read, the training data.
         is_regression: Whether labels are certainly measurements.
         names_ids: Whether labels get the names that the data itself has for their ids, where the user gives none.
     """
-    names = given_names(config)
-    labelled = _Labels(names, known, is_regression=is_regression, config=config)
-
-    def read(source: Source, require_label: bool = True) -> RawTable:
-        table = read_file(
-            source,
-            config,
-            require_label=require_label,
-            class_words=NAMES_OR_MISSING if config.dataset else class_words,
-            names_ids=names_ids and not names,
-        )
-        if table.labels is None:
-            raise UsageError(
-                f"A test file needs labels to be scored. Received: {table.name} without a label column. "
-                "Pass --label_column, or drop --test_file and use --mode=predict later."
-            )
-        return labelled(table)
-
-    return read
-
-
-def read_labelled(
-    config: DataConfig, label_names: Sequence[str], notes: list[str] | None = None
-) -> dict[str, RawTable]:
-    """Reads the validation and test examples that a saved model is evaluated on, as written; no training data.
-
-    Args:
-        config: Its `test_file` may be `-`, standard input.
-        label_names: The model's classes, in any case: a label that is one of them never counts as missing.
-        notes: Receives what the user should know.
-
-    Returns:
-        As `read_labelled_tables` does.
-
-    Raises:
-        UsageError: for data that is not there, cannot be read, or has no labels.
-    """
-    known = {name.casefold() for name in (*label_names, *given_names(config))}
-    class_words = {word for word in (*MISSING, "NaN", "nan") if word.casefold() in known}
-    read = text_reader(
-        config,
-        class_words,
-        known=label_names,
-        is_regression=not label_names,
-        names_ids=bool(label_names) and not classes.are_numbered(label_names),
-    )
-    return read_labelled_tables(config, TEXTS, read, [] if notes is None else notes)
-
-
-def holds_texts(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
-    """Whether a data set has texts and a label, by names given or usual; never of files, which others may claim."""
-    if not isinstance(source, GivenTable) or not source.kinds:
-        return False
-    try:
-        texts, _ = text_columns(source, config.text_column, config.label_column)
-    except UsageError:
-        return False
-    return {*texts} <= {*source.of_kinds("text")}
-
-
-class _Labels:
-    """What the labels of tables mean: all are read as those of the first.
-
-    Args:
-        names: Those that the user gives to labels, in their order; empty for none.
-        known: As for `text_reader`.
-        is_regression: As for `text_reader`.
-        config: Whether rows whose label stands for none are left out, as those of data sets are, or refused.
-    """
 
     def __init__(
-        self, names: tuple[str, ...], known: Collection[str] | None, *, is_regression: bool, config: DataConfig
+        self,
+        config: DataConfig,
+        class_words: Container[str],
+        *,
+        known: Collection[str] | None = None,
+        is_regression: bool = False,
+        names_ids: bool = True,
     ):
-        self._names, self._known, self._is_regression, self._config = names, known, is_regression, config
+        self._config, self._class_words, self._known = config, class_words, known
+        self._names, self._is_regression = given_names(config), is_regression
+        self._names_ids = names_ids and not self._names
         self._written: dict[str, str] = {}
 
-    def __call__(self, table: RawTable) -> RawTable:
-        """The same table, with the names that the user gives to its labels, without rows whose label stands for none.
+    def __call__(self, source: Source) -> RawTable:
+        """The table that an option names, without rows whose label stands for none.
 
         Raises:
-            UsageError: for such a row, unless they are left out, and for a label that has no name.
+            UsageError: for data that cannot be read, such a row, unless they are left out, and a label without a name.
         """
+        class_words = NAMES_OR_MISSING if self._config.dataset else self._class_words
+        table = read_file(source, self._config, class_words=class_words, names_ids=self._names_ids)
         table = self._without_missing(table)
         if self._known is None:
             self._known = {*table.labels}
@@ -199,6 +133,45 @@ class _Labels:
         return dataclasses.replace(table, notes=(*table.notes, doubt))
 
 
+def read_labelled(
+    config: DataConfig, label_names: Sequence[str], notes: list[str] | None = None
+) -> dict[str, RawTable]:
+    """Reads the validation and test examples that a saved model is evaluated on, as written; no training data.
+
+    Args:
+        config: Its `test_file` may be `-`, standard input.
+        label_names: The model's classes, in any case: a label that is one of them never counts as missing.
+        notes: Receives what the user should know.
+
+    Returns:
+        As `read_labelled_tables` does.
+
+    Raises:
+        UsageError: for data that is not there, cannot be read, or has no labels.
+    """
+    known = {name.casefold() for name in (*label_names, *given_names(config))}
+    class_words = {word for word in (*MISSING, "NaN", "nan") if word.casefold() in known}
+    read = TextReader(
+        config,
+        class_words,
+        known=label_names,
+        is_regression=not label_names,
+        names_ids=bool(label_names) and not classes.are_numbered(label_names),
+    )
+    return read_labelled_tables(config, TEXTS, read, [] if notes is None else notes)
+
+
+def holds_texts(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
+    """Whether a data set has texts and a label, by names given or usual; never of files, which others may claim."""
+    if not isinstance(source, GivenTable) or not source.kinds:
+        return False
+    try:
+        texts, _ = text_columns(source, config.text_column, config.label_column)
+    except UsageError:
+        return False
+    return {*texts} <= {*source.of_kinds("text")}
+
+
 class OneLabelTask(text_task.TextTask):
     """A task of texts with one label each, as they are written in files and data sets."""
 
@@ -224,12 +197,12 @@ class OneLabelTask(text_task.TextTask):
         """
 
     def examples(self, table: RawTable) -> text_task.TextExamples:
-        """Turns a table, unlabelled or labelled, into examples.
+        """Turns a table into examples.
 
         Raises:
             UsageError: for a label that is not one of the task's.
         """
-        return text_task.TextExamples.of_table(table, None if table.labels is None else self.labels(table))
+        return text_task.TextExamples.of_table(table, self.labels(table))
 
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
@@ -536,8 +509,8 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     words = NAMES_OR_MISSING if config.task == Classification.name else ()  # Classes, if the user says so.
     class_words = {*words, *given_names(config)}
     is_regression = config.task == Regression.name
-    read = text_reader(config, class_words, is_regression=is_regression, names_ids=not is_regression)
-    tables, more = read_training_tables(config, TEXTS, read, lambda source: read(source, False))
+    read = TextReader(config, class_words, is_regression=is_regression, names_ids=not is_regression)
+    tables, more = read_training_tables(config, TEXTS, read)
     text_task.check_same_columns(tables["train"], tables.values())
     notes += more
     task = choose_task(tables["train"], config.task, notes)

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.tables import facts_of
-from tfbert.config.tasks import TaskOptions
+from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
@@ -30,17 +30,13 @@ from tfbert.tasks.base import ErrorAnalysis, TaskData
 from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
 from tfbert.tasks.losses import HeadStart, asked_weights, base_rate
 from tfbert.tasks.metrics import by_row, ratios
-from tfbert.tasks.multi_label.table import LabelSets, distinct_labels, label_reader
+from tfbert.tasks.multi_label.table import LabelSets, SetReader, distinct_labels
 from tfbert.tasks.tables import data_of, hold_out, read_labelled_tables, read_training_tables, that_share_texts
 
 if TYPE_CHECKING:
-    from tfbert.config.tasks import MultiLabelConfig, TaskOptions
     from tfbert.config.training import TrainingConfig
     from tfbert.model.files import BertConfig
     from tfbert.tokens.tokenizer import Tokenizer
-
-NONE = "(none)"
-"""Stands for no label in the table of labels against predicted ones."""
 
 
 def label_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -133,27 +129,19 @@ def label_table(table: dict[str, dict[str, float | None]]) -> list[str]:
 def threshold_curve(logits: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:
     """Micro F1, macro F1, micro precision and micro recall by one threshold for all labels."""
     labels = labels.astype(bool)
-    having = labels.sum(axis=0)
     curve: dict[str, list[float]] = {"threshold": _CURVE.tolist()}
     for threshold in _CURVE:
         predicted = given_labels(logits, [threshold])
-        hits, getting = (predicted & labels).sum(axis=0), predicted.sum(axis=0)
+        hits = (predicted & labels).sum()
         values = {
-            "micro F1": 2 * hits.sum() / max(getting.sum() + having.sum(), 1),
-            "macro F1": (2 * hits / np.maximum(getting + having, 1)).mean(),
-            "micro precision": hits.sum() / max(getting.sum(), 1),
-            "micro recall": hits.sum() / max(having.sum(), 1),
+            "micro F1": _f1(predicted, labels, "micro_f1"),
+            "macro F1": _f1(predicted, labels, _BY_LABEL),
+            "micro precision": hits / max(predicted.sum(), 1),
+            "micro recall": hits / max(labels.sum(), 1),
         }
         for name, value in values.items():
             curve.setdefault(name, []).append(round(float(value), 5))
     return curve
-
-
-def occurrences(labels: np.ndarray, predicted: np.ndarray) -> list[list[int]]:
-    """How many rows have one label and get another: `[num_labels + 1, num_labels + 1]`, rows the labels, columns the
-    predicted ones; the last stand for no label."""
-    with_none = [np.column_stack([part, ~part.any(axis=1)]) for part in (labels.astype(bool), predicted.astype(bool))]
-    return (with_none[0].astype(np.int64).T @ with_none[1].astype(np.int64)).tolist()
 
 
 CANDIDATES = np.arange(1, 100) / 100
@@ -295,18 +283,12 @@ class MultiLabelClassification(text_task.TextTask):
 
     Attributes:
         thresholds: A text gets the labels whose probability is above these: one for all labels, or one for each.
-        choice: How validation decides about them: `auto` or `auto_per_label`; empty: it does not.
-        separator: What separates labels in data to evaluate on; empty: found.
-        top_k: How many labels `--mode=predict` gives; 0: those above the thresholds.
-        column_per_label: Whether it writes all probabilities.
+        asked: How data to evaluate on is read, what predictions give, and how validation decides about thresholds.
     """
 
     label_names: tuple[str, ...]
     thresholds: tuple[float, ...] = (DEFAULT,)
-    choice: str = ""
-    separator: str = ""
-    top_k: int = 0
-    column_per_label: bool = False
+    asked: MultiLabelConfig = MultiLabelConfig()
 
     name = "multi_label_classification"
     pipeline_tag = "text-classification"
@@ -331,16 +313,7 @@ class MultiLabelClassification(text_task.TextTask):
                 f"A model's {_NOTED} is a probability, or one for each label. "
                 f"Received: {noted!r:.80} in {directory / 'config.json'}. Repair it."
             )
-        task = cls(names, tuple(map(float, thresholds)) if asked.threshold is None else (asked.threshold,))
-        return dataclasses.replace(
-            task, separator=asked.label_separator, top_k=asked.top_k, column_per_label=asked.column_per_label
-        )
-
-    @classmethod
-    def of_names(cls, names: tuple[str, ...], asked: MultiLabelConfig) -> MultiLabelClassification:
-        """The task of training data with these labels."""
-        choice = asked.label_threshold if isinstance(asked.label_threshold, str) else ""
-        return cls(names, (asked.threshold or DEFAULT,), choice, asked.label_separator)
+        return cls(names, tuple(map(float, thresholds)) if asked.threshold is None else (asked.threshold,), asked)
 
     @property
     def kind(self) -> str:
@@ -352,9 +325,9 @@ class MultiLabelClassification(text_task.TextTask):
 
     def tuned(self, predictions: np.ndarray, examples: text_task.TextExamples, metric: str) -> MultiLabelClassification:
         """The task with the thresholds by which F1 is best, where they are to be chosen."""
-        if not self.choice:
+        if not self.asked.chooses_threshold:
             return self
-        if self.choice == "auto":
+        if self.asked.label_threshold == "auto":
             return dataclasses.replace(self, thresholds=(choose_threshold(predictions, examples.labels, metric),))
         return dataclasses.replace(self, thresholds=choose_thresholds(predictions, examples.labels))
 
@@ -383,7 +356,7 @@ class MultiLabelClassification(text_task.TextTask):
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, text_task.TextExamples]:
         sets, are_given = {}, bool(given_names(config))
-        read = label_reader(config, self.separator, self.label_names)
+        read = SetReader(config, self.asked.label_separator, self.label_names)
         for prefix, table in read_labelled_tables(config, self.name, read, notes).items():
             check_texts(table.text_columns, table.name)
             # Where rows say of each label whether they have it, each is looked at, also one that no row has.
@@ -450,7 +423,7 @@ class MultiLabelClassification(text_task.TextTask):
     def _metrics(self, predictions: np.ndarray, examples: text_task.TextExamples) -> dict[str, float]:
         predicted = given_labels(predictions, self.thresholds)
         found = multi_label_metrics(predictions, examples.labels, predicted)
-        return found | ({"threshold": self.thresholds[0]} if self.choice == "auto" else {})
+        return found | ({"threshold": self.thresholds[0]} if self.asked.label_threshold == "auto" else {})
 
     def remarks(self, predictions: np.ndarray, examples: text_task.TextExamples) -> list[str]:
         if given_labels(predictions, self.thresholds).any() or not examples.labels.any():
@@ -488,14 +461,13 @@ class MultiLabelClassification(text_task.TextTask):
             {
                 "per_label": self._per_label(predictions, examples),
                 "thresholds": list(self.thresholds),
-                "threshold_choice": self.choice,
+                "threshold_choice": self.asked.label_threshold if self.asked.chooses_threshold else "",
                 "threshold_curve": threshold_curve(predictions, examples.labels),
-                "occurrences": occurrences(labels, predicted),
             },
         )
 
     def columns(self) -> list[str]:
-        if self.column_per_label:
+        if self.asked.column_per_label:
             return list(self.label_names)
         if ambiguous := [name for name in self.label_names if _SEPARATOR in name]:
             raise UsageError(
@@ -505,15 +477,15 @@ class MultiLabelClassification(text_task.TextTask):
         return ["labels", "scores"]
 
     def cells(self, record: dict[str, Any]) -> list[Any]:
-        if self.column_per_label:
+        if self.asked.column_per_label:
             return [*record["probabilities"].values()]
         return [_SEPARATOR.join(record["labels"]), _SEPARATOR.join(f"{score:.7g}" for score in record["scores"])]
 
     def records(self, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
-        every = self.entries(outputs, self.top_k) if self.top_k else self.best(outputs)
+        every = self.entries(outputs, self.asked.top_k) if self.asked.top_k else self.best(outputs)
         for row, given in zip(self.shares(outputs), every, strict=True):
             found = {"labels": [entry["label"] for entry in given], "scores": [entry["score"] for entry in given]}
-            if self.column_per_label:
+            if self.asked.column_per_label:
                 found["probabilities"] = dict(zip(self.label_names, row, strict=True))
             yield found
 
@@ -578,12 +550,12 @@ _MANY_ROWS = 100
 def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads texts with several labels each."""
     notes: list[str] = []
-    tables, more = read_training_tables(
-        config, MultiLabelClassification.name, label_reader(config, options.multi_label.label_separator)
-    )
+    asked = options.multi_label
+    read = SetReader(config, asked.label_separator)
+    tables, more = read_training_tables(config, MultiLabelClassification.name, read)
     notes += more
     train = tables["train"]
-    task = MultiLabelClassification.of_names(_names(train), options.multi_label)
+    task = MultiLabelClassification(_names(train), (asked.threshold or DEFAULT,), asked)
     text_task.check_same_columns(train, tables.values())
     for table in tables.values():
         notes += [*table.notes, *text_task.about_empty(table.name, table.text, table.text_pair)]
@@ -599,9 +571,9 @@ def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
         lambda train: rarest_labels(train.labels),
     )
     data = data_of(task, sets, notes, config, train.columns)
-    if task.choice and not data.validation:
+    if asked.chooses_threshold and not data.validation:
         raise UsageError(
-            f"label_threshold={task.choice} is chosen on validation examples. Received: none. "
+            f"label_threshold={asked.label_threshold} is chosen on validation examples. Received: none. "
             "Pass --validation_file or --validation_split, or a number."
         )
     about = tuple(line for examples in data.sets.values() for line in task.about_labels(examples))

@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from tfbert.config.data import DataConfig
 from tfbert.data import reading
-from tfbert.data.files import RENAME, UNLABELLED, WORDS_NAMES, RawTable, check_text, find_columns, in_data, literal
+from tfbert.data.files import (
+    UNLABELLED,
+    WORDS_NAMES,
+    Finder,
+    RawTable,
+    check_different,
+    check_text,
+    find_columns,
+    in_data,
+    literal,
+)
 from tfbert.data.labels import (
     NAMES_OR_MISSING,
     canonical,
@@ -27,6 +34,7 @@ from tfbert.data.labels import (
     named_id,
     named_labels,
     stand_for_none,
+    stripped,
 )
 from tfbert.data.reading import OTHER_FORMATS
 from tfbert.data.rows import Source, open_source
@@ -61,7 +69,7 @@ def indicated_labels(values: Sequence[Any], columns: Sequence[str], where: str) 
     for value, column in zip(values, columns, strict=True):
         has = _indicated(value)
         if has is None:
-            received = "none" if _is_none(value) or value == "" else f"{value!r:.60}"
+            received = "none" if reading.plain(value) in (None, "") else f"{value!r:.60}"
             raise UsageError(
                 "The column of a label holds 0 or 1 in each row, or true or false. "
                 f"Received: {received} for {column!r} in {where}. Repair or drop the row, or pass another "
@@ -88,7 +96,7 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
     value = reading.plain(value)
     if isinstance(value, list):
         return value
-    if _is_none(value):
+    if value is None:
         raise reading.Unlabelled(
             "Every row needs its labels, if only an empty list or text. "
             f"Received: none for {column!r} in {where}. Write [] or '' where a text has no label, or drop the row."
@@ -98,11 +106,7 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
             "The labels of a row are a list, or a text in which a character separates them. "
             f"Received: {column}={value!r:.60} in {where}. Convert them, or pass another --label_column."
         )
-    text = str(value).strip()
-    if byte := reading.not_utf8(text):
-        raise reading.not_utf8_error(byte, where)
-    if "\0" in text:
-        raise UsageError(f"A label must be text. Received: zero bytes in {text!r:.60} in {where}. Repair the file.")
+    text = stripped(str(value), where)
     is_bracketed = text[:1] == "[" and text[-1:] == "]"
     found = literal(text) if is_bracketed or text[:1] in ("{", "(") else None
     if (is_bracketed or found is not None or text == "set()") and not isinstance(found, list):
@@ -111,10 +115,6 @@ def cell_of(value: Any, column: str, where: str) -> Cell:
             f'Received: {column}={text!r:.60} in {where}. Write it as ["a", "b"] or as a|b; {OTHER_FORMATS}.'
         )
     return text if found is None else found
-
-
-def _is_none(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 class LabelReader:
@@ -254,13 +254,6 @@ def _shown(cell: Cell) -> str:
     return f"the {'list' if isinstance(cell, list) else 'text'} {cell!r:.60}"
 
 
-def holds_lists(values: Sequence[Any]) -> bool:
-    """Whether the first values of a column are lists of labels, which nothing else has beside a text."""
-    lists = [list(value) for value in values if isinstance(value, list | np.ndarray)]
-    items = [item for value in lists for item in value]
-    return bool(items) and len(lists) == len(values) and all(isinstance(item, str | int | float) for item in items)
-
-
 WORDS = {name for names in WORDS_NAMES for name in names}
 """Usual names of lists of words, which are nobody's labels unless the user says so."""
 
@@ -307,46 +300,25 @@ def label_columns(
         text_column, label_column = _by_kinds(file, columns, in_data(text_column, columns), label_column)
     asked = named_columns(label_column, columns)
     known = known if known and all(columns.count(label) == 1 for label in known) else ()
-    if len(asked) > 1 or (known and not asked):
-        labels = asked or tuple(known)
-        for column in labels:
-            if columns.count(column) != 1 or labels.count(column) != 1:
-                problem = "is there twice" if column in columns else "is not in the data"
-                way_out = RENAME if columns.count(column) > 1 else f"Pass --label_column with the right ones{file.hint}"
-                way_out += "" if {*labels} & {*columns} else UNLABELLED
-                raise UsageError(
-                    f"Each label has a column of its own. Received: label_column={label_column!r}, of which {column!r} "
-                    f"{problem}, for {file.name} with columns {', '.join(map(repr, columns[:20]))}. {way_out}."
-                )
+    is_named = len(asked) > 1 or bool(known and not asked)
+    if not is_named:
+        texts, label = find_columns(
+            file.name, columns, text_column=text_column, label_column=label_column, require_label=False, hint=file.hint
+        )
+        if label:
+            return Columns(texts=texts, labels=(label,), has_one_each=False)
+        rest = [column for column in columns if column not in texts and column.strip()]  # Without a name, it is none.
+        ids = usual_id_column(rest)
+        asked = tuple(column for column in rest if column != ids)
+    labels = asked or tuple(known)
+    found = Finder(file.name, columns, hint=file.hint, label_column=labels)  # Each is there, once.
+    check_different(*labels)
+    if not labels or (file.kinds and not is_named):
+        raise found.none("the labels", "label_column")
+    if is_named:
         others = [column for column in columns if column not in labels]
         texts, _ = find_columns(file.name, others, text_column=text_column, find_label=False, hint=file.hint)
-        return Columns(texts=texts, labels=labels, has_one_each=True)
-    texts, label = find_columns(
-        file.name, columns, text_column=text_column, label_column=label_column, require_label=False, hint=file.hint
-    )
-    if label:
-        return Columns(texts=texts, labels=(label,), has_one_each=False)
-    rest = [column for column in columns if column not in texts and column.strip()]  # Without a name, it is no label.
-    if twice := next((column for column in rest if rest.count(column) > 1), None):
-        raise UsageError(
-            f"Each label has a column of its own. Received: {file.name}, where {twice!r} is there twice. "
-            "Rename one, or pass --label_column with the right ones."
-        )
-    ids = usual_id_column(rest)
-    labels = tuple(column for column in rest if column != ids)
-    if not labels:
-        raise UsageError(
-            "No column looks like the labels. "
-            f"Received: {file.name} with columns {', '.join(map(repr, columns[:20]))}. "
-            f"Pass --label_column{file.hint}{UNLABELLED}."
-        )
-    if file.kinds:
-        raise UsageError(
-            "Labels are a list, or a feature of 0 and 1 for each. "
-            f"Received: {file.name} with features {', '.join(map(repr, columns[:20]))}. "
-            "Pass --label_column with one feature, or several separated by commas."
-        )
-    return Columns(texts=texts, labels=labels, has_one_each=None)
+    return Columns(texts=texts, labels=labels, has_one_each=True if is_named else None)
 
 
 def _by_kinds(
@@ -422,8 +394,10 @@ def _shows_label_sets(file: reading.OpenFile, found: Columns, *, is_asked: bool)
     lists = {column for column in columns if any(isinstance(row[column], list) for row in rows)}
     # One that is missing is a bad row, which reading the file as such names.
     texts_are_texts = all(isinstance(row[column], str | None) for row in rows for column in found.texts)
-    labels = [row[label] for row in rows]
-    return lists == {label} and texts_are_texts and holds_lists(labels)
+    if lists != {label} or not texts_are_texts or not all(isinstance(row[label], list) for row in rows):
+        return False
+    items = [item for row in rows for item in row[label]]  # Nothing else has lists of labels beside a text.
+    return bool(items) and all(isinstance(item, str | int | float) for item in items)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -440,99 +414,76 @@ class LabelSets(RawTable):
     has_all: bool = False
 
 
-def label_reader(config: DataConfig, separator: str, model_labels: Sequence[str] = ()) -> Callable[[Source], LabelSets]:
+class SetReader:
     """What reads texts with labels, the labels as `label_names` names them; those of all sets are known to the next.
 
     Args:
-        config: Says the format and the columns.
+        config: Says the format and the columns, and whether rows that cannot be used are left out, and counted.
         separator: `label_separator`.
         model_labels: Those of a saved model, to be evaluated.
     """
-    names = given_names(config)
-    known, seen = (*names, *model_labels), set()
 
-    def read(source: Source) -> LabelSets:
+    def __init__(self, config: DataConfig, separator: str, model_labels: Sequence[str] = ()):
+        self._config, self._separator, self._model_labels = config, separator, model_labels
+        self._names = given_names(config)
+        self._seen: set[str] = set()
+
+    def __call__(self, source: Source) -> LabelSets:
+        """All rows of what an option names."""
+        config = self._config
         file = open_source(source, config)
-        columns = label_columns(file, config.text_column, config.label_column, names or model_labels)
-        own = file.label_names.get(columns.labels[0], ()) if columns.has_one_each is False and not names else ()
-        table = _read(file, columns, config, separator, known, own, seen)
-        seen.update(distinct_labels(table.labels))
-        return _with_names(table, names)
+        columns = label_columns(file, config.text_column, config.label_column, self._names or self._model_labels)
+        is_one, num_texts = columns.has_one_each is False, len(columns.texts)
+        names = file.label_names.get(columns.labels[0], ()) if is_one and not self._names else ()
+        bad_rows = reading.BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds))
 
-    return read
+        def where(line: int) -> str:
+            return f"{file.name}, {file.unit} {line}"
 
+        def checked(line: int, row: list) -> _Row:
+            texts = [check_text(value, name, where(line)) for value, name in zip(row, columns.texts, strict=False)]
+            written = row[num_texts:]
+            if is_one:
+                (column,), (value,) = columns.labels, written
+                cell = [value] if names and type(value) is int else cell_of(value, column, where(line))
+                if names and isinstance(cell, list):
+                    cell = [named_id(item, names, column, where(line)) for item in cell]
+                written = [cell]
+            return line, texts, written
 
-def _read(
-    file: reading.OpenFile,
-    columns: Columns,
-    config: DataConfig,
-    separator: str,
-    known: Sequence[str],
-    names: Sequence[str],
-    classes: Collection[str],
-) -> LabelSets:
-    """All rows of a file, just opened.
+        read = file.without_rejected().read([*columns.texts, *columns.labels])
+        rows: list[_Row] = list(bad_rows.usable(read, checked))
+        known = (*self._names, *self._model_labels, *names)
+        labels_of, found, note = _how_labels_are_written(file, columns, rows, self._separator, known, where)
 
-    Args:
-        file: The file.
-        columns: Of the texts and labels.
-        config: Whether rows that cannot be used are left out, and counted.
-        separator: As for `label_reader`.
-        known: Labels that are known beforehand, see `LabelReader`.
-        names: The names of ids, as the data itself has them.
-        classes: The labels of the training data; empty where these are it.
-    """
-    bad_rows, num_texts = reading.BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds)), len(columns.texts)
+        def labelled(line: int, row: _Row) -> tuple[int, list[str], tuple[str, ...]]:
+            return line, row[1], labels_of(row[2], where(line))
 
-    def where(line: int) -> str:
-        return f"{file.name}, {file.unit} {line}"
+        kept = list(bad_rows.usable(((row[0], row) for row in rows), labelled))
+        none = stand_for_none({*distinct_labels(labels for _, _, labels in kept)}, known or self._seen or found)
 
-    def checked(line: int, row: list) -> _Row:
-        texts = [check_text(value, name, where(line)) for value, name in zip(row, columns.texts, strict=False)]
-        written = row[num_texts:]
-        if columns.has_one_each is False:
-            (column,) = columns.labels
-            cell = cell_of(written[0], column, where(line))
-            if names and type(written[0]) is int:
-                cell = [written[0]]
-            if names and isinstance(cell, list):
-                cell = [named_id(item, names, column, where(line)) for item in cell]
-            written = [cell]
-        return line, texts, written
+        def with_labels(line: int, row: Any) -> Any:
+            if missing := none.intersection(row[2]):
+                raise missing_error(min(missing), where(line))
+            return row
 
-    rows: list[_Row] = list(bad_rows.usable(file.without_rejected().read([*columns.texts, *columns.labels]), checked))
-    known = (*known, *names)
-    labels_of, found, note = _how_labels_are_written(file, columns, rows, separator, known, where)
-
-    def labelled(line: int, row: _Row) -> tuple[int, list[str], tuple[str, ...]]:
-        return line, row[1], labels_of(row[2], where(line))
-
-    kept = list(bad_rows.usable(((row[0], row) for row in rows), labelled))
-    none = stand_for_none({*distinct_labels(labels for _, _, labels in kept)}, known or classes or found)
-
-    def with_labels(line: int, row: Any) -> Any:
-        if missing := none.intersection(row[2]):
-            raise missing_error(min(missing), where(line))
-        return row
-
-    kept = list(bad_rows.usable(((row[0], row) for row in kept), with_labels))
-    return LabelSets(
-        name=file.name,
-        text_columns=columns.texts,
-        text=[texts[0] for _, texts, _ in kept],
-        text_pair=[texts[1] for _, texts, _ in kept] if num_texts == 2 else None,
-        labels=[labels for _, _, labels in kept],
-        lines=[line for line, _, _ in kept],
-        unit=file.unit,
-        notes=(*bad_rows.skipped(file.name, len(kept), "example", "rows"), *note),
-        label_names=found or (tuple(names) or None),
-        has_all=found is not None,
-        # A column for each label is found by the label's name.
-        columns={
-            "text_column": columns.texts,
-            "label_column": () if columns.has_one_each is not False else columns.labels,
-        },
-    )
+        kept = list(bad_rows.usable(((row[0], row) for row in kept), with_labels))
+        table = LabelSets(
+            name=file.name,
+            text_columns=columns.texts,
+            text=[texts[0] for _, texts, _ in kept],
+            text_pair=[texts[1] for _, texts, _ in kept] if num_texts == 2 else None,
+            labels=[labels for _, _, labels in kept],
+            lines=[line for line, _, _ in kept],
+            unit=file.unit,
+            notes=(*bad_rows.skipped(file.name, len(kept), "example", "rows"), *note),
+            label_names=found or (tuple(names) or None),
+            has_all=found is not None,
+            # A column for each label is found by the label's name.
+            columns={"text_column": columns.texts, "label_column": columns.labels if is_one else ()},
+        )
+        self._seen.update(distinct_labels(table.labels))
+        return _with_names(table, self._names)
 
 
 _Row = tuple[int, list[str], list[Any]]

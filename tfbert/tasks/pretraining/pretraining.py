@@ -52,8 +52,6 @@ MOST_CANDIDATES = 100
 """The most words that a user can request for a masked place."""
 KEPT_RECORDS = 512
 """How many records of an evaluation are kept, the first ones, so that a report can show them."""
-_KEPT_MISTAKES = 1 << 19
-"""How many kinds of mistakes (one word taken for another) are counted; beyond that, the rare ones are dropped."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,7 +166,6 @@ class MaskedPredictions:
         self.pair_losses: list[float] = []
         self.masked, self.wrong = np.zeros((2, len(self.vocab)), np.int64)
         self.kept: list[KeptRecord] = []
-        self._mistakes, self._times = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def add(self, chunk: pipeline.MaskedChunk, outputs: dict[str, np.ndarray]) -> None:
         """Counts some records.
@@ -185,7 +182,6 @@ class MaskedPredictions:
         self.word_losses.append(float(-outputs["log_probability"][counts].sum(dtype=np.float64)))
         self.masked += np.bincount(labels, minlength=len(self.vocab))
         self.wrong += np.bincount(labels[is_wrong], minlength=len(self.vocab))
-        self._count_mistakes(labels[is_wrong], best[is_wrong])
         if chunk.next_sentence is not None:
             chances, answers = outputs[pipeline.NEXT_SENTENCE], chunk.next_sentence
             self.num_pairs += len(answers)
@@ -211,24 +207,11 @@ class MaskedPredictions:
         return found
 
     def worst_words(self, most: int) -> list[dict[str, Any]]:
-        """The words that are most often predicted wrong, as JSON can hold them: `word`, how often it was `masked` and
-        `wrong`, and what it was most often taken for, `instead`, and how often, `times`."""
-        taken_for = self._taken_for()
-        found = []
-        for word in np.argsort(-self.wrong, kind="stable")[:most].tolist():
-            if not self.wrong[word]:
-                break
-            instead, times = taken_for.get(word, (None, 0))
-            found.append(
-                {
-                    "word": self.vocab[word],
-                    "masked": int(self.masked[word]),
-                    "wrong": int(self.wrong[word]),
-                    "instead": None if instead is None else self.vocab[instead],
-                    "times": times,
-                }
-            )
-        return found
+        """The words that are most often predicted wrong, as JSON can hold them: `word`, and how often it was `masked`
+        and `wrong`."""
+        words = [word for word in np.argsort(-self.wrong, kind="stable")[:most].tolist() if self.wrong[word]]
+        counts = ((self.vocab[word], int(self.masked[word]), int(self.wrong[word])) for word in words)
+        return [{"word": word, "masked": masked, "wrong": wrong} for word, masked, wrong in counts]
 
     def shown(self, record: KeptRecord) -> list[dict[str, str]]:
         """A record in readable form: its text in parts. Masked parts are marked: `answer` where the model is right,
@@ -249,23 +232,6 @@ class MaskedPredictions:
         for part in parts:  # Bytes of a character that are together by now.
             part["text"] = part["text"].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         return parts
-
-    def _count_mistakes(self, labels: np.ndarray, best: np.ndarray) -> None:
-        kinds = labels.astype(np.int64) * len(self.vocab) + best
-        kinds = np.concatenate([self._mistakes, kinds])
-        times = np.concatenate([self._times, np.ones(len(labels), np.int64)])
-        self._mistakes, where = np.unique(kinds, return_inverse=True)
-        self._times = np.bincount(where, times, minlength=len(self._mistakes)).astype(np.int64)
-        if len(self._mistakes) > _KEPT_MISTAKES:
-            common = np.sort(np.argsort(-self._times, kind="stable")[:_KEPT_MISTAKES])
-            self._mistakes, self._times = self._mistakes[common], self._times[common]
-
-    def _taken_for(self) -> dict[int, tuple[int, int]]:
-        """For each word, the word it was most often taken for, and how often."""
-        words, others = np.divmod(self._mistakes, len(self.vocab))
-        order = np.lexsort((-self._times, words))
-        first = order[np.unique(words[order], return_index=True)[1]]
-        return {int(words[i]): (int(others[i]), int(self._times[i])) for i in first}
 
 
 def _kept(chunk: pipeline.MaskedChunk, outputs: dict[str, np.ndarray], row: int) -> KeptRecord:
@@ -364,15 +330,14 @@ class Pretraining(Task[Records, MaskedPredictions]):
             ),
             whole_words=options.whole_word_masking,
         )
-        common = {
-            "records": examples,
-            "has_next_sentence": self.next_sentence and examples.has_pairs,
-            "pad_id": tokenizer.pad_id,
-            "tokenizer": tokenizer,
-        }
-        if training is None:
-            return EncodedRecords(masking=masking, seed=pipeline.EVALUATION_SEED, **common)
-        return EncodedRecords(masking=None if options.masking == "static" else masking, seed=self.seed, **common)
+        return EncodedRecords(
+            records=examples,
+            masking=None if training and options.masking == "static" else masking,
+            seed=self.seed if training else pipeline.EVALUATION_SEED,
+            has_next_sentence=self.next_sentence and examples.has_pairs,
+            pad_id=tokenizer.pad_id,
+            tokenizer=tokenizer,
+        )
 
     def head_start(self, encoded: EncodedRecords, training: TrainingConfig) -> HeadStart:
         """At the frequencies of masked words, of records spread evenly over all."""
@@ -398,10 +363,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
                 "A model for pre-training is evaluated on records. "
                 f"Received: {config.source}. Use {PRETRAIN.typed} --mode=evaluate --validation_records=..."
             )
-        records = open_records(
-            options.validation_records, "validation_records", skip_bad_records=options.skip_bad_records, notes=notes
-        )
-        return {"eval": records}
+        return {"eval": open_records(options.validation_records, "validation_records")}
 
     def select_outputs(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """The scores of the labels if they are given, else the best words."""
@@ -474,10 +436,9 @@ _SAMPLED_RECORDS = 2048
 def load_records(config: DataConfig, options: TaskOptions) -> TaskData:
     """Opens records of a corpus. With validation records, a sample of the training records is evaluated as well."""
     own, notes, sets = options.pretraining, [], {}
-    skips = {"skip_bad_records": own.skip_bad_records, "notes": notes}
-    train = subset(open_records(own.train_records, "train_records", **skips), config.max_train_examples, notes)
+    train = subset(open_records(own.train_records, "train_records"), config.max_train_examples, notes)
     if own.validation_records:
-        sets["validation"] = open_records(own.validation_records, "validation_records", **skips)
+        sets["validation"] = open_records(own.validation_records, "validation_records")
         sample = subset(train, min(len(sets["validation"]), _SAMPLED_RECORDS), [])
         sets["validation_training"] = dataclasses.replace(sample, name=f"a sample of {train.name}")
     next_sentence, has_head = own.next_sentence and train.has_pairs, "PreTraining" in kinds_of(options.model_type)
