@@ -436,7 +436,7 @@ class Classification(OneLabelTask):
         confusion = metrics.confusion_matrix(predictions, examples.labels, len(self.label_names))
         table = metrics.per_class(confusion, self.label_names)
         matrix = {"labels": list(self.label_names), "rows": confusion.tolist()}
-        return {"per_class": table, "confusion_matrix": matrix}, metrics.class_table(table, confusion)
+        return {"per_class": table, "confusion_matrix": matrix}, metrics.class_table("label", table, confusion)
 
     def error_analysis(self, predictions: np.ndarray, examples: text_task.TextExamples) -> ErrorAnalysis:
         """The error is the cross-entropy of a wrong prediction."""

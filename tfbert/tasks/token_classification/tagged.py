@@ -18,7 +18,6 @@ from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from tfbert.config.data import DataConfig
-from tfbert.config.types import counted
 from tfbert.data.files import Table, check_text, find_tag_columns, in_data
 from tfbert.data.labels import given_names, named_labels
 from tfbert.data.reading import (
@@ -559,11 +558,12 @@ def in_usual_form(
         row = next(row for row, tags in enumerate(table.tags) if foreign in tags)
         word = table.tags[row].index(foreign)
         kinds, words = sum(tag not in known for tag in reading.others), sum(reading.others.values())
+        fitting = sum(reading.words.values())
         where = table.where_word(row, word)
         raise UsageError(
             f"Where tags have prefixes, such as {reading.example}, all but O have one. "
             f"Received: {quoted(foreign)} for {quoted(table.words[row][word])} in {where}; "
-            f"such tags are {kinds:,}, of {words:,} words, beside {reading.num_words:,} words with a prefix. "
+            f"such tags are {kinds:,}, of {words:,} words, beside {fitting:,} words with a prefix. "
             "Correct the tag, or delete the line if it is no word."
         )
     tags = ", ".join([quoted(tag) for tag in counts if tag != "O"][:4])
@@ -612,18 +612,15 @@ def in_scheme(target: str, table: TaggedTable, notes: list[str], *, strict: bool
     notes.append(f"{table.name}: tags {what}{scheme.doubt}{converted}")
     bad = invalid_transitions(table.tags, scheme)
     if bad is not None:
-        after = f"{bad.tag!r} after {bad.previous!r}" if bad.previous else f"{bad.tag!r} at the start"
-        after = after if bad.tag else f"{bad.previous!r} at the end"
-        what = f"{counted(bad.count, 'tag')} out of place in {scheme.name}, the first {after}"
+        sentence, what = bad
         if strict:
             raise UsageError(
                 "With strict_entities, every tag must be able to follow the one before. "
-                f"Received: {what} in the sentence of {table.where(bad.sentence)}. "
-                "Correct them, or drop --strict_entities."
+                f"Received: {what} in the sentence of {table.where(sentence)}. Correct them, or drop --strict_entities."
             )
         notes.append(
-            f"warning: {table.name}: {what} in the sentence of {table.unit} {table.lines[bad.sentence]}: each starts "
-            "an entity, as for conlleval"
+            f"warning: {table.name}: {what} in the sentence of {table.unit} {table.lines[sentence]}: each starts an "
+            "entity, as for conlleval"
         )
     # In IOB2, what cannot stand where it does is written as the entity that it starts.
     is_written = is_converted or scheme.name == target == "IOB2"

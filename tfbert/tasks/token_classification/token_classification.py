@@ -41,7 +41,7 @@ from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, rounded
 from tfbert.tasks.classes import all_alike, names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
-from tfbert.tasks.metrics import cross_entropy
+from tfbert.tasks.metrics import class_table, cross_entropy
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
 from tfbert.tasks.token_classification.conll import ConllSentence, Sentence, looks_like_conll
 from tfbert.tasks.token_classification.tagged import (
@@ -57,7 +57,6 @@ from tfbert.tasks.token_classification.tags import (
     Entities,
     TagMeanings,
     class_names,
-    entities_at,
     entities_in_graph,
     entity_metrics,
     find_entities,
@@ -65,7 +64,6 @@ from tfbert.tasks.token_classification.tags import (
     scheme_of_model,
     starts_of,
     type_confusion,
-    type_table,
     word_accuracy,
 )
 from tfbert.tokens.normalizer import Pieces
@@ -383,15 +381,14 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         """The scheme of the tags, as `Scheme.name`."""
         return scheme_of_model(self.label_names)
 
-    def entities(self, tags: np.ndarray, examples: SentenceExamples) -> Entities:
-        """The entities that `tags`, int `[words]`, give to the examples' words."""
-        return find_entities(tags, examples.sentences, self.meanings, strict=self.strict_entities)
-
-    def right_entities(self, examples: SentenceExamples) -> Entities:
-        """The entities that the examples' own tags give."""
-        if examples.starts is None:
-            return self.entities(examples.labels, examples)
-        return entities_at(examples.starts, examples.labels, self.meanings)
+    def entities(self, tags: np.ndarray, examples: SentenceExamples) -> tuple[Entities, Entities]:
+        """The entities of the examples' words: by their own tags, and by `tags`, int `[words]`."""
+        ways = ((examples.labels, examples.starts), (tags, None))
+        gold, found = (
+            find_entities(own, examples.sentences, self.meanings, strict=self.strict_entities, starts=starts)
+            for own, starts in ways
+        )
+        return gold, found
 
     @property
     def default_metric(self) -> str:
@@ -490,7 +487,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     def _metrics(self, predictions: np.ndarray, examples: SentenceExamples) -> dict[str, float]:
         tags, found = predictions.argmax(axis=1), {}
         if self.has_entities:
-            scores = entity_metrics(self.right_entities(examples), self.entities(tags, examples))
+            scores = entity_metrics(*self.entities(tags, examples))
             found = {name: scores[name] for name in _OF_ENTITIES}
         accuracy = word_accuracy(examples.labels, tags)
         return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
@@ -504,11 +501,15 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         return self._by_type(predictions.argmax(axis=1), examples)
 
     def _by_type(self, tags: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
-        gold, found, names = self.right_entities(examples), self.entities(tags, examples), self.meanings
-        table = per_type(gold, found, names.type_names)
-        confusion = type_confusion(gold, found, len(names.type_names))
-        facts = {"types": [*names.type_names, "nothing"], "rows": confusion.counts.tolist()}
-        return {"per_type": table, "type_confusion": facts}, type_table(table, confusion)
+        (gold, found), names = self.entities(tags, examples), self.meanings.type_names
+        table = per_type(gold, found, names)
+        confusion, shifted = type_confusion(gold, found, len(names))
+        facts = {"types": [*names, "nothing"], "rows": confusion.tolist()}
+        with_shifted = {name: table[name] | {"shifted": n} for name, n in zip(names, shifted.tolist(), strict=True)}
+        lines = class_table("type", with_shifted, confusion, ["nothing"])
+        if shifted.any():
+            lines.append("shifted: predicted as the right type, but with other boundaries, which counts as wrong")
+        return {"per_type": table, "type_confusion": facts}, lines
 
     def error_analysis(self, predictions: np.ndarray, examples: SentenceExamples) -> ErrorAnalysis:
         """The error is the sum of the cross-entropies of a sentence's wrong words."""
