@@ -656,8 +656,10 @@ def _cell(value: Any) -> Any:
 
 
 def _conll(items: Items, answers: Answered) -> Iterator[str]:
-    """The lines of the input, each with its predicted tag."""
-    return (item.written.with_column(record["tags"]).removesuffix("\n") for item, record in answers)
+    """The lines of the input's words, each with its predicted tag, and a blank line after each sentence."""
+    for item, record in answers:
+        yield from map(str.__add__, item.written, record["tags"])
+        yield ""
 
 
 def _squad(items: Items, answers: Answered) -> Iterator[str]:

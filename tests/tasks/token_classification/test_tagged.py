@@ -1,7 +1,6 @@
 """Sentences with tags from CoNLL, JSON lines and Parquet; the columns that hold them; bad ones."""
 
 import io
-import itertools
 import json
 import pathlib
 import tracemalloc
@@ -10,9 +9,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
+from tests.support.task_runs import SENTENCES
 from tfbert.config.data import DataConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
+from tfbert.config.run import Config
 from tfbert.errors import UsageError
+from tfbert.tasks.registry import detect_task, entry_of
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import holds_tags, open_sentences, read_sentences
 
@@ -229,11 +233,11 @@ def test_formats(write):
     assert read_sentences(stream, DataConfig(input_format="tsv")).words == [["a"]]
     with pytest.raises(UsageError, match="Received: standard input without input_format"):
         read_sentences(io.BytesIO(b"a\tO\n"))
-    with pytest.raises(UsageError, match="one word per row: .* Received: standard input with"):
+    with pytest.raises(
+        UsageError, match="read from conll, jsonl, parquet. Received: input_format='csv'.*other_formats"
+    ):
         read_sentences(io.BytesIO(b"a\tO\n"), DataConfig(input_format="csv"))
-    with pytest.raises(UsageError, match=r"ends in \.conll, .*Received: .*a\.xml"):
-        read_sentences(write("a.xml", "a,O\n"))
-    with pytest.raises(UsageError, match=r"one word per row: .*Received: .*a\.csv with 'a', 'O'"):
+    with pytest.raises(UsageError, match=r"ends in \.conll, .*Received: .*a\.csv"):
         read_sentences(write("a.csv", "a,O\n"))
     assert read_sentences(write("b.csv", "a O\n"), DataConfig(input_format="conll")).tags == [["O"]]
 
@@ -266,6 +270,58 @@ def test_what_looks_tagged(name, content, options, expected, write):
     assert holds_tags(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
 
 
+WORD_ROWS = {
+    "Kaggle's": ("a.csv", 'Sentence #,Word,Tag\nSentence: 1,Ann,B-PER\n,left,O\nSentence: 2,"1,000",O\n', {}),
+    "an index": ("a.tsv", "sentence_id\twords\tlabels\n0\tAnn\tB-PER\n0\tleft\tO\n1\tOslo\tB-LOC\n", {}),
+    "parts of speech, .txt": ("a.txt", "sent_idx\ttext\tpos\n1\tAnn\tNNP\n1\tleft\tVBD\n", {}),
+    "JSON lines": ("a.jsonl", rows_of(sid=[1.0, None, 2.0], token=["Ann", "left", "Oslo"], x=["a", "b", "c"]), {}),
+    "columns that are named": (
+        "a.csv",
+        "sentid;form2;x\n1;Ann;a\n1;left;b\n",
+        {"text_column": ["form2"], "delimiter": ";"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "options"), WORD_ROWS.values(), ids=WORD_ROWS)
+def test_one_word_per_row_is_refused_wherever_it_is_read(name, content, options, write):
+    config = DataConfig(train_file=write(name, content), **options)
+    path = pathlib.Path(config.train_file)
+    asked = PredictConfig(input_file=config.train_file)
+    predict = Config(
+        mode="predict", model=ModelConfig(model_name_or_path="m"), predict=asked, data=DataConfig(**options)
+    )
+    refusal = rf"{path} with one word per row, in '.*Write the sentences as lists: docs/other_formats.*--task=classif"
+    for read in (
+        lambda: load_data(detect_task(Config(model=SCRATCH, data=config)).data),
+        lambda: open_sentences(path, config),
+        lambda: entry_of(SENTENCES).open_jobs(predict),
+    ):
+        with refused(refusal):
+            read()
+
+
+OTHERS = {
+    "texts with ids": "sentence_id,text,label\n1,good film,1\n1,bad film,0\n",
+    "phrases": "PhraseId,SentenceId,Phrase,Sentiment\n1,1,A film of,1\n2,1,A,2\n",
+    "a word each": "sentence_id,word,label\n1,good,1\n2,bad,0\n",
+    "no sentences": "word,tag\nAnn,B-PER\nleft,O\n",
+    "a sentence and a label": "sentence,label\ngood,1\n,0\n",
+}
+
+
+@pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
+def test_other_tables_are_not_taken_for_words(content, write):
+    assert not holds_tags(pathlib.Path(write("a.csv", content)))
+
+
+def test_a_classifier_of_single_words_is_warned_of(write):
+    path = write("a.csv", "Word,Tag\nAnn,B-PER\nleft,O\n.,O\nOslo,B-LOC\n")
+    config = DataConfig(train_file=path, text_column=("Word",), label_column="Tag")
+    (note,) = (note for note in load_data(config).notes if "entity tags" in note)
+    assert note.startswith("warning: ") and "write these as lists" in note
+
+
 @pytest.mark.parametrize("name, count", [("a.conll", 150), ("a.jsonl", 1000)])
 def test_memory_does_not_grow_with_the_file(name, count, write):
     sentence = "".join(f"word{i} O\n" for i in range(30)) + "\n"
@@ -289,6 +345,4 @@ def test_ncbi_disease(part, size):
     assert len(table) == size and holds_tags(path)
     for column, found in ((0, table.words), (3, table.tags)):
         assert found == [[line.split("\t")[column] for line in block.split("\n")] for block in blocks]
-    again = "".join(s.with_column(tags) for s, tags in zip(open_sentences(path).read(()), table.tags, strict=True))
-    for line, new in itertools.zip_longest(path.read_text().split("\n"), again.split("\n")):
-        assert new == (f"{line}\t{line.rpartition(chr(9))[2]}" if line else "")
+    assert [[line[:-1] for line in s.written] for s in open_sentences(path).read(())] == [b.split("\n") for b in blocks]

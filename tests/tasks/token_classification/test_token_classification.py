@@ -62,8 +62,8 @@ def test_evaluation_of_the_saved_model_is_that_of_training(trained):
 
 def test_conll_out_is_the_input_with_a_column_more(trained, tagged):
     directory, results = trained
-    lines = (directory / "dev.conll").read_text().splitlines()
-    pairs = list(zip(lines, tagged.read_text().splitlines(), strict=True))
+    pairs = list(zip((directory / "dev.conll").open(), tagged.open(), strict=True))
+    pairs = [(line.rstrip("\n"), found.rstrip("\n")) for line, found in pairs]
     right = []
     for line, found in pairs:
         if line:
@@ -76,10 +76,8 @@ def test_conll_out_is_the_input_with_a_column_more(trained, tagged):
     # Of a compressed file with another line end and a document's start, likewise.
     source = directory / "in.txt.gz"
     source.write_bytes(gzip.compress(b"-DOCSTART- -X- O\r\n\r\ngood A O\r\nfilm B B-WORK\r\n\r\n\r\ncast C O"))
-    text = gzip.decompress(predict(directory, source, "out.txt.gz").read_bytes()).decode()
-    assert [line.split(" ")[:3] for line in text.split("\r\n")[:7]] == [
-        ["-DOCSTART-", "-X-", "O"], [""], ["good", "A", "O"], ["film", "B", "B-WORK"], [""], [""], ["cast", "C", "O"]
-    ]  # fmt: skip
+    lines = gzip.decompress(predict(directory, source, "out.txt.gz").read_bytes()).decode().split("\n")
+    assert [line.rpartition(" ")[0] for line in lines] == ["good A O", "film B B-WORK", "", "cast C O", "", ""]
 
 
 def test_lists_of_words_get_tags_and_entities(trained, tagged):
@@ -168,7 +166,7 @@ BAD_DATA = {
     "lengths": ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}\n', [], r"Received: 2 words and 1 tags in .*line 1"),
     "no sentence": ("a.conll", "\n\n", [], r"at least one sentence\. Received: .* with none"),
     "one tag": ("a.conll", "a\tO\n\nb\tO\n", [], r"two tags or more\. Received: \['O'\]\. Check --label"),
-    "a delimiter": ("a.conll", "a\tO\n\n", ["--delimiter=;"], r"one word per row have a delimiter.*delimiter=';'"),
+    "a delimiter": ("a.conll", "a\tO\n\n", ["--delimiter=;"], r"A delimiter is of tables.*delimiter=';'"),
 }
 
 
@@ -223,7 +221,7 @@ OPTIONS = {
     "doc_stride": (["--doc_stride=4"], r"doc_stride is for question_answering, and this is token classification.*=4"),
     "metric": (["--metric_for_best_model=exact_match"], r"must be a metric of token classification.*f1, precision"),
     "class_weights": (["--class_weights=1,2"], r"one weight for each of the 4 classes\. Received: 2"),
-    "squad": (["--input_format=squad", f"--task={SENTENCES}"], r"are read from conll, csv, jsonl, parquet\. .*'squad'"),
+    "squad": (["--input_format=squad", f"--task={SENTENCES}"], r"are read from conll, jsonl, parquet\. .*'squad'"),
     "a table": (["--input_format=conll", "--task=classification"], r"read from tsv, csv, .*input_format='con"),
 }
 
@@ -242,7 +240,7 @@ USES = {
     "conll of texts": ("plain.txt", "x.conll", [], r"with .*plain\.txt, .* read as plain texts\. Pass --input_f"),
     "conll of a table": ("table.csv", "x.conll", [], r"table\.csv, which is read as texts\. Pass --output_form"),
     "conll by name": ("table.csv", "x.tsv", ["--output_format=conll"], r"Received: output_format='conll' with .*\.csv"),
-    "conll of rows": ("words.jsonl", "x.conll", [], r"the input with one more column\. .*which is jsonl"),
+    "conll of rows": ("words.jsonl", "x.conll", [], r"with one more column\. .*which is jsonl"),
     "ids in conll": ("dev.conll", "x.jsonl", ["--id_column=1"], r"have no ids: they are numbered.*id_column='1'"),
     "questions": ("dev.json", "x.jsonl", [], r"fit the model's task\. .*dev\.json', which is for question answering"),
     "glue": ("dev.conll", "", ["--glue_task=sst2"], r"one label for each text\. .*'sst2' with a model of token"),

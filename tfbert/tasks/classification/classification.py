@@ -570,7 +570,6 @@ def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
     if asked == "auto" and is_scores:
         notes.append("the labels have fractions, so this is regression; --task=classification takes them as classes")
     if asked == Regression.name or (asked == "auto" and is_scores):
-        notes += classes.maybe_thousands(train.labels)
         return Regression()
     spoilt = classes.not_numbers(train.labels) if asked == "auto" and train.label_names is None else []
     if spoilt:

@@ -43,14 +43,14 @@ from tfbert.tasks.classes import all_alike, names_of_model, or_name_ids, quoted,
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
 from tfbert.tasks.metrics import class_table, cross_entropy
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
-from tfbert.tasks.token_classification.conll import ConllSentence, Sentence, looks_like_conll
+from tfbert.tasks.token_classification.conll import Sentence
 from tfbert.tasks.token_classification.tagged import (
     TaggedTable,
-    holds_word_rows,
+    holds_words,
     in_scheme,
     in_usual_form,
     open_sentences,
-    read_named,
+    read_sentences,
 )
 from tfbert.tasks.token_classification.tags import (
     PLAIN,
@@ -92,20 +92,6 @@ class WordRows(NamedTuple):
     sentence: Any
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class TextWords:
-    """The words of texts, which BERT splits at spaces, around punctuation and around CJK characters."""
-
-    rows: WordRows
-    """The rows of the texts; each text counts as a sentence."""
-    starts: np.ndarray
-    """int32 [words]: the character of its text at which each word starts."""
-    ends: np.ndarray
-    """int32 [words]: one past the last character of each word, its accents counted."""
-    splits: np.ndarray
-    """int64 [n + 1]: text i has the words `splits[i]` to `splits[i + 1]`."""
-
-
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], *, max_seq_length: int) -> WordRows:
     """Makes rows of sentences that are already split into words.
 
@@ -127,34 +113,25 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], *, ma
     which = [index.setdefault(word, len(index)) for words in sentences for word in words]
     pieces = tokenizer.encode_words(list(index))
     first, last = pieces.row_splits[which], pieces.row_splits[np.array(which, np.int64) + 1]
-    sentence_splits = splits_of(np.array([len(words) for words in sentences], np.int64))
-    return _in_memory(tokenizer, pieces.ids, first, last - first, sentence_splits, max_seq_length)
+    splits = splits_of(np.array([len(words) for words in sentences], np.int64))
+    check_room(max_seq_length)
+    with tf.device("CPU:0"):
+        arrays = (tf.constant(part, tf.int64) for part in (first, last - first, splits))
+        tokens, *parts = _word_rows(tokenizer, tf.constant(pieces.ids), *arrays, max_seq_length)
+    return WordRows(tokens.in_memory(), *(part.numpy() for part in parts))
 
 
-def encode_text_words(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_length: int) -> TextWords:
-    """Makes rows of texts and finds the characters of each word, on all cores.
-
-    Args:
-        tokenizer: The tokenizer.
-        texts: The texts.
-        max_seq_length: Longest row, special tokens counted.
-
-    Returns:
-        The words of all texts; the rows are those of `encode_words` for these words.
-
-    Raises:
-        UsageError: if `max_seq_length` has no room for a word.
-    """
-    pieces = tokenizer.encode_text_words(texts)
-    word = pieces.words + np.repeat(pieces.word_splits[:-1], np.diff(pieces.row_splits))  # Counted through all texts.
-    first_of_word = np.flatnonzero(np.diff(word, prepend=-1))
-    sizes = np.diff(first_of_word, append=len(pieces.ids))
-    rows = _in_memory(tokenizer, pieces.ids, first_of_word, sizes, pieces.word_splits, max_seq_length)
-    return TextWords(rows=rows, starts=pieces.word_starts, ends=pieces.word_ends, splits=pieces.word_splits)
+def check_room(max_seq_length: int) -> None:
+    """Refuses rows that are too short for a word."""
+    if max_seq_length < 3:
+        raise UsageError(
+            "max_seq_length must hold 2 special tokens and a word. "
+            f"Received: max_seq_length={max_seq_length}. Pass a larger one."
+        )
 
 
 def text_rows_in_graph(tokenizer: Tokenizer, pieces: Pieces, max_seq_length: int) -> WordRows:
-    """The rows that `encode_text_words` makes, as tensors.
+    """The rows that `encode_words` makes of the words of texts, as tensors.
 
     Args:
         tokenizer: The tokenizer.
@@ -166,26 +143,6 @@ def text_rows_in_graph(tokenizer: Tokenizer, pieces: Pieces, max_seq_length: int
     sizes = tf.math.unsorted_segment_sum(tf.ones_like(word), word, tf.size(pieces.word_starts.values))
     first = tf.cumsum(sizes, exclusive=True)
     return _word_rows(tokenizer, pieces.ids.values, first, sizes, word_splits, max_seq_length)
-
-
-def _in_memory(
-    tokenizer: Tokenizer,
-    ids: np.ndarray,
-    first: np.ndarray,
-    sizes: np.ndarray,
-    sentence_splits: np.ndarray,
-    max_seq_length: int,
-) -> WordRows:
-    """`_word_rows` as arrays."""
-    if max_seq_length < 3:
-        raise UsageError(
-            "max_seq_length must hold 2 special tokens and a word. "
-            f"Received: max_seq_length={max_seq_length}. Pass a larger one."
-        )
-    with tf.device("CPU:0"):
-        arrays = (tf.constant(part, tf.int64) for part in (first, sizes, sentence_splits))
-        tokens, *parts = _word_rows(tokenizer, tf.constant(ids), *arrays, max_seq_length)
-    return WordRows(tokens.in_memory(), *(part.numpy() for part in parts))
 
 
 def _word_rows(
@@ -435,7 +392,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, SentenceExamples]:
-        tables = read_labelled_tables(config, self.name, lambda source: read_named(source, config), notes)
+        tables = read_labelled_tables(config, self.name, lambda source: read_sentences(source, config), notes)
         return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
 
     def examples(self, table: TaggedTable, notes: list[str]) -> SentenceExamples:
@@ -550,7 +507,9 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
 
 def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads sentences with a tag for each word."""
-    tables, notes = read_training_tables(config, TokenClassification.name, lambda source: read_named(source, config))
+    tables, notes = read_training_tables(
+        config, TokenClassification.name, lambda source: read_sentences(source, config)
+    )
     notes = list(notes)
     for table in tables.values():
         notes += table.notes
@@ -584,13 +543,13 @@ class TaggedItem(prediction.Item):
     Attributes:
         words: Its words.
         spans: Each word's first character in the text, and one past its last.
-        written: The lines of the CoNLL file that it came from.
+        written: As in `Sentence`.
     """
 
     texts: Sequence[str] = ()
     words: list[str] = dataclasses.field(default_factory=list)
     spans: list[tuple[int, int]] = dataclasses.field(default_factory=list)
-    written: ConllSentence | None = None
+    written: Sequence[str] = ()
 
     def marked(self, what: str, kind: str, first: int, last: int, score: float) -> dict[str, Any]:
         """The words `first:last` as transformers has an entity: `start` and `end` count characters in a text and words
@@ -633,22 +592,21 @@ class SentenceItems(prediction.Items[TaggedItem]):
         return super().size(item) + _WORD_SIZE * len(item.words)
 
     def encode(self, items: Sequence[TaggedItem]) -> EncodedSentences:
-        if not items[0].texts:
-            return self._model.encode(
-                SentenceExamples(name=prediction.NAME, words=[item.words for item in items], labels=None)
-            )
-        tokenizer, length = self._model.tokenizer, self._model.max_seq_length
-        found = encode_text_words(tokenizer, [item.texts[0] for item in items], max_seq_length=length)
-        spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
-        for item, (first, last) in zip(items, itertools.pairwise(found.splits.tolist()), strict=True):
-            item.spans = spans[first:last]
-            item.words = [item.texts[0][start:end] for start, end in item.spans]
+        tokenizer = self._model.tokenizer
+        if items[0].texts:
+            starts, ends, splits = tokenizer.find_words([item.texts[0] for item in items])
+            spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+            for item, (first, last) in zip(items, itertools.pairwise(splits.tolist()), strict=True):
+                item.spans = spans[first:last]
+                item.words = [item.texts[0][start:end] for start, end in item.spans]
+        words = [item.words for item in items]
+        encoded = self._model.encode(SentenceExamples(name=prediction.NAME, words=words, labels=None))
+        if len(encoded.tokens):
+            return encoded
         # No text may have a word, but a model must be given at least one row.
-        tokens = found.rows.tokens if len(found.rows.tokens) else tokenizer.encode([""], max_seq_length=2)
-        labels, weights = np.zeros(len(tokens.flat), np.int32), np.zeros(len(tokens.flat), np.float32)
-        return EncodedSentences(
-            tokens=tokens, labels=labels, weights=weights, labels_tokens=True, first_pieces=found.rows.first_piece
-        )
+        tokens = tokenizer.encode([""], max_seq_length=2)
+        none = np.zeros(len(tokens.flat), np.int32)
+        return dataclasses.replace(encoded, tokens=tokens, labels=none, weights=none.astype(np.float32))
 
     def _marked(
         self, items: Sequence[TaggedItem], predictions: np.ndarray
@@ -712,8 +670,7 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
     file = open_sentences(input_source(asked.input_file), data)
     format = prediction.chosen_format(asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl")
     if format == "conll" and file.format != "conll":
-        form = "a table with one word per row" if file.id_column else file.format
-        raise _no_conll(asked, f"{file.name}, which is {form}", "--output_format=jsonl, tsv or csv")
+        raise _no_conll(asked, f"{file.name}, which is {file.format}", "--output_format=jsonl, tsv or csv")
     id_column = asked.id_column
     if file.format == "conll" and id_column:
         raise UsageError(
@@ -721,15 +678,17 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
             f"Received: id_column={id_column!r} for {file.name}. Drop --id_column."
         )
     prediction.check_id_column(id_column, file.name, file.columns)
-    id_column = (
-        id_column or file.id_column or prediction.usual_id_column(file.columns if file.format != "conll" else ())
-    )
+    if file.format != "conll":
+        id_column = id_column or prediction.usual_id_column(file.columns)
 
     def read(items: SentenceItems, row: Sentence, number: int, where: str) -> TaggedItem:
-        name = (
-            prediction.row_id(row.others[0], id_column, f"{file.name}, {file.unit} {row.line}") if id_column else number
-        )
-        return TaggedItem(name=name, words=row.words, written=row if isinstance(row, ConllSentence) else None)
+        where = f"{file.name}, {file.unit} {row.line}"
+        name = prediction.row_id(row.others[0], id_column, where) if id_column else number
+        return TaggedItem(name=name, words=row.words, written=row.written)
+
+    def notes() -> list[str]:
+        left_out = f"{file.name}: the lines of words are written with a tag; comments and -DOCSTART- lines are not"
+        return [*file.notes(), *([left_out] if format == "conll" else [])]
 
     return [
         prediction.Job(
@@ -739,7 +698,7 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
             read=read,
             path=prediction.output_path(asked),
             format=format,
-            notes=file.notes,
+            notes=notes,
         )
     ]
 
@@ -747,7 +706,7 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
 def _no_conll(asked: PredictConfig, input_is: str, way_out: str) -> UsageError:
     by_ending = f"output_file={asked.output_file!r}" if asked.output_format == "auto" else "output_format='conll'"
     return UsageError(
-        "A CoNLL file of predictions is the input with one more column. "
+        "A CoNLL file of predictions has the words' lines of the input with one more column. "
         f"Received: {by_ending} with {input_is}. Pass {way_out}."
     )
 
@@ -771,24 +730,11 @@ def _about_words(name: str, items: Sequence[TaggedItem]) -> list[str]:
 def _holds_words(config: Config) -> bool:
     """Whether the input's texts are already split into words: CoNLL, or a list of words in each row."""
     data, name = config.data, config.predict.input_file
-    if config.predict.text:
+    if config.predict.text or data.input_format == "text":
         return False
-    if data.input_format in ("conll", "text") or is_pipe(name):
-        # A pipe can be read only once: there is no look into it.
+    if is_pipe(name):  # It can be read only once: there is no look into it.
         return data.input_format == "conll" or (data.input_format == "auto" and ending_of(name) in CONLL_ENDINGS)
-    path = pathlib.Path(name)
-    try:
-        format = file_format(path, WORDS) if data.input_format == "auto" else data.input_format
-        if data.header and holds_word_rows(path, data):
-            return True
-        if format == "csv":
-            return False
-        if format in ("conll", "tsv", "text"):
-            return looks_like_conll(path, text_column=data.text_column)
-        first = next(open_sentences(path, dataclasses.replace(data, delimiter="")).read(()), None)
-    except UsageError:
-        return False
-    return first is not None and not isinstance(first, UsageError)
+    return holds_words(pathlib.Path(name), data, "none")
 
 
 class Tagger(prediction.ServedModel):
@@ -810,11 +756,7 @@ class Tagger(prediction.ServedModel):
     text_inputs = ("text",)
 
     def __init__(self, model: prediction.TrainedModel):
-        if model.max_seq_length < 3:
-            raise UsageError(
-                "max_seq_length must hold 2 special tokens and a word. "
-                f"Received: max_seq_length={model.max_seq_length}. Pass a larger one."
-            )
+        check_room(model.max_seq_length)
         super().__init__(model)
 
     @staticmethod
