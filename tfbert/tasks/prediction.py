@@ -461,7 +461,7 @@ def check_id_column(id_column: str, name: str, columns: Sequence[str]) -> None:
     if id_column and columns.count(id_column) != 1:
         raise UsageError(
             f"id_column must be a column of the input. Received: id_column={id_column!r} for {name} with columns "
-            f"{', '.join(map(repr, columns[:20]))}. Pass one of them, or none."
+            f"{', '.join(map(repr, columns[:20])) or 'none'}. Pass one of them, or drop --id_column: rows are numbered."
         )
 
 

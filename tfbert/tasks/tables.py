@@ -36,16 +36,13 @@ Read = Callable[[Source], Table]
 """Reads what an option names, as the task does."""
 
 
-def read_training_tables(
-    config: DataConfig, task: str, read: Read[Table], read_test: Read[Table] | None = None
-) -> tuple[dict[str, Table], tuple[str, ...]]:
+def read_training_tables(config: DataConfig, task: str, read: Read[Table]) -> tuple[dict[str, Table], tuple[str, ...]]:
     """Reads what a run trains and is evaluated on.
 
     Args:
         config: Names a data set, or files.
         task: Whose built-in data these may be.
         read: Reads one set.
-        read_test: Reads the test file; None: as any other.
 
     Returns:
         Tables by name, `train` first, then `validation...`, then `test`; and what the user should know, one line each.
@@ -58,7 +55,7 @@ def read_training_tables(
     tables = {"train": read(labelled_source(config.train_file))} | _validation(config, read)
     notes = () if config.has_validation_data else ("no validation_file: nothing is evaluated during training",)
     if config.test_file:
-        tables["test"] = (read_test or read)(labelled_source(config.test_file))
+        tables["test"] = read(labelled_source(config.test_file))
     return tables, notes
 
 

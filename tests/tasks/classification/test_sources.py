@@ -278,7 +278,7 @@ MANY = tsv(*(f"x\tw{i % 1001}" for i in range(4004)))
 BAD_RUNS = {
     "unknown label": ((GOOD, tsv("z\t0", "z\t2")), {}, r"data's 2: '0', '1'\. Received: '2' in .*\.tsv, line 3\."),
     "unknown test label": ((GOOD, GOOD, tsv("z\t2")), {}, r"Received: '2' in .*test\.tsv, line 2\."),
-    "unlabelled test": ((GOOD, GOOD, "text\tid\nx\t1\n"), {}, r"test file needs labels.*test\.tsv without.*--mode"),
+    "unlabelled test": ((GOOD, GOOD, "text\tid\nx\t1\n"), {}, r"like the label. .*test\.tsv with .*--mode=pred"),
     "row without label": ((GOOD, GOOD, tsv("z\t1", "z\t")), {}, r"Received: none for 'label' in .*test\.tsv, line 3"),
     "column not in all": (("sentence\tlabel\nx\t1\n", "content\tlabel\nx\t1\n"), SENTENCE, r"validation\.tsv with col"),
     "pairs and singles": ((PAIRED, GOOD), {}, r"train\.tsv with sentence1 and sentence2, .*\.tsv with text\. Pass"),

@@ -109,8 +109,7 @@ def test_the_user_says_which_column_holds_what(line, what, write):
     lines = [line.replace("Ann", f"Ann{chr(97 + n // 26)}{chr(97 + n % 26)}") for n in range(30)]
     lines += [line.replace("Ann", "left").replace("B-PER", "O")]
     content = "\n".join(lines[:20]) + "\n\n" + "\n".join(lines[20:]) + "\n"
-    option = "text_column" if what == "words" else "label_column"
-    message = rf"The {what} are in the column that --{option} names, or else in .* the columns 0: .*Pass --{option}"
+    message = rf"The words are in .*, where column \d cannot hold the {what}: 0: .*Pass the numbers before both\.$"
     with refused(message):
         read(content)
     columns = line.split()
@@ -120,7 +119,7 @@ def test_the_user_says_which_column_holds_what(line, what, write):
     if "B-PER" in columns:  # So that the message is about the columns.
         assert holds_tags(pathlib.Path(write("a.tsv", content.replace(" ", "\t"))))
     elif what == "words":
-        with refused(message + r" with the number before the words\.$"):
+        with refused(message):
             read(content, tags="none")
 
 
@@ -189,7 +188,7 @@ BAD = {
     "tags for words": (
         "Ann B-PER\nleft O\n",
         {"text_column": ["1"], "label_column": "0"},
-        "column 1 cannot hold them. Received: .* with the columns 0: 'Ann', 'left'; 1: 'B-PER', 'O'. .*, and --label",
+        "column 1 cannot hold the words: 0: 'Ann', 'left'; 1: 'B-PER', 'O'. Pass the",
     ),
     "comments alone": ("# a b\n\n# c\n\n# a O\n", {}, "at least one sentence. Received: .* none but comments"),
     "a header": ("Sentence #\tWord\tTag\n1\tAnn\tO\n1\tleft\tO\n", {"tags": "none"}, "have no header.*'Word', 'Tag'"),

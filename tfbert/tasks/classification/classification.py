@@ -57,20 +57,9 @@ def text_reader(
     names = given_names(config)
     labelled = _Labels(names, known, is_regression=is_regression, config=config)
 
-    def read(source: Source, require_label: bool = True) -> RawTable:
-        table = read_file(
-            source,
-            config,
-            require_label=require_label,
-            class_words=NAMES_OR_MISSING if config.dataset else class_words,
-            names_ids=names_ids and not names,
-        )
-        if table.labels is None:
-            raise UsageError(
-                f"A test file needs labels to be scored. Received: {table.name} without a label column. "
-                "Pass --label_column, or drop --test_file and use --mode=predict later."
-            )
-        return labelled(table)
+    def read(source: Source) -> RawTable:
+        words = NAMES_OR_MISSING if config.dataset else class_words
+        return labelled(read_file(source, config, class_words=words, names_ids=names_ids and not names))
 
     return read
 
@@ -537,7 +526,7 @@ def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     class_words = {*words, *given_names(config)}
     is_regression = config.task == Regression.name
     read = text_reader(config, class_words, is_regression=is_regression, names_ids=not is_regression)
-    tables, more = read_training_tables(config, TEXTS, read, lambda source: read(source, False))
+    tables, more = read_training_tables(config, TEXTS, read)
     text_task.check_same_columns(tables["train"], tables.values())
     notes += more
     task = choose_task(tables["train"], config.task, notes)

@@ -182,14 +182,11 @@ def find_layout(
         others = any(are_entities[column] for column in range(size) if column != text)
         has_tags = not (others and values != {"O"}) and len(values) <= max(_MANY, len({row[text] for row in rows}))
     if not has_words or not has_tags:
-        what, usual, option, column = ("tags", "the last", "label_column", label)
-        if not has_words:
-            what, usual, option, column = ("words", "the first, FORM in CoNLL-U", "text_column", text)
-        both = ", and --label_column if the tags are not in the last" if label not in (None, column) else ""
+        what, column = ("tags", label) if has_words else ("words", text)
         raise UsageError(
-            f"The {what} are in the column that --{option} names, or else in {usual}, where column {column} cannot "
-            f"hold them. Received: {name} with the columns {_examples(rows)}. "
-            f"Pass --{option} with the number before the {what}{both}."
+            "The words are in the column that --text_column names, or else in the first (FORM in CoNLL-U), the tags in "
+            f"that of --label_column, or else in the last. Received: {name}, where column {column} cannot hold the "
+            f"{what}: {_examples(rows)}. Pass the numbers before both."
         )
     hold_blanks = separator == "\t" and _are_mostly(rows, text, lambda cell: " " in cell.strip())
     if hold_blanks and not is_named:
@@ -296,7 +293,7 @@ class SentenceFile:
     Attributes:
         name: What messages call it.
         format: `conll`, `jsonl` or `parquet`.
-        columns: The columns' names; in CoNLL, indexes from 0.
+        columns: The names of the columns; empty in CoNLL, where none names a sentence.
         has_tags: Whether its sentences have tags.
         unit: What the sentences' positions count: `line` or `row`.
         read: Takes further columns (none in CoNLL), whose values become `others`. Iterates over the sentences, with an
@@ -363,7 +360,7 @@ def open_conll(
     return SentenceFile(
         name=name,
         format="conll",
-        columns=list(map(str, range(layout.num_columns))),
+        columns=[],
         has_tags=layout.label is not None,
         unit="line",
         read=lambda others: sentences,

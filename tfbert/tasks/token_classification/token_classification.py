@@ -26,15 +26,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples, TokenTensors
-from tfbert.config.data import STANDARD_STREAM, DataConfig, is_pipe
-from tfbert.config.modes import PredictConfig
+from tfbert.config.data import DataConfig, is_pipe
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import counted
 from tfbert.data.files import check_text
 from tfbert.data.labels import given_names
 from tfbert.data.reading import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, WORDS, ending_of
-from tfbert.data.rows import file_format, input_source
+from tfbert.data.rows import file_format, input_source, source_format
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, token_head
 from tfbert.tasks import prediction
@@ -43,7 +42,7 @@ from tfbert.tasks.classes import all_alike, names_of_model, or_name_ids, quoted,
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
 from tfbert.tasks.metrics import class_table, cross_entropy
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
-from tfbert.tasks.token_classification.conll import Sentence
+from tfbert.tasks.token_classification.conll import Sentence, SentenceFile
 from tfbert.tasks.token_classification.tagged import (
     TaggedTable,
     holds_words,
@@ -481,25 +480,31 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         facts = self._by_type(tags, examples)[0] if self.has_entities else {}
         return ErrorAnalysis(errors=np.add.reduceat(entropy, splits[:-1]), measure="loss", shown=shown, facts=facts)
 
-    def marked(
-        self, predictions: np.ndarray, counts: Sequence[int]
-    ) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
-        """The predicted entities, or all words where tags mark no entities: the type or the tag of each; its first
-        word, counted over all sentences, and one past its last; and the mean probability of its words' tags.
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The names of what tags mark: types of entities, or the tags themselves where these mark none."""
+        return self.meanings.type_names if self.has_entities else self.label_names
+
+    def marked(self, logits: tf.Tensor, sentences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The predicted entities, or all words where tags mark no entities; in the graph, or eagerly.
 
         Args:
-            predictions: Of all words.
-            counts: The number of words of each sentence.
+            logits: float32 `[words, num_labels]`.
+            sentences: int64 `[words]`: the sentence of each word.
+
+        Returns:
+            The mark of each, an index of `marks`; its first word, counted over all sentences, and one past its last;
+            and float64, the mean probability of its words' tags.
         """
-        tags = predictions.argmax(axis=1)
-        scores = np.exp(-cross_entropy(predictions, tags))
+        tags = tf.argmax(logits, axis=1)
+        scores = tf.reduce_max(tf.nn.softmax(tf.cast(logits, tf.float64)), axis=1)
         if not self.has_entities:
-            return [self.label_names[tag] for tag in tags], np.arange(len(tags)), 1 + np.arange(len(tags)), scores
-        sentences = np.repeat(np.arange(len(counts)), counts)
-        found = find_entities(tags, sentences, self.meanings, strict=self.strict_entities)
-        sums = np.cumsum([0.0, *scores])
-        scores = (sums[found.end] - sums[found.start]) / (found.end - found.start)
-        return [self.meanings.type_names[kind] for kind in found.type], found.start, found.end, scores
+            words = tf.range(tf.size(tags, tf.int64))
+            return tags, words, words + 1, scores
+        found = entities_in_graph(tags, sentences, self.meanings, strict=self.strict_entities)
+        sums = tf.concat([tf.zeros([1], tf.float64), tf.cumsum(scores)], 0)
+        totals = tf.gather(sums, found.end) - tf.gather(sums, found.start)
+        return found.type, found.start, found.end, totals / tf.cast(found.end - found.start, tf.float64)
 
     def card(self, num_texts: int) -> str:
         return "finds entities in sentences" if self.has_entities else "tags the words of sentences"
@@ -614,8 +619,11 @@ class SentenceItems(prediction.Items[TaggedItem]):
         """Each item with the tags of its words, and its entities; or its words, where tags mark no entities."""
         what, counts = "entity_group" if self.task.has_entities else "entity", [len(item.words) for item in items]
         tags = [self.task.label_names[tag] for tag in predictions.argmax(axis=1)]
-        kinds, firsts, lasts, scores = self.task.marked(predictions, counts)
-        spans = list(zip(kinds, firsts.tolist(), lasts.tolist(), scores.tolist(), strict=True))
+        with tf.device("CPU:0"):
+            sentences = tf.repeat(tf.range(len(items), dtype=tf.int64), counts)
+            marks, firsts, lasts, scores = (p.numpy().tolist() for p in self.task.marked(predictions, sentences))
+        kinds = (self.task.marks[mark] for mark in marks)
+        spans = list(zip(kinds, firsts, lasts, scores, strict=True))
         ends = [*itertools.accumulate(counts)]
         places = np.searchsorted(firsts, [0, *ends]).tolist()
         for item, end, (first, last) in zip(items, ends, itertools.pairwise(places), strict=True):
@@ -655,31 +663,26 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
         UsageError: for input that cannot be opened, or output without a known ending.
     """
     asked, data = config.predict, config.data
-    if not _holds_words(config):
-        format, is_text = prediction.chosen_format(asked, PREDICTED_TAGS, default="jsonl"), _is_plain_text(config)
-        file = prediction.open_text_file(config)
-        if format == "conll":
-            words = "--input_format=conll where it holds words, one a line, or " if is_text and not asked.text else ""
-            input_is = f"{file.name}, which is read as {'plain texts' if is_text else 'texts'}"
-            raise _no_conll(asked, input_is, f"{words}--output_format=jsonl, tsv or csv")
-        by_default = is_text and data.input_format == "auto" and not asked.text
-        doubts = functools.partial(_about_words, file.name) if by_default else lambda items: []
-        return [prediction.table_job(config, file, format=format, doubts=doubts)]
-    if data.input_format == "auto" and is_pipe(asked.input_file):
-        data = dataclasses.replace(data, input_format=file_format(pathlib.Path(asked.input_file), WORDS))
-    file = open_sentences(input_source(asked.input_file), data)
-    format = prediction.chosen_format(asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl")
-    if format == "conll" and file.format != "conll":
-        raise _no_conll(asked, f"{file.name}, which is {file.format}", "--output_format=jsonl, tsv or csv")
-    id_column = asked.id_column
-    if file.format == "conll" and id_column:
+    file = prediction.open_text_file(config) if not _holds_words(config) else None
+    if file is None:
+        if data.input_format == "auto" and is_pipe(asked.input_file):
+            data = dataclasses.replace(data, input_format=file_format(pathlib.Path(asked.input_file), WORDS))
+        file = open_sentences(input_source(asked.input_file), data)
+    read_as = file.format if isinstance(file, SentenceFile) else "texts"
+    format = prediction.chosen_format(asked, PREDICTED_TAGS, default="conll" if read_as == "conll" else "jsonl")
+    if format == "conll" and read_as != "conll":
         raise UsageError(
-            "The sentences of a CoNLL file have no ids: they are numbered. "
-            f"Received: id_column={id_column!r} for {file.name}. Drop --id_column."
+            "A CoNLL file of predictions has the words' lines of a CoNLL file with one more column. Received: the "
+            f"format conll for {file.name}, which is read as {read_as}. Pass --output_format=jsonl, tsv or csv, or "
+            "--input_format=conll if it holds words, one a line."
         )
-    prediction.check_id_column(id_column, file.name, file.columns)
-    if file.format != "conll":
-        id_column = id_column or prediction.usual_id_column(file.columns)
+    if not isinstance(file, SentenceFile):
+        is_guessed = data.input_format == "auto" and not asked.text
+        is_plain = is_guessed and source_format(input_source(asked.input_file), data, TEXTS, "text") == "text"
+        doubts = functools.partial(_about_words, file.name) if is_plain else lambda items: []
+        return [prediction.table_job(config, file, format=format, doubts=doubts)]
+    prediction.check_id_column(asked.id_column, file.name, file.columns)
+    id_column = asked.id_column or prediction.usual_id_column(file.columns)
 
     def read(items: SentenceItems, row: Sentence, number: int, where: str) -> TaggedItem:
         where = f"{file.name}, {file.unit} {row.line}"
@@ -701,22 +704,6 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
             notes=notes,
         )
     ]
-
-
-def _no_conll(asked: PredictConfig, input_is: str, way_out: str) -> UsageError:
-    by_ending = f"output_file={asked.output_file!r}" if asked.output_format == "auto" else "output_format='conll'"
-    return UsageError(
-        "A CoNLL file of predictions has the words' lines of the input with one more column. "
-        f"Received: {by_ending} with {input_is}. Pass {way_out}."
-    )
-
-
-def _is_plain_text(config: Config) -> bool:
-    """Whether input that holds no words is read line by line."""
-    format, name = config.data.input_format, config.predict.input_file
-    if format == "auto" and name not in ("", STANDARD_STREAM):
-        format = file_format(pathlib.Path(name), TEXTS)
-    return format in ("auto", "text")
 
 
 def _about_words(name: str, items: Sequence[TaggedItem]) -> list[str]:
@@ -776,25 +763,16 @@ class Tagger(prediction.ServedModel):
     def _found(self, text: tf.Tensor, pieces: Pieces, logits: tf.Tensor, error: tf.Tensor) -> dict[str, tf.Tensor]:
         """The answer for words with these logits, float32 `[words, num_labels]`, in texts without an error."""
         task, texts = self._model.task, pieces.word_starts.value_rowids()
-        tags = tf.argmax(logits, axis=1)
-        first = last = tf.range(tf.size(tags))
-        score = tf.reduce_max(tf.nn.softmax(tf.cast(logits, tf.float64)), axis=1)
-        what, kind, names = "word", "tag", tf.gather(tf.constant(task.label_names), tags)
-        if task.has_entities:
-            found = entities_in_graph(tags, texts, task.meanings, strict=task.strict_entities)
-            first, last = found.start, found.end - 1
-            sums = tf.concat([tf.zeros([1], tf.float64), tf.cumsum(score)], 0)
-            score = tf.gather(sums, found.end) - tf.gather(sums, found.start)
-            score /= tf.cast(found.end - found.start, tf.float64)
-            what, kind, names = "entity", "type", tf.gather(tf.constant(task.meanings.type_names), found.type)
+        marks, first, end, score = task.marked(logits, texts)
         rows = tf.gather(texts, first)
-        start, end = tf.gather(pieces.word_starts.values, first), tf.gather(pieces.word_ends.values, last)
+        starts, ends = tf.gather(pieces.word_starts.values, first), tf.gather(pieces.word_ends.values, end - 1)
+        what, kind = ("entity", "type") if task.has_entities else ("word", "tag")
         found = {
             f"{what}_row": tf.cast(rows, tf.int32),
-            f"{what}_{kind}": names,
-            f"{what}_text": prediction.substrings(text, rows, start, end),
-            f"{what}_start": start,
-            f"{what}_end": end,
+            f"{what}_{kind}": tf.gather(tf.constant(task.marks), marks),
+            f"{what}_text": prediction.substrings(text, rows, starts, ends),
+            f"{what}_start": starts,
+            f"{what}_end": ends,
             f"{what}_score": tf.cast(score, tf.float32),
         }
         is_sound = tf.gather(error == "", rows)
