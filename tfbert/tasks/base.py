@@ -128,7 +128,7 @@ def check_same_examples(sets: Mapping[str, Examples], strategy: tf.distribute.St
     )
 
 
-def subset(examples: ExamplesT, limit: int, notes: list[str]) -> ExamplesT:
+def subset(examples: Examples, limit: int, notes: list[str]) -> Any:
     """At most `limit` examples (0: all), drawn at random but always the same; adds a line to `notes` if some are left
     out."""
     if not 0 < limit < len(examples):

@@ -3,7 +3,6 @@
 import dataclasses
 import gzip
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from tfbert.config.training import TrainingConfig
 from tfbert.data.reading import BadRows
 from tfbert.errors import UsageError
 from tfbert.modes.load import load_trained_model
+from tfbert.modes.predict import labelled_sets
 from tfbert.tasks.registry import detect_task, entry_of
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import read_sentences
@@ -192,10 +192,7 @@ def test_a_tag_that_training_lacks_and_one_that_cannot_follow(write):
 
 
 SCHEMES = {
-    "IOB2": ("a\tB-X\nb\tI-X\n\nc\tO\nd\tB-Y\n\n", "tags are IOB2"),
     "IOB1": ("a\tI-X\nb\tI-X\n\na\tI-X\nb\tB-X\n\n", "tags are IOB1, converted to IOB2"),
-    "BIOES": ("a\tB-X\nb\tE-X\n\nc\tS-Y\n\n", "tags are BIOES, converted to IOB2"),
-    "none": ("a\tNOUN\nb\tVERB\n\n", "tags have no prefixes"),
     "mixed": ("a\tNOUN\nb\tB-X\n\n", "tags have no prefixes, although B- occur too: 'NOUN' has no prefix"),
 }
 
@@ -206,15 +203,6 @@ def test_the_log_names_the_scheme_of_each_file(write, content, line):
     notes = load_data(DataConfig(task=SENTENCES, train_file=train, validation_file=other)).notes
     found = [note for note in notes if note.startswith((f"{train}: tags", f"{other}: tags"))]
     assert found == [f"{train}: {line}", f"{other}: {line}"]
-
-
-TSV = "label\tsentence\n1\tgood film\n\n0\tbad film\n"
-
-
-@pytest.mark.parametrize("content", [TSV, "word\tB-X\ngood film\t1\n\nbad\t0\n", "a\tO\n\nb\tO\n"])
-@pytest.mark.parametrize("name", ["a.tsv", "a.txt", "a.tsv.gz"])
-def test_auto_takes_no_ordinary_table_for_tags(write, name, content):
-    assert detect_task(config_of("--train_file=" + write(name, content))).data.task == "auto"
 
 
 OPTIONS = {
@@ -261,18 +249,10 @@ def test_bad_uses_of_a_model(trained, source, output, options, message):
     assert not list(directory.glob("*x.*"))
 
 
-def test_a_model_of_words_is_evaluated_on_words(trained, write):
-    directory, _ = trained
-    model = f"--model={directory / 'run'}"
-    out = f"--output_dir={directory / 'no'}"
-    for file, message in (
-        (directory / "dev.json", r"which is for question answering, and a model for token classification"),
-        (write("t.tsv", TSV), r"A tag must be one of the training data's 4.*Received: 'sentence'"),
-        (write("n.conll", "a\tB-NEW\n\n"), r"Received: 'B-NEW'"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            command("--mode=evaluate", model, f"--validation_file={file}", out)
-    assert not pathlib.Path(directory / "no").exists()
+def test_a_model_of_words_is_evaluated_on_words(trained):
+    model = dataclasses.replace(model_with(NAMES), task=TokenClassification(NAMES))
+    with refused("which is for question answering, and a model for token classification"):
+        labelled_sets(DataConfig(validation_file=str(trained[0] / "dev.json")), model)
 
 
 @pytest.mark.parametrize("all_tokens", [False, True])

@@ -294,7 +294,6 @@ class SentenceFile:
         name: What messages call it.
         format: `conll`, `jsonl` or `parquet`.
         columns: The names of the columns; empty in CoNLL, where none names a sentence.
-        has_tags: Whether its sentences have tags.
         unit: What the sentences' positions count: `line` or `row`.
         read: Takes further columns (none in CoNLL), whose values become `others`. Iterates over the sentences, with an
             error in place of each that cannot be read.
@@ -306,7 +305,6 @@ class SentenceFile:
     name: str
     format: str
     columns: list[str]
-    has_tags: bool
     unit: str
     read: Callable[[Sequence[str]], Iterator[Sentence | UsageError]]
     notes: Callable[[], tuple[str, ...]] = tuple
@@ -361,7 +359,6 @@ def open_conll(
         name=name,
         format="conll",
         columns=[],
-        has_tags=layout.label is not None,
         unit="line",
         read=lambda others: sentences,
         notes=notes,

@@ -17,7 +17,7 @@ from typing import Any
 
 from tfbert.config.data import DataConfig
 from tfbert.data.files import Table, check_text, find_tag_columns, in_data
-from tfbert.data.labels import given_names, named_labels
+from tfbert.data.labels import given_names, named_id, named_labels
 from tfbert.data.reading import (
     OTHER_FORMATS,
     TEXTS,
@@ -148,31 +148,19 @@ def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str
         )
     tags = []
     for tag in value:
-        is_id = names is not None and type(tag) is int and tag >= 0
-        if is_id and tag >= len(names):
-            raise UsageError(
-                f"A tag's id must be one of the {len(names)} that the file names. "
-                f"Received: {tag} for {column!r} in {where}. Repair or drop the row."
+        if names is not None and tag != -1:  # Which a data set writes where labels are held back.
+            tag = named_id(tag, names, column, where)
+        if type(tag) is int and tag >= 0:
+            tags.append(sys.intern(str(tag)))
+        elif isinstance(tag, str) and tag.strip():
+            tags.append(sys.intern(check_text(tag, column, where).strip()))
+        else:
+            kind = Unlabelled if tag is None or type(tag) is int else UsageError
+            raise kind(
+                "Every word needs a tag: a name, or an id from 0. "
+                f"Received: {tag!r:.60} for {column!r} in {where}. Repair or drop the row."
             )
-        tags.append(names[tag] if is_id else tag_of(tag, column, where))
     return tags
-
-
-def tag_of(value: Any, column: str, where: str) -> str:
-    """A word's tag as text.
-
-    Raises:
-        UsageError: for what cannot be one.
-    """
-    if type(value) is int and value >= 0:
-        return sys.intern(str(value))
-    if isinstance(value, str) and value.strip():
-        return sys.intern(check_text(value, column, where).strip())
-    kind = Unlabelled if value is None or type(value) is int else UsageError
-    raise kind(
-        "Every word needs a tag: a name, or an id from 0. "
-        f"Received: {value!r:.60} for {column!r} in {where}. Repair or drop the row."
-    )
 
 
 _BY_NAME = DataConfig()
@@ -243,7 +231,6 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: conll.Ta
         name=rows.name,
         format=format,
         columns=rows.columns,
-        has_tags=bool(label),
         unit=rows.unit,
         read=lambda others: sentences_of_rows(rows, words, label, names, others),
         chosen={"text_column": (words,), "label_column": (label,) if label else ()},
