@@ -165,6 +165,7 @@ OF_ABC = [("one", [1, 1, 0]), ("three", [0, 0, 1]), ("two", [0, 0, 0])]
         ("numbers", LABELS, TOXIC, ("toxicity", "threat"), [("one", [1, 0]), ("two", [0, 0])], {}),
         ("squad1", QUESTIONS, {}, (), ANSWERED, {"validation": 1}),
         *(pytest.param(name, CHOICES, {}, (), CHOSEN[name], {"validation": 1}, marks=SLOW) for name in OF_FILES),
+        ("mixed", CHOICES, {}, (), CHOSEN["cosmos"], {"validation_dev": 1}),
         ("cosmos", CHOICES, {}, (), CHOSEN["cosmos"], {"test": 1}),  # The labels of `validation` are held back.
     ],
 )
@@ -193,11 +194,6 @@ def test_features_of_every_kind(load, name, task, columns, names, train, others)
 )
 def test_rows_that_are_left_out_are_counted(load, name, task, options, note):
     assert any(line.startswith(note) for line in load(name, task, **options).notes)
-
-
-def test_a_split_keeps_its_name(load):
-    assert list(load("mixed", CHOICES).validation) == ["validation_dev"]
-    assert list(load("ner", TAGS).validation) == ["validation"]
 
 
 def test_questions_without_an_answer(load):

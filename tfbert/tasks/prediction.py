@@ -658,7 +658,7 @@ def _cell(value: Any) -> Any:
 def _conll(items: Items, answers: Answered) -> Iterator[str]:
     """The lines of the input's words, each with its predicted tag, and a blank line after each sentence."""
     for item, record in answers:
-        yield from map(str.__add__, item.written, record["tags"])
+        yield from (f"{line}{tag}" for line, tag in zip(item.written, record["tags"], strict=True))
         yield ""
 
 

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import os
 import pathlib
 
 import pytest
@@ -40,16 +39,7 @@ def test_forms_of_one_file(content, write):
     assert [(s.line, s.words, s.tags) for s in open_conll(path).read(())] == TWO
 
 
-def test_documents_are_no_sentences():
-    content = "-DOCSTART- -X- O O\n\nAnn NNP I-NP B-PER\n\n-DOCSTART- -X- O O\n\nOslo NNP I-NP B-LOC\n"
-    assert read(content) == [(3, ["Ann"], ["B-PER"]), (7, ["Oslo"], ["B-LOC"])]
-    assert read("-DOCSTART-x O\n") == [(1, ["-DOCSTART-x"], ["O"])]
-
-
-def test_columns_by_index():
-    content = "1 Ann B-PER NNP\n2 left O VB\n"
-    assert read(content, text_column=["1"], label_column="2") == [(1, ["Ann", "left"], ["B-PER", "O"])]
-    assert read(content, text_column=["1"], label_column="3") == [(1, ["Ann", "left"], ["NNP", "VB"])]
+def test_words_without_tags():
     assert read("Ann\nleft\n\nOslo\n", tags="optional") == [(1, ["Ann", "left"], None), (4, ["Oslo"], None)]
     assert read("Ann B-PER\n", tags="none") == [(1, ["Ann"], None)]
     assert read("Ann\t\n", tags="none") == [(1, ["Ann"], None)]
@@ -115,13 +105,6 @@ def test_a_file_without_blank_lines_does_not_fill_the_memory(monkeypatch):
 def test_files_that_do_not_serve(content, options, message):
     with pytest.raises(UsageError, match=message):
         open_conll(io.BytesIO(content.encode()), **options)
-
-
-def test_half_a_file(write):
-    path = pathlib.Path(write("a.conll.gz", "".join(f"word{i} O\n\n" for i in range(20000))))
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(UsageError, match="must be whole"):
-        list(open_conll(path).read(()))
 
 
 def test_lines_of_words_as_they_were():

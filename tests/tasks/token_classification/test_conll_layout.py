@@ -71,7 +71,7 @@ def test_relatives_of_conll(content, options, expected):
     columns = {key: value for key, value in options.items() if key == "text_column"}
     assert read(content, tags="none", **columns)[0] == words, "predict reads the same words"
     has_comments = any(line.startswith("#") for line in content.splitlines())
-    assert any("comment left out" in note or "comments left out" in note for note in notes) == has_comments
+    assert any("left out, as comments" in note for note in notes) == has_comments
 
 
 @pytest.mark.parametrize("content", ["# newdoc\n{}", "{}\n# newdoc", "{}# newdoc", "\n\n# newdoc\n\n{}"])
@@ -80,7 +80,7 @@ def test_one_comment_changes_nothing(content, tags):
     plain = "\n\n".join(line.replace(" ", "\n").replace("/", " ") for line in tags) + "\n"
     for comment in ("# newdoc id = 3", "#end", "#"):
         found, notes = read(content.replace("# newdoc", comment).format(plain))
-        assert found == tags and "1 comment left out" in notes[-1] and repr(comment) in notes[-1]
+        assert found == tags and "1 line without a word left out" in notes[-1] and repr(comment) in notes[-1]
     with refused(
         "a word only if other words have its tag. Received: '# newdoc' in .*, line .*Delete it if it is a com"
     ):
@@ -159,6 +159,7 @@ WORDS = {
     "no entity so far": ("# O\nleft O\n", ["#/O left/O"]),
     "scores": ("2-1 O\nAnn B-PER\n", ["2-1/O Ann/B-PER"]),
     "words with numbers": ("w1 O\nw2 B-x\n\nw1 O\n", ["w1/O w2/B-x", "w1/O"]),
+    "no document's start": ("-DOCSTART-x O\nAnn B-PER\n", ["-DOCSTART-x/O Ann/B-PER"]),
     "a number alone": ("1 O\n\n7 O\nleft O\n", ["1/O", "7/O left/O"]),
 }
 
@@ -178,7 +179,7 @@ def test_words_alone_are_words():
     assert read("#a\n#b\n\n#\n1\n", tags="none") == (["#a #b", "# 1"], ())
     assert read("I-95\n", tags="none") == (["I-95"], ())
     found, notes = read("# sent 1\nAnn\nleft\n\n# sent 2\nOslo\n", tags="none")
-    assert found == ["Ann left", "Oslo"] and "2 comments left out" in notes[0]
+    assert found == ["Ann left", "Oslo"] and "2 lines without a word left out" in notes[0]
 
 
 BAD = {
@@ -205,7 +206,7 @@ def test_a_comment_beyond_the_first_lines(monkeypatch):
     monkeypatch.setattr(conll, "_HEAD_LINES", 4)
     comments = "# a b\n" * 11
     found, notes = read(f"{comments}Ann B-PER\nleft O\n\n{comments}#\nOslo B-LOC\n")
-    assert found == TWO and "23 comments" in notes[0]
+    assert found == TWO and "23 lines" in notes[0]
 
 
 def test_bad_sentences_and_lines_of_words(write):

@@ -101,20 +101,20 @@ class Layout:
     asked: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
 
-    def kind_of(self, line: str) -> str:
-        """`comment`; `node` for a range or an empty node of CoNLL-U; empty for a word.
+    def holds_word(self, line: str) -> bool:
+        """Whether a line holds a word, rather than a comment, or a range or an empty node of CoNLL-U.
 
         Args:
             line: Neither blank nor a `-DOCSTART-` line, without its end.
         """
         is_hash = line.lstrip(" ").startswith("#")
         if not is_hash and not self.is_counted:
-            return ""
+            return True
         columns = _split(line, self.separator)
         if not is_hash:
-            return "node" if _NO_WORD.fullmatch(columns[0]) else ""
-        is_whole = len(columns) == self.num_columns  # Where words are behind, a word's line rarely starts so.
-        return "" if is_whole and (self.text == 0 or self._tag(columns) in self.tags) else "comment"
+            return not _NO_WORD.fullmatch(columns[0])
+        # Where words are behind, a word's line rarely starts so.
+        return len(columns) == self.num_columns and (self.text == 0 or self._tag(columns) in self.tags)
 
     def has_tag(self, columns: Sequence[str]) -> bool:
         """Whether the tag in these columns is one that words have."""
@@ -278,14 +278,6 @@ def column_index(flag: str, value: str, size: int, name: str) -> int:
     return int(value)
 
 
-_WITHOUT_WORDS = {
-    "comment": ("comment left out: a line that starts with #", "comments left out: lines that start with #"),
-    "node": ("multiword range or empty node left out", "multiword ranges and empty nodes left out"),
-}
-Counts = dict[str, tuple[int, str]]
-"""How many lines of a kind of `_WITHOUT_WORDS` there were, and the first."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceFile:
     """A file whose columns are known and whose sentences have yet to be read, once.
@@ -348,13 +340,13 @@ def open_conll(
         raise UsageError(
             f"A data file needs at least one sentence. Received: {name!r} with none{comments}. Check the path."
         )
-    without_words: Counts = {}
+    left_out = collections.Counter[str]()  # The first line without a word, and how many there are.
 
     def notes() -> tuple[str, ...]:
-        found = ((counted(count, *_WITHOUT_WORDS[kind]), first) for kind, (count, first) in without_words.items())
-        return (*layout.notes, *(f"{name}: {what}; the first is {first}" for what, first in found))
+        what = "without a word left out, as comments; the first is"
+        return (*layout.notes, *(f"{name}: {counted(n, 'line')} {what} {first}" for first, n in left_out.items()))
 
-    sentences = _sentences(name, itertools.chain(head, lines), layout, without_words)
+    sentences = _sentences(name, itertools.chain(head, lines), layout, left_out)
     return SentenceFile(
         name=name,
         format="conll",
@@ -399,7 +391,7 @@ def looks_like_conll(path: pathlib.Path, *, text_column: Sequence[str] = (), lab
 
 
 def _sentences(
-    name: str, lines: Iterator[Line], layout: Layout, without_words: Counts
+    name: str, lines: Iterator[Line], layout: Layout, left_out: collections.Counter[str]
 ) -> Iterator[Sentence | UsageError]:
     block: list[Line] = []
     for number, line in itertools.chain(lines, [(0, "")]):  # A blank line ends the last sentence too.
@@ -411,9 +403,8 @@ def _sentences(
                 except UsageError as error:
                     yield error
             block = []
-        elif kind := layout.kind_of(text):
-            count, first = without_words.get(kind, (0, f"line {number}: {text!r:.60}"))
-            without_words[kind] = (count + 1, first)
+        elif not layout.holds_word(text):
+            left_out[next(iter(left_out), f"line {number}: {text!r:.60}")] += 1
         elif len(block) <= MOST_WORDS:
             block.append((number, text))
 
