@@ -515,9 +515,7 @@ def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     tables, notes = read_training_tables(
         config, TokenClassification.name, lambda source: read_sentences(source, config)
     )
-    notes = list(notes)
-    for table in tables.values():
-        notes += table.notes
+    notes = [*notes, *(line for table in tables.values() for line in table.notes)]
     task = TokenClassification(
         _tags_in_order(in_scheme("IOB2", in_usual_form(tables["train"], []), []), given_names(config)),
         label_all_tokens=options.tagging.label_all_tokens,
