@@ -656,10 +656,11 @@ def _cell(value: Any) -> Any:
 
 
 def _conll(items: Items, answers: Answered) -> Iterator[str]:
-    """The lines of the input's words, each with its predicted tag, and a blank line after each sentence."""
-    for item, record in answers:
+    """The lines of the input's words, each with its predicted tag, and a blank line between sentences."""
+    for number, (item, record) in enumerate(answers):
+        if number:
+            yield ""
         yield from (f"{line}{tag}" for line, tag in zip(item.written, record["tags"], strict=True))
-        yield ""
 
 
 def _squad(items: Items, answers: Answered) -> Iterator[str]:
