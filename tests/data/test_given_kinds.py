@@ -86,13 +86,15 @@ def test_data_of_every_kind_is_that_of_a_file(kind, what, tmp_path):
     assert (holds_tags(given), holds_questions(given)) == (what == "sentences", what == "questions")
 
 
-def test_a_word_a_row_is_found_in_a_frame_as_in_a_file(tmp_path):
+def test_a_word_a_row_is_refused_in_a_frame_as_in_a_file(tmp_path):
     pandas = pytest.importorskip("pandas")
     columns = {"Sentence #": ["1", "", "", "2", ""], "Word": ["Ann", "met", "Bo", "it", "rained"]}
     frame = pandas.DataFrame(columns | {"Tag": ["B-PER", "O", "B-PER", "O", "O"]}).replace("", None)
     frame.to_csv(tmp_path / "f.csv", index=False)
     assert holds_tags(table(frame))
-    assert read_sentences(table(frame)).words == read_sentences(tmp_path / "f.csv").words == SENTENCES[:2]
+    for source in (table(frame), tmp_path / "f.csv"):
+        with pytest.raises(UsageError, match="with one word per row, in 'Word'"):
+            read_sentences(source)
 
 
 def test_pairs_are_a_text_two_texts_or_words_with_their_label():

@@ -35,37 +35,23 @@ def test_classes_that_differ_in_case_or_space_only(tmp_path):
     train = rows(Positive=6, positive=5, POSITIVE=7, negative=1200, not_sure=5)
     train += [(f"x{i}", "not  sure") for i in range(5)]
     assert warnings_of(tmp_path, train) == [
-        "warning: classes that differ only in case, space, or what cannot be seen, or write one number in two ways: "
+        "warning: classes that differ only in case or space, or write one number in two ways: "
         "'POSITIVE' (7 examples), 'Positive' (6 examples), 'positive' (5 examples); "
         "'not  sure' (5 examples), 'not sure' (5 examples)"
     ]
 
 
-@pytest.mark.parametrize("one, other", [("STRASSE", "straße"), ("caf\u00e9", "cafe\u0301"), ("a b", "a\u00a0b")])
+@pytest.mark.parametrize(
+    "one, other",
+    [("STRASSE", "straße"), ("caf\u00e9", "cafe\u0301"), ("a b", "a\u00a0b"), ("1", "01"), ("1", "+1")],
+)
 def test_names_that_look_the_same(tmp_path, one, other):
     train = [(f"x{i}", label) for i in range(5) for label in (one, other, "else")]
     (line,) = warnings_of(tmp_path, train)
     assert repr(one) in line and repr(other) in line and "else" not in line
 
 
-@pytest.mark.parametrize(
-    "one, other",
-    [
-        ("pos", "pos\u200b"),
-        ("pos", "\u200epos"),
-        ("no-one", "no\u2010one"),
-        ("1", "01"),
-        ("1", "+1"),
-        ("ok", "ok\ufe0f"),
-        ("pos", "p\u034fos"),
-        ("pos", "\u3164pos"),
-        ("pos\U000e0101", "pos"),
-    ],
-)
-def test_names_that_differ_in_what_nobody_sees(tmp_path, one, other):
-    train = [(f"x{i}", label) for i in range(5) for label in (one, other, "else")]
-    (line,) = warnings_of(tmp_path, train)
-    assert ascii(one) in line and ascii(other) in line and "else" not in line
+def test_numbers_that_differ_stay_apart(tmp_path):
     ids = [(f"x{i}", label) for i in range(5) for label in ("12345678", "12345679", "0.1000001", "0.1")]
     assert warnings_of(tmp_path, ids, task="classification") == []
 

@@ -1,16 +1,14 @@
 """What a run leaves for others: the model card, the upload to a hub, weights for PyTorch."""
 
 import ast
-import base64
 import dataclasses
-import http.server
 import json
 import pathlib
 import re
 import subprocess
-import sys
-import threading
+from unittest import mock
 
+import huggingface_hub
 import pytest
 import yaml
 
@@ -191,90 +189,22 @@ def test_nothing_in_labels_and_names_is_taken_for_markup(tmp_path, monkeypatch):
     assert words.split("\0")[-2] == f"--train_file={config.data.train_file}"
 
 
-class FakeHub(http.server.BaseHTTPRequestHandler):
-    """The few answers of a hub that one upload of small files needs."""
-
-    requests: list = []
-
-    def _answer(self, value, status=200):
-        body = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        self.requests.append(("GET", self.path, b""))
-        if self.headers.get("Authorization") != "Bearer good":
-            return self._answer({"error": "Invalid user token."}, 401)
-        return self._answer({"name": "me", "sha": "0" * 40, "siblings": []})
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.requests.append(("POST", self.path, body))
-        url = f"http://{self.headers['Host']}/me/mine"
-        if self.path.endswith("/repos/create"):
-            return self._answer({"url": url, "name": "me/mine"})
-        if "/preupload/" in self.path:
-            files = [file["path"] for file in json.loads(body)["files"]]
-            way = {"uploadMode": "regular", "shouldIgnore": False}
-            return self._answer({"files": [{"path": path} | way for path in files]})
-        if "/commit/" in self.path:
-            return self._answer({"commitUrl": f"{url}/commit/1", "commitOid": "1" * 40})
-        return self._answer({})
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def server():
-    FakeHub.requests = []
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeHub)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-def push_in_a_process(server, directory, token, config):
-    """`check_login` and `upload`, where the hub is the fake one: conftest takes this process offline."""
-    code = (
-        "import pathlib; from tfbert.output import output_dir; from tfbert.config.modes import HubConfig;"
-        f"output_dir.check_login(); print(output_dir.upload(pathlib.Path({str(directory)!r}), {config!r}))"
-    )
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(directory.parent), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    environment |= {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": token}
-    options = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "timeout": 120}
-    return subprocess.run([sys.executable, "-c", code], **options)
-
-
-def test_an_upload_holds_the_model_and_nothing_else(server, tmp_path):
+def test_an_upload_holds_the_model_and_nothing_else(tmp_path):
     directory = tmp_path / "mine"
     for name in ("checkpoints", "adapter"):
         (directory / name).mkdir(parents=True)
     for name in (*output_dir.UPLOADED, "log.jsonl", "checkpoints/model.safetensors"):
-        (directory / name).write_text(f"this is {name}")
-    done = push_in_a_process(server, directory, "good", HubConfig(push_to_hub=True, hub_private_repo=True))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"http://127.0.0.1:{server.server_port}/me/mine/commit/1"
-    ((_, _, body),) = [r for r in FakeHub.requests if r[1].endswith("/repos/create")]
-    created = json.loads(body)
-    assert created["name"] == "mine"
-    assert created.get("private") is True or created.get("visibility") == "private"  # huggingface_hub 1, and 2.
-    ((_, path, body),) = [r for r in FakeHub.requests if "/commit/" in r[1]]
-    assert path.startswith("/api/models/me/mine/commit/main")
-    lines = [json.loads(line) for line in body.decode().splitlines()]
-    files = {line["value"]["path"]: base64.b64decode(line["value"]["content"]) for line in lines[1:]}
-    assert files == {name: f"this is {name}".encode() for name in output_dir.UPLOADED}
-
-
-def test_a_token_that_is_not_valid_is_a_usage_error(server, tmp_path):
-    done = push_in_a_process(server, tmp_path, "bad", HubConfig(push_to_hub=True))
-    assert "UsageError: push_to_hub needs a login on the Hugging Face hub." in done.stderr
-    asked = [r[1] for r in FakeHub.requests if r[1] != "/api/agent-harnesses"]  # huggingface_hub 2 asks for that first.
-    assert asked == ["/api/whoami-v2"]
+        (directory / name).touch()
+    api = mock.create_autospec(huggingface_hub.HfApi, instance=True)
+    api.create_repo.return_value = huggingface_hub.RepoUrl("https://huggingface.co/me/mine")
+    url = output_dir.upload(directory, HubConfig(push_to_hub=True, hub_private_repo=True), api)
+    assert url is api.upload_folder.return_value.commit_url
+    api.create_repo.assert_called_once_with("mine", private=True, exist_ok=True)
+    asked = api.upload_folder.call_args.kwargs
+    assert (asked["repo_id"], asked["folder_path"]) == ("me/mine", directory)
+    files = [str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()]
+    sent = huggingface_hub.utils.filter_repo_objects(files, allow_patterns=asked["allow_patterns"])
+    assert sorted(sent) == sorted(output_dir.UPLOADED), "as the library filters them"
 
 
 class BrokenApi:

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from tests.support.data_sets import prepare
-from tests.support.flag_values import SCRATCH
 from tests.support.runs import changed, make_config, run_to, undrawn, write_corpus
 from tfbert.config.data import DataConfig
-from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.errors import UsageError
 from tfbert.tasks.tables import equal, held_out_rows, load_data, that_share_texts
@@ -153,21 +151,6 @@ def test_groups_that_are_too_large_are_said_or_refused(tmp_path):
     rows = [(f"text {i // 20}", i // 20 % 2) for i in range(160)] + [(f"rare {i}", i % 2) for i in range(4)]
     data = _load(_write(tmp_path, rows))
     assert any("4 of 164 examples" in note and "rather than 16, as they come in groups" in note for note in data.notes)
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 10, float("nan")])
-def test_a_share_is_between_0_and_1(tmp_path, share):
-    rule = "above 0 and below 1" if share == share else "must be finite"
-    with pytest.raises(UsageError, match=f"{rule}. Received: validation_split"):
-        Config(model=SCRATCH, data=DataConfig(train_file=_write(tmp_path, [("a", 1)]), validation_split=share))
-
-
-def test_it_is_refused_beside_a_validation_file_and_for_the_built_in_data(tmp_path):
-    path = _write(tmp_path, [("a", 1)])
-    with pytest.raises(UsageError, match="not both. Received: validation_split=0.1, validation_file="):
-        Config(model=SCRATCH, data=DataConfig(train_file=path, validation_file=path, validation_split=0.1))
-    with pytest.raises(UsageError, match="validation_split is for your own data"):
-        Config(model=SCRATCH, data=DataConfig(validation_split=0.1))
 
 
 def test_a_run_evaluates_what_was_held_out_and_resumes_only_with_the_same_share(tmp_path, monkeypatch):

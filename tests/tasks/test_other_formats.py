@@ -70,17 +70,17 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
         "old.conll": "#Oslo HT\nnow RB\n\nleft VB\n",
         "data.jsonl": (tagged, ["#Oslo/HT now/RB", "left/VB"]),
     },
+    "One word per row": {
+        "old.csv": "Sentence #,Word,POS,Tag\n1,Ann,X,B-PER\n,Lee,X,I-PER\n,left,X,O\n2,Oslo,X,B-LOC\n1,Rome,X,B-LOC\n",
+        "data.jsonl": (tagged, [*TWO, "Rome/B-LOC"]),
+    },
     "Words without blank lines between sentences": {
         "old.conll": "1\tAnn\tB-PER\n1\tLee\tI-PER\n1\tleft\tO\n2\tOslo\tB-LOC\n",
-        "data.csv": (tagged, TWO),
+        "data.jsonl": (tagged, TWO),
     },
     "Words in a .csv with blank lines between sentences": {
         "old.csv": "word,tag\nAnn,B-PER\nLee,I-PER\nleft,O\n\nOslo,B-LOC\n",
-        "data.csv": (tagged, TWO),
-    },
-    "Sentences that are numbered anew in each document": {
-        "old.csv": "sentence_id,word,tag\n1,Ann,B-PER\n1,Lee,I-PER\n1,left,O\n2,Oslo,B-LOC\n1,Rome,B-LOC\n",
-        "data.csv": (tagged, [*TWO, "Rome/B-LOC"]),
+        "data.jsonl": (tagged, TWO),
     },
     "Texts with a tag for each word": {
         "old.csv": "text,labels\nfly to Oslo,O O B-city\nBoston please,B-city O\n",

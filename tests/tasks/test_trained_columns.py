@@ -203,7 +203,7 @@ def test_words_to_predict_in_another_layout_are_read_by_themselves(tmp_path, wri
     for row in ("Ella B-X\nsang O\n\n", "Ella 1\nsang 2\n\n"):
         columns, (line,) = predicted(directory, write(f"{row[5]}.conll", 3 * row))
         assert not any(columns.values()) and "was trained on '1', which is not there, or holds something else" in line
-    rule = "The words are in the column that --text_column names, .* where column 1 cannot hold them"
+    rule = "The words are in the column that --text_column names, .* where column 1 cannot hold the words"
     with pytest.raises(UsageError, match=rule):
         predicted(directory, write("d.conll", 3 * "Ella B-X\nsang O\n\n"), text_column=("1",))
 

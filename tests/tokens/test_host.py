@@ -119,15 +119,9 @@ def test_words(kind, ours, theirs):
     if kind != "modernbert" or transformers.__version__ < "5":  # 5 takes no notice of add_prefix_space there.
         want = theirs(sentences, **options)["input_ids"]
         assert ours.encode_words(words).ids.tolist() == [id for row in want for id in row]
-    found = ours.encode_text_words(HOSTILE[:200])
-    spans = zip(np.repeat(np.arange(200), np.diff(found.word_splits)), found.word_starts, found.word_ends, strict=True)
-    words = [HOSTILE[row][start:end] for row, start, end in spans]
-    assert found.ids.tolist() == ours.encode_words(words).ids.tolist()
-    found = ours.encode_text_words(["Hello, wörld 中文!", "", "x"])
-    assert found.word_starts.tolist() == [0, 5, 7, 13, 14, 15, 0]
-    assert found.word_ends.tolist() == [5, 6, 12, 14, 15, 16, 1]
-    assert found.word_splits.tolist() == [0, 6, 6, 7]
-    assert found.words[found.row_splits[2] :].tolist() == [0] * (found.row_splits[3] - found.row_splits[2])
+    starts, ends, splits = ours.find_words(["Hello, wörld 中文!", "", "x"])
+    assert starts.tolist() == [0, 5, 7, 13, 14, 15, 0] and ends.tolist() == [5, 6, 12, 14, 15, 16, 1]
+    assert splits.tolist() == [0, 6, 6, 7]
 
 
 def test_a_special_token_in_a_text_is_plain_text(kind, ours, theirs):
@@ -216,7 +210,7 @@ def test_too_short_rows_and_missing_texts(tmp_path):
         found.encode(["a"], ["b"], max_seq_length=3)
     with pytest.raises(UsageError, match="Received: 1 texts, 2 second texts"):
         found.encode(["a"], ["b", "c"], max_seq_length=9)
-    assert rows(found.encode([], max_seq_length=9)) == [[]] and not len(found.encode_text_words([]).ids)
+    assert rows(found.encode([], max_seq_length=9)) == [[]] and not len(found.find_words([])[0])
 
 
 def test_wordpiece_is_read_as_ever(tmp_path, vocab_file):

@@ -35,7 +35,7 @@ TEXTS: Formats = {"text": (".txt",), **ROWS}
 """Where labels are not needed, also plain text: one text per line, which cannot have a label."""
 IOB_ENDINGS = (".iob", ".iob2", ".bio")
 CONLL_ENDINGS = (".conll", ".conllu", *IOB_ENDINGS)
-WORDS: Formats = {"conll": (*CONLL_ENDINGS, ".txt", ".tsv")} | {name: ROWS[name] for name in ROWS if name != "tsv"}
+WORDS: Formats = {"conll": (*CONLL_ENDINGS, ".txt", ".tsv"), "jsonl": ROWS["jsonl"], "parquet": ROWS["parquet"]}
 CORPUS: Formats = {"jsonl": (*ROWS["jsonl"], ".ndjson"), "parquet": ROWS["parquet"], "": (".txt", ".text", "")}
 """What is read from a directory. Text may be cut in several ways; `wiki_00` has no ending."""
 

@@ -13,7 +13,7 @@ import dataclasses
 import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -33,61 +33,20 @@ if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
     from tfbert.config.training import TrainingConfig
+    from tfbert.corpus.records import Records
     from tfbert.model.files import BertConfig
     from tfbert.model.predictor import Predictor
     from tfbert.tokens.tokenizer import Tokenizer
 
 
-class Examples(Protocol):
-    """The examples that a task trains and is evaluated on; each task has its own class of them.
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class InMemory(abc.ABC):
+    """Examples whose texts and labels are in memory; each task has its own class of them.
 
     Attributes:
         name: Where they came from, for messages.
         labels: In the form that the task defines; None where there are none.
         num_texts: 1 for single texts, 2 for pairs.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def labels(self) -> np.ndarray | None: ...
-
-    @property
-    def num_texts(self) -> int: ...
-
-    def __len__(self) -> int: ...
-
-    def take(self, indices: Iterable[int]) -> Self:
-        """The examples at `indices`, in that order."""
-        ...
-
-    def sample(self, count: int) -> Self:
-        """`count` of them, drawn at random but always the same, in their order."""
-        ...
-
-    def checksum(self, name: str, start: int) -> int:
-        """CRC-32 of a name and what they hold, texts and labels; continues the checksum `start`."""
-        ...
-
-    def where(self, row: int) -> str:
-        """The place of an example in the file or data set that it comes from, such as `line 17`."""
-        ...
-
-    def texts(self) -> list[str]:
-        """All their texts, without labels, for learning a vocabulary."""
-        ...
-
-    def contents(self) -> Iterator[tuple[str, ...]]:
-        """The text or texts of each example, without blanks around them; duplicates have equal contents."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class InMemory:
-    """Part of a class of `Examples` whose texts and labels are in memory.
-
-    Attributes:
         lines: int64 `[n]`: where each is, counted from 1 in `unit`; None for examples of no file.
         unit: What `lines` counts: `line` or `row`.
     """
@@ -95,41 +54,51 @@ class InMemory:
     lines: np.ndarray | None = None
     unit: str = "line"
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # Fields of each class, or of all of it.
 
         @property
-        def labels(self) -> np.ndarray | None:
-            """See `Examples`; a field of each class."""
-            ...
+        def name(self) -> str: ...
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+        @property
+        def labels(self) -> np.ndarray | None: ...
 
+        @property
+        def num_texts(self) -> int: ...
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
     def take(self, indices: Iterable[int]) -> Self:
-        """See `Examples`."""
-        raise NotImplementedError
+        """The examples at `indices`, in that order."""
 
+    @abc.abstractmethod
     def texts(self) -> list[str]:
-        """See `Examples`."""
-        raise NotImplementedError
+        """All their texts, without labels, for learning a vocabulary."""
+
+    @abc.abstractmethod
+    def contents(self) -> Iterator[tuple[str, ...]]:
+        """The text or texts of each example, without blanks around them; duplicates have equal contents."""
 
     def where(self, row: int) -> str:
-        """See `Examples`."""
+        """The place of an example in the file or data set that it comes from, such as `line 17`."""
         return f"{self.unit} {self.lines[row]}" if self.lines is not None else f"row {row + 1}"
 
     def sample(self, count: int) -> Self:
-        """See `Examples`."""
+        """`count` of them, drawn at random but always the same, in their order."""
         order = np.random.Generator(np.random.PCG64(0)).permutation(len(self))
         return self.take(np.sort(order[:count]))
 
     def checksum(self, name: str, start: int) -> int:
-        """See `Examples`."""
+        """CRC-32 of a name and what they hold, texts and labels; continues the checksum `start`."""
         labels = zlib.crc32(np.ascontiguousarray(self.labels).data.cast("B"))
         labels = zlib.crc32(np.array([start]).data.cast("B"), labels)
         return zlib.crc32("\0".join([name, *self.texts()]).encode("utf-8", "surrogatepass"), labels)
 
 
-ExamplesT = TypeVar("ExamplesT", bound=Examples)
+Examples: TypeAlias = "InMemory | Records"
+"""The examples that a task trains and is evaluated on: `Records` of pre-training are read from their files."""
+ExamplesT = TypeVar("ExamplesT", bound="InMemory | Records")
 
 
 def eval_prefix(name: str) -> str:
@@ -159,7 +128,7 @@ def check_same_examples(sets: Mapping[str, Examples], strategy: tf.distribute.St
     )
 
 
-def subset(examples: ExamplesT, limit: int, notes: list[str]) -> ExamplesT:
+def subset(examples: Examples, limit: int, notes: list[str]) -> Any:
     """At most `limit` examples (0: all), drawn at random but always the same; adds a line to `notes` if some are left
     out."""
     if not 0 < limit < len(examples):

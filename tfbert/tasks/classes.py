@@ -6,7 +6,7 @@ import decimal
 import pathlib
 import re
 import unicodedata
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,9 +30,6 @@ _SIGNS = ("#", "+", "/", "&")
 """The same, where each part is a label of its own too: names such as `comp/sys` and `R&B` are usual."""
 _LIST = re.compile(r"\[.*\]|\{.*[,'\"].*\}|\(.*,.*\)", re.DOTALL)
 _COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
-_MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}", re.ASCII)
-_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
-"""What Unicode lets nobody see (Default_Ignorable_Code_Point) although it is no format character."""
 _TAG = re.compile(r"O|[BIESMLU][-_:/]\S+")
 """A tag of entities; a name of a class may look so too, but never among others, twice."""
 _PARTS = re.compile(r"[^\s,;|\[\]'\"]+")
@@ -49,19 +46,6 @@ def is_number(label: str) -> bool:
 def have_fractions(labels: Sequence[str]) -> bool:
     """Whether all labels are numbers and at least one has a fraction."""
     return all(map(is_number, labels)) and any(float(label) % 1 for label in labels if np.isfinite(float(label)))
-
-
-def maybe_thousands(labels: Sequence[str]) -> list[str]:
-    """A line if points may set off thousands, as in German: some numbers have none, and three digits come after each
-    point."""
-    pointed = [label for label in labels if "." in label]
-    if not 0 < len(pointed) < len(labels) or not all(map(_MAYBE_THOUSANDS.fullmatch, pointed)):
-        return []
-    label = pointed[0]
-    return [
-        f"{quoted(label)} is read as {float(label):g}, since a point begins a fraction; "
-        f"if it sets off thousands, write {label.replace('.', '')}"
-    ]
 
 
 def not_numbers(labels: Sequence[str]) -> list[int]:
@@ -122,7 +106,7 @@ def about_tags(table: RawTable, *, is_asked_for: bool) -> list[str]:
     if "O" in labels and len(labels) > 1 and all(map(_TAG.fullmatch, labels)):
         return [
             f"warning: {table.name}: labels are entity tags, and each text gets one alone; to tag the words of "
-            "sentences, name each word's sentence in a column sentence_id"
+            f"sentences, write these as lists: {OTHER_FORMATS}"
         ]
     return []
 
@@ -169,25 +153,12 @@ def look_alikes(names: Sequence[str], counts: Sequence[int], what: str) -> list[
     """
     groups: dict[str, list[str]] = {}
     for name, count in zip(names, counts, strict=True):
-        # What cannot be seen, and dashes that look like others, are shown by their numbers.
-        hides = any(_is_unseen(c) or (unicodedata.category(c) == "Pd" and not c.isascii()) for c in name)
-        shown = ascii(name) if hides else repr(name)
-        groups.setdefault(_key(name), []).append(f"{shown} ({counted(count, 'example')})")
+        key = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+        key = str(decimal.Decimal(key).normalize()) if is_number(key) else key
+        groups.setdefault(key, []).append(f"{name!r} ({counted(count, 'example')})")
     alike = [", ".join(group) for group in groups.values() if len(group) > 1]
-    how = "in case, space, or what cannot be seen, or write one number in two ways"
+    how = "in case or space, or write one number in two ways"
     return [f"{what} that differ only {how}: {_first_few(alike, '; ')}"] if alike else []
-
-
-def _is_unseen(c: str) -> bool:
-    """Whether nobody sees a character, such as a soft hyphen or the selector of an emoji's form."""
-    return unicodedata.category(c) in ("Cf", "Cc") or _UNSEEN.fullmatch(c) is not None
-
-
-def _key(name: str) -> str:
-    """The same for labels that look the same: without case, blanks, and characters that nobody sees; dashes are one."""
-    seen = [c for c in unicodedata.normalize("NFKC", name).casefold() if c.isspace() or not _is_unseen(c)]
-    text = " ".join("".join("-" if unicodedata.category(c) == "Pd" else c for c in seen).split())
-    return str(decimal.Decimal(text).normalize()) if is_number(text) else text
 
 
 def all_alike(
@@ -250,21 +221,25 @@ def as_in_model(
         UsageError: for labels that are not the model's.
     """
     distinct = sorted({label for labels in rows for label in labels})
-    names, defined = list(names), table.label_names
     folded = {own.casefold(): own for own in names}
-    by_number = dict(zip(map(str, range(len(names))), names, strict=True))
-    is_unnamed, is_numbered = _are_unnamed(names), are_numbered(names)
-    by_position = is_numbered and are_given and not set(defined or ()) <= set(names)
-    if are_given:
-        _check_given(defined or (), names, folded, by_position)
+    own_names = f"the model's {len(names)}: {', '.join(names[:20])}"
+    is_numbered, rename = (
+        are_numbered(names),
+        ", or write the names of the model's labels into id2label of its config.json",
+    )
+    given = (table.label_names or ()) if are_given else names
+    if len(given) != len(names) or any(name not in names and name.casefold() not in folded for name in given):
+        raise UsageError(
+            f"label_names must be {own_names}. Received: {len(given)} names, {shortened(given)}. "
+            f"Write each as the model does, in the order of the data's numbers{rename if is_numbered else ''}."
+        )
     numbers = {label: canonical(label) for label in distinct}
-    if by_position:
-        return dict(zip(defined or (), names, strict=True))
     if set(numbers.values()) <= set(names):
         return numbers
     if len(folded) == len(names) and all(label.casefold() in folded for label in distinct):
         return {label: folded[label.casefold()] for label in distinct}
-    if is_unnamed and set(numbers.values()) <= set(by_number):
+    by_number = dict(zip(map(str, range(len(names))), names, strict=True))
+    if _are_unnamed(names) and set(numbers.values()) <= set(by_number):
         notes.append(f"{table.name}: its labels 0, 1, ... are those of the model, which has no names for them")
         return {label: by_number[number] for label, number in numbers.items()}
     row, unknown = next(
@@ -275,13 +250,11 @@ def as_in_model(
     )
     way_out = ""
     if is_numbered and not is_number(unknown):
-        example = "" if defined is None or len(defined) != len(names) else f", such as {','.join(defined)}"
-        way_out = f", or --label_names with the names of the model's labels in this order{example}"
+        way_out = rename
     elif set(numbers.values()) <= set(by_number):
         way_out = ", or --label_names with the names of 0, 1, ... in this order"
     raise UsageError(
-        f"Labels must be the model's {len(names)}: {', '.join(names[:20])}. Received: {unknown!r} "
-        f"in {table.where(row) if row < len(table) else table.name}. "
+        f"Labels must be {own_names}. Received: {unknown!r} in {table.where(row) if row < len(table) else table.name}. "
         f"Pass data for this model, or --label_column{way_out}."
     )
 
@@ -293,19 +266,3 @@ def are_numbered(names: Sequence[str]) -> bool:
 
 def _are_unnamed(names: Sequence[str]) -> bool:
     return list(names) == [f"LABEL_{i}" for i in range(len(names))]
-
-
-def _check_given(given: Sequence[str], names: Sequence[str], folded: Container[str], by_position: bool) -> None:
-    """Refuses names that the user gives to labels, unless they are those of the model."""
-    own = f"{len(names)}: {', '.join(names[:20])}"
-    if len(given) != len(names):
-        raise UsageError(
-            f"label_names must be as many as the model's labels, {own}. Received: {len(given)} names, "
-            f"{shortened(given)}. Name each of them."
-        )
-    for name in () if by_position else given:
-        if name not in names and name.casefold() not in folded:
-            raise UsageError(
-                f"label_names must be the model's labels, {own}. Received: {quoted(name)}. "
-                "Write each as the model does, in the order of the data's numbers."
-            )

@@ -126,15 +126,27 @@ def per_class(confusion: np.ndarray, label_names: Sequence[str]) -> dict[str, di
     }
 
 
-def class_table(table: dict[str, dict[str, float]], confusion: np.ndarray) -> list[str]:
-    """The per-class table and the confusion matrix as lines for the screen."""
-    width = max(len("label"), *map(len, table))
-    cells = max(8, len(f"{confusion.max():,}") + 1)
-    lines = [f"{'label':{width}}  precision  recall      f1  examples | predicted as"]
-    lines[0] += ", ".join(["", *table])[1:]
-    for (name, row), counts in zip(table.items(), confusion, strict=True):
-        numbers = f"{row['precision']:9.4f}  {row['recall']:6.4f}  {row['f1']:6.4f}  {row['examples']:8,}"
-        lines.append(f"{name:{width}}  {numbers} |" + "".join(f"{count:{cells},}" for count in counts))
+def class_table(
+    what: str, table: dict[str, dict[str, float]], confusion: np.ndarray, others: Sequence[str] = ()
+) -> list[str]:
+    """The numbers of each class and the confusion matrix as lines for the screen.
+
+    Args:
+        what: What messages call a class.
+        table: Shares (floats) and counts (integers) by class.
+        confusion: Its rows and columns are the classes, and `others`.
+        others: Names of rows that have no numbers, and that nothing is taken for themselves.
+    """
+    names, cells = [*table, *others], max(8, len(f"{confusion.max():,}") + 1)
+    width = max(map(len, [what, *names]))
+    forms = {name: (max(len(name), 6), ".4f") for name in ("precision", "recall", "f1")}
+    forms = {name: forms.get(name, (8, ",")) for name in next(iter(table.values()))}
+    heads = "  ".join(f"{name:>{size}}" for name, (size, _) in forms.items())
+    lines = [f"{what:{width}}  {heads} | predicted as {', '.join(names)}"]
+    for name, counts in zip(names, confusion, strict=True):
+        row = (f"{table[name][key]:{size}{form}}" for key, (size, form) in forms.items() if name in table)
+        counts = counts if name in table else counts[: len(table)]
+        lines.append(f"{name:{width}}  {'  '.join(row):{len(heads)}} |" + "".join(f"{n:{cells},}" for n in counts))
     return lines
 
 

@@ -462,7 +462,7 @@ def check_id_column(id_column: str, name: str, columns: Sequence[str]) -> None:
     if id_column and columns.count(id_column) != 1:
         raise UsageError(
             f"id_column must be a column of the input. Received: id_column={id_column!r} for {name} with columns "
-            f"{', '.join(map(repr, columns[:20]))}. Pass one of them, or none."
+            f"{', '.join(map(repr, columns[:20])) or 'none'}. Pass one of them, or drop --id_column: rows are numbered."
         )
 
 
@@ -657,8 +657,11 @@ def _cell(value: Any) -> Any:
 
 
 def _conll(items: Items, answers: Answered) -> Iterator[str]:
-    """The lines of the input, each with its predicted tag."""
-    return (item.written.with_column(record["tags"]).removesuffix("\n") for item, record in answers)
+    """The lines of the input's words, each with its predicted tag, and a blank line between sentences."""
+    for number, (item, record) in enumerate(answers):
+        if number:
+            yield ""
+        yield from (f"{line}{tag}" for line, tag in zip(item.written, record["tags"], strict=True))
 
 
 def _squad(items: Items, answers: Answered) -> Iterator[str]:

@@ -215,33 +215,29 @@ def _named(reference: str) -> Any:
 
 def detect_task(config: Config) -> Config:
     """The same configuration, with the task set if the training data are certainly questions or tagged words."""
-    data = config.data
-    if data.task != "auto":
-        return config
-    if data.train_file:
-        path = labelled_source(data.train_file)
-        task = next((entry.name for entry in ENTRIES if entry.holds(path, data)), None)
-    else:
-        task = task_of_dataset(data)
-    return dataclasses.replace(config, data=dataclasses.replace(data, task=task)) if task else config
+    task = task_of_data(config.data) if config.data.task == "auto" else None
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, task=task)) if task else config
 
 
-def task_of_dataset(config: DataConfig) -> str | None:
-    """The only task whose examples a named data set can hold.
+def task_of_data(data: DataConfig) -> str | None:
+    """The only task that the training data can be for.
 
     Returns:
-        None where the features fit texts with a label, or no task, and for an unknown name: reading it says why.
+        None where they fit texts with a label, or no task, and for a data set of an unknown name: reading it says why.
     """
-    if config.dataset in ("", "demo"):
+    if data.train_file:
+        source = labelled_source(data.train_file)
+    elif data.dataset in ("", "demo"):
         return None
-    from tfbert.data.tfds_builder import find_builder, table_of  # imports TensorFlow Datasets
+    else:
+        from tfbert.data.tfds_builder import find_builder, table_of  # imports TensorFlow Datasets
 
-    try:
-        table = table_of(find_builder(config.dataset, config.data_dir), config.dataset, "train")
-    except UsageError:
-        return None
-    entry = next((entry for entry in ENTRIES if entry.holds(table, config)), entry_of("auto"))
-    return None if entry is entry_of("auto") else entry.name
+        try:
+            source = table_of(find_builder(data.dataset, data.data_dir), data.dataset, "train")
+        except UsageError:
+            return None
+    found = next((entry.name for entry in ENTRIES if entry.holds(source, data)), _OF_TEXTS)
+    return None if found == _OF_TEXTS else found
 
 
 def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:

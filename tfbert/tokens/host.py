@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from tfbert.errors import UsageError
 from tfbert.tokens.normalizer import FlatPieces
-from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, map_chunks, ranges, splits_of
+from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, map_chunks, splits_of
 from tfbert.tokens.vocabulary import JsonObject, ends, fast_tokenizer, named_tokens, token_text
 
 if TYPE_CHECKING:
@@ -182,28 +182,9 @@ class HostTokenizer(Tokenizer):
     def encode_words(self, words: Sequence[str]) -> FlatPieces:
         return _flat(self._words, words, 8192)
 
-    def encode_text_words(self, texts: Sequence[str]) -> FlatPieces:
+    def find_words(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         found = _flat(_word_finder(), texts, 1024)
-        row = np.repeat(np.arange(len(texts)), np.diff(found.row_splits)).tolist()
-        places = zip(row, found.starts.tolist(), found.ends.tolist(), strict=True)
-        words = [texts[row][start:end] for row, start, end in places]
-        index: dict[str, int] = {}
-        which = np.array([index.setdefault(word, len(index)) for word in words], np.int64)
-        pieces = self.encode_words(list(index))
-        # A word of which nothing is left has a token of its own, as in `encode_words` of tagging.
-        sizes = np.diff(pieces.row_splits)[which]
-        ids = pieces.ids[ranges(pieces.row_splits[which], sizes)]
-        word = np.arange(len(words)) - np.repeat(found.row_splits[:-1], np.diff(found.row_splits))
-        return FlatPieces(
-            ids=ids,
-            starts=np.repeat(found.starts, sizes),
-            ends=np.repeat(found.ends, sizes),
-            words=np.repeat(word, sizes).astype(np.int32),
-            word_starts=found.starts,
-            word_ends=found.ends,
-            row_splits=np.concatenate([[0], np.cumsum(sizes)])[found.row_splits],
-            word_splits=found.row_splits,
-        )
+        return found.starts, found.ends, found.row_splits
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         text = self._asis.decode(list(ids), skip_special_tokens=skip_special_tokens)

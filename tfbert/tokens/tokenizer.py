@@ -235,9 +235,15 @@ class Tokenizer(abc.ABC):
         """As `encode_with_offsets`, for single words of sentences."""
         return self.encode_with_offsets(words, batch_size=8192)
 
-    def encode_text_words(self, texts: Sequence[str]) -> FlatPieces:
-        """As `encode_with_offsets`, with the words of each text, whose tokens are those of `encode_words`."""
-        return self.encode_with_offsets(texts)
+    def find_words(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The words of texts, which BERT splits at spaces, around punctuation and around CJK characters.
+
+        Returns:
+            int32 `[words]` twice: the character of its text at which each word starts, and one past its last, its
+            accents counted; int64 `[n + 1]`: text i has the words `splits[i]:splits[i + 1]`.
+        """
+        found = self.encode_with_offsets(texts)
+        return found.word_starts, found.word_ends, found.word_splits
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:

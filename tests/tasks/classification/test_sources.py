@@ -238,19 +238,6 @@ def test_regression(write, task, labels):
     assert any("regression;" in note for note in data.notes) == (task == "auto")
 
 
-@pytest.mark.parametrize(
-    ("labels", "is_said"),
-    [("950 1.200 12.500", True), ("0.950 1.200 3", False), ("2.125 2.5 3", False), ("1.200 2.500", False)],
-)
-@pytest.mark.parametrize("task", ["auto", "regression"])
-def test_points_that_may_set_off_thousands(write, task, labels, is_said):
-    path = write("a.tsv", tsv(*(f"x\t{label}" for label in labels.split())))
-    data = load_data(DataConfig(train_file=path, task=task))
-    line = "'1.200' is read as 1.2, since a point begins a fraction; if it sets off thousands, write 1200"
-    assert (line in data.notes) == is_said
-    np.testing.assert_array_equal(data.train.labels, np.array(labels.split(), np.float32))
-
-
 def test_fractions_can_be_classes(write):
     data = load_data(DataConfig(train_file=write("a.tsv", tsv("x\t0.5", "y\t1")), task="classification"))
     assert data.task.label_names == ("0.5", "1")

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import os
 import pathlib
 
 import pytest
@@ -40,16 +39,7 @@ def test_forms_of_one_file(content, write):
     assert [(s.line, s.words, s.tags) for s in open_conll(path).read(())] == TWO
 
 
-def test_documents_are_no_sentences():
-    content = "-DOCSTART- -X- O O\n\nAnn NNP I-NP B-PER\n\n-DOCSTART- -X- O O\n\nOslo NNP I-NP B-LOC\n"
-    assert read(content) == [(3, ["Ann"], ["B-PER"]), (7, ["Oslo"], ["B-LOC"])]
-    assert read("-DOCSTART-x O\n") == [(1, ["-DOCSTART-x"], ["O"])]
-
-
-def test_columns_by_index():
-    content = "1 Ann B-PER NNP\n2 left O VB\n"
-    assert read(content, text_column=["1"], label_column="2") == [(1, ["Ann", "left"], ["B-PER", "O"])]
-    assert read(content, text_column=["1"], label_column="3") == [(1, ["Ann", "left"], ["NNP", "VB"])]
+def test_words_without_tags():
     assert read("Ann\nleft\n\nOslo\n", tags="optional") == [(1, ["Ann", "left"], None), (4, ["Oslo"], None)]
     assert read("Ann B-PER\n", tags="none") == [(1, ["Ann"], None)]
     assert read("Ann\t\n", tags="none") == [(1, ["Ann"], None)]
@@ -117,20 +107,8 @@ def test_files_that_do_not_serve(content, options, message):
         open_conll(io.BytesIO(content.encode()), **options)
 
 
-def test_half_a_file(write):
-    path = pathlib.Path(write("a.conll.gz", "".join(f"word{i} O\n\n" for i in range(20000))))
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(UsageError, match="must be whole"):
-        list(open_conll(path).read(()))
-
-
-def written_back(content):
-    sentences = open_conll(io.BytesIO(content.encode())).read(())
-    return "".join(s.with_column([f"<{word}>" for word in s.words]) for s in sentences)
-
-
-def test_lines_as_they_were_with_a_column_more():
+def test_lines_of_words_as_they_were():
     content = "\n-DOCSTART- -X- O\n\nNew  NNP B-LOC \n#  #   O\n\n\n-DOCSTART- -X- O\nb NN O\n\n\n"
-    expected = "\n-DOCSTART- -X- O O\n\nNew  NNP B-LOC  <New>\n#  #   O <#>\n\n\n-DOCSTART- -X- O O\nb NN O <b>\n\n\n"
-    assert written_back(content) == expected
-    assert written_back("a b\tO\r\n\r\nc\tO") == "a b\tO\t<a b>\r\n\r\nc\tO\t<c>\r\n"
+    found = [s.written for s in open_conll(io.BytesIO(content.encode())).read(())]
+    assert found == [["New  NNP B-LOC  ", "#  #   O "], ["b NN O "]]
+    assert [s.written for s in open_conll(io.BytesIO(b"a b\tO\r\n\r\nc\tO")).read(())] == [["a b\tO\t"], ["c\tO\t"]]

@@ -71,7 +71,7 @@ def test_relatives_of_conll(content, options, expected):
     columns = {key: value for key, value in options.items() if key == "text_column"}
     assert read(content, tags="none", **columns)[0] == words, "predict reads the same words"
     has_comments = any(line.startswith("#") for line in content.splitlines())
-    assert any("comment left out" in note or "comments left out" in note for note in notes) == has_comments
+    assert any("left out, as comments" in note for note in notes) == has_comments
 
 
 @pytest.mark.parametrize("content", ["# newdoc\n{}", "{}\n# newdoc", "{}# newdoc", "\n\n# newdoc\n\n{}"])
@@ -80,7 +80,7 @@ def test_one_comment_changes_nothing(content, tags):
     plain = "\n\n".join(line.replace(" ", "\n").replace("/", " ") for line in tags) + "\n"
     for comment in ("# newdoc id = 3", "#end", "#"):
         found, notes = read(content.replace("# newdoc", comment).format(plain))
-        assert found == tags and "1 comment left out" in notes[-1] and repr(comment) in notes[-1]
+        assert found == tags and "1 line without a word left out" in notes[-1] and repr(comment) in notes[-1]
     with refused(
         "a word only if other words have its tag. Received: '# newdoc' in .*, line .*Delete it if it is a com"
     ):
@@ -109,8 +109,7 @@ def test_the_user_says_which_column_holds_what(line, what, write):
     lines = [line.replace("Ann", f"Ann{chr(97 + n // 26)}{chr(97 + n % 26)}") for n in range(30)]
     lines += [line.replace("Ann", "left").replace("B-PER", "O")]
     content = "\n".join(lines[:20]) + "\n\n" + "\n".join(lines[20:]) + "\n"
-    option = "text_column" if what == "words" else "label_column"
-    message = rf"The {what} are in the column that --{option} names, or else in .* the columns 0: .*Pass --{option}"
+    message = rf"The words are in .*, where column \d cannot hold the {what}: 0: .*Pass the numbers before both\.$"
     with refused(message):
         read(content)
     columns = line.split()
@@ -120,7 +119,7 @@ def test_the_user_says_which_column_holds_what(line, what, write):
     if "B-PER" in columns:  # So that the message is about the columns.
         assert holds_tags(pathlib.Path(write("a.tsv", content.replace(" ", "\t"))))
     elif what == "words":
-        with refused(message + r" with the number before the words\.$"):
+        with refused(message):
             read(content, tags="none")
 
 
@@ -160,6 +159,7 @@ WORDS = {
     "no entity so far": ("# O\nleft O\n", ["#/O left/O"]),
     "scores": ("2-1 O\nAnn B-PER\n", ["2-1/O Ann/B-PER"]),
     "words with numbers": ("w1 O\nw2 B-x\n\nw1 O\n", ["w1/O w2/B-x", "w1/O"]),
+    "no document's start": ("-DOCSTART-x O\nAnn B-PER\n", ["-DOCSTART-x/O Ann/B-PER"]),
     "a number alone": ("1 O\n\n7 O\nleft O\n", ["1/O", "7/O left/O"]),
 }
 
@@ -169,16 +169,17 @@ def test_words_that_start_with_a_hash_stay_words(content, expected):
     assert read(content) == (expected, ())
 
 
-def test_a_tag_that_comes_after_the_first_lines_is_known(monkeypatch):
+def test_a_hash_with_a_tag_that_comes_after_the_first_lines_is_refused(monkeypatch):
     monkeypatch.setattr(conll, "_HEAD_LINES", 2)
-    assert read("a NOUN\nb VERB\n\nc SYM\n\n# SYM\n")[0] == ["a/NOUN b/VERB", "c/SYM", "#/SYM"]
+    with refused("Received: '# SYM' in .*, line 6"):
+        read("a NOUN\nb VERB\n\nc SYM\n\n# SYM\n")
 
 
 def test_words_alone_are_words():
     assert read("#a\n#b\n\n#\n1\n", tags="none") == (["#a #b", "# 1"], ())
     assert read("I-95\n", tags="none") == (["I-95"], ())
     found, notes = read("# sent 1\nAnn\nleft\n\n# sent 2\nOslo\n", tags="none")
-    assert found == ["Ann left", "Oslo"] and "2 comments left out" in notes[0]
+    assert found == ["Ann left", "Oslo"] and "2 lines without a word left out" in notes[0]
 
 
 BAD = {
@@ -188,7 +189,7 @@ BAD = {
     "tags for words": (
         "Ann B-PER\nleft O\n",
         {"text_column": ["1"], "label_column": "0"},
-        "column 1 cannot hold them. Received: .* with the columns 0: 'Ann', 'left'; 1: 'B-PER', 'O'. .*, and --label",
+        "column 1 cannot hold the words: 0: 'Ann', 'left'; 1: 'B-PER', 'O'. Pass the",
     ),
     "comments alone": ("# a b\n\n# c\n\n# a O\n", {}, "at least one sentence. Received: .* none but comments"),
     "a header": ("Sentence #\tWord\tTag\n1\tAnn\tO\n1\tleft\tO\n", {"tags": "none"}, "have no header.*'Word', 'Tag'"),
@@ -205,27 +206,14 @@ def test_a_comment_beyond_the_first_lines(monkeypatch):
     monkeypatch.setattr(conll, "_HEAD_LINES", 4)
     comments = "# a b\n" * 11
     found, notes = read(f"{comments}Ann B-PER\nleft O\n\n{comments}#\nOslo B-LOC\n")
-    assert found == TWO and "23 comments" in notes[0]
-
-
-def test_the_file_comes_back_with_a_column_more():
-    sentences = open_conll(io.BytesIO(CONLLU.encode()), tags="none").read(())
-    again = "".join(s.with_column([f"<{word}>" for word in s.words]) for s in sentences)
-    for line, new in zip(CONLLU.splitlines(), again.splitlines(), strict=True):
-        number, _, rest = line.partition("\t")
-        word = "_" if "-" in number or "." in number else f"<{rest.partition(chr(9))[0]}>"
-        assert new == (f"{line}\t{word}" if rest else line)
-    content = "#a\n\n#b\nAnn B-PER\n# in side O\nleft O\n#c\n\n#d\n\nOslo B-LOC\n#e\n\n#f\n"
-    sentences = open_conll(io.BytesIO(content.encode())).read(())
-    expected = content.replace("B-PER", "B-PER p").replace("left O", "left O p").replace("B-LOC", "B-LOC p")
-    assert "".join(s.with_column(["p"] * len(s.words)) for s in sentences) == expected
+    assert found == TWO and "23 lines" in notes[0]
 
 
 def test_bad_sentences_and_lines_of_words(write):
     path = write("a.conllu", CONLLU.replace("1\tAh\tah", "1\tAh") + "\n# x\n1\tOh\toh\tINTJ\t_\t_\t_\t_\t_\t_\n")
     table = read_sentences(path, DataConfig(skip_bad_rows=True))
     assert (table.words, table.lines) == ([["de", "le", "pain"], ["Oh"]], [5, 13])
-    assert table.where_word(0, 2) == f"{path}, line 7" and "1 of 3 sentences skipped" in table.notes[-1]
+    assert "1 of 3 sentences skipped" in table.notes[-1]
 
 
 LIKE = {

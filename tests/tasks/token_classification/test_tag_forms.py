@@ -167,5 +167,7 @@ def test_a_model_in_io_keeps_where_entities_start():
 def test_one_foreign_line_of_a_file_is_named(write):
     content = "".join(f"a B-X\n{'% note' if i == 7 else 'c I-X'}\n\n# a comment\n" for i in range(20))
     config = DataConfig(task=SENTENCES, train_file=write("a.conll", content))
-    with pytest.raises(UsageError, match=r"all but O have one\. Received: 'note' for '%' in .*a\.conll, line 30;"):
+    with pytest.raises(
+        UsageError, match=r"all but O have one\. Received: 'note' for '%' in word 2 of .*a\.conll, line 29;"
+    ):
         load_data(config)

@@ -1,7 +1,6 @@
 """Sentences with tags from CoNLL, JSON lines and Parquet; the columns that hold them; bad ones."""
 
 import io
-import itertools
 import json
 import pathlib
 import tracemalloc
@@ -10,9 +9,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
+from tests.support.task_runs import SENTENCES
 from tfbert.config.data import DataConfig
+from tfbert.config.modes import ModelConfig, PredictConfig
+from tfbert.config.run import Config
 from tfbert.errors import UsageError
+from tfbert.tasks.registry import detect_task, entry_of
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import holds_tags, open_sentences, read_sentences
 
@@ -123,23 +127,25 @@ def parquet_of_ids(path, about, column="ner_tags"):
     return path
 
 
-@pytest.mark.parametrize("feature", [{"feature": CLASSES, "_type": "List"}, [CLASSES], None])
-def test_parquet_with_the_names_that_datasets_wrote(feature, tmp_path):
-    about = feature and json.dumps({"info": {"features": {"tokens": {}, "ner_tags": feature}}})
-    path = parquet_of_ids(tmp_path / "a.parquet", about)
+def about(features):
+    return json.dumps({"info": {"features": features}})
+
+
+NAMED = [about({"tokens": {}, "ner_tags": own}) for own in ({"feature": CLASSES, "_type": "List"}, [CLASSES])]
+OF_OTHERS = ["{", "[]", '{"info": null}', about({"ner_tags": {"feature": 1}}), None]
+
+
+@pytest.mark.parametrize("metadata", [*NAMED, *OF_OTHERS])
+def test_parquet_with_the_names_that_datasets_wrote(metadata, tmp_path):
+    path = parquet_of_ids(tmp_path / "a.parquet", metadata)
     found = read_sentences(path)
     assert (found.words, found.unit, found.where(1)) == (WORDS, "row", f"{path}, row 2")
-    assert found.tags == (TAGS if feature else [["1", "0"], ["2"]])
-
-
-@pytest.mark.parametrize("about", ["{", "[]", '{"info": null}', '{"info": {"features": {"ner_tags": {"feature": 1}}}}'])
-def test_metadata_that_says_something_else_is_none(about, tmp_path):
-    assert read_sentences(parquet_of_ids(tmp_path / "a.parquet", about)).tags == [["1", "0"], ["2"]]
+    assert found.tags == (TAGS if metadata in NAMED else [["1", "0"], ["2"]])
 
 
 def test_an_id_without_a_name(tmp_path):
-    info = json.dumps({"info": {"features": {"tags": {"feature": {"names": ["O", "B-PER"]}}}}})
-    with pytest.raises(UsageError, match="one of the 2 that the file names. Received: 2 for 'tags' in .*, row 2"):
+    info = about({"tags": {"feature": {"names": ["O", "B-PER"]}}})
+    with refused("id must be one of the 2 that the file names. Received: 2 for 'tags' in .*, row 2"):
         read_sentences(parquet_of_ids(tmp_path / "a.parquet", info, "tags"))
 
 
@@ -173,21 +179,6 @@ def test_a_bad_sentence_is_an_error_or_skipped_and_counted(row, message, write):
     assert note.startswith(f"{path}: 1 of 3 sentences skipped; the first: ") and "\n" not in note
 
 
-def test_a_file_of_bad_sentences_only(write):
-    path = write("a.jsonl", json_lines({**GOOD, "tags": ["O"]}))
-    with pytest.raises(UsageError, match="at least one sentence.* none that can be used; the first: .*line 1"):
-        read_sentences(path, DataConfig(skip_bad_rows=True))
-
-
-def test_a_bad_sentence_in_conll(write):
-    path = write("a.conll", "a O\n\nb\nc O\n\nd O\n")
-    with pytest.raises(UsageError, match=r"must have 2 columns.* Received: 1 in .*l, line 3\. .*--skip_bad_rows\.$"):
-        read_sentences(path)
-    table = read_sentences(path, DataConfig(skip_bad_rows=True))
-    assert (table.words, table.lines) == ([["a"], ["d"]], [1, 6])
-    assert table.notes[0].startswith(f"{path}: 1 of 3 sentences skipped; the first: Every line with a word")
-
-
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
@@ -216,12 +207,11 @@ def test_columns_as_asked_for(write):
 def test_without_tags(write):
     path = write("a.jsonl", rows_of(id=["x", "y"], tokens=WORDS))
     file = open_sentences(path)
-    assert (file.columns, file.has_tags, file.unit) == (["id", "tokens"], False, "line")
+    assert (file.columns, file.unit) == (["id", "tokens"], "line")
     expected = [(WORDS[0], None, ["x"]), (WORDS[1], None, ["y"])]
     assert [(s.words, s.tags, s.others) for s in file.read(["id"])] == expected
     path = write("b.jsonl", rows_of(tokens=WORDS, tags=["bad", "bad"]))
     assert [s.words for s in open_sentences(path).read(())] == WORDS, "tags are not looked at"
-    assert not open_sentences(write("a.conll", "a\n\nb\n"), tags="optional").has_tags
 
 
 def test_formats(write):
@@ -229,11 +219,11 @@ def test_formats(write):
     assert read_sentences(stream, DataConfig(input_format="tsv")).words == [["a"]]
     with pytest.raises(UsageError, match="Received: standard input without input_format"):
         read_sentences(io.BytesIO(b"a\tO\n"))
-    with pytest.raises(UsageError, match="one word per row: .* Received: standard input with"):
+    with pytest.raises(
+        UsageError, match="read from conll, jsonl, parquet. Received: input_format='csv'.*other_formats"
+    ):
         read_sentences(io.BytesIO(b"a\tO\n"), DataConfig(input_format="csv"))
-    with pytest.raises(UsageError, match=r"ends in \.conll, .*Received: .*a\.xml"):
-        read_sentences(write("a.xml", "a,O\n"))
-    with pytest.raises(UsageError, match=r"one word per row: .*Received: .*a\.csv with 'a', 'O'"):
+    with pytest.raises(UsageError, match=r"ends in \.conll, .*Received: .*a\.csv"):
         read_sentences(write("a.csv", "a,O\n"))
     assert read_sentences(write("b.csv", "a O\n"), DataConfig(input_format="conll")).tags == [["O"]]
 
@@ -266,7 +256,59 @@ def test_what_looks_tagged(name, content, options, expected, write):
     assert holds_tags(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
 
 
-@pytest.mark.parametrize("name, count", [("a.conll", 150), ("a.jsonl", 1000)])
+WORD_ROWS = {
+    "Kaggle's": ("a.csv", 'Sentence #,Word,Tag\nSentence: 1,Ann,B-PER\n,left,O\nSentence: 2,"1,000",O\n', {}),
+    "an index": ("a.tsv", "sentence_id\twords\tlabels\n0\tAnn\tB-PER\n0\tleft\tO\n1\tOslo\tB-LOC\n", {}),
+    "parts of speech, .txt": ("a.txt", "sent_idx\ttext\tpos\n1\tAnn\tNNP\n1\tleft\tVBD\n", {}),
+    "JSON lines": ("a.jsonl", rows_of(sid=[1.0, None, 2.0], token=["Ann", "left", "Oslo"], x=["a", "b", "c"]), {}),
+    "columns that are named": (
+        "a.csv",
+        "sentid;form2;x\n1;Ann;a\n1;left;b\n",
+        {"text_column": ["form2"], "delimiter": ";"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "options"), WORD_ROWS.values(), ids=WORD_ROWS)
+def test_one_word_per_row_is_refused_wherever_it_is_read(name, content, options, write):
+    config = DataConfig(train_file=write(name, content), **options)
+    path = pathlib.Path(config.train_file)
+    asked = PredictConfig(input_file=config.train_file)
+    predict = Config(
+        mode="predict", model=ModelConfig(model_name_or_path="m"), predict=asked, data=DataConfig(**options)
+    )
+    refusal = rf"{path} with one word per row, in '.*Write the sentences as lists: docs/other_formats.*--task=classif"
+    for read in (
+        lambda: load_data(detect_task(Config(model=SCRATCH, data=config)).data),
+        lambda: open_sentences(path, config),
+        lambda: entry_of(SENTENCES).open_jobs(predict),
+    ):
+        with refused(refusal):
+            read()
+
+
+OTHERS = {
+    "texts with ids": "sentence_id,text,label\n1,good film,1\n1,bad film,0\n",
+    "phrases": "PhraseId,SentenceId,Phrase,Sentiment\n1,1,A film of,1\n2,1,A,2\n",
+    "a word each": "sentence_id,word,label\n1,good,1\n2,bad,0\n",
+    "no sentences": "word,tag\nAnn,B-PER\nleft,O\n",
+    "a sentence and a label": "sentence,label\ngood,1\n,0\n",
+}
+
+
+@pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
+def test_other_tables_are_not_taken_for_words(content, write):
+    assert not holds_tags(pathlib.Path(write("a.csv", content)))
+
+
+def test_a_classifier_of_single_words_is_warned_of(write):
+    path = write("a.csv", "Word,Tag\nAnn,B-PER\nleft,O\n.,O\nOslo,B-LOC\n")
+    config = DataConfig(train_file=path, text_column=("Word",), label_column="Tag")
+    (note,) = (note for note in load_data(config).notes if "entity tags" in note)
+    assert note.startswith("warning: ") and "write these as lists" in note
+
+
+@pytest.mark.parametrize("name, count", [("a.conll", 150), pytest.param("a.jsonl", 1000, marks=pytest.mark.slow)])
 def test_memory_does_not_grow_with_the_file(name, count, write):
     sentence = "".join(f"word{i} O\n" for i in range(30)) + "\n"
     row = json_lines({"tokens": [f"word{i}" for i in range(30)]})
@@ -281,7 +323,10 @@ def test_memory_does_not_grow_with_the_file(name, count, write):
 
 
 @pytest.mark.skipif(not NCBI.exists(), reason="needs ../shared")
-@pytest.mark.parametrize(("part", "size"), [("train", 5424), ("dev", 923), ("test", 940)])
+@pytest.mark.parametrize(
+    ("part", "size"),
+    [("dev", 923), *(pytest.param(*part, marks=pytest.mark.slow) for part in (("train", 5424), ("test", 940)))],
+)
 def test_ncbi_disease(part, size):
     path = NCBI / f"{part}.txt"
     blocks = path.read_text().strip("\n").split("\n\n")
@@ -289,6 +334,4 @@ def test_ncbi_disease(part, size):
     assert len(table) == size and holds_tags(path)
     for column, found in ((0, table.words), (3, table.tags)):
         assert found == [[line.split("\t")[column] for line in block.split("\n")] for block in blocks]
-    again = "".join(s.with_column(tags) for s, tags in zip(open_sentences(path).read(()), table.tags, strict=True))
-    for line, new in itertools.zip_longest(path.read_text().split("\n"), again.split("\n")):
-        assert new == (f"{line}\t{line.rpartition(chr(9))[2]}" if line else "")
+    assert [[line[:-1] for line in s.written] for s in open_sentences(path).read(())] == [b.split("\n") for b in blocks]

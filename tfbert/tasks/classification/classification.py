@@ -409,7 +409,7 @@ class Classification(OneLabelTask):
         confusion = metrics.confusion_matrix(predictions, examples.labels, len(self.label_names))
         table = metrics.per_class(confusion, self.label_names)
         matrix = {"labels": list(self.label_names), "rows": confusion.tolist()}
-        return {"per_class": table, "confusion_matrix": matrix}, metrics.class_table(table, confusion)
+        return {"per_class": table, "confusion_matrix": matrix}, metrics.class_table("label", table, confusion)
 
     def error_analysis(self, predictions: np.ndarray, examples: text_task.TextExamples) -> ErrorAnalysis:
         """The error is the cross-entropy of a wrong prediction."""
@@ -543,7 +543,6 @@ def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
     if asked == "auto" and is_scores:
         notes.append("the labels have fractions, so this is regression; --task=classification takes them as classes")
     if asked == Regression.name or (asked == "auto" and is_scores):
-        notes += classes.maybe_thousands(train.labels)
         return Regression()
     spoilt = classes.not_numbers(train.labels) if asked == "auto" and train.label_names is None else []
     if spoilt:

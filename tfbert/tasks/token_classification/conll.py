@@ -67,62 +67,14 @@ class Sentence:
         words: At least one.
         tags: One per word, ids as text; None where no tags were read.
         others: The values of further columns that the caller wants.
-        places: The line of each word, where each has its own; else empty.
+        written: Each word's line in CoNLL, with what separates a further column behind it; else empty.
     """
 
     line: int
     words: list[str]
     tags: list[str] | None
     others: Sequence = ()
-    places: Sequence[int] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConllSentence(Sentence):
-    """A sentence with everything that its file holds about it.
-
-    Attributes:
-        written: Each word's line, without its end.
-        before: The lines between the last word of the previous sentence and the first of this one, without their ends.
-        between: The comments and other lines without a word inside the sentence and right after it, each with the
-            number of words before it.
-        after: The same for the lines that follow the last sentence of a file; empty for other sentences.
-        separator: What separates the file's columns: a tab, or a space for runs of spaces.
-        line_end: The line end of the file's first line with words.
-    """
-
-    written: list[str]
-    before: Sequence[str] = ()
-    between: Sequence[tuple[int, str]] = ()
-    after: Sequence[str] = ()
-    separator: str
-    line_end: str
-
-    def with_column(self, values: Sequence[str]) -> str:
-        """The lines of this sentence as they were, each with a column added.
-
-        All sentences of a file together are the file with a column added. `conlleval` reads it where the previous
-        column holds the right tags. The last line gets a line end if the file has none.
-
-        Args:
-            values: One per word. A `-DOCSTART-` line gets an O: conlleval demands the same number of columns in all.
-        """
-        lines = [self._without_word(line) for line in self.before]
-        between = collections.deque(self.between)
-        for place, (line, value) in enumerate(zip(self.written, values, strict=True), start=1):
-            lines.append(f"{line}{self.separator}{value}")
-            while between and between[0][0] == place:
-                lines.append(self._without_word(between.popleft()[1]))
-        lines += [self._without_word(line) for line in self.after]
-        return "".join(line + self.line_end for line in lines)
-
-    def _without_word(self, line: str) -> str:
-        """A blank line and a comment stay as they are."""
-        if _is_blank(line) or line.lstrip(" ").startswith("#"):
-            return line
-        if line.startswith(DOCSTART):
-            return f"{line}{' ' if ' ' in line else self.separator}O"
-        return f"{line}{self.separator}_"
+    written: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,7 +87,7 @@ class Layout:
         text: The column of the words.
         label: The column of the tags; None where they are not read.
         is_counted: Whether the first column holds the words' numbers, so that `1-2` and `8.1` are no words.
-        tags: The tags of words so far; where they are not read, what the last column holds in the first lines.
+        tags: Of the words of the first lines; where they are not read, what the last column holds there.
         asked: The columns that a user or a model's training named, by the options that name them.
         notes: What was found rather than told, one line each.
     """
@@ -149,20 +101,20 @@ class Layout:
     asked: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
 
-    def kind_of(self, line: str) -> str:
-        """`comment`; `node` for a range or an empty node of CoNLL-U; empty for a word.
+    def holds_word(self, line: str) -> bool:
+        """Whether a line holds a word, rather than a comment, or a range or an empty node of CoNLL-U.
 
         Args:
             line: Neither blank nor a `-DOCSTART-` line, without its end.
         """
         is_hash = line.lstrip(" ").startswith("#")
         if not is_hash and not self.is_counted:
-            return ""
+            return True
         columns = _split(line, self.separator)
         if not is_hash:
-            return "node" if _NO_WORD.fullmatch(columns[0]) else ""
-        is_whole = len(columns) == self.num_columns  # Where words are behind, a word's line rarely starts so.
-        return "" if is_whole and (self.text == 0 or self._tag(columns) in self.tags) else "comment"
+            return not _NO_WORD.fullmatch(columns[0])
+        # Where words are behind, a word's line rarely starts so.
+        return len(columns) == self.num_columns and (self.text == 0 or self._tag(columns) in self.tags)
 
     def has_tag(self, columns: Sequence[str]) -> bool:
         """Whether the tag in these columns is one that words have."""
@@ -230,14 +182,11 @@ def find_layout(
         others = any(are_entities[column] for column in range(size) if column != text)
         has_tags = not (others and values != {"O"}) and len(values) <= max(_MANY, len({row[text] for row in rows}))
     if not has_words or not has_tags:
-        what, usual, option, column = ("tags", "the last", "label_column", label)
-        if not has_words:
-            what, usual, option, column = ("words", "the first, FORM in CoNLL-U", "text_column", text)
-        both = ", and --label_column if the tags are not in the last" if label not in (None, column) else ""
+        what, column = ("tags", label) if has_words else ("words", text)
         raise UsageError(
-            f"The {what} are in the column that --{option} names, or else in {usual}, where column {column} cannot "
-            f"hold them. Received: {name} with the columns {_examples(rows)}. "
-            f"Pass --{option} with the number before the {what}{both}."
+            "The words are in the column that --text_column names, or else in the first (FORM in CoNLL-U), the tags in "
+            f"that of --label_column, or else in the last. Received: {name}, where column {column} cannot hold the "
+            f"{what}: {_examples(rows)}. Pass the numbers before both."
         )
     hold_blanks = separator == "\t" and _are_mostly(rows, text, lambda cell: " " in cell.strip())
     if hold_blanks and not is_named:
@@ -304,19 +253,13 @@ def _examples(rows: list[list[str]]) -> str:
 
 def _warnings(words: list[str], name: str) -> list[str]:
     """What looks odd in the words of a file that is read all the same."""
-    notes = []
     language = _LANGUAGE.match(words[0])
-    if language and len(words) > 2 and all(word.startswith(language[0]) for word in words):
-        notes.append(
-            f"every word starts with {language[0]!r}, as in WikiAnn, and is read with it; other texts have no such "
-            "thing: cut it off"
-        )
-    if '""""' in words:
-        notes.append(
-            'the word """" is how CSV quotes ", and is read as it stands; write the file without quotes, in pandas '
-            "with quoting=csv.QUOTE_NONE"
-        )
-    return [f"warning: {name}: {note}" for note in notes]
+    if not language or len(words) < 3 or not all(word.startswith(language[0]) for word in words):
+        return []
+    return [
+        f"warning: {name}: every word starts with {language[0]!r}, as in WikiAnn, and is read with it; other texts "
+        "have no such thing: cut it off"
+    ]
 
 
 def _is_header(columns: Sequence[str]) -> bool:
@@ -335,27 +278,17 @@ def column_index(flag: str, value: str, size: int, name: str) -> int:
     return int(value)
 
 
-_WITHOUT_WORDS = {
-    "comment": ("comment left out: a line that starts with #", "comments left out: lines that start with #"),
-    "node": ("multiword range or empty node left out", "multiword ranges and empty nodes left out"),
-}
-Counts = dict[str, tuple[int, str]]
-"""How many lines of a kind of `_WITHOUT_WORDS` there were, and the first."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceFile:
     """A file whose columns are known and whose sentences have yet to be read, once.
 
     Attributes:
         name: What messages call it.
-        format: `conll`, `jsonl`, `parquet`, or `csv` for all tables with one word per row.
-        columns: The columns' names; in CoNLL, indexes from 0.
-        has_tags: Whether its sentences have tags.
+        format: `conll`, `jsonl` or `parquet`.
+        columns: The names of the columns; empty in CoNLL, where none names a sentence.
         unit: What the sentences' positions count: `line` or `row`.
-        read: Takes further columns (none in CoNLL), whose values become `others`. Iterates over the sentences
-            (`ConllSentence` in CoNLL), with an error in place of each that cannot be read.
-        id_column: The column that names the sentences, where each word has a row; else empty.
+        read: Takes further columns (none in CoNLL), whose values become `others`. Iterates over the sentences, with an
+            error in place of each that cannot be read.
         notes: What the user should know of what was read so far, one line each.
         chosen: The columns that are read, by the options that name them. In CoNLL, those that a user named: which are
             found depends on how many there are.
@@ -364,10 +297,8 @@ class SentenceFile:
     name: str
     format: str
     columns: list[str]
-    has_tags: bool
     unit: str
     read: Callable[[Sequence[str]], Iterator[Sentence | UsageError]]
-    id_column: str = ""
     notes: Callable[[], tuple[str, ...]] = tuple
     chosen: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -409,19 +340,17 @@ def open_conll(
         raise UsageError(
             f"A data file needs at least one sentence. Received: {name!r} with none{comments}. Check the path."
         )
-    line_end = "\r\n" if head[0][1].endswith("\r\n") else "\n"
-    without_words: Counts = {}
+    left_out = collections.Counter[str]()  # The first line without a word, and how many there are.
 
     def notes() -> tuple[str, ...]:
-        found = ((counted(count, *_WITHOUT_WORDS[kind]), first) for kind, (count, first) in without_words.items())
-        return (*layout.notes, *(f"{name}: {what}; the first is {first}" for what, first in found))
+        what = "without a word left out, as comments; the first is"
+        return (*layout.notes, *(f"{name}: {counted(n, 'line')} {what} {first}" for first, n in left_out.items()))
 
-    sentences = _sentences(name, _groups(itertools.chain(head, lines), layout, without_words), layout, line_end)
+    sentences = _sentences(name, itertools.chain(head, lines), layout, left_out)
     return SentenceFile(
         name=name,
         format="conll",
-        columns=list(map(str, range(layout.num_columns))),
-        has_tags=layout.label is not None,
+        columns=[],
         unit="line",
         read=lambda others: sentences,
         notes=notes,
@@ -461,61 +390,27 @@ def looks_like_conll(path: pathlib.Path, *, text_column: Sequence[str] = (), lab
     )
 
 
-@dataclasses.dataclass(kw_only=True)
-class _Group:
-    """A sentence's lines with their numbers and ends, and the lines around its words, see `ConllSentence`."""
-
-    before: list[str] = dataclasses.field(default_factory=list)
-    block: list[Line] = dataclasses.field(default_factory=list)
-    between: list[tuple[int, str]] = dataclasses.field(default_factory=list)
-
-
-def _groups(lines: Iterator[Line], layout: Layout, without_words: Counts) -> Iterator[_Group]:
-    """The lines of each sentence. The last item holds the lines at the end of the file and whatever sentence follows
-    them, which may be empty."""
-    group = _Group()
-    for number, line in lines:
+def _sentences(
+    name: str, lines: Iterator[Line], layout: Layout, left_out: collections.Counter[str]
+) -> Iterator[Sentence | UsageError]:
+    block: list[Line] = []
+    for number, line in itertools.chain(lines, [(0, "")]):  # A blank line ends the last sentence too.
         text = without_end(line)
         if _separates(text):
-            if group.block:
-                yield group
-                group = _Group()
-            group.before.append(text)
-            continue
-        kind = layout.kind_of(text)
-        if kind:
-            count, first = without_words.get(kind, (0, f"line {number}: {text!r:.60}"))
-            without_words[kind] = (count + 1, first)
-            if group.block:
-                group.between.append((len(group.block), text))
-            else:
-                group.before.append(text)
-        elif len(group.block) <= MOST_WORDS:
-            group.block.append((number, line))
-    yield group
+            if block:
+                try:
+                    yield _sentence(name, block, layout)
+                except UsageError as error:
+                    yield error
+            block = []
+        elif not layout.holds_word(text):
+            left_out[next(iter(left_out), f"line {number}: {text!r:.60}")] += 1
+        elif len(block) <= MOST_WORDS:
+            block.append((number, text))
 
 
-def _sentences(
-    name: str, groups: Iterator[_Group], layout: Layout, line_end: str
-) -> Iterator[ConllSentence | UsageError]:
-    held = None  # The previous sentence, until it is known whether it is the last.
-    for group in groups:
-        if not group.block:
-            if isinstance(held, ConllSentence):
-                held = dataclasses.replace(held, after=group.before)
-            break
-        if held is not None:
-            yield held
-        try:
-            held = _sentence(name, group, layout, line_end)
-        except UsageError as error:
-            held = error
-    if held is not None:
-        yield held
-
-
-def _sentence(name: str, group: _Group, layout: Layout, line_end: str) -> ConllSentence:
-    block, label = group.block, layout.label
+def _sentence(name: str, block: list[Line], layout: Layout) -> Sentence:
+    label = layout.label
     if len(block) > MOST_WORDS:
         raise UsageError(
             f"A sentence has at most {MOST_WORDS:,} words, and a blank line ends it. "
@@ -524,7 +419,6 @@ def _sentence(name: str, group: _Group, layout: Layout, line_end: str) -> ConllS
     words, tags, written = [], [], []
     for number, line in block:
         where = f"{name}, line {number}"
-        line = without_end(line)
         if not line.isascii() and (byte := not_utf8(line)):
             raise not_utf8_error(byte, where)
         columns = _split(line, layout.separator)
@@ -534,8 +428,7 @@ def _sentence(name: str, group: _Group, layout: Layout, line_end: str) -> ConllS
                 f"Every line with a word must have {layout.num_columns} columns separated by {separated}, like the "
                 f"others. Received: {len(columns)} in {where}. Repair it or drop the sentence."
             )
-        is_hash = line.lstrip(" ").startswith("#")
-        if is_hash and not layout.has_tag(columns):
+        if line.lstrip(" ").startswith("#") and not layout.has_tag(columns):
             raise UsageError(
                 "A line that starts with # holds a word only if other words have its tag. "
                 f"Received: {line!r:.60} in {where}. Delete it if it is a comment; if it is a word, write the "
@@ -555,28 +448,6 @@ def _sentence(name: str, group: _Group, layout: Layout, line_end: str) -> ConllS
                     "Repair it or drop the sentence, or pass another --label_column."
                 )
             tags.append(sys.intern(tag))
-            if not is_hash:
-                layout.tags.add(tag)
         words.append(word)
-        written.append(line)
-    return ConllSentence(
-        line=block[0][0],
-        words=words,
-        tags=tags if label is not None else None,
-        places=places_of([number for number, _ in block]),
-        written=written,
-        before=group.before,
-        between=group.between,
-        separator=layout.separator,
-        line_end=line_end,
-    )
-
-
-def places_of(numbers: list[int]) -> Sequence[int]:
-    """The same numbers, as a range where they follow one another: it takes no memory.
-
-    Args:
-        numbers: At least one, each above the one before.
-    """
-    whole = range(numbers[0], numbers[-1] + 1)
-    return whole if len(whole) == len(numbers) else numbers
+        written.append(f"{line}{layout.separator}")
+    return Sentence(line=block[0][0], words=words, tags=tags if label is not None else None, written=written)

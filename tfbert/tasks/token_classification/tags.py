@@ -20,6 +20,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -62,21 +63,25 @@ class TagReading:
 
     Attributes:
         is_bare: Whether that form is letters alone, rather than `B-PER`.
-        example: The first tag of this form.
-        num_words: How many words have a tag of this form.
+        words: How many words have each tag of this form, in the order of the first words.
         num_outside: How many words are `O`.
-        letters: The letters of its tags.
         others: How many words have each of the other tags.
-        num_tags: How many different tags have this form.
     """
 
     is_bare: bool
-    example: str
-    num_words: int
+    words: Mapping[str, int]
     num_outside: int
-    letters: frozenset[str]
     others: Mapping[str, int]
-    num_tags: int
+
+    @property
+    def example(self) -> str:
+        """The first tag of this form."""
+        return next(iter(self.words))
+
+    @property
+    def letters(self) -> set[str]:
+        """The letters of its tags."""
+        return {tag[0] for tag in self.words}
 
     @property
     def is_certain(self) -> bool:
@@ -102,12 +107,11 @@ class TagReading:
         found = {tag: count for tag, count in found.items() if tag not in _PLACEHOLDERS}
         if not found or not self.is_plausible:
             return ""
-        words = sum(found.values())
-        few = max(_FEW_WORDS, _FEW_SHARE * self.num_words)
-        is_few = words <= few and words < self.num_words
-        total = words + self.num_words + self.num_outside
-        is_mostly = self.num_words > 0 and self.num_words + self.num_outside >= _MOSTLY * total
-        return next(iter(found)) if is_few or (is_mostly and len(found) > max(10, 2 * self.num_tags)) else ""
+        words, fitting = sum(found.values()), sum(self.words.values())
+        is_few = words <= max(_FEW_WORDS, _FEW_SHARE * fitting) and words < fitting
+        total = words + fitting + self.num_outside
+        are_most = fitting + self.num_outside >= _MOSTLY * total and len(found) > max(10, 2 * len(self.words))
+        return next(iter(found)) if is_few or are_most else ""
 
 
 def read_forms(counts: Mapping[str, int]) -> TagReading | None:
@@ -116,19 +120,12 @@ def read_forms(counts: Mapping[str, int]) -> TagReading | None:
     Args:
         counts: How many words have each tag, in the order of their first words.
     """
-    usual, bare = ([tag for tag in counts if form.fullmatch(tag)] for form in (_USUAL, _BARE))
-    tags = bare if len(bare) > len(usual) else usual
-    if not tags:
+    usual, bare = ({tag: n for tag, n in counts.items() if form.fullmatch(tag)} for form in (_USUAL, _BARE))
+    words = bare if len(bare) > len(usual) else usual
+    if not words:
         return None
-    return TagReading(
-        is_bare=tags is bare,
-        example=tags[0],
-        num_words=sum(counts[tag] for tag in tags),
-        num_outside=counts.get(OUTSIDE, 0),
-        letters=frozenset(tag[0] for tag in tags),
-        others={tag: count for tag, count in counts.items() if tag not in {OUTSIDE, *tags}},
-        num_tags=len(tags),
-    )
+    others = {tag: count for tag, count in counts.items() if tag not in {OUTSIDE, *words}}
+    return TagReading(is_bare=words is bare, words=words, num_outside=counts.get(OUTSIDE, 0), others=others)
 
 
 def _is_like_outside(tag: str) -> bool:
@@ -207,29 +204,12 @@ class Scheme:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InvalidTags:
-    """Tags that cannot follow one another in their scheme.
-
-    Attributes:
-        count: How many words, or ends of sentences, cannot stand where they do.
-        sentence: The sentence of the first one, from 0.
-        tag: Its word's tag; empty if the sentence ends.
-        previous: The tag before; empty at the sentence's start.
-    """
-
-    count: int
-    sentence: int
-    tag: str
-    previous: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TagMeanings:
     """What each of a set of tags means, by its id.
 
     Attributes:
         names: The tags.
-        prefixes: int8 `[num_tags]`, indexes of `PREFIXES`.
+        prefixes: int32 `[num_tags]`, indexes of `PREFIXES`.
         types: int32 `[num_tags]`, indexes of `type_names`; -1 for `O`. The type of a tag without a prefix is the tag.
         type_names: In alphabetical order.
     """
@@ -247,7 +227,7 @@ class TagMeanings:
         index = {name: i for i, name in enumerate(type_names)}
         return cls(
             names=tuple(names),
-            prefixes=np.array([code for code, _ in split], np.int8),
+            prefixes=np.array([code for code, _ in split], np.int32),
             types=np.array([-1 if code == OUT else index[kind] for code, kind in split], np.int32),
             type_names=tuple(type_names),
         )
@@ -272,25 +252,23 @@ def scheme_of(sequences: Sequence[Sequence[str]]) -> Scheme:
         sequences: One per sentence.
     """
     ids, sentences, meanings = _flat(sequences)
-    letters, plain = _letters(meanings)
+    name, (letters, plain) = scheme_of_model(meanings.names), _letters(meanings.names)
+    listed = ", ".join(f"{letter}-" for letter in sorted(letters))
     if plain:
-        mixed = f", although {_listed(letters)} occur too: {plain[0]!r} has no prefix" if letters else ""
-        return Scheme(name="none", doubt=mixed)
+        mixed = f", although {listed} occur too: {plain[0]!r} has no prefix" if letters else ""
+        return Scheme(name=name, doubt=mixed)
     if not letters:
-        return Scheme(name="IOB2", doubt=", although there is no entity")
+        return Scheme(name=name, doubt=", although there is no entity")
     if letters - {"B", "I"}:
-        name = _scheme_with_ends(letters)
         odd = letters - set(name) | ({"B"} - letters if letters & {"I", "M"} else set())
-        return Scheme(name=name, doubt=f", although the prefixes are {_listed(letters)}" if odd else "")
+        return Scheme(name=name, doubt=f", although the prefixes are {listed}" if odd else "")
     if letters == {"B"}:
-        return Scheme(name="IOB2", doubt=", all entities have one word: no I- occurs")
+        return Scheme(name=name, doubt=", all entities have one word: no I- occurs")
     if letters == {"I"}:
-        return Scheme(name="IO", doubt=", or IOB1 where no entities touch: the entities are the same")
-    before, kind_before = _before(ids, sentences, meanings)
-    prefixes, kinds = meanings.prefixes[ids], meanings.types[ids]
-    goes_on = (before != OUT) & (kinds == kind_before)
-    num_loose = int(((prefixes == INSIDE) & ~goes_on).sum())
-    num_needless = int(((prefixes == BEGIN) & ~goes_on).sum())
+        return Scheme(name=name, doubt=", or IOB1 where no entities touch: the entities are the same")
+    prefix, kind, before, kind_before = _in_memory(ids, sentences, meanings)
+    goes_on = (before != OUT) & (kind == kind_before)
+    num_loose, num_needless = (int(((prefix == letter) & ~goes_on).sum()) for letter in (INSIDE, BEGIN))
     if not num_loose:
         return Scheme(name="IOB2")
     if not num_needless:
@@ -307,11 +285,11 @@ def scheme_of_model(names: Sequence[str]) -> str:
 
     `B` and `I` alone are IOB2: a model of IOB1 has the same tags, and the entities are the same.
     """
-    letters, plain = _letters(TagMeanings.of(names))
+    letters, plain = _letters(names)
     if plain:
         return "none"
     if letters - {"B", "I"}:
-        return _scheme_with_ends(letters)
+        return "BILOU" if letters & {"L", "U"} else "BMES" if "M" in letters else "BIOES"
     return "IO" if letters == {"I"} else "IOB2"
 
 
@@ -327,7 +305,7 @@ def to_scheme(sequences: Sequence[Sequence[str]], scheme: Scheme, target: str) -
     if not scheme.has_entities:
         return [list(tags) for tags in sequences]
     ids, sentences, meanings = _flat(sequences)
-    starts = entity_starts(ids, sentences, meanings)
+    starts = _are_starts(*_in_memory(ids, sentences, meanings))
     goes_on = (meanings.prefixes[ids] > OUT) & ~starts
     ends = ~np.append(goes_on, False)[1:]  # Where the next word does not continue the entity.
     split = list(zip(meanings.names, meanings.prefixes.tolist(), strict=True))
@@ -341,15 +319,15 @@ def to_scheme(sequences: Sequence[Sequence[str]], scheme: Scheme, target: str) -
 
 
 def starts_of(sequences: Sequence[Sequence[str]]) -> np.ndarray:
-    """Which words start an entity, as `entity_starts` finds them: bool `[num_words]`.
+    """Which words start an entity, by the rules of `find_entities`: bool `[num_words]`.
 
     Args:
         sequences: One per sentence.
     """
-    return entity_starts(*_flat(sequences))
+    return _are_starts(*_in_memory(*_flat(sequences)))
 
 
-def invalid_transitions(sequences: Sequence[Sequence[str]], scheme: Scheme) -> InvalidTags | None:
+def invalid_transitions(sequences: Sequence[Sequence[str]], scheme: Scheme) -> tuple[int, str] | None:
     """Finds tags that cannot follow the previous tag in their scheme; None if there are none.
 
     In IOB2, an `I-` must follow a `B-` or `I-` of its type; in IOB1, a `B-` must. In BIOES, BILOU and BMES, an entity
@@ -358,33 +336,33 @@ def invalid_transitions(sequences: Sequence[Sequence[str]], scheme: Scheme) -> I
     Args:
         sequences: One per sentence.
         scheme: The scheme of these tags.
+
+    Returns:
+        The sentence of the first, from 0; and, in words, how many words or ends of sentences cannot stand where they
+        do, and the first.
     """
     if scheme.name in ("none", "IO") or not any(map(len, sequences)):
         return None
     # An O after each sentence, so that its end is checked like any other place.
     ids, sentences, meanings = _flat([[*tags, OUTSIDE] for tags in sequences])
-    before, kind_before = _before(ids, sentences, meanings)
-    prefixes = meanings.prefixes[ids]
-    is_same = (before != OUT) & (meanings.types[ids] == kind_before)
-    if scheme.name == "IOB2":
-        bad = (prefixes == INSIDE) & ~is_same
-    elif scheme.name == "IOB1":
-        bad = (prefixes == BEGIN) & ~is_same
+    prefix, kind, before, kind_before = _in_memory(ids, sentences, meanings)
+    is_same = (before != OUT) & (kind == kind_before)
+    if scheme.name in ("IOB1", "IOB2"):
+        bad = (prefix == (INSIDE if scheme.name == "IOB2" else BEGIN)) & ~is_same
     else:
         is_open = (before == BEGIN) | (before == INSIDE)
-        goes_on = (prefixes == INSIDE) | (prefixes == END)
+        goes_on = (prefix == INSIDE) | (prefix == END)
         bad = (is_open != goes_on) | (goes_on & ~is_same)
     if not bad.any():
         return None
     place = int(np.argmax(bad))
     sentence = int(sentences[place])
     tags, word = sequences[sentence], place - int(np.searchsorted(sentences, sentence))
-    return InvalidTags(
-        count=int(bad.sum()),
-        sentence=sentence,
-        tag=tags[word] if word < len(tags) else "",
-        previous=tags[word - 1] if word else "",
-    )
+    if word == len(tags):
+        first = f"{tags[-1]!r} at the end"
+    else:
+        first = f"{tags[word]!r} " + (f"after {tags[word - 1]!r}" if word else "at the start")
+    return sentence, f"{counted(int(bad.sum()), 'tag')} out of place in {scheme.name}, the first {first}"
 
 
 def class_names(sequences: Sequence[Sequence[str]]) -> tuple[str, ...]:
@@ -397,34 +375,32 @@ def class_names(sequences: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return tuple(sorted(split, key=lambda tag: (tag != OUTSIDE, split[tag][1], split[tag][0], tag)))
 
 
-def entity_starts(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings) -> np.ndarray:
-    """Which words start an entity, by conlleval's rules.
+def _in_memory(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings) -> list[np.ndarray]:
+    """`_in_graph` as arrays."""
+    with tf.device("CPU:0"):
+        parts = _in_graph(tf.constant(ids, tf.int64), tf.constant(sentences, tf.int64), meanings)
+    return [part.numpy() for part in parts]
+
+
+def _in_graph(tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeanings) -> tuple[tf.Tensor, ...]:
+    """Each word's prefix and type, and those of the word before it; at a sentence's start, those of `O`."""
+    prefix, kind = (tf.gather(tf.constant(part), tags) for part in (meanings.prefixes, meanings.types))
+    follows = texts[1:] == texts[:-1]
+
+    def before(values: tf.Tensor, outside: int) -> tf.Tensor:
+        return tf.concat([[outside], tf.where(follows, values[:-1], outside)], 0)[: tf.size(tags)]
+
+    return prefix, kind, before(prefix, OUT), before(kind, -1)
+
+
+def _are_starts(prefix: Any, kind: Any, before: Any, kind_before: Any) -> Any:
+    """Which words start an entity, by conlleval's rules, from what `_in_graph` returns, or `_in_memory`.
 
     A word in an entity starts it if its own tag says so (`B`, `S`), or if it cannot continue the previous entity: that
     one has ended (`E`, `S`), is of another type, or does not exist in the sentence.
-
-    Args:
-        ids: Integers `[num_words]`, the ids of the tags.
-        sentences: Integers `[num_words]`, equal for the words of one sentence, which are consecutive.
-        meanings: The meanings of the tags.
-
-    Returns:
-        bool `[num_words]`.
     """
-    before, kind_before = _before(ids, sentences, meanings)
-    prefixes, kinds = meanings.prefixes[ids], meanings.types[ids]
-    starts = (prefixes == BEGIN) | (prefixes == SINGLE) | (before <= OUT) | (before >= END) | (kinds != kind_before)
-    return starts & (prefixes > OUT)
-
-
-def _before(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings) -> tuple[np.ndarray, np.ndarray]:
-    """For each word, the prefix and the type of the previous word; at a sentence's start, those of `O`."""
-    prefixes = np.full(len(ids), OUT, np.int8)
-    kinds = np.full(len(ids), -1, np.int32)
-    follows = sentences[1:] == sentences[:-1]
-    prefixes[1:] = np.where(follows, meanings.prefixes[ids[:-1]], OUT)
-    kinds[1:] = np.where(follows, meanings.types[ids[:-1]], -1)
-    return prefixes, kinds
+    starts = (prefix == BEGIN) | (prefix == SINGLE) | (before <= OUT) | (before >= END) | (kind != kind_before)
+    return starts & (prefix > OUT)
 
 
 def _flat(sequences: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray, TagMeanings]:
@@ -437,19 +413,10 @@ def _flat(sequences: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray, T
     return ids, np.repeat(np.arange(len(sequences)), lengths), TagMeanings.of(tuple(names))
 
 
-def _letters(meanings: TagMeanings) -> tuple[set[str], list[str]]:
-    """The letters of all prefixes, and the tags without one."""
-    codes = list(zip(meanings.names, meanings.prefixes, strict=True))
-    return {name[0] for name, code in codes if code > OUT}, [name for name, code in codes if code == PLAIN]
-
-
-def _scheme_with_ends(letters: set[str]) -> str:
-    """The scheme that has prefixes beside `B` and `I`."""
-    return "BILOU" if letters & {"L", "U"} else "BMES" if "M" in letters else "BIOES"
-
-
-def _listed(letters: set[str]) -> str:
-    return ", ".join(f"{letter}-" for letter in sorted(letters))
+def _letters(names: Sequence[str]) -> tuple[set[str], list[str]]:
+    """The letters of the prefixes of tags, and the tags without one."""
+    codes = {name: split_tag(name)[0] for name in names}
+    return {name[0] for name in names if codes[name] > OUT}, [name for name in names if codes[name] == PLAIN]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -471,32 +438,19 @@ class Entities:
 
     def by_word(self, num_words: int) -> np.ndarray:
         """The entity of each word: int64 `[num_words]`, -1 for none."""
-        lengths = self.end - self.start
-        firsts = np.cumsum(lengths) - lengths
-        words = np.arange(lengths.sum()) + np.repeat(self.start - firsts, lengths)
-        out = np.full(num_words, -1, np.int64)
-        out[words] = np.repeat(np.arange(len(self)), lengths)
-        return out
+        words = np.arange(num_words)
+        found = np.searchsorted(self.start, words, side="right") - 1
+        return np.where(words < np.append(self.end, 0)[found], found, -1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Confusion:
-    """What became of the entities of each type.
-
-    Attributes:
-        counts: int64 `[num_types + 1, num_types + 1]`. Rows are the types of right entities. Columns are the types of
-            the predicted entities in their place: for each right entity, the predicted one that shares most words with
-            it; of equals, the one of the same type, then the first. The last column counts right entities that no
-            predicted one touches, the last row predicted entities that touch no right one. So each row but the last
-            sums to the number of entities of its type.
-        shifted: int64 `[num_types]`. How many of those on the diagonal have other boundaries, and so are wrong.
-    """
-
-    counts: np.ndarray
-    shifted: np.ndarray
-
-
-def find_entities(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings, *, strict: bool = False) -> Entities:
+def find_entities(
+    ids: np.ndarray,
+    sentences: np.ndarray,
+    meanings: TagMeanings,
+    *,
+    strict: bool = False,
+    starts: np.ndarray | None = None,
+) -> Entities:
     """The entities of tagged words.
 
     As in conlleval, each word with a prefix is in an entity, and an `I-` that cannot continue the previous entity
@@ -508,23 +462,20 @@ def find_entities(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings,
         sentences: Integers `[num_words]`, equal for the words of one sentence, which are consecutive.
         meanings: The meanings of the tags.
         strict: Leave out entities that the scheme does not allow.
+        starts: bool `[num_words]`: which words start an entity; None: as the tags say.
     """
     with tf.device("CPU:0"):
         tags, sentences = tf.constant(ids, tf.int64), tf.constant(sentences, tf.int64)
-        found = entities_in_graph(tags, sentences, meanings, strict=strict)
+        found = entities_in_graph(tags, sentences, meanings, strict=strict, starts=starts)
     return Entities(start=found.start.numpy(), end=found.end.numpy(), type=found.type.numpy())
 
 
-def entities_in_graph(tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeanings, *, strict: bool) -> Entities:
+def entities_in_graph(
+    tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeanings, *, strict: bool, starts: Any = None
+) -> Entities:
     """The entities that `find_entities` finds, as tensors; arguments as there, int64."""
-    prefix = tf.gather(tf.constant(meanings.prefixes.astype(np.int32)), tags)
-    kind = tf.gather(tf.constant(meanings.types), tags)
-    follows = texts[1:] == texts[:-1]
-    before = tf.concat([tf.fill([1], OUT), tf.where(follows, prefix[:-1], OUT)], 0)[: tf.size(tags)]
-    kind_before = tf.concat([[-1], tf.where(follows, kind[:-1], -1)], 0)[: tf.size(tags)]
-    is_start = (prefix == BEGIN) | (prefix == SINGLE) | (before <= OUT) | (before >= END) | (kind != kind_before)
-    is_start &= prefix > OUT
-
+    prefix, kind, *before = _in_graph(tags, texts, meanings)
+    is_start = _are_starts(prefix, kind, *before) if starts is None else starts
     start = tf.where(is_start)[:, 0]
     stops = tf.concat([tf.where(is_start | (prefix <= OUT))[:, 0], [tf.size(tags, tf.int64)]], 0)
     end = tf.gather(stops, tf.searchsorted(stops, start, side="right"))
@@ -537,31 +488,12 @@ def entities_in_graph(tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeanings, 
     return Entities(start=start, end=end, type=tf.gather(kind, start))
 
 
-def entities_at(is_start: np.ndarray, ids: np.ndarray, meanings: TagMeanings) -> Entities:
-    """The entities that start at the given words; each ends before the next one, or before a word in none.
-
-    Args:
-        is_start: bool `[num_words]`.
-        ids: Integers `[num_words]`, the ids of the tags.
-        meanings: The meanings of the tags.
-    """
-    start = np.flatnonzero(is_start)
-    stops = np.append(np.flatnonzero(is_start | (meanings.prefixes[ids] <= OUT)), len(ids))
-    end = stops[np.searchsorted(stops, start, side="right")]
-    return Entities(start=start, end=end, type=meanings.types[ids[start]])
-
-
 def are_correct(gold: Entities, predicted: Entities) -> np.ndarray:
     """Whether each predicted entity is right, in boundaries and type: bool `[len(predicted)]`."""
-    if not len(gold):
-        return np.zeros(len(predicted), bool)
     # An entity is the only one of its tagging with its start.
-    place = np.minimum(np.searchsorted(gold.start, predicted.start), len(gold) - 1)
-    return (
-        (gold.start[place] == predicted.start)
-        & (gold.end[place] == predicted.end)
-        & (gold.type[place] == predicted.type)
-    )
+    place = np.searchsorted(gold.start, predicted.start)
+    pairs = ((gold.start, predicted.start), (gold.end, predicted.end), (gold.type, predicted.type))
+    return np.logical_and.reduce([np.append(ours, -1)[place] == theirs for ours, theirs in pairs])
 
 
 def entity_metrics(gold: Entities, predicted: Entities) -> dict[str, float]:
@@ -593,13 +525,22 @@ def word_accuracy(gold_ids: np.ndarray, predicted_ids: np.ndarray) -> float:
     return float(np.mean(gold_ids == predicted_ids)) if len(gold_ids) else 0.0
 
 
-def type_confusion(gold: Entities, predicted: Entities, num_types: int) -> Confusion:
+def type_confusion(gold: Entities, predicted: Entities, num_types: int) -> tuple[np.ndarray, np.ndarray]:
     """Which types are taken for which, which entities are missed, and which are made up.
 
     Args:
         gold: The right entities.
         predicted: The predicted entities of the same words.
         num_types: The number of all types, also those that do not occur.
+
+    Returns:
+        int64 `[num_types + 1, num_types + 1]`. Rows are the types of right entities. Columns are the types of the
+        predicted entities in their place: for each right entity, the predicted one that shares most words with it; of
+        equals, the one of the same type, then the first. The last column counts right entities that no predicted one
+        touches, the last row predicted entities that touch no right one. So each row but the last sums to the number
+        of entities of its type.
+
+        int64 `[num_types]`: how many of those on the diagonal have other boundaries, and so are wrong.
     """
     num_words = int(max([0, *gold.end[-1:], *predicted.end[-1:]]))
     of_gold, of_predicted = gold.by_word(num_words), predicted.by_word(num_words)
@@ -620,19 +561,4 @@ def type_confusion(gold: Entities, predicted: Entities, num_types: int) -> Confu
     made_up[other] = False
     counts[num_types, :num_types] = np.bincount(predicted.type[made_up], minlength=num_types)
     hits = np.bincount(predicted.type[are_correct(gold, predicted)], minlength=num_types)
-    return Confusion(counts=counts, shifted=np.diag(counts)[:num_types] - hits)
-
-
-def type_table(table: dict[str, dict[str, float]], confusion: Confusion) -> list[str]:
-    """The results of `per_type` and `type_confusion` as lines for the screen."""
-    width = max(len("nothing"), *map(len, table))
-    cells = max(8, len(f"{confusion.counts.max():,}") + 1)
-    lines = [f"{'type':{width}}  precision  recall      f1  entities   shifted | predicted as"]
-    lines[0] += ", ".join(["", *table, "nothing"])[1:]
-    for (name, row), shifted, counts in zip(table.items(), confusion.shifted, confusion.counts, strict=False):
-        numbers = f"{row['precision']:9.4f}  {row['recall']:6.4f}  {row['f1']:6.4f}  {row['entities']:8,}  {shifted:8,}"
-        lines.append(f"{name:{width}}  {numbers} |" + "".join(f"{count:{cells},}" for count in counts))
-    made_up = "".join(f"{count:{cells},}" for count in confusion.counts[-1, :-1])
-    lines.append(f"{'nothing':{width}}  {'':45} |{made_up}")
-    shifted = "shifted: predicted as the right type, but with other boundaries, which counts as wrong"
-    return [*lines, *([shifted] if confusion.shifted.any() else [])]
+    return counts, np.diag(counts)[:num_types] - hits

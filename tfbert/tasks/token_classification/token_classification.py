@@ -27,37 +27,35 @@ import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples, TokenTensors
 from tfbert.config.data import DataConfig
-from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
-from tfbert.config.types import STANDARD_STREAM, counted, is_pipe
+from tfbert.config.types import counted, is_pipe
 from tfbert.data.files import check_text
 from tfbert.data.labels import given_names
 from tfbert.data.reading import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, WORDS, ending_of
-from tfbert.data.rows import file_format, input_source
+from tfbert.data.rows import file_format, input_source, source_format
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, LabelHead
 from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, rounded
 from tfbert.tasks.classes import all_alike, names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
-from tfbert.tasks.metrics import cross_entropy
+from tfbert.tasks.metrics import class_table, cross_entropy
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
-from tfbert.tasks.token_classification.conll import ConllSentence, Sentence, looks_like_conll
+from tfbert.tasks.token_classification.conll import Sentence, SentenceFile
 from tfbert.tasks.token_classification.tagged import (
     TaggedTable,
-    holds_word_rows,
+    holds_words,
     in_scheme,
     in_usual_form,
     open_sentences,
-    read_named,
+    read_sentences,
 )
 from tfbert.tasks.token_classification.tags import (
     PLAIN,
     Entities,
     TagMeanings,
     class_names,
-    entities_at,
     entities_in_graph,
     entity_metrics,
     find_entities,
@@ -65,7 +63,6 @@ from tfbert.tasks.token_classification.tags import (
     scheme_of_model,
     starts_of,
     type_confusion,
-    type_table,
     word_accuracy,
 )
 from tfbert.tokens.normalizer import Pieces
@@ -94,20 +91,6 @@ class WordRows(NamedTuple):
     sentence: Any
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class TextWords:
-    """The words of texts, which BERT splits at spaces, around punctuation and around CJK characters."""
-
-    rows: WordRows
-    """The rows of the texts; each text counts as a sentence."""
-    starts: np.ndarray
-    """int32 [words]: the character of its text at which each word starts."""
-    ends: np.ndarray
-    """int32 [words]: one past the last character of each word, its accents counted."""
-    splits: np.ndarray
-    """int64 [n + 1]: text i has the words `splits[i]` to `splits[i + 1]`."""
-
-
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], *, max_seq_length: int) -> WordRows:
     """Makes rows of sentences that are already split into words.
 
@@ -129,34 +112,25 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], *, ma
     which = [index.setdefault(word, len(index)) for words in sentences for word in words]
     pieces = tokenizer.encode_words(list(index))
     first, last = pieces.row_splits[which], pieces.row_splits[np.array(which, np.int64) + 1]
-    sentence_splits = splits_of(np.array([len(words) for words in sentences], np.int64))
-    return _in_memory(tokenizer, pieces.ids, first, last - first, sentence_splits, max_seq_length)
+    splits = splits_of(np.array([len(words) for words in sentences], np.int64))
+    check_room(max_seq_length)
+    with tf.device("CPU:0"):
+        arrays = (tf.constant(part, tf.int64) for part in (first, last - first, splits))
+        tokens, *parts = _word_rows(tokenizer, tf.constant(pieces.ids), *arrays, max_seq_length)
+    return WordRows(tokens.in_memory(), *(part.numpy() for part in parts))
 
 
-def encode_text_words(tokenizer: Tokenizer, texts: Sequence[str], *, max_seq_length: int) -> TextWords:
-    """Makes rows of texts and finds the characters of each word, on all cores.
-
-    Args:
-        tokenizer: The tokenizer.
-        texts: The texts.
-        max_seq_length: Longest row, special tokens counted.
-
-    Returns:
-        The words of all texts; the rows are those of `encode_words` for these words.
-
-    Raises:
-        UsageError: if `max_seq_length` has no room for a word.
-    """
-    pieces = tokenizer.encode_text_words(texts)
-    word = pieces.words + np.repeat(pieces.word_splits[:-1], np.diff(pieces.row_splits))  # Counted through all texts.
-    first_of_word = np.flatnonzero(np.diff(word, prepend=-1))
-    sizes = np.diff(first_of_word, append=len(pieces.ids))
-    rows = _in_memory(tokenizer, pieces.ids, first_of_word, sizes, pieces.word_splits, max_seq_length)
-    return TextWords(rows=rows, starts=pieces.word_starts, ends=pieces.word_ends, splits=pieces.word_splits)
+def check_room(max_seq_length: int) -> None:
+    """Refuses rows that are too short for a word."""
+    if max_seq_length < 3:
+        raise UsageError(
+            "max_seq_length must hold 2 special tokens and a word. "
+            f"Received: max_seq_length={max_seq_length}. Pass a larger one."
+        )
 
 
 def text_rows_in_graph(tokenizer: Tokenizer, pieces: Pieces, max_seq_length: int) -> WordRows:
-    """The rows that `encode_text_words` makes, as tensors.
+    """The rows that `encode_words` makes of the words of texts, as tensors.
 
     Args:
         tokenizer: The tokenizer.
@@ -168,26 +142,6 @@ def text_rows_in_graph(tokenizer: Tokenizer, pieces: Pieces, max_seq_length: int
     sizes = tf.math.unsorted_segment_sum(tf.ones_like(word), word, tf.size(pieces.word_starts.values))
     first = tf.cumsum(sizes, exclusive=True)
     return _word_rows(tokenizer, pieces.ids.values, first, sizes, word_splits, max_seq_length)
-
-
-def _in_memory(
-    tokenizer: Tokenizer,
-    ids: np.ndarray,
-    first: np.ndarray,
-    sizes: np.ndarray,
-    sentence_splits: np.ndarray,
-    max_seq_length: int,
-) -> WordRows:
-    """`_word_rows` as arrays."""
-    if max_seq_length < 3:
-        raise UsageError(
-            "max_seq_length must hold 2 special tokens and a word. "
-            f"Received: max_seq_length={max_seq_length}. Pass a larger one."
-        )
-    with tf.device("CPU:0"):
-        arrays = (tf.constant(part, tf.int64) for part in (first, sizes, sentence_splits))
-        tokens, *parts = _word_rows(tokenizer, tf.constant(ids), *arrays, max_seq_length)
-    return WordRows(tokens.in_memory(), *(part.numpy() for part in parts))
 
 
 def _word_rows(
@@ -383,15 +337,14 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         """The scheme of the tags, as `Scheme.name`."""
         return scheme_of_model(self.label_names)
 
-    def entities(self, tags: np.ndarray, examples: SentenceExamples) -> Entities:
-        """The entities that `tags`, int `[words]`, give to the examples' words."""
-        return find_entities(tags, examples.sentences, self.meanings, strict=self.strict_entities)
-
-    def right_entities(self, examples: SentenceExamples) -> Entities:
-        """The entities that the examples' own tags give."""
-        if examples.starts is None:
-            return self.entities(examples.labels, examples)
-        return entities_at(examples.starts, examples.labels, self.meanings)
+    def entities(self, tags: np.ndarray, examples: SentenceExamples) -> tuple[Entities, Entities]:
+        """The entities of the examples' words: by their own tags, and by `tags`, int `[words]`."""
+        ways = ((examples.labels, examples.starts), (tags, None))
+        gold, found = (
+            find_entities(own, examples.sentences, self.meanings, strict=self.strict_entities, starts=starts)
+            for own, starts in ways
+        )
+        return gold, found
 
     @property
     def default_metric(self) -> str:
@@ -438,7 +391,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
     ) -> dict[str, SentenceExamples]:
-        tables = read_labelled_tables(config, self.name, lambda source: read_named(source, config), notes)
+        tables = read_labelled_tables(config, self.name, lambda source: read_sentences(source, config), notes)
         return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
 
     def examples(self, table: TaggedTable, notes: list[str]) -> SentenceExamples:
@@ -490,7 +443,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     def _metrics(self, predictions: np.ndarray, examples: SentenceExamples) -> dict[str, float]:
         tags, found = predictions.argmax(axis=1), {}
         if self.has_entities:
-            scores = entity_metrics(self.right_entities(examples), self.entities(tags, examples))
+            scores = entity_metrics(*self.entities(tags, examples))
             found = {name: scores[name] for name in _OF_ENTITIES}
         accuracy = word_accuracy(examples.labels, tags)
         return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
@@ -504,11 +457,15 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         return self._by_type(predictions.argmax(axis=1), examples)
 
     def _by_type(self, tags: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
-        gold, found, names = self.right_entities(examples), self.entities(tags, examples), self.meanings
-        table = per_type(gold, found, names.type_names)
-        confusion = type_confusion(gold, found, len(names.type_names))
-        facts = {"types": [*names.type_names, "nothing"], "rows": confusion.counts.tolist()}
-        return {"per_type": table, "type_confusion": facts}, type_table(table, confusion)
+        (gold, found), names = self.entities(tags, examples), self.meanings.type_names
+        table = per_type(gold, found, names)
+        confusion, shifted = type_confusion(gold, found, len(names))
+        facts = {"types": [*names, "nothing"], "rows": confusion.tolist()}
+        with_shifted = {name: table[name] | {"shifted": n} for name, n in zip(names, shifted.tolist(), strict=True)}
+        lines = class_table("type", with_shifted, confusion, ["nothing"])
+        if shifted.any():
+            lines.append("shifted: predicted as the right type, but with other boundaries, which counts as wrong")
+        return {"per_type": table, "type_confusion": facts}, lines
 
     def error_analysis(self, predictions: np.ndarray, examples: SentenceExamples) -> ErrorAnalysis:
         """The error is the sum of the cross-entropies of a sentence's wrong words."""
@@ -523,25 +480,31 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         facts = self._by_type(tags, examples)[0] if self.has_entities else {}
         return ErrorAnalysis(errors=np.add.reduceat(entropy, splits[:-1]), measure="loss", shown=shown, facts=facts)
 
-    def marked(
-        self, predictions: np.ndarray, counts: Sequence[int]
-    ) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
-        """The predicted entities, or all words where tags mark no entities: the type or the tag of each; its first
-        word, counted over all sentences, and one past its last; and the mean probability of its words' tags.
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The names of what tags mark: types of entities, or the tags themselves where these mark none."""
+        return self.meanings.type_names if self.has_entities else self.label_names
+
+    def marked(self, logits: tf.Tensor, sentences: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The predicted entities, or all words where tags mark no entities; in the graph, or eagerly.
 
         Args:
-            predictions: Of all words.
-            counts: The number of words of each sentence.
+            logits: float32 `[words, num_labels]`.
+            sentences: int64 `[words]`: the sentence of each word.
+
+        Returns:
+            The mark of each, an index of `marks`; its first word, counted over all sentences, and one past its last;
+            and float64, the mean probability of its words' tags.
         """
-        tags = predictions.argmax(axis=1)
-        scores = np.exp(-cross_entropy(predictions, tags))
+        tags = tf.argmax(logits, axis=1)
+        scores = tf.reduce_max(tf.nn.softmax(tf.cast(logits, tf.float64)), axis=1)
         if not self.has_entities:
-            return [self.label_names[tag] for tag in tags], np.arange(len(tags)), 1 + np.arange(len(tags)), scores
-        sentences = np.repeat(np.arange(len(counts)), counts)
-        found = find_entities(tags, sentences, self.meanings, strict=self.strict_entities)
-        sums = np.cumsum([0.0, *scores])
-        scores = (sums[found.end] - sums[found.start]) / (found.end - found.start)
-        return [self.meanings.type_names[kind] for kind in found.type], found.start, found.end, scores
+            words = tf.range(tf.size(tags, tf.int64))
+            return tags, words, words + 1, scores
+        found = entities_in_graph(tags, sentences, self.meanings, strict=self.strict_entities)
+        sums = tf.concat([tf.zeros([1], tf.float64), tf.cumsum(scores)], 0)
+        totals = tf.gather(sums, found.end) - tf.gather(sums, found.start)
+        return found.type, found.start, found.end, totals / tf.cast(found.end - found.start, tf.float64)
 
     def card(self, num_texts: int) -> str:
         return "finds entities in sentences" if self.has_entities else "tags the words of sentences"
@@ -549,10 +512,10 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
 
 def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads sentences with a tag for each word."""
-    tables, notes = read_training_tables(config, TokenClassification.name, lambda source: read_named(source, config))
-    notes = list(notes)
-    for table in tables.values():
-        notes += table.notes
+    tables, notes = read_training_tables(
+        config, TokenClassification.name, lambda source: read_sentences(source, config)
+    )
+    notes = [*notes, *(line for table in tables.values() for line in table.notes)]
     task = TokenClassification(
         _tags_in_order(in_scheme("IOB2", in_usual_form(tables["train"], []), []), given_names(config)),
         label_all_tokens=options.tagging.label_all_tokens,
@@ -583,13 +546,13 @@ class TaggedItem(prediction.Item):
     Attributes:
         words: Its words.
         spans: Each word's first character in the text, and one past its last.
-        written: The lines of the CoNLL file that it came from.
+        written: As in `Sentence`.
     """
 
     texts: Sequence[str] = ()
     words: list[str] = dataclasses.field(default_factory=list)
     spans: list[tuple[int, int]] = dataclasses.field(default_factory=list)
-    written: ConllSentence | None = None
+    written: Sequence[str] = ()
 
     def marked(self, what: str, kind: str, first: int, last: int, score: float) -> dict[str, Any]:
         """The words `first:last` as transformers has an entity: `start` and `end` count characters in a text and words
@@ -632,22 +595,21 @@ class SentenceItems(prediction.Items[TaggedItem]):
         return super().size(item) + _WORD_SIZE * len(item.words)
 
     def encode(self, items: Sequence[TaggedItem]) -> EncodedSentences:
-        if not items[0].texts:
-            return self._model.encode(
-                SentenceExamples(name=prediction.NAME, words=[item.words for item in items], labels=None)
-            )
-        tokenizer, length = self._model.tokenizer, self._model.max_seq_length
-        found = encode_text_words(tokenizer, [item.texts[0] for item in items], max_seq_length=length)
-        spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
-        for item, (first, last) in zip(items, itertools.pairwise(found.splits.tolist()), strict=True):
-            item.spans = spans[first:last]
-            item.words = [item.texts[0][start:end] for start, end in item.spans]
+        tokenizer = self._model.tokenizer
+        if items[0].texts:
+            starts, ends, splits = tokenizer.find_words([item.texts[0] for item in items])
+            spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+            for item, (first, last) in zip(items, itertools.pairwise(splits.tolist()), strict=True):
+                item.spans = spans[first:last]
+                item.words = [item.texts[0][start:end] for start, end in item.spans]
+        words = [item.words for item in items]
+        encoded = self._model.encode(SentenceExamples(name=prediction.NAME, words=words, labels=None))
+        if len(encoded.tokens):
+            return encoded
         # No text may have a word, but a model must be given at least one row.
-        tokens = found.rows.tokens if len(found.rows.tokens) else tokenizer.encode([""], max_seq_length=2)
-        labels, weights = np.zeros(len(tokens.flat), np.int32), np.zeros(len(tokens.flat), np.float32)
-        return EncodedSentences(
-            tokens=tokens, labels=labels, weights=weights, labels_tokens=True, first_pieces=found.rows.first_piece
-        )
+        tokens = tokenizer.encode([""], max_seq_length=2)
+        none = np.zeros(len(tokens.flat), np.int32)
+        return dataclasses.replace(encoded, tokens=tokens, labels=none, weights=none.astype(np.float32))
 
     def _marked(
         self, items: Sequence[TaggedItem], predictions: np.ndarray
@@ -655,8 +617,11 @@ class SentenceItems(prediction.Items[TaggedItem]):
         """Each item with the tags of its words, and its entities; or its words, where tags mark no entities."""
         what, counts = "entity_group" if self.task.has_entities else "entity", [len(item.words) for item in items]
         tags = [self.task.label_names[tag] for tag in predictions.argmax(axis=1)]
-        kinds, firsts, lasts, scores = self.task.marked(predictions, counts)
-        spans = list(zip(kinds, firsts.tolist(), lasts.tolist(), scores.tolist(), strict=True))
+        with tf.device("CPU:0"):
+            sentences = tf.repeat(tf.range(len(items), dtype=tf.int64), counts)
+            marks, firsts, lasts, scores = (p.numpy().tolist() for p in self.task.marked(predictions, sentences))
+        kinds = (self.task.marks[mark] for mark in marks)
+        spans = list(zip(kinds, firsts, lasts, scores, strict=True))
         ends = [*itertools.accumulate(counts)]
         places = np.searchsorted(firsts, [0, *ends]).tolist()
         for item, end, (first, last) in zip(items, ends, itertools.pairwise(places), strict=True):
@@ -696,39 +661,35 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
         UsageError: for input that cannot be opened, or output without a known ending.
     """
     asked, data = config.predict, config.data
-    if not _holds_words(config):
-        format, is_text = prediction.chosen_format(asked, PREDICTED_TAGS, default="jsonl"), _is_plain_text(config)
-        file = prediction.open_text_file(config)
-        if format == "conll":
-            words = "--input_format=conll where it holds words, one a line, or " if is_text and not asked.text else ""
-            input_is = f"{file.name}, which is read as {'plain texts' if is_text else 'texts'}"
-            raise _no_conll(asked, input_is, f"{words}--output_format=jsonl, tsv or csv")
-        by_default = is_text and data.input_format == "auto" and not asked.text
-        doubts = functools.partial(_about_words, file.name) if by_default else lambda items: []
-        return [prediction.table_job(config, file, format=format, doubts=doubts)]
-    if data.input_format == "auto" and is_pipe(asked.input_file):
-        data = dataclasses.replace(data, input_format=file_format(pathlib.Path(asked.input_file), WORDS))
-    file = open_sentences(input_source(asked.input_file), data)
-    format = prediction.chosen_format(asked, PREDICTED_TAGS, default="conll" if file.format == "conll" else "jsonl")
-    if format == "conll" and file.format != "conll":
-        form = "a table with one word per row" if file.id_column else file.format
-        raise _no_conll(asked, f"{file.name}, which is {form}", "--output_format=jsonl, tsv or csv")
-    id_column = asked.id_column
-    if file.format == "conll" and id_column:
+    file = prediction.open_text_file(config) if not _holds_words(config) else None
+    if file is None:
+        if data.input_format == "auto" and is_pipe(asked.input_file):
+            data = dataclasses.replace(data, input_format=file_format(pathlib.Path(asked.input_file), WORDS))
+        file = open_sentences(input_source(asked.input_file), data)
+    read_as = file.format if isinstance(file, SentenceFile) else "texts"
+    format = prediction.chosen_format(asked, PREDICTED_TAGS, default="conll" if read_as == "conll" else "jsonl")
+    if format == "conll" and read_as != "conll":
         raise UsageError(
-            "The sentences of a CoNLL file have no ids: they are numbered. "
-            f"Received: id_column={id_column!r} for {file.name}. Drop --id_column."
+            "A CoNLL file of predictions has the words' lines of a CoNLL file with one more column. Received: the "
+            f"format conll for {file.name}, which is read as {read_as}. Pass --output_format=jsonl, tsv or csv, or "
+            "--input_format=conll if it holds words, one a line."
         )
-    prediction.check_id_column(id_column, file.name, file.columns)
-    id_column = (
-        id_column or file.id_column or prediction.usual_id_column(file.columns if file.format != "conll" else ())
-    )
+    if not isinstance(file, SentenceFile):
+        is_guessed = data.input_format == "auto" and not asked.text
+        is_plain = is_guessed and source_format(input_source(asked.input_file), data, TEXTS, "text") == "text"
+        doubts = functools.partial(_about_words, file.name) if is_plain else lambda items: []
+        return [prediction.table_job(config, file, format=format, doubts=doubts)]
+    prediction.check_id_column(asked.id_column, file.name, file.columns)
+    id_column = asked.id_column or prediction.usual_id_column(file.columns)
 
     def read(items: SentenceItems, row: Sentence, number: int, where: str) -> TaggedItem:
-        name = (
-            prediction.row_id(row.others[0], id_column, f"{file.name}, {file.unit} {row.line}") if id_column else number
-        )
-        return TaggedItem(name=name, words=row.words, written=row if isinstance(row, ConllSentence) else None)
+        where = f"{file.name}, {file.unit} {row.line}"
+        name = prediction.row_id(row.others[0], id_column, where) if id_column else number
+        return TaggedItem(name=name, words=row.words, written=row.written)
+
+    def notes() -> list[str]:
+        left_out = f"{file.name}: the lines of words are written with a tag; comments and -DOCSTART- lines are not"
+        return [*file.notes(), *([left_out] if format == "conll" else [])]
 
     return [
         prediction.Job(
@@ -738,25 +699,9 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
             read=read,
             path=prediction.output_path(asked),
             format=format,
-            notes=file.notes,
+            notes=notes,
         )
     ]
-
-
-def _no_conll(asked: PredictConfig, input_is: str, way_out: str) -> UsageError:
-    by_ending = f"output_file={asked.output_file!r}" if asked.output_format == "auto" else "output_format='conll'"
-    return UsageError(
-        "A CoNLL file of predictions is the input with one more column. "
-        f"Received: {by_ending} with {input_is}. Pass {way_out}."
-    )
-
-
-def _is_plain_text(config: Config) -> bool:
-    """Whether input that holds no words is read line by line."""
-    format, name = config.data.input_format, config.predict.input_file
-    if format == "auto" and name not in ("", STANDARD_STREAM):
-        format = file_format(pathlib.Path(name), TEXTS)
-    return format in ("auto", "text")
 
 
 def _about_words(name: str, items: Sequence[TaggedItem]) -> list[str]:
@@ -770,24 +715,11 @@ def _about_words(name: str, items: Sequence[TaggedItem]) -> list[str]:
 def _holds_words(config: Config) -> bool:
     """Whether the input's texts are already split into words: CoNLL, or a list of words in each row."""
     data, name = config.data, config.predict.input_file
-    if config.predict.text:
+    if config.predict.text or data.input_format == "text":
         return False
-    if data.input_format in ("conll", "text") or is_pipe(name):
-        # A pipe can be read only once: there is no look into it.
+    if is_pipe(name):  # It can be read only once: there is no look into it.
         return data.input_format == "conll" or (data.input_format == "auto" and ending_of(name) in CONLL_ENDINGS)
-    path = pathlib.Path(name)
-    try:
-        format = file_format(path, WORDS) if data.input_format == "auto" else data.input_format
-        if data.header and holds_word_rows(path, data):
-            return True
-        if format == "csv":
-            return False
-        if format in ("conll", "tsv", "text"):
-            return looks_like_conll(path, text_column=data.text_column)
-        first = next(open_sentences(path, dataclasses.replace(data, delimiter="")).read(()), None)
-    except UsageError:
-        return False
-    return first is not None and not isinstance(first, UsageError)
+    return holds_words(pathlib.Path(name), data, "none")
 
 
 class Tagger(prediction.ServedModel):
@@ -809,11 +741,7 @@ class Tagger(prediction.ServedModel):
     text_inputs = ("text",)
 
     def __init__(self, model: prediction.TrainedModel):
-        if model.max_seq_length < 3:
-            raise UsageError(
-                "max_seq_length must hold 2 special tokens and a word. "
-                f"Received: max_seq_length={model.max_seq_length}. Pass a larger one."
-            )
+        check_room(model.max_seq_length)
         super().__init__(model)
 
     @staticmethod
@@ -833,25 +761,16 @@ class Tagger(prediction.ServedModel):
     def _found(self, text: tf.Tensor, pieces: Pieces, logits: tf.Tensor, error: tf.Tensor) -> dict[str, tf.Tensor]:
         """The answer for words with these logits, float32 `[words, num_labels]`, in texts without an error."""
         task, texts = self._model.task, pieces.word_starts.value_rowids()
-        tags = tf.argmax(logits, axis=1)
-        first = last = tf.range(tf.size(tags))
-        score = tf.reduce_max(tf.nn.softmax(tf.cast(logits, tf.float64)), axis=1)
-        what, kind, names = "word", "tag", tf.gather(tf.constant(task.label_names), tags)
-        if task.has_entities:
-            found = entities_in_graph(tags, texts, task.meanings, strict=task.strict_entities)
-            first, last = found.start, found.end - 1
-            sums = tf.concat([tf.zeros([1], tf.float64), tf.cumsum(score)], 0)
-            score = tf.gather(sums, found.end) - tf.gather(sums, found.start)
-            score /= tf.cast(found.end - found.start, tf.float64)
-            what, kind, names = "entity", "type", tf.gather(tf.constant(task.meanings.type_names), found.type)
+        marks, first, end, score = task.marked(logits, texts)
         rows = tf.gather(texts, first)
-        start, end = tf.gather(pieces.word_starts.values, first), tf.gather(pieces.word_ends.values, last)
+        starts, ends = tf.gather(pieces.word_starts.values, first), tf.gather(pieces.word_ends.values, end - 1)
+        what, kind = ("entity", "type") if task.has_entities else ("word", "tag")
         found = {
             f"{what}_row": tf.cast(rows, tf.int32),
-            f"{what}_{kind}": names,
-            f"{what}_text": prediction.substrings(text, rows, start, end),
-            f"{what}_start": start,
-            f"{what}_end": end,
+            f"{what}_{kind}": tf.gather(tf.constant(task.marks), marks),
+            f"{what}_text": prediction.substrings(text, rows, starts, ends),
+            f"{what}_start": starts,
+            f"{what}_end": ends,
             f"{what}_score": tf.cast(score, tf.float32),
         }
         is_sound = tf.gather(error == "", rows)
