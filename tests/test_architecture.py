@@ -78,7 +78,7 @@ MOST_LINES = {
     "batches": 806,
     "bert": 1061,
     "commandline": 559,
-    "config": 1712,
+    "config": 1709,
     "corpus": 2203,
     "data": 1659,
     "devices": 1025,
@@ -90,7 +90,7 @@ MOST_LINES = {
     "python": 437,
     "report": 1048,
     "step": 3089,
-    "tasks": 7068,
+    "tasks": 6627,
     "tokens": 1289,
     "train": 1664,
 }
