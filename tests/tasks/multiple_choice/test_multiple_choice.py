@@ -97,29 +97,27 @@ def test_a_head_of_transformers_is_loaded_whatever_labels_its_configuration_has(
         tfbert.load(tmp_path)
 
 
-def test_a_table_and_other_forms_have_the_same_predictions(trained, predicted, rows, tmp_path):
+def test_a_table_has_the_same_predictions(trained, predicted):
     directory, _ = trained
     table = [line.split("\t") for line in predict(directory, directory / "dev.jsonl", "a.tsv").read_text().splitlines()]
     assert table[0] == ["id", "index", "choice", "score", "probabilities"]
     for cells, one in zip(table[1:], predicted, strict=True):
         assert cells == [str(one["id"]), str(one["index"]), one["choice"], str(one["score"]), cells[4]]
         assert json.loads(cells[4]) == one["probabilities"]
-    source = tmp_path / "list.json"
-    of_race = [(row["context"], row["question"], row["choices"], f"r{i}") for i, row in enumerate(rows)]
-    names = ("article", "question", "options", "id")
-    source.write_text(json.dumps([dict(zip(names, row, strict=True)) for row in of_race]))
-    found = read_json(predict(directory, source, "b.jsonl"))
-    assert found == [one | {"id": f"r{i}"} for i, one in enumerate(predicted)]
 
 
-def test_bad_rows_are_named_or_skipped(trained, predicted, rows, tmp_path, caplog):
+def test_bad_rows_of_another_form_are_named_or_skipped(trained, predicted, rows, tmp_path, caplog):
     directory, _ = trained
-    long = {"question": "film " * 30, "choices": ["a", "b"], "id": "long"}
-    named = [row | {"id": f"n{i}", "label": "nonsense"} for i, row in enumerate(rows)]
+    long = {"question": "film " * 30, "options": ["a", "b"], "id": "long"}
+    names = ("article", "question", "options", "id", "label")
+    values = [(row["context"], row["question"], row["choices"], f"n{i}", "nonsense") for i, row in enumerate(rows)]
+    named = [dict(zip(names, row, strict=True)) for row in values]
     source = tmp_path / "new.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in [named[0], long, {"id": "x"}, *named[1:]]))
     with pytest.raises(UsageError, match="only the context is cut.*new.jsonl, line 2"):
         predict(directory, source, "c.jsonl")
+    with pytest.raises(UsageError, match="id_column='key' for .*new.jsonl with columns 'article'"):
+        predict(directory, source, "c.jsonl", "--id_column=key")
     with caplog.at_level("INFO", "tfbert"):
         found = read_json(predict(directory, source, "c.jsonl", "--skip_bad_rows"))
     assert found == [one | {"id": f"n{i}"} for i, one in enumerate(predicted)]

@@ -12,7 +12,6 @@ from pyarrow import parquet
 
 from tests.support.refusals import refused
 from tests.support.saved_models import model_with
-from tests.support.texts import VOCAB
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
@@ -21,7 +20,6 @@ from tfbert.data.rows import file_format
 from tfbert.errors import UsageError
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering, QuestionItems, open_question_files
 from tfbert.tasks.question_answering.squad import holds_questions, open_questions, read_questions, training_questions
-from tfbert.tokens.tokenizer import BertTokenizer
 
 SQUAD = pathlib.Path(__file__).parents[4] / "shared" / "data" / "squad"
 CONTEXT = "Zoë 😀 lives in Oslo. Ben lives in Rome, not in Oslo."
@@ -298,35 +296,37 @@ def test_questions_of_every_form(write):
     assert [row for _, row in file.read(["0", "2", "1"])] == expected
 
 
-def jobs_of(path):
-    asked = PredictConfig(input_file=path, output_file="out.jsonl")
-    return open_question_files(Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=asked))
+def items_of(path, bad_rows, output_file="out.jsonl"):
+    """The names of the items that a model is asked."""
+    asked = PredictConfig(input_file=path, output_file=output_file)
+    config = Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=asked)
+    model = dataclasses.replace(model_with(["a", "b"], num_texts=2), task=QuestionAnswering())
+    (job,) = open_question_files(config)
+    return [item.name for item in job.items(QuestionItems(model), bad_rows)]
 
 
 def test_questions_that_cannot_be_answered(write):
     """They are left out, or end the reading, and say where they are."""
     rows = [FLAT[0], FLAT[1] | {"context": " "}, FLAT[2] | {"question": ""}, FLAT[2]]
-    model = dataclasses.replace(model_with(["a", "b"], num_texts=2), tokenizer=BertTokenizer(VOCAB))
-    items = QuestionItems(dataclasses.replace(model, task=QuestionAnswering()))
-
-    def read(path, bad_rows):
-        (job,) = jobs_of(path)
-        return [item.name for item in job.items(items, bad_rows)]
-
     path, skipping = write("a.jsonl", lines(rows)), BadRows(True)
-    assert read(path, skipping) == [FLAT[0]["id"], FLAT[2]["id"]] and skipping.count == 2
+    assert items_of(path, skipping) == [FLAT[0]["id"], FLAT[2]["id"]] and skipping.count == 2
     with pytest.raises(UsageError, match=r"A context must not be empty\..*a\.jsonl, line 2\. .*--skip_bad_rows"):
-        read(path, BadRows(False))
+        items_of(path, BadRows(False))
     with pytest.raises(UsageError, match=r"A question must not be empty\..*a\.json, question 2\."):
-        read(write("a.json", json.dumps(changed(question=""))), BadRows(False))
+        items_of(write("a.json", json.dumps(changed(question=""))), BadRows(False))
+
+
+def test_a_repeated_id_is_a_bad_row_of_squads_form(write):
+    rows, skipping = [FLAT[0] | {"id": own_id} for own_id in (1, "1", "b", "b", "c")], BadRows(True)
+    path = write("a.jsonl", lines(rows))
+    with pytest.raises(UsageError, match=r"unique id\. Received: '1' a second time in .*line 2.*--skip_bad_rows"):
+        items_of(path, BadRows(False), "out.json")
+    assert items_of(path, skipping, "out.json") == [1, "b", "c"] and skipping.count == 2
 
 
 def test_questions_need_their_columns(write):
-    (job, file) = (write(name, text) for name, text in (("a.csv", "id,text\n1,a\n"), ("a.json", json.dumps(NESTED))))
     with pytest.raises(UsageError, match="No column looks like the question.*Pass --text_column"):
-        jobs_of(job)
-    with pytest.raises(UsageError, match="no columns to choose"):
-        open_questions(pathlib.Path(file), DataConfig(text_column=("question", "context")))
+        items_of(write("a.csv", "id,text\n1,a\n"), BadRows(False))
 
 
 @pytest.mark.skipif(not SQUAD.exists(), reason="needs SQuAD beside the checkout")

@@ -1,15 +1,10 @@
-"""Windows that suit the length of rows: what is chosen, what is refused and when; and what one bad question does to the
-others."""
-
-import json
-import re
+"""Windows that suit the length of rows: what is chosen, what is refused, and what is said about it."""
 
 import pytest
 import tensorflow as tf
 
 import tfbert
 from tests.support.refusals import refused
-from tests.support.saved_models import predict_with, read_json
 from tests.support.served import export_of, random_model, save
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
@@ -85,11 +80,6 @@ def asked(*lengths):
     return [{"id": i, "question": "fox " * n, "context": CONTEXT} for i, n in enumerate(lengths)]
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def test_an_older_model_answers_contexts_longer_than_its_rows(runs, caplog):
     """As with the sizes that suit its rows, and says so."""
     caplog.set_level("INFO")
@@ -121,35 +111,3 @@ def test_sizes_that_no_row_can_have_are_refused_when_a_model_is_loaded(runs, siz
     for length, value in ((None, 29), (20, 17)):
         with pytest.raises(UsageError, match=rf"Received: .*{size}={value}.*\. Pass a "):
             tfbert.load(runs / "old", max_seq_length=length, answering=AnsweringConfig(**{size: value}))
-
-
-def test_a_question_that_cannot_be_answered_is_the_bad_row(runs, tmp_path, caplog):
-    first, bad, last = asked(1, 1, 28)
-    bad |= {"context": "\u2003\n"}
-    source, out = write(tmp_path / "in.jsonl", [first, bad, last]), tmp_path / "out.jsonl"
-    rule = "A context must not be empty. Received: an empty one in {}."
-    at_line = re.escape(rule.format(f"{source}, line 2"))
-    with pytest.raises(UsageError, match=at_line + r".* Or pass --skip_bad_rows\.$"):
-        predict_with(runs, "old", input_file=source, output_file=out)
-    assert not out.exists()
-    caplog.set_level("INFO")
-    results = predict_with(runs, "old", input_file=source, output_file=out, skip_bad_rows=True)
-    assert results["predict_skipped_rows"] == 1 and re.search(f"skipped: .*{at_line}", caplog.text)
-    model = tfbert.load(runs / "old")
-    with pytest.raises(UsageError, match=re.escape(rule.format("inputs[1]"))):
-        model([first, bad, last])
-    found = read_json(out)
-    assert [row["id"] for row in found] == [0, 2]
-    for row, answer in zip(found, model([first, last]), strict=True):
-        assert row.pop("score") == pytest.approx(answer.pop("score"), abs=1e-5)
-        assert row == {"id": row["id"]} | answer and row["answer"]
-
-
-def test_a_repeated_id_is_a_bad_row_of_squads_form(runs, tmp_path):
-    rows = [{"id": name, "question": "fox", "context": "the fox"} for name in (1, "1", "b", "b", "c")]
-    source = write(tmp_path / "in.jsonl", rows)
-    with pytest.raises(UsageError, match=r"unique id\. Received: '1' a second time in .*line 2.*--skip_bad_rows"):
-        predict_with(runs, "old", input_file=source, output_file=tmp_path / "none.json")
-    results = predict_with(runs, "old", input_file=source, output_file=tmp_path / "out.json", skip_bad_rows=True)
-    assert results["predict_skipped_rows"] == 2
-    assert list(json.loads((tmp_path / "out.json").read_text())) == ["1", "b", "c"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
+from scipy.special import softmax
 
 from tfbert.batches.pipeline import EncodedExamples, TokenTensors
 from tfbert.config.data import DataConfig
@@ -157,10 +158,9 @@ class Choices:
     def of(cls, scores: np.ndarray, splits: np.ndarray) -> Choices:
         """From scores of all choices, float32 `[sequences]`, and where each example's begin, int64 `[n + 1]`."""
         counts = np.diff(splits)
-        is_there = np.arange(counts.max(initial=0)) < counts[:, None]
-        logits = np.full(is_there.shape, MISSING, np.float32)
-        logits[is_there] = scores
-        return cls(logits=logits, counts=counts)
+        found = cls(logits=np.full([len(counts), counts.max(initial=0)], MISSING, np.float32), counts=counts)
+        found.logits[found.is_there] = scores
+        return found
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -178,9 +178,7 @@ class Choices:
     @property
     def probabilities(self) -> np.ndarray:
         """float64 `[n, choices]`: a softmax over the choices of each example; 0 for missing ones."""
-        logits = self.logits.astype(np.float64)
-        own = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return own / own.sum(axis=1, keepdims=True)
+        return softmax(self.logits.astype(np.float64), axis=1)
 
     def losses(self, labels: np.ndarray) -> np.ndarray:
         """float64 `[n]`: the cross-entropy of each right choice, in nats."""
