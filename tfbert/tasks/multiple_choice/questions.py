@@ -26,8 +26,6 @@ from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.base import InMemory
 
-NO_LABEL = -1
-
 
 @dataclasses.dataclass(kw_only=True)
 class Asked:
@@ -64,7 +62,7 @@ class ChoiceExamples(InMemory):
     Attributes:
         name: Where they came from, for messages.
         asked: The questions.
-        labels: int32 `[n]`: the right choice of each, from 0; `NO_LABEL` where it is not known.
+        labels: int32 `[n]`: the right choice of each, from 0.
         notes: What the user should know, one line each.
         columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
