@@ -42,8 +42,7 @@ from tfbert.config.data import DataConfig  # noqa: E402
 from tfbert.data.files import read_file  # noqa: E402
 from tfbert.data.rows import file_format, open_rows  # noqa: E402
 from tfbert.report.run_files import environment  # noqa: E402
-from tfbert.tasks.multiple_choice.questions import open_questions as open_choices  # noqa: E402
-from tfbert.tasks.multiple_choice.questions import read_questions as read_choices  # noqa: E402
+from tfbert.tasks.multiple_choice.questions import read_choices  # noqa: E402
 from tfbert.tasks.question_answering.squad import read_questions  # noqa: E402
 from tfbert.tasks.token_classification.tagged import read_sentences  # noqa: E402
 
@@ -158,7 +157,7 @@ def write_examples(args: argparse.Namespace, path: pathlib.Path) -> None:
     elif args.task == "token_classification":
         rows = [{"tokens": words} for words in read_sentences(source).words]
     elif args.task == "multiple_choice":
-        asked = read_choices(open_choices(source, DataConfig())).asked
+        asked = read_choices(source, DataConfig()).asked
         rows = [{"context": one.context, "question": one.question, "choices": one.choices} for one in asked]
     else:
         table = read_questions(source, version_2_with_negative=args.version_2_with_negative)

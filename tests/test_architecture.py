@@ -78,7 +78,7 @@ MOST_LINES = {
     "batches": 728,
     "bert": 1011,
     "commandline": 512,
-    "config": 1592,
+    "config": 1589,
     "corpus": 1989,
     "data": 1452,
     "devices": 977,
@@ -90,7 +90,7 @@ MOST_LINES = {
     "python": 297,
     "report": 980,
     "step": 3089,
-    "tasks": 6592,
+    "tasks": 6148,
     "tokens": 1136,
     "train": 1554,
 }

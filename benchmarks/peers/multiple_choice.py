@@ -28,8 +28,7 @@ from tfbert.config.data import DataConfig  # noqa: E402
 from tfbert.tasks.multiple_choice.multiple_choice import Choices, choice_metrics  # noqa: E402
 from tfbert.tasks.multiple_choice.questions import (  # noqa: E402
     ChoiceExamples,  # noqa: E402
-    open_questions,
-    read_questions,
+    read_choices,
 )
 
 
@@ -69,7 +68,7 @@ def predict(args: argparse.Namespace, tokenizer) -> dict:
 
 def examples_of(path: str, limit: int) -> ChoiceExamples:
     """The questions of a file that tfbert takes."""
-    examples = read_questions(open_questions(path, DataConfig()))
+    examples = read_choices(path, DataConfig())
     return examples.take(chosen(len(examples), limit))
 
 

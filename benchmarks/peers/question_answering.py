@@ -21,7 +21,7 @@ from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
-from tfbert.tasks.question_answering.question_answering import squad_metrics  # noqa: E402
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics  # noqa: E402
 from tfbert.tasks.question_answering.squad import (
     read_questions,  # noqa: E402
     training_questions,  # noqa: E402
@@ -30,7 +30,6 @@ from tfbert.tasks.question_answering.windows import (  # noqa: E402
     Answers,
     Windows,  # noqa: E402
     decode,  # noqa: E402
-    select_answers,
 )
 
 
@@ -70,12 +69,9 @@ def evaluate(args: argparse.Namespace, tokenizer) -> dict:
         table = table.take(chosen(len(table), args.max_eval_examples))
         contexts = [table.context(row) for row in range(len(table))]
         answers = answer(model, tokenizer, table.questions, contexts, args)
-        scores = squad_metrics(
-            [[text for text, _ in golds] for golds in table.answers],
-            answers.texts(contexts, np.arange(len(contexts))),
-            version_2_with_negative=args.version_2_with_negative,
-            null_odds=answers.null_odds,
-        )
+        texts = answers.texts(contexts, np.arange(len(contexts)))
+        golds = [[text for text, _ in given] for given in table.answers]
+        scores = squad_metrics(golds, texts, answers.null_odds if args.version_2_with_negative else None)
         found |= {f"{prefix}_{name}": value for name, value in scores.items()}
     return found
 
@@ -110,9 +106,8 @@ def answer(model, tokenizer, questions: list[str], contexts: list[str], args: ar
             char_end=offsets[:, 1],
         ),
         flat,
-        len(questions),
     )
-    return select_answers(decoded, version_2_with_negative=args.version_2_with_negative)
+    return QuestionAnswering(version_2_with_negative=args.version_2_with_negative).answers(decoded)
 
 
 def make_windows(tokenizer, questions: list[str], contexts: list[str], args: argparse.Namespace) -> list[dict]:

@@ -12,13 +12,14 @@ from sklearn import metrics
 from tests.support.labelled import labelled
 from tests.support.refusals import refused
 from tests.support.reports import make_run
+from tfbert.data.in_memory import given_table
 from tfbert.report import pages
 from tfbert.report.__main__ import main
 from tfbert.report.compare import by_score, compare, comparison, tables
 from tfbert.report.run_files import MAX_TEXT, MAX_WORST, differing, evaluation_facts, read_run, used, write_facts
 from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering
-from tfbert.tasks.question_answering.squad import QuestionExamples, question_table
+from tfbert.tasks.question_answering.squad import read_questions
 from tfbert.tasks.question_answering.windows import Candidates
 from tfbert.tasks.token_classification.token_classification import SentenceExamples, TokenClassification
 
@@ -95,11 +96,12 @@ def test_a_page_of_tags_shows_both_taggings(tmp_path):
 
 def test_a_page_of_answers_marks_the_right_and_the_given_one(tmp_path):
     context = f"so {NASTY} it was, they said"
+    asked = [("a", NASTY, NASTY, 3), ("b", "who?", "so", 0)]
     rows = [
-        ((1,), {"id": "a", "question": NASTY, "context": context, "answers": [{"text": NASTY, "answer_start": 3}]}),
-        ((2,), {"id": "b", "question": "who?", "context": context, "answers": [{"text": "so", "answer_start": 0}]}),
+        {"id": i, "question": q, "context": context, "answers": [{"text": text, "answer_start": start}]}
+        for i, q, text, start in asked
     ]
-    examples = QuestionExamples(table=question_table("x", rows, place_names=("line",)))
+    examples = read_questions(given_table("train", rows))
     numbers = dict.fromkeys(("start_logit", "end_logit", "score", "null_start_logit", "null_end_logit", "null_score"))
     places = {"row_splits": np.arange(3), "char_start": np.array([0, 0]), "char_end": np.array([2, 2])}
     given = Candidates(**places, **dict.fromkeys(numbers, np.ones(2)))
@@ -108,7 +110,7 @@ def test_a_page_of_answers_marks_the_right_and_the_given_one(tmp_path):
     marks = [attrs["class"] for tag, attrs in page.tags if tag == "span" and "class" in attrs]
     assert sorted(marks) == ["answer", "wrong"]
     (worst,) = [row for row in page.rows if row[-1].strip() == context]
-    assert worst[:5] == ["line 1", "1", NASTY, NASTY, "so"]
+    assert worst[:5] == ["row 1", "1", NASTY, NASTY, "so"]
 
 
 def test_numbers_are_those_of_the_log(tmp_path, monkeypatch):

@@ -118,8 +118,8 @@ def load(data_dir):
 
 def rows(examples):
     """Each example's texts, and its label as a number, a list or what a question's answers are."""
-    if hasattr(examples, "table"):
-        return [(*texts, own) for texts, own in zip(examples.contents(), examples.table.answers, strict=True)]
+    if hasattr(examples, "answers"):
+        return [(*texts, own) for texts, own in zip(examples.contents(), examples.answers, strict=True)]
     labels = examples.labels.tolist()
     if hasattr(examples, "words"):
         ends = np.cumsum([len(words) for words in examples.words]).tolist()
@@ -199,7 +199,6 @@ def test_rows_that_are_left_out_are_counted(load, name, task, options, note):
 def test_questions_without_an_answer(load):
     data = load("squad2", QUESTIONS)
     assert rows(data.validation["validation"]) == [("Who left?", ZOE, ())] and len(data.train) == 3
-    assert data.validation["validation"].table.is_impossible.tolist() == [True]
 
 
 def test_without_the_training_data(data_dir):

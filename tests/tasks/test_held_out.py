@@ -115,7 +115,7 @@ def test_questions_about_a_context_stay_together_and_those_held_out_keep_all_the
     path = _write(tmp_path, rows, ("id", "question", "context", "answers"))
     options = TaskOptions(seed=4, answering=AnsweringConfig())
     data = _load(path, share=0.2, options=options, task="question_answering", max_seq_length=32)
-    held, kept = data.validation["validation"].table, data.train.table
+    held, kept = data.validation["validation"], data.train
     assert len(held) == 12 and len(held.contexts) == 4
     assert not set(held.contexts) & set(kept.contexts)
     assert all(held.answers) and len(kept) < 48

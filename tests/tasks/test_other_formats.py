@@ -12,7 +12,7 @@ from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.table import SetReader
-from tfbert.tasks.multiple_choice.questions import open_questions, read_questions
+from tfbert.tasks.multiple_choice.questions import read_choices
 from tfbert.tasks.question_answering import squad
 from tfbert.tasks.token_classification.tagged import in_usual_form, read_sentences
 
@@ -33,7 +33,7 @@ def texts(path):
 
 
 def chosen(path):
-    found = read_questions(open_questions(path, DataConfig()))
+    found = read_choices(path, DataConfig())
     return [(one.context, one.question, one.choices, one.index) for one in found.asked]
 
 

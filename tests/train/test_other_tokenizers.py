@@ -133,7 +133,7 @@ def test_an_export_takes_token_ids_and_says_so(corpus, task, tmp_path, logged):
     if not source.exists():
         pytest.skip("needs the test that trains it")
     command("--mode=export", f"--model={source}", f"--output_dir={tmp_path / 'e'}")
-    line = "The export takes token ids: no graph holds this model's tokenizer, whose files lie beside it."
+    line = "The export takes token ids: its graph does not hold the tokenizer, whose files lie beside it."
     assert logged().count(line) == 1
     module = tf.saved_model.load(str(tmp_path / "e"))
     assert module.signatures.keys() == {"serving_default", "token_ids"}

@@ -213,9 +213,6 @@ class AnsweringConfig(Options):
     """How many of the best starts and ends of each window are combined, and how many answers a question keeps."""
     max_answer_length: int = option(MAX_ANSWER_LENGTH, resume="same", tasks=_ANSWERING, least=1)
     """Longest answer in tokens."""
-    keep_misaligned_answers: bool = option(False, resume="content", modes=TRAIN, tasks=_ANSWERING)
-    """Look elsewhere in its context for an answer that is not where the data says. Otherwise training leaves it out;
-    evaluation keeps it either way."""
 
     def check_length(self, max_seq_length: int) -> None:
         """Refuses sizes that were asked for and do not go with rows of this length.

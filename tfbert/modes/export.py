@@ -67,7 +67,8 @@ def export(config: Config) -> dict[str, Any]:
         model = load_trained_model(config)
     entry = entry_of(model.task.name)
     check_can(model.task, entry.served_class, "export")
-    takes_ids = export_format in FORMATS or not model.tokenizer.in_graph
+    served = entry.served
+    takes_ids = export_format in FORMATS or not served.takes_text(model)
     if takes_ids and model.tokenizer.long_texts == "windows":
         log.warning(
             "The export takes rows of token ids, and gives logits for each. The model was trained on windows: of a "
@@ -77,9 +78,8 @@ def export(config: Config) -> dict[str, Any]:
     if export_format in FORMATS:
         with log_if_slow("converting the model"):
             return _write(functools.partial(write_token_model, model, export_format), directory)
-    if not model.tokenizer.in_graph:
-        log.info("The export takes token ids: no graph holds this model's tokenizer, whose files lie beside it.")
-    served = entry.served
+    if takes_ids:
+        log.info("The export takes token ids: its graph does not hold the tokenizer, whose files lie beside it.")
     if served.num_texts is not None:
         model = dataclasses.replace(model, num_texts=served.num_texts)
     model = dataclasses.replace(model, num_texts=_num_texts(model, config.data.text_column))
@@ -98,7 +98,7 @@ def export(config: Config) -> dict[str, Any]:
 
         def save(partial: pathlib.Path) -> dict[str, Any]:
             tf.saved_model.save(module, str(partial), signatures=module.signature_functions())
-            if not model.tokenizer.in_graph:
+            if takes_ids:
                 model.tokenizer.save(partial, model_max_length=model.max_seq_length)
             return results
 

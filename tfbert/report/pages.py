@@ -285,7 +285,7 @@ def report_at_end(
         results: What `all_results.json` will hold.
     """
     try:
-        facts = environment() | facts | data.facts | {"train_examples": len(data.train)}
+        facts = environment() | facts | {"train_examples": len(data.train)}
         if predictions is not None:
             name, examples = next(iter(data.validation.items()))
             facts["evaluation"] = evaluation_facts(data.task, name, examples, predictions)

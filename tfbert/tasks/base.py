@@ -475,7 +475,6 @@ class TaskData:
         validation: Name -> examples to evaluate on during training; usually one set, `validation`; may be empty.
         test: Labelled examples to evaluate on once, at the end; None if there are none.
         notes: What the user should know, one line each.
-        facts: What `report.json` holds about the data, as JSON can hold it.
         columns: Those of the training data that were read, by the options that name them.
     """
 
@@ -484,7 +483,6 @@ class TaskData:
     validation: dict[str, Examples]
     test: Examples | None
     notes: tuple[str, ...]
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property

@@ -37,7 +37,7 @@ from tfbert.config.modes import PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.types import STANDARD_STREAM
 from tfbert.data.files import find_columns
-from tfbert.data.reading import TEXTS, BadRows, Formats, OpenFile, Row
+from tfbert.data.reading import TEXTS, BadRows, Formats, OpenFile, Row, format_of
 from tfbert.data.rows import input_source, open_rows, source_format
 from tfbert.errors import ReaderGone, RunError, UsageError
 from tfbert.model.files import check_token_types
@@ -382,6 +382,7 @@ def table_job(
     texts: Sequence[str] = (),
     *,
     check: Callable[[Any, str], None] = lambda name, where: None,
+    row: Callable[[Any, dict[str, Any], str], Any] = lambda items, texts, where: items.row(texts, where),
     **options: Any,
 ) -> Job:
     """The job of a table of texts.
@@ -391,6 +392,7 @@ def table_job(
         file: Just opened.
         texts: Its text column, or the two of pairs; if empty, they are found by their names.
         check: Raises a UsageError for an id that cannot be used; takes it and its place.
+        row: Takes a model's items, a row by its columns, and its place; returns its item.
         options: Fields of `Job`; `path` is by default the one asked for.
 
     Raises:
@@ -407,21 +409,22 @@ def table_job(
     id_column = id_column or usual_id_column([column for column in others if column not in texts])
 
     def rows() -> Iterator[tuple[str, Any]]:
-        for line, row in file.read([*texts, *([id_column] if id_column else [])]):
-            yield f"{file.name}, {file.unit} {line}", row
+        for line, cells in file.read([*texts, *([id_column] if id_column else [])]):
+            yield f"{file.name}, {file.unit} {line}", cells
 
-    def read(items: Items, row: list[Any], number: int, where: str) -> Any:
-        item = items.row(dict(zip(texts, row, strict=False)), where)
-        item.name = row_id(row[-1], id_column, where) if id_column else number
+    def read(items: Items, cells: list[Any], number: int, where: str) -> Any:
+        item = row(items, dict(zip(texts, cells, strict=False)), where)
+        item.name = row_id(cells[-1], id_column, where) if id_column else number
         check(item.name, where)
         return item
 
     if "path" not in options:
         options["path"] = output_path(asked)
-    chosen = {"text_column": tuple(texts)} if len(file.columns) > len(texts) else {}
-    if chosen and not id_column and not asked.glue_task:
+    has_others = len(file.columns) > len(texts)
+    options.setdefault("columns", {"text_column": tuple(texts)} if has_others else {})
+    if has_others and not id_column and not asked.glue_task:
         options["notes"] = lambda: [f"{file.name}: no column of ids is known (--id_column): rows are numbered from 0"]
-    return Job(name=file.name, columns=chosen, rows=rows(), read=read, texts=texts, **options)
+    return Job(name=file.name, rows=rows(), read=read, texts=texts, **options)
 
 
 def typed_texts(asked: PredictConfig, names: Sequence[str] = ("text", "text_pair")) -> OpenFile:
@@ -509,11 +512,10 @@ def chosen_format(asked: PredictConfig, formats: Formats, *, default: str) -> st
     """
     if asked.output_format in formats:
         return asked.output_format
-    name = pathlib.Path(asked.output_file).name.lower().removesuffix(".gz")
-    found = [format for format, known in formats.items() if name.endswith(known)]
-    if asked.output_format == "auto" and (found or asked.output_file == "-"):
-        on_screen = "jsonl" if asked.text else default
-        return found[0] if asked.output_file != "-" else on_screen
+    if asked.output_format == "auto" and asked.output_file == STANDARD_STREAM:
+        return "jsonl" if asked.text else default
+    if asked.output_format == "auto" and (found := format_of(asked.output_file, formats)):
+        return found
     if asked.output_format != "auto":
         raise UsageError(
             f"Predictions of this model are written as {_either(formats)}. "
@@ -560,60 +562,50 @@ def write_predictions(path: pathlib.Path | None, lines: Iterable[str], *, is_wri
     if not is_writer:
         collections.deque(lines, maxlen=0)
         return
-    file, partial = None, pathlib.Path() if path is None else path.with_name(f".{path.name}.partial")
+    name, text = "standard output" if path is None else repr(str(path)), (f"{line}\n" for line in lines)
     try:
-        with _as_run_error(path):
-            file = _opened(path, partial)
-        for line in lines:  # An error in making one is no error of writing.
-            with _as_run_error(path):
-                file.write(f"{line}\n")
-        with _as_run_error(path):
-            if path is None:
-                file.flush()
-                return
-            file.close()  # Writes the rest: the disk may turn out to be full only now.
-            with partial.open("rb") as written:
-                os.fsync(written.fileno())
-            partial.replace(path)
-    except BaseException:
-        if file is not None and path is None:  # What was written stays written.
-            with contextlib.suppress(RunError), _as_run_error(path):
-                file.flush()
-        elif file is not None:  # An unfinished file takes no space.
-            with contextlib.suppress(OSError):
-                file.close()
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
-        raise
-
-
-def _opened(path: pathlib.Path | None, partial: pathlib.Path) -> Any:
-    # JSON can bring a lone surrogate into an id: it is written as \udc80 rather than ending the run.
-    if path is None:
-        file: Any = standard_output()
-        if hasattr(file, "reconfigure"):
-            file.reconfigure(encoding="utf-8", errors="backslashreplace")
-        return file
-    output_dir.make(path.parent)
-    partial.unlink(missing_ok=True)  # Left by a killed run, or a link: nothing must be written through it.
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    return opener(partial, "xt", encoding="utf-8", errors="backslashreplace", newline="\n")
-
-
-@contextlib.contextmanager
-def _as_run_error(path: pathlib.Path | None) -> Iterator[None]:
-    try:
-        yield
+        _print(text) if path is None else _write(path, text)
     except OSError as error:
         if path is None:
             _drop_standard_output()
         if isinstance(error, BrokenPipeError):
             raise ReaderGone from None
-        name = "standard output" if path is None else repr(str(path))
         raise RunError(
             f"Predictions must be writable. Received: {name} ({error.strerror}). "
             "Check free space and permissions there."
         ) from None
+
+
+# JSON can bring a lone surrogate into an id: it is written as \udc80 rather than ending the run.
+_ENCODING: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
+
+
+def _print(text: Iterable[str]) -> None:
+    file: Any = standard_output()
+    if hasattr(file, "reconfigure"):
+        file.reconfigure(**_ENCODING)
+    try:
+        file.writelines(text)
+    finally:  # What was written stays written.
+        file.flush()
+
+
+def _write(path: pathlib.Path, text: Iterable[str]) -> None:
+    output_dir.make(path.parent)
+    opener, partial = gzip.open if path.suffix.lower() == ".gz" else open, path.with_name(f".{path.name}.partial")
+    partial.unlink(missing_ok=True)  # Left by a killed run, or a link: nothing must be written through it.
+    file: Any = opener(partial, "xt", newline="\n", **_ENCODING)
+    try:
+        file.writelines(text)
+        file.close()  # Writes the rest: the disk may turn out to be full only now.
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.replace(path)
+    except BaseException:
+        for undo in (file.close, partial.unlink):  # An unfinished file takes no space.
+            with contextlib.suppress(OSError):
+                undo()
+        raise
 
 
 def _drop_standard_output() -> None:
@@ -703,13 +695,11 @@ class ServedModel(tf.Module):
 
     Attributes:
         num_texts: How many texts an input has; None if models of the task differ.
-        text_ranks: The dimensions of the texts that have another number than one.
-        text_inputs: The names of the texts.
+        text_inputs: The names of the texts; empty for a model that takes token ids alone.
     """
 
     num_texts: ClassVar[int | None] = None
-    text_ranks: ClassVar[Mapping[str, int]] = {}
-    text_inputs: Any
+    text_inputs: Any = ()
 
     def __init__(self, model: TrainedModel):
         super().__init__()
@@ -722,8 +712,13 @@ class ServedModel(tf.Module):
         """The task's options that are part of the graph, as JSON can hold them."""
         return {}
 
+    @classmethod
+    def takes_text(cls, model: TrainedModel) -> bool:
+        """Whether the graph of a model holds its tokenizer."""
+        return bool(cls.text_inputs) and model.tokenizer.in_graph
+
     def answer(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The answers to texts, string `[n]` each, or `[n, ...]` as `text_ranks` says, by name."""
+        """The answers to texts, string `[n]` each, by name."""
         raise NotImplementedError
 
     def answer_ids(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -736,26 +731,25 @@ class ServedModel(tf.Module):
         Returns:
             `serving_default`, also called `text`: takes the texts, string `[n]` each. `token_ids`: takes `input_ids`,
             `attention_mask` and, where the model reads it, `token_type_ids`, int32 `[n, length]`, with a length from 1
-            to the model's positions. With a tokenizer that no graph holds, `serving_default` is `token_ids`, and there
-            is no `text`. No rows give no rows. Inputs whose shapes do not fit end in an InvalidArgumentError that says
-            the rule; a row of ids that do not exist has an `error`, and its logits are NaN.
+            to the model's positions. With a tokenizer that no graph holds, or a task without texts, `serving_default`
+            is `token_ids`, and there is no `text`. No rows give no rows. Inputs whose shapes do not fit end in an
+            InvalidArgumentError that says the rule; a row of ids that do not exist has an `error`, and its logits are
+            NaN.
         """
-        ranks = {name: self.text_ranks.get(name, 1) for name in self.text_inputs}
-        text = {name: tf.TensorSpec([None] * rank, tf.string, name=name) for name, rank in ranks.items()}
+        text = {name: tf.TensorSpec([None], tf.string, name=name) for name in self.text_inputs}
         names = self._model.classifier.config.encoder.inputs
         ids = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in names}
         # AutoGraph has nothing to convert, and takes seconds to find out.
         from_ids = tf.function(self._from_ids, autograph=False).get_concrete_function(**ids)
-        if not self._model.tokenizer.in_graph:
+        if not self.takes_text(self._model):
             return {"serving_default": from_ids, "token_ids": from_ids}
         from_text = tf.function(self._from_text, autograph=False).get_concrete_function(**text)
         return {"serving_default": from_text, "text": from_text, "token_ids": from_ids}
 
     def _from_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
         rule = f"Every row needs each of its texts: {' and '.join(self.text_inputs)} must be of one length. Received: "
-        sizes = [tf.shape(texts[name])[:1] for name in self.text_inputs]
-        fits = [_assert_all_equal(sizes, rule)] if len(texts) > 1 else []
-        with tf.control_dependencies(fits):
+        sizes = [tf.shape(texts[name]) for name in self.text_inputs]
+        with tf.control_dependencies([_assert_all_equal(sizes, rule)]):
             return self.answer(**{name: tf.identity(part) for name, part in texts.items()})
 
     def _from_ids(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -794,40 +788,46 @@ class ServedModel(tf.Module):
         return self.answer_ids(tf.where(is_sound, logits, float("nan"))) | {"error": error}
 
     def token_logits(self, tokens: TokenTensors) -> tf.Tensor:
-        """The logits of all tokens of some rows, as a `Predictor` gives them.
-
-        Args:
-            tokens: The rows, any number.
-
-        Returns:
-            float32 `[tokens, labels]`, in the order of `tokens.flat`.
-        """
-        return self._in_parts(tokens, lambda logits, padded: tf.boolean_mask(logits, padded.is_token))
+        """The logits of all tokens of some rows, as a `Predictor` gives them: float32 `[tokens, labels]`, in
+        the order of `tokens.flat`."""
+        return self._kept_logits(tokens, lambda logits, padded: tf.boolean_mask(logits, padded.is_token))
 
     def row_logits(self, tokens: TokenTensors) -> tf.Tensor:
         """The logits of some rows, any number: float32 `[rows, labels]`."""
-        return self._in_parts(tokens, lambda logits, padded: logits)
+        return self._kept_logits(tokens, lambda logits, padded: logits)
 
-    def _in_parts(self, tokens: TokenTensors, keep: Callable[[tf.Tensor, PaddedRows], tf.Tensor]) -> tf.Tensor:
-        """What `keep` keeps of the logits of some rows, concatenated; takes those of some rows at a time."""
+    def _kept_logits(self, tokens: TokenTensors, keep: Callable[[tf.Tensor, PaddedRows], tf.Tensor]) -> tf.Tensor:
         head: Any = self._model.task.head()
-        count, labels = tf.size(tokens.lengths), len(head.labels)
 
-        def compute(number: tf.Tensor, found: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            first = number * _ROWS_AT_ONCE
-            rows = tf.range(first, tf.minimum(first + _ROWS_AT_ONCE, count))
+        def compute(rows: tf.Tensor) -> tf.Tensor:
             padded = padded_inputs_in_graph(tokens, rows, tf.reduce_max(tf.gather(tokens.lengths, rows)))
-            logits = self._model.logits(padded.inputs)
-            return number + 1, found.write(number, keep(logits, padded))
+            return keep(self._model.logits(padded.inputs), padded)
 
-        none = tf.TensorArray(tf.float32, size=0, dynamic_size=True, infer_shape=False, element_shape=[None, labels])
-        _, found = tf.while_loop(
-            lambda number, _: number * _ROWS_AT_ONCE < count,
-            compute,
-            (0, none),
-            parallel_iterations=1,  # Else several are in memory at a time.
-        )
-        return found.concat()
+        return in_parts(compute, tf.range(tf.size(tokens.lengths)), _ROWS_AT_ONCE, tf.zeros([0, len(head.labels)]))
+
+
+def in_parts(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.Tensor, at_once: Any, none: tf.Tensor) -> tf.Tensor:
+    """What a function makes of rows, concatenated: it is given some at a time, as many as memory and caches are for.
+
+    Args:
+        function: Takes numbers of rows; returns a tensor `[any, columns]`.
+        rows: The numbers of all rows, of an integer type.
+        at_once: At least 1.
+        none: What the function makes of no rows: `[0, columns]`.
+    """
+    shape = [None, *none.shape[1:]]
+    parts = tf.TensorArray(none.dtype, size=1, dynamic_size=True, infer_shape=False, element_shape=shape)
+
+    def add(number: tf.Tensor, parts: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        return number + 1, parts.write(number + 1, function(rows[number * at_once : (number + 1) * at_once]))
+
+    _, parts = tf.while_loop(
+        lambda number, _: number * at_once < tf.size(rows),
+        add,
+        (0, parts.write(0, none)),
+        parallel_iterations=1,  # Else several are in memory at a time.
+    )
+    return parts.concat()
 
 
 def without_endless(

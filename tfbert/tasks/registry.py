@@ -161,7 +161,7 @@ ENTRIES = (
         loader="multiple_choice.multiple_choice:load_choices",
         job_opener="multiple_choice.multiple_choice:open_choice_files",
         items_class="multiple_choice.multiple_choice:ChoiceItems",
-        served_class="multiple_choice.multiple_choice:Chooser",
+        served_class="multiple_choice.multiple_choice:ChoiceRows",
         test="multiple_choice.questions:holds_choices",
     ),
     Entry(

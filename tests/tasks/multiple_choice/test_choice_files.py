@@ -1,6 +1,5 @@
 """Questions with choices in the forms in which they are published; each is read exactly, or refused in one line."""
 
-import gzip
 import json
 
 import numpy as np
@@ -12,7 +11,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.in_memory import given_table
 from tfbert.errors import UsageError
-from tfbert.tasks.multiple_choice.questions import Checks, holds_choices, open_questions, read_questions
+from tfbert.tasks.multiple_choice.questions import asked_of, holds_choices, open_choices, read_choices
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 
@@ -60,8 +59,6 @@ FORMS = {
     "letters.tsv": ("question\tA\tB\tC\tanswer\nr\tu\tv\t\tA\nq\tu\tv\tw\tC\n", OF_LETTERS),
     "flat.jsonl": (FLAT, [("c", "q", ("u", "v"), 1), ("c", "q", ("x", "y", "z"), 0)]),
     "cells.csv": (CELLS, [("c", "q", ("u", "v"), 1), ("c", "", ("x", "y", "z"), 2)]),
-    "copa.csv": ("premise,choice1,choice2,question,label\np,a,b,effect,choice2\n", [("p", "effect", ("a", "b"), 1)]),
-    "letters_as_texts.csv": ("question,A,B,answer\nq,B,A,A\n", [("", "q", ("B", "A"), 0)]),
     "twelve.csv": (TWELVE, [("", "q", tuple("abcdefghijkl"), 11)]),
     "numbers_as_texts.csv": (NUMBERS, [("", "q", ("3", "7", "9"), 1), ("", "q", ("2", "1", "0"), 0)]),
 }
@@ -73,9 +70,8 @@ def write(directory, name, text):
     return path
 
 
-def read(path, *, choice_columns=(), skip_bad_rows=False, **options):
-    opened = open_questions(path, DataConfig(**options), choice_columns=choice_columns)
-    return read_questions(opened, skip_bad_rows=skip_bad_rows)
+def read(path, *, choice_columns=(), **options):
+    return read_choices(path, DataConfig(**options), choice_columns)
 
 
 def shown(examples):
@@ -91,9 +87,6 @@ def test_a_form_is_read_exactly_and_found(tmp_path, name):
     assert shown(found) == expected and not found.notes
     assert holds_choices(path, DataConfig())
     assert detect_task(_training(path)).data.task == "multiple_choice"
-    packed = tmp_path / f"{name}.gz"
-    packed.write_bytes(gzip.compress(text.encode()))
-    assert shown(read(packed)) == expected
 
 
 def _training(path, **options):
@@ -102,21 +95,15 @@ def _training(path, **options):
     return Config(model=SCRATCH, data=DataConfig(train_file=str(path), **options))
 
 
-def test_parquet(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    rows = [{"context": "c", "question": "q", "options": ["u", "v"], "label": 1}]
-    pandas.DataFrame(rows).to_parquet(tmp_path / "a.parquet")
-    assert shown(read(tmp_path / "a.parquet")) == [("c", "q", ("u", "v"), 1)]
-
-
-def test_data_in_memory():
+def test_tables(tmp_path):
     pandas = pytest.importorskip("pandas")
     rows = [{"context": "c", "question": "q", "choices": ["u", "v"], "label": i} for i in (0, 1)]
-    frame = pandas.DataFrame(rows)
+    frame, expected = pandas.DataFrame(rows), [("c", "q", ("u", "v"), 0), ("c", "q", ("u", "v"), 1)]
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert shown(read(tmp_path / "a.parquet")) == expected
     for value in (rows, frame, pandas.DataFrame([json.loads(json.dumps(OF_HF))])):
         table = given_table("train", value)
         assert holds_choices(table, DataConfig())
-        expected = [("c", "q", ("u", "v"), 0), ("c", "q", ("u", "v"), 1)]
         assert shown(read(table)) == (FORMS["arc_hf.jsonl"][1] if "answerKey" in table.columns else expected)
 
 
@@ -184,7 +171,7 @@ BAD = [
     (GOOD | {"label": 0.5}, "number of the right choice"),
     (GOOD | {"label": "w"}, "number of the right choice"),
     (GOOD | {"choices": {"text": ["a"], "label": ["A", "B"]}}, "Choices are a list"),
-    (GOOD | {"choices": {"text": ["a", "b"], "label": ["A", "B"]}, "label": "C"}, "must be one of the choices"),
+    (GOOD | {"choices": {"text": ["a", "b"], "label": ["A", "B"]}, "label": "C"}, "must be the name of one choice"),
 ]
 
 
@@ -205,9 +192,13 @@ def test_a_bad_row_is_refused_in_one_line_or_skipped_and_counted(tmp_path, row, 
         ("question,choice0,choice1,label\nq,a,b,1\nq,a,b,2\n", "count from 1"),
         ("question,choice0,choice1,choice2,label\nq,1,2,0,1\nq,2,1,0,0\n", "could be read as numbers and texts"),
         ("question,choice0,choice1,label\nq,B,A,A\nr,B,A,B\n", "could be read as letters and texts"),
-        ("question,choice0,choice1,label\nq,u,u,u\nr,v,w,w\n", "the text of several choices"),
+        (
+            "question,choice0,choice1,label\nq,u,u,u\nr,v,w,w\n",
+            "and most here are texts. Received: 'u' for 2",
+        ),
+        ("premise,choice1,choice2,label\np,a,b,choice2\n", "number of the right choice from 0, its letter, or a text"),
         ("question,choice0,choice1,choice2,label\nq,u,,w,0\n", "Only the last choices may be empty"),
-        ("question,A,B,C,label\nq,u,v,w,C\nr,u,v,,C\n", "must be one of the choices. Received: 'C', and 2 .*line 3"),
+        ("question,A,B,C,label\nq,u,v,w,C\nr,u,v,,C\n", "its letter, .* Received: 'C' for 2 choices in .*line 3"),
         ("question,context,passage,choice0,choice1,label\nq,c,p,u,v,0\n", "all look like the context"),
         ("question,context,context,choice0,choice1,label\nq,c,d,u,v,0\n", "context and context all .*: rename all but"),
         ("question,label\nq,0\n", "No column looks like the choices"),
@@ -243,13 +234,14 @@ def test_a_run_reads_what_it_trains_on(tmp_path):
     held = data.validation["validation"]
     assert len(data.train) + len(held) == 30 and len(held) == 6
     assert not {one.context for one in held.asked} & {one.context for one in data.train.asked}
-    assert any("questions have 2 to 4 choices" in note for note in data.notes)
 
 
 def test_labels_are_not_looked_at_where_nothing_is_compared_with_them(tmp_path):
     """Not even where two columns look like them."""
     path = write(tmp_path, "a.csv", "question,choice0,choice1,answer,target\nq,u,v,nonsense,\n")
-    (found,) = [asked for _, asked in open_questions(path, DataConfig(), checks=Checks(labelled=False)).rows]
+    file, columns = open_choices(path, DataConfig(), labelled=False)
+    ((_, row),) = file.read(columns.all)
+    found = asked_of(dict(zip(columns.all, row, strict=True)), columns, "it", labelled=False)
     assert (found.question, found.choices, found.label, found.index) == ("q", ("u", "v"), None, None)
     with pytest.raises(UsageError, match="all look like the label"):
         read(path)

@@ -97,29 +97,27 @@ def test_a_head_of_transformers_is_loaded_whatever_labels_its_configuration_has(
         tfbert.load(tmp_path)
 
 
-def test_a_table_and_other_forms_have_the_same_predictions(trained, predicted, rows, tmp_path):
+def test_a_table_has_the_same_predictions(trained, predicted):
     directory, _ = trained
     table = [line.split("\t") for line in predict(directory, directory / "dev.jsonl", "a.tsv").read_text().splitlines()]
     assert table[0] == ["id", "index", "choice", "score", "probabilities"]
     for cells, one in zip(table[1:], predicted, strict=True):
         assert cells == [str(one["id"]), str(one["index"]), one["choice"], str(one["score"]), cells[4]]
         assert json.loads(cells[4]) == one["probabilities"]
-    source = tmp_path / "list.json"
-    of_race = [(row["context"], row["question"], row["choices"], f"r{i}") for i, row in enumerate(rows)]
-    names = ("article", "question", "options", "id")
-    source.write_text(json.dumps([dict(zip(names, row, strict=True)) for row in of_race]))
-    found = read_json(predict(directory, source, "b.jsonl"))
-    assert found == [one | {"id": f"r{i}"} for i, one in enumerate(predicted)]
 
 
-def test_bad_rows_are_named_or_skipped(trained, predicted, rows, tmp_path, caplog):
+def test_bad_rows_of_another_form_are_named_or_skipped(trained, predicted, rows, tmp_path, caplog):
     directory, _ = trained
-    long = {"question": "film " * 30, "choices": ["a", "b"], "id": "long"}
-    named = [row | {"id": f"n{i}", "label": "nonsense"} for i, row in enumerate(rows)]
+    long = {"question": "film " * 30, "options": ["a", "b"], "id": "long"}
+    names = ("article", "question", "options", "id", "label")
+    values = [(row["context"], row["question"], row["choices"], f"n{i}", "nonsense") for i, row in enumerate(rows)]
+    named = [dict(zip(names, row, strict=True)) for row in values]
     source = tmp_path / "new.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in [named[0], long, {"id": "x"}, *named[1:]]))
     with pytest.raises(UsageError, match="only the context is cut.*new.jsonl, line 2"):
         predict(directory, source, "c.jsonl")
+    with pytest.raises(UsageError, match="id_column='key' for .*new.jsonl with columns 'article'"):
+        predict(directory, source, "c.jsonl", "--id_column=key")
     with caplog.at_level("INFO", "tfbert"):
         found = read_json(predict(directory, source, "c.jsonl", "--skip_bad_rows"))
     assert found == [one | {"id": f"n{i}"} for i, one in enumerate(predicted)]
@@ -153,63 +151,21 @@ def test_predictions_that_are_not_finite_are_refused(trained, tmp_path):
         tfbert.load(tmp_path / "nan")({"question": "film", "choices": ["a", "b"]})
 
 
-@pytest.fixture(scope="module")
-def served(trained):
+def test_an_exported_model_takes_the_tokens_of_transformers(trained, predicted, rows, caplog):
+    """As docs/after_training.md has it."""
     directory, _ = trained
-    command("--mode=export", f"--model={directory / 'run'}", f"--output_dir={directory / 'export'}")
-    return tf.saved_model.load(str(directory / "export"))
-
-
-def padded(rows):
-    most = max(len(row["choices"]) for row in rows)
-    return {
-        "context": tf.constant([row.get("context", "") for row in rows]),
-        "question": tf.constant([row.get("question", "") for row in rows]),
-        "choices": tf.constant([[*row["choices"], *[""] * (most - len(row["choices"]))] for row in rows]),
-    }
-
-
-def test_an_exported_model_gives_the_predictions(served, predicted, rows):
-    found = {name: value.numpy() for name, value in served.signatures["serving_default"](**padded(rows)).items()}
-    assert not any(found["error"])
-    for i, one in enumerate(predicted):
-        count = len(one["probabilities"])
-        assert found["index"][i] == one["index"] and found["choice"][i].decode() == one["choice"]
-        np.testing.assert_allclose(found["probabilities"][i, :count], one["probabilities"], atol=1e-5)
-        assert (found["probabilities"][i, count:] == 0).all() and (found["logits"][i, count:] == -10000).all()
-        assert found["score"][i] == pytest.approx(one["score"], abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    "bad, rule",
-    [
-        ({"question": "", "context": " ", "choices": ["a", "b"]}, "needs a context or a question"),
-        ({"question": "q", "choices": ["a"]}, "at least two choices"),
-        ({"question": "q", "choices": ["a", "", "b"]}, "Only the last choices may be empty"),
-        ({"question": "film " * 40, "choices": ["a", "b"]}, "only the context is cut"),
-        ({"context": "film", "question": "q", "choices": ["a", "film " * 40]}, "only the context is cut"),
-    ],
-)
-def test_a_row_that_cannot_be_answered_changes_no_other(served, predicted, rows, bad, rule):
-    found = served.signatures["serving_default"](**padded([rows[0], bad, rows[1]]))
-    assert rule in found["error"].numpy()[1].decode() and not found["error"].numpy()[[0, 2]].any()
-    assert found["index"].numpy()[1] == -1 and found["choice"].numpy()[1] == b"" and found["score"].numpy()[1] == 0
-    assert found["index"].numpy()[[0, 2]].tolist() == [predicted[0]["index"], predicted[1]["index"]]
-    assert np.isnan(found["logits"].numpy()[1]).all()
-
-
-@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0), (2, 1)])
-def test_no_rows_and_no_choices(served, shape):
-    texts, choices = tf.constant(["film"] * shape[0], tf.string), tf.fill(shape, "a")
-    found = served.signatures["serving_default"](context=texts, question=texts, choices=choices)
-    assert found["probabilities"].shape == shape and found["index"].shape == shape[:1]
-    assert [b"at least two" in error for error in found["error"].numpy()] == [True] * shape[0]
-
-
-def test_texts_that_do_not_fit_end_the_call(served):
-    one, two = tf.constant(["a"]), tf.constant(["a", "b"])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must be of one length"):
-        served.signatures["serving_default"](context=one, question=two, choices=tf.fill([2, 2], "a"))
+    with caplog.at_level("INFO", "tfbert"):
+        command("--mode=export", f"--model={directory / 'run'}", f"--output_dir={directory / 'export'}")
+    assert "The export takes token ids: its graph does not hold the tokenizer" in caplog.text
+    tokenizer = BertTokenizerFast.from_pretrained(directory / "export")
+    choose = tf.saved_model.load(str(directory / "export")).signatures
+    assert set(choose) == {"serving_default", "token_ids"}
+    for one, row in zip(predicted, rows, strict=True):
+        pairs = [[row["context"], f"{row['question']} {choice}"] for choice in row["choices"]]
+        ids = tokenizer(pairs, truncation="only_first", max_length=24, padding=True, return_tensors="np")
+        found = choose["token_ids"](**{name: tf.constant(value, tf.int32) for name, value in ids.items()})
+        assert not any(found["error"].numpy())
+        np.testing.assert_allclose(tf.nn.softmax(found["logits"][:, 0]), one["probabilities"], atol=1e-5)
 
 
 def test_metrics_are_those_of_a_plain_loop():

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from tfbert.tasks.question_answering import windows as answers_module
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.question_answering.squad import QuestionExamples
 from tfbert.tasks.question_answering.windows import (
     Candidates,
     Windows,
@@ -16,7 +18,6 @@ from tfbert.tasks.question_answering.windows import (
     n_best,
     probabilities,
     select_answers,
-    write_answers,
 )
 
 OF_TOKENS = ("char_start", "char_end", "max_context")
@@ -139,8 +140,9 @@ def test_the_same_as_pair_by_pair(traced_anew, coarse, sizes, at_once):
     rng = np.random.default_rng(n_best_size)
     windows, logits = random_windows(rng, 30, coarse=coarse)
     options = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
-    candidates = decode(windows, logits, 30, **options)
-    assert len(candidates) == 30
+    candidates = decode(windows, logits, **options)
+    odds = select_answers(candidates).null_odds.numpy()
+    assert len(odds) == 30
     for question in range(30):
         expected, null = slow_decode(windows, logits, question, n_best_size, max_answer_length)
         found = listed(candidates, question)
@@ -149,7 +151,7 @@ def test_the_same_as_pair_by_pair(traced_anew, coarse, sizes, at_once):
         assert found == expected
         assert found and len(found) <= n_best_size
         assert candidates.null_score[question] == null
-        assert candidates.null_odds[question] == null - found[0][0]
+        assert odds[question] == null - found[0][0]
     assert candidates.char_start.dtype == candidates.char_end.dtype == np.int32
 
 
@@ -175,9 +177,9 @@ def test_a_token_of_blanks_alone_is_neither_first_nor_last(n_best_size):
     """A unigram tokenizer has one where a text ends with a blank; its characters are the place after it."""
     #                     CLS q  SEP a  b  c  d  SEP
     windows = one_window([0, 0, 0, 1, 2, 0, 9, 0], [0, 0, 0, 1, 3, 2, 9, 0])
-    assert listed(decode(*windows, 1, n_best_size=n_best_size), 0)[0] == (18, 3, 4, 9, 9)
+    assert listed(decode(*windows, n_best_size=n_best_size), 0)[0] == (18, 3, 4, 9, 9)
     windows[0].char_start[6] = windows[0].char_end[6]
-    assert listed(decode(*windows, 1, n_best_size=n_best_size), 0)[0] == (5, 1, 2, 2, 3)
+    assert listed(decode(*windows, n_best_size=n_best_size), 0)[0] == (5, 1, 2, 2, 3)
 
 
 @pytest.mark.parametrize("ends_first", [False, True])
@@ -200,28 +202,28 @@ def test_large_options_take_no_more_memory_than_a_row_needs(ends_first):
         char_end=places + 1,
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = decode(*windows, count, n_best_size=100 if ends_first else width, max_answer_length=10**9)
+    found = decode(*windows, n_best_size=100 if ends_first else width, max_answer_length=10**9)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert np.diff(found.row_splits).tolist() == [1 if ends_first else width] * count
     assert peak < 400e3, "kilobytes"
-    shown = listed(decode(*windows, count, max_answer_length=width), 7)
+    shown = listed(decode(*windows, max_answer_length=width), 7)
     assert listed(found, 7)[: len(shown)] == shown[: len(listed(found, 7))]
 
 
 def test_a_context_without_a_token_has_no_answer():
-    candidates = decode(*one_window([2] * 8, [1] * 8, context=(3, 3)), 1)
-    assert listed(candidates, 0) == [] and candidates.null_odds.tolist() == [3]
+    candidates = decode(*one_window([2] * 8, [1] * 8, context=(3, 3)))
+    assert listed(candidates, 0) == []
     for version_2 in (False, True):
-        answers = select_answers(candidates, version_2_with_negative=version_2)
-        assert (answers.texts(["abcd"], np.array([0])), answers.probability.tolist()) == ([""], [1])
-        assert list(n_best(candidates, ["abcd"], np.array([0]), version_2_with_negative=version_2)) == [
+        answers = QuestionAnswering(version_2_with_negative=version_2).answers(candidates)
+        assert (answers.texts(["abcd"], np.array([0])), answers.probability, answers.null_odds) == ([""], [1], [3])
+        assert list(n_best(candidates, ["abcd"], np.array([0]), version_2)) == [
             [{"text": "", "probability": 1.0, "start_logit": 2.0, "end_logit": 1.0}]
         ]
 
 
 def test_questions_may_be_decoded_apart():
     windows, logits = random_windows(np.random.default_rng(1), 30)
-    whole = decode(windows, logits, 30)
+    whole = decode(windows, logits)
     parts = []
     for first, last in [(0, 1), (1, 12), (12, 30)]:
         rows = np.flatnonzero((windows.example >= first) & (windows.example < last))
@@ -234,7 +236,7 @@ def test_questions_may_be_decoded_apart():
             context_end=windows.context_end[rows],
             **{name: getattr(windows, name)[tokens] for name in OF_TOKENS},
         )
-        parts.append(decode(part, logits[tokens], last - first))
+        parts.append(decode(part, logits[tokens]))
     for name in Candidates.__dataclass_fields__:
         found = [np.diff(getattr(part, name)) if name == "row_splits" else getattr(part, name) for part in parts]
         expected = np.diff(whole.row_splits) if name == "row_splits" else getattr(whole, name)
@@ -262,10 +264,10 @@ def softmax(*scores):
 
 
 def test_probabilities():
-    own, null = probabilities(CANDIDATES, False)
+    own, null = (part.numpy() for part in probabilities(CANDIDATES, False))
     np.testing.assert_allclose(own, [*softmax(3, 1.5), 1, 1])
     assert null.tolist() == [0, 0, 0]
-    own, null = probabilities(CANDIDATES, True)
+    own, null = (part.numpy() for part in probabilities(CANDIDATES, True))
     first, third = softmax(3, 1.5, 2), softmax(1, 2)
     np.testing.assert_allclose(own, [*first[:2], 0.5, third[0]])
     np.testing.assert_allclose(null, [first[2], 0.5, third[1]])
@@ -284,18 +286,25 @@ def test_probabilities():
     ],
 )
 def test_no_answer_by_the_threshold(options, texts):
-    found = select_answers(CANDIDATES, **options)
+    found = QuestionAnswering(**options).answers(CANDIDATES)
     assert found.texts(CONTEXTS, np.array([0, 1, 1])) == texts
     assert found.null_odds.tolist() == [-1, 0, 1]
-    own, null = probabilities(CANDIDATES, "version_2_with_negative" in options)
+    own, null = (part.numpy() for part in probabilities(CANDIDATES, "version_2_with_negative" in options))
     expected = [own[[0, 2, 3][i]] if texts[i] else null[i] for i in range(3)]
     assert found.probability.tolist() == expected
 
 
+def written(directory, ids, **options):
+    answers = [()] * len(ids)
+    examples = QuestionExamples(
+        name="x", ids=ids, questions=ids, contexts=CONTEXTS, context_of=np.array([0, 1, 1]), answers=answers
+    )
+    QuestionAnswering(**options).write_evaluation(directory, CANDIDATES, examples, "eval")
+
+
 def test_files(tmp_path):
-    ids, context_of = ["a", 'b"\n', "é"], np.array([0, 1, 1])
-    options = {"version_2_with_negative": True, "null_score_diff_threshold": 0.5, "prefix": "eval_"}
-    write_answers(tmp_path, ids, CANDIDATES, CONTEXTS, context_of, **options)
+    ids = ["a", 'b"\n', "é"]
+    written(tmp_path, ids, version_2_with_negative=True, null_score_diff_threshold=0.5)
     names = ["eval_nbest_predictions.json", "eval_null_odds.json", "eval_predictions.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     lists, odds, texts = (json.loads((tmp_path / name).read_text()) for name in names)
@@ -306,13 +315,15 @@ def test_files(tmp_path):
     assert [entry["text"] for entry in lists["a"]] == ["Oslo", "", "Anna"]
     assert [entry["text"] for entry in lists['b"\n']] == ["😀", ""]
     assert [entry["text"] for entry in lists["é"]] == ["", "Ben"]
-    assert lists["a"][0] == {"text": "Oslo", "probability": softmax(3, 1.5, 2)[0], "start_logit": 2.0, "end_logit": 1.0}
+    probability = pytest.approx(softmax(3, 1.5, 2)[0], rel=1e-15)
+    assert lists["a"][0] == {"text": "Oslo", "probability": probability, "start_logit": 2.0, "end_logit": 1.0}
     for entries in lists.values():
         assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
 
 
 def test_files_of_version_1(tmp_path):
-    write_answers(tmp_path, ["a", "b", "c"], CANDIDATES, CONTEXTS, np.array([0, 1, 1]))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["nbest_predictions.json", "predictions.json"]
-    lists = json.loads((tmp_path / "nbest_predictions.json").read_text())
+    written(tmp_path, ["a", "b", "c"])
+    names = ["eval_nbest_predictions.json", "eval_predictions.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    lists = json.loads((tmp_path / names[0]).read_text())
     assert [[entry["text"] for entry in entries] for entries in lists.values()] == [["Oslo", "Anna"], ["😀"], ["Ben"]]

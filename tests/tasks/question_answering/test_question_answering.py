@@ -11,10 +11,11 @@ from tests.support.refusals import refused
 from tests.support.saved_models import read_json
 from tests.support.task_runs import QUESTIONS, arguments_of, command, config_of, predict, write_tasks
 from tfbert.config.data import DataConfig
-from tfbert.config.tasks import AnsweringConfig, TaskOptions
+from tfbert.data.in_memory import given_table
 from tfbert.errors import UsageError
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics
-from tfbert.tasks.question_answering.squad import QuestionExamples
+from tfbert.tasks.question_answering.squad import read_questions
+from tfbert.tasks.question_answering.windows import Candidates
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 
@@ -69,43 +70,13 @@ def test_the_files_of_an_evaluation_have_its_scores(evaluated, questions):
     assert list(predictions) == list(best) == list(odds) == ids
     golds, answers = [row[3] for row in questions], [predictions[name] for name in ids]
     null_odds = np.array([odds[name] for name in ids])
-    again = squad_metrics(golds, answers, version_2_with_negative=True, null_odds=null_odds)
+    again = squad_metrics(golds, answers, null_odds)
     assert {name: found[f"eval_{name}"] for name in again} == pytest.approx(again)
     for name, _, context, _ in questions:
         assert predictions[name] in context and (predictions[name] == "") == (odds[name] > 0)
         texts = [entry["text"] for entry in best[name]]
         assert len(texts) <= 21 and "" in texts
         assert sum(entry["probability"] for entry in best[name]) == pytest.approx(1)
-
-
-@pytest.mark.slow
-def test_all_answers_that_are_elsewhere_are_named_in_a_file(trained, tmp_path, caplog):
-    """The log names the first ones, and the file; training leaves them out, evaluation does not."""
-    directory, _ = trained
-    ids = {}
-    for name, start in (("train", -7), ("dev", 3_000_000_000)):
-        data = json.loads((directory / f"{name}.json").read_text())
-        asked = [qa for paragraph in data["data"][0]["paragraphs"] for qa in paragraph["qas"] if qa["answers"]][:9]
-        for qa in asked:
-            qa["answers"][0]["answer_start"] = start
-        ids[name] = [qa["id"] for qa in asked]
-        (tmp_path / f"{name}.json").write_text(json.dumps(data))
-    (tmp_path / "vocab.txt").write_text((directory / "vocab.txt").read_text())
-    with caplog.at_level("INFO", "tfbert"):
-        command(*arguments_of(tmp_path, QUESTIONS, "run"), "--max_steps=1")
-        found = command(
-            "--mode=evaluate", f"--model={tmp_path / 'run'}", f"--validation_file={tmp_path / 'dev.json'}",
-            f"--output_dir={tmp_path / 'evaluated'}", "--max_eval_examples=20",
-        )  # fmt: skip
-    facts = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert facts["misaligned_answers"] == {"train": ids["train"], "validation": ids["dev"]}
-    assert facts["train_examples"] == 54 - 9 and facts["evaluation"]["num_examples"] == 26
-    assert found["eval_misaligned_answers"] == ids["dev"]
-    assert json.loads((tmp_path / "evaluated" / "eval_results.json").read_text()) == found
-    named = [
-        record.message.split(" and 4 more, all in ")[1:] for record in caplog.records if ": ids " in record.message
-    ]
-    assert named == [["report.json"], ["report.json"], ["eval_results.json"]]
 
 
 @pytest.fixture(scope="module")
@@ -122,35 +93,28 @@ def test_predictions_are_those_of_the_evaluation(trained, evaluated):
 
 
 def test_rows_in_and_tables_out(trained, answered, questions):
-    """In small chunks, with contexts that occur again."""
+    """In small chunks, with contexts that occur again, and columns of other names."""
     directory, _ = trained
-    always = "--null_score_diff_threshold=1000"
-    lines = [json.dumps({"idx": i, "context": row[2], "question": row[1]}) for i, row in enumerate(questions)]
+    lines = [json.dumps({"idx": i, "about": row[2], "asked": row[1]}) for i, row in enumerate(questions)]
     (directory / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    options = ("--null_score_diff_threshold=1000", "--text_column=asked,about")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tfbert.tasks.question_answering.question_answering.QuestionItems.most", 7)
-        found = predict(directory, directory / "rows.jsonl", "rows.tsv", always).read_text().splitlines()
+        found = predict(directory, directory / "rows.jsonl", "rows.tsv", *options).read_text().splitlines()
     assert [row["id"] for row in answered] == [row[0] for row in questions]
     assert found[0] == "id\tanswer\tstart\tend\tscore"
     cells = [line.split("\t") for line in found[1:]]
     assert [row[0] for row in cells] == [str(i) for i in range(26)]
     assert [row[1:4] for row in cells] == [[row["answer"], str(row["start"]), str(row["end"])] for row in answered]
     np.testing.assert_allclose([float(row[4]) for row in cells], [row["score"] for row in answered], atol=1e-5)
-    table = "asked\tabout\n" + "".join(f"{row[1]}\t{row[2]}\n" for row in questions[:3])
-    (directory / "table.tsv").write_text(table)
-    path = predict(directory, directory / "table.tsv", "table.json", always, "--text_column=asked,about")
-    assert json.loads(path.read_text()) == {str(i): answered[i]["answer"] for i in range(3)}
 
 
 def test_an_answer_that_is_elsewhere_marks_no_other_words():
     """In a report, where `answer_start` of published data is wrong."""
-    from tfbert.tasks.question_answering.squad import question_table
-    from tfbert.tasks.question_answering.windows import Candidates
-
     context = "the film was good"
     answers = [{"text": "film", "answer_start": 13}, {"text": "good", "answer_start": 13}]
     row = {"id": "q", "question": "which?", "context": context, "answers": answers}
-    examples = QuestionExamples(table=question_table("x", [((1,), row)], place_names=("line",)))
+    examples = read_questions(given_table("train", [row]))
     one = np.ones(1)
     given = Candidates(
         row_splits=np.array([0, 1]), char_start=np.array([0]), char_end=np.array([3]), start_logit=one, end_logit=one,
@@ -161,20 +125,16 @@ def test_an_answer_that_is_elsewhere_marks_no_other_words():
     assert marked == {"wrong": "the", "answer": "good"} and shown["answers"] == ["film", "good"]
 
 
-@pytest.mark.parametrize("start", [3_000_000_000, 10**25, -(10**25)])
-def test_an_answer_far_outside_its_context_is_misaligned_like_any_other(write, start):
-    """Evaluation keeps it, also where its place is no int32; training leaves it out, and `nearest` finds its text."""
-    far = {"question": "which?", "context": "the film was good", "answers": {"text": ["good"], "answer_start": [start]}}
-    train = write("train.jsonl", "".join(json.dumps(row) + "\n" for row in (FLAT, far | {"id": "b"})))
-    evaluated = write("dev.jsonl", "".join(json.dumps(far | {"id": name}) + "\n" for name in "cd"))
-    config = DataConfig(task=QUESTIONS, train_file=train, validation_file=evaluated)
-    data = load_data(config)
-    assert data.train.table.ids == ["a"] and data.train.labels.tolist() == [[4, 8]]
+def test_an_answer_far_outside_its_context_is_misaligned_like_any_other(write):
+    """Evaluation keeps it, also where its place is no int32; training leaves it out."""
+    far = {"question": "which?", "context": "the film was good"}
+    rows = [far | {"id": f"{p}", "answers": {"text": ["good"], "answer_start": [p]}} for p in (10**25, -(10**25))]
+    train = write("train.jsonl", "".join(json.dumps(row) + "\n" for row in (FLAT, *rows)))
+    evaluated = write("dev.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    data = load_data(DataConfig(task=QUESTIONS, train_file=train, validation_file=evaluated))
+    assert data.train.ids == ["a"] and data.train.labels.tolist() == [[4, 8]]
     (dev,) = data.validation.values()
-    nearest_end = 17 if start > 0 else 0
-    assert len(dev) == 2 and dev.labels.dtype == np.int32 and dev.labels.tolist() == [[nearest_end] * 2] * 2
-    kept = load_data(config, TaskOptions(answering=AnsweringConfig(keep_misaligned_answers=True)))
-    assert kept.train.labels.tolist() == [[4, 8], [13, 17]]
+    assert len(dev) == 2 and dev.labels.dtype == np.int32 and dev.labels.tolist() == [[17] * 2, [0] * 2]
 
 
 # --- What is refused -----------------------------------------------------------------------------------------------
@@ -223,8 +183,6 @@ def test_2_0_without_its_flag_and_a_threshold_without_it(trained):
         command(*given)
     with pytest.raises(UsageError, match=r"null_score_diff_threshold is for questions that may have no answer"):
         command(*given, "--null_score_diff_threshold=1")
-    with pytest.raises(UsageError, match=r"doc_stride is for question_answering, and this is classification into 2"):
-        command("--model=scratch/tiny", "--doc_stride=4", f"--output_dir={trained[0] / 'never'}")
 
 
 USES = {
@@ -244,15 +202,3 @@ def test_bad_uses_of_a_model(trained, source, output, options, message):
     with refused(message):
         command("--mode=predict", f"--model={directory / 'run'}", *given, *options)
     assert not list(directory.glob("*x.*"))
-
-
-def test_a_model_that_answers_is_evaluated_on_questions(trained, write):
-    directory, _ = trained
-    model, out = f"--model={directory / 'run'}", f"--output_dir={directory / 'no'}"
-    for file, message in (
-        (directory / "dev.conll", r"which is for token classification, and a model for question answering"),
-        (write("t.tsv", "label\tsentence\n1\tgood\n"), r"come as JSON .*Received: .*t\.tsv' as tsv"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            command("--mode=evaluate", model, f"--validation_file={file}", out)
-    assert not (directory / "no").exists()

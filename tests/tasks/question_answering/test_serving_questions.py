@@ -1,7 +1,5 @@
-"""Question answering in the graph: its answers against those chosen in NumPy, an exported one against
-`--mode=predict`."""
+"""Question answering in the graph: an exported model against `--mode=predict`, and that a row changes no other."""
 
-import itertools
 import json
 import unicodedata
 
@@ -13,77 +11,19 @@ from tests.support.saved_models import HOSTILE, predict_with, read_json, save_wi
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tests.support.transformers_4 import transformers_4
-from tfbert.tasks.question_answering.question_answering import QuestionAnswerer, QuestionAnswering, squad_metrics
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics
 from tfbert.tasks.question_answering.squad import EncodedQuestions
-from tfbert.tasks.question_answering.windows import (
-    answers_in_graph,
-    decode,
-    make_windows,
-    select_answers,
-    window_labels,
-    windows_in_graph,
-)
+from tfbert.tasks.question_answering.windows import make_windows, window_labels
 from tfbert.tokens.tokenizer import BertTokenizer
 
 LENGTH = 32
 LONG = "The quick brown fox, jumping over İstanbul; 中文字 e\u0301te\u0301 한글 😀 " * 12
 QUESTIONS = ["", "fox?", "The quick brown fox jumping over unbelievable movies: who?", "中文 字", " ", "e\u0301\ufffd"]
-SMALL = {"max_seq_length": LENGTH, "doc_stride": 7, "max_query_length": 10}
 
 
 def asked(contexts):
     """A question for each context."""
     return [QUESTIONS[i % len(QUESTIONS)] for i in range(len(contexts))]
-
-
-def test_windows_that_cannot_be_are_told_the_rule():
-    tokenizer = BertTokenizer(VOCAB)
-    question, pieces = tokenizer.tokenize([QUESTIONS[2]]), tokenizer.tokenize_with_offsets([LONG])
-    rule = "A row must hold a question, 3 special tokens and some of the context. Received: max_seq"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
-        windows_in_graph(tokenizer, question, pieces, [0], **SMALL | {"max_seq_length": 8})
-
-
-def in_graph(task, windows, logits, count):
-    """Its answers, called eagerly."""
-    names = ("n_best_size", "max_answer_length", "version_2_with_negative", "null_score_diff_threshold")
-    options = {name: getattr(task, name) for name in names}
-    windows = windows._replace(tokens=None, first_token=None)
-    windows = tf.nest.map_structure(lambda part: None if part is None else tf.constant(part), windows)
-    return answers_in_graph(windows, tf.constant(logits), count, **options)
-
-
-@pytest.fixture(scope="module")
-def windows():
-    """Of contexts without a token, of one window, of many, and with several tokens of one character."""
-    contexts = ["", "fox", *TEXTS, "각한글" * 40, LONG, LONG[5:]]
-    return make_windows(BertTokenizer(VOCAB), asked(contexts), contexts, range(len(contexts)), **SMALL), len(contexts)
-
-
-SIZES = [(20, 30), (3, 5), (1, 1), (1, 40), (5, 1000), (10**20, 10**20)]
-PAIRWISE = {(None, 0, True), (0.0, 1, False), (-3.0, 2, True), (None, 3, False), (0.0, 4, True), (-3.0, 5, False)}
-CASES = [
-    pytest.param(threshold, *SIZES[i], coarse, marks=() if (threshold, i, coarse) in PAIRWISE else pytest.mark.slow)
-    for threshold, i, coarse in itertools.product([None, 0.0, -3.0], range(len(SIZES)), [False, True])
-]
-
-
-@pytest.mark.parametrize("threshold, n_best_size, max_answer_length, coarse", CASES)
-def test_answers_are_those_that_numpy_chooses(windows, coarse, n_best_size, max_answer_length, threshold):
-    windows, count = windows
-    rng = np.random.default_rng(n_best_size)
-    logits = rng.normal(0, 3, [len(windows.tokens.flat), 2]).astype(np.float32)
-    if coarse:  # Many equal scores.
-        logits = np.round(logits)
-    sizes = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
-    none = {"version_2_with_negative": threshold is not None, "null_score_diff_threshold": threshold or 0.0}
-    want = select_answers(decode(windows, logits, count, **sizes), **none)
-    found = in_graph(QuestionAnswering(**sizes, **none), windows, logits, count)
-    np.testing.assert_array_equal(found.char_start, want.char_start)
-    np.testing.assert_array_equal(found.char_end, want.char_end)
-    np.testing.assert_allclose(found.probability, want.probability, rtol=1e-12)
-    answered = (want.char_end > 0).sum()
-    assert answered < count if threshold is not None else answered > 15
 
 
 MARKED = [
@@ -99,7 +39,7 @@ MARKED = [
 @pytest.mark.parametrize("casing", [{}, {"do_lower_case": False}], ids=["uncased", "cased"])
 def test_what_training_marks_is_what_is_answered(vocab_file, casing):
     """With perfect scores, an answer of some of Hugging Face's pieces, with the dropped marks after the last, comes
-    back from its characters, in NumPy and in the graph."""
+    back from its characters."""
     tokenizer, reference = BertTokenizer(VOCAB, **casing), hugging_face(vocab_file, **casing)
     rng, contexts, spans = np.random.default_rng(0), [], []
     for text in [*MARKED * 5, *TEXTS, *random_texts(80)]:
@@ -118,16 +58,12 @@ def test_what_training_marks_is_what_is_answered(vocab_file, casing):
     for i in (0, 1):
         logits[windows.tokens.row_splits[:-1] + labels[:, i], i] = 9
     task = QuestionAnswering(doc_stride=128)
-    own = {"tokens": windows.tokens, "windows": windows, "num_questions": len(contexts)}
-    encoded = EncodedQuestions(labels=labels, weights=None, **own)
+    encoded = EncodedQuestions(tokens=windows.tokens, labels=labels, weights=None, windows=windows)
     golds = [context[start:end] for context, (start, end) in zip(contexts, spans, strict=True)]
     assert len({gold[-1] for gold in golds if unicodedata.category(gold[-1]) in ("Mn", "Cf")}) > 5
-    by_numpy = task.answers(task.predictions(logits, encoded))
-    for found in (by_numpy, in_graph(task, windows, logits, len(contexts))):
-        places = zip(contexts, np.array(found.char_start), np.array(found.char_end), strict=True)
-        answers = [context[start:end] for context, start, end in places]
-        assert answers == golds
-        assert squad_metrics([[gold] for gold in golds], answers)["exact_match"] == 100
+    answers = task.answers(task.predictions(logits, encoded)).texts(contexts, np.arange(len(contexts)))
+    assert answers == golds
+    assert squad_metrics([[gold] for gold in golds], answers)["exact_match"] == 100
 
 
 @pytest.fixture(scope="module")
@@ -148,26 +84,6 @@ def exported(saved, tmp_path_factory):
     return directory
 
 
-def test_an_exported_model_says_what_predict_says(saved, exported, ask, tmp_path):
-    contexts = [*TEXTS, *random_texts(40), LONG, LONG[5:], *long_words()[:20], "x" * 5000, "\x07\u0301", "fox"]
-    contexts = [text for text in contexts if text.strip()]
-    questions = [question if question.strip() else "\x07" for question in asked(contexts)]
-    rows = [{"id": i, "question": q, "context": c} for i, (q, c) in enumerate(zip(questions, contexts, strict=True))]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    predict_with(saved.parent, saved.name, input_file=tmp_path / "in.jsonl", output_file=tmp_path / "out.jsonl")
-    want = read_json(tmp_path / "out.jsonl")
-    found = ask(exported, **{name: [row[name].encode() for row in rows] for name in ("question", "context")})
-    assert found.pop("signatures") == ["serving_default", "text", "token_ids"]
-    assert set(found) == {"answer", "start", "end", "score", "error"} and not any(found["error"])
-    for name in ("answer", "start", "end"):
-        assert found[name] == [row[name] for row in want], name
-    np.testing.assert_allclose(found["score"], [row["score"] for row in want], atol=1e-5)
-    spans = zip(contexts, found["start"], found["end"], strict=True)
-    assert found["answer"] == [context[start:end] for context, start, end in spans]
-    assert 20 < sum(map(bool, found["answer"])) < len(contexts) - 4
-    assert found["score"][-2] == 1.0, "a context without a token has no other answer than none"
-
-
 @pytest.fixture(scope="module")
 def signatures(exported):
     return tf.saved_model.load(str(exported)).signatures
@@ -176,6 +92,27 @@ def signatures(exported):
 def answers_of(signature, questions, contexts):
     found = signature(question=tf.constant(questions, tf.string), context=tf.constant(contexts, tf.string))
     return {name: values.numpy() for name, values in found.items()}
+
+
+def test_an_exported_model_says_what_predict_says(saved, signatures, tmp_path):
+    contexts = [*TEXTS, *random_texts(40), LONG, LONG[5:], *long_words()[:20], "x" * 5000, "\x07\u0301", "fox"]
+    contexts = [text for text in contexts if text.strip()]
+    questions = [question if question.strip() else "\x07" for question in asked(contexts)]
+    rows = [{"id": i, "question": q, "context": c} for i, (q, c) in enumerate(zip(questions, contexts, strict=True))]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    predict_with(saved.parent, saved.name, input_file=tmp_path / "in.jsonl", output_file=tmp_path / "out.jsonl")
+    want = read_json(tmp_path / "out.jsonl")
+    assert sorted(signatures) == ["serving_default", "text", "token_ids"]
+    found = answers_of(signatures["serving_default"], questions, contexts)
+    assert set(found) == {"answer", "start", "end", "score", "error"} and not any(found["error"])
+    found["answer"] = [text.decode() for text in found["answer"]]
+    for name in ("answer", "start", "end"):
+        assert list(found[name]) == [row[name] for row in want], name
+    np.testing.assert_allclose(found["score"], [row["score"] for row in want], atol=1e-5)
+    spans = zip(contexts, found["start"], found["end"], strict=True)
+    assert found["answer"] == [context[start:end] for context, start, end in spans]
+    assert 20 < sum(map(bool, found["answer"])) < len(contexts) - 4
+    assert found["score"][-2] == 1.0, "a context without a token has no other answer than none"
 
 
 def test_bytes_that_are_no_utf8_are_those_that_python_decodes(signatures):
@@ -215,20 +152,6 @@ def test_an_empty_question_or_context_has_no_answer_and_changes_no_other(signatu
     others = [text for text in map(chr, range(1, 0x3100)) if text not in BLANKS and text.isprintable() is False]
     others = [text for text in others if not 0xD800 <= ord(text) < 0xE000]
     assert not answers_of(signatures["text"], others, others)["error"].any()
-
-
-def test_a_question_without_room_for_a_context_has_no_answer_and_changes_no_other():
-    """A model whose notes let questions be as long as its rows, as older ones of short rows do."""
-    task = QuestionAnswering(doc_stride=128, max_query_length=64)
-    served = QuestionAnswerer(random_model(task, num_texts=2, max_seq_length=LENGTH))
-    questions = ["fox " * n for n in (1, 28, 29, 64, 90, 1)]
-    columns = {"question": tf.constant(questions), "context": tf.constant([LONG] * len(questions))}
-    found = {name: values.numpy() for name, values in served.answer(**columns).items()}
-    assert [bool(error) for error in found["error"]] == [False, False, True, True, True, False]
-    assert found["error"][2].startswith(b"A row must hold a question, 3 special tokens and some of the context")
-    assert [bool(answer) for answer in found["answer"]] == [True, True, False, False, False, True]
-    assert found["score"][2:5].tolist() == [0, 0, 0]
-    assert all(values[0] == values[5] for name, values in found.items() if name != "score")
 
 
 @pytest.mark.slow
@@ -275,7 +198,6 @@ def test_a_question_is_answered_alone_as_among_others(signatures):
 
 
 def test_token_ids(saved, signatures):
-
     ids = np.random.default_rng(0).integers(5, len(VOCAB), (3, 9)).astype(np.int32)
     inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
     found = signatures["token_ids"](**{name: tf.constant(value) for name, value in inputs.items()})

@@ -32,7 +32,7 @@ def random_set(seed, count=300):
     return golds, predictions, odds
 
 
-def reference_v2(golds, predictions, odds, threshold):
+def reference_v2(golds, predictions, odds):
     from transformers.data.metrics.squad_metrics import squad_evaluate
 
     ids = [str(row) for row in range(len(golds))]
@@ -40,8 +40,8 @@ def reference_v2(golds, predictions, odds, threshold):
         types.SimpleNamespace(qas_id=name, answers=[{"text": text} for text in texts])
         for name, texts in zip(ids, golds, strict=True)
     ]
-    odds = None if odds is None else dict(zip(ids, map(float, odds), strict=True))
-    found = dict(squad_evaluate(examples, dict(zip(ids, predictions, strict=True)), odds, threshold))
+    odds = dict(zip(ids, map(float, odds), strict=True))
+    found = dict(squad_evaluate(examples, dict(zip(ids, predictions, strict=True)), odds, float("inf")))
     return {name: value for name, value in found.items() if not name.startswith("has_ans")}
 
 
@@ -75,43 +75,33 @@ def reference_v1(golds, predictions):
 @pytest.mark.parametrize("seed", range(4))
 def test_both_versions_to_every_digit(seed):
     golds, predictions, odds = random_set(seed)
-    found = squad_metrics(golds, predictions, version_2_with_negative=True, null_odds=odds)
-    assert found == to_every_digit(reference_v2(golds, predictions, odds, float("inf")))
-    assert list(found)[:3] == ["exact", "f1", "total"]
+    found = squad_metrics(golds, predictions, odds)
+    assert found == to_every_digit(reference_v2(golds, predictions, odds))
+    assert list(found)[:3] == ["f1", "exact", "total"]
     golds = [texts or ["Oslo"] for texts in golds]
     assert squad_metrics(golds, predictions) == reference_v1(golds, predictions)
 
 
-def test_version_2_without_odds():
-    golds, predictions, _ = random_set(9)
-    expected = reference_v2(golds, predictions, None, 1.0)
-    found = squad_metrics(golds, predictions, version_2_with_negative=True)
-    assert found == to_every_digit({name: value for name, value in expected.items() if not name.startswith("best")})
-
-
 @pytest.mark.parametrize("keep", [True, False])
 def test_version_2_of_one_kind_of_question(keep):
-    golds, predictions, _ = random_set(3)
+    golds, predictions, odds = random_set(3)
     rows = [row for row, texts in enumerate(golds) if bool(texts) == keep]
-    golds, predictions = ([values[row] for row in rows] for values in (golds, predictions))
-    found = squad_metrics(golds, predictions, version_2_with_negative=True)
+    found = squad_metrics([golds[row] for row in rows], [predictions[row] for row in rows], odds[rows])
     kept, gone = ("HasAns_", "NoAns_") if keep else ("NoAns_", "HasAns_")
     assert found[f"{kept}total"] == found["total"] == len(rows) and f"{gone}total" not in found
     assert found[f"{kept}f1"] == found["f1"]
 
 
-def test_golds_and_questions_left_out():
-    golds = [["Rome", "Oslo fjord"], ["Oslo"], []]
-    found = score_predictions(golds, ["Oslo", None, ""])
-    assert found.exact.tolist() == [0, 0, 0] and found.f1.tolist() == pytest.approx([2 / 3, 0, 0])
-    assert squad_metrics(golds[:2], ["Rome", None]) == {"exact_match": 50.0, "f1": 50.0}
-    found = score_predictions(golds, ["Oslo", None, ""], version_2_with_negative=True)
-    assert found.exact.tolist() == [0, 0, 1]
+def test_answers_of_nothing_that_counts():
+    golds = [["Rome", "Oslo fjord"], []]
+    for version_2, exact in ((False, [0, 0]), (True, [0, 1])):
+        found = score_predictions(golds, ["Oslo", ""], version_2_with_negative=version_2)
+        assert found[0].tolist() == exact and found[1].tolist() == pytest.approx([2 / 3, exact[1]])
     # Of several golds, those of nothing that counts are none.
-    assert score_predictions([["the", "Oslo"]], ["a"], version_2_with_negative=True).exact.tolist() == [0]
+    assert score_predictions([["the", "Oslo"]], ["a"], version_2_with_negative=True)[0].tolist() == [0]
 
 
 def test_where_no_threshold_is_better_it_is_0():
-    golds, odds = [["a1"], ["b1"], [], []], [-2.0, 1.0, -1.0, 3.0]
-    found = squad_metrics(golds, ["q", "x", "y", "z"], version_2_with_negative=True, null_odds=odds)
+    golds, odds = [["a1"], ["b1"], [], []], np.array([-2.0, 1.0, -1.0, 3.0])
+    found = squad_metrics(golds, ["q", "x", "y", "z"], odds)
     assert (found["best_f1"], found["best_f1_thresh"]) == (50.0, 0.0)

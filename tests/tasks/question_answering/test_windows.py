@@ -1,14 +1,12 @@
 """Windows against Hugging Face's sliding ones, against loops over google-research/bert's rules, and labels by hand."""
 
 import collections
-import time
 
 import numpy as np
 import pytest
 
 from tests.support.real_texts import SQUAD, needs_real_data, squad, tokenizers
 from tests.support.texts import TEXTS, after_marks, has_ordered_mark, hugging_face, random_texts
-from tfbert.errors import UsageError
 from tfbert.tasks.question_answering.windows import make_windows, window_labels
 
 
@@ -136,10 +134,10 @@ def test_an_empty_context_has_a_window_and_no_questions_have_none(tokenizer):
         assert window_labels(windows, []).shape == (0, 2)
 
 
-def test_sizes_that_cannot_be(tokenizer):
-    message = r"^A row must hold .* max_seq_length=6 for a question of 4 tokens, 'the fox\. a'\. .* max_query_length\.$"
-    with pytest.raises(UsageError, match=message):
-        make_windows(tokenizer, ["a", "the fox. a"], ["a b c d e f g h"], [0, 0], max_seq_length=6, doc_stride=1)
+def test_a_question_leaves_room_for_a_token_of_context(tokenizer):
+    windows = make_windows(tokenizer, ["a", "the fox. a"], ["a b c"], [0, 0], max_seq_length=6, doc_stride=1)
+    assert windows.example.tolist() == [0, 0, 1, 1, 1]
+    assert (windows.context_end - windows.context_start).tolist() == [2, 2, 1, 1, 1]
 
 
 def test_a_stride_longer_than_a_window_skips_nothing(tokenizer):
@@ -176,11 +174,3 @@ def test_real_questions(name, vocabulary):
             wanted = bounds[windows.example[window]]
             context = contexts[context_of[windows.example[window]]]
             assert start <= wanted[0] and end >= wanted[1], (context[start:end], context[slice(*wanted)])
-
-
-def test_long_contexts_take_seconds(tokenizer):
-    start = time.monotonic()
-    windows = make_windows(tokenizer, ["the fox"] * 10, ["the fox. " * 5_000], np.zeros(10, int), doc_stride=64)
-    window_labels(windows, np.full((10, 2), (40_000, 40_009)))
-    assert time.monotonic() - start < 30
-    assert windows.max_context.sum() == 10 * 15_000

@@ -2,7 +2,7 @@
 choice; a batch's row is an example with all its choices.
 
 Prediction of choices: questions in Python, or of files in any form in which they are read -> a choice for each. As a
-SavedModel: contexts, questions and choices -> the best choice, with the probability of each.
+SavedModel: token ids -> logits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
+from scipy.special import softmax
 
 from tfbert.batches.pipeline import EncodedExamples, TokenTensors
 from tfbert.config.data import DataConfig
@@ -28,8 +29,7 @@ from tfbert.model.head import Head, LabelHead
 from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
 from tfbert.tasks.losses import SmoothedCrossEntropy
-from tfbert.tasks.multiple_choice import questions
-from tfbert.tasks.multiple_choice.questions import Asked, ChoiceExamples, open_questions, read_questions
+from tfbert.tasks.multiple_choice.questions import Asked, ChoiceExamples, Columns, asked_of, open_choices, read_choices
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
 from tfbert.tokens.tokenizer import Tokenizer, beginnings, splits_of
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from tfbert.config.tasks import ChoosingConfig
     from tfbert.config.training import TrainingConfig
     from tfbert.model.files import BertConfig
-
-
-NO_ROOM = "A row must hold a question, a choice, 3 special tokens and some of the context"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,8 +71,8 @@ def encode_choices(
     tokenizer: Tokenizer,
     max_seq_length: int,
     *,
-    labels: np.ndarray,
-    where: Callable[[int], str],
+    labels: np.ndarray | None = None,
+    where: Callable[[int], str] = str,
 ) -> EncodedChoices:
     """Makes a sequence `[CLS] context [SEP] question choice [SEP]` for each choice; without a context, or without a
     question, `[CLS] question [SEP] choice [SEP]` or `[CLS] context [SEP] choice [SEP]`. A blank is between question and
@@ -88,7 +85,7 @@ def encode_choices(
         asked: The questions.
         tokenizer: The tokenizer.
         max_seq_length: Longest sequence, special tokens counted.
-        labels: int32 `[n]`: the right choices.
+        labels: int32 `[n]`: the right choices; None where nobody asks for them.
         where: What messages call a question.
 
     Raises:
@@ -119,9 +116,9 @@ def encode_choices(
     for i in np.flatnonzero(room < needed)[:1]:
         one, choice = asked[example[i]], i - splits[example[i]]
         raise UsageError(
-            f"{NO_ROOM.replace('3', str(num_special))}: only the context is cut. Received: max_seq_length="
-            f"{max_seq_length}, too little for question {reprlib.repr(one.question)} and choice "
-            f"{reprlib.repr(one.choices[choice])} in {where(int(example[i]))}. "
+            f"A row must hold a question, a choice, {num_special} special tokens and some of the context: only the "
+            f"context is cut. Received: max_seq_length={max_seq_length}, too little for question "
+            f"{reprlib.repr(one.question)} and choice {reprlib.repr(one.choices[choice])} in {where(int(example[i]))}. "
             "Pass a larger max_seq_length, or shorten them."
         )
     kept = np.minimum(first, room)
@@ -135,7 +132,7 @@ def encode_choices(
         tokens = TokenTensors.of_rows(ids, second_start, tokenizer.pad_id).in_memory()
     return EncodedChoices(
         tokens=dataclasses.replace(tokens, splits=splits),
-        labels=np.asarray(labels, np.int32),
+        labels=np.zeros(len(asked), np.int32) if labels is None else np.asarray(labels, np.int32),
         weights=np.ones(len(asked), np.float32),
         num_cut=int(is_cut.sum()),
     )
@@ -161,10 +158,9 @@ class Choices:
     def of(cls, scores: np.ndarray, splits: np.ndarray) -> Choices:
         """From scores of all choices, float32 `[sequences]`, and where each example's begin, int64 `[n + 1]`."""
         counts = np.diff(splits)
-        is_there = np.arange(counts.max(initial=0)) < counts[:, None]
-        logits = np.full(is_there.shape, MISSING, np.float32)
-        logits[is_there] = scores
-        return cls(logits=logits, counts=counts)
+        found = cls(logits=np.full([len(counts), counts.max(initial=0)], MISSING, np.float32), counts=counts)
+        found.logits[found.is_there] = scores
+        return found
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -182,9 +178,7 @@ class Choices:
     @property
     def probabilities(self) -> np.ndarray:
         """float64 `[n, choices]`: a softmax over the choices of each example; 0 for missing ones."""
-        logits = self.logits.astype(np.float64)
-        own = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return own / own.sum(axis=1, keepdims=True)
+        return softmax(self.logits.astype(np.float64), axis=1)
 
     def losses(self, labels: np.ndarray) -> np.ndarray:
         """float64 `[n]`: the cross-entropy of each right choice, in nats."""
@@ -250,8 +244,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
 
     def read(self, source: Source, config: DataConfig) -> ChoiceExamples:
         """The questions that an option names."""
-        opened = open_questions(source, config, choice_columns=self.options.choice_columns)
-        return read_questions(opened, skip_bad_rows=config.skip_bad_rows)
+        return read_choices(source, config, self.options.choice_columns)
 
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
@@ -351,131 +344,39 @@ def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:
         return equal(one.context.strip() or f"\0{one.question.strip()}" for one in train.asked)
 
     sets = hold_out(sets, config, own_notes, groups)
-    counts = [sets["train"].counts.min(), sets["train"].counts.max()]
-    if counts[0] != counts[1]:
-        total, slots = int(sets["train"].counts.sum()), int(counts[1]) * len(sets["train"])
-        packed = "" if config.batching == "packed" else "; --batching=packed computes no missing ones"
-        own_notes.append(
-            f"questions have {counts[0]} to {counts[1]} choices: {1 - total / slots:.0%} of all places for them are "
-            f"empty{packed}"
-        )
     notes = (*notes, *own_notes)
     return data_of(task, sets, notes, config, sets["train"].columns)
 
 
-_MASKED = -10000.0
-_SPECIAL = 3
-
-
-class Chooser(prediction.ServedModel):
-    """Takes `context` and `question`, string `[n]`, and `choices`, string `[n, most]`; gives the answers of
-    `--mode=predict`. The last choices of a row may be empty: it has fewer. So may context or question, but not both.
-
-    Returns `index`, int32 `[n]`, the best choice from 0; `choice`, string `[n]`; `score`, float32 `[n]`, its
-    probability; `probabilities` and `logits`, float32 `[n, most]`, with 0 and -10000 for choices that a row does not
-    have; `error`, see `ServedModel`. A row with an error has the index -1, an empty choice, and the score 0.
-
-    For rows of token ids, one for each choice, returns `logits`, float32 `[n, 1]`, and `error`.
-    """
+class ChoiceRows(prediction.ServedModel):
+    """Takes rows of token ids, one for each choice. Returns `logits`, float32 `[n, 1]`, and `error`."""
 
     num_texts: ClassVar[int | None] = 2
-    text_inputs = ("context", "question", "choices")
-    text_ranks = {"choices": 2}
-
-    def answer(self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor) -> dict[str, tf.Tensor]:
-        with tf.device("CPU:0"):
-            most = tf.shape(choices)[1]
-            # Two columns at least, so that there is a best one.
-            choices = tf.pad(choices, [[0, 0], [0, tf.maximum(2 - most, 0)]], constant_values="")
-            is_there = ~tf.strings.regex_full_match(choices, prediction.BLANK)
-            tokens, error = self._sequences(context, question, choices, is_there)
-            is_there &= (error == "")[:, tf.newaxis]
-        found = self.row_logits(tokens)[:, 0]
-        with tf.device("CPU:0"):
-            places = tf.where(is_there)
-            is_endless = tf.scatter_nd(
-                places, tf.cast(~tf.math.is_finite(found), tf.int32), tf.shape(is_there, tf.int64)
-            )
-            error = tf.where((error == "") & (tf.reduce_max(is_endless, axis=1) > 0), prediction.NOT_FINITE, error)
-            is_answered = error == ""
-            logits = tf.tensor_scatter_nd_update(tf.fill(tf.shape(is_there, tf.int64), _MASKED), places, found)
-            logits = tf.where(is_answered[:, tf.newaxis], logits, float("nan"))
-            shares = tf.where(is_there & is_answered[:, tf.newaxis], tf.nn.softmax(logits), 0.0)
-            index = tf.argmax(shares, axis=1, output_type=tf.int32)
-            return {
-                "index": tf.where(is_answered, index, -1),
-                "choice": tf.where(is_answered, tf.gather(choices, index, batch_dims=1), ""),
-                "score": tf.reduce_max(shares, axis=1),
-                "probabilities": shares[:, :most],
-                "logits": logits[:, :most],
-                "error": error,
-            }
-
-    def _sequences(
-        self, context: tf.Tensor, question: tf.Tensor, choices: tf.Tensor, is_there: tf.Tensor
-    ) -> tuple[TokenTensors, tf.Tensor]:
-        """A sequence for each choice of the rows without an error, as `encode_choices` makes them; and the errors."""
-        tokenizer, length = self._model.tokenizer, self._model.max_seq_length
-        has_context = ~tf.strings.regex_full_match(context, prediction.BLANK)
-        first = tokenizer.tokenize(tf.where(has_context, context, question))
-        second = tokenizer.tokenize(tf.where(has_context, question, ""))
-        own = tokenizer.tokenize(tf.boolean_mask(choices, is_there))
-        row = tf.where(is_there)[:, 0]  # Of each choice.
-        room = length - _SPECIAL - tf.gather(second.row_lengths(), row) - own.row_lengths()
-        needed = tf.where(has_context, tf.minimum(first.row_lengths(), 1), first.row_lengths())
-        is_long = tf.math.unsorted_segment_max(
-            tf.cast(room < tf.gather(needed, row), tf.int32), row, tf.size(context, tf.int64)
-        )
-        counts = tf.reduce_sum(tf.cast(is_there, tf.int32), axis=1)
-        last = tf.reduce_max(tf.where(is_there, tf.range(1, tf.shape(choices)[1] + 1), 0), axis=1)
-        is_blank = ~has_context & tf.strings.regex_full_match(question, prediction.BLANK)
-        error = tf.where(is_long > 0, f"{NO_ROOM}: only the context is cut.", "")
-        error = tf.where(counts < last, "Only the last choices may be empty.", error)
-        error = tf.where(counts < 2, "A question needs at least two choices.", error)
-        error = tf.where(is_blank, "A question needs a context or a question.", error)
-
-        is_used = tf.gather(error == "", row)
-        row, own = tf.boolean_mask(row, is_used), tf.ragged.boolean_mask(own, is_used)
-        second = tf.gather(second, row)
-        room = length - _SPECIAL - second.row_lengths() - own.row_lengths()
-        first = tf.gather(first, row)
-        kept = beginnings(first, tf.minimum(first.row_lengths(), room))
-        ids, second_start = tokenizer.joined(kept, tf.concat([second, own], axis=1))
-        return TokenTensors.of_rows(ids, second_start, tokenizer.pad_id), error
 
 
-class ChoiceItems(prediction.Items[questions.Asked]):
+class ChoiceItems(prediction.Items[Asked]):
     """Questions with their choices."""
 
     most = 2048
     takes_top_k = True
     _num_read = _num_cut = 0
 
-    def item(self, value: Any, where: str) -> questions.Asked:
+    def item(self, value: Any, where: str) -> Asked:
+        columns = Columns(context="context", question="question", choices=("choices",), label="")
         if isinstance(value, Mapping) and self.as_trained(value, "text_column"):
             if self.as_trained(value, "choice_columns"):
-                return self.checked(self._of_table(value, where), where)
-        is_right = isinstance(value, Mapping) and "choices" in value and ({"question", "context"} & value.keys())
-        choices = value["choices"] if is_right else None
-        if isinstance(choices, np.ndarray):
-            choices = choices.tolist()
-        if not isinstance(choices, list | tuple):
+                *context, question = self._model.columns["text_column"]
+                choices = tuple(self._model.columns["choice_columns"])
+                columns = Columns(context="".join(context), question=question, choices=choices, label="")
+        if not isinstance(value, Mapping) or columns.choices[0] not in value:
             received = f"the keys {', '.join(map(repr, value))}" if isinstance(value, Mapping) else f"{value!r:.60}"
             raise UsageError(
                 'Choices come with their question or context, as {"context": ..., "question": ..., "choices": [...]}. '
                 f"Received: {received} in {where}. Pass choices as a list, and a question, a context or both."
             )
-        asked = questions.Checks(strict=False).asked(value.get("context"), value.get("question"), choices, where)
-        return self.checked(asked, where)
+        return self.checked(asked_of(value, columns, where, labelled=False), where)
 
-    def _of_table(self, value: Mapping[str, Any], where: str) -> questions.Asked:
-        """A row of a table whose columns are those that the model was trained on."""
-        *context, question = self._model.columns["text_column"]
-        choices = tuple(self._model.columns["choice_columns"])
-        columns = questions.Columns(context="".join(context), question=question, choices=choices, label="")
-        return questions.asked_of(value, columns, questions.Checks(strict=False, labelled=False), where)
-
-    def checked(self, asked: questions.Asked, where: str) -> questions.Asked:
+    def checked(self, asked: Asked, where: str) -> Asked:
         """The same question, unless it is too long.
 
         Only those are tokenised that may be.
@@ -486,23 +387,17 @@ class ChoiceItems(prediction.Items[questions.Asked]):
         longest, tokenizer = max(map(len, asked.choices)), self._model.tokenizer
         room = self._model.max_seq_length - tokenizer.num_special(2) - 1
         if tokenizer.most_per_character * (len(asked.question) + longest) > room:
-            self._encoded([asked], [where])
+            encode_choices([asked], tokenizer, self._model.max_seq_length, where=lambda row: where)
         return asked
 
-    def size(self, item: questions.Asked) -> int:
+    def size(self, item: Asked) -> int:
         return len(item.context) * len(item.choices) + sum(map(len, item.choices))
 
-    def encode(self, items: Sequence[questions.Asked]) -> EncodedChoices:
-        encoded = self._encoded(items, items)
+    def encode(self, items: Sequence[Asked]) -> EncodedChoices:
+        encoded = encode_choices(items, self._model.tokenizer, self._model.max_seq_length)
         self._num_read += len(items)
         self._num_cut += encoded.num_cut
         return encoded
-
-    def _encoded(self, items: Sequence[questions.Asked], names: Sequence[Any]) -> EncodedChoices:
-        labels, model = np.full(len(items), questions.NO_LABEL, np.int32), self._model
-        return encode_choices(
-            items, model.tokenizer, model.max_seq_length, labels=labels, where=lambda row: str(names[row])
-        )
 
     def notes(self, name: str) -> list[str]:
         if not self._num_cut:
@@ -510,7 +405,7 @@ class ChoiceItems(prediction.Items[questions.Asked]):
         cut, total = f"{self._num_cut:,}", f"{self._num_read:,}"
         return [f"{name}: contexts of {cut} of {total} questions are cut to fit {self._model.max_seq_length} tokens"]
 
-    def answers(self, items: Sequence[questions.Asked], predictions: Choices) -> Iterator[Any]:
+    def answers(self, items: Sequence[Asked], predictions: Choices) -> Iterator[Any]:
         for one, shares in zip(items, predictions.probabilities, strict=True):
             own = shares[: len(one.choices)]
             most = 1 if self._top_k == prediction.BEST else self._top_k
@@ -518,7 +413,7 @@ class ChoiceItems(prediction.Items[questions.Asked]):
             found = [{"index": i, "choice": one.choices[i], "score": rounded(own[i])} for i in order]
             yield found[0] if self._top_k == prediction.BEST else found
 
-    def records(self, items: Sequence[questions.Asked], predictions: Choices) -> Iterator[dict[str, Any]]:
+    def records(self, items: Sequence[Asked], predictions: Choices) -> Iterator[dict[str, Any]]:
         """Also the `probabilities` of all choices."""
         answers = self.answers(items, predictions)
         for one, answer, shares in zip(items, answers, predictions.probabilities, strict=True):
@@ -534,32 +429,13 @@ def open_choice_files(config: Config) -> list[prediction.Job]:
     Raises:
         UsageError: for input that cannot be opened, or output without a known ending.
     """
-    asked = config.predict
-
-    def id_column(columns: Sequence[str]) -> str:
-        if asked.id_column and not columns:
-            prediction.check_id_column(asked.id_column, asked.input_file, columns)
-        return asked.id_column or prediction.usual_id_column(columns)
-
-    opened = questions.open_questions(
-        input_source(asked.input_file),
-        config.data,
-        choice_columns=config.choosing.choice_columns,
-        id_column=id_column,
-        checks=questions.Checks(strict=False, labelled=False),
+    data = config.data
+    file, columns = open_choices(
+        input_source(config.predict.input_file), data, config.choosing.choice_columns, labelled=False
     )
 
-    def read(items: ChoiceItems, row: questions.Asked, number: int, where: str) -> questions.Asked:
-        name = number if row.name is None else prediction.row_id(row.name, "id", where)
-        return dataclasses.replace(items.checked(row, where), name=name)
+    def row(items: ChoiceItems, values: dict[str, Any], where: str) -> Asked:
+        return items.checked(asked_of(values, columns, where, labelled=False), where)
 
-    return [
-        prediction.Job(
-            name=opened.file.name,
-            columns=opened.read,
-            rows=((f"{opened.file.name}, {opened.file.unit} {line}", row) for line, row in opened.rows),
-            read=read,
-            path=prediction.output_path(asked),
-            format=prediction.chosen_format(asked, PREDICTED_TEXTS, default="jsonl"),
-        )
-    ]
+    format = prediction.chosen_format(config.predict, PREDICTED_TEXTS, default="jsonl")
+    return [prediction.table_job(config, file, columns.all, row=row, columns=columns.by_option, format=format)]

@@ -13,7 +13,7 @@ import itertools
 import pathlib
 import re
 import string
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,8 @@ from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
 from tfbert.tasks.base import InMemory
 
-NO_LABEL = -1
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class Asked:
     """A question with its choices.
 
@@ -64,7 +62,7 @@ class ChoiceExamples(InMemory):
     Attributes:
         name: Where they came from, for messages.
         asked: The questions.
-        labels: int32 `[n]`: the right choice of each, from 0; `NO_LABEL` where it is not known.
+        labels: int32 `[n]`: the right choice of each, from 0.
         notes: What the user should know, one line each.
         columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
@@ -212,7 +210,7 @@ def _numbered(usual: dict[str, list[str]]) -> tuple[str, ...]:
 
 _WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
 _LETTER = re.compile(r"\(?([A-Za-z])[).]?", re.ASCII)
-_RULE = "A label is the number of the right choice from 0, its letter, or its text"
+_RULE = "A label is the number of the right choice from 0, its letter, or a text that it alone has"
 
 
 def find_indexes(asked: Sequence[Asked], where: Sequence[str]) -> list[int | UsageError]:
@@ -227,26 +225,33 @@ def find_indexes(asked: Sequence[Asked], where: Sequence[str]) -> list[int | Usa
     Raises:
         UsageError: for labels that can be read in two ways that differ, or numbers that count from 1.
     """
-    open_ones = [row for row, one in enumerate(asked) if one.index is None]
-    if not open_ones:
-        return [one.index for one in asked]
-    readings = {kind: [read(asked[row]) for row in open_ones] for kind, read in _READINGS.items()}
+    readings = {
+        kind: [read(one) if one.index is None else one.index for one in asked] for kind, read in _READINGS.items()
+    }
     fits = {kind: sum(index is not None for index in found) for kind, found in readings.items()}
     best = [kind for kind, count in fits.items() if count == max(fits.values())]
-    if _NUMBER in best:
-        _refuse_from_one([asked[row] for row in open_ones], readings[_NUMBER], [where[row] for row in open_ones])
-    for row, *found in zip(open_ones, *(readings[kind] for kind in best), strict=True):
+    values = {row: _whole(one.label) for row, one in enumerate(asked) if one.index is None}
+    past = [row for row, value in values.items() if value == len(asked[row].choices)]
+    if _NUMBER in best and past and 0 not in values.values():
+        raise UsageError(
+            f"{_RULE}. Received: {asked[past[0]].label!r} for {len(asked[past[0]].choices)} choices in "
+            f"{where[past[0]]}, and no 0: these seem to count from 1. Subtract 1, or write letters: A, B, ..."
+        )
+    for row, found in enumerate(zip(*(readings[kind] for kind in best), strict=True)):
         if len(set(found)) > 1:
-            ways = " and ".join(best)
             raise UsageError(
-                f"{_RULE}, the same in a whole file. Received: labels that could be read as {ways}, "
+                f"{_RULE}, the same in a whole file. Received: labels that could be read as {' and '.join(best)}, "
                 f"such as {asked[row].label!r:.60} in {where[row]}, where these differ. Write letters: A, B, ..."
             )
-    chosen = dict(zip(open_ones, readings[best[0]], strict=True))
-    kind = best[0] if max(fits.values()) else ""
+    like = f", and most here are {best[0]}" if len(best) == 1 else ""
     return [
-        one.index if row not in chosen else chosen[row] if chosen[row] is not None else _error(one, where[row], kind)
-        for row, one in enumerate(asked)
+        UsageError(
+            f"{_RULE}{like}. Received: {one.label!r:.60} for {len(one.choices)} choices in {at}. "
+            "Correct it or drop the question."
+        )
+        if index is None
+        else index
+        for one, at, index in zip(asked, where, readings[best[0]], strict=True)
     ]
 
 
@@ -278,93 +283,48 @@ _NUMBER = "numbers"
 _READINGS = {_NUMBER: _number, "letters": _letter, "texts": _text}
 
 
-def _refuse_from_one(asked: Sequence[Asked], found: Sequence[int | None], where: Sequence[str]) -> None:
-    """Refuses a file whose numbers count from 1: none is 0, and some are the number of choices."""
-    values = [_whole(one.label) for one in asked]
-    past = [row for row, (one, value) in enumerate(zip(asked, values, strict=True)) if value == len(one.choices)]
-    if past and 0 not in values:
-        raise UsageError(
-            f"{_RULE}. Received: {asked[past[0]].label!r} for {len(asked[past[0]].choices)} choices in "
-            f"{where[past[0]]}, and no 0: these seem to count from 1. Subtract 1, or write letters: A, B, ..."
-        )
-
-
-def _error(one: Asked, where: str, kind: str) -> UsageError:
-    like = f" as most labels here are ({kind})" if kind else ""
-    twice = isinstance(one.label, str) and sum(choice.strip() == one.label.strip() for choice in one.choices) > 1
-    what = ", the text of several choices" if twice else ""
-    return UsageError(
-        f"{_RULE}{like}. Received: {one.label!r:.60}{what}, for {len(one.choices)} choices in {where}. "
-        "Correct it or drop the question."
-    )
-
-
 _REPAIR = "Repair or drop the question."
 
 
-@dataclasses.dataclass(frozen=True)
-class Checks:
-    """How rows are checked.
-
-    Attributes:
-        strict: Whether texts that are not valid Unicode are refused.
-        labelled: Whether labels are read.
-    """
-
-    strict: bool = True
-    labelled: bool = True
-
-    def filled(self, value: Any, what: str, where: str) -> str:
-        """A text that must not be empty."""
-        text = check_text(value, what, where, strict=self.strict)
-        if not text.strip():
-            raise UsageError(f"A {what} must not be empty. Received: an empty one in {where}. {_REPAIR}")
-        return text
-
-    def maybe(self, value: Any, what: str, where: str) -> str:
-        """A text that may be missing."""
-        return "" if value is None else check_text(value, what, where, strict=self.strict)
-
-    def asked(self, context: Any, question: Any, choices: Sequence[Any], where: str, **others: Any) -> Asked:
-        """A question with its choices, each of them checked."""
-        if isinstance(context, list | tuple):  # A dialogue's turns.
-            context = " ".join(self.maybe(turn, "turn", where) for turn in context)
-        context, question = self.maybe(context, "context", where), self.maybe(question, "question", where)
-        if not context.strip() and not question.strip():
-            raise UsageError(f"A question needs a context or a question. Received: neither in {where}. {_REPAIR}")
-        if len(choices) < 2:
-            raise UsageError(
-                f"A question needs at least two choices. Received: {list(choices)!r:.60} in {where}. {_REPAIR}"
-            )
-        texts = tuple(self.filled(choice, "choice", where) for choice in choices)
-        if (others.get("index") or 0) >= len(texts):  # A label may name the column of a choice that is not there.
-            raise UsageError(
-                f"The right answer must be one of the choices. Received: {others['label']!r:.60}, and {len(texts)} "
-                f"choices, in {where}. {_REPAIR}"
-            )
-        return Asked(context=context, question=question, choices=texts, **others)
-
-
-def asked_of(row: Mapping[str, Any], columns: Columns, checks: Checks, where: str) -> Asked:
+def asked_of(row: Mapping[str, Any], columns: Columns, where: str, *, labelled: bool = True) -> Asked:
     """The question of a row.
 
     Args:
         row: Its values, by column.
         columns: Which of them hold what.
-        checks: How it is checked.
         where: What messages call it.
+        labelled: Whether its label is read, and texts that are not valid Unicode are refused.
 
     Raises:
         UsageError: for one that cannot be read.
     """
+
+    def text(value: Any, what: str) -> str:
+        return "" if value is None else check_text(value, what, where, strict=labelled)
+
+    context, question = row.get(columns.context), text(row.get(columns.question), "question")
+    if isinstance(context, list | tuple):  # A dialogue's turns.
+        context = " ".join(text(turn, "turn") for turn in context)
+    context = text(context, "context")
+    if not context.strip() and not question.strip():
+        raise UsageError(f"A question needs a context or a question. Received: neither in {where}. {_REPAIR}")
     own: Any = [row.get(column) for column in columns.choices]
-    own = own[0] if len(columns.choices) == 1 else _without_missing(own, where)
-    choices, letters = _choices(own, where)
-    label = label_of(row.get(columns.label), where) if columns.label and checks.labelled else None
-    index = _of_column(columns.choices, label)
-    if letters and label is not None:
-        index = _only_index(letters, str(label), where)
-    return checks.asked(row.get(columns.context), row.get(columns.question), choices, where, label=label, index=index)
+    found, names = _choices(own[0], where) if len(own) == 1 else (_without_missing(own, where), [])
+    if len(found) < 2:
+        raise UsageError(f"A question needs at least two choices. Received: {found!r:.60} in {where}. {_REPAIR}")
+    choices = tuple(check_text(choice, "choice", where, strict=labelled) for choice in found)
+    if not all(map(str.strip, choices)):
+        raise UsageError(f"A choice must not be empty. Received: {found!r:.60} in {where}. {_REPAIR}")
+    label = label_of(row.get(columns.label), where) if columns.label and labelled else None
+    index = None
+    if names and label is not None:
+        if names.count(str(label)) != 1:
+            raise UsageError(
+                "A label must be the name of one choice. "
+                f"Received: {label!r:.60} for choices named {names!r:.60} in {where}. {_REPAIR}"
+            )
+        index = names.index(str(label))
+    return Asked(context=context, question=question, choices=choices, label=label, index=index)
 
 
 def label_of(value: Any, where: str) -> int | str | None:
@@ -379,15 +339,13 @@ def label_of(value: Any, where: str) -> int | str | None:
     if value is None or str(value) == HELD_BACK or (isinstance(value, float) and value != value):
         return None
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise UsageError(
-            "A label is the number of the right choice from 0, its letter, or its text. "
-            f"Received: {value!r:.60} in {where}. {_REPAIR}"
-        )
+        raise UsageError(f"{_RULE}. Received: {value!r:.60} in {where}. {_REPAIR}")
     return None if isinstance(value, str) and is_missing(value.strip(), NAMES_OR_MISSING) else value
 
 
 def _choices(value: Any, where: str) -> tuple[list[Any], list[str]]:
     """The choices of a question, and the names that labels call them by; no names where the data gives none."""
+    value = plain(value)
     if isinstance(value, str) and isinstance(found := literal(value), list | dict):
         value = found
     if isinstance(value, Mapping) and {"text", "label"} <= value.keys():
@@ -396,14 +354,14 @@ def _choices(value: Any, where: str) -> tuple[list[Any], list[str]]:
         texts, names = [one.get("text") for one in value], [one.get("label") for one in value]
     else:
         texts, names = value, []
-    is_list = isinstance(texts, list | tuple) and isinstance(names, list | tuple)
+    is_list = isinstance(texts, list) and isinstance(names, list)
     is_list = is_list and not any(isinstance(text, list) for text in texts)  # Of several questions.
     if not is_list or (names and (len(names) != len(texts) or not all(isinstance(n, int | str) for n in names))):
         raise UsageError(
             'Choices are a list of texts, or of objects with "label" and "text". '
             f"Received: {value!r:.80} in {where}. {_REPAIR[:-1]}; for another form, {OTHER_FORMATS}."
         )
-    return list(texts), [str(name) for name in names]
+    return texts, [str(name) for name in names]
 
 
 def _without_missing(values: Sequence[Any], where: str) -> list[Any]:
@@ -412,121 +370,79 @@ def _without_missing(values: Sequence[Any], where: str) -> list[Any]:
     count = sum(is_filled)
     if not all(is_filled[:count]):
         raise UsageError(f"Only the last choices may be empty. Received: {list(values)!r:.80} in {where}. {_REPAIR}")
-    return list(values[:count])
-
-
-def _of_column(columns: Sequence[str], label: int | str | None) -> int | None:
-    """The choice whose column a label names, as in `choice2`; None for other labels. Columns without a header have
-    numbers, which labels do not mean."""
-    is_name = isinstance(label, str) and not label.strip().isdigit() and len(columns) > 1
-    return columns.index(label.strip()) if is_name and label.strip() in columns else None
-
-
-def _only_index(values: Sequence[Any], wanted: Any, where: str) -> int:
-    same = [index for index, value in enumerate(values) if value == wanted]
-    if len(same) != 1:
-        raise UsageError(
-            f"The right answer must be one of the choices. Received: {wanted!r:.60}, which {len(same)} of "
-            f"{len(values)} are, in {where}. {_REPAIR}"
-        )
-    return same[0]
+    return [*values[:count]]
 
 
 _LOOKED_AT = 20
 """Questions by which a file is recognised."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OpenQuestions:
-    """Questions whose columns are known and that have yet to be read, once.
-
-    Attributes:
-        file: The table that they come from.
-        rows: The line of each question, and the question, or why it cannot be read.
-        has_labels: Whether the file says which choices are right.
-        read: The columns that are read, by the options that name them.
-    """
-
-    file: OpenFile
-    rows: Iterator[tuple[int, Asked | UsageError]]
-    has_labels: bool
-    read: Mapping[str, tuple[str, ...]]
-
-
-def open_questions(
-    source: Source,
-    config: DataConfig,
-    *,
-    choice_columns: Sequence[str] = (),
-    id_column: Callable[[Sequence[str]], str] | None = None,
-    checks: Checks = Checks(),
-) -> OpenQuestions:
-    """Opens a file of questions.
+def open_choices(
+    source: Source, config: DataConfig, choice_columns: Sequence[str] = (), *, labelled: bool = True
+) -> tuple[OpenFile, Columns]:
+    """Opens a file of questions, and finds its columns.
 
     Args:
         source: As for `open_rows`.
         config: Says the format, and which columns hold what.
         choice_columns: The columns of choices; empty: found by name.
-        id_column: Takes the columns of a table that are nothing else; returns the one that names its questions, empty
-            for none. None: names are not wanted.
-        checks: How rows are checked.
+        labelled: As for `asked_of`.
 
     Raises:
         UsageError: for a file that cannot be read, or that holds no questions with choices.
     """
     opened = open_source(source, config)
-    file = opened.without_rejected() if checks.labelled else opened
+    file = opened.without_rejected() if labelled else opened
     columns = find_columns(
         file.name,
         file.columns,
         text_column=config.text_column,
         choice_columns=choice_columns,
         label_column=config.label_column,
-        find_label=checks.labelled,
+        find_label=labelled,
     )
-    named_by = id_column([column for column in file.columns if column not in columns.all]) if id_column else ""
-    rows = _rows(file, columns, named_by, checks)
-    return OpenQuestions(file=file, rows=rows, has_labels=bool(columns.label), read=columns.by_option)
+    return file, columns
 
 
-def _rows(file: OpenFile, columns: Columns, named_by: str, checks: Checks) -> Iterator[tuple[int, Asked | UsageError]]:
-    """The questions of a table. Ids of labels get the names that the data has for them."""
-    wanted = [*dict.fromkeys(filter(None, [*columns.all, named_by]))]
+def _rows(file: OpenFile, columns: Columns) -> Iterator[tuple[int, Asked | UsageError]]:
+    """The line of each question of a table, and the question, or why it cannot be read. Ids of labels get the names
+    that the data has for them."""
     names = file.label_names.get(columns.label, ())
-    for line, row in file.read(wanted):
+    for line, row in file.read(columns.all):
         try:
             if isinstance(row, UsageError):
                 raise row
-            values = dict(zip(wanted, row, strict=True))
+            values = dict(zip(columns.all, row, strict=True))
             if type(label := values.get(columns.label)) is int and 0 <= label < len(names):
                 values[columns.label] = names[label]
-            asked = asked_of(values, columns, checks, f"{file.name}, {file.unit} {line}")
-            yield line, dataclasses.replace(asked, name=values.get(named_by))
+            yield line, asked_of(values, columns, f"{file.name}, {file.unit} {line}")
         except UsageError as error:
             yield line, error
 
 
-def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool = False) -> ChoiceExamples:
+def read_choices(source: Source, config: DataConfig, choice_columns: Sequence[str] = ()) -> ChoiceExamples:
     """Reads labelled questions.
 
     Args:
-        opened: The file, just opened.
-        skip_bad_rows: Leave out questions that cannot be used, rather than stop at the first; a note counts them.
+        source: As for `open_choices`.
+        config: As for `open_choices`; and whether questions that cannot be used are left out, and counted.
+        choice_columns: As for `open_choices`.
 
     Raises:
         UsageError: for a bad question, one without a label, or no question at all.
     """
-    file, bad_rows = opened.file, BadRows(skip_bad_rows, is_data_set=bool(opened.file.kinds))
+    file, columns = open_choices(source, config, choice_columns)
+    bad_rows = BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds))
 
     def checked(line: int, asked: Asked) -> tuple[int, Asked]:
-        if asked.label is None and asked.index is None:
+        if asked.label is None:
             raise Unlabelled(
                 f"Every question needs a label, the right choice. Received: none in {file.name}, {file.unit} {line}. "
-                f"Add it or drop the question{'' if opened.has_labels else f', or pass --label_column{UNLABELLED}'}."
+                f"Add it or drop the question{'' if columns.label else f', or pass --label_column{UNLABELLED}'}."
             )
         return line, asked
 
-    found = list(bad_rows.usable(opened.rows, checked))
+    found = list(bad_rows.usable(_rows(file, columns), checked))
     places = [f"{file.name}, {file.unit} {line}" for line, _ in found]
     indexes = find_indexes([asked for _, asked in found], places)
     kept = list(bad_rows.usable(zip(found, indexes, strict=True), lambda one, index: (*one, index)))
@@ -537,7 +453,7 @@ def read_questions(opened: OpenQuestions, *, skip_bad_rows: bool = False) -> Cho
         lines=np.array([line for line, *_ in kept], np.int64),
         unit=file.unit,
         notes=bad_rows.skipped(file.name, len(kept), "question", "questions"),
-        columns=opened.read,
+        columns=columns.by_option,
     )
 
 
@@ -547,15 +463,15 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
     if config.text_column or config.label_column:
         return False
     try:
-        opened = open_questions(path, config)
-        if opened.file.kinds:
-            return opened.has_labels
-        firsts = [asked for _, asked in itertools.islice(opened.rows, _LOOKED_AT)]
+        file, columns = open_choices(path, config)
+        if file.kinds:
+            return bool(columns.label)
+        firsts = [asked for _, asked in itertools.islice(_rows(file, columns), _LOOKED_AT)]
     except UsageError:
         return False
     # The first of them may be bad rows. A column of choices alone is not enough: another task may read the others.
-    if any(isinstance(one, Asked) and (one.label is not None or one.index is not None) for one in firsts):
+    if any(isinstance(one, Asked) and one.label is not None for one in firsts):
         return True
     # Where all are, reading them as questions says what is wrong, unless the columns are also those of texts.
     are_bad = bool(firsts) and all(isinstance(one, UsageError) for one in firsts)
-    return are_bad and opened.has_labels and not are_of_texts(opened.file.columns)
+    return are_bad and bool(columns.label) and not are_of_texts(file.columns)

@@ -21,10 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
-import pathlib
-import reprlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,9 +29,8 @@ import tensorflow as tf
 
 from tfbert.batches.pipeline import TokenTensors
 from tfbert.config.tasks import MAX_ANSWER_LENGTH, N_BEST_SIZE
-from tfbert.errors import UsageError
 from tfbert.measure import counted_alone
-from tfbert.output import output_dir
+from tfbert.tasks.prediction import in_parts
 from tfbert.tokens.normalizer import Pieces
 from tfbert.tokens.tokenizer import Tokenizer
 
@@ -88,18 +84,11 @@ def make_windows(
 
     Returns:
         The windows, as arrays.
-
-    Raises:
-        UsageError: if a question leaves no room for its context.
     """
     index: dict[str, int] = {}
     question_of = np.array([index.setdefault(question, len(index)) for question in questions], np.int64)
     asked = tokenizer.encode_with_offsets(list(index))
     read = tokenizer.encode_with_offsets(contexts, batch_size=128)
-    lengths = np.minimum(np.diff(asked.row_splits), max_query_length)[question_of]
-    num_special = tokenizer.num_special(2)
-    for i in np.flatnonzero(lengths > max_seq_length - num_special - 1)[:1]:
-        raise no_room_error(max_seq_length, lengths[i], reprlib.repr(questions[i]), num_special)
     with tf.device("CPU:0"):
         ids, starts, ends = (_ragged(values, read.row_splits) for values in (read.ids, read.starts, read.ends))
         found = windows_in_graph(
@@ -124,7 +113,7 @@ def windows_in_graph(
     doc_stride: int,
     max_query_length: int,
 ) -> Windows:
-    """The windows as tensors. Where `make_windows` raises a UsageError, this ends in an InvalidArgumentError.
+    """The windows as tensors.
 
     Args:
         tokenizer: The tokenizer.
@@ -135,12 +124,10 @@ def windows_in_graph(
         doc_stride: Most tokens from the start of a window to the start of the next one, at least 1.
         max_query_length: Most tokens of a question, at least 1.
     """
-    query = tf.minimum(questions.row_lengths(), max_query_length)
-    total = tf.gather(contexts.ids.row_lengths(), context_of)
     num_special = tokenizer.num_special(2)
+    questions = questions[:, : min(max_query_length, max_seq_length - num_special - 1)]  # A token of context has room.
+    query, total = questions.row_lengths(), tf.gather(contexts.ids.row_lengths(), context_of)
     room = max_seq_length - num_special - query
-    with tf.control_dependencies([_check_room(query, room, max_seq_length, num_special)]):
-        room = tf.identity(room)
     step = tf.minimum(tf.cast(min(doc_stride, tf.int64.max), tf.int64), room)
     numbers = tf.ragged.range(1 + tf.maximum(-(-(total - room) // step), 0))  # The windows of each question.
     example = numbers.value_rowids()
@@ -149,7 +136,7 @@ def windows_in_graph(
     first = tf.gather(tf.gather(contexts.ids.row_starts(), context_of), example) + first_token  # Of all contexts.
 
     context = tf.gather(contexts.ids.values, tf.ragged.range(first, first + length))
-    ids, second_start = tokenizer.joined(tf.gather(questions[:, :max_query_length], example), context)
+    ids, second_start = tokenizer.joined(tf.gather(questions, example), context)
     context_start = tf.gather(query, example) + 1 + tokenizer.separators
     tokens = TokenTensors.of_rows(ids, second_start, tokenizer.pad_id)
 
@@ -210,24 +197,6 @@ def window_labels(windows: Windows, answers: np.ndarray) -> np.ndarray:
     return labels
 
 
-def no_room_error(max_seq_length: int, tokens: int, where: str, num_special: int = 3) -> UsageError:
-    """The error for a question of so many tokens that a row of that length has none left for its context."""
-    return UsageError(
-        f"A row must hold a question, {num_special} special tokens and some of the context. "
-        f"Received: max_seq_length={max_seq_length} for a question of {tokens} tokens, {where}. "
-        "Pass a larger max_seq_length or a smaller max_query_length."
-    )
-
-
-def _check_room(query: tf.Tensor, room: tf.Tensor, max_seq_length: int, num_special: int) -> tf.Operation:
-    """Refuses windows without context."""
-    rule = (
-        f"A row must hold a question, {num_special} special tokens and some of the context. Received: "
-        f"max_seq_length={max_seq_length} for a question with this many tokens: "
-    )
-    return tf.debugging.Assert(tf.reduce_all(room >= 1), [rule, tf.boolean_mask(query, room < 1)])
-
-
 def _has_most_context(left: tf.Tensor, length: tf.Tensor, source: tf.Tensor, num_sources: tf.Tensor) -> tf.Tensor:
     """bool `[tokens]`: whether this window gives a token of context the most context; of equal windows the first does.
 
@@ -277,27 +246,15 @@ class Candidates:
     null_end_logit: Any
     null_score: Any
 
-    def __len__(self) -> int:
-        return len(self.null_score)
 
-    @property
-    def null_odds(self) -> np.ndarray:
-        """float64 `[questions]`: the score of no answer minus that of the best candidate (0 if there is none)."""
-        has_any = np.diff(self.row_splits) > 0
-        best = np.zeros(len(self))
-        best[has_any] = self.score[self.row_splits[:-1][has_any]]
-        return self.null_score - best
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Answers:
+class Answers(NamedTuple):
     """The answer to each question, as arrays or tensors; characters 0 to 0 where there is none.
 
     Attributes:
         char_start: int32 `[questions]`: the answer's first character in the context.
         char_end: int32 `[questions]`: one past its last character.
         probability: float64 `[questions]`: the probability of the given answer (or of no answer) among all candidates.
-        null_odds: float64 `[questions]`: the score of no answer minus the score of the best answer.
+        null_odds: float64 `[questions]`: the score of no answer minus that of the best candidate (0 if there is none).
     """
 
     char_start: Any
@@ -319,7 +276,6 @@ class Answers:
 def decode(
     windows: Windows,
     logits: np.ndarray,
-    num_questions: int,
     *,
     n_best_size: int = N_BEST_SIZE,
     max_answer_length: int = MAX_ANSWER_LENGTH,
@@ -333,72 +289,28 @@ def decode(
         windows: All windows of these questions, at least one per question, in any order.
         logits: float32 `[tokens, 2]`: of an answer that starts at each token, and of one whose last token it is. In
             each row, the first is that of no answer.
-        num_questions: The number of questions.
         n_best_size: The most starts and ends taken from each window, and the most candidates kept per question.
         max_answer_length: Longest answer, in tokens.
     """
     most, longest = (min(value, np.iinfo(np.int32).max) for value in (n_best_size, max_answer_length))
     with tf.device("CPU:0"):
-        found = _compiled()(*windows[2:], logits, num_questions, most, longest)
+        found = _compiled()(*windows[2:], logits, most, longest)
     return Candidates(*(part.numpy() for part in found))
 
 
 @functools.cache
 def _compiled() -> tf.types.experimental.PolymorphicFunction:
-    """`_candidates` as one function: called op by op, it would take twice as long, and 50 ms for a single question."""
+    """`candidates_in_graph` as one function: op by op, it would take twice as long, and 50 ms for a single question."""
     rows, number = tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)
     signature = [tf.TensorSpec([None], tf.int64), *[rows] * 5, tf.TensorSpec([None], tf.bool)]
 
-    @counted_alone(autograph=False, input_signature=[*signature, tf.TensorSpec([None, 2]), *[number] * 3])
+    @counted_alone(autograph=False, input_signature=[*signature, tf.TensorSpec([None, 2]), *[number] * 2])
     def candidates(*values):
-        *of_windows, logits, num_questions, n_best_size, max_answer_length = values
+        *of_windows, logits, n_best_size, max_answer_length = values
         windows = Windows(None, None, *of_windows)
-        found, _ = _candidates(windows, logits, num_questions, n_best_size, max_answer_length)
-        return tuple(vars(found).values())
+        return tuple(vars(candidates_in_graph(windows, logits, n_best_size, max_answer_length)).values())
 
     return candidates
-
-
-def answers_in_graph(
-    windows: Windows,
-    logits: tf.Tensor,
-    num_questions: tf.Tensor,
-    *,
-    n_best_size: int,
-    max_answer_length: int,
-    version_2_with_negative: bool,
-    null_score_diff_threshold: float,
-) -> Answers:
-    """The answers to questions as tensors, as `select_answers` chooses them from `decode`'s; arguments as for both.
-
-    Args:
-        windows: Those of all questions.
-        logits: float32 `[tokens, 2]`.
-        num_questions: int32 `[]`.
-    """
-    most, longest = (min(value, tf.int32.max) for value in (n_best_size, max_answer_length))
-    found, example = _candidates(windows, logits, num_questions, most, longest)
-    answered = found.row_splits[1:] > found.row_splits[:-1]
-    owner, first = tf.where(answered), tf.boolean_mask(found.row_splits[:-1], answered)
-
-    def of_best(values: tf.Tensor) -> tf.Tensor:  # 0 for a question without candidates.
-        return tf.scatter_nd(owner, tf.gather(values, first), tf.cast([num_questions], tf.int64))
-
-    best, null = of_best(found.score), found.null_score
-    # A softmax over the candidates, and over no answer where that is one of them.
-    has_null = tf.ones_like(answered) if version_2_with_negative else ~answered
-    largest = tf.maximum(tf.where(has_null, null, _NONE), tf.where(answered, best, _NONE))
-    own = tf.exp(found.score - tf.gather(largest, example))
-    null_share = tf.where(has_null, tf.exp(null - largest), 0.0)
-    total = null_share + tf.math.unsorted_segment_sum(own, example, num_questions)
-    if version_2_with_negative:
-        answered &= null - best <= null_score_diff_threshold
-    return Answers(
-        char_start=tf.where(answered, of_best(found.char_start), 0),
-        char_end=tf.where(answered, of_best(found.char_end), 0),
-        probability=tf.where(answered, tf.exp(best - largest), null_share) / total,
-        null_odds=null - best,
-    )
 
 
 def _pairs(
@@ -457,31 +369,15 @@ def _pairs(
         return tf.stack([row, start, start + more], axis=1)
 
     every = tf.range(tf.cast(count, tf.int64))
-    pairs = _in_parts(pairs_of, every, PAIRS_AT_ONCE // tf.maximum(most * most, 1))
+    none = tf.zeros([0, 3], tf.int64)
+    pairs = in_parts(pairs_of, every, tf.maximum(PAIRS_AT_ONCE // tf.maximum(most * most, 1), 1), none)
     # If no pair of a question counts, each of its windows gives its best.
     owner = tf.gather(windows.example, pairs[:, 0])
     without = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, num_questions) == 0
     without = tf.gather(without, windows.example) & tf.reduce_any(can_start, axis=1)
-    rest = _in_parts(best_pairs, tf.boolean_mask(every, without), PAIRS_AT_ONCE // tf.maximum(tf.size(last), 1))
+    at_once = tf.maximum(PAIRS_AT_ONCE // tf.maximum(tf.size(last), 1), 1)
+    rest = in_parts(best_pairs, tf.boolean_mask(every, without), at_once, none)
     return tf.concat([pairs, rest], 0)
-
-
-def _in_parts(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.Tensor, at_once: tf.Tensor) -> tf.Tensor:
-    """What a function makes of rows, int64 `[any, 3]`; it is given as many at a time as memory and caches are for."""
-    at_once = tf.maximum(at_once, 1)
-    none = tf.TensorArray(tf.int64, size=1, dynamic_size=True, infer_shape=False, element_shape=[None, 3])
-
-    def add(number: tf.Tensor, found: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        own = rows[number * at_once : (number + 1) * at_once]
-        return number + 1, found.write(number + 1, function(own))
-
-    _, found = tf.while_loop(
-        lambda number, _: number * at_once < tf.size(rows),
-        add,
-        (0, none.write(0, tf.zeros([0, 3], tf.int64))),
-        parallel_iterations=1,  # Else several are in memory at a time.
-    )
-    return found.concat()
 
 
 def _copies(characters: tf.Tensor, in_context: tf.Tensor) -> tf.Tensor:
@@ -490,12 +386,11 @@ def _copies(characters: tf.Tensor, in_context: tf.Tensor) -> tf.Tensor:
     return 1 + tf.math.count_nonzero(same, axis=1)
 
 
-def _candidates(
-    windows: Windows, logits: tf.Tensor, num_questions: tf.Tensor, n_best_size: int, max_answer_length: int
-) -> tuple[Candidates, tf.Tensor]:
-    """The best pairs of each question, as tensors; of pairs with the same characters the best. And each one's question,
-    int64."""
+def candidates_in_graph(windows: Windows, logits: tf.Tensor, n_best_size: Any, max_answer_length: Any) -> Candidates:
+    """The best pairs of each question, as tensors; of pairs with the same characters the best. Arguments as for
+    `decode`, the last two at most int32's largest."""
     windows = windows._replace(example=tf.cast(windows.example, tf.int64))
+    num_questions = 1 + tf.reduce_max(tf.concat([[-1], windows.example], 0))
     row, start, end = tf.unstack(_pairs(windows, logits, num_questions, n_best_size, max_answer_length), axis=1)
     origin = tf.gather(windows.row_splits, row)
     first, last = origin + start, origin + end
@@ -527,56 +422,59 @@ def _candidates(
     at = tf.where(known == lowest, tf.range(tf.size(null)), tf.int32.max)
     at = tf.math.unsorted_segment_min(at, windows.example, num_questions)
     of_none = tf.gather(null_logits, at)
-    found = Candidates(splits, *found, of_none[:, 0], of_none[:, 1], tf.gather(null, at))
-    return found, tf.gather(example, order)
-
-
-PREDICTIONS, N_BEST, NULL_ODDS = "predictions.json", "nbest_predictions.json", "null_odds.json"
+    return Candidates(splits, *found, of_none[:, 0], of_none[:, 1], tf.gather(null, at))
 
 
 def select_answers(
     candidates: Candidates, *, version_2_with_negative: bool = False, null_score_diff_threshold: float = 0.0
 ) -> Answers:
-    """The best candidate of each question, or none.
+    """The best candidate of each question, or none, as tensors.
 
     Args:
         candidates: Of all questions.
         version_2_with_negative: Whether "no answer" may be chosen.
         null_score_diff_threshold: No answer is chosen if it scores higher than the best answer by more than this.
     """
-    chosen, null_probability = probabilities(candidates, version_2_with_negative)
-    null_odds = candidates.null_odds
-    answered = np.diff(candidates.row_splits) > 0
-    if version_2_with_negative:
-        answered &= null_odds <= null_score_diff_threshold
-    best = candidates.row_splits[:-1][answered]
-    char_start, char_end = np.zeros((2, len(candidates)), np.int32)
-    char_start[answered], char_end[answered] = candidates.char_start[best], candidates.char_end[best]
-    probability = null_probability.copy()
-    probability[answered] = chosen[best]
-    return Answers(char_start=char_start, char_end=char_end, probability=probability, null_odds=null_odds)
+    with tf.device("CPU:0"):
+        splits = tf.convert_to_tensor(candidates.row_splits)
+        own, null = probabilities(candidates, version_2_with_negative)
+
+        def of_best(values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:  # 0 for other rows.
+            return tf.gather(tf.pad(values, [[0, 1]]), tf.where(rows, splits[:-1], tf.size(values, tf.int64)))
+
+        answered = splits[1:] > splits[:-1]
+        null_odds = candidates.null_score - of_best(candidates.score, answered)
+        if version_2_with_negative:
+            answered &= null_odds <= null_score_diff_threshold
+        return Answers(
+            char_start=of_best(candidates.char_start, answered),
+            char_end=of_best(candidates.char_end, answered),
+            probability=tf.where(answered, of_best(own, answered), null),
+            null_odds=null_odds,
+        )
 
 
-def probabilities(candidates: Candidates, version_2_with_negative: bool) -> tuple[np.ndarray, np.ndarray]:
+def probabilities(candidates: Candidates, version_2_with_negative: bool) -> tuple[tf.Tensor, tf.Tensor]:
     """A softmax over the candidates of each question, including "no answer" where that is a candidate.
 
     Returns:
         The probability of each candidate, float64 `[candidates]`, and of no answer, float64 `[questions]`: 1 where
         there is no other candidate, and 0 where no answer is not a candidate.
     """
-    counts = np.diff(candidates.row_splits)
-    has_null = (counts == 0) | version_2_with_negative
-    question = np.repeat(np.arange(len(candidates)), counts)
-    largest = np.where(has_null, candidates.null_score, -np.inf)
-    np.maximum.at(largest, question, candidates.score)
-    own = np.exp(candidates.score - largest[question])
-    null = np.where(has_null, np.exp(candidates.null_score - largest), 0.0)
-    total = null + np.bincount(question, own, minlength=len(candidates))
-    return own / total[question], null / total
+    with tf.device("CPU:0"):
+        counts = candidates.row_splits[1:] - candidates.row_splits[:-1]
+        question, number = tf.repeat(tf.range(tf.size(counts)), counts), tf.size(counts)
+        has_null = (counts == 0) | version_2_with_negative
+        largest = tf.math.unsorted_segment_max(candidates.score, question, number)
+        largest = tf.maximum(largest, tf.where(has_null, candidates.null_score, _NONE))
+        own = tf.exp(candidates.score - tf.gather(largest, question))
+        null = tf.where(has_null, tf.exp(candidates.null_score - largest), 0.0)
+        total = null + tf.math.unsorted_segment_sum(own, question, number)
+        return own / tf.gather(total, question), null / total
 
 
 def n_best(
-    candidates: Candidates, contexts: Sequence[str], context_of: np.ndarray, *, version_2_with_negative: bool = False
+    candidates: Candidates, contexts: Sequence[str], context_of: np.ndarray, version_2_with_negative: bool
 ) -> Iterator[list[dict[str, Any]]]:
     """Each question's candidates, best first, as `text`, `probability`, `start_logit` and `end_logit`.
 
@@ -586,7 +484,7 @@ def n_best(
         context_of: int `[questions]`: which of them each question is about.
         version_2_with_negative: Whether "no answer" is always a candidate; else it is one only if there is no other.
     """
-    chosen, null_probability = probabilities(candidates, version_2_with_negative)
+    chosen, null_probability = (part.numpy() for part in probabilities(candidates, version_2_with_negative))
     columns = (candidates.char_start, candidates.char_end, chosen, candidates.start_logit, candidates.end_logit)
     rows = list(zip(*(column.tolist() for column in (*columns, candidates.score)), strict=True))
     nulls = (null_probability, candidates.null_start_logit, candidates.null_end_logit, candidates.null_score)
@@ -600,47 +498,5 @@ def n_best(
         yield out
 
 
-def write_answers(
-    directory: pathlib.Path,
-    ids: Sequence[str],
-    candidates: Candidates,
-    contexts: Sequence[str],
-    context_of: np.ndarray,
-    *,
-    prefix: str = "",
-    version_2_with_negative: bool = False,
-    null_score_diff_threshold: float = 0.0,
-) -> None:
-    """Writes files in SQuAD's official form, each whole or not at all; null odds only with version 2.
-
-    Args:
-        directory: Directory for the files; must exist.
-        ids: One per question.
-        candidates: Of all questions.
-        contexts: The distinct contexts.
-        context_of: int `[questions]`: which of them each question is about.
-        prefix: Put before each file's name.
-        version_2_with_negative: As for `select_answers`.
-        null_score_diff_threshold: As for `select_answers`.
-
-    Raises:
-        RunError: if they cannot be written.
-    """
-    answers = select_answers(
-        candidates, version_2_with_negative=version_2_with_negative, null_score_diff_threshold=null_score_diff_threshold
-    )
-    lists = n_best(candidates, contexts, context_of, version_2_with_negative=version_2_with_negative)
-    _write(directory / f"{prefix}{PREDICTIONS}", ids, answers.texts(contexts, context_of))
-    _write(directory / f"{prefix}{N_BEST}", ids, lists)
-    if version_2_with_negative:
-        _write(directory / f"{prefix}{NULL_ODDS}", ids, answers.null_odds.tolist())
-
-
 def _entry(text: str, probability: float, start_logit: float, end_logit: float) -> dict[str, Any]:
     return {"text": text, "probability": probability, "start_logit": start_logit, "end_logit": end_logit}
-
-
-def _write(path: pathlib.Path, ids: Sequence[str], values: Any) -> None:
-    """Writes an object with one line per question. The indentation of `json` would take ten times as long."""
-    lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in zip(ids, values, strict=True))
-    output_dir.write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
