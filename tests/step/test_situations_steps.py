@@ -194,15 +194,6 @@ def test_averages_in_a_step_that_is_skipped(either):
 
 
 @SLOW
-def test_more_steps_in_an_execution_than_batches(either):
-    """keras#20390: the history was empty."""
-    compiled = {"steps_per_execution": 20}
-    expected = either.plain().history
-    assert either.plain(compiled=compiled).history["loss"] == pytest.approx(expected["loss"], abs=SAME)
-    assert either.ours(compiled=compiled).history["loss"] == pytest.approx(expected["loss"], abs=SAME)
-
-
-@SLOW
 def test_losses_of_single_batches(either):
     """keras#22596: a mean over all batches since the last reset."""
     x, y = rows(20)

@@ -320,25 +320,14 @@ def test_a_class_that_the_loss_ignores(either, replicas, parts):
     either.like(make, (x, tags), replicas=replicas, parts=parts, compiled=compiled, **fit)
 
 
-def test_a_mask_and_a_loss_for_each_row(either):
-    x = np.minimum(texts(POSITIONS)[0], WORDS - 1)
-    compiled = {"loss": lambda labels, outputs: tf.reduce_sum(outputs, axis=[1, 2])}
-    with pytest.raises(ValueError, match=r"or a mask, \[None, 6\] and a loss \[None\], <lambda>"):
-        either.ours(lambda: tagger(either, "embedding"), (x, x % CLASSES), replicas=1, compiled=compiled)
-
-
 # Labels of one axis.
 
 
 def test_labels_of_one_axis(either):
-    """Plain Keras compares each with all outputs of its row, or where there are as many as rows, with other rows'."""
     x, y = rows(20)
     y = y.astype(np.float32) + np.arange(20) % 4
-    of = lambda count: lambda: either.sequential(lambda: [either.layers.Dense(count)], seed=1)  # noqa: E731
-    compiled = {"loss": "mse", "metrics": ["mae"]}
-    either.like(of(1), (x, y), replicas=1, parts=1, compiled=compiled)
-    with pytest.raises(ValueError, match="Labels have the shape of the outputs.*for mean_squared_error"):
-        either.ours(of(10), (x, y), replicas=1, compiled={"loss": "mse"})
+    make = lambda: either.sequential(lambda: [either.layers.Dense(1)], seed=1)  # noqa: E731
+    either.like(make, (x, y), replicas=1, parts=1, compiled={"loss": "mse", "metrics": ["mae"]})
 
 
 def test_a_loss_with_a_call_of_its_own_takes_what_it_takes(either):
@@ -377,9 +366,3 @@ def test_outputs_that_the_user_makes_probabilities(either, kind):
     }[kind]
     x, y = rows(20)
     either.like(make, (x, np.eye(3)[y]), replicas=1, parts=1, compiled={"loss": "categorical_crossentropy"})
-
-
-def test_a_loss_that_compares_rows_and_masks_them(three):
-    """Circle has no weights to pass."""
-    with pytest.raises(ValueError, match="Received: Circle.*a loss that compares rows with each other"):
-        three.ours(replicas=1, compiled={"loss": three.keras.losses.Circle()})

@@ -167,6 +167,12 @@ def check_compile(given: dict[str, Any], model: Any, parts: KerasParts, strategy
             "XLA compiles the local part of a step only. "
             f"Received: compile(jit_compile={given['jit_compile']!r}). Pass FineTuner(jit_compile=True)."
         )
+    if given.get("steps_per_execution") not in (None, 1):
+        raise ValueError(
+            "FineTuner makes one update in an execution. "
+            f"Received: steps_per_execution={given['steps_per_execution']!r}. Leave it out; larger batches, or "
+            "FineTuner(jit_compile=True), save the host's time too."
+        )
     losses = [each for each in tf.nest.flatten(given["loss"]) if each is not None]
     is_named = any(isinstance(each, str) and each in _OWN_LOSS for each in losses)
     if not has_own_loss(model, parts) and (not losses or is_named):

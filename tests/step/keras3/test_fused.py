@@ -56,18 +56,6 @@ def test_plain_fit_replicas_and_fine_tuner_make_the_same_updates(kind, replicas,
     assert worst(train(replicas, micro_batches), train(1, 0)) < 1e-6
 
 
-@pytest.mark.parametrize("clipnorm", [pytest.param(None, marks=SLOW), 1.0])
-def test_a_step_that_is_not_finite_changes_nothing_but_the_count(clipnorm):
-    model = make()
-    tuner = FineTuner(model)
-    tuner.compile(AdamW(1e-2, clipnorm=clipnorm), loss())
-    before = model.get_weights()
-    with_nan = np.array([np.nan if i == 0 else 1.0 for i in range(8)], np.float32)
-    tuner.fit(IDS[:8], CLASSES[:8], sample_weight=with_nan, batch_size=8, verbose=0)
-    assert worst(model.get_weights(), before) == 0 and int(tuner.optimizer.iterations.numpy()) == 1
-    assert not any(np.any(v.numpy()) for v in tuner.optimizer._momentums + tuner.optimizer._velocities)
-
-
 def test_the_loss_scale_of_float16_stands_around_it():
     keras.config.set_dtype_policy("mixed_float16")
     model = make()

@@ -8,24 +8,18 @@ import importlib
 import inspect
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.private import layers_of
-from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading
+from tfbert.step.noise import Noise, known_leading
 from tfbert.step.parts import KerasParts
 from tfbert.step.refusals import check_own_optimizer, check_wrapper, is_own
 from tfbert.step.terms import Total, check_labels
-from tfbert.step.tf_keras.private import (
-    RandomGenerator,
-    decayed_names,
-    generator_of,
-    set_generator,
-    without_aggregation,
-)
+from tfbert.step.tf_keras.private import RandomGenerator, generator_of, set_generator, without_aggregation
 
 
 def _scales(optimizer: keras.optimizers.Optimizer) -> bool:
@@ -85,6 +79,10 @@ class TFKerasParts(KerasParts):
     refuses_draws = False
     Total = _Total
     loss_of = staticmethod(keras.losses.get)
+
+    def wrap(self, tuner: Any) -> None:
+        # What it has not called yet Keras copies attribute by attribute, which a Hugging Face model does not survive.
+        tuner.built = tuner.model.built
 
     def strategy_of(self, model: keras.Model) -> tf.distribute.Strategy | None:
         return model.distribute_strategy
@@ -186,15 +184,11 @@ class TFKerasParts(KerasParts):
         tf.distribute.get_replica_context().merge_call(meet, args=(grads, factor, is_finite))
 
     def check_optimizer(self, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
-        if isinstance(optimizer, (list, tuple, dict)):
+        if not isinstance(optimizer, (str, keras.optimizers.Optimizer)):
             raise ValueError(
-                f"FineTuner takes one optimizer. Received: a {type(optimizer).__name__} of {len(optimizer)}. "
-                "Of what transformers' create_optimizer returns, pass the first."
-            )
-        if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
-            raise ValueError(
-                "FineTuner works with tf_keras's current optimizers. "
-                f"Received: optimizer={type(optimizer).__name__} (legacy). {_successor(optimizer)}"
+                "FineTuner takes one of tf_keras's current optimizers. "
+                f"Received: optimizer={type(optimizer).__name__}. Pass keras.optimizers.AdamW(...), or another of "
+                "keras.optimizers; none of its `legacy`, as transformers' AdamWeightDecay is one."
             )
         inner = getattr(optimizer, "inner_optimizer", None)
         for each in (optimizer, inner):
@@ -204,91 +198,62 @@ class TFKerasParts(KerasParts):
             check_wrapper(optimizer, ["apply_gradients"], self)
 
 
-def _successor(optimizer: keras.optimizers.legacy.Optimizer) -> str:
-    """What to write instead of a legacy optimizer."""
-    names = [each.__name__ for each in type(optimizer).__mro__]
-    if "AdamWeightDecay" in names:  # transformers', from its create_optimizer.
-        given = optimizer.get_config()
-        included, excluded = decayed_names(optimizer)
-        names = f"[v for v in model.variables if ...] of what {included} leaves out" if included else f"{excluded}"
-        options = ["weight_decay_rate", "beta_1", "beta_2", "epsilon", "clipnorm", "global_clipnorm"]
-        set_ = {name: given.get(name, getattr(optimizer, name, None)) for name in options}
-        set_ = {name.removesuffix("_rate"): float(value) for name, value in set_.items() if value is not None}
-        return (
-            "Write `optimizer = keras.optimizers.AdamW(learning_rate, "
-            f"{', '.join(f'{name}={value:g}' for name, value in set_.items())})` and "
-            f"`optimizer.exclude_from_weight_decay(var_names={names})`: it makes the same updates."
-        )
-    known = next((name for name in names if name != "Optimizer" and hasattr(keras.optimizers, name)), None)
-    if known == names[0]:
-        return f"Use keras.optimizers.{known}."
-    return f"Derive it from keras.optimizers.{known or 'Optimizer'}, whose method for one variable is `update_step`."
-
-
 PARTS = TFKerasParts()
 
 
 class _KeyedGenerator(RandomGenerator):
-    """What a random layer draws from: keyed while a key is set, else the generator the layer came with."""
+    """What a random layer draws from while a key is set."""
 
-    def __init__(self, noise: Noise, layer_index: int, original: RandomGenerator):
+    def __init__(self, noise: Noise, layer_index: int):
         super().__init__(seed=layer_index, rng_type=RandomGenerator.RNG_STATELESS)
         self._noise = noise
         self._layer_index = layer_index
-        self._original = original
 
     def make_seed_for_stateless_op(self) -> tf.Tensor:
         """A seed from the first row, for a layer that draws by itself, so that its rows are not known."""
-        if self._noise.source is None:
-            return self._original.make_seed_for_stateless_op()
         return self._noise.seed(self._layer_index)
 
     def random_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, nonce=None):
-        if self._noise.source is None:
-            return self._original.random_normal(shape, mean, stddev, dtype, nonce)
         return _as(mean + stddev * self._noise.normal(self._layer_index, shape), dtype)
 
     def truncated_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, nonce=None):
-        if self._noise.source is None:
-            return self._original.truncated_normal(shape, mean, stddev, dtype, nonce)
         return _as(mean + stddev * self._noise.truncated_normal(self._layer_index, shape), dtype)
 
     def random_uniform(self, shape, minval=0.0, maxval=None, dtype=None, nonce=None):
-        if self._noise.source is None:
-            return self._original.random_uniform(shape, minval, maxval, dtype, nonce)
         if tf.as_dtype(dtype or keras.backend.floatx()).is_integer:
             return super().random_uniform(shape, minval, maxval, dtype, nonce)
         maxval = 1.0 if maxval is None else maxval
         return _as(minval + self._noise.uniform(self._layer_index, shape) * (maxval - minval), dtype)
 
     def dropout(self, inputs: tf.Tensor, rate: Any, noise_shape=None) -> tf.Tensor:
-        if self._noise.source is None:
-            return self._original.dropout(inputs, rate, noise_shape)
         if isinstance(rate, (int, float)) and not 0 < rate < 1:  # Nothing or everything.
             return super().dropout(inputs, rate, noise_shape)
         leading = inputs.shape[:1] if noise_shape is None else known_leading(noise_shape)
         return self._noise.dropout(self._layer_index, inputs, rate, leading, noise_shape)
 
 
-class KeyedDropout:
-    """Takes over the randomness of every random layer of a model (`Dropout`, `GaussianNoise`, ...).
+class KeyedDropout(Noise):
+    """Takes over the randomness of every random layer of a model (`Dropout`, `GaussianNoise`, ...), while a key is set.
 
     Args:
         model: A built or unbuilt Keras model; layers it creates later keep their own generators.
     """
 
     def __init__(self, model: keras.Model):
-        self._noise = Noise()
-        for index, layer in enumerate(layers_of(model)):
-            generator = generator_of(layer)
-            if isinstance(generator, _KeyedGenerator):
-                generator = generator._original
-            if generator is not None:
-                set_generator(layer, _KeyedGenerator(self._noise, index, generator))
+        super().__init__(around=self._taken_over)
+        drawing = [(index, layer) for index, layer in enumerate(layers_of(model)) if generator_of(layer) is not None]
+        self._keyed = [(layer, _KeyedGenerator(self, index)) for index, layer in drawing]
 
-    def keyed(self, key: tf.Tensor, rows: Rows = ONE_ROW) -> contextlib.AbstractContextManager[None]:
-        """As `Noise.keyed`."""
-        return self._noise.keyed(key, rows)
+    @contextlib.contextmanager
+    def _taken_over(self) -> Iterator[None]:
+        before = [(layer, generator_of(layer)) for layer, _ in self._keyed]
+        for pair in self._keyed:
+            set_generator(*pair)
+        try:
+            yield
+        finally:
+            for pair in before:
+                set_generator(*pair)
 
 
 def _as(values: tf.Tensor, dtype: Any) -> tf.Tensor:
