@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from tests.support.either_keras import OVER_BOTH, SLOW
-from tests.support.models import random_batch
 from tfbert.step.noise import Rows, drop, noise_key, noise_stream
 
 
@@ -87,12 +86,6 @@ def test_parts_of_a_stream_and_streams_are_independent():
 def test_a_key_depends_on_each_of_its_parts():
     streams = [tf.concat(stream(seed=seed, step=step), 0) for seed in range(9) for step in range(9)]
     assert len({tuple(found.numpy()) for found in streams}) == 81
-
-
-def test_streams_are_the_same_under_xla():
-    compiled = tf.function(lambda step: noise_stream(noise_key(3, step)), jit_compile=True)
-    for found, expected in zip(compiled(tf.constant(5, tf.int64)), stream(seed=3, step=5), strict=True):
-        np.testing.assert_array_equal(found, expected)
 
 
 # Rows of the global batch.
@@ -330,24 +323,6 @@ def test_nothing_is_added_to_what_the_model_saves(either, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = either.keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(tf.ones([1, 4])), model(tf.ones([1, 4])))
-
-
-def test_berts_noise_is_a_function_of_the_key(either):
-    model = either.bert(dropout=0.3)
-    dropout = keyed(either, model)
-    inputs, _, _ = random_batch(4)
-
-    @tf.function(autograph=False)
-    def run(key):
-        with dropout.keyed(key):
-            return model(inputs, training=True).logits
-
-    first = run(key())
-    np.testing.assert_array_equal(run(key()), first)
-    for other in (key(seed=5), key(step=5)):
-        assert np.abs(run(other) - first).max() > 1e-3
-    plain = model(inputs, training=False).logits
-    assert np.abs(plain - first).max() > 1e-3
 
 
 def drawn(either, draw):

@@ -55,7 +55,7 @@ def test_one_name_for_both():
             return f"{super().name} of {type(self).__name__}"
 
     assert isinstance(Tuner(one, name="x"), TFKerasFineTuner) and Tuner(one, name="x").greeting() == "x of Tuner"
-    with pytest.raises(ValueError, match="Received: model=Sequential of Keras 3. Write `import tf_keras as keras`"):
+    with pytest.raises(ValueError, match="Received: model=Sequential of Keras 3. Write `import tf_keras`"):
         Tuner(three)
     with pytest.raises(ValueError, match="Received: model=Sequential of tf_keras. Write `import keras`"):
         FineTuner(one)
@@ -136,27 +136,22 @@ def test_an_optimizers_own_method(either):
 # Arguments of `compile`.
 
 KERAS3 = "Write `import keras` and use its objects"
-TF_KERAS = "Write `import tf_keras as keras` and use its objects"
+TF_KERAS = "Write `import tf_keras` and use its objects"
 
 
 def of_each_other(name):
     """Objects of the other Keras as arguments of `compile`, with what is received."""
     here, there = (THREE.keras, TWO.keras) if name == "keras" else (TWO.keras, THREE.keras)
     kind, way = ("tf_keras", KERAS3) if name == "keras" else ("Keras 3", TF_KERAS)
-    losses, metrics = there.losses, there.metrics
-    rate = there.optimizers.schedules.PolynomialDecay(0.1, 5)
     rows = [
         ({"optimizer": there.optimizers.SGD(0.1)}, "optimizer=SGD"),
-        ({"loss": losses.SparseCategoricalCrossentropy()}, "loss=SparseCategoricalCrossentropy"),
-        ({"loss": type("Below", (losses.MeanSquaredError,), {})()}, "loss=Below"),
-        ({"loss": losses.mean_squared_error}, "loss=mean_squared_error"),
-        ({"metrics": [metrics.SparseCategoricalAccuracy()]}, "metrics=SparseCategoricalAccuracy"),
-        ({"metrics": ["accuracy", metrics.Mean()]}, "metrics=Mean"),
-        ({"metrics": {"output": metrics.Mean()}}, "metrics=Mean"),
-        ({"metrics": [metrics.sparse_categorical_accuracy]}, "metrics=sparse_categorical_accuracy"),
-        ({"weighted_metrics": [metrics.Mean()]}, "weighted_metrics=Mean"),
+        ({"loss": type("Below", (there.losses.MeanSquaredError,), {})()}, "loss=Below"),
+        ({"loss": there.losses.mean_squared_error}, "loss=mean_squared_error"),
+        ({"metrics": {"output": ["accuracy", there.metrics.Mean()]}}, "metrics=Mean"),
+        ({"weighted_metrics": [there.metrics.Mean()]}, "weighted_metrics=Mean"),
     ]
     if name == "keras":  # tf_keras itself takes no such schedule.
+        rate = there.optimizers.schedules.PolynomialDecay(0.1, 5)
         rows.append(({"optimizer": here.optimizers.SGD(rate)}, "learning_rate=PolynomialDecay"))
     return [(name, given, f"Received: {received} of {kind}. .*{way}") for given, received in rows]
 
@@ -285,11 +280,6 @@ def test_what_is_trained_is_settled_by_compile(either):
     model.model.layers[0].trainable = False
     with pytest.raises(ValueError, match="Received: 2 trainable variables, not the 4 of before.*Call compile again"):
         model.fit(*rows(8), verbose=0)
-    before = [variable.numpy() for variable in model.model.layers[0].weights]
-    model.compile(either.sgd(0.5), either.loss())
-    model.fit(*rows(8), verbose=0)
-    for value, variable in zip(before, model.model.layers[0].weights, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), value)
 
 
 def test_a_fit_that_skipped_updates_says_so(either):
@@ -517,19 +507,14 @@ def test_logits_for_probabilities_on_all_replicas(either, xla):
         model.evaluate(X, Y, verbose=0)
 
 
-def normalised(either, layer):
-    return either.sequential(lambda: [layer(name="norm"), either.layers.Dense(CLASSES)])
-
-
-@pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=SLOW)])
-def test_layers_that_talk_to_other_replicas(either, is_old):
-    if is_old and either.is_keras_3:
-        pytest.skip("tf_keras has an older class")
-    kind = functools.partial(either.layers.BatchNormalization, synchronized=True)
-    make = lambda: normalised(either, either.layers.experimental.SyncBatchNormalization if is_old else kind)  # noqa: E731
-    with pytest.raises(ValueError, match="'norm' with synchronized=True on several replicas"):
-        either.ours(make)
-    assert np.isfinite(either.ours(make, replicas=1).history["loss"]).all()
+def test_layers_that_talk_to_other_replicas(either):
+    kinds = [functools.partial(either.layers.BatchNormalization, synchronized=True)]
+    kinds += [] if either.is_keras_3 else [either.layers.experimental.SyncBatchNormalization]
+    for kind in kinds:
+        make = lambda: either.sequential(lambda: [kind(name="norm"), either.layers.Dense(CLASSES)])  # noqa: B023, E731
+        with pytest.raises(ValueError, match="'norm' with synchronized=True on several replicas"):
+            either.ours(make)
+        assert np.isfinite(either.ours(make, replicas=1).history["loss"]).all()
 
 
 @pytest.mark.parametrize("policy, xla, warns", [("mixed_bfloat16", 0, 1), ("mixed_bfloat16", 1, 0), ("float32", 0, 0)])

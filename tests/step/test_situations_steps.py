@@ -28,7 +28,7 @@ def test_objects_of_the_two_kerases_together(three):
     for model in (tiny_bert(), two.classifier()):
         with pytest.raises(ValueError, match="Could not interpret optimizer identifier"):
             model.compile(adam, "mse")
-        with pytest.raises(ValueError, match="Received: optimizer=Adam of Keras 3. Write `import tf_keras as keras`"):
+        with pytest.raises(ValueError, match="Received: optimizer=Adam of Keras 3. Write `import tf_keras`"):
             tfbert.FineTuner(model).compile(adam, "mse")
     model, adam = three.classifier(), two.keras.optimizers.Adam(1e-5)
     with pytest.raises(ValueError, match="Could not interpret optimizer identifier"):

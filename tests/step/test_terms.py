@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, FEATURES, SLOW, apart, rows, splits, weights
+from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, apart, rows, splits, weights
+from tfbert.step.terms import Terms
 
 ROWS, POSITIONS, TAGS, WORDS = 27, 6, 4, 9  # In batches of 16: the last has 11 rows.
 RATE = 0.5
@@ -177,24 +178,12 @@ def test_outputs_with_a_loss_each_are_keras_own(either, as_dict, loss, loss_weig
     either.like(lambda: both(either, as_dict), data, replicas=1, parts=3, compiled=compiled, **fit)
 
 
-@SLOW
-@SPLITS_OF_ONE
-def test_one_loss_and_weight_for_all_outputs_of_tf_keras(either, replicas, parts):
-    """Keras 3 itself takes no single loss for several outputs."""
-    if either.is_keras_3:
-        pytest.skip("tf_keras's")
-    x, kind = rows(40)
-
-    def model():
-        either.keras.utils.set_random_seed(3)
-        inputs = either.keras.Input([FEATURES])
-        return either.keras.Model(inputs, [either.layers.Dense(CLASSES, name=name)(inputs) for name in ("a", "b")])
-
-    sample_weight = np.random.default_rng(5).uniform(0.1, 3, len(x))
-    fit = {"sample_weight": sample_weight, "compiled": {"metrics": ["accuracy"]}}
-    trained = either.like(model, (x, [kind, (kind + 1) % CLASSES]), replicas=replicas, parts=parts, **fit)
-    names = ["loss", "a_loss", "b_loss", "a_accuracy", "b_accuracy"]
-    assert [metric.name for metric in trained.model.metrics] == names
+@OVER_BOTH
+def test_one_loss_and_weight_are_those_of_all_outputs(either):
+    terms = Terms(either.step, either.loss(), output_names=["a", "b"])
+    assert [metric.name for metric in terms.metrics] == ["loss", "a_loss", "b_loss"]
+    for weight in terms.weights(np.float32([1, 2]), 2, None).values():
+        np.testing.assert_array_equal(weight, [1, 2])
 
 
 def alone(base, name):

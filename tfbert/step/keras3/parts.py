@@ -163,15 +163,7 @@ class Keras3Parts(KerasParts):
     of_optimizers = ("scale_loss", "stateless_apply")
     of_losses = ("__call__",)
     other = "tf_keras"
-    foreign = (
-        "The model is one of Keras 3, and takes objects of Keras 3. "
-        "Received: {argument}={name} of tf_keras. Write `import keras` and use its objects. "
-        "(`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
-    )
-    no_model = "Build one of its layers"
     means = ("sum_over_batch_size", "mean", "none", None)
-    without_xla = {"jit_compile": False}
-    as_without_xla = (None, False, "auto")
     converts = False
     compiled_loss = "_compile_loss"
     normalization = keras.layers.BatchNormalization
@@ -212,9 +204,6 @@ class Keras3Parts(KerasParts):
 
     def gives_axis(self, predictions: tf.Tensor) -> bool:
         return predictions.shape[-1] == 1
-
-    def loss_for(self, model: keras.Model) -> str:
-        return "a Keras loss, such as keras.losses.SparseCategoricalCrossentropy(from_logits=True)"
 
     def num_updates(self, optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
         return tf.cast(inner_of(optimizer).iterations.value, tf.int64)

@@ -17,7 +17,7 @@ import tf_keras as keras
 from tfbert.private import layers_of
 from tfbert.step.noise import Noise, known_leading
 from tfbert.step.parts import KerasParts
-from tfbert.step.refusals import check_own_optimizer, check_wrapper, is_own
+from tfbert.step.refusals import check_own_optimizer, check_wrapper
 from tfbert.step.terms import Total, check_labels
 from tfbert.step.tf_keras.private import RandomGenerator, generator_of, set_generator, without_aggregation
 
@@ -64,14 +64,7 @@ class TFKerasParts(KerasParts):
     of_optimizers = ("minimize", "compute_gradients", "aggregate_gradients")
     of_losses = ("__call__", "_get_reduction")
     other = "keras"
-    foreign = (
-        "FineTuner works with tf_keras (Keras 2) objects. Received: {argument}={name} of Keras 3. "
-        "Write `import tf_keras as keras` and use its objects."
-    )
-    no_model = "Build it with `import tf_keras`"
     means = (keras.losses.Reduction.AUTO, keras.losses.Reduction.SUM_OVER_BATCH_SIZE, keras.losses.Reduction.NONE)
-    without_xla = {}
-    as_without_xla = (None, False)
     converts = True
     compiled_loss = "compiled_loss"
     normalization = keras.layers.BatchNormalization.__base__  # The older classes', too.
@@ -132,16 +125,6 @@ class TFKerasParts(KerasParts):
         if labels.dtype.is_floating and predictions.dtype.is_floating:
             labels = tf.cast(labels, predictions.dtype)
         return loss.call(labels, predictions) if isinstance(loss, keras.losses.Loss) else loss(labels, predictions)
-
-    def loss_for(self, model: keras.Model) -> str:
-        # Hugging Face's models would compute one of their own.
-        if not hasattr(model, "hf_compute_loss"):
-            return "a Keras loss"
-        if is_own(model, "hf_compute_loss", self.libraries):
-            return "what its hf_compute_loss computes as a function of (labels, logits) with one value per row"
-        if getattr(model.config, "num_labels", 2) == 1:
-            return 'loss="mse"'
-        return "loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), which classification computes inside"
 
     def num_updates(self, optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
         return optimizer.iterations
