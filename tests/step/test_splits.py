@@ -206,7 +206,8 @@ def test_a_step_that_is_not_finite_is_skipped_everywhere(either, replicas, parts
     assert all(np.isfinite(value).all() for value in longer) and apart(longer, broken) > 0
 
 
-@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])
+@SLOW  # By default test_optimizers shows that all that an optimizer keeps is as it was.
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_the_step_after_a_skipped_one_is_as_if_it_had_not_been(either, replicas):
     x, y = rows(24)
     model = either.build(replicas=replicas, optimizer=lambda: either.sgd(0.5), gradient_accumulation_steps=2)

@@ -47,15 +47,9 @@ class KerasParts(Protocol):
     def wrap(self, tuner: Any) -> None:
         """Completes a `FineTuner` around its model."""
 
-    def strategy_of(self, model: Any) -> tf.distribute.Strategy | None:
-        """The strategy in whose scope a model was created; None for a model outside any."""
-
     def needs_scope(self, here: tf.distribute.Strategy, there: tf.distribute.Strategy) -> bool:
         """Whether a model must be created in the scope of the one of two strategies in which it is wrapped."""
         return max(here.num_replicas_in_sync, there.num_replicas_in_sync) > 1
-
-    def created(self, model: Any) -> list[tf.Variable]:
-        """A model's variables, as far as it is built."""
 
     def outputs_of(self, model: Any) -> Any:
         """The symbolic outputs of a functional model in their structure; None for any other model."""

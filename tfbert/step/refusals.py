@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.private import layers_of
+from tfbert.private import layers_of, strategy_of
 from tfbert.step.parts import KerasParts
 
 _OF_MODELS = {
@@ -128,8 +128,11 @@ def check_model(model: Any, parts: KerasParts) -> None:
         )
     parts.check_model(model)
     here = tf.distribute.get_strategy()
-    there = parts.strategy_of(model) or here
-    is_outside = any(not here.extended.variable_created_in_scope(v) for v in parts.created(model))
+    there = strategy_of(model) or here
+    # A model that is not built has layers that are; and not every weight is a variable, such as a table.
+    weights = [parts.value_of(weight) for each in layers_of(model) if each.built for weight in each.weights]
+    made = [weight for weight in weights if isinstance(weight, tf.Variable)]
+    is_outside = any(not here.extended.variable_created_in_scope(variable) for variable in made)
     if is_outside or (there is not here and parts.needs_scope(here, there)):
         raise ValueError(
             "A model's variables belong to the strategy in whose scope it was built. "

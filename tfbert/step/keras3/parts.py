@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfbert.private import layers_of, rate_of
+from tfbert.private import layers_of, rate_of, strategy_of
 from tfbert.step.keras3 import private
 from tfbert.step.keras3.fused import LAMB, AdamW
 from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of, summed_already
@@ -75,10 +75,8 @@ class KeyedRandom(Noise):
         dtype = given.get("dtype") or keras.config.floatx()
         if name == "dropout":
             return self._dropped(given["inputs"], given["rate"], given["noise_shape"], number)
-        if name == "normal":
-            return tf.cast(given["mean"] + given["stddev"] * self.normal(number, given["shape"]), dtype)
-        if name == "truncated_normal":
-            drawn = self.truncated_normal(number, given["shape"])
+        if name in ("normal", "truncated_normal"):
+            drawn = getattr(self, name)(number, given["shape"])
             return tf.cast(given["mean"] + given["stddev"] * drawn, dtype)
         if name == "uniform":
             low, high = (tf.cast(given[each], tf.float32) for each in ("minval", "maxval"))
@@ -171,15 +169,11 @@ class Keras3Parts(KerasParts):
     refuses_draws = True
     Total = _Total
     keyed = KeyedRandom
-    strategy_of = staticmethod(private.strategy_of)
     outputs_of = staticmethod(private.outputs_of)
 
     def wrap(self, tuner: Any) -> None:
         private.take_as_they_are(tuner)
         tuner.built = tuner.model.built
-
-    def created(self, model: keras.Model) -> list[tf.Variable]:
-        return [variable.value for variable in model.variables]
 
     def value_of(self, variable: keras.Variable) -> tf.Variable:
         return variable.value
@@ -298,7 +292,7 @@ class Keras3Parts(KerasParts):
                     f"Pass FineTuner(gradient_accumulation_steps={each.gradient_accumulation_steps}) and batches that "
                     "many times as large instead."
                 )
-            made_under = private.strategy_of(each)
+            made_under = strategy_of(each)
             if made_under is not strategy and self.needs_scope(made_under, strategy):
                 raise ValueError(
                     "An optimizer's variables belong to the strategy in whose scope it was created. "

@@ -34,11 +34,6 @@ def takes_training(layer: keras.layers.Layer) -> bool:
     return layer._call_has_training_arg
 
 
-def strategy_of(holder: keras.Model | keras.optimizers.Optimizer) -> tf.distribute.Strategy | None:
-    """The strategy in whose scope a model or an optimizer was created; None for a model outside any."""
-    return getattr(holder, "_distribute_strategy", getattr(holder, "_distribution_strategy", None))
-
-
 def resize_variable(layer: keras.layers.Layer, attribute: str, shape: list[int]) -> None:
     """Puts a new variable of zeros in the place of one that a layer has: a built layer accepts no further ones."""
     old = getattr(layer, attribute)

@@ -77,15 +77,8 @@ class TFKerasParts(KerasParts):
         # What it has not called yet Keras copies attribute by attribute, which a Hugging Face model does not survive.
         tuner.built = tuner.model.built
 
-    def strategy_of(self, model: keras.Model) -> tf.distribute.Strategy | None:
-        return model.distribute_strategy
-
     def needs_scope(self, here: tf.distribute.Strategy, there: tf.distribute.Strategy) -> bool:
         return there.num_replicas_in_sync > 1
-
-    def created(self, model: keras.Model) -> list[tf.Variable]:
-        # A model that is not built has layers that are; and not every weight is a variable, such as a table.
-        return [v for each in layers_of(model) if each.built for v in each.weights if isinstance(v, tf.Variable)]
 
     def outputs_of(self, model: keras.Model) -> Any:
         return getattr(model, "output", None)
