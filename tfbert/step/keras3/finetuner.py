@@ -47,9 +47,9 @@ def over_replicas(
 
     @tf.autograph.experimental.do_not_convert
     def of_batch(batch: Any) -> dict[str, tf.Tensor]:
-        batch = keras.tree.map_structure(
-            lambda each: None if isinstance(each, tf.experimental.Optional) else each, batch
-        )  # As tf.data writes None.
+        # None is an optional without a value where tf.data has written it.
+        none = tf.experimental.Optional
+        batch = keras.tree.map_structure(lambda each: None if isinstance(each, none) else each, batch)
         strategy.run(step, args=(batch,))
         return results()
 

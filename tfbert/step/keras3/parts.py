@@ -139,12 +139,6 @@ def _adapt(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor)
     optimizer.step_counter.assign(tf.where(is_due | ~is_finite, tf.zeros_like(count), count + 1))
 
 
-_STRATEGIES = (
-    *(tf.distribute.OneDeviceStrategy, tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy),
-    type(tf.distribute.get_strategy()),  # Outside any scope.
-)
-
-
 class _Total(Total, keras.metrics.Metric):
     """See `Total`."""
 
@@ -257,10 +251,13 @@ class Keras3Parts(KerasParts):
                 f"Received: a model of Keras 3 with the backend {keras.config.backend()!r}. "
                 'Set os.environ["KERAS_BACKEND"] = "tensorflow" before keras is imported.'
             )
-        if not isinstance(tf.distribute.get_strategy(), _STRATEGIES):
+        of, here = tf.distribute, tf.distribute.get_strategy()
+        if of.has_strategy() and not isinstance(
+            here, (of.OneDeviceStrategy, of.MirroredStrategy, of.MultiWorkerMirroredStrategy)
+        ):
             raise ValueError(
                 "FineTuner trains on one device, with MirroredStrategy or MultiWorkerMirroredStrategy. "
-                f"Received: {type(tf.distribute.get_strategy()).__name__}. Use one of these."
+                f"Received: {type(here).__name__}. Use one of these."
             )
         for layer in layers_of(model):
             for name, value in vars(layer).items():
