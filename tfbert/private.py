@@ -300,6 +300,11 @@ def rate_of(optimizer: Any) -> Any:
     return optimizer._learning_rate
 
 
+def strategy_of(holder: Any) -> tf.distribute.Strategy | None:
+    """The strategy in whose scope a model or an optimizer of either Keras was created; None for one outside any."""
+    return getattr(holder, "_distribute_strategy", getattr(holder, "_distribution_strategy", None))
+
+
 def layers_of(layer: Any) -> list[Any]:
     """A layer of either Keras and all within it, depth first. `Model.layers` stops at the first level; `submodules` has
     another order and includes objects that are not layers."""

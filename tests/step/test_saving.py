@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfbert
-from tests.support.either_keras import SLOW, Either, apart, rows, weights
+from tests.support.either_keras import SLOW, Either, rows
 from tests.support.models import random_batch, strategy_of
 from tfbert.model.forward import forward
 
@@ -135,25 +135,6 @@ def test_a_loaded_hugging_face_model_saves_as_its_own(tmp_path):
     loaded = TFBertForSequenceClassification.from_pretrained(tmp_path / "model")
     inputs, _ = examples("bert")
     np.testing.assert_allclose(loaded(inputs).logits.numpy(), predictions(first, "bert"), atol=1e-6)
-
-
-@SLOW
-def test_a_run_of_keras_3_is_taken_up_again(three, tmp_path):
-    """Three epochs, or two, a file and one more."""
-    build = lambda: three.build(  # noqa: E731
-        gradient_accumulation_steps=2,
-        optimizer=lambda: three.keras.optimizers.AdamW(1e-2, weight_decay=0.1),
-        compiled={"metrics": ["accuracy"]},
-    )
-    (x, y), options = rows(40), {"batch_size": 10, "shuffle": False, "verbose": 0}
-    straight, first = build(), build()
-    straight.fit(x, y, epochs=3, **options)
-    first.fit(x, y, epochs=2, **options)
-    first.save(tmp_path / "model.keras")
-    second = three.keras.models.load_model(tmp_path / "model.keras")
-    assert isinstance(second, tfbert.FineTuner) and second.gradient_accumulation_steps == 2
-    second.fit(x, y, epochs=1, **options)
-    assert apart(weights(second), weights(straight)) == 0
 
 
 def test_a_forward_without_a_name_is_refused_and_nothing_is_written(tmp_path):

@@ -56,10 +56,6 @@ SITUATIONS = {
         *({}, {"compiled": {"jit_compile": True}}, {"wrap": {"jit_compile": True}}),
         *[error(tf.errors.InvalidArgumentError, "from device")] * 2,
     ),
-    "several batches in one execution": (
-        *({}, *[{"compiled": {"steps_per_execution": 3}}] * 2),
-        *(error(tf.errors.InvalidArgumentError, "You must feed a value for placeholder"), SAME),
-    ),
     "averaged weights that overwrite": (
         {"optimizer": lambda either: lambda: either.sgd(use_ema=True, ema_overwrite_frequency=2)},
         *({}, {}, MERGED, SAME),

@@ -15,20 +15,22 @@ import tensorflow as tf
 
 import tfbert
 from tests.support.either_keras import CLASSES, FEATURES, SLOW, Either, apart, rows, weights
-from tests.support.tf_keras_models import tiny_bert
 
 ROOT = pathlib.Path(__file__).parents[2]
 SAME, OTHER = 1e-5, 1e-3
 
 
+@SLOW  # By default test_refusals has FineTuner's half.
 def test_objects_of_the_two_kerases_together(three):
     """keras#19262, #21666: transformers' models for TensorFlow are of tf_keras, while `tf.keras` is Keras 3."""
+    from tests.support.tf_keras_models import tiny_bert  # Imports transformers, which no quick test here needs.
+
     two = Either("tf_keras")
     adam = three.keras.optimizers.Adam(1e-5)
     for model in (tiny_bert(), two.classifier()):
         with pytest.raises(ValueError, match="Could not interpret optimizer identifier"):
             model.compile(adam, "mse")
-        with pytest.raises(ValueError, match="Received: optimizer=Adam of Keras 3. Write `import tf_keras as keras`"):
+        with pytest.raises(ValueError, match="Received: optimizer=Adam of Keras 3. Write `import tf_keras`"):
             tfbert.FineTuner(model).compile(adam, "mse")
     model, adam = three.classifier(), two.keras.optimizers.Adam(1e-5)
     with pytest.raises(ValueError, match="Could not interpret optimizer identifier"):
@@ -191,31 +193,6 @@ def test_averages_in_a_step_that_is_skipped(either):
     plain, found = (train(make, (x, y), replicas=1, optimizer=optimizer) for train in (either.plain, either.ours))
     assert [bool(np.isfinite(weight).all()) for weight in plain.weights] == [True] * 4 + [False] * 2 + [True] * 2
     assert all(np.isfinite(weight).all() for weight in found.weights)
-
-
-@SLOW
-def test_more_steps_in_an_execution_than_batches(either):
-    """keras#20390: the history was empty."""
-    compiled = {"steps_per_execution": 20}
-    expected = either.plain().history
-    assert either.plain(compiled=compiled).history["loss"] == pytest.approx(expected["loss"], abs=SAME)
-    assert either.ours(compiled=compiled).history["loss"] == pytest.approx(expected["loss"], abs=SAME)
-
-
-@SLOW
-def test_losses_of_single_batches(either):
-    """keras#22596: a mean over all batches since the last reset."""
-    x, y = rows(20)
-    losses = []
-    for wrap in (lambda model: model, tfbert.FineTuner):
-        model = wrap(either.classifier())
-        model.compile(either.sgd(), either.loss())
-        losses.append([float(model.train_on_batch(x[part], y[part])) for part in (slice(10), slice(10, 20))])
-    np.testing.assert_allclose(losses[0], losses[1], atol=SAME)
-    model = either.classifier()
-    model.compile(either.sgd(), either.loss())
-    model.train_on_batch(x[:10], y[:10])
-    assert losses[0][1] == pytest.approx(model.evaluate(x[10:], y[10:], verbose=0), abs=SAME)
 
 
 @SLOW

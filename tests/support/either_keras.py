@@ -155,7 +155,7 @@ class Either:
         """A compiled FineTuner in the scope of its strategy."""
         with self.policy(policy), _scope(replicas):
             model = tfbert.FineTuner((make or self.classifier)(), **options)
-            model.compile(**{"optimizer": (optimizer or self.sgd)(), "loss": self.loss()} | (compiled or {}))
+            model.compile(**{"optimizer": (optimizer or self.sgd)(), "loss": self.loss()} | _made(compiled))
         return model
 
     def _train(self, wrap, make, xy, replicas, optimizer, compiled, fit):

@@ -114,24 +114,18 @@ def check_options(
     gradient_accumulation_steps: int, max_grad_norm: float, all_reduce_dtype: str, jit_compile: bool, seed: int
 ) -> None:
     """Raises ValueError for what no step can be made with."""
-    if not (isinstance(jit_compile, bool) and isinstance(seed, numbers.Integral)):
-        raise ValueError(
-            "jit_compile is True or False, seed a whole number. "
-            f"Received: jit_compile={jit_compile!r}, seed={seed!r}. Pass such."
-        )
-    is_count = isinstance(gradient_accumulation_steps, numbers.Integral) and gradient_accumulation_steps >= 1
-    is_norm = isinstance(max_grad_norm, numbers.Real) and max_grad_norm >= 0
-    if not (is_count and is_norm):
-        raise ValueError(
-            "gradient_accumulation_steps must be a whole number from 1 and max_grad_norm a number from 0. Received: "
-            f"gradient_accumulation_steps={gradient_accumulation_steps!r}, max_grad_norm={max_grad_norm!r}. Pass 1 for "
-            "no accumulation and 0 for no clipping."
-        )
-    if all_reduce_dtype not in ("float32", "bfloat16"):
-        raise ValueError(
-            "Gradients are summed over replicas in float32, or rounded to bfloat16 before. Received: all_reduce_dtype="
-            f"{all_reduce_dtype!r}. Pass one of these."
-        )
+    num_parts, norm, dtype = gradient_accumulation_steps, max_grad_norm, all_reduce_dtype
+    is_count = isinstance(num_parts, numbers.Integral) and num_parts >= 1
+    is_norm = isinstance(norm, numbers.Real) and norm >= 0
+    for name, value, is_right, rule in (
+        ("gradient_accumulation_steps", num_parts, is_count, "a whole number from 1, for no accumulation"),
+        ("max_grad_norm", norm, is_norm, "a number from 0, for no clipping"),
+        ("all_reduce_dtype", dtype, dtype in ("float32", "bfloat16"), "float32 or bfloat16"),
+        ("jit_compile", jit_compile, isinstance(jit_compile, bool), "True or False"),
+        ("seed", seed, isinstance(seed, numbers.Integral), "a whole number"),
+    ):
+        if not is_right:
+            raise ValueError(f"{name} is {rule}. Received: {name}={value!r}. Pass such a value.")
 
 
 class Step:

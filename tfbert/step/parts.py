@@ -19,11 +19,7 @@ class KerasParts(Protocol):
             replica yet.
         of_losses: What plain Keras calls of a `Loss` besides its `call`.
         other: The package of the other Keras.
-        foreign: What is said of an object of that one, `{argument}={name}`.
-        no_model: What to do where a model is none.
         means: Reductions of a loss that FineTuner's mean stands for.
-        without_xla: How `compile` is told that XLA is not to compile all of a step.
-        as_without_xla: Values of `compile`'s `jit_compile` that mean the same.
         converts: Whether a user's code in `fit` may branch on tensors in Python (AutoGraph); else, tracing takes less.
         compiled_loss: A model's attribute by which its `compute_loss` would ask for the compiled loss.
         normalization: The class of layers that take means over a batch, and may.
@@ -38,11 +34,7 @@ class KerasParts(Protocol):
     of_optimizers: tuple[str, ...]
     of_losses: tuple[str, ...]
     other: str
-    foreign: str
-    no_model: str
     means: tuple[str | None, ...]
-    without_xla: dict[str, Any]
-    as_without_xla: tuple[Any, ...]
     converts: bool
     compiled_loss: str
     normalization: type
@@ -55,15 +47,9 @@ class KerasParts(Protocol):
     def wrap(self, tuner: Any) -> None:
         """Completes a `FineTuner` around its model."""
 
-    def strategy_of(self, model: Any) -> tf.distribute.Strategy | None:
-        """The strategy in whose scope a model was created; None for a model outside any."""
-
     def needs_scope(self, here: tf.distribute.Strategy, there: tf.distribute.Strategy) -> bool:
         """Whether a model must be created in the scope of the one of two strategies in which it is wrapped."""
         return max(here.num_replicas_in_sync, there.num_replicas_in_sync) > 1
-
-    def created(self, model: Any) -> list[tf.Variable]:
-        """A model's variables, as far as it is built."""
 
     def outputs_of(self, model: Any) -> Any:
         """The symbolic outputs of a functional model in their structure; None for any other model."""
@@ -107,9 +93,6 @@ class KerasParts(Protocol):
     def gives_axis(self, predictions: tf.Tensor) -> bool:
         """Whether Keras makes labels `[rows]` into `[rows, 1]` beside predictions of two dimensions."""
         return True
-
-    def loss_for(self, model: Any) -> str:
-        """What to pass as the loss, in words."""
 
     # Optimizers.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.private import layers_of
+from tfbert.private import layers_of, strategy_of
 from tfbert.step.parts import KerasParts
 
 _OF_MODELS = {
@@ -119,7 +119,7 @@ def check_model(model: Any, parts: KerasParts) -> None:
     if not isinstance(model, parts.keras.Model):
         check_keras("model", model, parts)
         raise ValueError(
-            f"FineTuner wraps a {parts.keras.__name__}.Model. Received: model={model!r}. {parts.no_model}."
+            f"FineTuner wraps a {parts.keras.__name__}.Model. Received: model={model!r}. Build one of its layers."
         )
     if hasattr(model, "gradient_accumulation_steps"):
         raise ValueError(
@@ -128,8 +128,11 @@ def check_model(model: Any, parts: KerasParts) -> None:
         )
     parts.check_model(model)
     here = tf.distribute.get_strategy()
-    there = parts.strategy_of(model) or here
-    is_outside = any(not here.extended.variable_created_in_scope(v) for v in parts.created(model))
+    there = strategy_of(model) or here
+    # A model that is not built has layers that are; and not every weight is a variable, such as a table.
+    weights = [parts.value_of(weight) for each in layers_of(model) if each.built for weight in each.weights]
+    made = [weight for weight in weights if isinstance(weight, tf.Variable)]
+    is_outside = any(not here.extended.variable_created_in_scope(variable) for variable in made)
     if is_outside or (there is not here and parts.needs_scope(here, there)):
         raise ValueError(
             "A model's variables belong to the strategy in whose scope it was built. "
@@ -162,16 +165,23 @@ def check_compile(given: dict[str, Any], model: Any, parts: KerasParts, strategy
     for argument, value in given.items():
         for each in tf.nest.flatten(value):
             check_keras(argument, each, parts)
-    if given.get("jit_compile") not in parts.as_without_xla:
+    if given.get("jit_compile") not in (None, False, "auto"):
         raise ValueError(
             "XLA compiles the local part of a step only. "
             f"Received: compile(jit_compile={given['jit_compile']!r}). Pass FineTuner(jit_compile=True)."
+        )
+    if given.get("steps_per_execution") not in (None, 1):
+        raise ValueError(
+            "FineTuner makes one update in an execution. "
+            f"Received: steps_per_execution={given['steps_per_execution']!r}. Leave it out; larger batches, or "
+            "FineTuner(jit_compile=True), save the host's time too."
         )
     losses = [each for each in tf.nest.flatten(given["loss"]) if each is not None]
     is_named = any(isinstance(each, str) and each in _OWN_LOSS for each in losses)
     if not has_own_loss(model, parts) and (not losses or is_named):
         raise ValueError(
-            f"FineTuner needs a loss for an output. Received: loss={given['loss']!r}. Pass {parts.loss_for(model)}."
+            f"FineTuner needs a loss for an output. Received: loss={given['loss']!r}. Pass a Keras loss, such as "
+            "keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
         )
     for each in losses:
         if isinstance(each, parts.keras.losses.Loss):
@@ -215,7 +225,13 @@ def check_layers(model: Any) -> None:
 def check_keras(argument: str, value: Any, parts: KerasParts) -> None:
     """Raises ValueError for an object of the other Keras: a user's own class is of the Keras that it derives from."""
     if is_of(parts.other, value):
-        raise ValueError(parts.foreign.format(argument=argument, name=getattr(value, "__name__", type(value).__name__)))
+        name = getattr(value, "__name__", type(value).__name__)
+        here, there = ("Keras 3", "tf_keras") if parts.other == "tf_keras" else ("tf_keras", "Keras 3")
+        raise ValueError(
+            f"The model is one of {here}, and takes objects of {here}. Received: {argument}={name} of {there}. "
+            f"Write `import {parts.keras.__name__}` and use its objects. (`tf.keras` is tf_keras where "
+            "TF_USE_LEGACY_KERAS=1.)"
+        )
 
 
 def is_of(package: str, value: Any) -> bool:

@@ -158,7 +158,7 @@ class Terms:
 
     def described(self) -> str:
         """The losses as an error names them."""
-        return ", ".join(name_of(each) for each in self.losses.values())
+        return ", ".join(_name_of(each) for each in self.losses.values())
 
     def total(self, terms: tf.Tensor) -> tf.Tensor:
         """The loss `[]` of its terms."""
@@ -171,20 +171,17 @@ class Terms:
             metric.update_state(means[index], sample_weight=counts[index])
 
     def _weighted(self, name: str, labels: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        """Weight x value: float32, of the weights' shape. Several values for one weight count as their mean."""
         loss, mask = self.losses[name], mask_of(predictions)
         labels, predictions = _of_one_rank(labels, predictions, self._parts.gives_axis(predictions))
         values = self._parts.loss_values(loss, labels, predictions)
-        if name not in self._ignored:
-            check_no_mask(values, loss)
-        values = tf.cast(values, tf.float32)
-        check_loss_values(values, weights, loss=loss, mask=mask)
-        values = one_for_each(values, weights, name_of(loss))
-        each = list(range(weights.shape.rank, values.shape.rank))
-        weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * len(each)], 0))
-        # Selected, not only multiplied: an infinite loss in a row that only fills the batch must not make the sum NaN.
-        values = tf.where(weights != 0, values * weights, 0.0)
-        return tf.reduce_mean(values, axis=each)
+        if name not in self._ignored and mask_of(values) is not None:
+            raise ValueError(
+                "Which rows count is known from their weights, before the loss. "
+                f"Received: {_name_of(loss)}, which says by a mask of its values which of them count. Pass "
+                "sample_weight, 0 where there is padding; a loss that compares rows with each other, as Circle does, "
+                "trains in plain Keras."
+            )
+        return _times_weights(values, weights, _name_of(loss), mask)
 
     def _by_name(self, given: Any, what: str, *, others: bool = False) -> dict[str, Any]:
         """Each output's part of a list or dictionary, or None; a single value belongs to every output."""
@@ -310,12 +307,7 @@ class OwnLoss(Terms):
         """What the model returns for each row: float32 `[rows]`."""
         with _without(self._model, self._parts.compiled_loss):
             values = self._model.compute_loss(inputs, rows.get("labels"), predictions, rows.get("sample_weight"))
-        (weights,) = weights.values()
-        name = self.described()
-        check_loss_values(values, weights, loss=name, mask=None)
-        values = one_for_each(tf.cast(values, tf.float32), weights, name)
-        values = tf.reduce_mean(values, axis=list(range(1, values.shape.rank)))
-        return [tf.where(weights != 0, values, 0.0)]
+        return [_times_weights(values, *weights.values(), self.described(), None)]
 
 
 @contextlib.contextmanager
@@ -508,44 +500,23 @@ def loss_of_probabilities(loss: Any, received: str, instead: str = "Pass") -> Va
     )
 
 
-def check_no_mask(values: tf.Tensor, loss: Any) -> None:
-    """Raises ValueError for a loss that says by a mask which of its values count."""
-    if mask_of(values) is not None:
-        raise ValueError(
-            "Which rows count is known from their weights, before the loss. "
-            f"Received: {name_of(loss)}, which says by a mask of its values which of them count. Pass sample_weight, 0 "
-            "where there is padding; a loss that compares rows with each other, as Circle does, trains in plain Keras."
-        )
-
-
-def one_for_each(values: tf.Tensor, weights: tf.Tensor, loss: str) -> tf.Tensor:
-    """The values; where they are `[1]` but the rows perhaps not one, they are checked when the step runs.
-
-    Raises:
-        ValueError: where they do not fit in any case.
-    """
-    if values.shape[0] == 1 != weights.shape[0]:
-        rule = f"A loss must return one value per row. Received: {loss}, which returns one for all. Leave out its mean."
-        if weights.shape[0] is not None:
-            raise ValueError(rule)
-        with tf.control_dependencies([refuse_unless_equal(tf.shape(weights)[0], 1, rule)]):
-            return tf.identity(values)
-    return values
-
-
-def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask: tf.Tensor | None) -> None:
-    """Raises ValueError for a loss from which no mean over the rows of the global batch can be computed.
+def _times_weights(values: tf.Tensor, weights: tf.Tensor, loss: str, mask: tf.Tensor | None) -> tf.Tensor:
+    """Weight x value: float32, of the weights' shape. Several values for one weight count as their mean.
 
     Args:
-        values: What the loss returned for a micro-batch.
+        values: What the loss returned for a micro-batch; where they are `[1]` but the rows perhaps not one, that is
+            checked when the step runs.
         weights: `[rows]`, or `[rows, positions]`.
-        loss: The loss, or its name.
+        loss: Its name.
         mask: Keras's mask of the predictions; None for none.
+
+    Raises:
+        ValueError: for a loss from which no mean over the rows of the global batch can be computed.
     """
     if values.shape.rank == 0:
         raise ValueError(
             "A loss must return one value per row: the mean over the global batch must not depend on the split. "
-            f"Received: {name_of(loss)}, which returns one number. "
+            f"Received: {loss}, which returns one number. "
             "Leave out its mean over the rows: tf.reduce_mean(..., axis=-1) keeps one value per row."
         )
     fits = values.shape[0] == 1 or weights.shape.is_compatible_with(values.shape[: weights.shape.rank])
@@ -553,7 +524,7 @@ def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask:
         raise ValueError(
             "Each weight must belong to a value of the loss. "
             f"Received: {'sample_weight' if mask is None else 'sample_weight, or a mask,'} {weights.shape.as_list()} "
-            f"and a loss {values.shape.as_list()}, {name_of(loss)}. "
+            f"and a loss {values.shape.as_list()}, {loss}. "
             "Pass one weight per row, or a loss with a value per position."
         )
     if mask is not None and values.shape.rank > weights.shape.rank:
@@ -563,8 +534,19 @@ def check_loss_values(values: tf.Tensor, weights: tf.Tensor, *, loss: Any, mask:
             "Received: masked positions without a sample_weight for each. "
             "Pass sample_weight of shape [rows, positions], 0 where there is padding."
         )
+    values = tf.cast(values, tf.float32)
+    if values.shape[0] == 1 != weights.shape[0]:
+        rule = f"A loss must return one value per row. Received: {loss}, which returns one for all. Leave out its mean."
+        if weights.shape[0] is not None:
+            raise ValueError(rule)
+        with tf.control_dependencies([refuse_unless_equal(tf.shape(weights)[0], 1, rule)]):
+            values = tf.identity(values)
+    each = list(range(weights.shape.rank, values.shape.rank))
+    weights = tf.reshape(weights, tf.concat([tf.shape(weights), [1] * len(each)], 0))
+    # Selected, not only multiplied: an infinite loss in a row that only fills the batch must not make the sum NaN.
+    return tf.reduce_mean(tf.where(weights != 0, values * weights, 0.0), axis=each)
 
 
-def name_of(loss: Any) -> str:
+def _name_of(loss: Any) -> str:
     """What a loss, or its name, is called in an error."""
     return loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)

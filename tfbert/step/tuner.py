@@ -77,7 +77,6 @@ class Tuner(Step):
         has_own = refusals.has_own_loss(self.model, self._parts)
         given |= self._of_labels(given, has_own)
         refusals.check_compile(given, self.model, self._parts, self.distribute_strategy)
-        given.pop("jit_compile", None)
         names = self._names_of_outputs()
         if names and len(names) > 1:
             self._untracked("output_names", names)  # Keras names metrics by them.
@@ -92,7 +91,7 @@ class Tuner(Step):
             is_own = self._forward is not None or refusals.is_own(self.model, "call", self._parts.libraries)
             if outputs is not None and not is_own:
                 check_probabilities(self._terms, outputs, self._parts)
-            super().compile(**given | self._parts.without_xla)
+            super().compile(**given | {"jit_compile": False})
         measured = tf.nest.flatten([given.get("metrics"), given.get("weighted_metrics")])
         self._has_metrics = any(metric is not None for metric in measured)
         self._untracked("_compiled_with", given | {"optimizer": self.optimizer})

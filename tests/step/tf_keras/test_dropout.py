@@ -6,7 +6,6 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tests.support.models import random_batch
-from tests.support.tf_keras_models import tiny_bert
 from tfbert.model.forward import forward
 from tfbert.step.noise import Rows, noise_key
 from tfbert.step.tf_keras.parts import KeyedDropout
@@ -43,6 +42,8 @@ def test_a_layer_that_draws_a_seed_has_one_a_part():
 @pytest.mark.slow
 def test_recomputed_layers_draw_the_noise_of_the_first_pass():
     """Gradient checkpointing: of three layers all but the last compute their attention once more, rows 3 to 8."""
+    from tests.support.tf_keras_models import tiny_bert  # Imports transformers, which no quick test here needs.
+
     inputs, labels, _ = random_batch(6)
 
     def gradients(recompute):

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 import tfbert
-from tests.support.either_keras import SLOW, Either, apart, rows
+from tests.support.either_keras import SLOW, Either
 from tests.support.models import random_batch
 from tests.support.tf_keras_models import tiny_bert
 
@@ -60,21 +60,3 @@ def test_several_outputs():
         "start_logits": (8, 5),
         "end_logits": (8, 5),
     }
-
-
-def test_the_line_for_transformers_optimizer_makes_the_same_updates():
-    from transformers import create_optimizer
-
-    pair = create_optimizer(init_lr=1e-2, num_train_steps=10, num_warmup_steps=0, weight_decay_rate=0.1)
-    with pytest.raises(ValueError, match="pass the first"):
-        tfbert.FineTuner(TWO.classifier()).compile(optimizer=pair, loss=TWO.loss())
-    with pytest.raises(ValueError, match="AdamW") as caught:
-        tfbert.FineTuner(TWO.classifier()).compile(optimizer=pair[0], loss=TWO.loss())
-    assert "AdamWeightDecay(" not in str(caught.value) and "keras.optimizers.AdamW(" in str(caught.value)
-    lines = [part for part in str(caught.value).split("`") if part.startswith("opt") and "(" in part]
-    assert len(lines) == 2
-    names = {"keras": keras, "learning_rate": pair[1]}
-    for line in lines:
-        exec(line, names)
-    theirs = TWO.plain(xy=rows(40), optimizer=lambda: pair[0], epochs=2)
-    assert apart(TWO.ours(xy=rows(40), replicas=1, optimizer=lambda: names["optimizer"], epochs=2), theirs) < 1e-5

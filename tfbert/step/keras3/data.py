@@ -208,15 +208,23 @@ def as_array(value: list | tuple | str, name: str) -> np.ndarray:
 
 def plain(data: Any) -> Any:
     """What `fit` and its like are given, as Keras 3 takes it: a tokenizer's `BatchEncoding`, and lists of numbers."""
-    if isinstance(data, Mapping):
-        return {name: plain(value) for name, value in data.items()}
-    if isinstance(data, tuple):
-        return tuple(plain(each) for each in data)
-    if isinstance(data, list) and all(
-        _is_number(each) and not getattr(each, "ndim", 0) for each in keras.tree.flatten(data)
-    ):
-        return as_array(data, "data")
-    return data
+
+    def as_keras_takes(column: Any) -> Any:
+        is_of_numbers = isinstance(column, list) and all(
+            _is_number(each) and not getattr(each, "ndim", 0) for each in keras.tree.flatten(column)
+        )
+        return as_array(column, "data") if is_of_numbers else column
+
+    return _map_columns(as_keras_takes, data)
+
+
+def _map_columns(function: Callable[[Any], Any], columns: Any) -> Any:
+    """As `tf.data.Dataset.from_tensor_slices`, a list is one column."""
+    if isinstance(columns, Mapping):
+        return {name: _map_columns(function, each) for name, each in columns.items()}
+    if isinstance(columns, tuple):
+        return tuple(_map_columns(function, each) for each in columns)
+    return function(columns)
 
 
 _LOSS, _FUNCTION = keras.losses.SparseCategoricalCrossentropy, keras.losses.sparse_categorical_crossentropy
@@ -428,7 +436,7 @@ def for_fit(given: dict[str, Any], model: keras.Model, *, seed: int, num_workers
     preprocess = preprocessing_of(model)
     if preprocess is None and (num_workers == 1 or not _is_arrays(given.get("x"))):
         return given
-    given = _split(given)
+    given = _split(dict(given))
     batch_size = given.pop("batch_size", None)
     shuffle_seed = seed if given.pop("shuffle", True) else None
     columns = [given.pop(name, None) for name in ("x", "y", "sample_weight")]
@@ -470,41 +478,13 @@ def _is_arrays(x: Any) -> bool:
 
 def _split(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments with `validation_split` carried out, as Keras does: the last rows are held out."""
-    share = given.pop("validation_split", 0.0)
+    share, names = given.pop("validation_split", 0.0), ("x", "y", "sample_weight")
     if not share or given.get("validation_data") is not None:
         return given
-    columns = (given["x"], given.get("y"), given.get("sample_weight"))
-    if isinstance(columns[0], tf.data.Dataset):
-        raise ValueError(
-            "validation_split takes rows of arrays. Received: a tf.data.Dataset. Pass validation_data=data_set."
-        )
-    first = math.floor(_num_rows(columns[0]) * (1 - share))
-
-    def rows(part: slice) -> list[Any]:
-        return [None if each is None else _map_columns(lambda column: column[part], each) for each in columns]
-
-    if not 0 < first < _num_rows(columns[0]):
-        raise ValueError(
-            "validation_split must leave rows on either side. "
-            f"Received: validation_split={share} of {_num_rows(columns[0])} rows. Change it, or pass validation_data."
-        )
-    kept = dict(zip(("x", "y", "sample_weight"), rows(slice(None, first)), strict=True))
-    return given | kept | {"validation_data": tuple(rows(slice(first, None)))}
-
-
-def _map_columns(function: Callable[[Any], Any], columns: Any) -> Any:
-    """As `tf.data.Dataset.from_tensor_slices`, a list is one column."""
-    if isinstance(columns, dict):
-        return {name: _map_columns(function, each) for name, each in columns.items()}
-    if isinstance(columns, tuple):
-        return tuple(_map_columns(function, each) for each in columns)
-    return function(columns)
-
-
-def _num_rows(columns: Any) -> int:
-    while isinstance(columns, (dict, tuple)):
-        columns = next(iter(columns.values() if isinstance(columns, dict) else columns))
-    return len(columns)
+    columns = [given.get(name) for name in names]
+    arrays = [_map_columns(lambda each: np.array(each) if isinstance(each, list) else each, each) for each in columns]
+    kept, held_out = private.train_validation_split(arrays, share)
+    return given | dict(zip(names, kept, strict=True)) | {"validation_data": tuple(held_out)}
 
 
 def _data_set(

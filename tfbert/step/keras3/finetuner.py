@@ -7,6 +7,7 @@ Steps are functions of an iterator: over all replicas and workers, with results 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,9 +29,9 @@ Results = Callable[[], dict[str, tf.Tensor]]
 
 
 def over_replicas(
-    strategy: tf.distribute.Strategy, step: Step, results: Results, *, num_steps: int, eagerly: bool
+    strategy: tf.distribute.Strategy, step: Step, results: Results, *, eagerly: bool
 ) -> Callable[[Iterator[Any]], dict[str, tf.Tensor]]:
-    """What Keras calls for its next batches.
+    """What Keras calls for its next batch.
 
     Keras's own takes a mean over replicas of what each has measured, and fails with several workers.
 
@@ -38,66 +39,33 @@ def over_replicas(
         strategy: Whose replicas run the step.
         step: Of one replica, in its context, given its share of a batch.
         results: Of what has been measured so far, outside any replica.
-        num_steps: The most batches to take in one call.
         eagerly: Whether not to trace.
 
     Returns:
         A function of an iterator, that ends with OutOfRangeError or StopIteration where there is no batch left.
     """
 
-    def one(batch: Any) -> None:
+    @tf.autograph.experimental.do_not_convert
+    def of_batch(batch: Any) -> dict[str, tf.Tensor]:
+        # None is an optional without a value where tf.data has written it.
+        none = tf.experimental.Optional
+        batch = keras.tree.map_structure(lambda each: None if isinstance(each, none) else each, batch)
         strategy.run(step, args=(batch,))
-
-    @tf.autograph.experimental.do_not_convert
-    def one_batch(batch: Any) -> dict[str, tf.Tensor]:
-        one(_without_gaps(batch))
         return results()
 
     @tf.autograph.experimental.do_not_convert
-    def batches_of(iterator: Any) -> dict[str, tf.Tensor]:
-        one(_without_gaps(iterator.get_next()))
-        if num_steps > 1:
-            _up_to(num_steps - 1, iterator, one)
-        return results()
+    def of_next(iterator: Any) -> dict[str, tf.Tensor]:
+        return of_batch(iterator.get_next())
 
-    if not eagerly:
-        one_batch = tf.function(one_batch, reduce_retracing=True)
-        batches_of = tf.function(batches_of, reduce_retracing=True)
+    traced = (lambda function: function) if eagerly else functools.partial(tf.function, reduce_retracing=True)
+    now, later = traced(of_batch), traced(of_next)
 
     def function(iterator: Any) -> dict[str, tf.Tensor]:
         if isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
-            return batches_of(iterator)
-        logs = None
-        for _, batch in zip(range(num_steps), iterator, strict=False):
-            logs = one_batch(_shared(strategy, batch))
-        if logs is None:
-            raise StopIteration
-        return logs
+            return later(iterator)
+        return now(_shared(strategy, next(iterator)))
 
     return function
-
-
-def _up_to(count: int, iterator: Any, one: Callable[[Any], None]) -> None:
-    """Takes so many batches, or as many as there are; the step is traced once for all of them."""
-
-    def body(done: tf.Tensor, has_more: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        found = iterator.get_next_as_optional()
-        has_more = found.has_value()
-
-        def take() -> tf.Tensor:
-            one(_without_gaps(found.get_value()))
-            return tf.constant(0)
-
-        tf.cond(has_more, take, lambda: tf.constant(0))
-        return done + 1, has_more
-
-    start = tf.constant(0), tf.constant(True)
-    tf.while_loop(lambda done, has_more: (done < count) & has_more, body, start, parallel_iterations=1)
-
-
-def _without_gaps(batch: Any) -> Any:
-    """None for what tf.data writes as an optional without a value."""
-    return keras.tree.map_structure(lambda each: None if isinstance(each, tf.experimental.Optional) else each, batch)
 
 
 def _shared(strategy: tf.distribute.Strategy, batch: Any) -> Any:
@@ -186,13 +154,8 @@ class FineTuner(Tuner, keras.Model):
                 private.shapes_through(self._update_metrics, labels, outputs, sample_weight)
 
     def _make_function(self, step_function: Any) -> Any:
-        return over_replicas(
-            self.distribute_strategy,
-            step_function,
-            self.get_metrics_result,
-            num_steps=self.steps_per_execution,
-            eagerly=self.run_eagerly,
-        )
+        strategy, results = self.distribute_strategy, self.get_metrics_result
+        return over_replicas(strategy, step_function, results, eagerly=self.run_eagerly)
 
     def _separated(self, inputs: Any, labels: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         inputs, labels = self._labelled.separated(inputs, labels)

@@ -57,13 +57,8 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.peak, self.schedule, self.warmup_steps, self.total_steps = peak, schedule, warmup_steps, total_steps
         self.power, self.from_zero = power, from_zero
 
-    def __call__(self, step: tf.Tensor | None = None) -> tf.Tensor:
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """The rate of the update after `step` updates: float32 `[]`."""
-        if step is None:
-            raise ValueError(
-                f"{type(self).__name__} is a schedule of Keras 3. Received: a call without a step, as tf_keras's "
-                "optimizers make. Use tf_keras.optimizers.schedules, or a model and an optimizer of keras."
-            )
         step = tf.cast(step, tf.float32)
         first = 0 if self.from_zero else 1
         rising = (step + first) / max(1, self.warmup_steps + first)

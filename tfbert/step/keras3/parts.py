@@ -3,18 +3,17 @@ any optimizer of it, given the gradients of the global batch: applied on all rep
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfbert.private import layers_of, rate_of
+from tfbert.private import layers_of, rate_of, strategy_of
 from tfbert.step.keras3 import private
 from tfbert.step.keras3.fused import LAMB, AdamW
 from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of, summed_already
-from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading, noise_key
+from tfbert.step.noise import Noise, known_leading, noise_key
 from tfbert.step.parts import KerasParts
 from tfbert.step.refusals import check_keras, check_own_optimizer, check_wrapper, is_of
 from tfbert.step.terms import Total, check_labels
@@ -23,7 +22,7 @@ _MAX_RANGE = 1 << 23
 """As many whole numbers as a float32 between 0 and 1 tells apart evenly."""
 
 
-class KeyedRandom:
+class KeyedRandom(Noise):
     """Takes over all random functions of Keras in a model's forward passes, whichever layer calls them.
 
     Each `SeedGenerator` has a part of the stream of its own: that of a layer's `noise_number`, or else in the order of
@@ -35,7 +34,7 @@ class KeyedRandom:
     """
 
     def __init__(self, model: keras.Model, num_parts: int):
-        self._noise = Noise(around=lambda: drawn_by(self))
+        super().__init__(around=lambda: drawn_by(self))
         self._num_parts = num_parts
         # The generators are kept alive: another object could get the number of one that is gone.
         held = [(layer, each) for layer in layers_of(model) for each in generators_of(layer)]
@@ -44,10 +43,6 @@ class KeyedRandom:
         self._numbers, self._next = numbers, 1 + max(numbers.values(), default=-1)
         for _, each in held:
             self._number_of(each)
-
-    def keyed(self, key: tf.Tensor, rows: Rows = ONE_ROW) -> contextlib.AbstractContextManager[None]:
-        """As `Noise.keyed`."""
-        return self._noise.keyed(key, rows)
 
     def draw(self, name: str, function: Callable[..., tf.Tensor], given: dict[str, Any]) -> tf.Tensor:
         """What a random function returns.
@@ -65,7 +60,7 @@ class KeyedRandom:
             return function(**given)  # Keras says what it accepts.
         if isinstance(seed, int):  # The same numbers in every step.
             fixed = noise_key(seed % (1 << 31), tf.constant(0))
-            with self._noise.keyed(fixed, self._noise.source.rows):
+            with self.keyed(fixed, self.source.rows):
                 return self._drawn(name, function, given, 0)
         return self._drawn(name, function, given, self._number_of(seed))
 
@@ -80,14 +75,12 @@ class KeyedRandom:
         dtype = given.get("dtype") or keras.config.floatx()
         if name == "dropout":
             return self._dropped(given["inputs"], given["rate"], given["noise_shape"], number)
-        if name == "normal":
-            return tf.cast(given["mean"] + given["stddev"] * self._noise.normal(number, given["shape"]), dtype)
-        if name == "truncated_normal":
-            drawn = self._noise.truncated_normal(number, given["shape"])
+        if name in ("normal", "truncated_normal"):
+            drawn = getattr(self, name)(number, given["shape"])
             return tf.cast(given["mean"] + given["stddev"] * drawn, dtype)
         if name == "uniform":
             low, high = (tf.cast(given[each], tf.float32) for each in ("minval", "maxval"))
-            return tf.cast(low + self._noise.uniform(number, given["shape"]) * (high - low), dtype)
+            return tf.cast(low + self.uniform(number, given["shape"]) * (high - low), dtype)
         if name == "randint":
             return self._whole(given, number, dtype)
         if self._num_parts > 1:
@@ -98,7 +91,7 @@ class KeyedRandom:
                 "gradient_accumulation_steps=1 on one replica."
             )
         assert name in OTHER_DRAWS
-        return function(**given | {"seed": GivenSeed(self._noise.seed(number))})
+        return function(**given | {"seed": GivenSeed(self.seed(number))})
 
     def _dropped(self, inputs: tf.Tensor, rate: Any, noise_shape: Any, number: int) -> tf.Tensor:
         if isinstance(rate, (int, float)) and rate in (0, 1):
@@ -109,7 +102,7 @@ class KeyedRandom:
                 leading = known_leading(noise_shape[:1])
             sizes = tf.shape(inputs)
             noise_shape = tf.stack([sizes[i] if size is None else size for i, size in enumerate(noise_shape)])
-        return self._noise.dropout(number, inputs, rate, leading, noise_shape)
+        return self.dropout(number, inputs, rate, leading, noise_shape)
 
     def _whole(self, given: dict[str, Any], number: int, dtype: Any) -> tf.Tensor:
         low, high = given["minval"], given["maxval"]
@@ -121,7 +114,7 @@ class KeyedRandom:
                 "Use keras.random.uniform there, and round what it gives."
             )
         size = float(span[0] - span[1])
-        drawn = tf.minimum(tf.floor(self._noise.uniform(number, given["shape"]) * size), size - 1)
+        drawn = tf.minimum(tf.floor(self.uniform(number, given["shape"]) * size), size - 1)
         return tf.cast(tf.cast(drawn, tf.int64) + tf.cast(low, tf.int64), dtype)
 
 
@@ -146,14 +139,6 @@ def _adapt(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor)
     optimizer.step_counter.assign(tf.where(is_due | ~is_finite, tf.zeros_like(count), count + 1))
 
 
-_OTHER_STRATEGIES = (
-    tf.distribute.TPUStrategy,
-    tf.distribute.experimental.ParameterServerStrategy,
-    tf.distribute.ParameterServerStrategy,
-    tf.distribute.experimental.CentralStorageStrategy,
-)
-
-
 class _Total(Total, keras.metrics.Metric):
     """See `Total`."""
 
@@ -170,15 +155,7 @@ class Keras3Parts(KerasParts):
     of_optimizers = ("scale_loss", "stateless_apply")
     of_losses = ("__call__",)
     other = "tf_keras"
-    foreign = (
-        "The model is one of Keras 3, and takes objects of Keras 3. "
-        "Received: {argument}={name} of tf_keras. Write `import keras` and use its objects. "
-        "(`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
-    )
-    no_model = "Build one of its layers"
     means = ("sum_over_batch_size", "mean", "none", None)
-    without_xla = {"jit_compile": False}
-    as_without_xla = (None, False, "auto")
     converts = False
     compiled_loss = "_compile_loss"
     normalization = keras.layers.BatchNormalization
@@ -186,15 +163,11 @@ class Keras3Parts(KerasParts):
     refuses_draws = True
     Total = _Total
     keyed = KeyedRandom
-    strategy_of = staticmethod(private.strategy_of)
     outputs_of = staticmethod(private.outputs_of)
 
     def wrap(self, tuner: Any) -> None:
         private.take_as_they_are(tuner)
         tuner.built = tuner.model.built
-
-    def created(self, model: keras.Model) -> list[tf.Variable]:
-        return [variable.value for variable in model.variables]
 
     def value_of(self, variable: keras.Variable) -> tf.Variable:
         return variable.value
@@ -219,9 +192,6 @@ class Keras3Parts(KerasParts):
 
     def gives_axis(self, predictions: tf.Tensor) -> bool:
         return predictions.shape[-1] == 1
-
-    def loss_for(self, model: keras.Model) -> str:
-        return "a Keras loss, such as keras.losses.SparseCategoricalCrossentropy(from_logits=True)"
 
     def num_updates(self, optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
         return tf.cast(inner_of(optimizer).iterations.value, tf.int64)
@@ -281,16 +251,21 @@ class Keras3Parts(KerasParts):
                 f"Received: a model of Keras 3 with the backend {keras.config.backend()!r}. "
                 'Set os.environ["KERAS_BACKEND"] = "tensorflow" before keras is imported.'
             )
-        if isinstance(tf.distribute.get_strategy(), _OTHER_STRATEGIES):
+        of, here = tf.distribute, tf.distribute.get_strategy()
+        if of.has_strategy() and not isinstance(
+            here, (of.OneDeviceStrategy, of.MirroredStrategy, of.MultiWorkerMirroredStrategy)
+        ):
             raise ValueError(
                 "FineTuner trains on one device, with MirroredStrategy or MultiWorkerMirroredStrategy. "
-                f"Received: {type(tf.distribute.get_strategy()).__name__}. Use one of these."
+                f"Received: {type(here).__name__}. Use one of these."
             )
         for layer in layers_of(model):
             for name, value in vars(layer).items():
                 if name.startswith("_self_"):  # TensorFlow's own lists of what the others hold.
                     continue
-                for each in _within(value):
+                # Not Mapping: asking an abstract class of each layer's values takes half a second.
+                held = list(value.values()) if isinstance(value, dict) else value
+                for each in held if isinstance(held, (list, tuple)) else [held]:
                     if isinstance(each, tf.Module) and is_of("tf_keras", each):
                         raise ValueError(
                             "Keras 3 does not train layers of tf_keras within a model. "
@@ -299,10 +274,6 @@ class Keras3Parts(KerasParts):
                         )
 
     def check_optimizer(self, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
-        if isinstance(optimizer, str) and optimizer == "auto":
-            raise ValueError(
-                'FineTuner needs an optimizer. Received: optimizer="auto". Pass keras.optimizers.AdamW(3e-5).'
-            )
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             return  # Keras makes one of its name, or says what is wrong.
         inner = inner_of(optimizer)
@@ -318,20 +289,13 @@ class Keras3Parts(KerasParts):
                     f"Pass FineTuner(gradient_accumulation_steps={each.gradient_accumulation_steps}) and batches that "
                     "many times as large instead."
                 )
-            made_under = private.strategy_of(each)
+            made_under = strategy_of(each)
             if made_under is not strategy and self.needs_scope(made_under, strategy):
                 raise ValueError(
                     "An optimizer's variables belong to the strategy in whose scope it was created. "
                     f"Received: an optimizer created under {type(made_under).__name__}, and a model under "
                     f"{type(strategy).__name__}. Create it in the same `with strategy.scope():`."
                 )
-
-
-def _within(value: Any) -> list[Any]:
-    """What is in a list, a tuple or a dictionary; anything else itself."""
-    if isinstance(value, dict):  # Not Mapping: asking an abstract class of each layer's values takes half a second.
-        return list(value.values())
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 PARTS = Keras3Parts()

@@ -13,6 +13,10 @@ import keras
 import tensorflow as tf
 from keras.src import backend
 from keras.src.trainers.compile_utils import get_loss
+from keras.src.trainers.data_adapters.array_slicing import train_validation_split
+
+__all__ = ["train_validation_split"]
+"""How `fit` holds out the last rows, of arrays in any structure."""
 
 
 def generators_of(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
@@ -28,11 +32,6 @@ def outputs_of(model: keras.Model) -> Any:
 def takes_training(layer: keras.layers.Layer) -> bool:
     """Whether a layer's `call` has the argument `training`: Keras passes it only then."""
     return layer._call_has_training_arg
-
-
-def strategy_of(holder: keras.Model | keras.optimizers.Optimizer) -> tf.distribute.Strategy | None:
-    """The strategy in whose scope a model or an optimizer was created; None for a model outside any."""
-    return getattr(holder, "_distribute_strategy", getattr(holder, "_distribution_strategy", None))
 
 
 def resize_variable(layer: keras.layers.Layer, attribute: str, shape: list[int]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -91,21 +90,3 @@ class FineTuner(Tuner, keras.Model):
     def _metric_states(self, labels: Any, predictions: Any) -> list[tuple[str, list[tf.Variable]]]:
         build_metrics(self, labels, predictions)
         return [(metric.name, metric.variables) for metric in self.compiled_metrics.metrics]
-
-    def __reduce__(self) -> Any:
-        with self._built_as_its_model():
-            return super().__reduce__()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        with self._built_as_its_model():
-            return super().__deepcopy__(memo)
-
-    @contextlib.contextmanager
-    def _built_as_its_model(self) -> Iterator[None]:
-        # Keras copies what it has not called yet attribute by attribute, which a Hugging Face model does not survive.
-        before = self.built
-        self.built = before or self.model.built
-        try:
-            yield
-        finally:
-            self.built = before

@@ -8,24 +8,18 @@ import importlib
 import inspect
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 import tf_keras as keras
 
 from tfbert.private import layers_of
-from tfbert.step.noise import ONE_ROW, Noise, Rows, known_leading
+from tfbert.step.noise import Noise, known_leading
 from tfbert.step.parts import KerasParts
-from tfbert.step.refusals import check_own_optimizer, check_wrapper, is_own
+from tfbert.step.refusals import check_own_optimizer, check_wrapper
 from tfbert.step.terms import Total, check_labels
-from tfbert.step.tf_keras.private import (
-    RandomGenerator,
-    decayed_names,
-    generator_of,
-    set_generator,
-    without_aggregation,
-)
+from tfbert.step.tf_keras.private import RandomGenerator, generator_of, set_generator, without_aggregation
 
 
 def _scales(optimizer: keras.optimizers.Optimizer) -> bool:
@@ -70,14 +64,7 @@ class TFKerasParts(KerasParts):
     of_optimizers = ("minimize", "compute_gradients", "aggregate_gradients")
     of_losses = ("__call__", "_get_reduction")
     other = "keras"
-    foreign = (
-        "FineTuner works with tf_keras (Keras 2) objects. Received: {argument}={name} of Keras 3. "
-        "Write `import tf_keras as keras` and use its objects."
-    )
-    no_model = "Build it with `import tf_keras`"
     means = (keras.losses.Reduction.AUTO, keras.losses.Reduction.SUM_OVER_BATCH_SIZE, keras.losses.Reduction.NONE)
-    without_xla = {}
-    as_without_xla = (None, False)
     converts = True
     compiled_loss = "compiled_loss"
     normalization = keras.layers.BatchNormalization.__base__  # The older classes', too.
@@ -86,15 +73,12 @@ class TFKerasParts(KerasParts):
     Total = _Total
     loss_of = staticmethod(keras.losses.get)
 
-    def strategy_of(self, model: keras.Model) -> tf.distribute.Strategy | None:
-        return model.distribute_strategy
+    def wrap(self, tuner: Any) -> None:
+        # What it has not called yet Keras copies attribute by attribute, which a Hugging Face model does not survive.
+        tuner.built = tuner.model.built
 
     def needs_scope(self, here: tf.distribute.Strategy, there: tf.distribute.Strategy) -> bool:
         return there.num_replicas_in_sync > 1
-
-    def created(self, model: keras.Model) -> list[tf.Variable]:
-        # A model that is not built has layers that are; and not every weight is a variable, such as a table.
-        return [v for each in layers_of(model) if each.built for v in each.weights if isinstance(v, tf.Variable)]
 
     def outputs_of(self, model: keras.Model) -> Any:
         return getattr(model, "output", None)
@@ -134,16 +118,6 @@ class TFKerasParts(KerasParts):
         if labels.dtype.is_floating and predictions.dtype.is_floating:
             labels = tf.cast(labels, predictions.dtype)
         return loss.call(labels, predictions) if isinstance(loss, keras.losses.Loss) else loss(labels, predictions)
-
-    def loss_for(self, model: keras.Model) -> str:
-        # Hugging Face's models would compute one of their own.
-        if not hasattr(model, "hf_compute_loss"):
-            return "a Keras loss"
-        if is_own(model, "hf_compute_loss", self.libraries):
-            return "what its hf_compute_loss computes as a function of (labels, logits) with one value per row"
-        if getattr(model.config, "num_labels", 2) == 1:
-            return 'loss="mse"'
-        return "loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), which classification computes inside"
 
     def num_updates(self, optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
         return optimizer.iterations
@@ -186,15 +160,11 @@ class TFKerasParts(KerasParts):
         tf.distribute.get_replica_context().merge_call(meet, args=(grads, factor, is_finite))
 
     def check_optimizer(self, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
-        if isinstance(optimizer, (list, tuple, dict)):
+        if not isinstance(optimizer, (str, keras.optimizers.Optimizer)):
             raise ValueError(
-                f"FineTuner takes one optimizer. Received: a {type(optimizer).__name__} of {len(optimizer)}. "
-                "Of what transformers' create_optimizer returns, pass the first."
-            )
-        if isinstance(optimizer, keras.optimizers.legacy.Optimizer):
-            raise ValueError(
-                "FineTuner works with tf_keras's current optimizers. "
-                f"Received: optimizer={type(optimizer).__name__} (legacy). {_successor(optimizer)}"
+                "FineTuner takes one of tf_keras's current optimizers. "
+                f"Received: optimizer={type(optimizer).__name__}. Pass keras.optimizers.AdamW(...), or another of "
+                "keras.optimizers; none of its `legacy`, as transformers' AdamWeightDecay is one."
             )
         inner = getattr(optimizer, "inner_optimizer", None)
         for each in (optimizer, inner):
@@ -204,91 +174,62 @@ class TFKerasParts(KerasParts):
             check_wrapper(optimizer, ["apply_gradients"], self)
 
 
-def _successor(optimizer: keras.optimizers.legacy.Optimizer) -> str:
-    """What to write instead of a legacy optimizer."""
-    names = [each.__name__ for each in type(optimizer).__mro__]
-    if "AdamWeightDecay" in names:  # transformers', from its create_optimizer.
-        given = optimizer.get_config()
-        included, excluded = decayed_names(optimizer)
-        names = f"[v for v in model.variables if ...] of what {included} leaves out" if included else f"{excluded}"
-        options = ["weight_decay_rate", "beta_1", "beta_2", "epsilon", "clipnorm", "global_clipnorm"]
-        set_ = {name: given.get(name, getattr(optimizer, name, None)) for name in options}
-        set_ = {name.removesuffix("_rate"): float(value) for name, value in set_.items() if value is not None}
-        return (
-            "Write `optimizer = keras.optimizers.AdamW(learning_rate, "
-            f"{', '.join(f'{name}={value:g}' for name, value in set_.items())})` and "
-            f"`optimizer.exclude_from_weight_decay(var_names={names})`: it makes the same updates."
-        )
-    known = next((name for name in names if name != "Optimizer" and hasattr(keras.optimizers, name)), None)
-    if known == names[0]:
-        return f"Use keras.optimizers.{known}."
-    return f"Derive it from keras.optimizers.{known or 'Optimizer'}, whose method for one variable is `update_step`."
-
-
 PARTS = TFKerasParts()
 
 
 class _KeyedGenerator(RandomGenerator):
-    """What a random layer draws from: keyed while a key is set, else the generator the layer came with."""
+    """What a random layer draws from while a key is set."""
 
-    def __init__(self, noise: Noise, layer_index: int, original: RandomGenerator):
+    def __init__(self, noise: Noise, layer_index: int):
         super().__init__(seed=layer_index, rng_type=RandomGenerator.RNG_STATELESS)
         self._noise = noise
         self._layer_index = layer_index
-        self._original = original
 
     def make_seed_for_stateless_op(self) -> tf.Tensor:
         """A seed from the first row, for a layer that draws by itself, so that its rows are not known."""
-        if self._noise.source is None:
-            return self._original.make_seed_for_stateless_op()
         return self._noise.seed(self._layer_index)
 
     def random_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, nonce=None):
-        if self._noise.source is None:
-            return self._original.random_normal(shape, mean, stddev, dtype, nonce)
         return _as(mean + stddev * self._noise.normal(self._layer_index, shape), dtype)
 
     def truncated_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, nonce=None):
-        if self._noise.source is None:
-            return self._original.truncated_normal(shape, mean, stddev, dtype, nonce)
         return _as(mean + stddev * self._noise.truncated_normal(self._layer_index, shape), dtype)
 
     def random_uniform(self, shape, minval=0.0, maxval=None, dtype=None, nonce=None):
-        if self._noise.source is None:
-            return self._original.random_uniform(shape, minval, maxval, dtype, nonce)
         if tf.as_dtype(dtype or keras.backend.floatx()).is_integer:
             return super().random_uniform(shape, minval, maxval, dtype, nonce)
         maxval = 1.0 if maxval is None else maxval
         return _as(minval + self._noise.uniform(self._layer_index, shape) * (maxval - minval), dtype)
 
     def dropout(self, inputs: tf.Tensor, rate: Any, noise_shape=None) -> tf.Tensor:
-        if self._noise.source is None:
-            return self._original.dropout(inputs, rate, noise_shape)
         if isinstance(rate, (int, float)) and not 0 < rate < 1:  # Nothing or everything.
             return super().dropout(inputs, rate, noise_shape)
         leading = inputs.shape[:1] if noise_shape is None else known_leading(noise_shape)
         return self._noise.dropout(self._layer_index, inputs, rate, leading, noise_shape)
 
 
-class KeyedDropout:
-    """Takes over the randomness of every random layer of a model (`Dropout`, `GaussianNoise`, ...).
+class KeyedDropout(Noise):
+    """Takes over the randomness of every random layer of a model (`Dropout`, `GaussianNoise`, ...), while a key is set.
 
     Args:
         model: A built or unbuilt Keras model; layers it creates later keep their own generators.
     """
 
     def __init__(self, model: keras.Model):
-        self._noise = Noise()
-        for index, layer in enumerate(layers_of(model)):
-            generator = generator_of(layer)
-            if isinstance(generator, _KeyedGenerator):
-                generator = generator._original
-            if generator is not None:
-                set_generator(layer, _KeyedGenerator(self._noise, index, generator))
+        super().__init__(around=self._taken_over)
+        drawing = [(index, layer) for index, layer in enumerate(layers_of(model)) if generator_of(layer) is not None]
+        self._keyed = [(layer, _KeyedGenerator(self, index)) for index, layer in drawing]
 
-    def keyed(self, key: tf.Tensor, rows: Rows = ONE_ROW) -> contextlib.AbstractContextManager[None]:
-        """As `Noise.keyed`."""
-        return self._noise.keyed(key, rows)
+    @contextlib.contextmanager
+    def _taken_over(self) -> Iterator[None]:
+        before = [(layer, generator_of(layer)) for layer, _ in self._keyed]
+        for pair in self._keyed:
+            set_generator(*pair)
+        try:
+            yield
+        finally:
+            for pair in before:
+                set_generator(*pair)
 
 
 def _as(values: tf.Tensor, dtype: Any) -> tf.Tensor:

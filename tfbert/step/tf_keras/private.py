@@ -20,11 +20,6 @@ def scratch_graph() -> tf.Graph:
     return FuncGraph("build")
 
 
-def decayed_names(optimizer: keras.optimizers.legacy.Optimizer) -> tuple[list[str], list[str]]:
-    """Names that transformers' `AdamWeightDecay` decays in any case, and names that it does not; it shows neither."""
-    return optimizer._include_in_weight_decay or [], optimizer._exclude_from_weight_decay or []
-
-
 @contextlib.contextmanager
 def without_aggregation(optimizer: keras.optimizers.Optimizer) -> Iterator[list[None]]:
     """While active, `apply_gradients` takes gradients as they are, however a user's own calls Keras's.
@@ -50,7 +45,7 @@ def without_aggregation(optimizer: keras.optimizers.Optimizer) -> Iterator[list[
             vars(optimizer).pop("aggregate_gradients", None)
 
 
-def generator_of(layer: keras.layers.Layer) -> RandomGenerator | None:
+def generator_of(layer: keras.layers.Layer) -> Any:
     """The generator that a random layer draws from; None for any other layer."""
     generator = getattr(layer, "_random_generator", None)
     return generator if isinstance(generator, RandomGenerator) else None
