@@ -86,7 +86,7 @@ MOST_LINES = {
     "launch": 328,
     "model": 2262,
     "modes": 1137,
-    "output": 654,
+    "output": 655,
     "python": 435,
     "report": 980,
     "step": 3089,

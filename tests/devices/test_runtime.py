@@ -98,22 +98,19 @@ def test_gpus_are_hidden_and_found_again_or_the_run_is_refused(monkeypatch):
             runtime.set_up(RuntimeConfig(device=device))
 
 
-@pytest.mark.parametrize("xla, maps, is_told", [(True, 51, True), (True, 50, False), (False, 99, False)])
+@pytest.mark.parametrize(
+    "xla, maps, is_told", [(True, 51, True), (True, 50, False), (False, 99, False), (True, None, False)]
+)
 def test_a_process_that_xla_has_nearly_filled_is_told_of(tmp_path, monkeypatch, logged, xla, maps, is_told):
-    (tmp_path / "self").mkdir()
-    (tmp_path / "self" / "maps").write_text("7f00-7f01 r--p 00000000 00:00 0\n" * maps)
-    (tmp_path / "sys" / "vm").mkdir(parents=True)
-    (tmp_path / "sys" / "vm" / "max_map_count").write_text("100\n")
+    if maps is not None:  # As where there is no /proc.
+        (tmp_path / "self").mkdir()
+        (tmp_path / "self" / "maps").write_text("7f00-7f01 r--p 00000000 00:00 0\n" * maps)
+        (tmp_path / "sys" / "vm").mkdir(parents=True)
+        (tmp_path / "sys" / "vm" / "max_map_count").write_text("100\n")
     monkeypatch.setattr(runtime, "_PROC", tmp_path)
     runtime.set_up(RuntimeConfig(xla=xla))
     told = [line for line in logged() if "memory maps" in line]
     assert len(told) == is_told and all("more than 100 memory maps. Received: one that has 51" in line for line in told)
-
-
-def test_no_maps_are_counted_where_there_is_no_proc(tmp_path, monkeypatch, logged):
-    monkeypatch.setattr(runtime, "_PROC", tmp_path)
-    runtime.set_up(RuntimeConfig(xla=True))
-    assert not [line for line in logged() if "memory maps" in line]
 
 
 def test_settings_end_with_the_run():
@@ -125,12 +122,17 @@ def test_settings_end_with_the_run():
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/clear_refs").exists(), reason="Linux's")
-def test_the_peak_of_a_process_is_reset():
+def test_the_peak_of_a_process_and_of_each_gpu_is_reset(monkeypatch):
     with mmap.mmap(-1, 1 << 28) as large:  # Not malloc's, which `keep_freed_memory` tells to keep what it has.
         large.write(b"\1" * len(large))
         before = runtime.peak_memory_bytes()
     runtime.reset_peak_memory()
     assert runtime.peak_memory_bytes() < before - (1 << 27)
+    reset = []
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: ["first", "second"])
+    monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", reset.append)
+    runtime.reset_peak_memory()
+    assert reset == ["GPU:0", "GPU:1"]
 
 
 @pytest.mark.parametrize(
@@ -143,14 +145,6 @@ def test_cpus_without_bfloat16(monkeypatch, flags, emulates):
     assert runtime.emulates_bfloat16() == emulates
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: ["GPU:0"])
     assert not runtime.emulates_bfloat16()
-
-
-def test_the_peak_of_each_gpu_is_reset(monkeypatch):
-    reset = []
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: ["first", "second"])
-    monkeypatch.setattr(tf.config.experimental, "reset_memory_stats", reset.append)
-    runtime.reset_peak_memory()
-    assert reset == ["GPU:0", "GPU:1"]
 
 
 @pytest.mark.parametrize(

@@ -117,16 +117,6 @@ def test_so_it_is_as_process_1(importing, tmp_path, name):
     assert LINE in errors
 
 
-@pytest.mark.slow  # By default tests/launch has it of other programs.
-def test_one_worker_that_is_told_to_end_ends_the_others(importing, tmp_path):
-    launch = ["-m", "tfbert.launch", "--num_workers=2", "--", ROOT / "run_finetune.py", "--strategy=multi_worker"]
-    process = importing(sys.executable, *launch, count=2)
-    os.kill(int(next((tmp_path / "said").iterdir()).name), signal.SIGTERM)
-    errors = process.communicate(timeout=120)[1]
-    assert process.returncode == 75
-    assert errors.count(LINE) == 2
-
-
 def run(body, sends=1, wait=0.1):
     """Runs `body` as a program that prints a line when it is ready for SIGTERM."""
     code = "import os, signal, sys, time\nfrom tfbert.devices import process\n" + body
@@ -277,16 +267,3 @@ def test_a_prediction_ends_with_75_and_leaves_no_file(runs, tmp_path, as_process
     assert process.returncode == 75, errors
     assert errors.splitlines()[-1].endswith(LINE)
     assert not list(tmp_path.glob("out/*")) and not list(tmp_path.glob("out/.*"))
-
-
-@pytest.mark.slow
-def test_a_seed_that_still_imports_ends_the_command_with_75(tmp_path):
-    command = [sys.executable, str(ROOT / "run_finetune.py"), "--seeds=1,2", f"--output_dir={tmp_path / 'out'}"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, bufsize=0)  # nothing is lost between two readers
-    while b"seed 1 (1 of 2)" not in process.stderr.readline():
-        assert process.poll() is None
-    time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
-    errors = process.communicate(timeout=60)[1]
-    assert process.returncode == 75
-    assert b"Traceback" not in errors

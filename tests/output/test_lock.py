@@ -41,7 +41,10 @@ def test_nothing_is_left_of_a_start_that_wrote_nothing(tmp_path):
     (tmp_path / "runs").mkdir()
     with locked(tmp_path / "runs" / "a"):
         pass
-    assert [path.name for path in tmp_path.rglob("*")] == ["runs"], "a directory that was there stays"
+    (tmp_path / "runs" / "thesis.txt").write_text("mine")
+    with pytest.raises(UsageError), locked(tmp_path / "runs"):
+        raise UsageError("not a run's")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["runs", "thesis.txt"], "what was there stays"
 
 
 def test_a_lock_of_a_killed_run_is_no_lock(tmp_path):
@@ -67,8 +70,8 @@ def test_a_lock_that_is_no_file_is_refused_and_left_alone(kind, tmp_path):
     assert mine.read_text() == "mine" and sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_directory_that_is_removed_meanwhile_is_nobodys(tmp_path, monkeypatch):
-    """Between opening the file and locking it, the run that made the directory can end without having written."""
+def test_a_lock_that_is_removed_meanwhile_is_nobodys(tmp_path, monkeypatch):
+    """Between opening the file and locking it, the run that held it can end without having written."""
     original = fcntl.flock
 
     def flock(descriptor, operation):

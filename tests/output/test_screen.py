@@ -58,10 +58,6 @@ def shows(capsys, **options):
     return found.err
 
 
-def test_it_shows_information_and_warnings_as_the_command(set_up, capsys):
-    assert shows(capsys) == SHOWN
-
-
 def test_it_speaks_of_arguments(set_up, capsys, as_python):
     assert shows(capsys).startswith("max_steps=3\n")
 
@@ -77,8 +73,9 @@ def test_quiet_shows_nothing(set_up, capsys):
     assert state() == before and capsys.readouterr() == ("", "")
 
 
-def test_a_screen_that_does_not_show_information_shows_nothing_twice(set_up, capsys):
-    """As in Colab, where the root logger has a handler and the level WARNING."""
+def test_it_shows_information_and_warnings_as_the_command_and_nothing_twice(set_up, capsys):
+    """In Colab the root logger has a handler and the level WARNING."""
+    assert shows(capsys) == SHOWN
     set_up(logging.StreamHandler(sys.stderr))
     assert shows(capsys) == SHOWN
 

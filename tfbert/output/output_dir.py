@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 LOCK = ".lock"
-"""Empty; it stays. Who has it locked has the directory."""
+"""Empty; it stays where something was written. Who has it locked has the directory."""
 _CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
 
 
@@ -34,11 +34,11 @@ _CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
 def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     """Keeps other processes out of a directory, which is made if needed, until the end of the block or of this process.
 
-    Directories that were made for it and that nothing was written to are removed at the end.
+    Where nothing was written, the lock's file is removed at the end, and so are directories that were made for it.
 
     Args:
         directory: The directory.
-        shared: Let other processes in that ask for a shared lock too, as the tasks of an array job do.
+        shared: Let other processes in that ask for a shared lock too, as the tasks of an array job do; the file stays.
 
     Raises:
         UsageError: for a directory that cannot be made or written to.
@@ -46,7 +46,7 @@ def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     """
     directory = directory.absolute()
     made = [path for path in (directory, *directory.parents) if not path.exists()]  # The deepest first.
-    descriptor = None
+    before, descriptor, is_ours = contents(directory), None, False
     try:
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,8 @@ def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
         except OSError as error:
             rule, received = "output_dir must be writable", f"output_dir={str(directory)!r} ({error.strerror})"
             raise UsageError(f"{rule}. Received: {received}. Pass another.") from None
-        if not _take(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+        is_ours = _take(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        if not is_ours:
             # No waiting: once the other run ends, what the user wanted of the directory is out of date.
             received = f"output_dir={str(directory)!r}, to which another process is writing"
             todo = "Pass another, or wait for it; several workers need --strategy=multi_worker."
@@ -63,10 +64,10 @@ def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     finally:
         # The file server may be gone; the error that ended the block is what counts.
         with contextlib.suppress(OSError):
-            if made and not contents(directory) and (descriptor is None or _take(descriptor, fcntl.LOCK_EX)):
+            if is_ours and not shared and contents(directory) == before:
                 (directory / LOCK).unlink(missing_ok=True)
-                for path in made:
-                    path.rmdir()
+            for path in made:  # Fails where something was written.
+                path.rmdir()
         with contextlib.suppress(OSError):
             if descriptor is not None:
                 os.close(descriptor)
@@ -87,8 +88,8 @@ def _open_lock(path: pathlib.Path) -> int:
 
 
 def _take(descriptor: int, kind: int) -> bool:
-    """Whether the lock was free; on a file system without locks it always is. One whose file was removed, with the
-    directory that it was made for, is nobody's."""
+    """Whether the lock was free; on a file system without locks it always is. One whose file was removed
+    meanwhile is nobody's."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as error:
