@@ -64,4 +64,4 @@ def config(**corpus):
 
 def content(directory):
     """All files of a directory by their paths in it."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("[!.]*") if path.is_file()}
