@@ -55,7 +55,7 @@ def test_what_a_killed_start_left_goes_too(words, tmp_path, monkeypatch):
         prepare_records(SHORT, words, config(), tmp_path)
     assert sorted(content(tmp_path)) == [".preparing.json", ".work-0-3/records-00000", "vocab.txt"]
     refused(SHORT, words, tmp_path)
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def full_disk(*_):
