@@ -63,5 +63,6 @@ def config(**corpus):
 
 
 def content(directory):
-    """All files of a directory by their paths in it."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    """All files of a directory by their paths in it, but for locks."""
+    files = [path for path in directory.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}

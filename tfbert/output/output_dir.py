@@ -34,7 +34,7 @@ _CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
 def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     """Keeps other processes out of a directory, which is made if needed, until the end of the block or of this process.
 
-    Where nothing was written, the lock's file is removed at the end, and so are directories that were made for it.
+    Where nothing was written, what was made for it is removed at the end: the lock's file, and directories.
 
     Args:
         directory: The directory.
@@ -46,7 +46,7 @@ def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     """
     directory = directory.absolute()
     made = [path for path in (directory, *directory.parents) if not path.exists()]  # The deepest first.
-    before, descriptor, is_ours = contents(directory), None, False
+    before, was_there, descriptor, is_ours = contents(directory), (directory / LOCK).exists(), None, False
     try:
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     finally:
         # The file server may be gone; the error that ended the block is what counts.
         with contextlib.suppress(OSError):
-            if is_ours and not shared and contents(directory) == before:
+            if is_ours and not shared and not was_there and contents(directory) == before:
                 (directory / LOCK).unlink(missing_ok=True)
             for path in made:  # Fails where something was written.
                 path.rmdir()
