@@ -91,8 +91,8 @@ class ModelConfig(Options):
         if self.is_scratch and self.name.removeprefix(SCRATCH_PREFIX) not in SCRATCH_LAYOUTS:
             rule = f"A scratch model has one of the sizes {', '.join(_NAMED)}, or L-2_H-128 to L-12_H-768"
             yield problem(rule, "Pass for example scratch/tiny.", model_name_or_path=self.name)
-        path = pathlib.Path(self.model_name_or_path).expanduser() / "config.json"
-        with contextlib.suppress(OSError, ValueError, RecursionError):  # Said where it is read.
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # Said where it is read.
+            path = pathlib.Path(self.model_name_or_path).expanduser() / "config.json"
             if path.is_file() and path.stat().st_size < _MOST_OF_CONFIG:
                 yield from filter(None, [architecture_problem(json.loads(path.read_text(encoding="utf-8")), path)])
         if self.vocab_file.endswith((".json", ".model")):

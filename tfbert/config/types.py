@@ -114,10 +114,10 @@ class Options:
 
     def problems(self) -> list[str]:
         """Every rule this part breaks, one line each."""
-        return [*field_problems(self), *([*path_problems(self)] or self.rules())]
+        return [*field_problems(self), *path_problems(self), *self.rules()]
 
     def rules(self) -> Iterable[str]:
-        """A line for each rule of its own that it breaks, which may ask whether its files are there."""
+        """A line for each rule of its own that it breaks."""
         return ()
 
 
