@@ -175,6 +175,7 @@ def test_every_split_gives_the_updates_of_one_big_batch(encoded, reference, name
         max_grad_norm=CLIP,
         forward=task.head().forward,
     )
+    model.is_foreign = False  # As in a run.
     dataset = strategy_of(replicas).distribute_datasets_from_function(
         lambda _: make_dataset(rows, lambda: iter([plan]), range(replicas), replicas)
     )
