@@ -84,7 +84,7 @@ MOST_LINES = {
     "devices": 1025,
     "doors": 666,
     "launch": 436,
-    "model": 2165,
+    "model": 2169,
     "modes": 1140,
     "output": 696,
     "python": 437,
