@@ -84,7 +84,7 @@ MOST_LINES = {
     "devices": 977,
     "doors": 659,
     "launch": 328,
-    "model": 2165,
+    "model": 2169,
     "modes": 1060,
     "output": 655,
     "python": 297,

@@ -169,7 +169,7 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray
     """The configuration, KerasHub's tokenizer if there is one, and the weights by PyTorch name if there are any."""
     described = {} if is_archive(path) else read_json_object(path / "config.json", _JSON)
     has_weights = is_archive(path) or any((path / name).is_file() for name in _WEIGHTS)
-    model, tokenizer = _opened(path, has_weights)
+    model, tokenizer = _opened(path, described, has_weights)
     _check(path, model, tokenizer)
     values, taken = _values_of(model)
     note = described.get(_NOTE, {})
@@ -177,7 +177,7 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray
     return values, tokenizer, _tensors_of(model) if has_weights else {}
 
 
-def _opened(path: pathlib.Path, has_weights: bool) -> tuple[Any, Any]:
+def _opened(path: pathlib.Path, described: dict[str, Any], has_weights: bool) -> tuple[Any, Any]:
     """The model as KerasHub makes it, and its tokenizer, if there is one."""
     import keras
     from keras_hub import models
@@ -189,6 +189,8 @@ def _opened(path: pathlib.Path, has_weights: bool) -> tuple[Any, Any]:
             model: Any = keras.saving.load_model(path, compile=False)
             model = model.model if isinstance(model, FineTuner) else model
             return model, getattr(getattr(model, "preprocessor", None), "tokenizer", None)
+        if "QuantizedDTypePolicy" in json.dumps(described):
+            raise _quantized(path)
         kind, without = models.BertBackbone, {}
         if (path / _TASK_WEIGHTS).is_file():
             task = read_json_object(path / "task.json", _JSON).get("class_name")
@@ -212,10 +214,7 @@ def _check(path: pathlib.Path, model: Any, tokenizer: Any) -> None:
             "the directory that its backbone's save_to_preset writes."
         )
     if any(getattr(layer, "quantization_mode", None) for layer in layers_of(model)):
-        raise UsageError(
-            "The weights of a KerasHub model must be floating-point numbers. "
-            f"Received: a quantized model in {path}. Pass the model that it was made from."
-        )
+        raise _quantized(path)
     stored = sum(map(_num_stored, path.glob("model*.weights.h5")))
     if stored not in (0, backbone.count_params()):  # KerasHub leaves out what the configuration has no place for.
         raise UsageError(
@@ -286,6 +285,13 @@ def _tensors_of(model: Any) -> dict[str, np.ndarray]:
 
 def _float32(variable: Any) -> np.ndarray:
     return np.asarray(variable).astype(np.float32)
+
+
+def _quantized(path: pathlib.Path) -> UsageError:
+    return UsageError(
+        "The weights of a KerasHub model must be floating-point numbers. "
+        f"Received: a quantized model in {path}. Pass the model that it was made from."
+    )
 
 
 def _casing(path: pathlib.Path, tokenizer: Any) -> dict[str, bool]:
