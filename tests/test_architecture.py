@@ -89,7 +89,7 @@ MOST_LINES = {
     "output": 696,
     "python": 437,
     "report": 1048,
-    "step": 2934,
+    "step": 2933,
     "tasks": 7068,
     "tokens": 1289,
     "train": 1664,
