@@ -44,7 +44,7 @@ def facts_of(keras, monkeypatch):
         found = []
         monkeypatch.setattr(tuners, "check_same", lambda facts, *_, **__: found.append(facts()))
         tuner = tuner_of(keras, **options)
-        tuner._check_same_call(keras, "fit", {"x": X, "y": Y} | (given or {}))
+        tuner._check_same_call("fit", {"x": X, "y": Y} | (given or {}))
         return found[0]
 
     return facts_of
@@ -132,7 +132,7 @@ def test_large_arrays_are_read_in_part(monkeypatch):
 
 def test_evaluation_within_fit_is_not_compared_again(keras, monkeypatch):
     monkeypatch.setattr(tuners, "check_same", lambda *_, **__: pytest.fail("compared"))
-    tuner_of(keras)._check_same_call(keras, "evaluate", {"x": X, "_use_cached_eval_dataset": True})
+    tuner_of(keras)._check_same_call("evaluate", {"x": X, "_use_cached_eval_dataset": True})
 
 
 WORKER = """\

@@ -8,7 +8,7 @@ import pytest
 import tfbert
 from tests.support.either_keras import SLOW, Either, rows
 from tests.support.models import random_batch, strategy_of
-from tfbert.model.forward import forward
+from tfbert.classifier import forward
 
 TWO = Either("tf_keras")
 KINDS = ("small", "bert", "forward")

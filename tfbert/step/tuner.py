@@ -10,7 +10,6 @@ import pathlib
 import re
 import warnings
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -200,7 +199,7 @@ class Tuner(Step):
             refusals.check_trained(self.model, self._trained)
         with one_line():
             if not name.endswith("_on_batch"):
-                self._check_same_call(self._parts.keras, name, given)
+                self._check_same_call(name, given)
             return getattr(super(), name)(**self._read(name, given))
 
     def _arguments_of(self, name: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -226,8 +225,8 @@ class Tuner(Step):
         """What the wrapped model, or `forward`, gives."""
         raise NotImplementedError
 
-    def _check_same_call(self, keras: ModuleType, name: str, given: Mapping[str, Any]) -> None:
-        """Refuses workers that call a method of this Keras's models with another model, other options or other data.
+    def _check_same_call(self, name: str, given: Mapping[str, Any]) -> None:
+        """Refuses workers that call a method of Keras's models with another model, other options or other data.
 
         Raises:
             UsageError: on all workers alike.
@@ -238,7 +237,7 @@ class Tuner(Step):
         check_same(
             lambda: {
                 "method": name,
-                **versions_of(keras.__name__),
+                **versions_of(self._parts.keras.__name__),
                 "precision": described(self.dtype_policy),
                 "model": described(self.model),
                 "variables": _variables(self.model),
