@@ -7,7 +7,9 @@ import pickle
 import re
 
 import pytest
+import tensorflow_datasets as tfds
 
+from tests.support.data_sets import prepare
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
@@ -19,6 +21,7 @@ from tfbert.tasks.token_classification.tagged import in_usual_form, read_sentenc
 pandas = pytest.importorskip("pandas")
 PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "other_formats.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.*?)\n.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL))
+CORPUS = "A corpus of TensorFlow Datasets"
 
 
 def tagged(path):
@@ -54,6 +57,10 @@ TWO = ["Ann/B-PER Lee/I-PER left/O", "Oslo/B-LOC"]
 FRAME = pandas.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
 FORMS = {  # What the old file holds, what reads the new one, and what it then is.
     "Other endings": {"old.pkl": pickle.dumps(FRAME), "data.parquet": (texts, [("a", "x"), ("b", "y")])},
+    "Other encodings, and Excel's first line": {
+        "old.csv": "sep=,\ntext,label\na,x\nb,y\n".encode("utf-16"),
+        "data.csv": (texts, [("a", "x"), ("b", "y")]),
+    },
     "Lines of fastText": {
         "old.txt": "__label__2 Great CD: my Pat\n__label__1 a 'bad' one\n",
         "data.tsv": (texts, [("Great CD: my Pat", "2"), ("a 'bad' one", "1")]),
@@ -131,7 +138,7 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
 }
 
 
-@pytest.mark.parametrize("heading", SECTIONS)
+@pytest.mark.parametrize("heading", FORMS)
 def test_code_of_the_page_writes_what_is_read(heading, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (old, content), (new, (read, expected)) = FORMS[heading].items()
@@ -144,5 +151,14 @@ def test_code_of_the_page_writes_what_is_read(heading, tmp_path, monkeypatch):
     assert read(pathlib.Path(new)) == expected
 
 
+def test_a_corpus_of_a_data_set_becomes_lines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepare(tmp_path, "named", {"text": tfds.features.Text()}, {"train": [["Zoë"], ["left"]]})
+    exec(SECTIONS[CORPUS].replace('"wiki40b/en"', '"named", data_dir="."'), {})
+    lines = pathlib.Path("corpus.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["text"] for line in lines) == ["Zoë", "left"]
+
+
 def test_each_heading_has_code():
-    assert list(SECTIONS) == re.findall("^## (.*)", PAGE, re.MULTILINE) == list(FORMS)
+    assert list(SECTIONS) == re.findall("^## (.*)", PAGE, re.MULTILINE)
+    assert {*SECTIONS} == {*FORMS, CORPUS}

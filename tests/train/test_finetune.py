@@ -45,8 +45,8 @@ BAD = {
     "class weights": ({"training": {"class_weights": (1.0, 2.0, 3.0)}}, "one weight for each of the 2 classes"),
     "smoothing": (
         {"data": {"task": "regression"}, "training": {"label_smoothing": 0.1}},
-        "label_smoothing is for classification, multi_label_classification and token_classification, "
-        "and this is regression. Received: label_smoot",
+        "label_smoothing is for classification, multi_label_classification and token_classification. "
+        "Received: task='regression', label_smoot",
     ),
     "metric": ({"training": {"metric_for_best_model": "pearson"}}, "pearson"),
     "output": ({"output": {"output_dir": "{full}"}}, "must be new or empty"),
