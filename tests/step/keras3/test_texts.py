@@ -51,7 +51,7 @@ def test_rows_given_as_arrays_are_in_the_same_order_on_all_workers():
     "arguments, message",
     [
         ({"y": LABELS}, "Received: x=a tf.data.Dataset and y. Leave them out"),
-        ({"validation_split": 0.5}, "validation_split` is only supported for tensors or NumPy arrays"),
+        ({"validation_split": 0.5}, "validation_split takes rows of arrays"),
         ({"x": iter([])}, "maps a KerasHub task's preprocessor over arrays"),
     ],
 )

@@ -478,13 +478,32 @@ def _is_arrays(x: Any) -> bool:
 
 def _split(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments with `validation_split` carried out, as Keras does: the last rows are held out."""
-    share, names = given.pop("validation_split", 0.0), ("x", "y", "sample_weight")
+    share = given.pop("validation_split", 0.0)
     if not share or given.get("validation_data") is not None:
         return given
-    columns = [given.get(name) for name in names]
-    arrays = [_map_columns(lambda each: np.array(each) if isinstance(each, list) else each, each) for each in columns]
-    kept, held_out = private.train_validation_split(arrays, share)
-    return given | dict(zip(names, kept, strict=True)) | {"validation_data": tuple(held_out)}
+    columns = (given["x"], given.get("y"), given.get("sample_weight"))
+    if isinstance(columns[0], tf.data.Dataset):
+        raise ValueError(
+            "validation_split takes rows of arrays. Received: a tf.data.Dataset. Pass validation_data=data_set."
+        )
+    first = math.floor(_num_rows(columns[0]) * (1 - share))
+
+    def rows(part: slice) -> list[Any]:
+        return [None if each is None else _map_columns(lambda column: column[part], each) for each in columns]
+
+    if not 0 < first < _num_rows(columns[0]):
+        raise ValueError(
+            "validation_split must leave rows on either side. "
+            f"Received: validation_split={share} of {_num_rows(columns[0])} rows. Change it, or pass validation_data."
+        )
+    kept = dict(zip(("x", "y", "sample_weight"), rows(slice(None, first)), strict=True))
+    return given | kept | {"validation_data": tuple(rows(slice(first, None)))}
+
+
+def _num_rows(columns: Any) -> int:
+    while isinstance(columns, (Mapping, tuple)):
+        columns = next(iter(columns.values() if isinstance(columns, Mapping) else columns))
+    return len(columns)
 
 
 def _data_set(

@@ -13,10 +13,6 @@ import keras
 import tensorflow as tf
 from keras.src import backend
 from keras.src.trainers.compile_utils import get_loss
-from keras.src.trainers.data_adapters.array_slicing import train_validation_split
-
-__all__ = ["train_validation_split"]
-"""How `fit` holds out the last rows, of arrays in any structure."""
 
 
 def generators_of(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
