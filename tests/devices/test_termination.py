@@ -143,6 +143,11 @@ def run(body, sends=1, wait=0.1):
         (OSError(28, "No space left on device", "/a/b"), "No space left on device: '/a/b'"),
         (PermissionError(13, "Permission denied", "x"), "Permission denied: 'x'. Check"),
         (OSError(36, "File name too long", "a" * 999), "File name too long: 'aaa.{,200}C"),
+        (
+            ImportError("Keras cannot be imported."),
+            "Keras cannot .* Run unset TF_USE_LEGACY_KERAS, or pip install tf_keras",
+        ),
+        (ImportError("No module named 'absl'"), "No module .* Run pip install -e"),
         (FileNotFoundError(2, "No such file", "x"), ""),
         (OSError("of no kind"), ""),
     ],
@@ -152,6 +157,7 @@ def test_what_the_machine_refuses_is_a_line_and_a_bug_is_none(error, line, monke
         raise error
 
     monkeypatch.setattr(module, "_run", fails)
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     if not line:
         with pytest.raises(type(error)):
             module.run_program("prog", None)

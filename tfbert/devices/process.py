@@ -421,9 +421,12 @@ def run_program(name: str, main: Callable[[], int]) -> int:
             found = other_project()
             if not found and (error.name or "").partition(".")[0] == "tfbert":
                 raise  # A bug of ours.
+            way_out = "pip install -e . in the clone"
+            if "Keras" in str(error) and "TF_USE_LEGACY_KERAS" in os.environ:
+                way_out = "unset TF_USE_LEGACY_KERAS, or pip install tf_keras"
             found = found or (
                 f"The packages that tfbert needs must be there. Received: {first_line(error)} in {sys.executable}. "
-                "Run pip install -e . in the clone."
+                f"Run {way_out}."
             )
         except OSError as error:
             if (found := of_surroundings(error)) is None:
