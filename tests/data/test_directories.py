@@ -7,7 +7,7 @@ import pytest
 from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import PredictConfig
-from tfbert.data.rows import file_format, labelled_source, open_rows
+from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.registry import ENTRIES
 from tfbert.tasks.tables import load_data
@@ -17,7 +17,7 @@ def load(path: pathlib.Path):
     """The task that the files are for, and the data."""
     config = DataConfig(train_file=str(path))
     assert config.problems() == []
-    task = next((e.name for e in ENTRIES if e.holds(labelled_source(str(path)), config)), "auto")
+    task = next((e.name for e in ENTRIES if e.holds(input_source(str(path)), config)), "auto")
     return task, load_data(DataConfig(train_file=str(path), task=task))
 
 

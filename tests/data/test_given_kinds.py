@@ -16,7 +16,7 @@ from tfbert.data.files import read_file
 from tfbert.data.in_memory import given_table
 from tfbert.data.reading import plain
 from tfbert.errors import UsageError
-from tfbert.tasks.multi_label.table import cell_of, is_indicator
+from tfbert.tasks.multi_label.table import cell_of, indicated_labels
 from tfbert.tasks.multiple_choice.questions import label_of
 from tfbert.tasks.question_answering.squad import holds_questions, read_questions
 from tfbert.tasks.token_classification.tagged import holds_tags, read_sentences
@@ -179,7 +179,9 @@ def test_decimal_labels_are_numbers(values, expected, tmp_path):
 
 def test_decimal_numbers_in_the_labels_of_other_tasks():
     one, none, half = map(decimal.Decimal, ("1.00", "0", "0.5"))
-    assert is_indicator(one) and is_indicator(none) and not is_indicator(half)
+    assert indicated_labels([one, none], ["a", "b"], "row 1") == ("a",)
+    with pytest.raises(UsageError, match="holds 0 or 1 in each row.* Received: Decimal"):
+        indicated_labels([half], ["a"], "row 1")
     assert cell_of([decimal.Decimal(3), "b"], "labels", "row 1") == [3, "b"]
     assert cell_of(one, "labels", "row 1") == "1.0"
     assert (label_of(one, "row 1"), label_of(decimal.Decimal(-1), "row 1")) == (1, None)

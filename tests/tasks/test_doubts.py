@@ -179,7 +179,10 @@ def test_several_labels_of_which_each_text_has_one(tmp_path, is_list, labels):
         rows = [{"text": row["text"]} | {name: int(name in row["labels"]) for name in "abc"} for row in rows]
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    notes = load_data(DataConfig(train_file=str(path), task="multi_label_classification")).notes
+    config = DataConfig(
+        train_file=str(path), task="multi_label_classification", label_column="labels" if is_list else "a,b,c"
+    )
+    notes = load_data(config).notes
     said = [note for note in notes if "exactly one label" in note]
     assert len(said) == (len(labels) == 1)
     assert all(note.startswith("warning: ") and "--task=classification" in note for note in said)

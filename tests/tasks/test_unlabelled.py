@@ -43,7 +43,7 @@ ANSWERED = ASKED | {"id": "1", "answers": {"text": ["Ella"], "answer_start": [0]
 TASKS = {  # A model, a file with labels, and those without.
     "multi_label_classification": (
         MultiLabelClassification(("toxic", "insult")),
-        ("a.csv", rows("comment_text,toxic,insult", lambda i: f",{i % 2},1")),
+        ("a.csv", rows("comment_text,labels", lambda i: f",{['toxic', 'toxic|insult'][i % 2]}")),
         [("b.csv", rows("comment_text,id", lambda i: f",{i}")), ("b.tsv", rows("text")), ("b.jsonl", IN_JSON)],
     ),
     "classification": (
@@ -81,7 +81,7 @@ NO_LABELS = "id,text\n1,good\n2,bad\n3,fine\n"
 LABELS = "id,text,toxic,rude\n1,good,0,0\n2,bad,1,1\n3,odd,1,0\n4,fine,0,1\n"
 MOOD = "id,text,mood\n1,good,1\n2,bad,0\n3,fine,1\n"
 LISTS = lines(*({"text": "x", "labels": each} for each in (["a"], ["a", "b"], [])))
-MANY = {"task": "multi_label_classification"}
+MANY = {"task": "multi_label_classification", "label_names": ("toxic", "rude")}
 CASES = {  # The task is found from the training file, or its columns are named.
     "a number": ("a.csv", "text,score\na,0.5\nb,1.5\nc,2.25\n", NO_LABELS, {}),
     "a label that is asked for": ("a.csv", MOOD, NO_LABELS, {"label_column": "mood"}),

@@ -22,17 +22,13 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from tfbert.config.data import DataConfig
 from tfbert.config.types import STANDARD_STREAM, Given, counted, is_pipe
 from tfbert.data import reading
 from tfbert.data.labels import names_in_schema
 from tfbert.errors import UsageError, first_line
-
-if TYPE_CHECKING:
-    pass
-
 
 log = logging.getLogger("tfbert")
 
@@ -323,51 +319,32 @@ def file_format(path: pathlib.Path | reading.GivenTable, formats: reading.Format
     return format
 
 
-def standard_input(option: str) -> BinaryIO:
-    """Standard input, to be read by `open_rows`.
+def input_source(name: str, option: str = "input_file") -> pathlib.Path | BinaryIO | reading.GivenTable:
+    """What an option for a file names: a file as its path, standard input or a pipe as an open stream, or a table in
+    memory.
 
     Args:
-        option: Which option was `-`, for the message.
-
-    Raises:
-        UsageError: where it is closed.
-    """
-    if sys.stdin is None:
-        raise UsageError(
-            f"Standard input must be open to be read. Received: {option}='-' with standard input closed. "
-            "Pipe the rows in, or pass a file's path."
-        )
-    return sys.stdin.buffer
-
-
-def labelled_source(name: str) -> pathlib.Path | BinaryIO | reading.GivenTable:
-    """What `train_file`, `test_file` or one of the validation files names: a file as its path, standard input as an
-    open stream, or a table in memory.
-
-    Raises:
-        UsageError: for standard input that is closed.
-    """
-    if isinstance(name, Given):
-        return name.source
-    return standard_input("test_file") if name == STANDARD_STREAM else pathlib.Path(name)
-
-
-def input_source(name: str) -> pathlib.Path | BinaryIO:
-    """What `input_file` names: standard input or a pipe as an open stream, a file as its path.
+        name: What was passed.
+        option: Its name, for messages.
 
     Raises:
         UsageError: for standard input that is closed, or a pipe that cannot be opened.
     """
+    if isinstance(name, Given):
+        return name.source
+    if name == STANDARD_STREAM and sys.stdin is None:
+        raise UsageError(
+            f"Standard input must be open to be read. Received: {option}='-' with standard input closed. "
+            "Pipe the rows in, or pass a file's path."
+        )
     if name == STANDARD_STREAM:
-        return standard_input("input_file")
+        return sys.stdin.buffer
     path = pathlib.Path(name)
-    if not is_pipe(name):
-        return path
     try:
-        return path.open("rb")
+        return path.open("rb") if is_pipe(name) else path
     except OSError as error:
         raise UsageError(
-            f"input_file must be readable. Received: input_file={name!r} ({error.strerror}). Check the path."
+            f"{option} must be readable. Received: {option}={name!r} ({error.strerror}). Check the path."
         ) from None
 
 

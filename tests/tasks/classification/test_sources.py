@@ -1,6 +1,7 @@
 """Files and TensorFlow Datasets -> examples: formats, columns, labels, and every bad input with its message."""
 
 import gzip
+import io
 import json
 import re
 import socket
@@ -16,7 +17,7 @@ from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
-from tfbert.tasks.classification.classification import class_ids
+from tfbert.tasks.classes import class_ids
 from tfbert.tasks.tables import load_data
 
 
@@ -41,13 +42,18 @@ def json_lines(*rows: dict) -> str:
         ("a.csv.gz", "\ufefflabel,text\r\n1,good film\r\n\r\n0,naïve"),
         ("a.jsonl", '{"text": "good film", "label": 1}\n\n{"label": "0", "text": "na\\u00efve"}\n'),
         ("a.json", '{"text": "good film", "label": 1}\n\n{"text": "naïve", "label": 0}'),
+        ("b.json", '\ufeff[{"text": "good film", "label": 1},\n {"text": "naïve", "label": 0}]'),
         ("a.jsonl.gz", '\ufeff{"text": "good film", "label": "1"}\r\n\r\n{"text": "naïve", "label": 0}\r\n'),
     ],
 )
 def test_formats_give_the_same_table(write, name, content):
     table = read_file(write(name, content))
     assert (table.text, table.text_pair, table.labels) == (["good film", "naïve"], None, ["1", "0"])
-    assert table.where(1) == f"{table.name}, line {3 if 'json' in name else 4}"
+    place = {"a.jsonl": "line 3", "a.json": "line 3", "a.jsonl.gz": "line 3", "b.json": "record 2"}.get(name, "line 4")
+    assert table.where(1) == f"{table.name}, {place}"
+    format = {"tsv": "tsv", "csv": "csv"}.get(name[2:5].lower(), "jsonl")
+    streamed = read_file(io.BytesIO(content.encode()), DataConfig(input_format=format))
+    assert (streamed.text, streamed.labels) == (table.text, table.labels)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +161,15 @@ BAD_FILES = {
     "number as text": ("a.jsonl", '{"text": 3, "label": 1}', {}, r"needs a text, as a string\. Received: 3 for 'text'"),
     "half a surrogate pair": ("a.jsonl", r'{"text": "\ud800", "label": 1}', {}, r"valid Unicode.*line 1"),
     "spans": ("a.jsonl", SPANS, {}, "like the label.*'entities'.* for another form, docs/"),
+    "a delimiter of json": (
+        "a.jsonl",
+        "{}",
+        {"delimiter": ";"},
+        r"have a delimiter\. Received: '.*jsonl'\. Drop --deli",
+    ),
+    "a delimiter of parquet": ("a.parquet", "", {"delimiter": ";"}, r"have a delimiter\. Received: '.*a\.parquet'\. D"),
+    "one column without delimiters": ("a.csv", "film\ngood\n", {}, "Pass --text_column, or indexes with --noheader"),
+    "zero bytes in a label": ("a.tsv", tsv("x\t1", "y\tg\0ood"), {}, r"zero bytes in 'g\\x00ood' in .*line 3"),
     "not parquet": ("a.parquet", "text", {}, r"\.parquet file must be whole"),
 }
 
