@@ -201,14 +201,17 @@ SPAN = {"start": 0, "end": 3, "labels": ["PER"]}
 NO_ROWS = {
     "columns": (
         {key: dict(enumerate(values)) for key, values in BY.items()},
-        "with 'text', 'label'. Convert it; docs/",
+        "with 'text', 'label'. Convert it; docs/|Every row needs a text",
     ),
-    "lists": ({"text": ["a film", "bad"], "label": [0, 1]}, "an object with 'text', 'label'. Convert"),
-    "index": (dict(enumerate(RECORDS)), "an object with '0', '1', '2'. Convert"),
+    "lists": (
+        {"text": ["a film", "bad"], "label": [0, 1]},
+        "with 'text', 'label'. Convert|Every row needs a text",
+    ),
+    "index": (dict(enumerate(RECORDS)), "an object with '0', '1', '2'. Convert|like the text.* '0', '1', '2'"),
     "split": (SPLIT, r"a list that begins with \['a', 'b'\]. Convert it; docs/other_formats.md"),
     "values": ([["a", "good"]], r"a list that begins with \['a', 'good'\]. Convert it; docs/other"),
     "texts": (["a", "b"], "a list that begins with 'a'"),
-    "nothing": ([], "at least one example.*an empty list"),
+    "nothing": ([], "at least one example"),
     "Label Studio": (
         [{"annotations": [{"result": []}], "data": {"text": "a"}}],
         "like the text.*for another form, docs/",

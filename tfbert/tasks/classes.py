@@ -8,12 +8,12 @@ import pathlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfbert.config.types import counted
-from tfbert.data.labels import canonical, named_labels
+from tfbert.data.labels import canonical, named_alike, named_labels
 from tfbert.data.reading import OTHER_FORMATS
 from tfbert.errors import UsageError
 
@@ -269,7 +269,7 @@ def distinct_labels(sets: Iterable[tuple[str, ...]]) -> list[str]:
     return list(dict.fromkeys(label for own in sets for label in own))
 
 
-def renamed(table: RawTable, written: Mapping[str, str]) -> RawTable:
+def renamed(table: RawTable, written: Mapping[str, Any]) -> RawTable:
     """The same table with other names for its labels."""
     labels = [written[own] if isinstance(own, str) else tuple(map(written.__getitem__, own)) for own in table.labels]
     names = table.label_names and tuple(written.get(name, name) for name in table.label_names)
@@ -328,36 +328,28 @@ def as_in_model(table: RawTable, names: Sequence[str], notes: list[str], *, are_
         UsageError: for labels that are not the model's.
     """
     rows = label_sets(table)
-    distinct = sorted(distinct_labels(rows))
-    folded = {own.casefold(): own for own in names}
+    found = named_alike(distinct_labels(rows), names)
     own_names = f"the model's {len(names)}: {', '.join(names[:20])}"
     is_numbered = are_numbered(names)
     rename = ", or write the names of the model's labels into id2label of its config.json"
     given = (table.label_names or ()) if are_given else names
-    if len(given) != len(names) or any(name not in names and name.casefold() not in folded for name in given):
+    if len(given) != len(names) or None in named_alike(given, names).values():
         raise UsageError(
             f"label_names must be {own_names}. Received: {len(given)} names, {shortened(given)}. "
             f"Write each as the model does, in the order of the data's numbers{rename if is_numbered else ''}."
         )
-    numbers = {label: canonical(label) for label in distinct}
-    if set(numbers.values()) <= set(names):
-        return renamed(table, numbers)
-    if len(folded) == len(names) and all(label.casefold() in folded for label in distinct):
-        return renamed(table, {label: folded[label.casefold()] for label in distinct})
-    by_number = dict(zip(map(str, range(len(names))), names, strict=True))
-    if _are_unnamed(names) and set(numbers.values()) <= set(by_number):
+    if None not in found.values():
+        return renamed(table, found)
+    ids = {str(place): name for place, name in enumerate(names)}
+    by_id = {label: ids.get(canonical(label)) for label in found}
+    if _are_unnamed(names) and None not in by_id.values():
         notes.append(f"{table.name}: its labels 0, 1, ... are those of the model, which has no names for them")
-        return renamed(table, {label: by_number[number] for label, number in numbers.items()})
-    row, unknown = next(
-        (i, label)
-        for i, labels in enumerate(rows)
-        for label in labels
-        if label not in names and label.casefold() not in folded
-    )
+        return renamed(table, by_id)
+    row, unknown = next((i, label) for i, labels in enumerate(rows) for label in labels if found[label] is None)
     way_out = ""
     if is_numbered and not is_number(unknown):
         way_out = rename
-    elif set(numbers.values()) <= set(by_number):
+    elif None not in by_id.values():
         way_out = ", or --label_names with the names of 0, 1, ... in this order"
     raise UsageError(
         f"Labels must be {own_names}. Received: {unknown!r} in {table.where(row) if row < len(table) else table.name}. "
