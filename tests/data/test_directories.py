@@ -21,13 +21,6 @@ def load(path: pathlib.Path):
     return task, load_data(DataConfig(train_file=str(path), task=task))
 
 
-@pytest.mark.parametrize("name", ["state.json", "dataset_dict.json"])
-def test_what_datasets_saved_is_refused_with_the_way_out(tmp_path, name):
-    (tmp_path / name).write_text("{}")
-    with refused(r"which datasets' save_to_disk wrote. Pass data.parquet, .*load_from_disk\('.*'\).to_parquet"):
-        load(tmp_path)
-
-
 def tree(path: pathlib.Path, **folders) -> pathlib.Path:
     for folder, texts in folders.items():
         (path / folder).mkdir(parents=True)
@@ -69,10 +62,14 @@ def test_directories_of_anything_else_are_refused(tmp_path):
     (tmp_path / "tables" / "train.csv").write_text("text,label\n")
     deep = tree(tmp_path / "deep", **{"train/pos": REVIEWS, "train/neg": REVIEWS})
     bad = tree(tmp_path / "bad", pos=REVIEWS, neg={"0.txt": b"caf\xe9"})
+    saved = tree(tmp_path, one={"state.json": "{}"}, several={"dataset_dict.json": "{}"})
+    said = r"which datasets' save_to_disk wrote. Pass data.parquet, .*load_from_disk\('.*'\).to_parquet"
     for path, message in (
         (tmp_path / "empty", "empty', which is empty. Pass the files"),
         (tmp_path / "tables", "tables', with 'train.csv'. Pass the files"),
         (deep, "deep/train', with 'neg'. Pass '.*deep/train' if"),
+        (saved / "one", said),
+        (saved / "several", said),
         (bad, "UTF-8. Received: byte 0xe9 in .*neg/0.txt"),
     ):
         with refused(message):

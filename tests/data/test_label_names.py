@@ -5,10 +5,8 @@ import json
 
 import pyarrow
 import pytest
-import tensorflow_datasets as tfds
 from pyarrow import parquet
 
-from tests.support.data_sets import prepare
 from tests.support.labelled import write_rows
 from tests.support.refusals import refused
 from tests.support.saved_models import model_with
@@ -26,22 +24,6 @@ MRPC = ("not_equivalent", "equivalent")  # As GLUE numbers them; by alphabet it 
 def evaluated(path, names, given=(), **data):
     """The class ids of a file's labels, for a model with these names."""
     return labelled_sets(DataConfig(validation_file=path, label_names=given, **data), model_with(names))["eval"].labels
-
-
-@pytest.mark.parametrize("names", [("equivalent", "not_equivalent"), MRPC, ("false", "true")])
-@pytest.mark.parametrize("file, labels", [("a.tsv", [1, 0]), ("a.jsonl", [1, 0]), ("a.parquet", [1.0, 0.0])])
-def test_numbers_are_not_paired_with_names(names, file, labels, tmp_path):
-    with pytest.raises(UsageError, match=rf"the model's 2: {names[0]}, .*'1(\.0)?' in .*--label_names with the names"):
-        evaluated(write_rows(tmp_path / file, labels), names)
-
-
-@pytest.mark.parametrize("names", [("0", "1"), ("LABEL_0", "LABEL_1")])
-def test_names_are_not_paired_with_numbers(names, tmp_path):
-    path = write_rows(tmp_path / "a.tsv", ["negative", "positive"])
-    with refused(rf"model's 2: {names[0]}, .*'negative' in .*, or write the names .* into id2label of its config.json"):
-        evaluated(path, names)
-    with refused(rf"label_names must be the model's 2: {names[0]}, .*Received: 2 names, 'positive'.* into id2label"):
-        evaluated(path, names, ("positive", "negative"))
 
 
 @pytest.mark.parametrize(
@@ -86,24 +68,36 @@ def test_a_file_of_names_has_one_a_line(tmp_path):
             load_data(DataConfig(train_file=path, label_names=(str(names),)))
 
 
-@pytest.mark.parametrize(
-    "labels, given, message",
-    [
-        (["1", "2"], ("a", "b"), r"names of label_names, or their numbers 0 to 1. Received: '2' in .*, line 3"),
-        (["1", "-1"], ("a", "b"), r"Received: '-1', which stands for a missing one .* in .*, line 3"),
-        (["a", "c"], ("a", "b"), r"Received: 'c' in .*, line 3"),
-        (["a", "1"], ("a", "b"), r"Received: '1' beside names in .*, line 3"),
-        (["0", "1"], ("a", "b", "c"), r"must be the model's 2: a, b. Received: 3 names, 'a', 'b', 'c'"),
-        (
-            ["0", "1"],
-            ("a", "d"),
-            r"must be the model's 2: a, b. Received: 2 names, 'a', 'd'. .*, in the order of the data's numbers\.$",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_named(labels, given, message, tmp_path):
+AB, WORDS = ("a", "b"), ["negative", "positive"]
+TO_FILE, TO_FLAG = "or write the names .* into id2label of its config.json", "--label_names with the names"
+REFUSED = [  # A file and its labels, the model's, those that are given.
+    *((f"a.{e}", [1, 0], MRPC, (), f"2: not_eq.*'1' in .*{TO_FLAG}") for e in ("tsv", "jsonl")),
+    ("a.parquet", [1.0, 0.0], MRPC[::-1], (), rf"the model's 2: equivalent, .*'1\.0' in .*{TO_FLAG}"),
+    ("a.tsv", [1, 0], ("false", "true"), (), f"the model's 2: false, .*{TO_FLAG}"),
+    ("a.tsv", WORDS, ("0", "1"), (), f"model's 2: 0, .*'negative' in .*, {TO_FILE}"),
+    ("a.tsv", WORDS, ("LABEL_0", "LABEL_1"), (), f"model's 2: LABEL_0, .*'negative' in .*, {TO_FILE}"),
+    ("a.tsv", WORDS, ("0", "1"), ("x", "y"), "names of label_names.* Received: 'negative'"),
+    (
+        "a.tsv",
+        WORDS,
+        ("0", "1"),
+        (*WORDS,),
+        "label_names must be the model's 2: 0, .*: 2 names, .* into id2label",
+    ),
+    ("a.tsv", ["1", "2"], AB, AB, r"names of label_names, or their numbers 0 to 1. Received: '2' in .*, line 3"),
+    ("a.tsv", ["1", "-1"], AB, AB, r"Received: '-1', which stands for a missing one .* in .*, line 3"),
+    ("a.tsv", ["a", "c"], AB, AB, r"Received: 'c' in .*, line 3"),
+    ("a.tsv", ["a", "1"], AB, AB, r"Received: '1' beside names in .*, line 3"),
+    ("a.tsv", ["0", "1"], AB, ("a", "b", "c"), r"must be the model's 2: a, b. Received: 3 names, 'a', 'b', 'c'"),
+    ("a.tsv", ["0", "1"], AB, ("a", "d"), r"Received: 2 names, 'a', 'd'. .*, in the order of the data's numbers\.$"),
+]
+
+
+@pytest.mark.parametrize("file, labels, names, given, message", REFUSED)
+def test_what_does_not_fit_is_named(file, labels, names, given, message, tmp_path):
+    """Numbers are not paired with names, nor names with numbers."""
     with refused(message):
-        evaluated(write_rows(tmp_path / "a.tsv", labels), ("a", "b"), given)
+        evaluated(write_rows(tmp_path / file, labels), names, given)
 
 
 def test_names_that_are_numbers_themselves(tmp_path):
@@ -113,20 +107,6 @@ def test_names_that_are_numbers_themselves(tmp_path):
     with pytest.raises(UsageError, match="clear whether .* Received: '2' in .*, line 2, the name '2' or the id of '3'"):
         evaluated(write_rows(tmp_path / "c.tsv", ["2", "1"]), stars, given)
     assert evaluated(write_rows(tmp_path / "d.tsv", ["1", "0"]), ("0", "1"), ("0", "1")).tolist() == [1, 0]
-
-
-def test_data_sets_by_name(tmp_path):
-    text, content = tfds.features.Text(), [("one", 1), ("two", 0)]
-    named = {"sentence": text, "label": tfds.features.ClassLabel(names=["neg", "pos"])}
-    prepare(tmp_path, "named", named, {"train": content, "validation": content})
-    config = DataConfig(dataset="named", data_dir=str(tmp_path))
-    with pytest.raises(UsageError, match=r"'pos' in named.* into id2label of its config.json"):
-        labelled_sets(config, model_with(("0", "1")))
-    config = dataclasses.replace(config, label_names=("neg", "pos"))
-    assert labelled_sets(config, model_with(("neg", "pos")))["eval"].labels.tolist() == [1, 0]
-    with pytest.raises(UsageError, match="names of label_names.* Received: 'pos' in named"):
-        labelled_sets(dataclasses.replace(config, label_names=("bad", "good")), model_with(("bad", "good")))
-    assert load_data(config).task.label_names == ("neg", "pos")
 
 
 def rows_with_names(path, labels, names):

@@ -1,16 +1,12 @@
 """Labels that stand for none: refused alike in every format, classes where that was said."""
 
-import contextlib
 import dataclasses
 
-import pyarrow
 import pytest
 
 from tests.support.labelled import write_rows
 from tfbert.config.data import DataConfig
-from tfbert.config.types import Given
 from tfbert.data.files import read_file
-from tfbert.data.in_memory import given_table
 from tfbert.data.labels import MARKS, NAMES_OR_MISSING, stand_for_none
 from tfbert.errors import UsageError
 from tfbert.tasks.classification.classification import read_labelled
@@ -100,32 +96,6 @@ def test_what_stands_for_none_is_decided_by_the_whole_set(labels, none):
     assert stand_for_none(set(labels.split()), {"other"}) == unknown, "a model's classes are known"
 
 
-ROLES = ("train", "validation")
-
-
-def in_forms(directory, labels):
-    """The same rows in every form: a path, or a table in memory, for each of `ROLES`."""
-    texts = [f"text {i}" for i in range(len(labels))]
-    columns = {"text": texts, "label": labels}
-    given = {
-        "columns": columns,
-        "pairs": list(zip(texts, labels, strict=True)),
-        "records": [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)],
-        "Arrow": pyarrow.table(columns),
-    }
-    with contextlib.suppress(ImportError):
-        import pandas
-
-        given["frame"] = pandas.DataFrame(columns)
-    forms = {
-        name: dict.fromkeys(ROLES, write_rows(directory / name, labels)) for name in ("a.csv", "a.jsonl", "a.parquet")
-    }
-    for name, value in given.items():
-        tables = {role: given_table(role, value) for role in ROLES}
-        forms[name] = {role: Given(table.name, table) for role, table in tables.items()}
-    return forms
-
-
 @pytest.mark.parametrize(
     "labels, expected",
     [
@@ -136,9 +106,10 @@ def in_forms(directory, labels):
         (["+", "-", "+", "-"], ("+", "-")),
     ],
 )
-def test_every_form_of_the_same_rows_means_the_same(tmp_path, labels, expected):
-    for form, sources in in_forms(tmp_path, labels).items():
-        config = DataConfig(**{f"{role}_file": source for role, source in sources.items()})
+def test_every_file_of_the_same_rows_means_the_same(tmp_path, labels, expected):
+    """tests/data/test_given_kinds.py has tables in memory, which are read as a file is."""
+    for form in ("a.csv", "a.jsonl", "a.parquet"):
+        config = DataConfig(**dict.fromkeys(("train_file", "validation_file"), write_rows(tmp_path / form, labels)))
         if isinstance(expected, tuple):
             data = load_data(config)
             assert data.task.label_names == expected, form
@@ -183,12 +154,14 @@ def test_minus_one_is_a_number_where_labels_are_measurements(tmp_path):
         assert data.validation["validation"].labels.tolist() == [2, -1, 3]
         assert any("-1, the only label below 0, is taken as a number (1 example)" in note for note in data.notes)
     for options in ({}, {"task": "regression"}):
-        files = {f"{role}_file": write_rows(tmp_path / f"{role}.csv", [-1, 0.5, "-", 3]) for role in ROLES}
+        path = write_rows(tmp_path / "c.csv", [-1, 0.5, "-", 3])
+        files = {"train_file": path, "validation_file": path}
         data = load_data(DataConfig(**files, skip_bad_rows=True, **options))
         assert data.train.labels.tolist() == data.validation["validation"].labels.tolist() == [-1, 0.5, 3]
         with pytest.raises(UsageError, match="'-', which stands for a missing one beside '-1', '0.5', '3' in"):
             load_data(DataConfig(**files, **options))
-    held_back = DataConfig(test_file=write_rows(tmp_path / "c.csv", [-1, -1]))
+    held_back = DataConfig(test_file=write_rows(tmp_path / "d.csv", [-1, -1]))
+    path = write_rows(tmp_path / "a.csv", [-1, 0, 1, 2])
     assert read_labelled(DataConfig(test_file=path), ())["test"].labels == ["-1", "0", "1", "2"]
     with pytest.raises(UsageError, match="'-1', which stands for a missing one as all labels do"):
         read_labelled(held_back, ())

@@ -40,25 +40,23 @@ class TextReader:
 
     Args:
         config: Says the format and the columns, and whether rows whose label stands for none are left out, as those of
-            data sets are, or refused.
-        class_words: Words that usually stand for a missing label in files, but are classes here.
-        known: The classes of a saved model; None: those of the first table that is read, the training data.
-        is_regression: Whether labels are certainly measurements.
-        names_ids: Whether labels get the names that the data itself has for their ids, where the user gives none.
+            data sets are, or refused. Its task says in training whether labels are certainly measurements, or classes.
+        known: The classes of a saved model, none for measurements: a label that is one of them, in any case, never
+            counts as missing. None: those of the first table that is read, the training data.
     """
 
-    def __init__(
-        self,
-        config: DataConfig,
-        class_words: Container[str],
-        *,
-        known: Collection[str] | None = None,
-        is_regression: bool = False,
-        names_ids: bool = True,
-    ):
-        self._config, self._class_words, self._known = config, class_words, known
-        self._names, self._is_regression = given_names(config), is_regression
-        self._names_ids = names_ids and not self._names
+    def __init__(self, config: DataConfig, known: Sequence[str] | None = None):
+        self._config, self._names = config, given_names(config)
+        self._known: Collection[str] | None = known
+        if known is None:
+            self._is_regression, has_names = config.task == Regression.name, True
+            words = {*self._names, *(NAMES_OR_MISSING if config.task == Classification.name else ())}
+        else:
+            self._is_regression, has_names = not known, not classes.are_numbered(known)
+            named = {name.casefold() for name in (*known, *self._names)}
+            words = {word for word in (*MISSING, "NaN", "nan") if word.casefold() in named}
+        self._names_ids = has_names and not self._is_regression and not self._names
+        self._class_words: Container[str] = NAMES_OR_MISSING if config.dataset else words
         self._written: dict[str, str] = {}
 
     def __call__(self, source: Source) -> RawTable:
@@ -67,8 +65,7 @@ class TextReader:
         Raises:
             UsageError: for data that cannot be read, such a row, unless they are left out, and a label without a name.
         """
-        class_words = NAMES_OR_MISSING if self._config.dataset else self._class_words
-        table = read_file(source, self._config, class_words=class_words, names_ids=self._names_ids)
+        table = read_file(source, self._config, class_words=self._class_words, names_ids=self._names_ids)
         table = self._without_missing(table)
         if self._known is None:
             self._known = {*table.labels}
@@ -122,7 +119,7 @@ def read_labelled(
 
     Args:
         config: Its `test_file` may be `-`, standard input.
-        label_names: The model's classes, in any case: a label that is one of them never counts as missing.
+        label_names: The model's classes.
         notes: Receives what the user should know.
 
     Returns:
@@ -131,16 +128,7 @@ def read_labelled(
     Raises:
         UsageError: for data that is not there, cannot be read, or has no labels.
     """
-    known = {name.casefold() for name in (*label_names, *given_names(config))}
-    class_words = {word for word in (*MISSING, "NaN", "nan") if word.casefold() in known}
-    read = TextReader(
-        config,
-        class_words,
-        known=label_names,
-        is_regression=not label_names,
-        names_ids=bool(label_names) and not classes.are_numbered(label_names),
-    )
-    return read_labelled_tables(config, TEXTS, read, [] if notes is None else notes)
+    return read_labelled_tables(config, TEXTS, TextReader(config, label_names), [] if notes is None else notes)
 
 
 def holds_texts(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
@@ -410,10 +398,7 @@ def _class_names(train: RawTable, *, is_asked_for: bool) -> tuple[str, ...]:
 
 def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads texts with one label each."""
-    words = NAMES_OR_MISSING if config.task == Classification.name else ()  # Classes, if the user says so.
-    is_regression = config.task == Regression.name
-    class_words = {*words, *given_names(config)}
-    read = TextReader(config, class_words, is_regression=is_regression, names_ids=not is_regression)
+    read = TextReader(config)
     return text_task.load_texts(config, TEXTS, read, lambda train, notes: choose_task(train, config.task, notes))
 
 
