@@ -7,16 +7,18 @@ import pytest
 import tensorflow_datasets as tfds
 
 from tests.support.data_sets import PAIR, prepare
+from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
 from tests.support.saved_models import model_with
 from tests.support.task_runs import config_of
 from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.data.tfds_builder import open_tests
 from tfbert.errors import UsageError
 from tfbert.modes.predict import labelled_sets
 from tfbert.tasks.classification.classification import read_labelled
-from tfbert.tasks.registry import detect_task, task_of_data
+from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 
 TEXTS, TAGS, LABELS, CHOICES = "classification", "token_classification", "multi_label_classification", "multiple_choice"
@@ -268,22 +270,23 @@ def test_some_questions_need_an_option(data_dir):
         ("squad1", {}, QUESTIONS),
         ("ner", {}, TAGS),
         ("two_tags", {"label_column": "other"}, TAGS),
-        ("two_tags", {}, None),  # Which of them are the tags?
-        ("two_tags", {"text_column": ("first",), "label_column": "other"}, None),  # Classes are no words.
-        ("no_tags", {}, None),
-        ("no_such_name", {}, None),
+        ("two_tags", {}, "auto"),  # Which of them are the tags?
+        ("two_tags", {"text_column": ("first",), "label_column": "other"}, "auto"),  # Classes are no words.
+        ("no_tags", {}, "auto"),
+        ("no_such_name", {}, "auto"),
         *((name, {}, CHOICES) for name in CHOSEN),
         *((name, {}, LABELS) for name in ("ids", "names", "flags")),
         ("numbers", {"label_column": "toxicity,threat"}, LABELS),
         # These hold texts with a label, whatever else they hold.
-        ("mnli", {}, None),
-        ("both", {}, None),
-        ("scored", {}, None),
+        ("mnli", {}, "auto"),
+        ("both", {}, "auto"),
+        ("scored", {}, "auto"),
         ("both", {"text_column": ("tokens",), "label_column": "tags"}, TAGS),
     ],
 )
 def test_the_features_decide_the_task(data_dir, name, columns, task):
-    assert task_of_data(DataConfig(dataset=name, data_dir=data_dir, **columns)) == task
+    data = DataConfig(dataset=name, data_dir=data_dir, **columns)
+    assert detect_task(Config(model=SCRATCH, data=data)).data.task == task
 
 
 def test_auto_trains_that_task_and_what_the_user_asks_for_stays(data_dir):

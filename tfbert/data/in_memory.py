@@ -7,18 +7,20 @@ None of these packages is imported: where a value is of one of them, it has been
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfbert.config.types import shown
+from tfbert.config.types import counted, shown
 from tfbert.data.labels import names_in_schema
-from tfbert.data.reading import GivenTable, make_table, plain
+from tfbert.data.reading import GivenTable, Row, plain
 from tfbert.errors import UsageError, first_line
 
 WHAT = (
     "a path, a DataFrame, a dictionary of columns, a list of records or of (text, label) pairs, or a datasets.Dataset"
 )
 _BATCH = 1000
+_Read = Callable[[list[int]], Iterator["Sequence[Any] | UsageError"]]
+"""Takes the places of the wanted columns; iterates over the rows, or over what is wrong with them."""
 
 
 def given_table(argument: str, value: Any) -> GivenTable:
@@ -31,10 +33,10 @@ def given_table(argument: str, value: Any) -> GivenTable:
     Raises:
         UsageError: for anything else, and for data without rows.
     """
+    label_names, columns, read = {}, [], None
     if isinstance(value, list):
-        return _of_list(argument, value)
-    label_names = {}
-    if _is_of(value, "pandas", "DataFrame"):
+        (kind, names, read), num_rows = _of_list(argument, value), len(value)
+    elif _is_of(value, "pandas", "DataFrame"):
         # By position, as two columns may have one name, and whatever the index is.
         kind, names, columns = "DataFrame", value.columns, [value.iloc[:, place] for place in range(value.shape[1])]
         num_rows = len(value)
@@ -48,10 +50,17 @@ def given_table(argument: str, value: Any) -> GivenTable:
     else:
         raise UsageError(f"{argument} must be {WHAT}. Received: {argument}={shown(value)}. {_way_out(value)}")
 
-    def read(places: list[int]) -> Iterator[Sequence[Any]]:
-        return zip(*(_values(columns[place]) for place in places), strict=True)
+    names, name = [str(column) for column in names], f"{argument}={kind} of {counted(num_rows, 'row')}"
+    if not num_rows:
+        raise UsageError(f"Data needs at least one row. Received: {name}. Pass data with rows.")
 
-    return make_table(argument, kind, names, num_rows, read, label_names)
+    def rows(wanted: Sequence[str]) -> Iterator[Row]:
+        places = [names.index(column) for column in wanted]
+        found = read(places) if read else zip(*(_values(columns[place]) for place in places), strict=True)
+        for number, row in enumerate(found, start=1):
+            yield number, row if isinstance(row, UsageError) else [plain(value) for value in row]
+
+    return GivenTable(name=name, columns=names, read=rows, label_names=label_names)
 
 
 def is_data(value: Any) -> bool:
@@ -142,8 +151,9 @@ def _values(column: Any) -> Any:
     return column
 
 
-def _of_list(argument: str, rows: list[Any]) -> GivenTable:
-    """Of records; or of pairs: a text and its label, two texts and their label, words and their tags."""
+def _of_list(argument: str, rows: list[Any]) -> tuple[str, list[Any], _Read]:
+    """Records; or pairs: a text and its label, two texts and their label, words and their tags. What they are, the
+    names of their columns, and what reads some of these."""
     first, kind, is_nested = rows[0] if rows else None, "records", False
     if isinstance(first, Mapping):
         rule = "Each record is a dictionary"
@@ -174,7 +184,7 @@ def _of_list(argument: str, rows: list[Any]) -> GivenTable:
             else:
                 yield [found[place] for place in places]
 
-    return make_table(argument, kind, names, len(rows), read)
+    return kind, names, read
 
 
 def _is_pair(value: Any) -> bool:

@@ -195,30 +195,22 @@ def task_of_model(saved: BertConfig, directory: pathlib.Path, options: TaskOptio
 
 
 def detect_task(config: Config) -> Config:
-    """The same configuration, with the task set if the training data are certainly questions or tagged words."""
-    task = task_of_data(config.data) if config.data.task == "auto" else None
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, task=task)) if task else config
-
-
-def task_of_data(data: DataConfig) -> str | None:
-    """The only task that the training data can be for.
-
-    Returns:
-        None where they fit texts with a label, or no task, and for a data set of an unknown name: reading it says why.
-    """
+    """The same configuration, with the task set if it is the only one that the training data can be for. Not where they
+    fit texts with a label, or no task, nor for a data set of an unknown name: reading it says why."""
+    data = config.data
+    if data.task != "auto" or (not data.train_file and data.dataset in ("", "demo")):
+        return config
     if data.train_file:
-        source = input_source(data.train_file)
-    elif data.dataset in ("", "demo"):
-        return None
+        source = input_source(data.train_file, "train_file")
     else:
         from tfbert.data.tfds_builder import find_builder, table_of  # imports TensorFlow Datasets
 
         try:
             source = table_of(find_builder(data.dataset, data.data_dir), data.dataset, "train")
         except UsageError:
-            return None
-    found = next((entry.name for entry in ENTRIES if entry.holds(source, data)), _OF_TEXTS)
-    return None if found == _OF_TEXTS else found
+            return config
+    task = next((entry.name for entry in ENTRIES if entry.holds(source, data)), _OF_TEXTS)
+    return config if task == _OF_TEXTS else dataclasses.replace(config, data=dataclasses.replace(data, task=task))
 
 
 def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:

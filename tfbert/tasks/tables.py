@@ -161,11 +161,8 @@ def load_data(config: DataConfig, options: TaskOptions | None = None) -> TaskDat
     options, notes = options or TaskOptions(), []
     data = entry_of(config.task).load(config, options)
 
-    def part(examples: Examples, limit: int) -> Examples:
-        return subset(examples, limit, notes)
-
-    train = part(data.train, config.max_train_examples)
-    others = {name: part(examples, config.max_eval_examples) for name, examples in data.sets.items()}
+    train = subset(data.train, config.max_train_examples, notes)
+    others = {name: subset(examples, config.max_eval_examples, notes) for name, examples in data.sets.items()}
     doubts = data.task.doubts(train)
     for other in others.values():
         doubts += _rows_in_common(train, other)

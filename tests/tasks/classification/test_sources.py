@@ -330,31 +330,31 @@ def test_notes(write):
     assert any(re.search(r"a\.tsv: 2 empty texts", note) for note in data.notes)
 
 
-def test_examples_of_a_subset_know_their_places(write):
-    def places(path, count, task="auto"):
-        config = DataConfig(task=task, train_file=path, validation_file=path, max_eval_examples=count)
-        examples = load_data(config).validation["validation"]
-        assert len(examples) == count
-        return examples, [examples.where(row) for row in range(count)]
+QUESTIONS = [{"id": f"q{i}", "question": f"who {i}?", "answers": [{"text": "a", "answer_start": 0}]} for i in range(6)]
+ARTICLE = {"paragraphs": [{"context": "a b", "qas": QUESTIONS[:2]}, {"context": "a c", "qas": QUESTIONS[2:]}]}
+PLACES = {  # Where the example is that has a number at this place of its texts.
+    "a.tsv": ("auto", "text\tlabel\n\n" + "".join(f"t{i}\t{i % 2}\n" for i in range(40)), "line {}", 3, 1),
+    "a.jsonl": ("auto", json_lines(*({"text": f"t{i}", "label": i % 2} for i in range(9))), "line {}", 1, 1),
+    "a.conll": ("token_classification", "".join(f"w{i}\tO\nx\tB-A\n\n" for i in range(9)), "line {}", 1, 3),
+    "a.json": (
+        "question_answering",
+        json.dumps({"data": [ARTICLE]}),
+        "question {}",
+        1,
+        1,
+    ),
+}
 
-    path = write("a.tsv", "text\tlabel\n\n" + "".join(f"t{i}\t{i % 2}\n" for i in range(40)))  # Line 2 is blank.
-    examples, found = places(path, 7)
-    assert found == [f"line {3 + int(text[1:])}" for text in examples.text] != [f"line {3 + i}" for i in range(7)]
-    path = write("a.jsonl", "".join(json.dumps({"text": f"t{i}", "label": i % 2}) + "\n" for i in range(9)))
-    examples, found = places(path, 3)
-    assert found == [f"line {1 + int(text[1:])}" for text in examples.text]
 
-    path = write("a.conll", "".join(f"w{i}\tO\nx\tB-A\n\n" for i in range(9)))
-    examples, found = places(path, 3, "token_classification")
-    assert found == [f"line {1 + 3 * int(words[0][1:])}" for words in examples.words]
-
-    answers = [{"text": "a", "answer_start": 0}]
-    questions = [{"id": f"q{i}", "question": f"who {i}?", "answers": answers} for i in range(6)]
-    paragraphs = [{"context": "a b", "qas": questions[:2]}, {"context": "a c", "qas": questions[2:]}]
-    path = write("a.json", json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
-    examples, found = places(path, 3, "question_answering")
-    numbers = [int(question_id[1:]) for question_id in examples.ids]
-    assert found == [f"question {1 + i}" for i in numbers]
+@pytest.mark.parametrize("name", PLACES)
+def test_examples_of_a_subset_know_their_places(write, name):
+    task, content, place, first, step = PLACES[name]
+    path = write(name, content)
+    config = DataConfig(task=task, train_file=path, validation_file=path, max_eval_examples=3)
+    examples = load_data(config).validation["validation"]
+    numbers = [int(re.search(r"\d+", texts[0])[0]) for texts in examples.contents()]
+    assert [examples.where(row) for row in range(3)] == [place.format(first + step * number) for number in numbers]
+    assert numbers != [0, 1, 2]
 
 
 @pytest.mark.parametrize(

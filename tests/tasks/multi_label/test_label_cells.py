@@ -83,17 +83,18 @@ NAMES = ("c", "never", "a", "1")  # Neither by alphabet, nor all of them in a ro
 NAMED_IDS = [[2, 0], [], [3], [0]]
 
 
+FEATURE = {"feature": {"names": [*NAMES], "_type": "ClassLabel"}, "_type": "Sequence"}
+SCHEMA = {"huggingface": json.dumps({"info": {"features": {"labels": FEATURE}}})}
+
+
 @pytest.mark.parametrize("form", ["Parquet", "Arrow", "Dataset"])
 def test_the_names_that_the_data_has_for_ids_keep_their_order(tmp_path, form):
+    source = pyarrow.table({"text": TEXTS, "labels": NAMED_IDS}).replace_schema_metadata(SCHEMA)
     if form == "Dataset":
         datasets = pytest.importorskip("datasets")
         classes = datasets.Sequence(datasets.ClassLabel(names=list(NAMES)))
         features = datasets.Features({"text": datasets.Value("string"), "labels": classes})
         source = datasets.Dataset.from_dict({"text": TEXTS, "labels": NAMED_IDS}, features)
-    else:
-        feature = {"feature": {"names": NAMES, "_type": "ClassLabel"}, "_type": "Sequence"}
-        about = json.dumps({"info": {"features": {"labels": feature}}})
-        source = pyarrow.table({"text": TEXTS, "labels": NAMED_IDS}).replace_schema_metadata({"huggingface": about})
     if form == "Parquet":
         parquet.write_table(source, tmp_path / "x.parquet")
         config = DataConfig(train_file=str(tmp_path / "x.parquet"), task=NAME)
@@ -111,10 +112,6 @@ def test_the_names_that_the_data_has_for_ids_keep_their_order(tmp_path, form):
             wrong = pyarrow.table({"text": TEXTS, "labels": [[0], [id], [3], [0]]})
             parquet.write_table(wrong.replace_schema_metadata(SCHEMA), tmp_path / "y.parquet")
             load(str(tmp_path / "y.parquet"))
-
-
-FEATURE = {"feature": {"names": [*NAMES], "_type": "ClassLabel"}, "_type": "Sequence"}
-SCHEMA = {"huggingface": json.dumps({"info": {"features": {"labels": FEATURE}}})}
 
 
 def test_pairs_a_dropped_row_and_numbers_in_their_order(write):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -174,9 +174,7 @@ def choose_threshold(logits: np.ndarray, labels: np.ndarray, metric: str) -> flo
         labels: 0 or 1 `[n, num_labels]`.
         metric: The F1 is the macro or the sample one where this is its name, else the micro one.
     """
-    labels = labels.astype(bool)
-    scores = [_f1(logits > cutoff, labels, metric) for cutoff in cutoffs(CANDIDATES)]
-    return float(CANDIDATES[_best(np.array(scores))])
+    return _best(_f1(logits > cutoff, labels.astype(bool), metric) for cutoff in cutoffs(CANDIDATES))
 
 
 def choose_thresholds(logits: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
@@ -186,18 +184,15 @@ def choose_thresholds(logits: np.ndarray, labels: np.ndarray) -> tuple[float, ..
         logits: float32 `[n, num_labels]`.
         labels: 0 or 1 `[n, num_labels]`.
     """
-    labels = labels.astype(bool)
-    scores = np.stack([_f1_of_labels(logits > cutoff, labels) for cutoff in cutoffs(CANDIDATES)])
-    best = [CANDIDATES[_best(column)] for column in scores.T]
-    return tuple(
-        float(value) if any_text else DEFAULT for value, any_text in zip(best, labels.any(axis=0), strict=True)
-    )
+    scores = np.stack([_f1_of_labels(logits > cutoff, labels.astype(bool)) for cutoff in cutoffs(CANDIDATES)], axis=1)
+    return tuple(_best(own) if some else DEFAULT for own, some in zip(scores, labels.any(axis=0), strict=True))
 
 
-def _best(scores: np.ndarray) -> int:
-    """The place of the candidate with the best score."""
+def _best(scores: Iterable[float]) -> float:
+    """The candidate with the best score."""
+    scores = np.array([*scores])
     equal = np.flatnonzero(scores == scores.max())
-    return int(min(equal, key=lambda place: (round(abs(CANDIDATES[place] - DEFAULT), 6), place)))
+    return float(CANDIDATES[min(equal, key=lambda place: (round(abs(CANDIDATES[place] - DEFAULT), 6), place))])
 
 
 def _f1(predicted: np.ndarray, labels: np.ndarray, metric: str) -> float:
