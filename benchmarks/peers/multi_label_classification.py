@@ -35,7 +35,7 @@ from tfbert.tasks.multi_label.multi_label_classification import (  # noqa: E402
     given_labels,
     multi_label_metrics,  # noqa: E402
 )
-from tfbert.tasks.multi_label.table import LabelReader, cell_of  # noqa: E402
+from tfbert.tasks.multi_label.table import cell_of, labels_of  # noqa: E402
 
 _TEXT, _LABELS = "0", "1"
 """The columns."""
@@ -100,10 +100,9 @@ def read(path: str, num_labels: int) -> tuple[list[str], np.ndarray]:
     """Texts, and their labels as 0 and 1, int8 `[texts, num_labels]`."""
     file = open_rows(pathlib.Path(path), file_format(pathlib.Path(path)), header=False)
     rows = [(line, text, cell_of(labels, _LABELS, path)) for line, (text, labels) in file.read([_TEXT, _LABELS])]
-    reader = LabelReader([cell for *_, cell in rows], ",", (), lambda row: f"{path}, line {rows[row][0]}")
     found = np.zeros((len(rows), num_labels), np.int8)
     for row, (line, _, cell) in enumerate(rows):
-        found[row, list(map(int, reader.labels(cell, f"{path}, line {line}")))] = 1
+        found[row, list(map(int, labels_of(cell, ",", (), f"{path}, line {line}")))] = 1
     return [text for _, text, _ in rows], found
 
 

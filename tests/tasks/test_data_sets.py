@@ -1,18 +1,24 @@
 """Data sets of TensorFlow Datasets, of every task: small ones, prepared in its own files with published features."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
 from tests.support.data_sets import PAIR, prepare
+from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
+from tests.support.saved_models import model_with
 from tests.support.task_runs import config_of
 from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
 from tfbert.config.tasks import AnsweringConfig, TaskOptions
 from tfbert.data.tfds_builder import open_tests
 from tfbert.errors import UsageError
+from tfbert.modes.predict import labelled_sets
 from tfbert.tasks.classification.classification import read_labelled
-from tfbert.tasks.registry import detect_task, task_of_data
+from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 
 TEXTS, TAGS, LABELS, CHOICES = "classification", "token_classification", "multi_label_classification", "multiple_choice"
@@ -82,7 +88,6 @@ SETS = {
     "names": ({"text": TEXT, "topics": LIST}, NAMES),
     "flags": (FLAGS, {"train": [(True, False, "one"), (False, False, "two")]}),
     "numbers": (NUMBERS, {"train": [("1", "one", 1.0, 0.0), ("2", "two", 0.0, 0.0)]}),
-    "soft": (NUMBERS, {"train": [("1", "one", 0.4, 0.0)]}),
     "tiny_race": (OF_RACE, {"train": RACE, "validation": RACE}),
     "tiny_arc": (OF_ARC, {"train": ARC, "validation": ARC}),
     "tiny_copa": (COPA_FEATURES, {"train": COPA, "validation": COPA, "test": [(*COPA[0][:5], -1)]}),
@@ -210,6 +215,17 @@ def test_without_the_training_data(data_dir):
         read_labelled(DataConfig(dataset="no_labels", data_dir=data_dir), ())
 
 
+def test_classes_have_the_names_of_the_data_set(data_dir):
+    config = DataConfig(dataset="tiny_glue", data_dir=data_dir)
+    with pytest.raises(UsageError, match=r"'(neg|pos)' in tiny_glue.* into id2label of its config.json"):
+        labelled_sets(config, model_with(("0", "1")))
+    config = dataclasses.replace(config, label_names=("neg", "pos"))
+    assert sorted(labelled_sets(config, model_with(("neg", "pos")))["eval"].labels) == [0, 1]
+    with pytest.raises(UsageError, match="names of label_names.* Received: '(neg|pos)' in tiny_glue"):
+        labelled_sets(dataclasses.replace(config, label_names=("bad", "good")), model_with(("bad", "good")))
+    assert load_data(config).task.label_names == ("neg", "pos")
+
+
 def test_test_splits_row_by_row(data_dir):
     (file,) = open_tests("mnli", data_dir).values()
     assert (file.name, file.columns) == ("mnli 'test_matched'", ["premise", "hypothesis", "idx"])
@@ -234,7 +250,6 @@ def test_test_splits_row_by_row(data_dir):
         ("two_tags", TAGS, OTHER | {"text_column": ("first",)}, r"Words must be a list of strings .*first=\["),
         ("mnli", QUESTIONS, {}, r"No column looks like the question\. Received: mnli 'train' with .*'hypothesis'"),
         ("same_ids", QUESTIONS, {}, r"a unique id\. Received: .* in same_ids 'train', example 2 \(id 'q1'\)\. "),
-        ("soft", LABELS, TOXIC, r"holds 0 or 1 in each row, .* 0.4 for 'toxicity'"),
         ("numbers", LABELS, {}, r"looks like the labels. Received: numbers 'train' with"),
         ("tiny_race", CHOICES, {}, r"Choices are a list of texts, .* example 1\. .*other_formats"),
     ],
@@ -255,22 +270,23 @@ def test_some_questions_need_an_option(data_dir):
         ("squad1", {}, QUESTIONS),
         ("ner", {}, TAGS),
         ("two_tags", {"label_column": "other"}, TAGS),
-        ("two_tags", {}, None),  # Which of them are the tags?
-        ("two_tags", {"text_column": ("first",), "label_column": "other"}, None),  # Classes are no words.
-        ("no_tags", {}, None),
-        ("no_such_name", {}, None),
+        ("two_tags", {}, "auto"),  # Which of them are the tags?
+        ("two_tags", {"text_column": ("first",), "label_column": "other"}, "auto"),  # Classes are no words.
+        ("no_tags", {}, "auto"),
+        ("no_such_name", {}, "auto"),
         *((name, {}, CHOICES) for name in CHOSEN),
         *((name, {}, LABELS) for name in ("ids", "names", "flags")),
         ("numbers", {"label_column": "toxicity,threat"}, LABELS),
         # These hold texts with a label, whatever else they hold.
-        ("mnli", {}, None),
-        ("both", {}, None),
-        ("scored", {}, None),
+        ("mnli", {}, "auto"),
+        ("both", {}, "auto"),
+        ("scored", {}, "auto"),
         ("both", {"text_column": ("tokens",), "label_column": "tags"}, TAGS),
     ],
 )
 def test_the_features_decide_the_task(data_dir, name, columns, task):
-    assert task_of_data(DataConfig(dataset=name, data_dir=data_dir, **columns)) == task
+    data = DataConfig(dataset=name, data_dir=data_dir, **columns)
+    assert detect_task(Config(model=SCRATCH, data=data)).data.task == task
 
 
 def test_auto_trains_that_task_and_what_the_user_asks_for_stays(data_dir):

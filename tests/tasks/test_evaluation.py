@@ -130,32 +130,6 @@ def test_pairs_scores_and_several_files(runs):
     assert "eval_confusion_matrix" not in results
 
 
-@pytest.mark.parametrize(
-    "written, names, expected, unnamed",
-    [
-        (["b", "a", "b"], ["a", "b"], [1, 0, 1], False),
-        (["B", "a", "b"], ["A", "b"], [1, 0, 1], False),
-        (["1.0", "0"], ["0", "1"], [1, 0], False),
-        (["0", "1.0"], ["LABEL_0", "LABEL_1"], [0, 1], True),
-        (["1"], ["LABEL_0", "LABEL_1"], [1], True),
-        (["1"], ["0", "1", "2"], [1], False),
-        (["maybe"], ["no", "yes"], None, False),
-        (["0", "1"], ["1", "2"], None, False),
-    ],
-)
-def test_labels_match_by_name_in_any_case_or_are_the_numbers_of_labels_without_names(
-    written, names, expected, unnamed, tmp_path, logged
-):
-    (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *(f"x\t{label}" for label in written)]))
-    config = DataConfig(validation_file=str(tmp_path / "a.tsv"))
-    if expected is None:
-        with refused(rf"the model's 2: {names[0]}, .*'{written[0]}' in .*a.tsv, line 2"):
-            labelled_sets(config, model_with(names))
-        return
-    assert labelled_sets(config, model_with(names))["eval"].labels.tolist() == expected
-    assert any("which has no names for them" in line for line in logged()) == unnamed
-
-
 def test_the_subset_of_an_evaluation_is_that_of_training(runs):
     from tfbert.tasks.tables import load_data
 

@@ -137,22 +137,21 @@ def test_a_data_set_without_validation_split_keeps_its_test_split_for_the_end(tm
         load_data(DataConfig(dataset="three_parts", data_dir=str(tmp_path), validation_split=0.1))
 
 
-@pytest.mark.parametrize("count, share", [(4, 0.1), (2, 0.5)])
-def test_too_few_examples_are_refused(tmp_path, count, share):
-    path = _write(tmp_path, [(f"text {i}", i % 2) for i in range(count)])
-    with pytest.raises(UsageError, match=f"Received: validation_split={share} of {count} in "):
-        _load(path, share=share)
-
-
-def test_groups_that_are_too_large_are_said_or_refused(tmp_path):
-    path = _write(tmp_path, [(f"text {i // 20}", (i // 20) % 2) for i in range(80)])
-    with pytest.raises(UsageError, match="of 80 in .*, in groups of up to 20 that share their texts. Pass a larger"):
-        _load(path)
+def test_too_few_examples_and_groups_that_are_too_large_are_refused_or_said(tmp_path):
+    for count, of_a_group, share, said in (
+        (4, 1, 0.1, "Received: validation_split=0.1 of 4 in "),
+        (2, 1, 0.5, "Received: validation_split=0.5 of 2 in "),
+        (80, 20, 0.1, "of 80 in .*, in groups of up to 20 that share their texts. Pass a larger"),
+    ):
+        path = _write(tmp_path, [(f"text {i // of_a_group}", i // of_a_group % 2) for i in range(count)])
+        with pytest.raises(UsageError, match=said):
+            _load(path, share=share)
     rows = [(f"text {i // 20}", i // 20 % 2) for i in range(160)] + [(f"rare {i}", i % 2) for i in range(4)]
     data = _load(_write(tmp_path, rows))
     assert any("4 of 164 examples" in note and "rather than 16, as they come in groups" in note for note in data.notes)
 
 
+@pytest.mark.slow
 def test_a_run_evaluates_what_was_held_out_and_resumes_only_with_the_same_share(tmp_path, monkeypatch):
     write_corpus(tmp_path)
     config = changed(make_config(tmp_path, "run"), data={"validation_file": "", "validation_split": 0.25})

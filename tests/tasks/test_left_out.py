@@ -1,17 +1,30 @@
-"""Rows that nobody is to train on: annotations that Prodigy says were rejected or ignored are bad rows of any task."""
+"""Rows that nobody is to train on, and files without labels: left out, or refused in a line, in every task."""
 
 import json
 
 import pytest
 
+from tests.support.flag_values import SCRATCH
+from tests.support.refusals import refused
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES
 from tfbert.config.data import DataConfig
+from tfbert.config.run import Config
+from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import Given
 from tfbert.data.in_memory import given_table
 from tfbert.data.reading import BadRows
 from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
+from tfbert.tasks.classification.classification import Classification, Regression
+from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
+from tfbert.tasks.multiple_choice.multiple_choice import MultipleChoice
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
+from tfbert.tasks.token_classification.token_classification import TokenClassification
+
+# --- Annotations that Prodigy says were rejected or ignored ----------------------------------------------------------
+
 
 ANSWERS = ["accept", "reject", "accept", "ignore", None, "accept"]
 KEPT = [0, 2, 4, 5]
@@ -75,3 +88,90 @@ def test_prediction_answers_all_rows(tmp_path):
     path.write_text("text,answer\na,accept\nb,reject\n")
     rows = list(BadRows(False).usable(open_rows(path, "csv").read(["text"]), lambda line, row: row[0]))
     assert rows == ["a", "b"]
+
+
+# --- Files without labels --------------------------------------------------------------------------------------------
+
+
+TEXTS = [f"text {i}" for i in range(12)]
+
+
+def lines(*rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+ASKED = {"question": "Who sang?", "context": "Ella sang."}
+OF_TWO = {"question": "Who?", "choices": ["Ella", "Ada"]}
+
+
+def rows(head, rest=lambda i: ""):
+    """A table with a text in each row, and what comes after it."""
+    return f"{head}\n" + "".join(f"{text}{rest(i)}\n" for i, text in enumerate(TEXTS))
+
+
+IN_JSON = lines(*({"text": text, "lang": "en"} for text in TEXTS))
+NO_WORDS = [("b.conll", "Ella\nsang\n\nNow\n"), ("b.jsonl", lines({"tokens": ["Ella"]}, {"tokens": ["sang"]}))]
+CHOSEN = ("a.jsonl", lines(OF_TWO | {"label": 0}, OF_TWO | {"label": 1}))
+NO_CHOICES = [("b.jsonl", lines(OF_TWO)), ("c.jsonl", lines(*[OF_TWO | {"label": -1}] * 2))]
+NO_ANSWERS_YET = [("b.jsonl", lines(ASKED | {"id": "1"}))]
+ANSWERED = ASKED | {"id": "1", "answers": {"text": ["Ella"], "answer_start": [0]}}
+TASKS = {  # A model, a file with labels, and those without.
+    "multi_label_classification": (
+        MultiLabelClassification(("toxic", "insult")),
+        ("a.csv", rows("comment_text,labels", lambda i: f",{['toxic', 'toxic|insult'][i % 2]}")),
+        [("b.csv", rows("comment_text,id", lambda i: f",{i}")), ("b.tsv", rows("text")), ("b.jsonl", IN_JSON)],
+    ),
+    "classification": (
+        Classification(("a", "b")),
+        ("a.csv", rows("text,label", lambda i: f",{'ab'[i % 2]}")),
+        [("b.csv", rows("text")), ("c.csv", rows("text,label", lambda i: ","))],
+    ),
+    "regression": (
+        Regression(),
+        ("a.csv", rows("text,label", lambda i: f",{i}.5")),
+        [("b.csv", rows("text")), ("c.csv", rows("text,label", lambda i: ",-1"))],
+    ),
+    "token_classification": (TokenClassification(("O", "B-PER")), ("a.conll", "Ella\tB-PER\n\nNow\tO\n"), NO_WORDS),
+    "question_answering": (QuestionAnswering(), ("a.jsonl", lines(ANSWERED)), NO_ANSWERS_YET),
+    "multiple_choice": (MultipleChoice(TaskOptions().choosing), CHOSEN, NO_CHOICES),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_file_without_labels_is_refused_in_a_line(name, write):
+    task, labelled, others = TASKS[name]
+    labelled = write(*labelled)
+    assert len(load_data(DataConfig(train_file=labelled, validation_file=labelled, task=name)).train)
+    assert len(task.labelled_sets(DataConfig(test_file=labelled), [], lambda columns, source: None)["test"])
+    for path in (write(*other) for other in others):
+        for role in ("train_file", "validation_file", "test_file"):
+            with refused(f"Received: .*{path}"):
+                load_data(DataConfig(**{"train_file": labelled, role: path}, task=name))
+        for role in ("validation_file", "test_file"):
+            with pytest.raises(UsageError, match=f"Received: .*{path}"):
+                task.labelled_sets(DataConfig(**{role: path}), [], lambda columns, source: None)
+
+
+NO_LABELS = "id,text\n1,good\n2,bad\n3,fine\n"
+IN_COLUMNS = "id,text,toxic,rude\n1,good,0,0\n2,bad,1,1\n3,odd,1,0\n4,fine,0,1\n"
+MOOD = "id,text,mood\n1,good,1\n2,bad,0\n3,fine,1\n"
+LISTS = lines(*({"text": "x", "labels": each} for each in (["a"], ["a", "b"], [])))
+MANY = {"task": "multi_label_classification", "label_names": ("toxic", "rude")}
+CASES = {  # The task is found from the training file, or its columns are named.
+    "a number": ("a.csv", "text,score\na,0.5\nb,1.5\nc,2.25\n", NO_LABELS, {}),
+    "a label that is asked for": ("a.csv", MOOD, NO_LABELS, {"label_column": "mood"}),
+    "labels that are asked for": ("a.csv", IN_COLUMNS, NO_LABELS, {"label_column": "toxic,rude"}),
+    "labels that are named": ("a.csv", IN_COLUMNS, NO_LABELS, MANY),
+    "lists of labels": ("a.jsonl", LISTS, IN_JSON, {}),
+    "tags": ("a.jsonl", lines({"tokens": ["Ann", "is"], "tags": ["B-PER", "O"]}), NO_WORDS[1][1], {}),
+    "answers": ("a.jsonl", lines(ANSWERED), NO_ANSWERS_YET[0][1], {}),
+    "choices": ("a.jsonl", CHOSEN[1], NO_CHOICES[0][1], {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_says_that_a_file_without_labels_is_for_prediction(write, case):
+    name, train, unlabelled, given = CASES[case]
+    paths = {"train_file": write(name, train), "validation_file": write(f"unlabelled.{name}", unlabelled)}
+    with refused("Received: .*unlabelled.*--mode=predict"):
+        load_data(detect_task(Config(model=SCRATCH, data=DataConfig(**paths, **given))).data)

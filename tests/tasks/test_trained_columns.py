@@ -13,6 +13,7 @@ from tfbert.config.run import Config
 from tfbert.config.tasks import ChoosingConfig, TaskOptions
 from tfbert.config.types import Recorded
 from tfbert.data.files import about_columns, find_columns, in_data
+from tfbert.data.reading import OpenFile
 from tfbert.errors import UsageError
 from tfbert.model.files import record_inputs
 from tfbert.modes.load import as_saved, saved_task
@@ -227,10 +228,12 @@ def test_names_of_columns_by_users_and_by_models():
     assert in_data(model, columns) == ("a", "B") and in_data(model, ["a", "text"]) == ()
     assert in_data(("x",), columns) == ("x",) and in_data((), columns) == () and in_data(("",), ["", "a"]) == ()
     assert in_data((Recorded("a"),), ["A", "a"]) == ("a",), "the same name comes first"
-    with pytest.raises(UsageError, match="text_column='x' is not in the data"):
-        find_columns("f", columns, text_column=("x",), require_label=False)
-    with pytest.raises(UsageError, match="'a' is in the data twice.*The model was trained on 'a'. Columns of one name"):
-        find_columns("f", ["a", "a", "text"], text_column=(Recorded("a"),), require_label=False)
+    for own, asked, said in (
+        (columns, "x", "text_column='x' is not in the data"),
+        (["a", "a", "text"], Recorded("a"), "'a' is in the data twice.*The model was trained on 'a'. Columns of one"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            find_columns(OpenFile(name="f", columns=own, read=iter), (asked,), columns=own, require_label=False)
     data = dataclasses.replace(DataConfig(text_column=model, label_column=Recorded("l")), max_seq_length=9)
     assert all(isinstance(name, Recorded) for name in (*data.text_column, data.label_column))
 

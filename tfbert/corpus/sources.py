@@ -406,7 +406,7 @@ def _input_file(path: pathlib.Path, name: str, format: str, size: int, text_colu
 
 
 def _columns(file: OpenFile, text_column: tuple[str, ...]) -> tuple[str, ...]:
-    columns, _ = find_columns(file.name, file.columns, text_column=text_column, find_label=False, hint=file.hint)
+    columns, _ = find_columns(file, text_column, find_label=False)
     return columns
 
 

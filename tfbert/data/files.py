@@ -12,8 +12,8 @@ import ast
 import contextlib
 import dataclasses
 import json
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, Self
 
 from tfbert.config.data import DataConfig
 from tfbert.config.types import Recorded
@@ -117,31 +117,24 @@ class Finder:
     def __init__(self, name: str, columns: Sequence[str], *, hint: str = "", todo: str = "", **asked: Sequence[str]):
         trained = [repr(str(one)) for wanted in asked.values() for one in wanted if isinstance(one, Recorded)]
         about = f" The model was trained on {' and '.join(trained)}." if trained else ""
-        self._has, self._hint, self._todo = f"Received: {name} with columns {_listed(columns)}.{about}", hint, todo
+        shown = [f"{column[:37]}..." if len(column) > 40 else column for column in columns[:20]]
+        listed = ", ".join(map(repr, shown)) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
+        self._has, self._hint, self._todo = f"Received: {name} with columns {listed}.{about}", hint, todo
         self.asked = {option: in_data(wanted, columns) for option, wanted in asked.items()}
-        for option, wanted in self.asked.items():
-            for column in wanted:
-                rule = f"{option}={column!r} is "
-                if column not in columns:
-                    way_out = f"Pass --{option} with one of them{hint}{_about_labels(option)}"
-                    raise UsageError(f"{rule}not in the data. {self._has} {way_out}.")
-                if columns.count(column) > 1:
-                    raise UsageError(f"{rule}in the data twice. {self._has} {RENAME}.")
-        taken = {column for wanted in self.asked.values() for column in wanted}
+        taken = {column: option for option, wanted in self.asked.items() for column in wanted}
+        for column, option in taken.items():
+            rule = f"{option}={column!r} is "
+            if column not in columns:
+                way_out = f"Pass --{option} with one of them{hint}{_about_labels(option)}"
+                raise UsageError(f"{rule}not in the data. {self._has} {way_out}.")
+            if columns.count(column) > 1:
+                raise UsageError(f"{rule}in the data twice. {self._has} {RENAME}.")
         self.usual: dict[str, list[str]] = {}
         for column in columns:
             if column not in taken:
                 self.usual.setdefault(column.strip().lower(), []).append(column)
 
-    def one_of(
-        self,
-        what: str,
-        option: str,
-        groups: Iterable[Sequence[str]],
-        taken: Sequence[str] = (),
-        *,
-        is_optional: bool = False,
-    ) -> str:
+    def one_of(self, what: str, option: str, groups: Iterable[Sequence[str]], taken: Sequence[str] = ()) -> str:
         """The column with a name of the first group of which there is any; empty for none.
 
         Args:
@@ -149,15 +142,12 @@ class Finder:
             option: Which option names it.
             groups: Usual names, the preferred first.
             taken: Columns that hold something else.
-            is_optional: Whether none is meant where several could be.
 
         Raises:
             UsageError: where several could be meant.
         """
         for names in groups:
             found = [(name,) for name in names if any(own not in taken for own in self.usual.get(name, ()))]
-            if is_optional and sum(len(self.usual[name]) for (name,) in found) > 1:
-                return ""
             if found:
                 return self.the_one(what, option, found)[0]
         return ""
@@ -175,6 +165,24 @@ class Finder:
             way_out = RENAME if len({*columns}) < len(columns) else self._todo or f"Pass --{option}"
             raise UsageError(f"{' and '.join(columns)} all look like the {what}. {self._has} {way_out}.")
         return tuple(columns)
+
+    def label(
+        self, what: str, groups: Iterable[Sequence[str]], taken: Sequence[str], *, is_required: bool, rule: str = ""
+    ) -> str:
+        """The column of the label, as for `one_of`; where none is required, empty for none or several.
+
+        Raises:
+            UsageError: for none or several, where one is required; `rule` is added to what it would hold.
+        """
+        label = "".join(self.asked["label_column"])
+        try:
+            label = label or self.one_of(what, "label_column", groups, taken)
+        except UsageError:
+            if is_required:
+                raise
+        if not label and is_required:
+            raise self.none(f"the {what}{rule}", "label_column")
+        return label
 
     def none(self, what: str, option: str) -> UsageError:
         """The error where no column could be meant."""
@@ -198,48 +206,49 @@ def check_different(*columns: str) -> None:
 
 
 def find_columns(
-    name: str,
-    columns: Sequence[str],
-    *,
+    file: OpenFile,
     text_column: Sequence[str] = (),
     label_column: str = "",
+    *,
+    columns: Sequence[str] | None = None,
     require_label: bool = True,
     find_label: bool = True,
-    hint: str = "",
 ) -> tuple[tuple[str, ...], str]:
     """Decides which columns hold the text (one, or two for pairs) and the label (`""`: none).
 
     Args:
-        name: As for `Finder`.
-        columns: As for `Finder`.
+        file: Just opened. Of a data set, the columns are values, and the only text and the only class, whatever they
+            are called.
         text_column: As the user named it. Empty: found by name.
         label_column: As the user named it. Empty: found by name.
+        columns: Those that may be read, found by name alone. None: as above.
         require_label: Whether it is an error if no column, or more than one, could be the label.
         find_label: Whether to look for a label column by name. If not, only `label_column` counts.
-        hint: As for `Finder`.
 
     Raises:
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
-    found = Finder(name, columns, hint=hint, text_column=text_column, label_column=[label_column])
+    if columns is None:
+        columns = file.of_kinds(*VALUES)
+        text_column = in_data(text_column, columns) or file.only("text") or text_column
+        label_column = next(iter(in_data([label_column], columns) or file.only("class")), label_column)
+    found = Finder(file.name, columns, hint=file.hint, text_column=text_column, label_column=[label_column])
     texts, label = found.asked["text_column"], "".join(found.asked["label_column"])
     if not texts:
         pairs = [pair for pair in TEXT_PAIRS if all(part in found.usual for part in pair)]
         in_pairs = {part for pair in pairs for part in pair}
         singles = [(single,) for single in TEXT_NAMES if single in found.usual and single not in in_pairs]
         texts = found.the_one("text", "text_column", pairs + singles)
-    if not label and find_label:
-        label = found.one_of("label", "label_column", LABEL_NAMES, texts, is_optional=not require_label)
-        if not label and require_label:
-            raise found.none("the label", "label_column")
+    if find_label:
+        label = found.label("label", LABEL_NAMES, texts, is_required=require_label)
     check_different(*texts, *filter(None, [label]))
     return texts, label
 
 
-def are_of_texts(columns: Sequence[str]) -> bool:
+def are_of_texts(file: OpenFile) -> bool:
     """Whether columns have the usual names of a text and a label."""
     try:
-        find_columns("", columns)
+        find_columns(file, columns=file.columns)
     except UsageError:
         return False
     return True
@@ -264,24 +273,16 @@ def find_tag_columns(
     texts = in_data(text_column, columns) or file.only("texts") or text_column
     label = in_data([label_column], columns) or file.only("classes") or [label_column]
     found = Finder(file.name, columns, text_column=texts, label_column=label)
-    texts, label = found.asked.values()
+    texts = found.asked["text_column"]
     if len(texts) > 1:
         received = f"text_column={','.join(texts)!r}"
         raise UsageError(f"Words with tags must be in one column. Received: {received}. Pass one --text_column.")
     words = "".join(texts) or found.one_of("words", "text_column", WORDS_NAMES)
     if not words:
         raise found.none("the words: each row needs a list", "text_column")
-    tags = "".join(label)
-    tags = tags or found.one_of("tags", "label_column", TAGS_NAMES, [words], is_optional=not require_label)
-    if not tags and require_label:
-        raise found.none("the tags: each row needs a list", "label_column")
+    tags = found.label("tags", TAGS_NAMES, [words], is_required=require_label, rule=": each row needs a list")
     check_different(words, tags)
     return words, tags
-
-
-def _listed(columns: Sequence[str]) -> str:
-    shown = [f"{column[:37]}..." if len(column) > 40 else column for column in columns[:20]]
-    return ", ".join(map(repr, shown)) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
 
 
 _BY_NAME = DataConfig()
@@ -318,21 +319,77 @@ class RawTable(Table):
         text_columns: One name, or two for pairs.
         text: The texts, or the first of each pair.
         text_pair: The second of each pair; None for single texts.
-        labels: As text (`1`, `true`, `entailment`), one per row.
+        labels: As text (`1`, `true`, `entailment`), one per row; for several labels a text a tuple of them, maybe none.
         label_names: The classes as the data set itself defines them, or as the user gives them. None: they are found
             from the training labels.
+        has_all: Whether rows say of each of `label_names` whether they have it.
         is_regression: Whether the data set itself says that its labels are measurements.
     """
 
     text_columns: tuple[str, ...]
     text: list[str]
     text_pair: list[str] | None
-    labels: list[str]
+    labels: list[Any]
     label_names: tuple[str, ...] | None = None
+    has_all: bool = False
     is_regression: bool = False
 
     def __len__(self) -> int:
         return len(self.text)
+
+    def take(self, labels: Sequence[tuple[int, Any]], bad_rows: BadRows) -> Self:
+        """The rows of these numbers, from 0, with these labels; a note says what was left out.
+
+        Raises:
+            UsageError: for none.
+        """
+        rows, text_pair = [row for row, _ in labels], self.text_pair
+        return dataclasses.replace(
+            self,
+            text=[self.text[row] for row in rows],
+            text_pair=None if text_pair is None else [text_pair[row] for row in rows],
+            labels=[label for _, label in labels],
+            lines=[self.lines[row] for row in rows],
+            notes=(*self.notes, *bad_rows.skipped(self.name, len(rows), "example", "rows")),
+        )
+
+
+def read_table(
+    file: OpenFile,
+    texts: tuple[str, ...],
+    labels: Sequence[str],
+    bad_rows: BadRows,
+    label_of: Callable[[list[Any], str], Any],
+) -> RawTable:
+    """The rows of a file that can be used.
+
+    Args:
+        file: Just opened.
+        texts: Its columns of texts.
+        labels: Those of labels.
+        bad_rows: Counts the others.
+        label_of: Takes the values of the columns of labels, and what messages call the row; returns its label.
+
+    Raises:
+        UsageError: for a row that cannot be used, unless these are left out.
+    """
+
+    def checked(line: int, row: list) -> tuple[int, list[str], Any]:
+        where = f"{file.name}, {file.unit} {line}"
+        found = [check_text(value, column, where) for value, column in zip(row, texts, strict=False)]
+        return line, found, label_of(row[len(texts) :], where)
+
+    rows = list(bad_rows.usable(file.without_rejected().read([*texts, *labels]), checked))
+    return RawTable(
+        name=file.name,
+        text_columns=texts,
+        text=[own[0] for _, own, _ in rows],
+        text_pair=[own[1] for _, own, _ in rows] if len(texts) == 2 else None,
+        labels=[label for *_, label in rows],
+        lines=[line for line, *_ in rows],
+        unit=file.unit,
+        columns={"text_column": texts, "label_column": tuple(labels)},
+    )
 
 
 def read_file(
@@ -358,55 +415,19 @@ def read_file(
         UsageError: for a file that cannot be read, a column that is not there or cannot be found, or a bad row.
     """
     file = open_source(source, config)
-    texts, label = text_columns(file, config.text_column, config.label_column)
+    texts, label = find_columns(file, config.text_column, config.label_column)
     is_data_set = bool(file.kinds)
     names = file.label_names.get(label) if names_ids or is_data_set else None  # A data set holds the names themselves.
-    values: list[list[str]] = [[] for _ in (*texts, label)]
-    lines, bad_rows = [], BadRows(config.skip_bad_rows, is_data_set=is_data_set)
+    bad_rows = BadRows(config.skip_bad_rows, is_data_set=is_data_set)
 
-    def checked(line: int, row: list) -> tuple[int, list[str]]:
-        where = f"{file.name}, {file.unit} {line}"
-        found = [check_text(value, column, where) for value, column in zip(row, texts, strict=False)]
-        value = named_id(row[-1], names, label, where) if names else row[-1]
-        found.append(label_text(value, label, where, names or file.label_names.get(label) or class_words))
-        return line, found
+    def label_of(values: list[Any], where: str) -> str:
+        value = named_id(values[0], names, label, where) if names else values[0]
+        return label_text(value, label, where, names or file.label_names.get(label) or class_words)
 
-    for line, found in bad_rows.usable(file.without_rejected().read([*texts, label]), checked):
-        for value, out in zip(found, values, strict=True):
-            out.append(value)
-        lines.append(line)
-    return RawTable(
-        name=file.name,
-        text_columns=texts,
-        text=values[0],
-        text_pair=values[1] if len(texts) == 2 else None,
-        labels=values[-1],
-        lines=lines,
-        unit=file.unit,
-        notes=bad_rows.skipped(file.name, len(lines), "example", "rows"),
-        label_names=names,
-        is_regression=file.kinds.get(label) == "float",
-        columns={"text_column": texts, "label_column": (label,)},
-    )
-
-
-def text_columns(
-    file: OpenFile, text_column: Sequence[str] = (), label_column: str = ""
-) -> tuple[tuple[str, ...], str]:
-    """The columns of the texts and of the label, as `find_columns` finds them. Of a data set, they are values, and the
-    only text and the only class, whatever they are called.
-
-    Raises:
-        UsageError: as `find_columns`.
-    """
-    columns = file.of_kinds(*VALUES)
-    return find_columns(
-        file.name,
-        columns,
-        text_column=in_data(text_column, columns) or file.only("text") or text_column,
-        label_column=next(iter(in_data([label_column], columns) or file.only("class")), label_column),
-        hint=file.hint,
-    )
+    table = read_table(file, texts, [label], bad_rows, label_of)
+    notes = bad_rows.skipped(file.name, len(table), "example", "rows")
+    is_regression = file.kinds.get(label) == "float"
+    return dataclasses.replace(table, notes=notes, label_names=names, is_regression=is_regression)
 
 
 def literal(text: str) -> Any:

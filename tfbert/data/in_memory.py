@@ -10,15 +10,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfbert.config.types import shown
+from tfbert.config.types import counted, shown
 from tfbert.data.labels import names_in_schema
-from tfbert.data.reading import GivenTable, make_table, plain
-from tfbert.errors import UsageError
+from tfbert.data.reading import GivenTable, Row, plain
+from tfbert.errors import UsageError, first_line
 
 WHAT = (
     "a path, a DataFrame, a dictionary of columns, a list of records or of (text, label) pairs, or a datasets.Dataset"
 )
 _BATCH = 1000
+_Read = Callable[[list[int]], Iterator["Sequence[Any] | UsageError"]]
+"""Takes the places of the wanted columns; iterates over the rows, or over what is wrong with them."""
 
 
 def given_table(argument: str, value: Any) -> GivenTable:
@@ -31,16 +33,41 @@ def given_table(argument: str, value: Any) -> GivenTable:
     Raises:
         UsageError: for anything else, and for data without rows.
     """
-    for is_of, table_of in _KINDS:
-        if is_of(value):
-            return table_of(argument, value)
-    raise UsageError(f"{argument} must be {WHAT}. Received: {argument}={shown(value)}. {_way_out(value)}")
+    label_names, columns, read = {}, [], None
+    if isinstance(value, list):
+        (kind, names, read), num_rows = _of_list(argument, value), len(value)
+    elif _is_of(value, "pandas", "DataFrame"):
+        # By position, as two columns may have one name, and whatever the index is.
+        kind, names, columns = "DataFrame", value.columns, [value.iloc[:, place] for place in range(value.shape[1])]
+        num_rows = len(value)
+    elif _has_arrow(value):
+        kind, table = type(value).__name__, _arrow_table(argument, value)
+        names, columns, num_rows = table.column_names, table.columns, table.num_rows
+        label_names = names_in_schema(table.schema.metadata)
+    elif isinstance(value, Mapping):
+        kind, names, columns = "columns", list(value), list(value.values())
+        num_rows = _rows_of_columns(argument, value)
+    else:
+        raise UsageError(f"{argument} must be {WHAT}. Received: {argument}={shown(value)}. {_way_out(value)}")
+
+    names, name = [str(column) for column in names], f"{argument}={kind} of {counted(num_rows, 'row')}"
+    if not num_rows:
+        raise UsageError(f"Data needs at least one row. Received: {name}. Pass data with rows.")
+
+    def rows(wanted: Sequence[str]) -> Iterator[Row]:
+        places = [names.index(column) for column in wanted]
+        found = read(places) if read else zip(*(_values(columns[place]) for place in places), strict=True)
+        for number, row in enumerate(found, start=1):
+            yield number, row if isinstance(row, UsageError) else [plain(value) for value in row]
+
+    return GivenTable(name=name, columns=names, read=rows, label_names=label_names)
 
 
 def is_data(value: Any) -> bool:
     """Whether a value is certainly a whole table, not a column of one."""
-    is_table = any(is_of(value) for is_of, _ in _KINDS[:-1]) or _is_of(value, "tensorflow", "data.Dataset")
-    return is_table or (isinstance(value, list) and bool(value) and isinstance(value[0], Mapping))
+    is_frame = _is_of(value, "pandas", "DataFrame") or _is_of(value, "tensorflow", "data.Dataset")
+    is_records = isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
+    return is_frame or is_records or isinstance(value, Mapping) or _has_arrow(value)
 
 
 def _way_out(value: Any) -> str:
@@ -70,36 +97,33 @@ def _is_of(value: Any, module: str, path: str) -> bool:
     return isinstance(found, type) and isinstance(value, found)
 
 
-def _of_pandas(argument: str, frame: Any) -> GivenTable:
-    def read(places: list[int]) -> Iterator[Sequence[Any]]:
-        # By position, as two columns may have one name, and whatever the index is.
-        return zip(*(frame.iloc[:, place].tolist() for place in places), strict=True)
+def _has_arrow(value: Any) -> bool:
+    """Whether a value has Arrow's interface, as its own tables, polars' and those of `datasets` have."""
+    has_interface = hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
+    is_table = has_interface and hasattr(value, "columns") and hasattr(value, "__len__")
+    return is_table or _is_of(value, "datasets", "Dataset")
 
-    return make_table(argument, "DataFrame", frame.columns, len(frame), read)
 
-
-def _of_arrow(argument: str, value: Any, kind: str = "") -> GivenTable:
-    """Of what has Arrow's interface: its own tables, and those of other packages, such as polars."""
+def _arrow_table(argument: str, value: Any) -> Any:
     import pyarrow
 
-    kind = kind or type(value).__name__
+    if _is_of(value, "datasets", "Dataset"):
+        if (value.format or {}).get("type") == "custom":
+            raise UsageError(
+                "A datasets.Dataset is read as it is stored. "
+                f"Received: {argument} with a transform that is applied when it is read. Pass its map(...) instead."
+            )
+        value = value.with_format("arrow")[:]
     try:
-        table = pyarrow.table(value)
+        return pyarrow.table(value)
     except (pyarrow.ArrowException, TypeError, ValueError, NotImplementedError) as error:
-        first = (str(error).splitlines() or [""])[0]
         raise UsageError(
-            f"A table's columns must have types that Arrow knows. Received: {argument}={kind} ({first}). "
-            "Pass a dictionary of columns."
+            "A table's columns must have types that Arrow knows. "
+            f"Received: {argument}={type(value).__name__} ({first_line(error)}). Pass a dictionary of columns."
         ) from None
 
-    def read(places: list[int]) -> Iterator[Sequence[Any]]:
-        for batch in table.select(places).to_batches(max_chunksize=_BATCH):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
-    return make_table(argument, kind, table.column_names, table.num_rows, read, names_in_schema(table.schema.metadata))
-
-
-def _of_columns(argument: str, columns: Mapping[Any, Any]) -> GivenTable:
+def _rows_of_columns(argument: str, columns: Mapping[Any, Any]) -> int:
     if _is_of(columns, "datasets", "DatasetDict") or (columns and all(map(is_data, columns.values()))):
         raise UsageError(f"{argument} is one set. Received: {argument}={shown(columns)}. {_way_out(columns)}")
     lengths = {}
@@ -114,90 +138,54 @@ def _of_columns(argument: str, columns: Mapping[Any, Any]) -> GivenTable:
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name!r}: {length:,}" for name, length in lengths.items())
         raise UsageError(f"All columns must have as many values. Received: {argument} with {counts}. Make them equal.")
-    names = list(columns)
-
-    def read(places: list[int]) -> Iterator[Sequence[Any]]:
-        return zip(*(_values(columns[names[place]]) for place in places), strict=True)
-
-    return make_table(argument, "columns", names, next(iter(lengths.values()), 0), read)
+    return next(iter(lengths.values()), 0)
 
 
 def _values(column: Any) -> Any:
-    """The values of a column in order; a Series is not indexed from 0."""
+    """The values of a column in order; a Series is not indexed from 0, and of Arrow, some at a time become Python's."""
+    if hasattr(column, "iterchunks"):
+        return (value for at in range(0, len(column), _BATCH) for value in column.slice(at, _BATCH).to_pylist())
     for name in ("to_pylist", "tolist", "to_list"):
         if callable(method := getattr(column, name, None)):
             return method()
     return column
 
 
-def _of_list(argument: str, rows: list[Any]) -> GivenTable:
-    if not rows:
-        raise UsageError(f"Data needs at least one row. Received: {argument}=[]. Pass data with rows.")
-    if isinstance(rows[0], Mapping):
-        return _of_records(argument, rows)
-    if isinstance(rows[0], list | tuple) and len(rows[0]) == 2:
-        return _of_pairs(argument, rows)
-    raise UsageError(
-        "A list holds records, each a dictionary, or pairs of a text and its label. "
-        f"Received: {argument}=[{shown(rows[0])}, ...]. Pass for example [('good', 1), ('bad', 0)]."
-    )
+def _of_list(argument: str, rows: list[Any]) -> tuple[str, list[Any], _Read]:
+    """Records; or pairs: a text and its label, two texts and their label, words and their tags. What they are, the
+    names of their columns, and what reads some of these."""
+    first, kind, is_nested = rows[0] if rows else None, "records", False
+    if isinstance(first, Mapping):
+        rule = "Each record is a dictionary"
+        names = list(dict.fromkeys(key for record in rows if isinstance(record, Mapping) for key in record))
+    elif _is_pair(first):
+        kind, is_text = "pairs", isinstance(first[0], str | bytes)
+        has_lists = not is_text and isinstance(plain(first[0]), list) and isinstance(plain(first[1]), list)
+        is_nested = not is_text and not has_lists and isinstance(first[0], list | tuple)
+        names = ["tokens", "tags"] if has_lists else ["text", "text_pair", "label"] if is_nested else ["text", "label"]
+        rule = f"Each pair is {'((text, text), label)' if is_nested else '(text, label)'}"
+    else:
+        shape = "A list holds records, each a dictionary, or pairs of a text and its label; at least one row"
+        received = f"[{shown(first)}, ...]" if rows else "[]"
+        raise UsageError(f"{shape}. Received: {argument}={received}. Pass for example [('good', 1), ('bad', 0)].")
 
-
-def _of_records(argument: str, records: list[Any]) -> GivenTable:
-    names = list(dict.fromkeys(key for record in records if isinstance(record, Mapping) for key in record))
-
-    def read(places: list[int]) -> Iterator[Sequence[Any] | UsageError]:
-        wanted = [names[place] for place in places]
-        for number, record in enumerate(records, start=1):
-            if isinstance(record, Mapping):
-                yield [record.get(name) for name in wanted]
-            else:
-                yield UsageError(f"Each record is a dictionary. Received: {shown(record)} in {argument}, row {number}.")
-
-    return make_table(argument, "records", names, len(records), read)
-
-
-def _of_pairs(argument: str, pairs: list[Any]) -> GivenTable:
-    """Of a text and its label; of two texts and their label; of words and their tags."""
-    first, label = pairs[0]
-    is_text = isinstance(first, str | bytes)
-    has_lists = not is_text and isinstance(plain(first), list) and isinstance(plain(label), list)
-    is_nested = not is_text and not has_lists and isinstance(first, list | tuple)
-    names = ["tokens", "tags"] if has_lists else ["text", "text_pair", "label"] if is_nested else ["text", "label"]
+    def values(row: Any) -> Sequence[Any] | None:
+        if kind == "records":
+            return [row.get(name) for name in names] if isinstance(row, Mapping) else None
+        if is_nested and _is_pair(row):
+            return (*row[0], row[1]) if _is_pair(row[0]) else None
+        return row if _is_pair(row) else None
 
     def read(places: list[int]) -> Iterator[Sequence[Any] | UsageError]:
-        for number, pair in enumerate(pairs, start=1):
-            row = pair if isinstance(pair, list | tuple) and len(pair) == 2 else None
-            if row is not None and is_nested:
-                row = (*row[0], row[1]) if isinstance(row[0], list | tuple) and len(row[0]) == 2 else None
-            if row is None:
-                what = "((text, text), label)" if is_nested else "(text, label)"
-                yield UsageError(f"Each pair is {what}. Received: {shown(pair)} in {argument}, row {number}.")
+        for number, row in enumerate(rows, start=1):
+            found = values(row)
+            if found is None:
+                yield UsageError(f"{rule}. Received: {shown(row)} in {argument}, row {number}.")
             else:
-                yield [row[place] for place in places]
+                yield [found[place] for place in places]
 
-    return make_table(argument, "pairs", names, len(pairs), read)
-
-
-def _of_hugging_face(argument: str, dataset: Any) -> GivenTable:
-    if (dataset.format or {}).get("type") == "custom":
-        raise UsageError(
-            "A datasets.Dataset is read as it is stored. "
-            f"Received: {argument} with a transform that is applied when it is read. Pass its map(...) instead."
-        )
-    return _of_arrow(argument, dataset.with_format("arrow")[:], "Dataset")
+    return kind, names, read
 
 
-def _has_arrow(value: Any) -> bool:
-    has_interface = hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
-    return has_interface and hasattr(value, "columns") and hasattr(value, "__len__")
-
-
-_KINDS: tuple[tuple[Callable[[Any], bool], Callable[[str, Any], GivenTable]], ...] = (
-    (lambda value: _is_of(value, "pandas", "DataFrame"), _of_pandas),
-    (lambda value: _is_of(value, "datasets", "Dataset"), _of_hugging_face),
-    (_has_arrow, _of_arrow),
-    (lambda value: isinstance(value, Mapping), _of_columns),
-    (lambda value: isinstance(value, list), _of_list),
-)
-"""How each kind of data is known, and its table; lists come last."""
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2

@@ -152,6 +152,16 @@ def given_names(config: DataConfig) -> tuple[str, ...]:
     return tuple(names)
 
 
+def named_alike(labels: Iterable[str], names: Sequence[str]) -> dict[str, str | None]:
+    """The name that each label is, be it in another case where that is clear, or `2.0` for `2`; None for none."""
+    folded = {name.casefold(): name for name in names}
+    folded = folded if len(folded) == len(names) else {}
+    return {
+        label: next(filter(names.__contains__, (label, canonical(label))), folded.get(label.casefold()))
+        for label in labels
+    }
+
+
 def named_labels(
     distinct: Iterable[str],
     names: tuple[str, ...],
@@ -172,13 +182,7 @@ def named_labels(
     """
     distinct = list(distinct)
     ids = {str(number): name for number, name in enumerate(names)}
-    folded = {name.casefold(): name for name in names}
-    folded = folded if len(folded) == len(names) else {}
-    by_id = {label: ids.get(canonical(label)) for label in distinct}
-    by_name = {
-        label: next(filter(names.__contains__, (label, canonical(label))), folded.get(label.casefold()))
-        for label in distinct
-    }
+    by_id, by_name = {label: ids.get(canonical(label)) for label in distinct}, named_alike(distinct, names)
     are_ids, are_names = (None not in found.values() for found in (by_id, by_name))
     if written and are_ids and are_names:
         fits = [all(written.get(label, name) == name for label, name in found.items()) for found in (by_id, by_name)]

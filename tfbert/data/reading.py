@@ -280,39 +280,6 @@ class GivenTable(OpenFile):
     unit: str = "row"
 
 
-def make_table(
-    argument: str,
-    kind: str,
-    columns: Sequence[Any],
-    num_rows: int,
-    read: Callable[[list[int]], Iterator[Sequence[Any] | UsageError]],
-    label_names: Mapping[str, tuple[str, ...]] | None = None,
-) -> GivenTable:
-    """A table of values of any types.
-
-    Args:
-        argument: As for `given_table`.
-        kind: What it is, as a user calls it.
-        columns: The columns' names; all become text.
-        num_rows: The number of rows.
-        read: Takes the places of the wanted columns; iterates over the rows, or over what is wrong with them.
-        label_names: The names of ids, by column.
-
-    Raises:
-        UsageError: for no rows.
-    """
-    names = [str(column) for column in columns]
-    name = f"{argument}={kind} of {counted(num_rows, 'row')}"
-    if not num_rows:
-        raise UsageError(f"Data needs at least one row. Received: {name}. Pass data with rows.")
-
-    def rows(wanted: Sequence[str]) -> Iterator[Row]:
-        for number, row in enumerate(read([names.index(column) for column in wanted]), start=1):
-            yield number, row if isinstance(row, UsageError) else [plain(value) for value in row]
-
-    return GivenTable(name=name, columns=names, read=rows, label_names=dict(label_names or {}))
-
-
 def plain(value: Any) -> Any:
     """A value with the types of Python alone, as a file of typed columns gives it.
 

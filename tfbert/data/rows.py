@@ -22,17 +22,13 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from tfbert.config.data import DataConfig
 from tfbert.config.types import STANDARD_STREAM, Given, counted, is_pipe
 from tfbert.data import reading
 from tfbert.data.labels import names_in_schema
 from tfbert.errors import UsageError, first_line
-
-if TYPE_CHECKING:
-    pass
-
 
 log = logging.getLogger("tfbert")
 
@@ -70,23 +66,17 @@ def open_json(
     Raises:
         UsageError: for a file that cannot be read, or that holds no rows.
     """
-    lines, head, filled = reading.lines_of(source, name), [], []
-    for number, line in _at_most(lines, name):
-        head.append((number, line))
-        filled += [line.strip()] if line.strip() else []
-        if len(filled) == 2:
-            break
-    if not filled:
-        raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
-    value, are_lines = _parsed(filled[0]), False
-    if isinstance(value, dict):  # Of JSON lines, or one text in a line.
-        are_lines = not isinstance(value.get("data"), list) and (len(filled) > 1 or not _is_of_columns(value))
-    elif isinstance(value, ValueError) and filled[0][0] != "[" and filled[0][-1] not in "[{":
+    lines = reading.lines_of(source, name)
+    head = list(itertools.islice((place for place in _at_most(lines, name) if place[1].strip()), 2))
+    first, last = (head[place][1].strip() if head else "" for place in (0, -1))
+    value = _parsed(first)
+    are_lines = isinstance(value, dict) and not isinstance(value.get("data"), list)
+    if isinstance(value, ValueError) and first[:1] != "[" and first[-1:] not in "[{":
         # Either a bad line of JSON lines, or the first line of one JSON text: the next line tells.
-        are_lines = isinstance(_parsed(filled[-1]), dict)
-    if are_lines:
+        are_lines = isinstance(_parsed(last), dict)
+    if are_lines or not head:
         return open_json_lines(name, itertools.chain(head, lines))
-    if isinstance(value, ValueError) or len(filled) > 1:
+    if isinstance(value, ValueError) or len(head) > 1:
         head += _at_most(lines, name)
         value = _parsed("".join([line for _, line in head]))
     entries = value.get("data") if isinstance(value, dict) else value
@@ -141,24 +131,23 @@ def open_json_lines(name: str, lines: Iterator[tuple[int, str]]) -> reading.Open
                 )
             yield number, value
 
-    rows = objects()
+    return _of_objects(name, objects(), "line", _ROWS_OF_KEYS)
+
+
+def _of_objects(name: str, rows: Iterator[Any], unit: str, most: int | None = None) -> reading.OpenFile:
+    """Objects as rows, whose columns are the keys of the first so many, or of all. Of other keys there is a warning,
+    each once; five times at most, as keys may be ids."""
     seen, size = [], 0
-    for number, value in itertools.islice(rows, _ROWS_OF_KEYS):
+    for number, value in itertools.islice(rows, most):
         seen.append((number, value))
         parts = value.values() if isinstance(value, dict) else ()
         size += sum(len(part) for part in parts if isinstance(part, str))
-        if size > _CHARACTERS_OF_KEYS:
+        if most and size > _CHARACTERS_OF_KEYS:
             break
     if not seen:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
     if not any(isinstance(value, dict) for _, value in seen):
         raise seen[0][1]
-    return _of_objects(name, seen, rows, "line")
-
-
-def _of_objects(name: str, seen: list[Any], rows: Iterator[Any], unit: str) -> reading.OpenFile:
-    """Objects as rows, whose columns are the keys of those that were seen. Of other keys there is a warning, each once;
-    five times at most, as keys may be ids."""
     columns = list(dict.fromkeys(key for _, value in seen if isinstance(value, dict) for key in value))
 
     def read(wanted: Sequence[str]) -> Iterator[reading.Row]:
@@ -184,9 +173,7 @@ def _of_objects(name: str, seen: list[Any], rows: Iterator[Any], unit: str) -> r
 
 
 def _open_list(name: str, entries: list[Any], takes_articles: bool) -> reading.OpenFile | Entries:
-    if not entries:
-        raise UsageError(f"A data file needs at least one example. Received: {name!r}, an empty list. Check the path.")
-    first = entries[0]
+    first = entries[0] if entries else {}
     if not isinstance(first, dict):
         what = f"a list that begins with {first!r:.60}"
         raise UsageError(f"{_FORMATS}. Received: {name}, {what}. Convert it; {reading.OTHER_FORMATS}.")
@@ -198,11 +185,15 @@ def _open_list(name: str, entries: list[Any], takes_articles: bool) -> reading.O
             "Pass --task=question_answering, or a model for it, or convert the file."
         )
     unit = "question" if {"question", "context"} <= first.keys() else "record"
-    rows: list[reading.Row] = []
-    for number, entry in enumerate(entries, start=1):
-        bad = f"{_FORMATS}. Received: {entry!r:.60} in {name}, {unit} {number}. Repair or drop it."
-        rows.append((number, entry if isinstance(entry, dict) else UsageError(bad)))
-    return _of_objects(name, rows, iter(()), unit)
+
+    def objects() -> Iterator[tuple[int, dict | UsageError]]:
+        for number, entry in enumerate(entries, start=1):
+            if not isinstance(entry, dict):
+                received = f"{entry!r:.60} in {name}, {unit} {number}"
+                entry = UsageError(f"{_FORMATS}. Received: {received}. Repair or drop it.")
+            yield number, entry
+
+    return _of_objects(name, objects(), unit)
 
 
 def _parsed(text: str) -> Any:
@@ -213,17 +204,6 @@ def _parsed(text: str) -> Any:
         return error
     except RecursionError:
         return ValueError("nested too deeply")
-
-
-def _is_of_columns(value: dict[str, Any]) -> bool:
-    """Whether an object is a table by columns or by rows, as pandas writes it, rather than a single row.
-
-    Lists of one length may be a sentence's words and their tags. But no word has a blank within.
-    """
-    parts = list(value.values())
-    if parts and all(isinstance(part, list) for part in parts) and len({len(part) for part in parts}) == 1:
-        return any(isinstance(item, str) and " " in item.strip() for part in parts for item in part)
-    return len(parts) > 0 and all(isinstance(part, dict) for part in parts)
 
 
 _SAVED = {"state.json", "dataset_dict.json"}  # Of what `save_to_disk` of Hugging Face's `datasets` wrote.
@@ -323,51 +303,32 @@ def file_format(path: pathlib.Path | reading.GivenTable, formats: reading.Format
     return format
 
 
-def standard_input(option: str) -> BinaryIO:
-    """Standard input, to be read by `open_rows`.
+def input_source(name: str, option: str = "input_file") -> pathlib.Path | BinaryIO | reading.GivenTable:
+    """What an option for a file names: a file as its path, standard input or a pipe as an open stream, or a table in
+    memory.
 
     Args:
-        option: Which option was `-`, for the message.
-
-    Raises:
-        UsageError: where it is closed.
-    """
-    if sys.stdin is None:
-        raise UsageError(
-            f"Standard input must be open to be read. Received: {option}='-' with standard input closed. "
-            "Pipe the rows in, or pass a file's path."
-        )
-    return sys.stdin.buffer
-
-
-def labelled_source(name: str) -> pathlib.Path | BinaryIO | reading.GivenTable:
-    """What `train_file`, `test_file` or one of the validation files names: a file as its path, standard input as an
-    open stream, or a table in memory.
-
-    Raises:
-        UsageError: for standard input that is closed.
-    """
-    if isinstance(name, Given):
-        return name.source
-    return standard_input("test_file") if name == STANDARD_STREAM else pathlib.Path(name)
-
-
-def input_source(name: str) -> pathlib.Path | BinaryIO:
-    """What `input_file` names: standard input or a pipe as an open stream, a file as its path.
+        name: What was passed.
+        option: Its name, for messages.
 
     Raises:
         UsageError: for standard input that is closed, or a pipe that cannot be opened.
     """
+    if isinstance(name, Given):
+        return name.source
+    if name == STANDARD_STREAM and sys.stdin is None:
+        raise UsageError(
+            f"Standard input must be open to be read. Received: {option}='-' with standard input closed. "
+            "Pipe the rows in, or pass a file's path."
+        )
     if name == STANDARD_STREAM:
-        return standard_input("input_file")
+        return sys.stdin.buffer
     path = pathlib.Path(name)
-    if not is_pipe(name):
-        return path
     try:
-        return path.open("rb")
+        return path.open("rb") if is_pipe(name) else path
     except OSError as error:
         raise UsageError(
-            f"input_file must be readable. Received: input_file={name!r} ({error.strerror}). Check the path."
+            f"{option} must be readable. Received: {option}={name!r} ({error.strerror}). Check the path."
         ) from None
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow_datasets as tfds
 
-from tfbert.data.files import text_columns
+from tfbert.data.files import find_columns
 from tfbert.data.reading import LISTS, VALUES, GivenTable, Row, Unlabelled, plain
 from tfbert.errors import UsageError, first_line
 
@@ -108,7 +108,7 @@ def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()
     Args:
         dataset: As for `open_builder`.
         data_dir: As for `open_builder`.
-        text_column: As for `text_columns`.
+        text_column: As for `find_columns`.
 
     Returns:
         By the split's name. The columns are the text or texts, then `idx`, GLUE's own number of an example.
@@ -123,7 +123,7 @@ def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()
             "Prediction for a data set needs a test split and the feature idx. "
             f"Received: dataset={dataset!r} without one of them. Pass a GLUE task, or --input_file."
         )
-    texts, _ = text_columns(next(iter(tables.values())), text_column)
+    texts, _ = find_columns(next(iter(tables.values())), text_column)
     return {split: dataclasses.replace(table, columns=[*texts, "idx"]) for split, table in tables.items()}
 
 
@@ -184,22 +184,17 @@ def _kind(feature: Any) -> str:
 
 def _plain(value: Any, feature: Any) -> Any:
     """A feature's value as a table in memory has it."""
-    inner = _inner(feature)
+    value, inner = value.to_list() if hasattr(value, "to_list") else value, _inner(feature)  # Lists of lists.
     if _is_class(inner) and inner is not feature:
         return [None if one < 0 else int(one) for one in value]
-    return _named(value, feature)
-
-
-def _named(value: Any, feature: Any) -> Any:
-    value, inner = value.to_list() if hasattr(value, "to_list") else value, _inner(feature)  # Lists of lists.
     if isinstance(feature, tfds.features.ClassLabel):
         return feature.int2str(int(value)) if value >= 0 else None
     if isinstance(feature, tfds.features.FeaturesDict):
-        return {key: _named(value[key], feature[key]) for key in feature}
+        return {key: _plain(value[key], feature[key]) for key in feature}
     if isinstance(inner, tfds.features.FeaturesDict):  # A list of objects is an object of lists.
-        return {key: [_named(one, inner[key]) for one in value[key]] for key in inner}
+        return {key: [_plain(one, inner[key]) for one in value[key]] for key in inner}
     if inner is not feature:
-        return [_named(one, inner) for one in value]
+        return [_plain(one, inner) for one in value]
     return float(str(value)) if isinstance(value, np.floating) else plain(value)  # 0.1, rather than 0.10000000149.
 
 

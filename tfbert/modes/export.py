@@ -66,8 +66,8 @@ def export(config: Config) -> dict[str, Any]:
     with strategy.scope():
         model = load_trained_model(config)
     entry = entry_of(model.task.name)
-    check_can(model.task, entry.served_class, "export")
-    served = entry.served
+    check_can(model.task, entry.served, "export")
+    served = entry.served.value
     takes_ids = export_format in FORMATS or not served.takes_text(model)
     if takes_ids and model.tokenizer.long_texts == "windows":
         log.warning(
@@ -113,7 +113,7 @@ def _about(model: TrainedModel, weights: str = "float32") -> dict[str, Any]:
         "label_names": list(model.task.label_names),
         "weights": weights,
         **model.tokenizer.notes(),
-        **entry_of(model.task.name).served.settings(model.task),
+        **entry_of(model.task.name).served.value.settings(model.task),
     }
 
 

@@ -52,7 +52,7 @@ def predict(config: Config) -> dict[str, float]:
     config = as_saved(config)
     task = saved_task(config)
     entry = entry_of(task.name)
-    check_can(task, entry.job_opener, "predict")
+    check_can(task, entry.open_jobs, "predict")
     _check_asked(task, entry, config)
     check_files(task, config.data, filter(None, (config.predict.input_file,)))
     jobs = entry.open_jobs(config)

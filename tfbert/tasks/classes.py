@@ -1,18 +1,19 @@
-"""Labels as text: which are numbers, how messages show them, and what a saved model calls those of some data."""
+"""Labels as text: which are numbers, how messages show them, and what a user, or a saved model, calls those of data."""
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import pathlib
 import re
 import unicodedata
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfbert.config.types import counted
-from tfbert.data.labels import canonical
+from tfbert.data.labels import canonical, named_alike, named_labels
 from tfbert.data.reading import OTHER_FORMATS
 from tfbert.errors import UsageError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 FEW_EXAMPLES = 5
 """A class with fewer examples is hardly learned, and is often a typing error."""
+_FEW_ROWS = 100
 _MOST_SHOWN = 10
 _SEPARATORS = ("|", ",", ";", " ")
 """What stands between several labels in one text; blanks only between numbers."""
@@ -78,31 +80,29 @@ def several_in_one(names: Sequence[str]) -> str | None:
     return None
 
 
-def hold_tags(texts: Sequence[str], labels: Sequence[str]) -> bool:
-    """Whether labels hold tags for the words of their texts: nearly all have as many, or hold entity tags alone, be
-    they more or fewer; half of them are several, and some have the same twice, which no name of a class has."""
-    rows = [(len(text.split()), _PARTS.findall(label)) for text, label in zip(texts, labels, strict=True)]
-    tags = [own for count, own in rows if len(own) == count or all(map(_TAG.fullmatch, own))]
-    several = [own for own in tags if len(own) > 1]
-    has_twice = any(len(set(own)) < len(own) for own in several)
-    return has_twice and 2 * len(several) >= len(rows) and len(tags) >= 0.8 * len(rows)
-
-
 def about_tags(table: RawTable, *, is_asked_for: bool) -> list[str]:
     """A line about labels that are the tags of words.
+
+    They hold tags for the words of their texts where nearly all have as many, or hold entity tags alone, be they more
+    or fewer; half of them are several, and some have the same twice, which no name of a class has.
 
     Raises:
         UsageError: for labels that hold a tag for each word of their texts, unless the user asks for classes.
     """
-    first, labels = table.labels[:_SAMPLE], set(table.labels)
-    if table.text_pair is None and hold_tags(table.text[:_SAMPLE], first):
+    pairs = zip(table.text[:_SAMPLE], table.labels[:_SAMPLE], strict=True)
+    rows = [(len(text.split()), _PARTS.findall(label)) for text, label in pairs] if table.text_pair is None else []
+    tags = [own for count, own in rows if len(own) == count or all(map(_TAG.fullmatch, own))]
+    several = [own for own in tags if len(own) > 1]
+    has_twice = any(len(set(own)) < len(own) for own in several)
+    if has_twice and 2 * len(several) >= len(rows) and len(tags) >= 0.8 * len(rows):
         if not is_asked_for:
             raise UsageError(
                 "A text has one label, not a tag for each of its words. "
-                f"Received: {quoted(first[0])} in {table.where(0)}. Write words and tags as lists: {OTHER_FORMATS}; or "
-                "pass --task=classification if each label is one class."
+                f"Received: {quoted(table.labels[0])} in {table.where(0)}. Write words and tags as lists: "
+                f"{OTHER_FORMATS}; or pass --task=classification if each label is one class."
             )
         return [f"warning: {table.name}: labels hold a tag for each word of their texts, and all are one class"]
+    labels = set(table.labels)
     if "O" in labels and len(labels) > 1 and all(map(_TAG.fullmatch, labels)):
         return [
             f"warning: {table.name}: labels are entity tags, and each text gets one alone; to tag the words of "
@@ -131,6 +131,65 @@ def or_name_ids(label: str, names: Sequence[str]) -> str:
     """The end of a message about an unknown label: what to do if it is a number, and names are no numbers."""
     is_id = label.isdigit() and not any(map(is_number, names))
     return ", or pass --label_names with the names of 0, 1, ... in this order" if is_id else ""
+
+
+def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable[[int], str]) -> np.ndarray:
+    """Class ids of labels as written; `2.0` also counts as `2`.
+
+    Args:
+        labels: As in `RawTable.labels`.
+        label_names: Name of each class id.
+        where: What messages call a row, as `RawTable.where`.
+
+    Returns:
+        int32 `[n]`.
+
+    Raises:
+        UsageError: for a label that is not in `label_names`.
+    """
+    ids = {name: index for index, name in enumerate(label_names)}
+    out = np.empty(len(labels), np.int32)
+    for row, label in enumerate(labels):
+        known = ids.get(label, ids.get(canonical(label)))
+        if known is None:
+            raise UsageError(
+                f"A label must be one of the training data's {len(ids)}: {shortened(label_names)}. "
+                f"Received: {quoted(label)} in {where(row)}. "
+                f"Correct it, or add it to the training data{or_name_ids(label, label_names)}."
+            )
+        out[row] = known
+    return out
+
+
+def in_order(labels: Iterable[str]) -> tuple[str, ...]:
+    """Labels as the names of classes: numbers by value, `2.0` as `2`; words by alphabet."""
+    labels = {*labels}
+    if not all(map(is_number, labels)):
+        return tuple(sorted(labels))
+    return tuple(sorted(set(map(canonical, labels)), key=lambda name: (float(name), name)))
+
+
+def check_few(table: RawTable, names: Sequence[str], way_out: str, *, most: int | None = None) -> None:
+    """Refuses labels that are as many as examples, or too many.
+
+    Args:
+        table: The training data.
+        names: Its distinct labels.
+        way_out: What else to do.
+        most: The most that are no mistake; None for any number.
+
+    Raises:
+        UsageError: naming some.
+    """
+    is_mostly_distinct = len(table) > _FEW_ROWS and len(names) > len(table) / 2
+    if is_mostly_distinct or (most is not None and len(names) > most):
+        if not is_mostly_distinct:
+            way_out += ", or --task=classification if there are so many classes"
+        raise UsageError(
+            "Labels must be few compared with examples. "
+            f"Received: {len(names):,} distinct labels in the {len(table):,} rows of {table.name}, such as "
+            f"{shortened(names, 3)}. Check --label_column{way_out}."
+        )
 
 
 def shortened(names: Sequence[str], most: int = 20) -> str:
@@ -199,59 +258,98 @@ def _first_few(items: Sequence[str], separator: str = ", ") -> str:
     return separator.join(items[:_MOST_SHOWN]) + more
 
 
-def as_in_model(
-    table: RawTable, rows: Sequence[Sequence[str]], names: Sequence[str], notes: list[str], *, are_given: bool
-) -> dict[str, str]:
-    """What the model calls each label of a table.
+def label_sets(table: RawTable) -> list[tuple[str, ...]]:
+    """The labels of each row, be it one; after these, where rows say of each label whether they have it, all."""
+    sets = [(own,) if isinstance(own, str) else own for own in table.labels]
+    return [*sets, table.label_names or ()] if table.has_all else sets
+
+
+def distinct_labels(sets: Iterable[tuple[str, ...]]) -> list[str]:
+    """Each label that occurs, once, as it first occurs."""
+    return list(dict.fromkeys(label for own in sets for label in own))
+
+
+def renamed(table: RawTable, written: Mapping[str, Any]) -> RawTable:
+    """The same table with other names for its labels."""
+    labels = [written[own] if isinstance(own, str) else tuple(map(written.__getitem__, own)) for own in table.labels]
+    names = table.label_names and tuple(written.get(name, name) for name in table.label_names)
+    return dataclasses.replace(table, labels=labels, label_names=names)
+
+
+def with_names(table: RawTable, names: tuple[str, ...], known: dict[str, str]) -> RawTable:
+    """The same table with the names that `label_names` gives to its labels; itself where that is empty.
+
+    Args:
+        table: As it was written.
+        names: All labels in order. Where rows say of each label whether they have it, there must be as many, and names
+            of columns that are no numbers must be among them.
+        known: What the labels of the training data are called, which says what ambiguous ones are; receives them.
+
+    Raises:
+        UsageError: for a label that is neither a name nor a number of one.
+    """
+    if not names:
+        return table
+    columns = (table.label_names or ()) if table.has_all else ()
+    if columns and len(columns) != len(names):
+        raise UsageError(
+            f"label_names must be as many as the labels of the data, {len(columns)}. "
+            f"Received: {len(names)} names for {table.name}. Name each of them."
+        )
+    sets, notes = label_sets(table), table.notes
+
+    def where(label: str) -> str:
+        row = next(row for row, own in enumerate(sets) if label in own)
+        return table.where(row) if row < len(table) else table.name
+
+    if columns and all(map(str.isdigit, columns)):  # Places in a list, or columns of a file without a header.
+        written = dict(zip(columns, names, strict=True))
+    else:
+        written = named_labels(distinct_labels(sets), names, where, known)
+    known.update({} if known else written)
+    if list(written.values()) != list(written):
+        notes += (f"{table.name}: the labels 0, 1, ... are {', '.join(names)}, as label_names says",)
+    return dataclasses.replace(renamed(table, written), notes=notes, label_names=names, is_regression=False)
+
+
+def as_in_model(table: RawTable, names: Sequence[str], notes: list[str], *, are_given: bool) -> RawTable:
+    """A table with its labels as the model calls them.
 
     Labels match by name, in any case. Numbers never stand for names, nor names for numbers, unless the user says which:
     two files of the same data set may order its classes differently.
 
     Args:
         table: As it was written; its `label_names` are those that the data set itself defines, or the user gives.
-        rows: The labels of each of its rows; after these, others that occur in none.
         names: The model's labels.
         notes: Receives a line if labels were not matched by name.
         are_given: Whether the user gave `label_names`.
 
-    Returns:
-        By the label as written, for each that occurs or is defined by position.
-
     Raises:
         UsageError: for labels that are not the model's.
     """
-    distinct = sorted({label for labels in rows for label in labels})
-    folded = {own.casefold(): own for own in names}
+    rows = label_sets(table)
+    found = named_alike(distinct_labels(rows), names)
     own_names = f"the model's {len(names)}: {', '.join(names[:20])}"
-    is_numbered, rename = (
-        are_numbered(names),
-        ", or write the names of the model's labels into id2label of its config.json",
-    )
+    is_numbered = are_numbered(names)
+    rename = ", or write the names of the model's labels into id2label of its config.json"
     given = (table.label_names or ()) if are_given else names
-    if len(given) != len(names) or any(name not in names and name.casefold() not in folded for name in given):
+    if len(given) != len(names) or None in named_alike(given, names).values():
         raise UsageError(
             f"label_names must be {own_names}. Received: {len(given)} names, {shortened(given)}. "
             f"Write each as the model does, in the order of the data's numbers{rename if is_numbered else ''}."
         )
-    numbers = {label: canonical(label) for label in distinct}
-    if set(numbers.values()) <= set(names):
-        return numbers
-    if len(folded) == len(names) and all(label.casefold() in folded for label in distinct):
-        return {label: folded[label.casefold()] for label in distinct}
-    by_number = dict(zip(map(str, range(len(names))), names, strict=True))
-    if _are_unnamed(names) and set(numbers.values()) <= set(by_number):
+    if None not in found.values():
+        return renamed(table, found)
+    ids = {str(place): name for place, name in enumerate(names)}
+    by_id = {label: ids.get(canonical(label)) for label in found}
+    if _are_unnamed(names) and None not in by_id.values():
         notes.append(f"{table.name}: its labels 0, 1, ... are those of the model, which has no names for them")
-        return {label: by_number[number] for label, number in numbers.items()}
-    row, unknown = next(
-        (i, label)
-        for i, labels in enumerate(rows)
-        for label in labels
-        if label not in names and label.casefold() not in folded
-    )
+        return renamed(table, by_id)
+    row, unknown = next((i, label) for i, labels in enumerate(rows) for label in labels if found[label] is None)
     way_out = ""
     if is_numbered and not is_number(unknown):
         way_out = rename
-    elif set(numbers.values()) <= set(by_number):
+    elif None not in by_id.values():
         way_out = ", or --label_names with the names of 0, 1, ... in this order"
     raise UsageError(
         f"Labels must be {own_names}. Received: {unknown!r} in {table.where(row) if row < len(table) else table.name}. "

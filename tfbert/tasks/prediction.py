@@ -403,9 +403,7 @@ def table_job(
     check_id_column(id_column, file.name, file.columns)
     others = [column for column in file.columns if column != id_column]
     if not texts:  # Several columns may look like labels: predict has no --label_column.
-        texts, _ = find_columns(
-            file.name, others, text_column=config.data.text_column, find_label=False, hint=file.hint
-        )
+        texts, _ = find_columns(file, config.data.text_column, columns=others, find_label=False)
     id_column = id_column or usual_id_column([column for column in others if column not in texts])
 
     def rows() -> Iterator[tuple[str, Any]]:

@@ -26,7 +26,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import Given
 from tfbert.data.files import about_columns
-from tfbert.data.rows import Source, demo_table, labelled_source
+from tfbert.data.rows import Source, demo_table, input_source
 from tfbert.errors import UsageError
 from tfbert.tasks.base import Examples, Task, TaskData, eval_prefix, subset
 from tfbert.tasks.registry import entry_of
@@ -50,13 +50,9 @@ def read_training_tables(config: DataConfig, task: str, read: Read[Table]) -> tu
     Raises:
         UsageError: for data that does not exist or cannot be read.
     """
-    if not config.uses_files:
-        return _by_name(config, task, read, with_train=True), ()
-    tables = {"train": read(labelled_source(config.train_file))} | _validation(config, read)
-    notes = () if config.has_validation_data else ("no validation_file: nothing is evaluated during training",)
-    if config.test_file:
-        tables["test"] = read(labelled_source(config.test_file))
-    return tables, notes
+    tables = _tables(config, task, read, with_train=True)
+    is_evaluated = config.has_validation_data or not config.uses_files
+    return tables, () if is_evaluated else ("no validation_file: nothing is evaluated during training",)
 
 
 def read_labelled_tables(
@@ -77,14 +73,12 @@ def read_labelled_tables(
     Raises:
         UsageError: for data that does not exist or cannot be read.
     """
-    tables = _validation(config, read) if config.uses_files else _by_name(config, task, read, with_train=False)
-    found = {eval_prefix(name): table for name, table in tables.items()}
-    if config.uses_files and config.test_file:
-        found["test"] = read(labelled_source(config.test_file))
+    tables = _tables(config, task, read, with_train=False)
     asked = _asked(config, choice_columns)
-    for table in found.values():
+    for table in tables.values():
         notes += [*table.notes, *about_columns(table.name, table.columns, asked)]
-    return found
+    is_test = config.uses_files  # A data set's is what there is to evaluate on.
+    return {name if is_test and name == "test" else eval_prefix(name): table for name, table in tables.items()}
 
 
 def _asked(config: DataConfig, choice_columns: Sequence[str]) -> dict[str, Sequence[str]]:
@@ -93,12 +87,12 @@ def _asked(config: DataConfig, choice_columns: Sequence[str]) -> dict[str, Seque
     return columns | {"choice_columns": choice_columns}
 
 
-def _validation(config: DataConfig, read: Read[Table]) -> dict[str, Table]:
-    paths = config.validation_files
-    return {name: read(labelled_source(path)) for name, path in zip(validation_names(paths), paths, strict=True)}
-
-
-def _by_name(config: DataConfig, task: str, read: Read[Table], *, with_train: bool) -> dict[str, Table]:
+def _tables(config: DataConfig, task: str, read: Read[Table], *, with_train: bool) -> dict[str, Table]:
+    if config.uses_files:
+        paths = config.validation_files
+        files = {"train": config.train_file if with_train else ""}
+        files |= dict(zip(validation_names(paths), paths, strict=True)) | {"test": config.test_file}
+        return {name: read(input_source(file, f"{name}_file")) for name, file in files.items() if file}
     if not config.header:
         raise UsageError("Only .tsv and .csv files can lack a header. Received: header=False. Drop --noheader.")
     if config.dataset not in ("", "demo"):
@@ -167,11 +161,8 @@ def load_data(config: DataConfig, options: TaskOptions | None = None) -> TaskDat
     options, notes = options or TaskOptions(), []
     data = entry_of(config.task).load(config, options)
 
-    def part(examples: Examples, limit: int) -> Examples:
-        return subset(examples, limit, notes)
-
-    train = part(data.train, config.max_train_examples)
-    others = {name: part(examples, config.max_eval_examples) for name, examples in data.sets.items()}
+    train = subset(data.train, config.max_train_examples, notes)
+    others = {name: subset(examples, config.max_eval_examples, notes) for name, examples in data.sets.items()}
     doubts = data.task.doubts(train)
     for other in others.values():
         doubts += _rows_in_common(train, other)

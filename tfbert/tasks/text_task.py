@@ -6,20 +6,24 @@ from __future__ import annotations
 import abc
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples, TokenTensors, padded_inputs_in_graph
+from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.data.files import RawTable, check_text
+from tfbert.data.labels import given_names
 from tfbert.data.reading import PREDICTED_TEXTS
 from tfbert.errors import UsageError
 from tfbert.model.files import check_token_types
 from tfbert.tasks import prediction
-from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, rounded
+from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, rounded
+from tfbert.tasks.classes import as_in_model
+from tfbert.tasks.tables import Read, data_of, hold_out, read_training_tables, that_share_texts
 
 if TYPE_CHECKING:
     from tfbert.config.training import TrainingConfig
@@ -30,21 +34,6 @@ log = logging.getLogger("tfbert")
 
 MOST_WINDOWS = 32
 """The most windows of a text that training reads: memory grows with those of a batch's longest text."""
-
-
-def check_same_columns(train: RawTable, others: Iterable[RawTable]) -> None:
-    """Refuses tables of single texts beside tables of pairs.
-
-    Raises:
-        UsageError: naming two that differ.
-    """
-    for other in others:
-        if len(other.text_columns) != len(train.text_columns):
-            raise UsageError(
-                "All data must be single texts, or all must be pairs. "
-                f"Received: {train.name} with {' and '.join(train.text_columns)}, "
-                f"{other.name} with {' and '.join(other.text_columns)}. Pass --text_column."
-            )
 
 
 def about_empty(name: str, *columns: Iterable[str] | None) -> list[str]:
@@ -68,14 +57,6 @@ class TextExamples(InMemory):
     text: list[str]
     text_pair: list[str] | None
     labels: np.ndarray | None
-
-    @classmethod
-    def of_table(cls, table: RawTable, labels: np.ndarray | None) -> Self:
-        """The texts of a table with their labels, `[n, ...]` as the task makes them; None: unlabelled."""
-        lines = np.asarray(table.lines, np.int64)
-        return cls(
-            name=table.name, text=table.text, text_pair=table.text_pair, labels=labels, lines=lines, unit=table.unit
-        )
 
     @property
     def num_texts(self) -> int:
@@ -104,6 +85,56 @@ class TextExamples(InMemory):
 
 class TextTask(Task[TextExamples, np.ndarray]):
     """A task whose outputs are float32 `[n, num_labels]`; its predictions are its outputs."""
+
+    # Examples.
+
+    @abc.abstractmethod
+    def labels(self, table: RawTable) -> np.ndarray:
+        """The labels of a labelled table, `[n, ...]`.
+
+        Raises:
+            UsageError: for a label that is not one of this task's.
+        """
+
+    def examples(self, table: RawTable) -> TextExamples:
+        """Turns a table into examples; raises as `labels` does."""
+        kept = {name: getattr(table, name) for name in ("name", "text", "text_pair", "unit")}
+        return TextExamples(**kept, labels=self.labels(table), lines=np.asarray(table.lines, np.int64))
+
+    @abc.abstractmethod
+    def tables(self, config: DataConfig, notes: list[str]) -> dict[str, RawTable]:
+        """As `read_labelled_tables` returns them: what a saved model of this task is evaluated on, as written."""
+
+    def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
+        """A table to evaluate a saved model of this task on, with its labels rewritten as the model's.
+
+        Args:
+            table: As it was written.
+            notes: Receives a line if labels were not matched by name.
+            are_given: Whether the user gave the table's classes, with `label_names`.
+
+        Raises:
+            UsageError: for labels that are not the model's.
+        """
+        return as_in_model(table, self.label_names, notes, are_given=are_given)
+
+    def labelled_sets(
+        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+    ) -> dict[str, TextExamples]:
+        sets, are_given = {}, bool(given_names(config))
+        for prefix, table in self.tables(config, notes).items():
+            check_texts(table.text_columns, table.name)
+            sets[prefix] = self.examples(self.with_model_labels(table, notes, are_given=are_given))
+            notes += self.about_labels(sets[prefix])
+        return sets
+
+    def about_labels(self, examples: TextExamples) -> list[str]:
+        """What the user should know of the labels of a set to evaluate on, one line each."""
+        return []
+
+    def strata(self, examples: TextExamples) -> np.ndarray | None:
+        """As for `hold_out`."""
+        return None
 
     # Training.
 
@@ -183,6 +214,44 @@ class TextTask(Task[TextExamples, np.ndarray]):
         return '{"text": "...", "text_pair": "..."}' if num_texts == 2 else '"..."'
 
 
+def load_texts(
+    config: DataConfig, name: str, read: Read[RawTable], choose: Callable[[RawTable, list[str]], TextTask]
+) -> TaskData:
+    """Reads what a run trains and evaluates on.
+
+    Args:
+        config: Names a data set, or files.
+        name: The task whose built-in data these may be.
+        read: Reads one set.
+        choose: Takes the training table and notes, to which it adds; returns its task.
+
+    Raises:
+        UsageError: for data that cannot be read, or does not fit together.
+    """
+    tables, found = read_training_tables(config, name, read)
+    train, notes = tables["train"], list(found)
+    for other in tables.values():
+        if len(other.text_columns) != len(train.text_columns):
+            raise UsageError(
+                "All data must be single texts, or all must be pairs. "
+                f"Received: {train.name} with {' and '.join(train.text_columns)}, "
+                f"{other.name} with {' and '.join(other.text_columns)}. Pass --text_column."
+            )
+    task = choose(train, notes)
+    for table in tables.values():
+        notes += [*table.notes, *about_empty(table.name, table.text, table.text_pair)]
+    sets = hold_out(
+        {name: task.examples(table) for name, table in tables.items()},
+        config,
+        notes,
+        lambda train: that_share_texts(list(train.contents()), config.validation_split, notes),
+        task.strata,
+    )
+    data = data_of(task, sets, notes, config, train.columns)
+    about = (line for examples in data.sets.values() for line in task.about_labels(examples))
+    return dataclasses.replace(data, notes=(*data.notes, *about))
+
+
 def error_analysis_of_texts(
     examples: TextExamples,
     errors: np.ndarray,
@@ -232,8 +301,14 @@ class TextItems(prediction.Items[prediction.Item]):
     def item(self, value: Any, where: str) -> prediction.Item:
         if isinstance(value, Mapping):
             # A row of a table has more than texts.
-            row = [] if value.keys() <= {*_NAMES} else self.as_trained(value, "text_column")
-            texts = dict(zip(_NAMES, row, strict=False)) or _named(value, where)
+            is_named = value.keys() <= {*_NAMES}
+            row = [] if is_named else self.as_trained(value, "text_column")
+            if not row and not (is_named and _NAMES[0] in value):
+                raise UsageError(
+                    "A text has the key 'text', and a pair also 'text_pair'. "
+                    f"Received: the keys {', '.join(map(repr, value))} in {where}. Rename or drop any other key."
+                )
+            texts = dict(zip(_NAMES, row or [value[name] for name in _NAMES if name in value], strict=False))
         elif isinstance(value, tuple | list | np.ndarray):
             if len(value) != 2:
                 raise UsageError(
@@ -285,16 +360,6 @@ class TextItems(prediction.Items[prediction.Item]):
 
     def cells(self, item: prediction.Item, record: dict[str, Any]) -> Iterable[Sequence[Any]]:
         return [self.task.cells(record)]
-
-
-def _named(value: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The texts of a mapping, which must have the first of their names, and no others."""
-    if _NAMES[0] not in value or not value.keys() <= {*_NAMES}:
-        raise UsageError(
-            "A text has the key 'text', and a pair also 'text_pair'. "
-            f"Received: the keys {', '.join(map(repr, value))} in {where}. Rename or drop any other key."
-        )
-    return {name: value[name] for name in _NAMES if name in value}
 
 
 def open_texts(config: Config) -> list[prediction.Job]:

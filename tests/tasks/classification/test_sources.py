@@ -1,6 +1,7 @@
 """Files and TensorFlow Datasets -> examples: formats, columns, labels, and every bad input with its message."""
 
 import gzip
+import io
 import json
 import re
 import socket
@@ -16,7 +17,7 @@ from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
-from tfbert.tasks.classification.classification import class_ids
+from tfbert.tasks.classes import class_ids
 from tfbert.tasks.tables import load_data
 
 
@@ -41,13 +42,18 @@ def json_lines(*rows: dict) -> str:
         ("a.csv.gz", "\ufefflabel,text\r\n1,good film\r\n\r\n0,naïve"),
         ("a.jsonl", '{"text": "good film", "label": 1}\n\n{"label": "0", "text": "na\\u00efve"}\n'),
         ("a.json", '{"text": "good film", "label": 1}\n\n{"text": "naïve", "label": 0}'),
+        ("b.json", '\ufeff[{"text": "good film", "label": 1},\n {"text": "naïve", "label": 0}]'),
         ("a.jsonl.gz", '\ufeff{"text": "good film", "label": "1"}\r\n\r\n{"text": "naïve", "label": 0}\r\n'),
     ],
 )
 def test_formats_give_the_same_table(write, name, content):
     table = read_file(write(name, content))
     assert (table.text, table.text_pair, table.labels) == (["good film", "naïve"], None, ["1", "0"])
-    assert table.where(1) == f"{table.name}, line {3 if 'json' in name else 4}"
+    place = {"a.jsonl": "line 3", "a.json": "line 3", "a.jsonl.gz": "line 3", "b.json": "record 2"}.get(name, "line 4")
+    assert table.where(1) == f"{table.name}, {place}"
+    format = {"tsv": "tsv", "csv": "csv"}.get(name[2:5].lower(), "jsonl")
+    streamed = read_file(io.BytesIO(content.encode()), DataConfig(input_format=format))
+    assert (streamed.text, streamed.labels) == (table.text, table.labels)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +161,15 @@ BAD_FILES = {
     "number as text": ("a.jsonl", '{"text": 3, "label": 1}', {}, r"needs a text, as a string\. Received: 3 for 'text'"),
     "half a surrogate pair": ("a.jsonl", r'{"text": "\ud800", "label": 1}', {}, r"valid Unicode.*line 1"),
     "spans": ("a.jsonl", SPANS, {}, "like the label.*'entities'.* for another form, docs/"),
+    "a delimiter of json": (
+        "a.jsonl",
+        "{}",
+        {"delimiter": ";"},
+        r"have a delimiter\. Received: '.*jsonl'\. Drop --deli",
+    ),
+    "a delimiter of parquet": ("a.parquet", "", {"delimiter": ";"}, r"have a delimiter\. Received: '.*a\.parquet'\. D"),
+    "one column without delimiters": ("a.csv", "film\ngood\n", {}, "Pass --text_column, or indexes with --noheader"),
+    "zero bytes in a label": ("a.tsv", tsv("x\t1", "y\tg\0ood"), {}, r"zero bytes in 'g\\x00ood' in .*line 3"),
     "not parquet": ("a.parquet", "text", {}, r"\.parquet file must be whole"),
 }
 
@@ -315,31 +330,31 @@ def test_notes(write):
     assert any(re.search(r"a\.tsv: 2 empty texts", note) for note in data.notes)
 
 
-def test_examples_of_a_subset_know_their_places(write):
-    def places(path, count, task="auto"):
-        config = DataConfig(task=task, train_file=path, validation_file=path, max_eval_examples=count)
-        examples = load_data(config).validation["validation"]
-        assert len(examples) == count
-        return examples, [examples.where(row) for row in range(count)]
+QUESTIONS = [{"id": f"q{i}", "question": f"who {i}?", "answers": [{"text": "a", "answer_start": 0}]} for i in range(6)]
+ARTICLE = {"paragraphs": [{"context": "a b", "qas": QUESTIONS[:2]}, {"context": "a c", "qas": QUESTIONS[2:]}]}
+PLACES = {  # Where the example is that has a number at this place of its texts.
+    "a.tsv": ("auto", "text\tlabel\n\n" + "".join(f"t{i}\t{i % 2}\n" for i in range(40)), "line {}", 3, 1),
+    "a.jsonl": ("auto", json_lines(*({"text": f"t{i}", "label": i % 2} for i in range(9))), "line {}", 1, 1),
+    "a.conll": ("token_classification", "".join(f"w{i}\tO\nx\tB-A\n\n" for i in range(9)), "line {}", 1, 3),
+    "a.json": (
+        "question_answering",
+        json.dumps({"data": [ARTICLE]}),
+        "question {}",
+        1,
+        1,
+    ),
+}
 
-    path = write("a.tsv", "text\tlabel\n\n" + "".join(f"t{i}\t{i % 2}\n" for i in range(40)))  # Line 2 is blank.
-    examples, found = places(path, 7)
-    assert found == [f"line {3 + int(text[1:])}" for text in examples.text] != [f"line {3 + i}" for i in range(7)]
-    path = write("a.jsonl", "".join(json.dumps({"text": f"t{i}", "label": i % 2}) + "\n" for i in range(9)))
-    examples, found = places(path, 3)
-    assert found == [f"line {1 + int(text[1:])}" for text in examples.text]
 
-    path = write("a.conll", "".join(f"w{i}\tO\nx\tB-A\n\n" for i in range(9)))
-    examples, found = places(path, 3, "token_classification")
-    assert found == [f"line {1 + 3 * int(words[0][1:])}" for words in examples.words]
-
-    answers = [{"text": "a", "answer_start": 0}]
-    questions = [{"id": f"q{i}", "question": f"who {i}?", "answers": answers} for i in range(6)]
-    paragraphs = [{"context": "a b", "qas": questions[:2]}, {"context": "a c", "qas": questions[2:]}]
-    path = write("a.json", json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
-    examples, found = places(path, 3, "question_answering")
-    numbers = [int(question_id[1:]) for question_id in examples.ids]
-    assert found == [f"question {1 + i}" for i in numbers]
+@pytest.mark.parametrize("name", PLACES)
+def test_examples_of_a_subset_know_their_places(write, name):
+    task, content, place, first, step = PLACES[name]
+    path = write(name, content)
+    config = DataConfig(task=task, train_file=path, validation_file=path, max_eval_examples=3)
+    examples = load_data(config).validation["validation"]
+    numbers = [int(re.search(r"\d+", texts[0])[0]) for texts in examples.contents()]
+    assert [examples.where(row) for row in range(3)] == [place.format(first + step * number) for number in numbers]
+    assert numbers != [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ FORMS = {
     "columns": ("x.tsv", in_columns(), {"label_column": "a,b,c"}),
     "columns of floats": ("x.tsv", in_columns("1.0", "0.0"), {"label_column": "a,b,c"}),
     "columns of truth values": ("x.tsv", in_columns("True", "False"), {"label_column": ["a", "b", "c"]}),
-    "columns that nobody names": ("x.tsv", in_columns(), {}),
+    "columns of known labels": ("x.tsv", in_columns(), ABC),
     "columns without names": ("x.tsv", in_columns().partition("\n")[2], ABC | HEADLESS | {"label_column": "1,2,3"}),
 }
 
@@ -83,17 +83,18 @@ NAMES = ("c", "never", "a", "1")  # Neither by alphabet, nor all of them in a ro
 NAMED_IDS = [[2, 0], [], [3], [0]]
 
 
+FEATURE = {"feature": {"names": [*NAMES], "_type": "ClassLabel"}, "_type": "Sequence"}
+SCHEMA = {"huggingface": json.dumps({"info": {"features": {"labels": FEATURE}}})}
+
+
 @pytest.mark.parametrize("form", ["Parquet", "Arrow", "Dataset"])
 def test_the_names_that_the_data_has_for_ids_keep_their_order(tmp_path, form):
+    source = pyarrow.table({"text": TEXTS, "labels": NAMED_IDS}).replace_schema_metadata(SCHEMA)
     if form == "Dataset":
         datasets = pytest.importorskip("datasets")
         classes = datasets.Sequence(datasets.ClassLabel(names=list(NAMES)))
         features = datasets.Features({"text": datasets.Value("string"), "labels": classes})
         source = datasets.Dataset.from_dict({"text": TEXTS, "labels": NAMED_IDS}, features)
-    else:
-        feature = {"feature": {"names": NAMES, "_type": "ClassLabel"}, "_type": "Sequence"}
-        about = json.dumps({"info": {"features": {"labels": feature}}})
-        source = pyarrow.table({"text": TEXTS, "labels": NAMED_IDS}).replace_schema_metadata({"huggingface": about})
     if form == "Parquet":
         parquet.write_table(source, tmp_path / "x.parquet")
         config = DataConfig(train_file=str(tmp_path / "x.parquet"), task=NAME)
@@ -111,10 +112,6 @@ def test_the_names_that_the_data_has_for_ids_keep_their_order(tmp_path, form):
             wrong = pyarrow.table({"text": TEXTS, "labels": [[0], [id], [3], [0]]})
             parquet.write_table(wrong.replace_schema_metadata(SCHEMA), tmp_path / "y.parquet")
             load(str(tmp_path / "y.parquet"))
-
-
-FEATURE = {"feature": {"names": [*NAMES], "_type": "ClassLabel"}, "_type": "Sequence"}
-SCHEMA = {"huggingface": json.dumps({"info": {"features": {"labels": FEATURE}}})}
 
 
 def test_pairs_a_dropped_row_and_numbers_in_their_order(write):
@@ -137,7 +134,13 @@ REFUSED = {
     "held back": ("x.jsonl", rows_of([["0"], ["-1"], ["2"], []]), {}, "clear whether .* Received: '-1', .*line 2"),
     "a database's null": ("x.jsonl", rows_of([["a"], ["\\N"], ["b"], []]), {}, "clear whether .* Received: .*line 2"),
     "one of several": ("x.tsv", delimited(["a|b", "a|#VALUE!", "b", ""]), {}, "clear whether .*'#VALUE!', .*line 3"),
-    "ids and texts": ("x.csv", "id,text\n1,good\n", {}, "looks like the labels. .*x.csv with columns 'id', 'text'"),
+    "ids and texts": ("x.csv", "id,text\n1,good\n", {}, "looks like the labels. .* 'id', 'text'. .*hold 0 and 1, or "),
+    "columns that nobody names": (
+        "x.tsv",
+        in_columns(),
+        {},
+        "all that hold 0 and 1, such as --label_column=a,b,c, or",
+    ),
     "texts alone": ("x.jsonl", '{"text": "good"}\n', {}, "looks like the labels. .*; data without labels is for"),
     "two separators": ("x.tsv", delimited(["a|b", "b,c", "b", ""]), {}, r"'\|' in .*2 and ',' in .*3. Pass --l"),
     "an empty label": ("x.tsv", delimited(["a||b", "b", "b", ""]), {}, r"not be empty. Received: 'a\|\|b' in .*line 2"),
@@ -152,14 +155,18 @@ REFUSED = {
     "not scored": ("x.tsv", in_columns(no="-1"), ABC_COLUMNS, "holds 0 or 1 .* Received: '-1' for 'b' in"),
     "a column that is not there": ("x.tsv", in_columns(), {"label_column": "a,d"}, "='d' is not in the data. R"),
     "a column with a fault": ("x.tsv", in_columns().replace("t\t0", "t\t"), ABC_COLUMNS, "none for 'a' in .*line 4"),
-    "a column that is there twice": ("x.tsv", NO_B, {}, "'b' is in the data twice"),
-    "a named column twice": ("x.tsv", NO_B, {"label_column": "a,b"}, "'b' is in the data twice.*: rename all but"),
-    "no labels": ("x.tsv", "text\tn\na\t3\nb\t4\n", {}, "a column of 0 and 1 for each. .*'n' are neither"),
+    "a column twice": ("x.tsv", NO_B, {"label_column": "a,b"}, "'b' is in the data twice.*: rename all but"),
+    "a label named twice": ("x.tsv", in_columns(), {"label_column": "a,b,a"}, "must be different columns. Rec"),
     "one label": ("x.tsv", delimited(["a", "", "a", "a"]), {}, "at least two labels, .* Received: only 'a' in"),
     "an id without a name": ("x.jsonl", rows_of([[0, 5], [], [1], [2]]), ABC, "numbers 0 to 2. .*'5' in .*line 1"),
     "too few names": ("x.jsonl", rows_of(EXPECTED), {"label_names": ("a", "b")}, "as many as the labels of the"),
     "a separator of lists": ("x.jsonl", rows_of(SETS), {"separator": "|"}, "A list needs no separator. Received"),
-    "a separator of columns": ("x.tsv", in_columns(), {"separator": "|"}, "Columns of 0 and 1 need no separator."),
+    "a separator of columns": (
+        "x.tsv",
+        in_columns(),
+        ABC | {"separator": "|"},
+        "Columns of 0 and 1 need no separa",
+    ),
 }
 
 
@@ -171,7 +178,7 @@ def test_what_is_not_clear_is_refused_in_a_line(write, case):
 
 
 DOUBTLESS = ("lists of names", "lists of ids", "vectors", "columns", "columns without names")
-DOUBTFUL = ("bars", "Python's lists", "columns that nobody names", "GoEmotions")
+DOUBTFUL = ("bars", "Python's lists", "columns of known labels", "GoEmotions")
 
 
 @pytest.mark.parametrize("form", [*DOUBTLESS, *DOUBTFUL])
@@ -207,10 +214,10 @@ def test_lists_of_words_with_lists_of_tags_are_tagging_still(write):
 
 def test_other_sets_have_the_labels_of_training(write):
     train, other = write("train.jsonl", rows_of(SETS)), write("dev.jsonl", rows_of([["a"], ["d"], [], []]))
-    with pytest.raises(UsageError, match="one of the training data's 3. Received: 'd' in .*dev.jsonl, line 2"):
+    with pytest.raises(UsageError, match="one of the training data's 3: .* Received: 'd' in .*dev.jsonl, line 2"):
         load(train, validation_file=other)
-    other = write("two.tsv", in_columns().replace("\tb\t", "\tx\t"))
-    with pytest.raises(UsageError, match="each of the 3 labels. Received: .*two.tsv without 'b'. Pass all"):
+    train, other = write("3.jsonl", rows_of(EXPECTED)), write("2.jsonl", rows_of([[1, 0], [0, 1], [0, 0], [1, 1]]))
+    with pytest.raises(UsageError, match="each of the 3 labels. Received: .*2.jsonl without '2'. Pass data whose"):
         load(train, validation_file=other)
 
 

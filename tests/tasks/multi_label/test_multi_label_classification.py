@@ -11,6 +11,7 @@ from scipy.special import expit
 from sklearn import metrics as sk
 
 import tfbert
+from tests.support.labelled import labelled
 from tests.support.runs import write_corpus
 from tests.support.saved_models import read_json, reference_logits_of
 from tests.support.served import export_of
@@ -19,7 +20,7 @@ from tests.support.transformers_4 import transformers_4
 from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.errors import UsageError
 from tfbert.model.files import load_config
-from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification, rarest_labels
+from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.registry import task_of_model
 
 
@@ -193,7 +194,7 @@ def test_what_other_tasks_and_runs_do_not_have_is_refused(data):
 
 def test_the_rarest_label_of_each_text():
     labels = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 0, 1]])
-    assert rarest_labels(labels).tolist() == [1, 0, 3, 2]
+    assert MultiLabelClassification(("a", "b", "c")).strata(labelled(labels)).tolist() == [1, 0, 3, 2]
 
 
 def test_the_screen_has_the_telling_metrics_and_the_one_that_decides():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import pathlib
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -15,16 +14,16 @@ import tensorflow as tf
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import counted
-from tfbert.data.files import RawTable, read_file, text_columns
-from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, canonical, given_names, named_labels, stand_for_none
+from tfbert.data.files import RawTable, find_columns, read_file
+from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, given_names, stand_for_none
 from tfbert.data.reading import BadRows, GivenTable, Unlabelled
 from tfbert.data.rows import Source
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, sequence_head
 from tfbert.tasks import classes, metrics, text_task
-from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
+from tfbert.tasks.base import ErrorAnalysis, TaskData, rounded
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate, class_start, class_weights
-from tfbert.tasks.tables import data_of, hold_out, read_labelled_tables, read_training_tables, that_share_texts
+from tfbert.tasks.tables import read_labelled_tables
 
 if TYPE_CHECKING:
     from tfbert.batches.pipeline import EncodedExamples
@@ -41,25 +40,23 @@ class TextReader:
 
     Args:
         config: Says the format and the columns, and whether rows whose label stands for none are left out, as those of
-            data sets are, or refused.
-        class_words: Words that usually stand for a missing label in files, but are classes here.
-        known: The classes of a saved model; None: those of the first table that is read, the training data.
-        is_regression: Whether labels are certainly measurements.
-        names_ids: Whether labels get the names that the data itself has for their ids, where the user gives none.
+            data sets are, or refused. Its task says in training whether labels are certainly measurements, or classes.
+        known: The classes of a saved model, none for measurements: a label that is one of them, in any case, never
+            counts as missing. None: those of the first table that is read, the training data.
     """
 
-    def __init__(
-        self,
-        config: DataConfig,
-        class_words: Container[str],
-        *,
-        known: Collection[str] | None = None,
-        is_regression: bool = False,
-        names_ids: bool = True,
-    ):
-        self._config, self._class_words, self._known = config, class_words, known
-        self._names, self._is_regression = given_names(config), is_regression
-        self._names_ids = names_ids and not self._names
+    def __init__(self, config: DataConfig, known: Sequence[str] | None = None):
+        self._config, self._names = config, given_names(config)
+        self._known: Collection[str] | None = known
+        if known is None:
+            self._is_regression, has_names = config.task == Regression.name, True
+            words = {*self._names, *(NAMES_OR_MISSING if config.task == Classification.name else ())}
+        else:
+            self._is_regression, has_names = not known, not classes.are_numbered(known)
+            named = {name.casefold() for name in (*known, *self._names)}
+            words = {word for word in (*MISSING, "NaN", "nan") if word.casefold() in named}
+        self._names_ids = has_names and not self._is_regression and not self._names
+        self._class_words: Container[str] = NAMES_OR_MISSING if config.dataset else words
         self._written: dict[str, str] = {}
 
     def __call__(self, source: Source) -> RawTable:
@@ -68,22 +65,12 @@ class TextReader:
         Raises:
             UsageError: for data that cannot be read, such a row, unless they are left out, and a label without a name.
         """
-        class_words = NAMES_OR_MISSING if self._config.dataset else self._class_words
-        table = read_file(source, self._config, class_words=class_words, names_ids=self._names_ids)
+        table = read_file(source, self._config, class_words=self._class_words, names_ids=self._names_ids)
         table = self._without_missing(table)
         if self._known is None:
             self._known = {*table.labels}
             self._is_regression = self._is_regression or table.is_regression or classes.have_fractions(table.labels)
-        if not self._names:
-            return table
-        labels, names = dict.fromkeys(table.labels), self._names
-        written = named_labels(labels, names, lambda label: table.where(table.labels.index(label)), self._written)
-        self._written = self._written or written
-        notes = table.notes
-        if list(written.values()) != list(written):
-            notes += (f"{table.name}: the labels 0, 1, ... are {', '.join(names)}, as label_names says",)
-        labels = [written[label] for label in table.labels]
-        return dataclasses.replace(table, labels=labels, notes=notes, label_names=names, is_regression=False)
+        return classes.with_names(table, self._names, self._written)
 
     def _without_missing(self, table: RawTable) -> RawTable:
         labels, named = {*table.labels}, self._names or table.label_names or self._known
@@ -92,12 +79,11 @@ class TextReader:
             none &= MARKS
         if not none:
             return self._with_doubt(table)
-        bad_rows = BadRows(self._config.skip_bad_rows, is_data_set=bool(self._config.dataset))
         others = sorted(labels - none)
 
-        def checked(row: int, label: str) -> int:
+        def checked(row: int, label: str) -> tuple[int, str]:
             if label not in none:
-                return row
+                return row, label
             beside = f"beside {classes.shortened(others, 4)}" if others else "as all labels do,"
             way_out = "; if it is a class, name all classes with --label_names" if others and not named else ""
             raise Unlabelled(
@@ -105,15 +91,8 @@ class TextReader:
                 f"in {table.where(row)}. Add it or drop the row{way_out}."
             )
 
-        kept = list(bad_rows.usable(enumerate(table.labels), checked))
-        return dataclasses.replace(
-            table,
-            text=[table.text[row] for row in kept],
-            text_pair=[table.text_pair[row] for row in kept] if table.text_pair else table.text_pair,
-            labels=[table.labels[row] for row in kept],
-            lines=[table.lines[row] for row in kept],
-            notes=(*table.notes, *bad_rows.skipped(table.name, len(kept), "example", "rows")),
-        )
+        bad_rows = BadRows(self._config.skip_bad_rows, is_data_set=bool(self._config.dataset))
+        return table.take(list(bad_rows.usable(enumerate(table.labels), checked)), bad_rows)
 
     def _with_doubt(self, table: RawTable) -> RawTable:
         """The same table, with a warning where -1 may well stand for a missing label, but is taken as it is."""
@@ -140,7 +119,7 @@ def read_labelled(
 
     Args:
         config: Its `test_file` may be `-`, standard input.
-        label_names: The model's classes, in any case: a label that is one of them never counts as missing.
+        label_names: The model's classes.
         notes: Receives what the user should know.
 
     Returns:
@@ -149,16 +128,7 @@ def read_labelled(
     Raises:
         UsageError: for data that is not there, cannot be read, or has no labels.
     """
-    known = {name.casefold() for name in (*label_names, *given_names(config))}
-    class_words = {word for word in (*MISSING, "NaN", "nan") if word.casefold() in known}
-    read = TextReader(
-        config,
-        class_words,
-        known=label_names,
-        is_regression=not label_names,
-        names_ids=bool(label_names) and not classes.are_numbered(label_names),
-    )
-    return read_labelled_tables(config, TEXTS, read, [] if notes is None else notes)
+    return read_labelled_tables(config, TEXTS, TextReader(config, label_names), [] if notes is None else notes)
 
 
 def holds_texts(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
@@ -166,7 +136,7 @@ def holds_texts(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
     if not isinstance(source, GivenTable) or not source.kinds:
         return False
     try:
-        texts, _ = text_columns(source, config.text_column, config.label_column)
+        texts, _ = find_columns(source, config.text_column, config.label_column)
     except UsageError:
         return False
     return {*texts} <= {*source.of_kinds("text")}
@@ -175,43 +145,8 @@ def holds_texts(source: pathlib.Path | GivenTable, config: DataConfig) -> bool:
 class OneLabelTask(text_task.TextTask):
     """A task of texts with one label each, as they are written in files and data sets."""
 
-    @abc.abstractmethod
-    def labels(self, table: RawTable) -> np.ndarray:
-        """The labels of a labelled table, `[n]`.
-
-        Raises:
-            UsageError: for a label that is not one of this task's.
-        """
-
-    @abc.abstractmethod
-    def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
-        """A table to evaluate a saved model of this task on, with its labels rewritten as the model's.
-
-        Args:
-            table: As it was written.
-            notes: Receives a line if labels were not matched by name.
-            are_given: Whether the user gave the table's classes, with `label_names`.
-
-        Raises:
-            UsageError: for labels that are not the model's.
-        """
-
-    def examples(self, table: RawTable) -> text_task.TextExamples:
-        """Turns a table into examples.
-
-        Raises:
-            UsageError: for a label that is not one of the task's.
-        """
-        return text_task.TextExamples.of_table(table, self.labels(table))
-
-    def labelled_sets(
-        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
-    ) -> dict[str, text_task.TextExamples]:
-        sets, are_given = {}, bool(given_names(config))
-        for prefix, table in read_labelled(config, self.label_names, notes).items():
-            check_texts(table.text_columns, table.name)
-            sets[prefix] = self.examples(self.with_model_labels(table, notes, are_given=are_given))
-        return sets
+    def tables(self, config: DataConfig, notes: list[str]) -> dict[str, RawTable]:
+        return read_labelled(config, self.label_names, notes)
 
 
 _LABEL = "LABEL_0"
@@ -361,12 +296,10 @@ class Classification(OneLabelTask):
         return f"classification into {len(self.label_names)} classes"
 
     def labels(self, table: RawTable) -> np.ndarray:
-        return class_ids(table.labels, self.label_names, table.where)
+        return classes.class_ids(table.labels, self.label_names, table.where)
 
-    def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
-        rows = [(label,) for label in table.labels]
-        written = classes.as_in_model(table, rows, self.label_names, notes, are_given=are_given)
-        return dataclasses.replace(table, labels=[written[label] for label in table.labels])
+    def strata(self, examples: text_task.TextExamples) -> np.ndarray:
+        return examples.labels
 
     def doubts(self, examples: text_task.TextExamples) -> list[str]:
         """Classes whose names are almost the same, or that hardly occur."""
@@ -448,86 +381,28 @@ class Classification(OneLabelTask):
         return f"gives {text_task.takes(num_texts)} one of {len(self.label_names)} classes"
 
 
-def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable[[int], str]) -> np.ndarray:
-    """Class ids of labels as written; `2.0` also counts as `2`.
-
-    Args:
-        labels: As in `RawTable.labels`.
-        label_names: Name of each class id.
-        where: What messages call a row, as `RawTable.where`.
-
-    Returns:
-        int32 `[n]`.
-
-    Raises:
-        UsageError: for a label that is not in `label_names`.
-    """
-    ids = {name: index for index, name in enumerate(label_names)}
-    out = np.empty(len(labels), np.int32)
-    for row, label in enumerate(labels):
-        known = ids.get(label, ids.get(canonical(label)))
-        if known is None:
-            raise UsageError(
-                f"A label must be one of the training data's {len(ids)}: {classes.shortened(label_names)}. "
-                f"Received: {classes.quoted(label)} in {where(row)}. "
-                f"Correct it, or add it to the training data{classes.or_name_ids(label, label_names)}."
-            )
-        out[row] = known
-    return out
-
-
-def _class_names(train: RawTable, *, is_asked_for: bool) -> list[str]:
+def _class_names(train: RawTable, *, is_asked_for: bool) -> tuple[str, ...]:
     """The distinct training labels in order: numbers by value, words by alphabet."""
-    distinct = set(train.labels)
-    is_numeric = all(map(classes.is_number, distinct))
-    if is_numeric:
-        endless = next((row for row, label in enumerate(train.labels) if not np.isfinite(float(label))), None)
-        if endless is not None:
-            raise UsageError(
-                "Where labels are numbers, each must be finite. "
-                f"Received: {train.labels[endless]!r} in {train.where(endless)}. Repair or drop the row."
-            )
-        names = sorted(set(map(canonical, distinct)), key=lambda name: (float(name), name))
-    else:
-        names = sorted(distinct)
-    is_mostly_distinct = len(train) > 100 and len(names) > len(train) / 2
-    if is_mostly_distinct or (not is_asked_for and len(names) > MAX_CLASSES):
-        way_out = ", or --task=regression if they are measurements" if is_numeric else ""
-        if not is_mostly_distinct:
-            way_out += ", or --task=classification if there are so many classes"
+    are_numbers = all(map(classes.is_number, train.labels))
+    endless = (row for row, label in enumerate(train.labels) if are_numbers and not np.isfinite(float(label)))
+    for row in endless:
         raise UsageError(
-            "Classes must be few compared with examples. "
-            f"Received: {len(names):,} distinct labels in the {len(train):,} rows of {train.name}, such as "
-            f"{classes.shortened(names, 3)}. Check --label_column{way_out}."
+            "Where labels are numbers, each must be finite. "
+            f"Received: {train.labels[row]!r} in {train.where(row)}. Repair or drop the row."
         )
+    names = classes.in_order(train.labels)
+    way_out = ", or --task=regression if they are measurements" if are_numbers else ""
+    classes.check_few(train, names, way_out, most=None if is_asked_for else MAX_CLASSES)
     return names
 
 
 def load_texts(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads texts with one label each."""
-    notes: list[str] = []
-    words = NAMES_OR_MISSING if config.task == Classification.name else ()  # Classes, if the user says so.
-    class_words = {*words, *given_names(config)}
-    is_regression = config.task == Regression.name
-    read = TextReader(config, class_words, is_regression=is_regression, names_ids=not is_regression)
-    tables, more = read_training_tables(config, TEXTS, read)
-    text_task.check_same_columns(tables["train"], tables.values())
-    notes += more
-    task = choose_task(tables["train"], config.task, notes)
-    for table in tables.values():
-        notes += [*table.notes, *text_task.about_empty(table.name, table.text, table.text_pair)]
-    sets = {name: task.examples(table) for name, table in tables.items()}
-    sets = hold_out(
-        sets,
-        config,
-        notes,
-        lambda train: that_share_texts(list(train.contents()), config.validation_split, notes),
-        lambda train: train.labels if task.label_names else None,
-    )
-    return data_of(task, sets, notes, config, tables["train"].columns)
+    read = TextReader(config)
+    return text_task.load_texts(config, TEXTS, read, lambda train, notes: choose_task(train, config.task, notes))
 
 
-def choose_task(train: RawTable, asked: str, notes: list[str]) -> Task:
+def choose_task(train: RawTable, asked: str, notes: list[str]) -> OneLabelTask:
     """The task of training data.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -21,17 +21,16 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.tables import facts_of
 from tfbert.config.tasks import MultiLabelConfig, TaskOptions
-from tfbert.data.labels import given_names
+from tfbert.data.files import RawTable
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
 from tfbert.model.head import Head, sequence_head
-from tfbert.tasks import text_task
+from tfbert.tasks import classes, text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData
-from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
 from tfbert.tasks.losses import HeadStart, asked_weights, base_rate
 from tfbert.tasks.metrics import by_row, ratios
-from tfbert.tasks.multi_label.table import LabelSets, SetReader, distinct_labels
-from tfbert.tasks.tables import data_of, hold_out, read_labelled_tables, read_training_tables, that_share_texts
+from tfbert.tasks.multi_label.table import SetReader
+from tfbert.tasks.tables import read_labelled_tables
 
 if TYPE_CHECKING:
     from tfbert.config.training import TrainingConfig
@@ -175,9 +174,7 @@ def choose_threshold(logits: np.ndarray, labels: np.ndarray, metric: str) -> flo
         labels: 0 or 1 `[n, num_labels]`.
         metric: The F1 is the macro or the sample one where this is its name, else the micro one.
     """
-    labels = labels.astype(bool)
-    scores = [_f1(logits > cutoff, labels, metric) for cutoff in cutoffs(CANDIDATES)]
-    return float(CANDIDATES[_best(np.array(scores))])
+    return _best(_f1(logits > cutoff, labels.astype(bool), metric) for cutoff in cutoffs(CANDIDATES))
 
 
 def choose_thresholds(logits: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
@@ -187,18 +184,15 @@ def choose_thresholds(logits: np.ndarray, labels: np.ndarray) -> tuple[float, ..
         logits: float32 `[n, num_labels]`.
         labels: 0 or 1 `[n, num_labels]`.
     """
-    labels = labels.astype(bool)
-    scores = np.stack([_f1_of_labels(logits > cutoff, labels) for cutoff in cutoffs(CANDIDATES)])
-    best = [CANDIDATES[_best(column)] for column in scores.T]
-    return tuple(
-        float(value) if any_text else DEFAULT for value, any_text in zip(best, labels.any(axis=0), strict=True)
-    )
+    scores = np.stack([_f1_of_labels(logits > cutoff, labels.astype(bool)) for cutoff in cutoffs(CANDIDATES)], axis=1)
+    return tuple(_best(own) if some else DEFAULT for own, some in zip(scores, labels.any(axis=0), strict=True))
 
 
-def _best(scores: np.ndarray) -> int:
-    """The place of the candidate with the best score."""
+def _best(scores: Iterable[float]) -> float:
+    """The candidate with the best score."""
+    scores = np.array([*scores])
     equal = np.flatnonzero(scores == scores.max())
-    return int(min(equal, key=lambda place: (round(abs(CANDIDATES[place] - DEFAULT), 6), place)))
+    return float(CANDIDATES[min(equal, key=lambda place: (round(abs(CANDIDATES[place] - DEFAULT), 6), place))])
 
 
 def _f1(predicted: np.ndarray, labels: np.ndarray, metric: str) -> float:
@@ -298,7 +292,7 @@ class MultiLabelClassification(text_task.TextTask):
     @classmethod
     def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> MultiLabelClassification:
         """The task of a saved model."""
-        asked, names = options.multi_label, names_of_model(saved, directory)
+        asked, names = options.multi_label, classes.names_of_model(saved, directory)
         if asked.chooses_threshold:
             raise UsageError(
                 "The threshold of a saved model is its own, or a number. "
@@ -333,43 +327,33 @@ class MultiLabelClassification(text_task.TextTask):
 
     # Examples.
 
-    def examples(self, table: LabelSets) -> text_task.TextExamples:
-        """Turns a table into examples.
+    def labels(self, table: RawTable) -> np.ndarray:
+        # Of rows that say of each label whether they have it: one that is missing would count as one that no row has.
+        missing = [label for label in self.label_names if label not in (table.label_names or ())]
+        if missing and table.has_all:
+            raise UsageError(
+                f"Data must have each of the {len(self.label_names)} labels. "
+                f"Received: {table.name} without {classes.shortened(missing, 5)}. "
+                "Pass data whose rows say of each whether they have it."
+            )
+        labels = np.zeros((len(table), len(self.label_names)), np.int8)
+        rows = [row for row, own in enumerate(table.labels) for _ in own]
+        written = [label for own in table.labels for label in own]
+        labels[rows, classes.class_ids(written, self.label_names, lambda place: table.where(rows[place]))] = 1
+        return labels
 
-        Raises:
-            UsageError: for a label that is not one of the task's.
-        """
-        places = {name: place for place, name in enumerate(self.label_names)}
-        labels = np.zeros((len(table), len(places)), np.int8)
-        for row, own in enumerate(table.labels):
-            for label in own:
-                if label not in places:
-                    raise UsageError(
-                        f"A label must be one of the training data's {len(places)}. "
-                        f"Received: {quoted(label)} in {table.where(row)}. "
-                        "Correct it, add it to the training data, or name all labels with --label_names."
-                    )
-                labels[row, places[label]] = 1
-        return text_task.TextExamples.of_table(table, labels)
-
-    def labelled_sets(
-        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
-    ) -> dict[str, text_task.TextExamples]:
-        sets, are_given = {}, bool(given_names(config))
+    def tables(self, config: DataConfig, notes: list[str]) -> dict[str, RawTable]:
         read = SetReader(config, self.asked.label_separator, self.label_names)
-        for prefix, table in read_labelled_tables(config, self.name, read, notes).items():
-            check_texts(table.text_columns, table.name)
-            # Where rows say of each label whether they have it, each is looked at, also one that no row has.
-            rows = [*table.labels, table.label_names or ()] if table.has_all else table.labels
-            written = as_in_model(table, rows, self.label_names, notes, are_given=are_given)
-            check_all_labels(table, [written[label] for label in table.label_names or ()], self.label_names)
-            labels = [tuple(written[label] for label in own) for own in table.labels]
-            sets[prefix] = self.examples(dataclasses.replace(table, labels=labels))
-            notes += self.about_labels(sets[prefix])
-        return sets
+        return read_labelled_tables(config, self.name, read, notes)
+
+    def strata(self, examples: text_task.TextExamples) -> np.ndarray:
+        """For each text, which of its labels the fewest texts have: int64 `[n]`; the number of labels for one without
+        any."""
+        labels = examples.labels
+        own = np.where(labels > 0, labels.sum(axis=0, dtype=np.int64), len(labels) + 1)
+        return np.where(labels.any(axis=1), own.argmin(axis=1), labels.shape[1])
 
     def about_labels(self, examples: text_task.TextExamples) -> list[str]:
-        """What the user should know of the labels of a set to evaluate on, one line each."""
         names = left_out(examples.labels, self.label_names)["roc_auc"]
         shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
         what = f"{len(names)} of {len(self.label_names)} labels that all texts have, or none"
@@ -378,7 +362,9 @@ class MultiLabelClassification(text_task.TextTask):
     def doubts(self, examples: text_task.TextExamples) -> list[str]:
         """Labels whose names are almost the same, that hardly any text has, or all have; texts without any."""
         counts = examples.labels.sum(axis=0, dtype=np.int64).tolist()
-        out = look_alikes(self.label_names, counts, "labels") + rare_ones(self.label_names, counts, "labels")
+        out = classes.look_alikes(self.label_names, counts, "labels") + classes.rare_ones(
+            self.label_names, counts, "labels"
+        )
         if everywhere := [name for name, n in zip(self.label_names, counts, strict=True) if n == len(examples)]:
             out.append(f"labels that every training example has: {', '.join(map(repr, everywhere[:5]))}")
         if (examples.labels.sum(axis=1) == 1).all():
@@ -472,7 +458,7 @@ class MultiLabelClassification(text_task.TextTask):
         if ambiguous := [name for name in self.label_names if _SEPARATOR in name]:
             raise UsageError(
                 f"A table separates labels by {_SEPARATOR!r}, which must be in no label. "
-                f"Received: the label {quoted(ambiguous[0])}. Write .jsonl, or add --column_per_label."
+                f"Received: the label {classes.quoted(ambiguous[0])}. Write .jsonl, or add --column_per_label."
             )
         return ["labels", "scores"]
 
@@ -522,97 +508,39 @@ class MultiLabelClassification(text_task.TextTask):
         )
 
 
-def check_all_labels(table: LabelSets, labels: Sequence[str], expected: Sequence[str]) -> None:
-    """Refuses data whose rows say for each label whether they have it, unless these are all labels of the task: one
-    that is missing would count as one that no row has.
-
-    Args:
-        table: The data.
-        labels: Its labels, as the task calls them.
-        expected: The task's.
-
-    Raises:
-        UsageError: naming labels that are missing.
-    """
-    missing = [label for label in expected if label not in labels] if table.has_all else []
-    if missing:
-        raise UsageError(
-            f"Data must have each of the {len(expected)} labels. "
-            f"Received: {table.name} without {', '.join(map(quoted, missing[:5]))}"
-            f"{', ...' if len(missing) > 5 else ''}. "
-            "Pass all their columns with --label_column, in training and in evaluation."
-        )
-
-
-_MANY_ROWS = 100
-
-
 def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
     """Reads texts with several labels each."""
-    notes: list[str] = []
     asked = options.multi_label
+
+    def choose(train: RawTable, notes: list[str]) -> MultiLabelClassification:
+        return MultiLabelClassification(_names(train), (asked.threshold or DEFAULT,), asked)
+
     read = SetReader(config, asked.label_separator)
-    tables, more = read_training_tables(config, MultiLabelClassification.name, read)
-    notes += more
-    train = tables["train"]
-    task = MultiLabelClassification(_names(train), (asked.threshold or DEFAULT,), asked)
-    text_task.check_same_columns(train, tables.values())
-    for table in tables.values():
-        notes += [*table.notes, *text_task.about_empty(table.name, table.text, table.text_pair)]
-        if bare := sum(not labels for labels in table.labels):
-            notes.append(f"{table.name}: {bare:,} of {len(table):,} texts have no label")
-        check_all_labels(table, table.label_names or (), task.label_names)
-    sets = {name: task.examples(table) for name, table in tables.items()}
-    sets = hold_out(
-        sets,
-        config,
-        notes,
-        lambda train: that_share_texts(list(train.contents()), config.validation_split, notes),
-        lambda train: rarest_labels(train.labels),
-    )
-    data = data_of(task, sets, notes, config, train.columns)
+    data = text_task.load_texts(config, MultiLabelClassification.name, read, choose)
     if asked.chooses_threshold and not data.validation:
         raise UsageError(
             f"label_threshold={asked.label_threshold} is chosen on validation examples. Received: none. "
             "Pass --validation_file or --validation_split, or a number."
         )
-    about = tuple(line for examples in data.sets.values() for line in task.about_labels(examples))
-    return dataclasses.replace(data, notes=(*data.notes, *about))
+    parts = ((part, int((~part.labels.any(axis=1)).sum())) for part in (data.train, *data.sets.values()))
+    bare = (f"{part.name}: {count:,} of {len(part):,} texts have no label" for part, count in parts if count)
+    return dataclasses.replace(data, notes=(*data.notes, *bare))
 
 
-def _names(train: LabelSets) -> tuple[str, ...]:
+def _names(train: RawTable) -> tuple[str, ...]:
     """The labels: those that the data set or the user defines, or else those that occur, numbers ordered by value and
     words by alphabet.
 
     Raises:
         UsageError: for labels that do not look like labels, or fewer than two.
     """
-    found = set(distinct_labels(train.labels))
-    names = train.label_names
-    if names is None:
-        is_numeric = all(map(is_number, found))
-        names = tuple(sorted(found, key=lambda name: (float(name), name) if is_numeric else name))
+    found = classes.in_order(classes.distinct_labels(train.labels))
+    names = found if train.label_names is None else train.label_names
     if len(names) < 2 or not found:
         raise UsageError(
             "Multi-label classification needs at least two labels, and a text that has one. "
-            f"Received: {'only ' + shortened(sorted(found)) if found else 'no label'} in {train.name}. "
+            f"Received: {'only ' + classes.shortened(found) if found else 'no label'} in {train.name}. "
             "Check the file and --label_column; one label or none is --task=classification."
         )
-    if len(train) > _MANY_ROWS and len(found) > len(train) / 2:
-        raise UsageError(
-            "Labels must be few compared with examples. "
-            f"Received: {len(found):,} distinct labels in the {len(train):,} rows of {train.name}, such as "
-            f"{shortened(sorted(found), 3)}. Check --label_column and --label_separator."
-        )
+    classes.check_few(train, found, " and --label_separator")
     return names
-
-
-def rarest_labels(labels: np.ndarray) -> np.ndarray:
-    """For each text, which of its labels the fewest texts have: int64 `[n]`; the number of labels for one without any.
-
-    Args:
-        labels: 0 or 1 `[n, num_labels]`.
-    """
-    counts = labels.sum(axis=0, dtype=np.int64)
-    own = np.where(labels > 0, counts, len(labels) + 1)
-    return np.where(labels.any(axis=1), own.argmin(axis=1), labels.shape[1])

@@ -2,7 +2,7 @@
 
 A table has its labels in one of these forms, which all its rows share: a column of 0 and 1 for each label; a list of
 names, of ids, or of a 0 or 1 for each label; a text in which a character separates names or ids. The user names the
-columns, or known labels do, or they have usual names.
+columns, or known labels do, or the one column has a usual name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tfbert.config.data import DataConfig
@@ -21,37 +22,27 @@ from tfbert.data.files import (
     Finder,
     RawTable,
     check_different,
-    check_text,
     find_columns,
     in_data,
     literal,
+    read_table,
 )
-from tfbert.data.labels import (
-    NAMES_OR_MISSING,
-    canonical,
-    given_names,
-    is_missing,
-    named_id,
-    named_labels,
-    stand_for_none,
-    stripped,
-)
-from tfbert.data.reading import OTHER_FORMATS
+from tfbert.data.labels import NAMES_OR_MISSING, canonical, given_names, is_missing, named_id, stand_for_none, stripped
+from tfbert.data.reading import LISTS, OTHER_FORMATS, VALUES, Unlabelled
 from tfbert.data.rows import Source, open_source
 from tfbert.errors import UsageError
+from tfbert.tasks.classes import distinct_labels, with_names
 from tfbert.tasks.prediction import usual_id_column
 
 SEPARATORS = ("|", ";", ",")
 """What is taken for a separator unless the user names one."""
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
+_NUMBERS = re.compile(r"[0-9]+(\s+[0-9]+)*")
 Cell = str | list
-Where = Callable[[int], str]
-"""What messages call a row, counted from 0."""
-
-
-def is_indicator(value: Any) -> bool:
-    """Whether a value says if a row has a label: 0 or 1, true or false, as a number or as text."""
-    return _indicated(value) is not None
+WORDS = {name for names in WORDS_NAMES for name in names}
+"""Usual names of lists of words, which are nobody's labels unless the user says so."""
+_LOOKED_AT = 20
+"""Rows by which a table is recognised."""
 
 
 def indicated_labels(values: Sequence[Any], columns: Sequence[str], where: str) -> tuple[str, ...]:
@@ -63,275 +54,216 @@ def indicated_labels(values: Sequence[Any], columns: Sequence[str], where: str) 
         where: What messages call the row.
 
     Raises:
-        UsageError: for a value that is not 0 or 1.
+        UsageError: for a value that is not 0 or 1, true or false, as a number or as text.
     """
     found = []
     for value, column in zip(values, columns, strict=True):
-        has = _indicated(value)
-        if has is None:
-            received = "none" if reading.plain(value) in (None, "") else f"{value!r:.60}"
+        text = str(reading.plain(value)).strip().lower()
+        if text not in (*_YES, *_NO):
+            received = "none" if text in ("none", "") else f"{value!r:.60}"
             raise UsageError(
                 "The column of a label holds 0 or 1 in each row, or true or false. "
                 f"Received: {received} for {column!r} in {where}. Repair or drop the row, or pass another "
                 "--label_column."
             )
-        if has:
-            found.append(column)
+        found += [column] if text in _YES else []
     return tuple(found)
 
 
-def _indicated(value: Any) -> bool | None:
-    text = str(reading.plain(value)).strip().lower()
-    return text in _YES if text in (*_YES, *_NO) else None
-
-
-def cell_of(value: Any, column: str, where: str) -> Cell:
+def cell_of(value: Any, column: str, where: str, names: Sequence[str] = ()) -> Cell:
     """The labels of a row that has them in one column: a text, or the items of a list.
 
     A text that is a list for JSON or for Python, as pandas writes lists into .csv files, is that list.
 
+    Args:
+        value: As it was read.
+        column: The column it is from.
+        where: What messages call the row.
+        names: Those that the data itself has for ids; empty for none.
+
     Raises:
-        UsageError: for what is neither, and for a missing value.
+        UsageError: for what is neither, for a missing value, and an id without a name.
     """
     value = reading.plain(value)
-    if isinstance(value, list):
-        return value
     if value is None:
-        raise reading.Unlabelled(
+        raise Unlabelled(
             "Every row needs its labels, if only an empty list or text. "
             f"Received: none for {column!r} in {where}. Write [] or '' where a text has no label, or drop the row."
         )
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
+    if not isinstance(value, str | int | float | list) or isinstance(value, bool):
         raise UsageError(
             "The labels of a row are a list, or a text in which a character separates them. "
             f"Received: {column}={value!r:.60} in {where}. Convert them, or pass another --label_column."
         )
-    text = stripped(str(value), where)
-    is_bracketed = text[:1] == "[" and text[-1:] == "]"
-    found = literal(text) if is_bracketed or text[:1] in ("{", "(") else None
-    if (is_bracketed or found is not None or text == "set()") and not isinstance(found, list):
-        raise UsageError(
-            "A text in brackets must be a list that JSON or Python reads. "
-            f'Received: {column}={text!r:.60} in {where}. Write it as ["a", "b"] or as a|b; {OTHER_FORMATS}.'
-        )
-    return text if found is None else found
+    if names and type(value) is int:
+        return [value]
+    if not isinstance(value, list):
+        text = stripped(str(value), where)
+        is_bracketed = text[:1] == "[" and text[-1:] == "]"
+        value = literal(text) if is_bracketed or text[:1] in ("{", "(") else None
+        if value is None and not is_bracketed and text != "set()":
+            return text
+        if not isinstance(value, list):
+            raise UsageError(
+                "A text in brackets must be a list that JSON or Python reads. "
+                f'Received: {column}={text!r:.60} in {where}. Write it as ["a", "b"] or as a|b; {OTHER_FORMATS}.'
+            )
+    return [named_id(item, names, column, where) for item in value] if names else value
 
 
-class LabelReader:
-    """How one table writes the labels of its rows, found from all of them.
+def form_of(cells: Sequence[Cell], separator: str, known: Collection[str], table: RawTable) -> tuple[str, int, str]:
+    """How a table writes the labels of its rows, found from all of them.
 
     Args:
-        cells: Those of all rows.
+        cells: Those of its rows.
         separator: As the user named it; empty: found.
-        known: Labels that are known beforehand: a text that is one of them holds no separator, and is no missing value.
-        where: What messages call a row.
+        known: Labels that are known beforehand: a text that is one of them holds no separator.
+        table: Says where a row is.
 
-    Attributes:
-        notes: What was found that the user did not say, a line.
-        size: The number of labels where lists have a 0 or 1 for each; else 0.
+    Returns:
+        What separates labels in a text, if anything does; the number of labels where lists have a 0 or 1 for each, else
+        0; and a note about what was found that the user did not say.
 
     Raises:
         UsageError: for cells of several forms, or several possible separators.
     """
+    lists = [isinstance(cell, list) for cell in cells]
 
-    def __init__(self, cells: Sequence[Cell], separator: str, known: Collection[str], where: Where):
-        self._known, self._words = known, {*known, *NAMES_OR_MISSING}
-        lists = [isinstance(cell, list) for cell in cells]
-        if any(lists) and not all(lists):
-            row = lists.index(not lists[0])
+    def shown(row: int) -> str:
+        return f"the {'list' if lists[row] else 'text'} {cells[row]!r:.60} in {table.where(row)}"
+
+    if any(lists):
+        if not all(lists):
             raise UsageError(
-                f"All rows must have their labels in one form. Received: {_shown(cells[row])} in {where(row)}, "
-                f"{_shown(cells[0])} in {where(0)}. Convert one of them."
+                "All rows must have their labels in one form. "
+                f"Received: {shown(lists.index(not lists[0]))}, {shown(0)}. Convert one of them."
             )
-        self.notes: tuple[str, ...] = ()
-        self.size, self._separator = 0, separator
-        if not any(lists):
-            self._separator = separator or self._found_separator(cells, where)
-        elif separator:
+        if separator:
             raise UsageError(
-                f"A list needs no separator. Received: label_separator={separator!r} for {_shown(cells[0])} in "
-                f"{where(0)}. Drop --label_separator."
+                f"A list needs no separator. Received: label_separator={separator!r} for {shown(0)}. Drop "
+                "--label_separator."
             )
-        else:
-            self.size = _size_of_vectors(cells)
+        sizes, items = {len(cell) for cell in cells}, [item for cell in cells for item in cell]
+        # Ids occur once in a row, and there are others than 0 and 1 or rows of other lengths.
+        are_vectors = len(sizes) == 1 and all(isinstance(item, int | float) and item in (0, 1) for item in items)
+        return "", max(sizes) if are_vectors and max(sizes) > 1 else 0, ""
+    if separator:
+        return separator, 0, ""
+    whole = [cell for cell in cells if cell and cell not in known]
+    found = {mark: cell for mark in SEPARATORS if (cell := next((cell for cell in whole if mark in cell), None))}
+    if len(found) > 1:
+        seen = " and ".join(f"{mark!r} in {table.where(cells.index(cell))}" for mark, cell in found.items())
+        raise UsageError(
+            f"One character separates labels. Received: {seen}. Pass --label_separator with the right one."
+        )
+    for mark in found:
+        return mark, 0, f"labels are separated by {mark!r}; --label_separator takes another character"
+    if any(" " in cell for cell in whole) and all(map(_NUMBERS.fullmatch, whole)):
+        return " ", 0, "labels are numbers separated by blanks"
+    return "", 0, ""
 
-    def _found_separator(self, cells: Sequence[Cell], where: Where) -> str:
-        whole = [cell for cell in cells if cell not in self._known]
-        found = {mark: cell for mark in SEPARATORS if (cell := next((c for c in whole if mark in c), None))}
-        if len(found) > 1:
-            rows = {mark: cells.index(cell) for mark, cell in found.items()}
-            seen = " and ".join(f"{mark!r} in {where(row)}" for mark, row in rows.items())
-            raise UsageError(
-                f"One character separates labels. Received: {seen}. Pass --label_separator with the right one."
-            )
-        if found:
-            (mark,) = found
-            self.notes = (f"labels are separated by {mark!r}; --label_separator takes another character",)
-            return mark
-        blanks = next((cell for cell in whole if _are_numbers(cell.split()) and " " in cell), None)
-        if blanks and all(_are_numbers(cell.split()) for cell in whole if cell):
-            self.notes = ("labels are numbers separated by blanks",)
-            return " "
-        return ""
 
-    def labels(self, cell: Cell, where: str) -> tuple[str, ...]:
-        """The labels of a row: names, or ids as text.
+def labels_of(cell: Cell, separator: str, known: Collection[str], where: str) -> tuple[str, ...]:
+    """The labels of a row: names, or ids as text.
 
-        Raises:
-            UsageError: for a label that occurs twice, is empty, or stands for a missing one.
-        """
-        if self.size:
-            return tuple(str(i) for i, value in enumerate(cell) if value)
-        found = tuple(self._of_list(cell, where) if isinstance(cell, list) else self._of_text(cell, where))
-        if missing := next((label for label in found if is_missing(label, self._words)), None):
-            raise missing_error(missing, where)
-        if len(set(found)) < len(found):
-            twice = next(label for label in found if found.count(label) > 1)
-            vector = ", or write a 0 or 1 for each label, as many in all rows" if twice in ("0", "1") else ""
-            raise UsageError(
-                f"A row has each label once. Received: {twice!r:.60} twice in {where}. Repair the row{vector}; for "
-                f"tags of words, {OTHER_FORMATS}."
-            )
-        return found
+    Args:
+        cell: As it was read.
+        separator: What separates labels in a text, if anything does.
+        known: As for `form_of`; neither is one of them a missing value.
+        where: What messages call the row.
 
-    def _of_text(self, cell: str, where: str) -> Iterator[str]:
-        if not cell:
-            return
-        if is_missing(cell, self._known):
-            raise missing_error(cell, where)
-        parts = [cell] if cell in self._known or not self._separator else cell.split(self._separator)
-        parts = parts[:-1] if len(parts) > 1 and not parts[-1].strip() else parts  # As in `a|b|`.
-        for part in parts:
-            if not part.strip():
-                raise UsageError(
-                    f"Labels must not be empty. Received: {cell!r:.60} in {where}, separated by "
-                    f"{self._separator!r}. Repair the row, or pass another --label_separator."
-                )
-            yield canonical(part.strip())
-
-    def _of_list(self, cell: list, where: str) -> Iterator[str]:
+    Raises:
+        UsageError: for a label that occurs twice, is empty, or stands for a missing one.
+    """
+    if isinstance(cell, list):
         for item in cell:
             if item is None:
-                raise reading.Unlabelled(
-                    f"A list of labels holds names or ids. Received: {_shown(cell)} in {where}. Repair it."
+                raise Unlabelled(
+                    f"A list of labels holds names or ids. Received: the list {cell!r:.60} in {where}. Repair it."
                 )
-            if isinstance(item, bytes):
-                item = item.decode("utf-8", "surrogateescape")
-            is_id = isinstance(item, int) and not isinstance(item, bool) and item >= 0
+            is_id = type(item) is int and item >= 0
             if not is_id and not (isinstance(item, str) and item.strip()) or reading.not_utf8(str(item)):
                 raise UsageError(
                     "A list of labels holds names, or ids from 0, or a 0 or 1 for each label, as many in all rows. "
-                    f"Received: {item!r:.60} of {_shown(cell)} in {where}. Repair or drop the row."
+                    f"Received: {item!r:.60} of the list {cell!r:.60} in {where}. Repair or drop the row."
                 )
-            yield canonical(str(item).strip())
+        parts = list(map(str, cell))
+    else:
+        if cell and is_missing(cell, known):
+            raise missing_error(cell, where)
+        parts = [cell] if cell in known or not separator else cell.split(separator)
+        parts = parts[:-1] if not parts[-1].strip() else parts  # As in `a|b|`; and of an empty text.
+        if not all(map(str.strip, parts)):
+            raise UsageError(
+                f"Labels must not be empty. Received: {cell!r:.60} in {where}, separated by {separator!r}. Repair the "
+                "row, or pass another --label_separator."
+            )
+    found = tuple(canonical(part.strip()) for part in parts)
+    if missing := next((label for label in found if is_missing(label, {*known, *NAMES_OR_MISSING})), None):
+        raise missing_error(missing, where)
+    if len(set(found)) < len(found):
+        twice = next(label for label in found if found.count(label) > 1)
+        vector = ", or write a 0 or 1 for each label, as many in all rows" if twice in ("0", "1") else ""
+        raise UsageError(
+            f"A row has each label once. Received: {twice!r:.60} twice in {where}. Repair the row{vector}; for tags of "
+            f"words, {OTHER_FORMATS}."
+        )
+    return found
 
 
 def missing_error(label: str, where: str) -> UsageError:
     """The error for what stands for a missing label."""
-    return reading.Unlabelled(
+    return Unlabelled(
         "It must be clear whether a row has labels. "
         f"Received: {label!r}, which stands for a missing value, in {where}. Leave the column empty where a "
         "text has no label, drop the row, or name this label with --label_names."
     )
 
 
-def _size_of_vectors(cells: Sequence[Cell]) -> int:
-    """The length of lists that have a 0 or 1 for each label; 0 for lists of names or ids.
-
-    Ids occur once in a row, and there are others than 0 and 1 or rows of other lengths.
-    """
-    sizes = {len(cell) for cell in cells}
-    (size,) = sizes if len(sizes) == 1 else (0,)
-    items = [item for cell in cells for item in cell] if size > 1 else []
-    return size if items and all(isinstance(item, int | float) and item in (0, 1) for item in items) else 0
-
-
-def _are_numbers(parts: Sequence[str]) -> bool:
-    return bool(parts) and all(part.isascii() and part.isdigit() for part in parts)
-
-
-def _shown(cell: Cell) -> str:
-    return f"the {'list' if isinstance(cell, list) else 'text'} {cell!r:.60}"
-
-
-WORDS = {name for names in WORDS_NAMES for name in names}
-"""Usual names of lists of words, which are nobody's labels unless the user says so."""
-
-
-_LOOKED_AT = 20
-"""Rows by which a table is recognised."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Columns of a table.
-
-    Attributes:
-        texts: One, or two for pairs.
-        labels: The column of the labels, or one for each label.
-        has_one_each: Whether there is one for each label. None: those of `labels` whose values are all 0 or 1 are
-            labels.
-    """
-
-    texts: tuple[str, ...]
-    labels: tuple[str, ...]
-    has_one_each: bool | None
-
-
 def label_columns(
     file: reading.OpenFile, text_column: Sequence[str], label_column: str, known: Sequence[str] = ()
-) -> Columns:
-    """Decides which columns hold the texts and the labels. In a data set, the only text, and the only list or truth
-    values alone beside texts, are meant whatever they are called.
+) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """Decides which columns hold the texts, one or two, and which the labels; and whether there is one for each label.
+    In a data set, the only text, and the only list or truth values alone beside texts, are meant whatever they are
+    called.
 
     Args:
         file: Just opened.
         text_column: As the user named it. Empty: found by name.
         label_column: As the user named it: a column, or several separated by commas. Empty: the labels that are known,
-            where they are columns, or else a column with a usual name, or else whatever columns hold 0 and 1.
+            where they are columns, or else a column with a usual name.
         known: The labels, where they are known.
 
     Raises:
         UsageError: when a named column is absent, or when no column or more than one looks right.
     """
-    columns = file.of_kinds(*reading.VALUES, *reading.LISTS)
+    columns = file.of_kinds(*VALUES, *LISTS)
     label_column = "".join(in_data([label_column], columns))
     if file.kinds:
-        text_column, label_column = _by_kinds(file, columns, in_data(text_column, columns), label_column)
-    asked = named_columns(label_column, columns)
-    known = known if known and all(columns.count(label) == 1 for label in known) else ()
-    is_named = len(asked) > 1 or bool(known and not asked)
-    if not is_named:
-        texts, label = find_columns(
-            file.name, columns, text_column=text_column, label_column=label_column, require_label=False, hint=file.hint
-        )
-        if label:
-            return Columns(texts=texts, labels=(label,), has_one_each=False)
-        rest = [column for column in columns if column not in texts and column.strip()]  # Without a name, it is none.
-        ids = usual_id_column(rest)
-        asked = tuple(column for column in rest if column != ids)
-    labels = asked or tuple(known)
-    found = Finder(file.name, columns, hint=file.hint, label_column=labels)  # Each is there, once.
-    check_different(*labels)
-    if not labels or (file.kinds and not is_named):
-        raise found.none("the labels", "label_column")
-    if is_named:
+        texts, lists, truths = (file.of_kinds(*kinds) for kinds in (("text",), LISTS, ("truth",)))
+        if not label_column and len(lists) == 1:
+            (label_column,) = lists
+        elif not label_column and len(truths) > 1 and {*truths, *texts} == {*columns}:
+            label_column = ",".join(truths)
+        texts = [column for column in texts if column not in named_columns(label_column, columns)]
+        text_column = in_data(text_column, columns) or (texts if len(texts) == 1 else ())
+    labels = named_columns(label_column, columns)
+    if not labels and all(columns.count(label) == 1 for label in known):
+        labels = tuple(known)
+    if len(labels) > 1:
+        Finder(file.name, columns, hint=file.hint, label_column=labels)  # Each is there, once.
+        check_different(*labels)
         others = [column for column in columns if column not in labels]
-        texts, _ = find_columns(file.name, others, text_column=text_column, find_label=False, hint=file.hint)
-    return Columns(texts=texts, labels=labels, has_one_each=True if is_named else None)
-
-
-def _by_kinds(
-    file: reading.OpenFile, columns: Sequence[str], text_column: Sequence[str], label_column: str
-) -> tuple[Sequence[str], str]:
-    """What a data set's user means, who names no columns."""
-    texts, lists, truths = (file.of_kinds(*kinds) for kinds in (("text",), reading.LISTS, ("truth",)))
-    if not label_column and len(lists) == 1:
-        (label_column,) = lists
-    elif not label_column and len(truths) > 1 and {*truths, *texts} == {*columns}:
-        label_column = ",".join(truths)
-    texts = [column for column in texts if column not in named_columns(label_column, columns)]
-    return text_column or (texts if len(texts) == 1 else ()), label_column
+        texts, _ = find_columns(file, text_column, columns=others, find_label=False)
+        return texts, labels, True
+    texts, label = find_columns(file, text_column, label_column, columns=columns, require_label=False)
+    if not label:
+        rest = [column for column in columns if column not in texts and column.strip()]
+        rest = [column for column in rest if column != usual_id_column(rest)]
+        such_as = f", such as --label_column={','.join(rest)}" if rest else ""
+        todo = f"Pass --label_column with the one that holds them, or all that hold 0 and 1{such_as}{file.hint}"
+        raise Finder(file.name, columns, todo=f"{todo}{UNLABELLED}").none("the labels", "label_column")
+    return texts, (label,), False
 
 
 def named_columns(label_column: str, columns: Sequence[str]) -> tuple[str, ...]:
@@ -339,28 +271,6 @@ def named_columns(label_column: str, columns: Sequence[str]) -> tuple[str, ...]:
     if not label_column or label_column in columns:
         return (label_column,) if label_column else ()
     return tuple(column.strip() if column.strip() in columns else column for column in label_column.split(","))
-
-
-def indicator_columns(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[str, ...]:
-    """Of columns that may be labels, those that hold 0 or 1 in most rows: what another row of one holds is a fault.
-
-    Args:
-        name: What messages call the data.
-        columns: Their names.
-        rows: Their values in each row.
-
-    Raises:
-        UsageError: where there are fewer than two.
-    """
-    counts = [sum(is_indicator(row[place]) for row in rows) for place in range(len(columns))]
-    found = tuple(column for column, count in zip(columns, counts, strict=True) if 2 * count > len(rows))
-    if len(found) < 2:
-        raise UsageError(
-            "Labels are in a column with a usual name such as labels, or in a column of 0 and 1 for each. "
-            f"Received: {name}, whose columns {', '.join(map(repr, columns[:20])) or '(none)'} are neither. "
-            f"Pass --label_column with one column, or several separated by commas{UNLABELLED}."
-        )
-    return found
 
 
 def holds_label_sets(source: pathlib.Path | reading.GivenTable, config: DataConfig) -> bool:
@@ -372,46 +282,21 @@ def holds_label_sets(source: pathlib.Path | reading.GivenTable, config: DataConf
         asked = named_columns(config.label_column, file.columns)
         if len(asked) > 1:
             return {*asked} <= {*file.columns}
-        found = label_columns(file, config.text_column, config.label_column)
-        return _shows_label_sets(file, found, is_asked=bool(config.label_column))
+        texts, (label, *others), _ = label_columns(file, config.text_column, config.label_column)
+        is_words = label.lower() in WORDS and not asked
+        if file.kinds:
+            are_texts = {*texts} <= {*file.of_kinds("text")}
+            return are_texts and (bool(others) or (file.kinds[label] in LISTS and not is_words))
+        columns = [column for column in file.columns if file.columns.count(column) == 1]
+        rows = [row for _, row in itertools.islice(file.read(columns), _LOOKED_AT) if not isinstance(row, UsageError)]
     except (UsageError, OSError):
         return False
-
-
-def _shows_label_sets(file: reading.OpenFile, found: Columns, *, is_asked: bool) -> bool:
-    if file.kinds and not {*found.texts} <= {*file.of_kinds("text")}:
+    lists = {column for row in rows for column, value in zip(columns, row, strict=True) if isinstance(value, list)}
+    cells = [row[columns.index(label)] for row in rows]
+    if is_words or lists != {label} or not all(isinstance(cell, list) for cell in cells):
         return False
-    if found.has_one_each is not False:
-        return bool(file.kinds)
-    (label,) = found.labels
-    if not is_asked and label.lower() in WORDS:
-        return False
-    if file.kinds:
-        return file.kinds[label] in reading.LISTS
-    columns = [column for column in file.columns if file.columns.count(column) == 1]
-    rows = [row for _, row in itertools.islice(file.read(columns), _LOOKED_AT)]
-    rows = [dict(zip(columns, row, strict=True)) for row in rows if not isinstance(row, UsageError)]
-    lists = {column for column in columns if any(isinstance(row[column], list) for row in rows)}
-    # One that is missing is a bad row, which reading the file as such names.
-    texts_are_texts = all(isinstance(row[column], str | None) for row in rows for column in found.texts)
-    if lists != {label} or not texts_are_texts or not all(isinstance(row[label], list) for row in rows):
-        return False
-    items = [item for row in rows for item in row[label]]  # Nothing else has lists of labels beside a text.
+    items = [item for cell in cells for item in cell]  # Nothing else has lists of labels beside a text.
     return bool(items) and all(isinstance(item, str | int | float) for item in items)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelSets(RawTable):
-    """Texts and the labels of each.
-
-    Attributes:
-        labels: Of each row, as text; maybe none.
-        label_names: As for `RawTable`; all labels, in order.
-        has_all: Whether rows say of each of `label_names` whether they have it.
-    """
-
-    labels: list[tuple[str, ...]]
-    has_all: bool = False
 
 
 class SetReader:
@@ -426,136 +311,56 @@ class SetReader:
     def __init__(self, config: DataConfig, separator: str, model_labels: Sequence[str] = ()):
         self._config, self._separator, self._model_labels = config, separator, model_labels
         self._names = given_names(config)
+        self._written: dict[str, str] = {}
         self._seen: set[str] = set()
 
-    def __call__(self, source: Source) -> LabelSets:
+    def __call__(self, source: Source) -> RawTable:
         """All rows of what an option names."""
-        config = self._config
+        config, separator = self._config, self._separator
         file = open_source(source, config)
-        columns = label_columns(file, config.text_column, config.label_column, self._names or self._model_labels)
-        is_one, num_texts = columns.has_one_each is False, len(columns.texts)
-        names = file.label_names.get(columns.labels[0], ()) if is_one and not self._names else ()
-        bad_rows = reading.BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds))
-
-        def where(line: int) -> str:
-            return f"{file.name}, {file.unit} {line}"
-
-        def checked(line: int, row: list) -> _Row:
-            texts = [check_text(value, name, where(line)) for value, name in zip(row, columns.texts, strict=False)]
-            written = row[num_texts:]
-            if is_one:
-                (column,), (value,) = columns.labels, written
-                cell = [value] if names and type(value) is int else cell_of(value, column, where(line))
-                if names and isinstance(cell, list):
-                    cell = [named_id(item, names, column, where(line)) for item in cell]
-                written = [cell]
-            return line, texts, written
-
-        read = file.without_rejected().read([*columns.texts, *columns.labels])
-        rows: list[_Row] = list(bad_rows.usable(read, checked))
+        known = self._names or self._model_labels
+        texts, columns, has_one_each = label_columns(file, config.text_column, config.label_column, known)
+        names = () if has_one_each or self._names else file.label_names.get(columns[0], ())
         known = (*self._names, *self._model_labels, *names)
-        labels_of, found, note = _how_labels_are_written(file, columns, rows, self._separator, known, where)
+        bad_rows = reading.BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds))
+        if has_one_each and separator:
+            raise UsageError(
+                "Columns of 0 and 1 need no separator. "
+                f"Received: label_separator={separator!r} for {file.name}. Drop --label_separator."
+            )
 
-        def labelled(line: int, row: _Row) -> tuple[int, list[str], tuple[str, ...]]:
-            return line, row[1], labels_of(row[2], where(line))
+        def written(values: list[Any], where: str) -> Any:
+            if has_one_each:
+                return indicated_labels(values, columns, where)
+            return cell_of(values[0], columns[0], where, names)
 
-        kept = list(bad_rows.usable(((row[0], row) for row in rows), labelled))
-        none = stand_for_none({*distinct_labels(labels for _, _, labels in kept)}, known or self._seen or found)
+        table = read_table(file, texts, columns, bad_rows, written)
+        every, note = columns, ""
+        if not has_one_each:
+            separator, size, note = form_of(table.labels, separator, known, table)
+            every = tuple(map(str, range(size)))
 
-        def with_labels(line: int, row: Any) -> Any:
-            if missing := none.intersection(row[2]):
-                raise missing_error(min(missing), where(line))
-            return row
+        def labelled(row: int, cell: Any) -> tuple[int, tuple[str, ...]]:
+            if every:
+                return row, cell if has_one_each else tuple(name for name, has in zip(every, cell, strict=True) if has)
+            return row, labels_of(cell, separator, known, table.where(row))
 
-        kept = list(bad_rows.usable(((row[0], row) for row in kept), with_labels))
-        table = LabelSets(
-            name=file.name,
-            text_columns=columns.texts,
-            text=[texts[0] for _, texts, _ in kept],
-            text_pair=[texts[1] for _, texts, _ in kept] if num_texts == 2 else None,
-            labels=[labels for _, _, labels in kept],
-            lines=[line for line, _, _ in kept],
-            unit=file.unit,
-            notes=(*bad_rows.skipped(file.name, len(kept), "example", "rows"), *note),
-            label_names=found or (tuple(names) or None),
-            has_all=found is not None,
-            # A column for each label is found by the label's name.
-            columns={"text_column": columns.texts, "label_column": columns.labels if is_one else ()},
-        )
+        kept = list(bad_rows.usable(enumerate(table.labels), labelled))
+        none = stand_for_none({*distinct_labels([own for _, own in kept])}, known or self._seen or every or None)
+
+        def checked(row: int, labels: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+            if missing := none.intersection(labels):
+                raise missing_error(min(missing), table.where(row))
+            return row, labels
+
+        table = table.take(list(bad_rows.usable(kept, checked)), bad_rows)
         self._seen.update(distinct_labels(table.labels))
-        return _with_names(table, self._names)
-
-
-_Row = tuple[int, list[str], list[Any]]
-"""Its line, its texts, and what is written in the columns of its labels."""
-_LabelsOf = Callable[[list[Any], str], tuple[str, ...]]
-"""The labels of what is written there, and where the row is."""
-
-
-def _how_labels_are_written(
-    file: reading.OpenFile,
-    columns: Columns,
-    rows: Sequence[_Row],
-    separator: str,
-    known: Sequence[str],
-    where: Callable[[int], str],
-) -> tuple[_LabelsOf, tuple[str, ...] | None, list[str]]:
-    """What reads a row's labels; the names of all labels, where rows say of each whether they have it; and notes."""
-    if columns.has_one_each is False:
-        reader = LabelReader([row[2][0] for row in rows], separator, known, lambda place: where(rows[place][0]))
-        notes = [f"{file.name}: {note}" for note in reader.notes]
-        names = tuple(map(str, range(reader.size))) if reader.size else None
-        return lambda written, place: reader.labels(written[0], place), names, notes
-    if separator:
-        raise UsageError(
-            "Columns of 0 and 1 need no separator. "
-            f"Received: label_separator={separator!r} for {file.name}. Drop --label_separator."
+        table = dataclasses.replace(
+            table,
+            notes=(*table.notes, *([f"{file.name}: {note}"] if note else [])),
+            label_names=every or names or None,
+            has_all=bool(every),
+            # A column for each label is found by the label's name.
+            columns=table.columns | ({"label_column": ()} if has_one_each else {}),
         )
-    names, notes = columns.labels, []
-    if columns.has_one_each is None:
-        names = indicator_columns(file.name, columns.labels, [row[2] for row in rows])
-        others = [column for column in columns.labels if column not in names]
-        left_out = f"; no labels: {', '.join(others)}" if others else ""
-        notes.append(f"{file.name}: the labels are the columns of 0 and 1: {', '.join(names)}{left_out}")
-    places = [columns.labels.index(name) for name in names]
-    return lambda written, place: indicated_labels([written[i] for i in places], names, place), names, notes
-
-
-def _with_names(table: LabelSets, names: tuple[str, ...]) -> LabelSets:
-    """The same table with the names that the user gives to its labels.
-
-    Args:
-        table: As it was written. Where its rows say of each label whether they have it, there must be as many names,
-            and names of columns that are no numbers must be among them.
-        names: All labels in order; empty: the table stays as it is.
-
-    Raises:
-        UsageError: for a label that is neither a name nor a number of one.
-    """
-    if not names:
-        return table
-    if table.has_all and len(table.label_names) != len(names):
-        raise UsageError(
-            f"label_names must be as many as the labels of the data, {len(table.label_names)}. "
-            f"Received: {len(names)} names for {table.name}. Name each of them."
-        )
-    columns = table.label_names if table.has_all else ()
-    if table.has_all and all(map(str.isdigit, columns)):  # Places in a list, or columns of a file without a header.
-        written = dict(zip(columns, names, strict=True))
-    else:
-        distinct = dict.fromkeys(label for labels in (*table.labels, columns) for label in labels)
-        written = named_labels(distinct, names, lambda label: _first_place(table, label))
-    notes = ()
-    if list(written.values()) != list(written):
-        notes = (f"{table.name}: the labels 0, 1, ... are {', '.join(names)}, as label_names says",)
-    labels = [tuple(written[label] for label in row) for row in table.labels]
-    return dataclasses.replace(table, labels=labels, notes=(*table.notes, *notes), label_names=names)
-
-
-def _first_place(table: LabelSets, label: str) -> str:
-    return next((table.where(row) for row, labels in enumerate(table.labels) if label in labels), table.name)
-
-
-def distinct_labels(labels: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Each label that occurs, once, as it first occurs."""
-    return iter(dict.fromkeys(label for row in labels for label in row))
+        return with_names(table, self._names, self._written)

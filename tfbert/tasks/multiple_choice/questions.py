@@ -474,4 +474,4 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
         return True
     # Where all are, reading them as questions says what is wrong, unless the columns are also those of texts.
     are_bad = bool(firsts) and all(isinstance(one, UsageError) for one in firsts)
-    return are_bad and bool(columns.label) and not are_of_texts(file.columns)
+    return are_bad and bool(columns.label) and not are_of_texts(file)
