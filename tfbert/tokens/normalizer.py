@@ -74,10 +74,11 @@ _LOWER = {"I": "i", "İ": "i̇", "J": "j", "Į": "į", "Ì": "ì", "Í": "í", "
 
 
 def effective_casing(
-    *, do_lower_case: bool, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
-) -> tuple[bool, bool, bool]:
-    """What `normalize` does for these options, with `strip_accents` resolved."""
-    return do_lower_case, do_lower_case if strip_accents is None else strip_accents, tokenize_chinese_chars
+    *, do_lower_case: bool = True, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
+) -> dict[str, bool]:
+    """What `normalize` does for these options, with `strip_accents` resolved as transformers resolves it."""
+    strips = do_lower_case if strip_accents is None else strip_accents
+    return {"do_lower_case": do_lower_case, "strip_accents": strips, "tokenize_chinese_chars": tokenize_chinese_chars}
 
 
 def normalize(

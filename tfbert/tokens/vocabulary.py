@@ -232,7 +232,7 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
     casing = _decided(found | stated, tokens, fast if "do_lower_case" in found else config)
     if "do_lower_case" not in found | stated:
         log.info("Text is lower-cased, as the vocabulary suggests.")
-    ours, theirs = _effective(casing), _effective(stated)
+    ours, theirs = effective_casing(**casing), effective_casing(**stated)
     for key in found:
         if ours[key] != theirs[key]:
             raise UsageError(
@@ -306,11 +306,6 @@ def _share_of_capitals(tokens: Sequence[str]) -> float:
 
 def _words_of(tokens: Sequence[str]) -> list[str]:
     return [token.removeprefix("##") for token in tokens if not token.startswith("[")]
-
-
-def _effective(casing: Casing) -> Casing:
-    """All three options, resolved as transformers resolves what is not stated."""
-    return dict(zip(_NORMALIZER_NAMES, effective_casing(**{"do_lower_case": True} | casing), strict=True))
 
 
 def _share(found: list[bool]) -> float:

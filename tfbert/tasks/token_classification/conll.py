@@ -209,6 +209,7 @@ class _Layout:
                 "these are the words."
             )
         self._text, self._label, self._known = text, label, {*tags}
+        self._read = (text,) if label is None else (text, label)
         self._is_counted = text > 0 and is_numbered  # So that `1-2` and `8.1` are no words.
         self._notes = []
         language = _LANGUAGE.match(words[0])
@@ -263,27 +264,29 @@ class _Layout:
                 f"Received: more words in {self._name}, from line {first}. Add blank lines."
             )
         for number, line, columns in block:
-            where = f"{self._name}, line {number}"
             if byte := not_utf8(line):
-                raise not_utf8_error(byte, where)
+                raise not_utf8_error(byte, f"{self._name}, line {number}")
             if len(columns) != self._size:
                 separated = "tabs" if self._separator == "\t" else "spaces"
                 raise UsageError(
                     f"Every line with a word must have {self._size} columns separated by {separated}, like the "
-                    f"others. Received: {len(columns)} in {where}. Repair it or drop the sentence."
+                    f"others. Received: {len(columns)} in {self._name}, line {number}. Repair it or drop the sentence."
                 )
-            tag = self._tag(columns)
-            if _is_hash(line) and self._size > 1 and not (tag in {*self._known, "", "#"} or hold_entities({tag: 1})):
+            if (
+                _is_hash(line)
+                and self._size > 1
+                and not ((tag := self._tag(columns)) in {*self._known, "", "#"} or hold_entities({tag: 1}))
+            ):
                 raise UsageError(
-                    "A line that starts with # holds a word only if other words have its tag. "
-                    f"Received: {line!r:.60} in {where}. Delete it if it is a comment; if it is a word, write the "
-                    f"sentences as lists: {OTHER_FORMATS}."
+                    "A line that starts with # holds a word only if other words have its tag. Received: "
+                    f"{line!r:.60} in {self._name}, line {number}. Delete it if it is a comment; if it is a word, "
+                    f"write the sentences as lists: {OTHER_FORMATS}."
                 )
-            for column in (self._text, self._label):
-                if column is not None and not columns[column].strip(" "):
+            for column in self._read:
+                if not columns[column].strip(" "):
                     raise UsageError(
                         f"A word must not be blank, and needs a tag. Received: {columns[column]!r} in column {column} "
-                        f"of {where}. Repair it or drop the sentence, or pass another column."
+                        f"of {self._name}, line {number}. Repair it or drop the sentence, or pass another column."
                     )
         return Sentence(
             line=first,

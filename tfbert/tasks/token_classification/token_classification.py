@@ -394,25 +394,26 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         Raises:
             UsageError: for a tag that is not one of this task's.
         """
-        place = {"lines": np.asarray(table.lines, np.int64), "unit": table.unit}
-        ids = {name: index for index, name in enumerate(self.label_names)}
-        labels = np.zeros(sum(map(len, table.words)), np.int32)
-        written_tags, at = table.tags, 0
+        ids, written = {name: index for index, name in enumerate(self.label_names)}, table.tags
         table = in_usual_form(table, notes, model_has_entities=self.has_entities, known=ids)
-        for row, own in enumerate(in_scheme(self.scheme, table, notes, strict=self.strict_entities)):
-            for tag, written in zip(own, written_tags[row], strict=True):
-                index = ids.get(tag)
-                if index is None:
-                    as_written = f", written {quoted(written)}," if tag != written else ""
-                    raise UsageError(
-                        f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}. "
-                        f"Received: {quoted(tag)}{as_written} in the sentence of {table.where(row)}. "
-                        f"Correct it, or add it to the training data{or_name_ids(written, self.label_names)}."
-                    )
-                labels[at] = index
-                at += 1
-        starts = TagSequences(table.tags).starts if self.scheme == "IO" else None
-        return SentenceExamples(name=table.name, words=table.words, labels=labels, starts=starts, **place)
+        tags = in_scheme(self.scheme, table, notes, strict=self.strict_entities)
+        if unknown := {tag for own in tags for tag in own} - ids.keys():
+            row = next(row for row, own in enumerate(tags) if unknown & {*own})
+            tag, old = next(pair for pair in zip(tags[row], written[row], strict=True) if pair[0] in unknown)
+            as_written = f", written {quoted(old)}," if tag != old else ""
+            raise UsageError(
+                f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}. "
+                f"Received: {quoted(tag)}{as_written} in the sentence of {table.where(row)}. "
+                f"Correct it, or add it to the training data{or_name_ids(old, self.label_names)}."
+            )
+        return SentenceExamples(
+            name=table.name,
+            words=table.words,
+            labels=np.array([ids[tag] for own in tags for tag in own], np.int32),
+            starts=TagSequences(table.tags).starts if self.scheme == "IO" else None,
+            lines=np.asarray(table.lines, np.int64),
+            unit=table.unit,
+        )
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
         return class_start(encoded, training, len(self.label_names), "tags")
