@@ -26,12 +26,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 from tfbert.tasks.token_classification.tagged import read_sentences  # noqa: E402
 from tfbert.tasks.token_classification.tags import (  # noqa: E402  # noqa: E402
     TagMeanings,
+    TagSequences,
     class_names,
     entity_metrics,
     find_entities,
-    scheme_of,
-    to_scheme,
-    word_accuracy,
 )
 
 _UNLABELLED = -100
@@ -61,7 +59,7 @@ def evaluate(args: argparse.Namespace, tokenizer) -> dict:
     """Finds the entities of the validation and test files, and scores them as tfbert does."""
     model = AutoModelForTokenClassification.from_pretrained(args.model)
     names = [model.config.id2label[index] for index in range(model.config.num_labels)]
-    meanings, ids, found = TagMeanings.of(names), {name: index for index, name in enumerate(names)}, {}
+    meanings, ids, found = TagMeanings(names), {name: index for index, name in enumerate(names)}, {}
     for prefix, path in {"eval": args.validation_file, "test": args.test_file}.items():
         if not path:
             continue
@@ -70,7 +68,7 @@ def evaluate(args: argparse.Namespace, tokenizer) -> dict:
         predicted = predicted_tags(model, tokenizer, sentences, args)
         number = np.repeat(np.arange(len(sentences)), list(map(len, sentences)))
         entities = (find_entities(each, number, meanings) for each in (gold, predicted))
-        scores = entity_metrics(*entities) | {"accuracy": word_accuracy(gold, predicted)}
+        scores = entity_metrics(*entities) | {"accuracy": float(np.mean(gold == predicted))}
         found |= {f"{prefix}_{name}": value for name, value in scores.items()}
     return found
 
@@ -84,7 +82,7 @@ def predict(args: argparse.Namespace, tokenizer) -> dict:
 def read(path: str, limit: int) -> tuple[list[list[str]], list[list[str]]]:
     """Words and tags of a file's sentences, the tags in IOB2."""
     table = read_sentences(path)
-    tags = to_scheme(table.tags, scheme_of(table.tags), "IOB2")
+    tags = TagSequences(table.tags).written_in("IOB2")
     rows = chosen(len(table), limit)
     return [table.words[row] for row in rows], [tags[row] for row in rows]
 

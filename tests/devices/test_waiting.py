@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tfbert.devices import process
 from tfbert.tokens.tokenizer import map_texts
@@ -53,7 +52,7 @@ def test_texts_have_a_bar_on_a_terminal_where_they_take_long(stream, delay, is_s
     stream = stream and stream()
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr("tfbert.tokens.tokenizer.SECONDS_WITHOUT_BAR", delay)
-    (lengths,) = map_texts(tf.function(lambda texts: (tf.strings.length(texts),)), ["a", "bc"] * 5, batch_size=2)
+    (lengths,) = map_texts(lambda texts: [np.array([*map(len, texts)])], ["a", "bc"] * 5, batch_size=2)
     np.testing.assert_array_equal(lengths, [1, 2] * 5)
     assert (stream is not None and "tokenizing" in stream.getvalue()) == is_shown
 

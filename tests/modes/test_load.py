@@ -220,6 +220,8 @@ def test_entities_of_words_count_words(saved, models):
     assert max(e["end"] for e in expected[1]) > 16
     for inputs in (sentences, map(tuple, sentences), [np.array(words, str) for words in sentences]):
         assert_alike(models["entities"](inputs), expected)
+    mixed = [sentences[0], TEXTS[0], sentences[1]]
+    assert_alike(models["entities"](mixed), [expected[0], models["entities"](TEXTS[0]), expected[1]])
     for words, entities in zip(sentences, expected, strict=True):
         assert [e["word"] for e in entities] == [" ".join(words[e["start"] : e["end"]]) for e in entities]
 
@@ -346,7 +348,6 @@ BAD = {
     "three": ("pairs", [("a", "b", "c")], r"Received: 3 values in inputs\[0\]"),
     "keys": ("classes", [{"text": "a", "label": 1}], r"Received: the keys 'text', 'label' in inputs\[0\]\. Rename"),
     "word": ("entities", [["a"], ["a", None]], r"Received: none for 'words' in inputs\[1\]"),
-    "kinds": ("entities", [["a"], "a"], r"one kind per call\. Received: a text in inputs\[1\]\. Call it once for"),
     "context": ("questions", [{"question": "a"}], r"comes with its context.*the keys 'question' in inputs\[0\]"),
     "question": ("questions", "who?", r"comes with its context.*Received: 'who\?' in the input\. Pass both"),
     "blank": ("questions", {"question": " ", "context": "a"}, r"question must not be empty.*in the input\."),

@@ -178,7 +178,9 @@ def test_too_small_max_seq_length_and_missing_second_texts(tokenizer):
 
 class TestEncode:
     def test_equals_hugging_face_in_order(self, tokenizer, reference, monkeypatch):
-        monkeypatch.setattr(tokenizer_module, "_CHUNK_BYTES", 300)  # Some texts are longer, so are chunks of their own.
+        monkeypatch.setattr(
+            tokenizer_module, "_CHUNK_CHARACTERS", 300
+        )  # Some texts are longer, so are chunks of their own.
         rng = random.Random(1)
         texts, pairs = rng.choices(TEXTS, k=200), rng.choices(TEXTS, k=200)
         for columns in ((texts,), (texts, pairs)):

@@ -23,8 +23,8 @@ import tensorflow as tf
 
 from tfbert.errors import UsageError
 from tfbert.tokens.normalizer import FlatPieces
-from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, map_chunks, splits_of
-from tfbert.tokens.vocabulary import JsonObject, ends, fast_tokenizer, named_tokens, token_text
+from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, map_texts, splits_of
+from tfbert.tokens.vocabulary import JsonObject, class_name, ends, fast_tokenizer, named_tokens, token_text
 
 if TYPE_CHECKING:
     import tokenizers
@@ -92,8 +92,11 @@ class HostTokenizer(Tokenizer):
         self.unk_id = ids[self.names.get("unk", self.names["pad"])]
         self.mask_token = self.names.get("mask", "")
         self.mask_id = ids.get(self.mask_token)
-        special = {ids[token] for token in _special_of(whole, {*self.names.values()})}
-        self.special_ids = tuple(sorted(special | ({*range(len(self.vocab))} - {*tokens})))
+        special = {*self.names.values()} | {token["content"] for token in whole["added_tokens"] if token["special"]}
+        self.special_ids = tuple(sorted({ids[token] for token in special} | ({*range(len(self.vocab))} - {*tokens})))
+        # Finds no special token in texts, neither as one nor as a piece of the vocabulary.
+        self._plain = _without_control(self._whole, special)
+        self._texts = fast_tokenizer(self._plain, source)
         self.mask_takes_blanks = any(t["lstrip"] and t["content"] == self.mask_token for t in whole["added_tokens"])
 
     def __reduce__(self) -> tuple:
@@ -151,25 +154,18 @@ class HostTokenizer(Tokenizer):
         return begins, ends
 
     @functools.cached_property
-    def _texts(self) -> tokenizers.Tokenizer:
-        """Splits texts, and finds no special token in them, neither as one nor as a piece of the vocabulary."""
-        return fast_tokenizer(_without_control(self._whole, {*self.names.values()}), self._source)
-
-    @functools.cached_property
     def _words(self) -> tokenizers.Tokenizer:
         """Splits words, each as if a blank stood before it: as transformers with `add_prefix_space=True`."""
-        whole = _without_control(self._whole, {*self.names.values()})
-        return fast_tokenizer(_with_prefix_space(whole, True), self._source)
+        return fast_tokenizer(_with_prefix_space(self._plain, True), self._source)
 
     def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
-        def ragged(column: Sequence[str]) -> tf.RaggedTensor:
-            ids, lengths = map_chunks(self.ids_of, column)
-            return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
+        def rows(*texts: list[str]) -> list[np.ndarray]:
+            with tf.device("CPU:0"):
+                parts = (tf.RaggedTensor.from_row_lengths(*self.ids_of(own), validate=False) for own in texts)
+                ids, *others = self.rows(*parts, max_seq_length=max_seq_length)
+                return [tensor.numpy() for tensor in (ids.values, ids.row_lengths(), *others)]
 
-        with tf.device("CPU:0"):
-            ids, *others = self.rows(*map(ragged, columns), max_seq_length=max_seq_length)
-            arrays = (tensor.numpy() for tensor in (ids.values, ids.row_lengths(), *others))
-        return TokenIds.of(*arrays, self.pad_id)
+        return TokenIds.of(*map_texts(rows, *columns), pad_id=self.pad_id)
 
     def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         rows = [row.ids for row in self._texts.encode_batch_fast(texts, add_special_tokens=False)]
@@ -215,30 +211,23 @@ def read_tokenizer(directory: pathlib.Path) -> Tokenizer:
     Raises:
         UsageError: for files that describe none, contradict each other, or would give other ids in transformers.
     """
-    fast, has_word_pieces = JsonObject.read(directory / TOKENIZER_JSON), (directory / "vocab.txt").is_file()
-    if fast.exists:
-        if _kind_of(fast) in ("BPE", "Unigram"):
-            return _from_json(directory, fast)
-    elif (found := [*directory.glob("merges.txt"), *directory.glob("*.model")]) and not has_word_pieces:
+    fast = JsonObject.read(directory / TOKENIZER_JSON)
+    model = fast.object("model").values
+    if "merges" in model or isinstance(model.get("vocab"), list):  # BPE, or unigram.
+        return _from_json(directory, fast)
+    others = [*directory.glob("merges.txt"), *directory.glob("*.model")]
+    if others and not fast.exists and not (directory / "vocab.txt").is_file():
         raise UsageError(
-            f"Such a tokenizer is read from the {TOKENIZER_JSON} that transformers makes of it. Received: {found[0]} "
+            f"Such a tokenizer is read from the {TOKENIZER_JSON} that transformers makes of it. Received: {others[0]} "
             'alone. Run: pip install transformers sentencepiece; python -c "from transformers import AutoTokenizer as '
             f"A; A.from_pretrained('{directory}').save_pretrained('{directory}')\"."
         )
     return BertTokenizer.from_pretrained(directory)
 
 
-def _kind_of(fast: JsonObject) -> str | None:
-    """The model of a `tokenizer.json`; old files do not name it."""
-    model = fast.object("model")
-    if kind := model.get("type", str):
-        return kind
-    return "Unigram" if isinstance(model.values.get("vocab"), list) else "BPE" if "merges" in model.values else None
-
-
 def _from_json(directory: pathlib.Path, fast: JsonObject) -> HostTokenizer:
     config = JsonObject.read(directory / "tokenizer_config.json")
-    kind = config.get("tokenizer_class", str) or JsonObject.read(directory / "config.json").get("tokenizer_class", str)
+    kind = class_name(config)
     if kind not in _CLASSES | {None}:
         raise UsageError(
             "A model's tokenizer must be one that its files describe whole: RoBERTa's, XLM-R's, CamemBERT's or "
@@ -279,14 +268,8 @@ def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dic
             )
 
 
-def _special_of(whole: dict[str, Any], names: set[str]) -> set[str]:
-    """The tokens that no text holds."""
-    return names | {token["content"] for token in whole["added_tokens"] if token["special"]}
-
-
-def _without_control(whole: dict[str, Any], names: set[str]) -> dict[str, Any]:
+def _without_control(whole: dict[str, Any], special: set[str]) -> dict[str, Any]:
     """The same tokenizer, whose special tokens have names that no text holds."""
-    special = _special_of(whole, names)
 
     def hidden(token: Any) -> Any:
         return _HIDDEN + token if token in special else token
@@ -336,7 +319,7 @@ def _word_finder() -> tokenizers.Tokenizer:
 
 
 def _flat(tokenizer: tokenizers.Tokenizer, texts: Sequence[str], batch_size: int) -> FlatPieces:
-    """Tokens of texts with their characters, blanks at both ends left out; without words."""
+    """Tokens of texts with their characters, blanks at both ends left out."""
 
     def pieces(chunk: list[str]) -> tuple[np.ndarray, ...]:
         rows = tokenizer.encode_batch(chunk, add_special_tokens=False)
@@ -345,9 +328,8 @@ def _flat(tokenizer: tokenizers.Tokenizer, texts: Sequence[str], batch_size: int
         places = np.fromiter((place for row in rows for pair in row.offsets for place in pair), np.int64).reshape(-1, 2)
         return ids, *_without_blanks(chunk, lengths, *places.T), lengths
 
-    ids, starts, ends, lengths = map_chunks(pieces, texts, batch_size=batch_size)
-    none = np.zeros(0, np.int32)
-    return FlatPieces(ids, starts, ends, none, none, none, splits_of(lengths), np.zeros(len(texts) + 1, np.int64))
+    *arrays, lengths = map_texts(pieces, texts, batch_size=batch_size)
+    return FlatPieces(*arrays, splits_of(lengths))
 
 
 def _without_blanks(

@@ -74,10 +74,11 @@ _LOWER = {"I": "i", "İ": "i̇", "J": "j", "Į": "į", "Ì": "ì", "Í": "í", "
 
 
 def effective_casing(
-    *, do_lower_case: bool, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
-) -> tuple[bool, bool, bool]:
-    """What `normalize` does for these options, with `strip_accents` resolved."""
-    return do_lower_case, do_lower_case if strip_accents is None else strip_accents, tokenize_chinese_chars
+    *, do_lower_case: bool = True, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
+) -> dict[str, bool]:
+    """What `normalize` does for these options, with `strip_accents` resolved as transformers resolves it."""
+    strips = do_lower_case if strip_accents is None else strip_accents
+    return {"do_lower_case": do_lower_case, "strip_accents": strips, "tokenize_chinese_chars": tokenize_chinese_chars}
 
 
 def normalize(
@@ -110,49 +111,41 @@ def normalize(
     return replace(text, f"{_PUNCTUATION}|{_CHINESE}" if tokenize_chinese_chars else _PUNCTUATION, r" \0 ")
 
 
-def is_mark(text: tf.Tensor) -> tf.Tensor:
-    """bool [n]: whether each text, string [n], is a single character that Unicode counts to the one before it (UAX 29)
-    and `normalize` may drop: a nonspacing mark, a joiner, or a tag, as at the end of the flag of Scotland."""
-    return tf.strings.regex_full_match(text, f"{_ACCENT}|{_JOINER}")
-
-
 class Pieces(NamedTuple):
     """The wordpieces and the words of n texts. BERT first splits a text into words: at spaces, around each punctuation
-    character and around each CJK character. Then it splits words into pieces."""
+    character and around each CJK character. Then it splits words into pieces.
+
+    Attributes:
+        ids: int32 [n, pieces]: token ids, without special tokens.
+        starts: int32 [n, pieces]: the character at which each piece starts.
+        ends: int32 [n, pieces]: one past the last character of each piece, including dropped marks that follow it.
+        words: int32 [n, pieces]: the index in its text of the word that each piece belongs to.
+        word_starts: int32 [n, words]: the character at which each word starts.
+        word_ends: int32 [n, words]: one past the last character of each word, likewise.
+    """
 
     ids: tf.RaggedTensor
-    """int32 [n, pieces]: token ids, without special tokens."""
     starts: tf.RaggedTensor
-    """int32 [n, pieces]: the character at which each piece starts."""
     ends: tf.RaggedTensor
-    """int32 [n, pieces]: one past the last character of each piece, including dropped marks that follow it."""
     words: tf.RaggedTensor
-    """int32 [n, pieces]: the index in its text of the word that each piece belongs to."""
     word_starts: tf.RaggedTensor
-    """int32 [n, words]: the character at which each word starts."""
     word_ends: tf.RaggedTensor
-    """int32 [n, words]: one past the last character of each word, likewise."""
 
 
 class FlatPieces(NamedTuple):
-    """`Pieces` in memory: the arrays of all texts, one after the other."""
+    """The pieces of n texts in memory, one text after the other.
+
+    Attributes:
+        ids: int32 [pieces].
+        starts: int32 [pieces]: characters, counted from the start of each text, as in `Pieces`.
+        ends: int32 [pieces], likewise.
+        row_splits: int64 [n + 1]: text i has the pieces `row_splits[i]` to `row_splits[i + 1]`.
+    """
 
     ids: np.ndarray
-    """int32 [pieces]."""
     starts: np.ndarray
-    """int32 [pieces]: characters, counted from the start of each text, as in `Pieces`; so are all others below."""
     ends: np.ndarray
-    """int32 [pieces]."""
-    words: np.ndarray
-    """int32 [pieces]: the word in its text."""
-    word_starts: np.ndarray
-    """int32 [words]."""
-    word_ends: np.ndarray
-    """int32 [words]."""
     row_splits: np.ndarray
-    """int64 [n + 1]: text i has the pieces `row_splits[i]` to `row_splits[i + 1]`."""
-    word_splits: np.ndarray
-    """int64 [n + 1]: text i has the words `word_splits[i]` to `word_splits[i + 1]`."""
 
 
 @tf.autograph.experimental.do_not_convert  # It has no control flow, and conversion would take seconds.
@@ -173,22 +166,46 @@ def find_pieces(
         The pieces of the texts.
     """
     ids, byte_starts, byte_ends = wordpiece.tokenize_with_offsets(words.values)  # [all words, pieces], in the word
-    first, last = _byte_ranges(normalized, words)
-    characters = _Characters(text, casing)
+
+    # A word -> its first and last byte, counted through all normalised texts.
+    joined = tf.strings.reduce_join([tf.strings.reduce_join(normalized, separator=" "), ""], separator=" ")
+    is_space = tf.io.decode_raw(joined, tf.uint8) == 32
+    before = tf.concat([[True], is_space[:-1]], 0)
+    row_of = tf.cast(words.value_rowids(), tf.int32)
+    # One separator is after each text before this one.
+    first = tf.cast(tf.where(before & ~is_space)[:, 0], tf.int32) - row_of
+    last = tf.cast(tf.where(~before & is_space)[:, 0], tf.int32) - 1 - row_of
+
+    # A byte -> the character, counted through all texts, that it comes from.
+    codes = tf.strings.unicode_decode(text, "UTF-8")
+    text_splits = tf.cast(codes.row_splits, tf.int32)
+    distinct, which = tf.unique(codes.values)
+    distinct = tf.strings.unicode_encode(distinct[:, tf.newaxis], "UTF-8")
+    sizes = tf.strings.length(normalize(distinct, **casing))
+    bytes_until = tf.cumsum(tf.gather(sizes, which))
+    # What Unicode counts to the character before it (UAX 29) and is dropped: a nonspacing mark, a joiner, or a tag, as
+    # at the end of the flag of Scotland.
+    is_mark = tf.strings.regex_full_match(distinct, f"{_ACCENT}|{_JOINER}") & (sizes == 0)
+
+    def after_marks(ends: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Ends, moved past the dropped marks that follow in the same text."""
+        others = tf.cast(tf.where(~tf.gather(is_mark, which))[:, 0], tf.int32)
+        others = tf.concat([others, [tf.size(which)]], 0)
+        return tf.minimum(tf.gather(others, tf.searchsorted(others, ends)), tf.gather(text_splits, rows + 1))
 
     # A piece -> its word among all texts' words; a word -> its text. (`value_rowids` of `ids` would take far longer.)
     word_of = tf.cumsum(tf.cast(byte_starts.values == 0, tf.int32)) - 1
-    row_of = tf.cast(words.value_rowids(), tf.int32)
     whole = ids.values == unk_id  # The bytes of a word that is too long are not those that WordPiece saw.
     word_first = tf.gather(first, word_of)
     piece_first = word_first + tf.where(whole, 0, tf.cast(byte_starts.values, tf.int32))
     piece_last = tf.where(whole, tf.gather(last, word_of), word_first + tf.cast(byte_ends.values, tf.int32) - 1)
-    starts = characters.at(piece_first)
-    ends = characters.after_marks(characters.at(piece_last) + 1, tf.gather(row_of, word_of))
+    starts, ends = (tf.searchsorted(bytes_until, byte, side="right") for byte in (piece_first, piece_last))
+    ends, rows = ends + 1, tf.gather(row_of, word_of)
+    ends = tf.cond(tf.reduce_any(is_mark), lambda: after_marks(ends, rows), lambda: ends)
     word_starts, word_ends = tf.gather(starts, ids.row_splits[:-1]), tf.gather(ends, ids.row_splits[1:] - 1)
 
     # Converts places among all characters and words to places in a text.
-    origin = tf.gather(tf.cast(characters.row_splits, tf.int32), row_of)
+    origin = tf.gather(text_splits, row_of)
     piece_origin = tf.gather(origin, word_of)
     word_index = tf.range(tf.size(row_of)) - tf.gather(tf.cast(words.row_splits, tf.int32), row_of)
     pieces = (ids.values, starts - piece_origin, ends - piece_origin, tf.gather(word_index, word_of))
@@ -197,42 +214,3 @@ def find_pieces(
         words.with_values(word_starts - origin),
         words.with_values(word_ends - origin),
     )
-
-
-def _byte_ranges(normalized: tf.Tensor, words: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """int32 [all words] twice: first and last byte of each word, counted through all normalised texts."""
-    joined = tf.strings.reduce_join([tf.strings.reduce_join(normalized, separator=" "), ""], separator=" ")
-    is_space = tf.io.decode_raw(joined, tf.uint8) == 32
-    before = tf.concat([[True], is_space[:-1]], 0)
-    first = tf.cast(tf.where(before & ~is_space)[:, 0], tf.int32)
-    last = tf.cast(tf.where(~before & is_space)[:, 0], tf.int32) - 1
-    separators = tf.cast(words.value_rowids(), tf.int32)  # One after each text before this one.
-    return first - separators, last - separators
-
-
-class _Characters:
-    """All characters of n texts, and the bytes that each becomes in the normalised texts."""
-
-    def __init__(self, text: tf.Tensor, casing: dict[str, Any]):
-        codes = tf.strings.unicode_decode(text, "UTF-8")
-        distinct, self._which = tf.unique(codes.values)
-        distinct = tf.strings.unicode_encode(distinct[:, tf.newaxis], "UTF-8")
-        sizes = tf.strings.length(normalize(distinct, **casing))
-        self._mark = is_mark(distinct) & (sizes == 0)
-        self._bytes = tf.cumsum(tf.gather(sizes, self._which))
-        self.row_splits = codes.row_splits  # int64 [n + 1]: each text's first character.
-
-    def at(self, byte: tf.Tensor) -> tf.Tensor:
-        """int32: the character, counted through all texts, that a byte of the normalised texts comes from."""
-        return tf.searchsorted(self._bytes, byte, side="right")
-
-    def after_marks(self, ends: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Ends, int32, moved past the dropped marks that follow in the same text (row)."""
-
-        def move():
-            others = tf.cast(tf.where(~tf.gather(self._mark, self._which))[:, 0], tf.int32)
-            others = tf.concat([others, [tf.size(self._which)]], 0)
-            moved = tf.gather(others, tf.searchsorted(others, ends))
-            return tf.minimum(moved, tf.gather(tf.cast(self.row_splits, tf.int32), rows + 1))
-
-        return tf.cond(tf.reduce_any(self._mark), move, lambda: ends)

@@ -22,7 +22,7 @@ import pathlib
 import re
 import reprlib
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Self
 
@@ -49,18 +49,21 @@ _NOT_A_TOKEN = re.compile("[\r\n\0\ud800-\udfff]")
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TokenIds:
-    """Token ids of many rows, held flat in memory. `len()` is the number of rows."""
+    """Token ids of many rows, held flat in memory. `len()` is the number of rows.
+
+    Attributes:
+        flat: int32 [total]: the ids of all rows, one after the other.
+        row_splits: int64 [n + 1]: row i is `flat[row_splits[i]:row_splits[i + 1]]`.
+        second_start: int32 [n]: the position in its row at which segment B starts; the row's length for single texts.
+        pad_id: The id that pads rows.
+        splits: int64 [examples + 1]: example i has the rows `splits[i]` to `splits[i + 1]`; None where each has one.
+    """
 
     flat: np.ndarray
-    """int32 [total]: the ids of all rows, one after the other."""
     row_splits: np.ndarray
-    """int64 [n + 1]: row i is `flat[row_splits[i]:row_splits[i + 1]]`."""
     second_start: np.ndarray
-    """int32 [n]: the position in its row at which segment B starts; the row's length for single texts."""
     pad_id: int = 0
-    """The id that pads rows."""
     splits: np.ndarray | None = None
-    """int64 [examples + 1]: example i has the rows `splits[i]` to `splits[i + 1]`; None where each has one."""
 
     @classmethod
     def of(
@@ -235,6 +238,7 @@ class Tokenizer(abc.ABC):
         """As `encode_with_offsets`, for single words of sentences."""
         return self.encode_with_offsets(words, batch_size=8192)
 
+    @abc.abstractmethod
     def find_words(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The words of texts, which BERT splits at spaces, around punctuation and around CJK characters.
 
@@ -242,8 +246,6 @@ class Tokenizer(abc.ABC):
             int32 `[words]` twice: the character of its text at which each word starts, and one past its last, its
             accents counted; int64 `[n + 1]`: text i has the words `splits[i]:splits[i + 1]`.
         """
-        found = self.encode_with_offsets(texts)
-        return found.word_starts, found.word_ends, found.word_splits
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
@@ -298,8 +300,8 @@ class Tokenizer(abc.ABC):
                 text.
         """
         texts = [first] if second is None else [first, second]
-        num_special, is_cut = self.num_special(len(texts)), self.long_texts != "windows"
-        least, beside = (num_special, "") if is_cut else (num_special + len(texts), " and a token of each text")
+        num_special, has_windows = self.num_special(len(texts)), self.long_texts == "windows"
+        least, beside = (num_special + len(texts), " and a token of each text") if has_windows else (num_special, "")
         if max_seq_length < least:
             raise UsageError(
                 f"max_seq_length must hold {num_special} special tokens{beside}. "
@@ -307,29 +309,23 @@ class Tokenizer(abc.ABC):
             )
         room, totals = max_seq_length - num_special, [text.row_lengths() for text in texts]
         sizes = [tf.minimum(totals[0], room)] if second is None else _longest_first(totals[0], totals[1], room)
-        if is_cut:
-            kept = [self._kept(text, size) for text, size in zip(texts, sizes, strict=True)]
-            return *self.joined(*kept), tf.ones_like(totals[0])
-        counts = [-(-total // tf.maximum(size, 1)) for total, size in zip(totals, sizes, strict=True)]
-        counts = tf.reduce_max([tf.ones_like(totals[0]), *counts], axis=0)
+        counts = tf.ones_like(totals[0])
+        if has_windows:
+            needed = (-(-total // tf.maximum(size, 1)) for total, size in zip(totals, sizes, strict=True))
+            counts = tf.reduce_max([counts, *needed], axis=0)
         numbers = tf.ragged.range(counts)
-        text, number, last = numbers.value_rowids(), numbers.values, tf.maximum(counts - 1, 1)
+        text, last = numbers.value_rowids(), tf.maximum(counts - 1, 1)
         parts = []
         for tokens, total, size in zip(texts, totals, sizes, strict=True):
-            moved = number * tf.gather(total - size, text) // tf.gather(last, text)
-            starts = tf.gather(tokens.row_starts(), text) + moved
-            parts.append(tf.gather(tokens.values, tf.ragged.range(starts, starts + tf.gather(size, text))))
+            start, size, lost = (tf.gather(each, text) for each in (tokens.row_starts(), size, total - size))
+            start += numbers.values * lost // tf.gather(last, text)
+            if self.long_texts == "first_last":
+                head = tf.where(lost > 0, (size + 3) // 4, 0)
+                ends = [tf.ragged.range(start, start + head), tf.ragged.range(start + lost + head, start + lost + size)]
+                parts.append(tf.gather(tokens.values, tf.concat(ends, axis=1)))
+            else:
+                parts.append(tf.gather(tokens.values, tf.ragged.range(start, start + size)))
         return *self.joined(*parts), counts
-
-    def _kept(self, tokens: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-        """As many tokens of each row as `lengths` says."""
-        if self.long_texts == "cut":
-            return beginnings(tokens, lengths)
-        starts = tokens.row_starts()
-        ends, first = starts + tokens.row_lengths(), (lengths + 3) // 4
-        first = tf.where(lengths < tokens.row_lengths(), first, 0)
-        parts = [tf.ragged.range(starts, starts + first), tf.ragged.range(ends - lengths + first, ends)]
-        return tf.gather(tokens.values, tf.concat(parts, axis=1))
 
     def joined(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None
@@ -387,17 +383,14 @@ class BertTokenizer(Tokenizer):
                 f"A vocabulary must have at most {_MAX_TOKENS:,} tokens. Received: {len(self.vocab):,}. Use another."
             )
         ids: dict[str, int] = {}
-        for i, token in enumerate(self.vocab):
-            if token in ids or _NOT_A_TOKEN.search(token):  # An empty one is fine: SciBERT has it.
+        for i, token in enumerate(self.vocab):  # An empty one is fine: SciBERT has it.
+            is_text = not _NOT_A_TOKEN.search(token)
+            if token in ids or not is_text or len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES:
                 first = f", first seen as token {ids[token]}" if token in ids else ""
                 raise UsageError(
-                    "Every token of a vocabulary must occur once, have no line breaks and be valid Unicode. "
-                    f"Received: {reprlib.repr(token)} as token {i} (counted from 0){first}. Repair the vocabulary."
-                )
-            if len(token.removeprefix("##").encode()) > _MAX_TOKEN_BYTES:
-                raise UsageError(
-                    f"A token must be at most {_MAX_TOKEN_BYTES} bytes long. "
-                    f"Received: {reprlib.repr(token)} as token {i} (counted from 0). Repair the vocabulary."
+                    "Every token of a vocabulary must occur once, have no line breaks, be valid Unicode and at most "
+                    f"{_MAX_TOKEN_BYTES} bytes long. Received: {reprlib.repr(token)} as token {i} (counted from 0)"
+                    f"{first}. Repair the vocabulary."
                 )
             ids[token] = i
         missing = [token for token in SPECIAL_TOKENS if token not in ids]
@@ -444,9 +437,7 @@ class BertTokenizer(Tokenizer):
         return begins, np.zeros_like(begins)
 
     def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        with tf.device("CPU:0"):
-            ids, lengths = _traced(_flat_ids, self)(tf.constant(texts, tf.string, [len(texts)]))
-        return ids.numpy(), lengths.numpy()
+        return _traced(_flat_ids, self)(texts)
 
     @classmethod
     def from_vocab_file(cls, path: str | pathlib.Path, **casing: Any) -> BertTokenizer:
@@ -528,12 +519,16 @@ class BertTokenizer(Tokenizer):
         return self.rows(self.tokenize(text), second, max_seq_length=max_seq_length)[:2]
 
     def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
-        encode_chunk = _traced(_flat_rows, self, len(columns), max_seq_length=max_seq_length)
-        return TokenIds.of(*map_texts(encode_chunk, *columns), pad_id=self.pad_id)
+        rows = _traced(_flat_rows, self, len(columns), max_seq_length=max_seq_length)
+        return TokenIds.of(*map_texts(rows, *columns), pad_id=self.pad_id)
 
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
-        arrays = map_texts(_traced(_flat_pieces, self), texts, batch_size=batch_size)
-        return FlatPieces(*arrays[:-2], *map(splits_of, arrays[-2:]))
+        ids, starts, ends, lengths, *_ = map_texts(_traced(_flat_pieces, self), texts, batch_size=batch_size)
+        return FlatPieces(ids, starts, ends, splits_of(lengths))
+
+    def find_words(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        *_, starts, ends, lengths = map_texts(_traced(_flat_pieces, self), texts)
+        return starts, ends, splits_of(lengths)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         from tokenizers import decoders
@@ -588,15 +583,20 @@ class BertTokenizer(Tokenizer):
 
 @functools.lru_cache(maxsize=16)
 def _traced(compute: Callable[..., Any], tokenizer: BertTokenizer, num_columns: int = 1, **options: Any) -> Any:
-    """A function of columns of texts as a graph. Tracing takes a second, and a process may train or load several models
-    alike: tokenizers that are equal share it."""
+    """A function of tensors of texts as one of lists of texts, which returns arrays. Tracing takes a second, and a
+    process may train or load several models alike: tokenizers that are equal share it."""
     signature = [tf.TensorSpec([None], tf.string)] * num_columns
 
     @counted_alone(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
     def traced(*texts):
         return compute(tokenizer, *texts, **options)
 
-    return traced
+    def call(*columns: list[str]) -> tuple[np.ndarray, ...]:
+        with tf.device("CPU:0"):
+            found = traced(*(tf.constant(texts, tf.string, [len(texts)]) for texts in columns))
+            return tuple(tensor.numpy() for tensor in found)
+
+    return call
 
 
 def _flat_rows(tokenizer: BertTokenizer, *texts: tf.Tensor, max_seq_length: int) -> tuple[tf.Tensor, ...]:
@@ -606,9 +606,10 @@ def _flat_rows(tokenizer: BertTokenizer, *texts: tf.Tensor, max_seq_length: int)
 
 
 def _flat_pieces(tokenizer: BertTokenizer, text: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """`tokenize_with_offsets` as flat arrays."""
-    pieces = tokenizer.tokenize_with_offsets(text)
-    return *(ragged.values for ragged in pieces), pieces.ids.row_lengths(), pieces.word_starts.row_lengths()
+    """The pieces of `tokenize_with_offsets`, and its words, as flat arrays."""
+    ids, starts, ends, _, *words = tokenizer.tokenize_with_offsets(text)
+    pieces = ids.values, starts.values, ends.values, ids.row_lengths()
+    return *pieces, *(part.values for part in words), words[0].row_lengths()
 
 
 def _flat_ids(tokenizer: BertTokenizer, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -637,16 +638,10 @@ def _words(normalized: tf.Tensor) -> tf.RaggedTensor:
 def _longest_first(first: tf.Tensor, second: tf.Tensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:
     """How many tokens each pair of rows of these lengths keeps of `room` in total, int64 [n], as `truncate_encodings`
     of Hugging Face's tokenizers has it."""
-    shorter = tf.minimum(first, second)
-    longer = tf.maximum(shorter, room - shorter)
-    fits = first + second <= room
-    both = shorter + longer > room
-    shorter = tf.where(both, tf.cast(room // 2, tf.int64), shorter)
-    longer = tf.where(both, tf.cast(room - room // 2, tf.int64), longer)
-    is_longer = first > second
-    keep_first = tf.where(fits, first, tf.where(is_longer, longer, shorter))
-    keep_second = tf.where(fits, second, tf.where(is_longer, shorter, longer))
-    return keep_first, keep_second
+    short = tf.minimum(tf.minimum(first, second), room // 2)
+    is_longer, fits = first > second, first + second <= room
+    keep_first, keep_second = tf.where(is_longer, room - short, short), tf.where(is_longer, short, room - short)
+    return tf.where(fits, first, keep_first), tf.where(fits, second, keep_second)
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -661,56 +656,41 @@ def splits_of(lengths: np.ndarray) -> np.ndarray:
 
 
 SECONDS_WITHOUT_BAR = 2.0
-_CHUNK_BYTES = 1 << 22  # Text handed to one graph call.
+_CHUNK_CHARACTERS = 1 << 22  # Handed to one call.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def map_texts(
-    function: Callable[..., tuple[tf.Tensor, ...]], *columns: Sequence[str], batch_size: int = 1024
+    function: Callable[..., Sequence[np.ndarray]], *columns: Sequence[str], batch_size: int = 1024
 ) -> tuple[np.ndarray, ...]:
-    """Calls a `tf.function` on chunks of texts and joins what it returns.
+    """Calls a function on chunks of texts, in threads, and joins what it returns; with a bar where somebody watches and
+    it takes long.
 
     Args:
-        function: Takes a string [k] tensor for each column, returns a tuple of tensors. It is traced in its first call,
-            so reuse the same function. Threads call it, because building a `tf.data` pipeline for each call of
-            `map_texts` would take a second.
+        function: Takes a list of texts for each column, returns arrays.
         *columns: Texts, equally many in each.
         batch_size: Most texts in a chunk; fewer if texts are long.
 
     Returns:
-        For each tensor that `function` returns, one array: the results of all chunks, concatenated along axis 0.
+        For each array that `function` returns, one: the results of all chunks, concatenated along axis 0.
 
     Raises:
         UsageError: in a process forked from one that had used TensorFlow.
     """
     check_not_forked()
-    encoded = [[without_surrogates(text).encode() for text in column] for column in columns]
-    sizes = [sum(map(len, row)) for row in zip(*encoded, strict=True)]
-
-    def call(chunk: slice) -> list[np.ndarray]:
-        with tf.device("CPU:0"):
-            texts = (tf.constant(column[chunk], tf.string, [chunk.stop - chunk.start]) for column in encoded)
-            return [tensor.numpy() for tensor in function(*texts)]
-
-    chunks = _chunks(sizes, batch_size)
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return _joined(threads.map(call, chunks), len(chunks))
-
-
-def map_chunks(
-    function: Callable[[list[str]], tuple[np.ndarray, ...]], texts: Sequence[str], *, batch_size: int = 1024
-) -> tuple[np.ndarray, ...]:
-    """As `map_texts`, for a function of Python that takes a list of texts and is on all cores by itself."""
-    check_not_forked()
-    texts = [without_surrogates(text) for text in texts]
-    chunks = _chunks([len(text) for text in texts], batch_size)
-    return _joined((function(texts[chunk]) for chunk in chunks), len(chunks))
-
-
-def _joined(parts: Iterable[Sequence[np.ndarray]], total: int) -> tuple[np.ndarray, ...]:
-    # A bar where somebody watches, and only where it takes long.
+    columns = tuple([without_surrogates(text) for text in column] for column in columns)
+    chunks, first, size = [], 0, 0
+    sizes = [sum(map(len, row)) for row in zip(*columns, strict=True)]
+    for row, own in enumerate(sizes):
+        if row > first and (row - first >= batch_size or size + own > _CHUNK_CHARACTERS):
+            chunks.append(slice(first, row))
+            first, size = row, 0
+        size += own
+    chunks.append(slice(first, len(sizes)))  # At least one, so that the arrays are there.
     options = {"desc": "tokenizing", "leave": False, "delay": SECONDS_WITHOUT_BAR, "disable": not is_watched()}
-    parts = list(bar(iterable=parts, total=total, **options))
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        parts = threads.map(lambda chunk: function(*(column[chunk] for column in columns)), chunks)
+        parts = list(bar(iterable=parts, total=len(chunks), **options))
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
@@ -718,15 +698,3 @@ def without_surrogates(text: str) -> str:
     """A text with U+FFFD in the place of lone surrogates, which JSON can contain and UTF-8 has no form for: so they are
     dropped later, and the characters after them keep their places."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
-
-
-def _chunks(sizes: Sequence[int], batch_size: int) -> list[slice]:
-    """Ranges of successive rows, of at most `batch_size` rows and about `_CHUNK_BYTES` each; at least
-    one range."""
-    starts, total = [0], 0
-    for row, size in enumerate(sizes):
-        if row > starts[-1] and (row - starts[-1] >= batch_size or total + size > _CHUNK_BYTES):
-            starts.append(row)
-            total = 0
-        total += size
-    return list(map(slice, starts, [*starts[1:], len(sizes)]))

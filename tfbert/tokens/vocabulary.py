@@ -21,7 +21,7 @@ import pathlib
 import re
 import reprlib
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -209,9 +209,9 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
             other.
     """
     config, fast = JsonObject.read(directory / "tokenizer_config.json"), JsonObject.read(directory / "tokenizer.json")
-    normalizer = fast.object("normalizer")
-    in_json = _known({key: normalizer.get(name, bool) for key, name in _NORMALIZER_NAMES.items()})
-    names = _refuse_unlike(directory, config, fast)
+    found = _casing_in(fast.object("normalizer"), _NORMALIZER_NAMES)
+    kind = class_name(config)
+    _refuse_unlike(directory, config, fast, kind)
     tokens = _read_tokens(directory, fast)
     if fast.exists and not {*SPECIAL_TOKENS} - {*tokens}:  # Else BertTokenizer says which is missing.
         around = ends(fast_tokenizer(fast.values, str(fast.path)), str(fast.path))
@@ -221,26 +221,25 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
                 f"their own. Received: {fast.path}, which does not. Use another model."
             )
     config.warn_of_side()
-    if fast.exists and names & _OF_TOKENIZER_JSON:
-        return tokens, in_json
+    if fast.exists and kind in _OF_TOKENIZER_JSON:
+        return tokens, found
     # transformers' class for BERT takes the casing from tokenizer_config.json, or its own defaults, and overwrites what
     # tokenizer.json says: that counts where both are the same.
     stated = _casing_in(config)
-    decided = stated.keys() | ({"strip_accents"} & config.values.keys())  # By null: as lower-casing.
-    default, found = _effective(stated), _effective(in_json)
-    casing = stated | {name: v for name, v in in_json.items() if name not in decided and default[name] == found[name]}
-    if "do_lower_case" not in casing:
-        casing = _decided(casing, tokens, config)
+    if "strip_accents" in config.values:  # By null too: as lower-casing.
+        found.pop("strip_accents", None)
+    found = {key: value for key, value in found.items() if key not in stated}
+    casing = _decided(found | stated, tokens, fast if "do_lower_case" in found else config)
+    if "do_lower_case" not in found | stated:
         log.info("Text is lower-cased, as the vocabulary suggests.")
-    resolved = _effective(casing)
-    for key, name in _NORMALIZER_NAMES.items():
-        if key in in_json.keys() - decided and found[key] != resolved[key]:
+    ours, theirs = effective_casing(**casing), effective_casing(**stated)
+    for key in found:
+        if ours[key] != theirs[key]:
             raise UsageError(
-                "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: "
-                f"normalizer.{name}={json.dumps(found[key])} in {fast.path}, which transformers takes "
-                f"as {json.dumps(resolved[key])}. State {key} in tokenizer_config.json."
+                "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: normalizer."
+                f"{_NORMALIZER_NAMES[key]}={json.dumps(ours[key])} in {fast.path}, which transformers takes as "
+                f"{json.dumps(theirs[key])}. State {key} in tokenizer_config.json."
             )
-    _warn_of_capitals(casing, tokens, config if "do_lower_case" in stated else fast)
     return tokens, casing
 
 
@@ -251,75 +250,72 @@ def read_casing(directory: pathlib.Path, tokens: Sequence[str]) -> Casing:
         UsageError: if the file is not JSON, states anything but true or false, or nothing where it must.
     """
     config = JsonObject.read(directory / "tokenizer_config.json")
-    casing = _decided(_casing_in(config), tokens, config)
-    _warn_of_capitals(casing, tokens, config)
-    return casing
+    return _decided(_casing_in(config), tokens, config)
 
 
-def _decided(casing: Casing, tokens: Sequence[str], config: JsonObject) -> Casing:
+def _decided(casing: Casing, tokens: Sequence[str], file: JsonObject) -> Casing:
     """The casing: where no file states it, text is lower-cased and loses its accents, as transformers has it.
 
     A word with a capital letter is never found in lower-cased text, nor one with an accent where accents are dropped.
 
+    Args:
+        casing: As it is stated.
+        tokens: The vocabulary.
+        file: Where it is stated, or should be.
+
     Raises:
         UsageError: where a vocabulary has such words, and no file states the casing.
     """
-    if "do_lower_case" in casing:
+    if casing.get("do_lower_case") is False:
         return casing
-    if (share := _share_of_capitals(tokens)) > _FEW_CAPITALS:
-        words, state = "capitals", {"do_lower_case": False}
-    elif (share := share_of_accents(tokens)) > FEW_ACCENTS and "strip_accents" not in casing:
-        words, state = "accents", {"do_lower_case": True, "strip_accents": False}
-    else:
-        return {"do_lower_case": True} | casing
+    state = {"do_lower_case": False}
+    words, share = "capitals", _share_of_capitals(tokens)
+    if "do_lower_case" in casing:
+        if share > _FEW_CAPITALS:
+            log.warning(
+                "Text is lower-cased, as %s says, but %.0f%% of the vocabulary's words have capitals and are never "
+                "found then.",
+                file.path,
+                100 * share,
+            )
+        return casing
+    if share <= _FEW_CAPITALS:
+        words, share, state = "accents", share_of_accents(tokens), {"do_lower_case": True, "strip_accents": False}
+        if share <= FEW_ACCENTS or "strip_accents" in casing:
+            return {"do_lower_case": True} | casing
     raise UsageError(
         "A file must say how text is cased, where the vocabulary has words that lower-cased text has not. "
-        f"Received: {words} in {share:.0%} of its words, and no do_lower_case in {config.path}. "
+        f"Received: {words} in {share:.0%} of its words, and no do_lower_case in {file.path}. "
         f"Write {json.dumps(state)} there, or what else the model was trained with."
     )
 
 
 def share_of_accents(tokens: Sequence[str]) -> float:
     """The share of words with an accent, among those with a letter."""
-    words = [token.removeprefix("##") for token in tokens if not token.startswith("[")]
-    return _share([_without_accents(word) != word for word in words if any(map(str.isalpha, word))])
+
+    def plain(word: str) -> str:
+        return "".join(char for char in unicodedata.normalize("NFD", word) if unicodedata.category(char) != "Mn")
+
+    return _share([plain(word) != word for word in _words_of(tokens) if any(map(str.isalpha, word))])
 
 
 def _share_of_capitals(tokens: Sequence[str]) -> float:
     """The share of words with a capital, among those of letters that have capitals: not Chinese ones, or numbers."""
-    words = [token.removeprefix("##") for token in tokens if not token.startswith("[")]
-    return _share([word != word.lower() for word in words if word != word.lower() or word != word.upper()])
+    return _share([word != word.lower() for word in _words_of(tokens) if not word == word.lower() == word.upper()])
 
 
-def _warn_of_capitals(casing: Casing, tokens: Sequence[str], source: JsonObject) -> None:
-    if casing.get("do_lower_case") and (capitals := _share_of_capitals(tokens)) > _FEW_CAPITALS:
-        log.warning(
-            "Text is lower-cased, as %s says, but %.0f%% of the vocabulary's words have capitals and are never found "
-            "then.",
-            source.path,
-            100 * capitals,
-        )
-
-
-def _effective(casing: Casing) -> Casing:
-    """All three options, resolved as transformers resolves what is not stated."""
-    return dict(zip(_NORMALIZER_NAMES, effective_casing(**{"do_lower_case": True} | casing), strict=True))
+def _words_of(tokens: Sequence[str]) -> list[str]:
+    return [token.removeprefix("##") for token in tokens if not token.startswith("[")]
 
 
 def _share(found: list[bool]) -> float:
     return sum(found) / len(found) if found else 0.0
 
 
-def _without_accents(word: str) -> str:
-    return "".join(char for char in unicodedata.normalize("NFD", word) if unicodedata.category(char) != "Mn")
-
-
-def _casing_in(config: JsonObject) -> Casing:
-    return _known({key: config.get(key, bool) for key in _NORMALIZER_NAMES})
-
-
-def _known(values: dict[str, bool | None]) -> Casing:
-    return {key: value for key, value in values.items() if value is not None}
+def _casing_in(file: JsonObject, names: Mapping[str, str] | None = None) -> Casing:
+    """What a file says of the casing, under its own names for the options."""
+    found = {key: file.get((names or {}).get(key, key), bool) for key in _NORMALIZER_NAMES}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -376,28 +372,24 @@ def _read_tokens(directory: pathlib.Path, fast: JsonObject) -> list[str]:
     tokens = sorted(ids, key=ids.get)
     if listed is None or listed == tokens:
         return tokens
-    both = itertools.zip_longest(listed, tokens)
-    place, (first, second) = next((i, pair) for i, pair in enumerate(both) if pair[0] != pair[1])
-    first, second = ("absent" if token is None else reprlib.repr(token) for token in (first, second))
+    both = enumerate(itertools.zip_longest(map(repr, listed), map(repr, tokens), fillvalue="absent"))
+    place, first, second = next((place, *pair) for place, pair in both if pair[0] != pair[1])
     raise UsageError(
         "vocab.txt and tokenizer.json of a directory must hold the same vocabulary. Received: token "
-        f"{place} (counted from 0) is {first} in vocab.txt and {second} in tokenizer.json, in {directory}. "
+        f"{place} (counted from 0) is {first:.60} in vocab.txt and {second:.60} in tokenizer.json, in {directory}. "
         "Remove the file that is not the model's."
     )
 
 
-def _refuse_unlike(directory: pathlib.Path, config: JsonObject, fast: JsonObject) -> set[str]:
-    """Raises UsageError if the files describe another algorithm, other special tokens, or tokens to find in texts.
+def class_name(config: JsonObject) -> str | None:
+    """transformers' class for the tokenizer, if `tokenizer_config.json` names one, or `config.json` beside it."""
+    model = JsonObject.read(config.path.with_name("config.json"))
+    return config.get("tokenizer_class", str) or model.get("tokenizer_class", str)
 
-    Returns:
-        The tokenizer's class, if the files name one.
-    """
-    unlike = {}
-    named = config.get("tokenizer_class", str)
-    if named is None:  # transformers looks there next.
-        named = JsonObject.read(directory / "config.json").get("tokenizer_class", str)
-    if named not in _CLASSES | _OF_TOKENIZER_JSON | {None}:
-        unlike["tokenizer_class"] = named
+
+def _refuse_unlike(directory: pathlib.Path, config: JsonObject, fast: JsonObject, kind: str | None) -> None:
+    """Raises UsageError if the files describe another algorithm, other special tokens, or tokens to find in texts."""
+    unlike = {} if kind in _CLASSES | _OF_TOKENIZER_JSON | {None} else {"tokenizer_class": kind}
     for (part, key), wanted in _PIPELINE.items() if fast.exists else ():
         found = (fast.object(part).values or {"type": None}).get(key, wanted)
         if found != wanted:
@@ -417,7 +409,6 @@ def _refuse_unlike(directory: pathlib.Path, config: JsonObject, fast: JsonObject
             f"Received: {', '.join(f'{key}={reprlib.repr(value)}' for key, value in unlike.items())} in {directory}. "
             "Use another model."
         )
-    return {named} - {None}
 
 
 def named_tokens(directory: pathlib.Path, *files: JsonObject) -> list[tuple[str | None, bool | None]]:

@@ -10,11 +10,9 @@ from tfbert.tasks.token_classification.tags import (
     Entities,
     TagMeanings,
     are_correct,
+    by_type,
     entity_metrics,
     find_entities,
-    per_type,
-    type_confusion,
-    word_accuracy,
 )
 
 IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER", "B-a-b", "I-a-b")
@@ -29,11 +27,11 @@ def flat(sequences, names):
 
 
 def entities(sequences, names=IOB2, strict=False):
-    return find_entities(*flat(sequences, names), TagMeanings.of(names), strict=strict)
+    return find_entities(*flat(sequences, names), TagMeanings(names), strict=strict)
 
 
 def triples(found: Entities, names=IOB2):
-    types = TagMeanings.of(names).type_names
+    types = TagMeanings(names).type_names
     return [(types[kind], int(a), int(b)) for kind, a, b in zip(found.type, found.start, found.end, strict=True)]
 
 
@@ -72,8 +70,8 @@ def check(gold, predicted, names, strict):
     right, guessed = slow_entities(gold, strict), slow_entities(predicted, strict)
     assert triples(a, names) == right and triples(b, names) == guessed
     hits = set(right) & set(guessed)
-    kinds = TagMeanings.of(names).type_names
-    table = per_type(a, b, kinds)
+    kinds = TagMeanings(names).type_names
+    table, confusion, shifted = by_type(a, b, kinds)
     for name, found in [("", entity_metrics(a, b)), *table.items()]:
         counts = [sum(not name or e[0] == name for e in group) for group in (hits, guessed, right)]
         precision, recall = counts[0] / max(counts[1], 1), counts[0] / max(counts[2], 1)
@@ -81,7 +79,6 @@ def check(gold, predicted, names, strict):
         assert found["f1"] == pytest.approx(2 * precision * recall / max(precision + recall, 1e-9), abs=1e-12)
     assert [row["entities"] for row in table.values()] == [sum(e[0] == kind for e in right) for kind in kinds]
 
-    confusion, shifted = type_confusion(a, b, len(kinds))
     expected = collections.Counter()
     for kind, start, end in right:
         shared = [
@@ -122,17 +119,15 @@ def test_numbers_by_hand_and_of_seqeval(strict, expected):
     """conlleval: 6 right, 6 predicted; PER 0-2, LOC 3 and PER at the end are hits. Strict: 5 and 5; the first only."""
     gold, predicted = entities(GOLD, strict=strict), entities(PREDICTED, strict=strict)
     assert tuple(entity_metrics(gold, predicted).values()) == pytest.approx(expected)
-    ids, _ = flat(GOLD, IOB2)
-    assert word_accuracy(ids, flat(PREDICTED, IOB2)[0]) == 5 / 12
 
 
 def test_table_and_confusion():
     gold, predicted = entities(GOLD), entities(PREDICTED)
-    confusion, shifted = type_confusion(gold, predicted, 3)
+    table, confusion, shifted = by_type(gold, predicted, ("LOC", "PER", "a-b"))
     # LOC, PER, a-b, nothing: of three LOC, one is right and two share one prediction; a PER is made up.
     assert confusion.tolist() == [[3, 0, 0, 0], [0, 2, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]]
     assert shifted.tolist() == [2, 0, 1]
-    assert class_table("type", per_type(gold, predicted, ("LOC", "PER", "a-b")), confusion, ["nothing"]) == [
+    assert class_table("type", table, confusion, ["nothing"]) == [
         "type     precision  recall      f1  entities | predicted as LOC, PER, a-b, nothing",
         "LOC         0.5000  0.3333  0.4000         3 |       3       0       0       0",
         "PER         0.6667  1.0000  0.8000         2 |       0       2       0       0",
@@ -146,7 +141,6 @@ def test_no_entities():
     for gold, predicted in ((none, none), (none, some), (some, none)):
         assert set(entity_metrics(gold, predicted).values()) == {0.0}
         assert are_correct(gold, predicted).tolist() == [False] * len(predicted)
-        assert type_confusion(gold, predicted, 3)[0].sum() == max(len(gold), len(predicted))
+        assert by_type(gold, predicted, "abc")[1].sum() == max(len(gold), len(predicted))
     empty = np.zeros(0, np.int32)
-    assert len(find_entities(empty, empty, TagMeanings.of(IOB2))) == 0
-    assert word_accuracy(empty, empty) == 0
+    assert len(find_entities(empty, empty, TagMeanings(IOB2))) == 0

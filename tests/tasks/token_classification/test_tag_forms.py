@@ -10,7 +10,7 @@ from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import TaggedTable, in_usual_form
-from tfbert.tasks.token_classification.tags import are_of_another_form, look_like_types, read_forms
+from tfbert.tasks.token_classification.tags import are_of_another_form, form_of, look_like_types
 from tfbert.tasks.token_classification.token_classification import TokenClassification
 
 USUAL = ["B-PER I-PER O", "O B-LOC", "O"]
@@ -153,9 +153,9 @@ def test_tags_that_may_stand_beside_entity_tags():
 
 
 def test_no_tags():
-    assert read_forms({}) is None and not look_like_types({}) and not are_of_another_form({})
+    assert form_of({}) == ({}, {}) and not look_like_types({}) and not are_of_another_form({})
     assert read() == ([], []) and read("O O") == (["O O"], [])
-    assert read_forms(collections.Counter(["O", "NN"])) is None
+    assert form_of(collections.Counter(["O", "NN"])) == ({}, {"NN": 1})
 
 
 def test_a_model_in_io_keeps_where_entities_start():

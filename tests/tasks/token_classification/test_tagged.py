@@ -151,10 +151,10 @@ def test_an_id_without_a_name(tmp_path):
 
 GOOD = {"tokens": ["a", "b"], "tags": ["O", "O"]}
 BAD = {
-    "lengths": ({**GOOD, "tags": ["O"]}, "needs one tag. Received: 2 words and 1 tags"),
+    "lengths": ({**GOOD, "tags": ["O"]}, "one for each word. Received: tags=.'O'. for 2 words"),
     "no word": ({"tokens": [], "tags": []}, r"needs at least one word. Received: tokens=\[\]"),
-    "an empty word": ({**GOOD, "tokens": ["a", ""]}, "Received: '' as word 2 of 'tokens'"),
-    "a text": ({**GOOD, "tokens": "a b"}, "list of strings in each row. Received: tokens='a b'"),
+    "an empty word": ({**GOOD, "tokens": ["a", ""]}, "none of them empty. Received: tokens=.'a', ''. in"),
+    "a text": ({**GOOD, "tokens": "a b"}, "list of strings in each row,.* Received: tokens='a b'"),
     "numbers": ({**GOOD, "tokens": ["a", 1]}, "list of strings"),
     "none": ({**GOOD, "tokens": None}, "list of strings"),
     "surrogates": ({**GOOD, "tokens": ["a", "\ud800"]}, "valid Unicode"),

@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from tfbert.tasks.token_classification.tags import (
-    class_names,
-    invalid_transitions,
-    scheme_of,
-    scheme_of_model,
-    starts_of,
-    to_scheme,
-)
+from tfbert.tasks.token_classification.tags import TagSequences, class_names, scheme_of_model
 
 # A person of two words, another at once, a place after a word; two organisations of one word, and one of three.
 IOB2 = ["B-PER I-PER B-PER O B-LOC", "B-ORG B-ORG", "O B-ORG I-ORG I-ORG"]
@@ -27,15 +20,6 @@ def tags(*sentences: str) -> list[list[str]]:
     return [sentence.split() for sentence in sentences]
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-def test_every_scheme_is_found_and_is_the_same_as_iob2(name):
-    sequences = tags(*WRITTEN[name])
-    scheme = scheme_of(sequences)
-    assert (scheme.name, scheme.doubt) == (name, "")
-    assert to_scheme(sequences, scheme, "IOB2") == tags(*IOB2)
-    assert invalid_transitions(sequences, scheme) is None
-
-
 def written(name, spans):
     """Entities, as (type, number of words), in a scheme; `("", 2)` are two words in none."""
     row, last = [], ""
@@ -50,20 +34,20 @@ def written(name, spans):
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_random_entities_come_back_from_every_scheme(name):
+def test_every_scheme_is_found_and_its_entities_come_back_from_every_other(name):
+    found = TagSequences(tags(*WRITTEN[name]))
+    assert (found.scheme, found.doubt, found.invalid()) == (name, "", None)
+    assert found.written_in("IOB2") == tags(*IOB2)
     rng = np.random.default_rng(0)
     sentences = [
         [(str(rng.choice(["A", "B-C", ""])), int(rng.integers(1, 5))) for _ in range(rng.integers(0, 6))]
         for _ in range(300)
     ]
-    sequences = [written(name, spans) for spans in sentences]
-    scheme = scheme_of(sequences)
-    assert (scheme.name, scheme.doubt) == (name, "")
-    assert invalid_transitions(sequences, scheme) is None
+    found = TagSequences([written(name, spans) for spans in sentences])
+    assert (found.scheme, found.doubt, found.invalid()) == (name, "", None)
     for target in ("IOB2", "BIOES", "BILOU", "BMES", "IO"):
-        assert to_scheme(sequences, scheme, target) == [written(target, spans) for spans in sentences], target
-    starts = [tag[0] == "B" for spans in sentences for tag in written("IOB2", spans)]
-    assert starts_of(sequences).tolist() == starts
+        assert found.written_in(target) == [written(target, spans) for spans in sentences], target
+    assert found.starts.tolist() == [tag[0] == "B" for spans in sentences for tag in written("IOB2", spans)]
 
 
 @pytest.mark.parametrize(
@@ -92,53 +76,53 @@ def test_the_scheme_of_a_model(names, scheme):
         (["O O"], "IOB2", "no entity"),
         (["B-A O B-A B-B"], "IOB2", "no I- occurs"),
         (["I-A O I-B I-A"], "IO", "or IOB1"),
-        (["B-A I-A O B-A", "I-A"], "IOB2", "although I- starts 1 entity"),
-        (["I-A B-A O I-A", "B-A I-A I-B"], "IOB1", "although B- starts 1 entity for no reason"),
-        (["I-A E-A O I-A E-A"], "BIOES", "although the prefixes are E-, I-"),
-        (["B-A L-A S-A"], "BILOU", "although the prefixes are B-, L-, S-"),
+        (["B-A I-A O B-A", "I-A"], "IOB2", ""),
+        (["I-A B-A O I-A", "B-A I-A I-B"], "IOB1", ""),
+        (["I-A E-A O I-A E-A"], "BIOES", ""),
+        (["B-A L-A S-A"], "BILOU", ""),
         (["B- -A B b-A"], "none", ""),
         ([""], "IOB2", "no entity"),
     ],
 )
 def test_doubts(sentences, name, doubt):
-    found = scheme_of(tags(*sentences))
-    assert found.name == name
+    found = TagSequences(tags(*sentences))
+    assert found.scheme == name
     assert doubt in found.doubt and bool(doubt) == bool(found.doubt)
 
 
-def test_no_sentence():
-    assert scheme_of([]).name == "IOB2"
-    assert to_scheme([], scheme_of([]), "IOB2") == [] and invalid_transitions([], scheme_of([])) is None
-
-
-def test_tags_without_prefixes_stay():
-    sequences = tags("DET NOUN", "VERB")
-    scheme = scheme_of(sequences)
-    assert not scheme.has_entities
-    assert to_scheme(sequences, scheme, "IOB2") == sequences and invalid_transitions(sequences, scheme) is None
+def test_no_sentence_and_no_prefix():
+    none, plain = TagSequences([]), TagSequences(tags("DET NOUN", "VERB"))
+    assert (none.scheme, none.written_in("IOB2"), none.invalid()) == ("IOB2", [], None)
+    assert (plain.scheme, plain.written_in("IOB2"), plain.invalid()) == ("none", tags("DET NOUN", "VERB"), None)
 
 
 def test_what_conlleval_would_start_is_started():
-    sequences = tags("I-A I-B B-B", "I-B O I-A", "E-A I-A S-A E-A E-A")
-    assert to_scheme(sequences, scheme_of(sequences), "IOB2") == tags("B-A B-B B-B", "B-B O B-A", "B-A B-A B-A B-A B-A")
+    found = TagSequences(tags("I-A I-B B-B", "I-B O I-A", "E-A I-A S-A E-A E-A"))
+    assert found.written_in("IOB2") == tags("B-A B-B B-B", "B-B O B-A", "B-A B-A B-A B-A B-A")
 
 
-@pytest.mark.parametrize(
-    ("valid", "sentences", "sentence", "what"),
-    [
-        ("IOB2", ["B-A I-A O", "B-A I-B", "I-A"], 1, "2 tags out of place in IOB2, the first 'I-B' after 'B-A'"),
-        ("IOB2", ["O", "I-A I-A"], 1, "1 tag out of place in IOB2, the first 'I-A' at the start"),
-        ("IOB2", ["O I-A"], 0, "1 tag out of place in IOB2, the first 'I-A' after 'O'"),
-        ("IOB1", ["I-A B-A", "B-A B-B"], 1, "2 tags out of place in IOB1, the first 'B-A' at the start"),
-        ("BIOES", ["S-A B-A E-A", "B-A O", "I-A"], 1, "3 tags out of place in BIOES, the first 'O' after 'B-A'"),
-        ("BIOES", ["S-A", "B-A I-A"], 1, "1 tag out of place in BIOES, the first 'I-A' at the end"),
-        ("BIOES", ["B-A E-B"], 0, "1 tag out of place in BIOES, the first 'E-B' after 'B-A'"),
-        ("BIOES", ["S-A E-A"], 0, "1 tag out of place in BIOES, the first 'E-A' after 'S-A'"),
-        ("BIOES", ["B-A S-A"], 0, "1 tag out of place in BIOES, the first 'S-A' after 'B-A'"),
+INVALID = {  # Beside as many valid ones that the scheme is beyond doubt.
+    "IOB2": [
+        (["B-A I-A O", "B-A I-B", "I-A"], 1, "2 tags out of place in IOB2, the first 'I-B' after 'B-A'"),
+        (["O", "I-A I-A"], 1, "1 tag out of place in IOB2, the first 'I-A' at the start"),
+        (["O I-A"], 0, "1 tag out of place in IOB2, the first 'I-A' after 'O'"),
     ],
-)
-def test_invalid_transitions(valid, sentences, sentence, what):
-    assert invalid_transitions(tags(*sentences), scheme_of(tags(*WRITTEN[valid]))) == (sentence, what)
+    "IOB1": [(["I-A B-A", "B-A B-B"], 1, "2 tags out of place in IOB1, the first 'B-A' at the start")],
+    "BIOES": [
+        (["S-A B-A E-A", "B-A O", "I-A"], 1, "3 tags out of place in BIOES, the first 'O' after 'B-A'"),
+        (["S-A", "B-A I-A"], 1, "1 tag out of place in BIOES, the first 'I-A' at the end"),
+        (["B-A E-B"], 0, "1 tag out of place in BIOES, the first 'E-B' after 'B-A'"),
+        (["S-A E-A"], 0, "1 tag out of place in BIOES, the first 'E-A' after 'S-A'"),
+        (["B-A S-A"], 0, "1 tag out of place in BIOES, the first 'S-A' after 'B-A'"),
+    ],
+}
+
+
+@pytest.mark.parametrize("scheme", INVALID)
+def test_tags_that_cannot_follow_one_another(scheme):
+    for sentences, sentence, what in INVALID[scheme]:
+        found = TagSequences(tags(*sentences, *2 * WRITTEN[scheme]))
+        assert (found.scheme, found.invalid()) == (scheme, (sentence, what))
 
 
 def test_class_names_in_order():

@@ -19,8 +19,8 @@ import itertools
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import BinaryIO, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import BinaryIO
 
 from tfbert.config.types import counted
 from tfbert.data.files import in_data, named_by_user
@@ -41,8 +41,6 @@ from tfbert.tasks.token_classification.tags import hold_entities
 DOCSTART = "-DOCSTART-"
 """The first column of the line that starts a document in CoNLL-2003; it is not a word."""
 MOST_WORDS = 100_000  # In a sentence. A file with more probably has no blank lines, and would fill the memory.
-Tags = Literal["required", "optional", "none"]
-"""Whether a file must have tags, may lack them (where it has one column), or has its tags ignored."""
 
 _HEAD_LINES = 1000  # They decide what the columns are, and whether a file is CoNLL at all.
 _CERTAIN = 0.98  # Of the lines, if a file without a telling name is CoNLL: one that is bad is named when it is read.
@@ -55,7 +53,7 @@ _HEADER_TAGS = {"tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", 
 _LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:")  # What precedes each word in WikiAnn's files.
 
 Line = tuple[int, str]
-"""A line's number from 1, and the line."""
+"""A line's number from 1, and the line without its end."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,207 +73,6 @@ class Sentence:
     tags: list[str] | None
     others: Sequence = ()
     written: Sequence[str] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Layout:
-    """The columns of a file, and which of its lines hold words.
-
-    Attributes:
-        separator: What separates them: a tab, or a space for runs of spaces.
-        num_columns: Columns per line.
-        text: The column of the words.
-        label: The column of the tags; None where they are not read.
-        is_counted: Whether the first column holds the words' numbers, so that `1-2` and `8.1` are no words.
-        tags: Of the words of the first lines; where they are not read, what the last column holds there.
-        asked: The columns that a user or a model's training named, by the options that name them.
-        notes: What was found rather than told, one line each.
-    """
-
-    separator: str
-    num_columns: int
-    text: int
-    label: int | None
-    is_counted: bool
-    tags: set[str]
-    asked: dict[str, tuple[str, ...]]
-    notes: tuple[str, ...]
-
-    def holds_word(self, line: str) -> bool:
-        """Whether a line holds a word, rather than a comment, or a range or an empty node of CoNLL-U.
-
-        Args:
-            line: Neither blank nor a `-DOCSTART-` line, without its end.
-        """
-        is_hash = line.lstrip(" ").startswith("#")
-        if not is_hash and not self.is_counted:
-            return True
-        columns = _split(line, self.separator)
-        if not is_hash:
-            return not _NO_WORD.fullmatch(columns[0])
-        # Where words are behind, a word's line rarely starts so.
-        return len(columns) == self.num_columns and (self.text == 0 or self._tag(columns) in self.tags)
-
-    def has_tag(self, columns: Sequence[str]) -> bool:
-        """Whether the tag in these columns is one that words have."""
-        tag = self._tag(columns)
-        return self.num_columns == 1 or tag in self.tags or tag in ("", "#") or hold_entities({tag: 1})
-
-    def _tag(self, columns: Sequence[str]) -> str:
-        return columns[self.num_columns - 1 if self.label is None else self.label].strip(" ")
-
-
-def find_layout(
-    lines: Sequence[Line], name: str, *, text_column: Sequence[str] = (), label_column: str = "", tags: Tags
-) -> Layout | None:
-    """Finds a file's columns from its first lines; None if none of them holds a word.
-
-    Args:
-        lines: The lines, without their ends.
-        name: What messages call the file.
-        text_column: The index of the words' column, from 0. Empty: the first.
-        label_column: The index of the tags' column. Empty: the last.
-        tags: Whether tags are needed.
-
-    Raises:
-        UsageError: for a column that is not there, or that cannot be what it is taken for.
-    """
-    separator, size, rows = _rows(lines)
-    if not rows:
-        return None
-    rows = [row for row in rows if len(row) == size]
-    if _is_header(rows[0]):
-        raise UsageError(f"CoNLL files have no header. Received: {name} with {rows[0]!r:.60}. Delete the line.")
-    is_numbered = _are_mostly(rows, 0, _COUNT.fullmatch) and any(row[0].isdigit() for row in rows)
-    is_named = bool(named_by_user(*text_column))
-    is_conllu = size == _CONLLU_COLUMNS and is_numbered
-    asked = in_data((*text_column, *filter(None, [label_column])), list(map(str, range(size))))  # All or none.
-    own_text, own_label = asked[: len(text_column)], "".join(asked[len(text_column) :])
-    text, label = _FORM if is_conllu else 0, None
-    if own_text:
-        text = column_index("text_column", ",".join(own_text), size, name)
-    if tags != "none" and own_label:
-        label = column_index("label_column", own_label, size, name)
-    elif tags != "none" and size > 1:
-        label = _UPOS if is_conllu else size - 1
-    elif tags == "required":
-        raise UsageError(
-            "A CoNLL file needs a column of words and one of tags. "
-            f"Received: {name} with one column, {_examples(rows)}. "
-            "Separate columns by tabs or spaces, or pass --mode=predict for words without tags."
-        )
-    if label == text:
-        raise UsageError(
-            "Words and tags must be different columns. "
-            f"Received: column {text} of {size} for both in {name}. Pass another --text_column or --label_column."
-        )
-    last = size - 1 if label is None else label
-    are_entities = [hold_entities(collections.Counter(row[c].strip(" ") for row in rows)) for c in range(size)]
-    repeated = sum(a[text] == b[text] for a, b in itertools.pairwise(rows))  # As the name of a document is.
-    no_words = _are_mostly(rows, text, lambda cell: not any(map(str.isalpha, cell))) or (
-        size > 2 and 2 * repeated > len(rows) > _MANY
-    )
-    are_tags = are_entities[text] and (last == text or not are_entities[last])
-    has_words, has_tags = size == 1 or not (are_tags or (no_words and not is_named)), True
-    if label is not None and not own_label and not is_conllu and not are_entities[label]:
-        values = {row[label].strip(" ") for row in rows}
-        others = any(are_entities[column] for column in range(size) if column != text)
-        has_tags = not (others and values != {"O"}) and len(values) <= max(_MANY, len({row[text] for row in rows}))
-    if not has_words or not has_tags:
-        what, column = ("tags", label) if has_words else ("words", text)
-        raise UsageError(
-            "The words are in the column that --text_column names, or else in the first (FORM in CoNLL-U), the tags in "
-            f"that of --label_column, or else in the last. Received: {name}, where column {column} cannot hold the "
-            f"{what}: {_examples(rows)}. Pass the numbers before both."
-        )
-    hold_blanks = separator == "\t" and _are_mostly(rows, text, lambda cell: " " in cell.strip())
-    if hold_blanks and not is_named:
-        raise UsageError(
-            "Tabs separate either all columns or none. "
-            f"Received: {name}, where nearly all words hold blanks, such as {rows[0][text]!r:.60} in column {text}. "
-            f"Write tabs in their place, or pass --text_column={text} if these are the words."
-        )
-    notes = _warnings([row[text] for row in rows], name)
-    if size > 2 and not (own_text and (own_label or label is None)):
-        which = "" if label is None else f", the tags those of column {label}"
-        notes.append(
-            f"{name}: the words are those of column {text}{which}: {_examples(rows)}; --text_column and --label_column "
-            "take others"
-        )
-    return Layout(
-        separator=separator,
-        num_columns=size,
-        text=text,
-        label=label,
-        is_counted=text > 0 and is_numbered,
-        tags={row[last].strip(" ") for row in rows},
-        asked={"text_column": own_text, "label_column": asked[len(text_column) :]},
-        notes=tuple(notes),
-    )
-
-
-def _split(line: str, separator: str) -> list[str]:
-    """A line's columns. Only tabs and spaces separate them: a word may be any other of Unicode's blanks."""
-    return line.split("\t") if separator == "\t" else [column for column in line.split(" ") if column]
-
-
-def _is_blank(line: str) -> bool:
-    """Whether a line, without its end, holds nothing but spaces and tabs."""
-    return not line.strip(" \t")
-
-
-def _separates(line: str) -> bool:
-    """Whether a line stands between sentences."""
-    return _is_blank(line) or (line.startswith(DOCSTART) and line[len(DOCSTART) :][:1] in ("", " ", "\t"))
-
-
-def _rows(lines: Sequence[Line]) -> tuple[str, int, list[list[str]]]:
-    """What separates the columns of lines; how many most of the words' lines have; and these columns."""
-    filled = [line for _, line in lines if not _separates(line)]
-    data = [line for line in filled if not line.lstrip(" ").startswith("#")]
-    data = data or [line for line in filled if len(line.split()) == 1]  # Only words that start with `#`, or comments.
-    separator = "\t" if 2 * sum("\t" in line for line in data) >= len(data) else " "
-    rows = [_split(line, separator) for line in data]
-    sizes = collections.Counter(map(len, rows))
-    return separator, max(sizes, key=sizes.__getitem__, default=0), rows  # Of equals, that of the first line.
-
-
-def _are_mostly(rows: list[list[str]], column: int, holds: Callable[[str], object]) -> bool:
-    """Whether most cells of a column are so."""
-    return sum(bool(holds(row[column])) for row in rows) >= _MOST * len(rows)
-
-
-def _examples(rows: list[list[str]]) -> str:
-    """The first values of the first columns, for messages."""
-    shown = (list(dict.fromkeys(column))[:3] for column in itertools.islice(zip(*rows, strict=True), _CONLLU_COLUMNS))
-    return "; ".join(f"{number}: {', '.join(f'{value!r:.40}' for value in own)}" for number, own in enumerate(shown))
-
-
-def _warnings(words: list[str], name: str) -> list[str]:
-    """What looks odd in the words of a file that is read all the same."""
-    language = _LANGUAGE.match(words[0])
-    if not language or len(words) < 3 or not all(word.startswith(language[0]) for word in words):
-        return []
-    return [
-        f"warning: {name}: every word starts with {language[0]!r}, as in WikiAnn, and is read with it; other texts "
-        "have no such thing: cut it off"
-    ]
-
-
-def _is_header(columns: Sequence[str]) -> bool:
-    """Whether they are the names of columns of words and of tags."""
-    names = {column.strip().lower() for column in columns}
-    return bool(names & _HEADER_WORDS and names & _HEADER_TAGS)
-
-
-def column_index(flag: str, value: str, size: int, name: str) -> int:
-    """The column that an option names; an error where it is none of the file's."""
-    if not (value.isascii() and value.isdigit()) or int(value) >= size:
-        raise UsageError(
-            f"{flag} of a CoNLL file must be a column's index, from 0. "
-            f"Received: {flag}={value!r} for {name} with columns 0 to {size - 1}. Pass one of them."
-        )
-    return int(value)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -304,7 +101,11 @@ class SentenceFile:
 
 
 def open_conll(
-    source: pathlib.Path | BinaryIO, *, text_column: Sequence[str] = (), label_column: str = "", tags: Tags = "required"
+    source: pathlib.Path | BinaryIO,
+    *,
+    text_column: Sequence[str] = (),
+    label_column: str = "",
+    with_tags: bool = True,
 ) -> SentenceFile:
     """Opens a CoNLL file and finds its columns.
 
@@ -312,50 +113,187 @@ def open_conll(
 
     Args:
         source: A path, decompressed where it ends in .gz; or an open binary stream such as standard input.
-        text_column: As for `find_layout`.
-        label_column: As for `find_layout`.
-        tags: Whether tags are needed.
+        text_column: The index of the words' column, from 0. Empty: the first.
+        label_column: The index of the tags' column. Empty: the last.
+        with_tags: Whether tags are read.
 
     Raises:
-        UsageError: for a file that cannot be read or has no sentences, or a column that is not there.
+        UsageError: for a file that cannot be read or has no sentences, a column that is not there, or one that cannot
+            be what it is taken for.
     """
     name = source_name(source)
-    lines = lines_of(source, name)
+    lines = ((number, without_end(line)) for number, line in lines_of(source, name))
     head = list(itertools.islice(lines, _HEAD_LINES))
-
-    def find() -> Layout | None:
-        plain = [(number, without_end(line)) for number, line in head]
-        try:
-            return find_layout(plain, name, text_column=text_column, label_column=label_column, tags=tags)
-        except UsageError:  # The columns of a model's training need not be those of this file.
-            own, label = named_by_user(*text_column), "".join(named_by_user(label_column))
-            return find_layout(plain, name, text_column=own, label_column=label, tags=tags)
-
-    layout = find()
-    while layout is None and (more := list(itertools.islice(lines, _HEAD_LINES))):  # More comments than that.
-        head += [*more, *itertools.islice(lines, _HEAD_LINES)]
-        layout = find()
-    if layout is None:
+    while not _rows(head)[2] and (more := list(itertools.islice(lines, len(head)))):  # More comments than that.
+        head += more
+    if not _rows(head)[2]:
         comments = " but comments" if any(line.startswith("#") for _, line in head) else ""
         raise UsageError(
             f"A data file needs at least one sentence. Received: {name!r} with none{comments}. Check the path."
         )
-    left_out = collections.Counter[str]()  # The first line without a word, and how many there are.
-
-    def notes() -> tuple[str, ...]:
-        what = "without a word left out, as comments; the first is"
-        return (*layout.notes, *(f"{name}: {counted(n, 'line')} {what} {first}" for first, n in left_out.items()))
-
-    sentences = _sentences(name, itertools.chain(head, lines), layout, left_out)
+    try:
+        layout = _Layout(name, head, text_column, label_column, with_tags)
+    except UsageError:  # The columns of a model's training need not be those of this file.
+        own, label = named_by_user(*text_column), "".join(named_by_user(label_column))
+        layout = _Layout(name, head, own, label, with_tags)
+    sentences = layout.sentences(itertools.chain(head, lines))
     return SentenceFile(
         name=name,
         format="conll",
         columns=[],
         unit="line",
         read=lambda others: sentences,
-        notes=notes,
+        notes=layout.notes,
         chosen=layout.asked,
     )
+
+
+class _Layout:
+    """The columns of a file, and its sentences. Arguments as for `open_conll`; `head` are its first lines.
+
+    Attributes:
+        asked: The columns that a user or a model's training named, by the options that name them.
+    """
+
+    def __init__(self, name: str, head: Sequence[Line], text_column: Sequence[str], label_column: str, with_tags: bool):
+        self._name, self._left_out = name, collections.Counter[str]()
+        self._separator, self._size, rows = _rows(head)
+        size, rows = self._size, [row for row in rows if len(row) == self._size]
+        columns = [[cell.strip(" ") for cell in column] for column in zip(*rows, strict=True)]
+        if _is_header(rows[0]):
+            raise UsageError(f"CoNLL files have no header. Received: {name} with {rows[0]!r:.60}. Delete the line.")
+        is_numbered = _are_mostly(columns[0], _COUNT.fullmatch) and any(map(str.isdigit, columns[0]))
+        is_conllu = size == _CONLLU_COLUMNS and is_numbered
+        asked = in_data((*text_column, *filter(None, [label_column])), list(map(str, range(size))))  # All or none.
+        own_text, own_label = asked[: len(text_column)], asked[len(text_column) :]
+        self.asked = {"text_column": own_text, "label_column": own_label}
+        text, label = _FORM if is_conllu else 0, None
+        if own_text:
+            text = _column_index("text_column", ",".join(own_text), size, name)
+        if with_tags and own_label:
+            label = _column_index("label_column", "".join(own_label), size, name)
+        elif with_tags:
+            label = _UPOS if is_conllu else size - 1
+        shown = (", ".join(f"{value!r:.40}" for value in [*dict.fromkeys(column)][:3]) for column in columns)
+        examples = "; ".join(f"{n}: {values}" for n, values in enumerate(itertools.islice(shown, _CONLLU_COLUMNS)))
+        if label == text:
+            raise UsageError(
+                "Words and tags must be in different columns, separated by tabs or spaces. Received: column "
+                f"{text} of {size} for both in {name}: {examples}. Pass another --text_column or --label_column, or "
+                "--mode=predict for words without tags."
+            )
+        last, is_named = size - 1 if label is None else label, bool(named_by_user(*text_column))
+        words, tags = columns[text], columns[last]
+        are_entities = [hold_entities(collections.Counter(column)) for column in columns]
+        repeated = sum(a == b for a, b in itertools.pairwise(words))  # As the name of a document is.
+        no_words = _are_mostly(words, lambda cell: not any(map(str.isalpha, cell))) or (
+            size > 2 and 2 * repeated > len(words) > _MANY
+        )
+        are_tags = are_entities[text] and (last == text or not are_entities[last])
+        wrong = "words" if size > 1 and (are_tags or (no_words and not is_named)) else ""
+        if not wrong and label is not None and not own_label and not is_conllu and not are_entities[label]:
+            others = any(are_entities[:text] + are_entities[text + 1 :])
+            are_many = len({*tags}) > max(_MANY, len({*words}))
+            wrong = "tags" if are_many or (others and {*tags} != {"O"}) else ""
+        if wrong:
+            raise UsageError(
+                "The words are in the column that --text_column names, or else in the first (FORM in CoNLL-U), the "
+                f"tags in that of --label_column, or else in the last. Received: {name}, where column "
+                f"{text if wrong == 'words' else label} cannot hold the {wrong}: {examples}. Pass the numbers before "
+                "both."
+            )
+        if self._separator == "\t" and not is_named and _are_mostly(words, lambda cell: " " in cell):
+            raise UsageError(
+                f"Tabs separate either all columns or none. Received: {name}, where nearly all words hold blanks, such "
+                f"as {words[0]!r:.60} in column {text}. Write tabs in their place, or pass --text_column={text} if "
+                "these are the words."
+            )
+        self._text, self._label, self._known = text, label, {*tags}
+        self._read = (text,) if label is None else (text, label)
+        self._is_counted = text > 0 and is_numbered  # So that `1-2` and `8.1` are no words.
+        self._notes = []
+        language = _LANGUAGE.match(words[0])
+        if language and all(word.startswith(language[0]) for word in words):
+            self._notes.append(
+                f"warning: {name}: every word starts with {language[0]!r}, as in WikiAnn, and is read with it; other "
+                "texts have no such thing: cut it off"
+            )
+        if size > 2 and not (own_text and (own_label or label is None)):
+            which = "" if label is None else f", the tags those of column {label}"
+            self._notes.append(
+                f"{name}: the words are those of column {text}{which}: {examples}; --text_column and --label_column "
+                "take others"
+            )
+
+    def notes(self) -> tuple[str, ...]:
+        """What was found rather than told, and how many lines were left out, one line each."""
+        what = "without a word left out, as comments; the first is"
+        left_out = self._left_out.items()
+        return (*self._notes, *(f"{self._name}: {counted(n, 'line')} {what} {first}" for first, n in left_out))
+
+    def sentences(self, lines: Iterable[Line]) -> Iterator[Sentence | UsageError]:
+        """All sentences of the file, with an error in place of each that cannot be read."""
+        block: list[tuple[int, str, list[str]]] = []
+        for number, line in itertools.chain(lines, [(0, "")]):  # A blank line ends the last sentence too.
+            if _separates(line):
+                if block:
+                    try:
+                        yield self._sentence(block)
+                    except UsageError as error:
+                        yield error
+                block = []
+                continue
+            columns = _split(line, self._separator)
+            if _is_hash(line):  # Where words are behind, a word's line rarely starts so.
+                is_word = len(columns) == self._size and (self._text == 0 or self._tag(columns) in self._known)
+            else:
+                is_word = not (self._is_counted and _NO_WORD.fullmatch(columns[0]))
+            if not is_word:
+                self._left_out[next(iter(self._left_out), f"line {number}: {line!r:.60}")] += 1
+            elif len(block) <= MOST_WORDS:
+                block.append((number, line, columns))
+
+    def _tag(self, columns: Sequence[str]) -> str:
+        return columns[self._size - 1 if self._label is None else self._label].strip(" ")
+
+    def _sentence(self, block: list[tuple[int, str, list[str]]]) -> Sentence:
+        first = block[0][0]
+        if len(block) > MOST_WORDS:
+            raise UsageError(
+                f"A sentence has at most {MOST_WORDS:,} words, and a blank line ends it. "
+                f"Received: more words in {self._name}, from line {first}. Add blank lines."
+            )
+        for number, line, columns in block:
+            if byte := not_utf8(line):
+                raise not_utf8_error(byte, f"{self._name}, line {number}")
+            if len(columns) != self._size:
+                separated = "tabs" if self._separator == "\t" else "spaces"
+                raise UsageError(
+                    f"Every line with a word must have {self._size} columns separated by {separated}, like the "
+                    f"others. Received: {len(columns)} in {self._name}, line {number}. Repair it or drop the sentence."
+                )
+            if (
+                _is_hash(line)
+                and self._size > 1
+                and not ((tag := self._tag(columns)) in {*self._known, "", "#"} or hold_entities({tag: 1}))
+            ):
+                raise UsageError(
+                    "A line that starts with # holds a word only if other words have its tag. Received: "
+                    f"{line!r:.60} in {self._name}, line {number}. Delete it if it is a comment; if it is a word, "
+                    f"write the sentences as lists: {OTHER_FORMATS}."
+                )
+            for column in self._read:
+                if not columns[column].strip(" "):
+                    raise UsageError(
+                        f"A word must not be blank, and needs a tag. Received: {columns[column]!r} in column {column} "
+                        f"of {self._name}, line {number}. Repair it or drop the sentence, or pass another column."
+                    )
+        return Sentence(
+            line=first,
+            words=[columns[self._text] for _, _, columns in block],
+            tags=None if self._label is None else [sys.intern(self._tag(columns)) for _, _, columns in block],
+            written=[f"{line}{self._separator}" for _, line, _ in block],
+        )
 
 
 def looks_like_conll(path: pathlib.Path, *, text_column: Sequence[str] = (), label_column: str = "") -> bool:
@@ -373,10 +311,8 @@ def looks_like_conll(path: pathlib.Path, *, text_column: Sequence[str] = (), lab
     Raises:
         UsageError: for a file that cannot be read.
     """
-    if ending_of(path) in CONLL_ENDINGS:
-        return True
-    if ending_of(path) not in WORDS["conll"]:
-        return False
+    if ending_of(path) in CONLL_ENDINGS or ending_of(path) not in WORDS["conll"]:
+        return ending_of(path) in CONLL_ENDINGS
     head = [(number, without_end(line)) for number, line in itertools.islice(lines_of(path, str(path)), _HEAD_LINES)]
     blocks = itertools.groupby((line for _, line in head if not line.startswith("#")), _separates)
     _, size, rows = _rows(head)
@@ -390,64 +326,47 @@ def looks_like_conll(path: pathlib.Path, *, text_column: Sequence[str] = (), lab
     )
 
 
-def _sentences(
-    name: str, lines: Iterator[Line], layout: Layout, left_out: collections.Counter[str]
-) -> Iterator[Sentence | UsageError]:
-    block: list[Line] = []
-    for number, line in itertools.chain(lines, [(0, "")]):  # A blank line ends the last sentence too.
-        text = without_end(line)
-        if _separates(text):
-            if block:
-                try:
-                    yield _sentence(name, block, layout)
-                except UsageError as error:
-                    yield error
-            block = []
-        elif not layout.holds_word(text):
-            left_out[next(iter(left_out), f"line {number}: {text!r:.60}")] += 1
-        elif len(block) <= MOST_WORDS:
-            block.append((number, text))
+def _split(line: str, separator: str) -> list[str]:
+    """A line's columns. Only tabs and spaces separate them: a word may be any other of Unicode's blanks."""
+    return line.split("\t") if separator == "\t" else [column for column in line.split(" ") if column]
 
 
-def _sentence(name: str, block: list[Line], layout: Layout) -> Sentence:
-    label = layout.label
-    if len(block) > MOST_WORDS:
+def _is_hash(line: str) -> bool:
+    return line.lstrip(" ").startswith("#")
+
+
+def _separates(line: str) -> bool:
+    """Whether a line stands between sentences: a document's start, or nothing but spaces and tabs."""
+    return not line.strip(" \t") or (line.startswith(DOCSTART) and line[len(DOCSTART) :][:1] in ("", " ", "\t"))
+
+
+def _rows(lines: Sequence[Line]) -> tuple[str, int, list[list[str]]]:
+    """What separates the columns of lines; how many most of the words' lines have; and these columns."""
+    filled = [line for _, line in lines if not _separates(line)]
+    data = [line for line in filled if not _is_hash(line)]
+    data = data or [line for line in filled if len(line.split()) == 1]  # Only words that start with `#`, or comments.
+    separator = "\t" if 2 * sum("\t" in line for line in data) >= len(data) else " "
+    rows = [_split(line, separator) for line in data]
+    sizes = collections.Counter(map(len, rows))
+    return separator, max(sizes, key=sizes.__getitem__, default=0), rows  # Of equals, that of the first line.
+
+
+def _are_mostly(column: Sequence[str], holds: Callable[[str], object]) -> bool:
+    """Whether most cells of a column are so."""
+    return sum(bool(holds(cell)) for cell in column) >= _MOST * len(column)
+
+
+def _is_header(row: Sequence[str]) -> bool:
+    """Whether these are the names of columns of words and of tags."""
+    names = {cell.strip().lower() for cell in row}
+    return bool(names & _HEADER_WORDS and names & _HEADER_TAGS)
+
+
+def _column_index(flag: str, value: str, size: int, name: str) -> int:
+    """The column that an option names; an error where it is none of the file's."""
+    if not (value.isascii() and value.isdigit()) or int(value) >= size:
         raise UsageError(
-            f"A sentence has at most {MOST_WORDS:,} words, and a blank line ends it. "
-            f"Received: more words in {name}, from line {block[0][0]}. Add blank lines."
+            f"{flag} of a CoNLL file must be a column's index, from 0. "
+            f"Received: {flag}={value!r} for {name} with columns 0 to {size - 1}. Pass one of them."
         )
-    words, tags, written = [], [], []
-    for number, line in block:
-        where = f"{name}, line {number}"
-        if not line.isascii() and (byte := not_utf8(line)):
-            raise not_utf8_error(byte, where)
-        columns = _split(line, layout.separator)
-        if len(columns) != layout.num_columns:
-            separated = "tabs" if layout.separator == "\t" else "spaces"
-            raise UsageError(
-                f"Every line with a word must have {layout.num_columns} columns separated by {separated}, like the "
-                f"others. Received: {len(columns)} in {where}. Repair it or drop the sentence."
-            )
-        if line.lstrip(" ").startswith("#") and not layout.has_tag(columns):
-            raise UsageError(
-                "A line that starts with # holds a word only if other words have its tag. "
-                f"Received: {line!r:.60} in {where}. Delete it if it is a comment; if it is a word, write the "
-                f"sentences as lists: {OTHER_FORMATS}."
-            )
-        word = columns[layout.text]
-        if not word.strip(" "):
-            raise UsageError(
-                f"A word must not be blank. Received: {word!r} in column {layout.text} of {where}. "
-                "Repair it or drop the sentence."
-            )
-        if label is not None:
-            tag = columns[label].strip(" ")
-            if not tag:
-                raise UsageError(
-                    f"Every word needs a tag. Received: none in column {label} of {where}. "
-                    "Repair it or drop the sentence, or pass another --label_column."
-                )
-            tags.append(sys.intern(tag))
-        words.append(word)
-        written.append(f"{line}{layout.separator}")
-    return Sentence(line=block[0][0], words=words, tags=tags if label is not None else None, written=written)
+    return int(value)

@@ -16,6 +16,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from tfbert.config.data import DataConfig
+from tfbert.config.types import counted
 from tfbert.data.files import Table, check_text, find_tag_columns, in_data
 from tfbert.data.labels import given_names, named_id, named_labels
 from tfbert.data.reading import (
@@ -25,22 +26,21 @@ from tfbert.data.reading import (
     BadRows,
     GivenTable,
     OpenFile,
-    Row,
     Unlabelled,
     plain,
     source_name,
 )
-from tfbert.data.rows import Source, file_format, open_rows
+from tfbert.data.rows import Source, file_format, open_rows, source_format
 from tfbert.errors import UsageError
 from tfbert.tasks.classes import quoted
 from tfbert.tasks.token_classification import conll
 from tfbert.tasks.token_classification.tags import (
+    TagSequences,
     are_of_another_form,
-    invalid_transitions,
+    foreign_tag,
+    form_of,
     look_like_types,
-    read_forms,
-    scheme_of,
-    to_scheme,
+    must_be_entities,
 )
 
 _LOOKED_AT = 20
@@ -60,107 +60,88 @@ def words_in_rows(source: Source, config: DataConfig) -> str:
         source: As for `open_sentences`. A stream or a pipe can be read only once: it is none.
         config: As for `open_sentences`.
     """
-    is_file = isinstance(source, pathlib.Path) and source.exists() and not source.is_fifo()
-    if not is_file and not (isinstance(source, GivenTable) and not source.kinds):  # Data sets have lists.
-        return ""
+    is_given = isinstance(source, GivenTable)
+    if not (is_given and not source.kinds) and not (isinstance(source, pathlib.Path) and source.is_file()):
+        return ""  # Data sets have lists.
     try:
-        format = config.input_format
-        format = file_format(source, TEXTS) if format in ("auto", "conll") else format
-        format = "tsv" if format == "text" else format  # A .txt may be either.
-        columns = open_rows(source, format, delimiter=config.separator).columns
+        is_named = not is_given and config.input_format not in ("auto", "conll")
+        format = config.input_format if is_named else file_format(source, TEXTS)
+        options = {"format": "tsv" if format == "text" else format, "delimiter": "" if is_given else config.separator}
+        columns = open_rows(source, **options).columns
         short = {column: re.sub(r"[\W_]", "", column.lower()) for column in columns}
-        asked = in_data(config.text_column, columns)
-        for word in asked or [column for column in columns if _WORD.fullmatch(short[column])]:
-            for sentence in columns:
-                if sentence != word and _SENTENCE.fullmatch(short[sentence]):
-                    file = open_rows(source, format, delimiter=config.separator)
-                    if _are_words(file.read([sentence, word])):
-                        return word
+        words = in_data(config.text_column, columns) or [column for column in columns if _WORD.fullmatch(short[column])]
+        names = [column for column in columns if _SENTENCE.fullmatch(short[column])]
+        for word, name in itertools.product(words, names):
+            rows = itertools.islice(open_rows(source, **options).read([name, word]), _SAMPLE)
+            found = [row for _, row in rows if not isinstance(row, UsageError)]
+            are_single = sum(isinstance(cell, str) and " " not in cell.strip() for _, cell in found)
+            sentences = ["" if plain(own) is None else str(own).strip() for own, _ in found]
+            goes_on = any(not b or a == b for a, b in itertools.pairwise(sentences))
+            if word != name and goes_on and are_single >= _SINGLE * len(found):
+                return word
     except UsageError:  # Reading it in another form says what is wrong.
         pass
     return ""
 
 
-def _are_words(rows: Iterator[Row]) -> bool:
-    """Whether rows of names and words are those of sentences."""
-    first = [row for _, row in itertools.islice(rows, _SAMPLE) if not isinstance(row, UsageError)]
-    words = [word.strip() for _, word in first if isinstance(word, str)]
-    if len(words) < len(first) or sum(" " not in word for word in words) < _SINGLE * len(words):
-        return False
-    names = ("" if plain(name) is None else str(name).strip() for name, _ in first)
-    return any(not b or a == b for a, b in itertools.pairwise(names))
-
-
 def sentences_of_rows(
-    rows: OpenFile, words: str, label: str, names: Sequence[str] | None, others: Sequence[str]
+    rows: OpenFile, words: str, label: str, others: Sequence[str]
 ) -> Iterator[conll.Sentence | UsageError]:
     """The sentences of a table with a list of words in each row; an error in place of each that cannot be read.
+
+    A word may be all blanks, as in data sets that keep line ends as words, but not empty.
 
     Args:
         rows: Just opened.
         words: The column of the words.
         label: The column of the tags, names or ids; empty: tags are not read.
-        names: The names of the ids; None: ids become text as they are.
         others: Further columns, whose values become `others`.
     """
-    for line, row in (rows.without_rejected() if label else rows).read([words, *([label] if label else []), *others]):
+    names, labels = rows.label_names.get(label), [label] if label else []
+    for line, row in (rows.without_rejected() if label else rows).read([words, *labels, *others]):
         where = f"{rows.name}, {rows.unit} {line}"
         try:
             if isinstance(row, UsageError):
                 raise row
-            found = _check_words(row[0], words, where)
-            tags = _check_tags(row[1], label, names, where) if label else None
-            if tags is not None and len(tags) != len(found):
+            found, *rest = row
+            if not isinstance(found, list) or not all(isinstance(word, str) and word for word in found):
                 raise UsageError(
-                    f"Every word needs one tag. Received: {len(found)} words and {len(tags)} tags in {where}. "
-                    "Repair or drop the row."
+                    "Words must be a list of strings in each row, none of them empty. "
+                    f"Received: {words}={found!r:.60} in {where}. Repair or drop the row, or pass another "
+                    f"--text_column; for a text that is not cut into words, {OTHER_FORMATS}."
                 )
-            yield conll.Sentence(line=line, words=found, tags=tags, others=row[1 + bool(label) :])
+            if not found:
+                rule = "A sentence needs at least one word"
+                raise Unlabelled(f"{rule}. Received: {words}=[] in {where}. Drop the row.", "empty")
+            check_text(" ".join(found), words, where)
+            tags = None
+            if label:
+                tags = rest.pop(0)
+                if not isinstance(tags, list) or len(tags) != len(found):
+                    raise UsageError(
+                        "Tags must be a list of names or ids in each row, one for each word. "
+                        f"Received: {label}={tags!r:.60} for {counted(len(found), 'word')} in {where}. Repair or drop "
+                        "the row, or pass another --label_column."
+                    )
+                tags = [_tag_text(tag, label, names, where) for tag in tags]
+            yield conll.Sentence(line=line, words=found, tags=tags, others=rest)
         except UsageError as error:
             yield error
 
 
-def _check_words(value: Any, column: str, where: str) -> list[str]:
-    """Checks a list of words. A word may be all blanks, as in data sets that keep line ends as words, but not empty."""
-    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise UsageError(
-            "Words must be a list of strings in each row. "
-            f"Received: {column}={value!r:.60} in {where}. Repair or drop the row, or pass another --text_column; for "
-            f"a text that is not cut into words, {OTHER_FORMATS}."
-        )
-    if not value:
-        rule = "A sentence needs at least one word"
-        raise Unlabelled(f"{rule}. Received: {column}=[] in {where}. Drop the row.", "empty")
-    if "" in value:
-        raise UsageError(
-            "A word must not be empty. "
-            f"Received: '' as word {value.index('') + 1} of {column!r} in {where}. Repair or drop the row."
-        )
-    check_text(" ".join(value), column, where)
-    return value
-
-
-def _check_tags(value: Any, column: str, names: Sequence[str] | None, where: str) -> list[str]:
-    if not isinstance(value, list):
-        raise UsageError(
-            "Tags must be a list of names or ids in each row. "
-            f"Received: {column}={value!r:.60} in {where}. Repair or drop the row, or pass another --label_column."
-        )
-    tags = []
-    for tag in value:
-        if names is not None and tag != -1:  # Which a data set writes where labels are held back.
-            tag = named_id(tag, names, column, where)
-        if type(tag) is int and tag >= 0:
-            tags.append(sys.intern(str(tag)))
-        elif isinstance(tag, str) and tag.strip():
-            tags.append(sys.intern(check_text(tag, column, where).strip()))
-        else:
-            kind = Unlabelled if tag is None or type(tag) is int else UsageError
-            raise kind(
-                "Every word needs a tag: a name, or an id from 0. "
-                f"Received: {tag!r:.60} for {column!r} in {where}. Repair or drop the row."
-            )
-    return tags
+def _tag_text(tag: Any, column: str, names: Sequence[str] | None, where: str) -> str:
+    """A tag as text: ids by their names, where there are any."""
+    if names is not None and tag != -1:  # Which a data set writes where labels are held back.
+        tag = named_id(tag, names, column, where)
+    if type(tag) is int and tag >= 0:
+        return sys.intern(str(tag))
+    if isinstance(tag, str) and tag.strip():
+        return sys.intern(check_text(tag, column, where).strip())
+    kind = Unlabelled if tag is None or type(tag) is int else UsageError
+    raise kind(
+        "Every word needs a tag: a name, or an id from 0. "
+        f"Received: {tag!r:.60} for {column!r} in {where}. Repair or drop the row."
+    )
 
 
 _BY_NAME = DataConfig()
@@ -183,36 +164,33 @@ class TaggedTable(Table):
         return len(self.words)
 
 
-def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: conll.Tags = "none") -> conll.SentenceFile:
+def open_sentences(source: Source, config: DataConfig = _BY_NAME, *, with_tags: bool = False) -> conll.SentenceFile:
     """Opens a file of sentences, to be read one by one in constant memory.
 
     Args:
         source: A path, an open binary stream such as standard input, or a table in memory.
         config: Its format, one of `WORDS`; `tsv` and `text` are CoNLL as well. Its columns of words and tags: names, or
             indexes from 0 in CoNLL, where the first and the last are the usual ones.
-        tags: Whether tags are required, may be absent, or are ignored.
+        with_tags: Whether tags are read, and required.
 
     Raises:
         UsageError: for a file that cannot be read, or a column that does not exist or cannot be found.
     """
     source = pathlib.Path(source) if isinstance(source, str) else source
-    if tags == "none":
-        config = dataclasses.replace(config, label_column="")
-    if isinstance(source, GivenTable):
-        config = dataclasses.replace(config, input_format="auto", delimiter="")
-    name = source.name if isinstance(source, GivenTable) else source_name(source)
+    is_given = isinstance(source, GivenTable)
+    name = source.name if is_given else source_name(source)
     if column := words_in_rows(source, config):
         raise UsageError(
             "A row holds a sentence, as a list of its words and a list of their tags. "
             f"Received: {name} with one word per row, in {column!r}. Write the sentences as lists: {OTHER_FORMATS}; or "
             "pass --task=classification if each word is an example."
         )
-    if config.delimiter:
+    if config.delimiter and not is_given:
         raise UsageError(
             "A delimiter is of tables; CoNLL has tabs or spaces between its columns. "
             f"Received: delimiter={config.separator!r}. Drop --delimiter."
         )
-    format = _format(source, config)
+    format = source_format(source, config, WORDS, "")
     format = {"tsv": "conll", "text": "conll"}.get(format, format)
     if format not in WORDS:
         what = f"input_format={format!r}" if format else "standard input without input_format"
@@ -220,19 +198,18 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, tags: conll.Ta
             f"Tagged words are read from {', '.join(WORDS)}. Received: {what}. Pass --input_format with one of them; "
             f"for another form, {OTHER_FORMATS}."
         )
-    text_column, label_column = config.text_column, config.label_column
+    text_column, label_column = config.text_column, config.label_column if with_tags else ""
     if format == "conll":
-        return conll.open_conll(source, text_column=text_column, label_column=label_column, tags=tags)
+        return conll.open_conll(source, text_column=text_column, label_column=label_column, with_tags=with_tags)
     rows = open_rows(source, format)
-    words, label = find_tag_columns(rows, text_column, label_column, require_label=tags == "required")
-    label = label if tags != "none" else ""
-    names = rows.label_names.get(label)
+    words, label = find_tag_columns(rows, text_column, label_column, require_label=with_tags)
+    label = label if with_tags else ""
     return conll.SentenceFile(
         name=rows.name,
         format=format,
         columns=rows.columns,
         unit=rows.unit,
-        read=lambda others: sentences_of_rows(rows, words, label, names, others),
+        read=lambda others: sentences_of_rows(rows, words, label, others),
         chosen={"text_column": (words,), "label_column": (label,) if label else ()},
     )
 
@@ -249,7 +226,7 @@ def read_sentences(source: Source, config: DataConfig = _BY_NAME) -> TaggedTable
     """
     if not config.header:
         raise UsageError(f"Files of tagged words have no header. Received: header={config.header}. Drop --noheader.")
-    file = open_sentences(source, config, "required")
+    file = open_sentences(source, config, with_tags=True)
     words, tags, lines = [], [], []
     bad_rows = BadRows(config.skip_bad_rows, is_data_set=isinstance(source, GivenTable) and bool(source.kinds))
     for sentence in bad_rows.usable(enumerate(file.read(())), lambda number, sentence: sentence):
@@ -281,10 +258,10 @@ def read_sentences(source: Source, config: DataConfig = _BY_NAME) -> TaggedTable
 
 def holds_tags(path: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME) -> bool:
     """Whether a file can be for no other task than tagging, see `holds_words`."""
-    return holds_words(path, config, "required")
+    return holds_words(path, config, with_tags=True)
 
 
-def holds_words(path: pathlib.Path | GivenTable, config: DataConfig, tags: conll.Tags) -> bool:
+def holds_words(path: pathlib.Path | GivenTable, config: DataConfig, *, with_tags: bool = False) -> bool:
     """Whether a file certainly holds sentences that are split into words: `looks_like_conll` says so; it is a table
     with one word per row, which is refused when it is opened; or one of the first rows of JSON lines or Parquet has a
     list of strings in the column of words and another list in the column of tags.
@@ -292,44 +269,30 @@ def holds_words(path: pathlib.Path | GivenTable, config: DataConfig, tags: conll
     Args:
         path: The file, or a table in memory.
         config: As for `open_sentences`.
-        tags: As for `open_sentences`.
+        with_tags: As for `open_sentences`.
 
     Returns:
         False also for a file that cannot be read: reading it later says why.
     """
-    if isinstance(path, GivenTable):
-        config = dataclasses.replace(config, input_format="auto")
-    elif config.input_format == "conll":
+    if config.input_format == "conll" and not isinstance(path, GivenTable):
         return True
     try:
         if words_in_rows(path, config):
             return True
-        format = _format(path, config)
+        format = source_format(path, config, WORDS)
         if format in ("conll", "tsv", "text"):
             return conll.looks_like_conll(path, text_column=config.text_column, label_column=config.label_column)
-        rows, is_tagged = open_rows(path, format), tags == "required"
-        words, label = find_tag_columns(rows, config.text_column, config.label_column, require_label=is_tagged)
+        rows = open_rows(path, format)
+        words, label = find_tag_columns(rows, config.text_column, config.label_column, require_label=with_tags)
         if rows.kinds:
             return words in rows.of_kinds("texts")
-        columns = [words, label] if is_tagged else [words]
-        return any(map(_is_of_lists, itertools.islice(rows.read(columns), _LOOKED_AT)))
+        for _, row in itertools.islice(rows.read([words, label] if with_tags else [words]), _LOOKED_AT):
+            if isinstance(row, list) and all(isinstance(cell, list) for cell in row):
+                if all(isinstance(word, str) for word in row[0]):
+                    return True
     except UsageError:
-        return False
-
-
-def _is_of_lists(place_and_row: Row) -> bool:
-    """Whether a row holds a list of words, and lists alone."""
-    _, row = place_and_row
-    if isinstance(row, UsageError) or not all(isinstance(cell, list) for cell in row):
-        return False
-    return all(isinstance(word, str) for word in row[0])
-
-
-def _format(source: Source, config: DataConfig) -> str:
-    """As `file_format` has it; empty for a stream of which nobody says it."""
-    if config.input_format != "auto":
-        return config.input_format
-    return file_format(source, WORDS) if isinstance(source, pathlib.Path | GivenTable) else ""
+        pass
+    return False
 
 
 def in_usual_form(
@@ -348,39 +311,36 @@ def in_usual_form(
         UsageError: for entity tags of another form, and for a few tags that are none among many that are.
     """
     counts = collections.Counter(itertools.chain.from_iterable(table.tags))
-    reading = read_forms(counts)
-    if reading is not None and (foreign := reading.foreign(known)):
+    own, others = form_of(counts)
+    if foreign := foreign_tag(counts, known):
         row = next(row for row, tags in enumerate(table.tags) if foreign in tags)
         word = table.tags[row].index(foreign)
-        kinds, words = sum(tag not in known for tag in reading.others), sum(reading.others.values())
-        fitting = sum(reading.words.values())
-        where = f"word {word + 1} of {table.where(row)}"
+        kinds = sum(tag not in known for tag in others)
         raise UsageError(
-            f"Where tags have prefixes, such as {reading.example}, all but O have one. "
-            f"Received: {quoted(foreign)} for {quoted(table.words[row][word])} in {where}; "
-            f"such tags are {kinds:,}, of {words:,} words, beside {fitting:,} words with a prefix. "
+            f"Where tags have prefixes, such as {next(iter(own))}, all but O have one. Received: {quoted(foreign)} for "
+            f"{quoted(table.words[row][word])} in word {word + 1} of {table.where(row)}; such tags are {kinds:,}, of "
+            f"{sum(others.values()):,} words, beside {sum(own.values()):,} words with a prefix. "
             "Correct the tag, or delete the line if it is no word."
         )
+    are_entities, is_foreign_form = must_be_entities(own, counts), are_of_another_form(counts)
     tags = ", ".join([quoted(tag) for tag in counts if tag != "O"][:4])
-    if are_of_another_form(counts) and model_has_entities:
+    if is_foreign_form and model_has_entities:
         raise UsageError(
             f"Entity tags are written as B-PER, I-PER and O. Received: {tags} in {table.name}. "
             f"Write them so: {OTHER_FORMATS}."
         )
-    is_bare = reading is not None and reading.is_certain and reading.is_bare
-    if reading is not None and reading.is_certain and model_has_entities:
+    is_bare, letters = all(len(tag) == 1 for tag in own), {tag[0] for tag in own}
+    if are_entities and not others and model_has_entities:
         if not is_bare:
             return table
-        notes.append(f"{table.name}: tags are written as {reading.example}, read as {reading.example}-ENTITY")
+        example = next(iter(own))
+        notes.append(f"{table.name}: tags are written as {example}, read as {example}-ENTITY")
         usual = {tag: tag if tag == "O" else f"{tag}-ENTITY" for tag in counts}
         return dataclasses.replace(table, tags=[[usual[tag] for tag in tags] for tags in table.tags])
-    is_mixed = reading is not None and reading.is_plausible and reading.letters >= {"B", "I"}
-    if is_bare or is_mixed or are_of_another_form(counts) or look_like_types(counts):
-        todo = (
-            "name them with --label_names=O,B-PER,..."
-            if all(map(str.isdigit, counts))
-            else "write them as B-PER and I-PER, and O elsewhere"
-        )
+    is_doubtful = are_entities and (letters >= {"B", "I"} or (is_bare and not others))
+    if is_doubtful or is_foreign_form or look_like_types(counts):
+        are_ids = all(map(str.isdigit, counts))
+        todo = "name them with --label_names=O,B-PER,..." if are_ids else "write them as B-PER, I-PER, and O elsewhere"
         notes.append(
             f"warning: {table.name}: these look like entity tags ({tags}), but each is a class of words: whole "
             f"entities are not counted; for that, {todo}"
@@ -400,14 +360,13 @@ def in_scheme(target: str, table: TaggedTable, notes: list[str], *, strict: bool
     Raises:
         UsageError: if `strict`, for a tag that cannot stand where it does in its scheme.
     """
-    scheme = scheme_of(table.tags)
-    what = f"are {scheme.name}" if scheme.has_entities else "have no prefixes"
-    is_converted = scheme.has_entities and target not in (scheme.name, "none")
+    found = TagSequences(table.tags)
+    what = "have no prefixes" if found.scheme == "none" else f"are {found.scheme}"
+    is_converted = "none" not in (found.scheme, target) and target != found.scheme
     converted = f", converted to {target}" if is_converted else ""
-    notes.append(f"{table.name}: tags {what}{scheme.doubt}{converted}")
-    bad = invalid_transitions(table.tags, scheme)
-    if bad is not None:
-        sentence, what = bad
+    notes.append(f"{table.name}: tags {what}{found.doubt}{converted}")
+    if invalid := found.invalid():
+        sentence, what = invalid
         if strict:
             raise UsageError(
                 "With strict_entities, every tag must be able to follow the one before. "
@@ -418,5 +377,5 @@ def in_scheme(target: str, table: TaggedTable, notes: list[str], *, strict: bool
             "entity, as for conlleval"
         )
     # In IOB2, what cannot stand where it does is written as the entity that it starts.
-    is_written = is_converted or scheme.name == target == "IOB2"
-    return to_scheme(table.tags, scheme, target) if is_written else [list(tags) for tags in table.tags]
+    is_written = is_converted or found.scheme == target == "IOB2"
+    return found.written_in(target) if is_written else table.tags

@@ -57,75 +57,43 @@ _MOSTLY = 0.5
 """Where so many words have a tag of the form, or `O`, very many different foreign tags are no classes either."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TagReading:
-    """The form that fits most tags of a data set, and what does not fit.
-
-    Attributes:
-        is_bare: Whether that form is letters alone, rather than `B-PER`.
-        words: How many words have each tag of this form, in the order of the first words.
-        num_outside: How many words are `O`.
-        others: How many words have each of the other tags.
-    """
-
-    is_bare: bool
-    words: Mapping[str, int]
-    num_outside: int
-    others: Mapping[str, int]
-
-    @property
-    def example(self) -> str:
-        """The first tag of this form."""
-        return next(iter(self.words))
-
-    @property
-    def letters(self) -> set[str]:
-        """The letters of its tags."""
-        return {tag[0] for tag in self.words}
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether all tags are of the form and must be entity tags."""
-        return not self.others and self.is_plausible
-
-    @property
-    def is_plausible(self) -> bool:
-        """Whether the tags that have the form must be entity tags, whatever the others are: letters alone need a B or
-        an I, and an `O`."""
-        return not self.is_bare or (bool(self.letters & {"B", "I"}) and self.num_outside > 0)
-
-    def foreign(self, known: Container[str] = ()) -> str:
-        """The first tag that cannot be a class beside entity tags: it and others like it are few, or of so many kinds
-        that they must be something else, such as dates. Empty if there is none.
-
-        Args:
-            known: Tags that are classes all the same.
-        """
-        found = {tag: count for tag, count in self.others.items() if tag not in known}
-        if found and not self.num_outside and self.letters & {"B", "I"} and all(map(_is_like_outside, found)):
-            return next(iter(found))
-        found = {tag: count for tag, count in found.items() if tag not in _PLACEHOLDERS}
-        if not found or not self.is_plausible:
-            return ""
-        words, fitting = sum(found.values()), sum(self.words.values())
-        is_few = words <= max(_FEW_WORDS, _FEW_SHARE * fitting) and words < fitting
-        total = words + fitting + self.num_outside
-        are_most = fitting + self.num_outside >= _MOSTLY * total and len(found) > max(10, 2 * len(self.words))
-        return next(iter(found)) if is_few or are_most else ""
-
-
-def read_forms(counts: Mapping[str, int]) -> TagReading | None:
-    """The form that fits most tags of a data set; None if no tag has any.
+def form_of(counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """How many words have each tag of the form that fits most tags, `B-PER` or letters alone; and each other but `O`.
 
     Args:
-        counts: How many words have each tag, in the order of their first words.
+        counts: How many words have each tag of a data set, in the order of their first words.
     """
     usual, bare = ({tag: n for tag, n in counts.items() if form.fullmatch(tag)} for form in (_USUAL, _BARE))
-    words = bare if len(bare) > len(usual) else usual
-    if not words:
-        return None
-    others = {tag: count for tag, count in counts.items() if tag not in {OUTSIDE, *words}}
-    return TagReading(is_bare=words is bare, words=words, num_outside=counts.get(OUTSIDE, 0), others=others)
+    own = bare if len(bare) > len(usual) else usual
+    return own, {tag: n for tag, n in counts.items() if tag not in own and tag != OUTSIDE}
+
+
+def must_be_entities(own: Mapping[str, int], counts: Mapping[str, int]) -> bool:
+    """Whether the tags that have the form are entity tags, whatever the others are: letters alone need a B or an I, and
+    an `O`. Arguments as `form_of` returns and takes them."""
+    is_bare = own.keys() <= _CODES.keys()
+    return bool(own) and (not is_bare or (bool(own.keys() & {"B", "I"}) and OUTSIDE in counts))
+
+
+def foreign_tag(counts: Mapping[str, int], known: Container[str] = ()) -> str:
+    """The first tag that cannot be a class beside entity tags: it and others like it are few, or of so many kinds that
+    they must be something else, such as dates. Empty if there is none.
+
+    Args:
+        counts: As for `form_of`.
+        known: Tags that are classes all the same.
+    """
+    own, others = form_of(counts)
+    found = {tag: count for tag, count in others.items() if tag not in known}
+    if found and OUTSIDE not in counts and any(tag[0] in "BI" for tag in own) and all(map(_is_like_outside, found)):
+        return next(iter(found))
+    found = {tag: count for tag, count in found.items() if tag not in _PLACEHOLDERS}
+    if not found or not must_be_entities(own, counts):
+        return ""
+    words, fitting, outside = sum(found.values()), sum(own.values()), counts.get(OUTSIDE, 0)
+    is_few = words <= max(_FEW_WORDS, _FEW_SHARE * fitting) and words < fitting
+    are_most = fitting + outside >= _MOSTLY * (words + fitting + outside) and len(found) > max(10, 2 * len(own))
+    return next(iter(found)) if is_few or are_most else ""
 
 
 def _is_like_outside(tag: str) -> bool:
@@ -170,9 +138,9 @@ def are_of_another_form(counts: Mapping[str, int]) -> bool:
 
 def hold_entities(counts: Mapping[str, int]) -> bool:
     """Whether tags, but for a tenth of the words, must be entity tags, of the form that is read or another."""
-    reading = read_forms(counts)
-    is_read = reading is not None and reading.is_plausible and bool(reading.letters & {"B", "I"})
-    return are_of_another_form(counts) or (is_read and 10 * sum(reading.others.values()) <= sum(counts.values()))
+    own, others = form_of(counts)
+    is_read = must_be_entities(own, counts) and any(tag[0] in "BI" for tag in own)
+    return are_of_another_form(counts) or (is_read and 10 * sum(others.values()) <= sum(counts.values()))
 
 
 def look_like_types(counts: Mapping[str, int]) -> bool:
@@ -185,52 +153,24 @@ def look_like_types(counts: Mapping[str, int]) -> bool:
     return num_words <= 2 * num_outside < 2 * num_words
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Scheme:
-    """How entities are written as tags.
-
-    Attributes:
-        name: `IOB1`, `IOB2`, `BIOES`, `BILOU`, `BMES`, `IO`, or `none` for tags without prefixes, as parts of speech.
-        doubt: What speaks against this scheme, or which other it could be, to follow `tags are ...`; may be empty.
-    """
-
-    name: str
-    doubt: str = ""
-
-    @property
-    def has_entities(self) -> bool:
-        """Whether there are entities at all."""
-        return self.name != "none"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TagMeanings:
     """What each of a set of tags means, by its id.
 
+    Args:
+        names: The tags, which must all be different.
+
     Attributes:
-        names: The tags.
         prefixes: int32 `[num_tags]`, indexes of `PREFIXES`.
         types: int32 `[num_tags]`, indexes of `type_names`; -1 for `O`. The type of a tag without a prefix is the tag.
         type_names: In alphabetical order.
     """
 
-    names: tuple[str, ...]
-    prefixes: np.ndarray
-    types: np.ndarray
-    type_names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, names: Sequence[str]) -> TagMeanings:
-        """The meanings of tags, which must all be different."""
+    def __init__(self, names: Sequence[str]):
         split = [split_tag(name) for name in names]
-        type_names = sorted({kind for code, kind in split if code != OUT})
-        index = {name: i for i, name in enumerate(type_names)}
-        return cls(
-            names=tuple(names),
-            prefixes=np.array([code for code, _ in split], np.int32),
-            types=np.array([-1 if code == OUT else index[kind] for code, kind in split], np.int32),
-            type_names=tuple(type_names),
-        )
+        self.type_names = tuple(sorted({kind for code, kind in split if code != OUT}))
+        index = {name: i for i, name in enumerate(self.type_names)}
+        self.prefixes = np.array([code for code, _ in split], np.int32)
+        self.types = np.array([-1 if code == OUT else index[kind] for code, kind in split], np.int32)
 
 
 def split_tag(tag: str) -> tuple[int, str]:
@@ -241,47 +181,9 @@ def split_tag(tag: str) -> tuple[int, str]:
     return (code, tag[2:]) if code != PLAIN else (PLAIN, tag)
 
 
-def scheme_of(sequences: Sequence[Sequence[str]]) -> Scheme:
-    """Finds the scheme of all tags of a data set.
-
-    With only the prefixes `B` and `I`, it is IOB2 if no `I-` starts an entity, and IOB1 if every `B-` directly follows
-    an entity of its own type, as it must there. If both rules are broken, it is the one that is broken less often. The
-    entities are the same either way; only which tags are invalid differs.
-
-    Args:
-        sequences: One per sentence.
-    """
-    ids, sentences, meanings = _flat(sequences)
-    name, (letters, plain) = scheme_of_model(meanings.names), _letters(meanings.names)
-    listed = ", ".join(f"{letter}-" for letter in sorted(letters))
-    if plain:
-        mixed = f", although {listed} occur too: {plain[0]!r} has no prefix" if letters else ""
-        return Scheme(name=name, doubt=mixed)
-    if not letters:
-        return Scheme(name=name, doubt=", although there is no entity")
-    if letters - {"B", "I"}:
-        odd = letters - set(name) | ({"B"} - letters if letters & {"I", "M"} else set())
-        return Scheme(name=name, doubt=f", although the prefixes are {listed}" if odd else "")
-    if letters == {"B"}:
-        return Scheme(name=name, doubt=", all entities have one word: no I- occurs")
-    if letters == {"I"}:
-        return Scheme(name=name, doubt=", or IOB1 where no entities touch: the entities are the same")
-    prefix, kind, before, kind_before = _in_memory(ids, sentences, meanings)
-    goes_on = (before != OUT) & (kind == kind_before)
-    num_loose, num_needless = (int(((prefix == letter) & ~goes_on).sum()) for letter in (INSIDE, BEGIN))
-    if not num_loose:
-        return Scheme(name="IOB2")
-    if not num_needless:
-        return Scheme(name="IOB1")
-    if num_loose <= num_needless:
-        return Scheme(name="IOB2", doubt=f", although I- starts {counted(num_loose, 'entity', 'entities')}")
-    return Scheme(
-        name="IOB1", doubt=f", although B- starts {counted(num_needless, 'entity', 'entities')} for no reason"
-    )
-
-
 def scheme_of_model(names: Sequence[str]) -> str:
-    """The scheme that a model with these tags writes, as `Scheme.name`.
+    """The scheme that a model with these tags writes: `IOB2`, `BIOES`, `BILOU`, `BMES`, `IO`, or `none` for tags
+    without prefixes, as parts of speech.
 
     `B` and `I` alone are IOB2: a model of IOB1 has the same tags, and the entities are the same.
     """
@@ -293,76 +195,107 @@ def scheme_of_model(names: Sequence[str]) -> str:
     return "IO" if letters == {"I"} else "IOB2"
 
 
-def to_scheme(sequences: Sequence[Sequence[str]], scheme: Scheme, target: str) -> list[list[str]]:
-    """The same entities in another scheme. They are those that conlleval finds: each word that is in an entity stays in
-    one. In IO, entities of one type that touch become one.
+def _letters(names: Sequence[str]) -> tuple[set[str], list[str]]:
+    """The letters of the prefixes of tags, and the tags without one."""
+    codes = {name: split_tag(name)[0] for name in names}
+    return {name[0] for name, code in codes.items() if code > OUT}, [name for name in codes if codes[name] == PLAIN]
+
+
+class TagSequences:
+    """The tags of a data set's sentences, and the scheme that they follow together.
+
+    With only the prefixes `B` and `I`, it is IOB2 if no `I-` starts an entity, and IOB1 if every `B-` directly follows
+    an entity of its own type, as it must there. If both rules are broken, it is the one that is broken less often. The
+    entities are the same either way; only which tags are invalid differs.
 
     Args:
         sequences: One per sentence.
-        scheme: The scheme of these tags. Tags of `none` stay as they are.
-        target: `IOB2`, `BIOES`, `BILOU`, `BMES` or `IO`.
+
+    Attributes:
+        scheme: As `scheme_of_model` has it, or `IOB1`.
+        doubt: What speaks against this scheme, or which other it could be, to follow `tags are ...`; may be empty.
     """
-    if not scheme.has_entities:
-        return [list(tags) for tags in sequences]
-    ids, sentences, meanings = _flat(sequences)
-    starts = _are_starts(*_in_memory(ids, sentences, meanings))
-    goes_on = (meanings.prefixes[ids] > OUT) & ~starts
-    ends = ~np.append(goes_on, False)[1:]  # Where the next word does not continue the entity.
-    split = list(zip(meanings.names, meanings.prefixes.tolist(), strict=True))
-    names = np.array(
-        [[f"{letter}-{name[2:]}" if code > OUT else name for name, code in split] for letter in _WRITTEN[target]],
-        object,
-    )
-    flat = names[starts + 2 * ends, ids].tolist() if len(ids) else []
-    stops = itertools.accumulate(map(len, sequences))
-    return [flat[stop - len(tags) : stop] for tags, stop in zip(sequences, stops, strict=True)]
 
+    def __init__(self, sequences: Sequence[Sequence[str]]):
+        self._sequences = sequences
+        self._names = list(dict.fromkeys([*itertools.chain.from_iterable(sequences), OUTSIDE]))
+        index = {name: i for i, name in enumerate(self._names)}
+        # An O after each sentence, so that its end is like any other place.
+        flat = (index[tag] for tags in sequences for tag in (*tags, OUTSIDE))
+        self._lengths = np.array([len(tags) + 1 for tags in sequences], np.int64)
+        self._ids = np.fromiter(flat, np.int64)
+        self._sentences = np.repeat(np.arange(len(sequences)), self._lengths)
+        self._meanings = TagMeanings(self._names)
+        with tf.device("CPU:0"):
+            places = tf.constant(self._ids), tf.constant(self._sentences)
+            self._places = [part.numpy() for part in _with_previous(*places, self._meanings)]
+        letters, plain = _letters(self._names)
+        self.scheme, self.doubt = scheme_of_model(self._names), ""
+        if plain and letters:
+            listed = ", ".join(f"{letter}-" for letter in sorted(letters))
+            self.doubt = f", although {listed} occur too: {plain[0]!r} has no prefix"
+        elif not plain and not letters:
+            self.doubt = ", although there is no entity"
+        elif letters == {"B"}:
+            self.doubt = ", all entities have one word: no I- occurs"
+        elif letters == {"I"}:
+            self.doubt = ", or IOB1 where no entities touch: the entities are the same"
+        elif letters == {"B", "I"} and self._are_invalid("IOB1").sum() < self._are_invalid("IOB2").sum():
+            self.scheme = "IOB1"
 
-def starts_of(sequences: Sequence[Sequence[str]]) -> np.ndarray:
-    """Which words start an entity, by the rules of `find_entities`: bool `[num_words]`.
+    @property
+    def starts(self) -> np.ndarray:
+        """Which words start an entity, by the rules of `find_entities`: bool `[num_words]`."""
+        return np.delete(_are_starts(*self._places), np.cumsum(self._lengths) - 1)
 
-    Args:
-        sequences: One per sentence.
-    """
-    return _are_starts(*_in_memory(*_flat(sequences)))
+    def written_in(self, target: str) -> list[list[str]]:
+        """The same entities in another scheme; tags without prefixes as they are. The entities are those that conlleval
+        finds: each word that is in an entity stays in one. In IO, entities of one type that touch become one.
 
+        Args:
+            target: `IOB2`, `BIOES`, `BILOU`, `BMES` or `IO`.
+        """
+        if self.scheme == "none":
+            return [list(tags) for tags in self._sequences]
+        starts = _are_starts(*self._places)
+        goes_on = (self._meanings.prefixes[self._ids] > OUT) & ~starts
+        ends = ~np.append(goes_on, False)[1:]  # Where the next word does not continue the entity.
+        split = list(zip(self._names, self._meanings.prefixes.tolist(), strict=True))
+        names = np.array(
+            [[f"{letter}-{name[2:]}" if code > OUT else name for name, code in split] for letter in _WRITTEN[target]],
+            object,
+        )
+        flat, stops = names[starts + 2 * ends, self._ids].tolist(), np.cumsum(self._lengths).tolist()
+        return [flat[stop - 1 - len(tags) : stop - 1] for tags, stop in zip(self._sequences, stops, strict=True)]
 
-def invalid_transitions(sequences: Sequence[Sequence[str]], scheme: Scheme) -> tuple[int, str] | None:
-    """Finds tags that cannot follow the previous tag in their scheme; None if there are none.
+    def _are_invalid(self, scheme: str) -> np.ndarray:
+        """Which words, or ends of sentences, cannot stand where they do in a scheme.
 
-    In IOB2, an `I-` must follow a `B-` or `I-` of its type; in IOB1, a `B-` must. In BIOES, BILOU and BMES, an entity
-    that has begun must also end. In IO, and without prefixes, all tags may follow one another.
-
-    Args:
-        sequences: One per sentence.
-        scheme: The scheme of these tags.
-
-    Returns:
-        The sentence of the first, from 0; and, in words, how many words or ends of sentences cannot stand where they
-        do, and the first.
-    """
-    if scheme.name in ("none", "IO") or not any(map(len, sequences)):
-        return None
-    # An O after each sentence, so that its end is checked like any other place.
-    ids, sentences, meanings = _flat([[*tags, OUTSIDE] for tags in sequences])
-    prefix, kind, before, kind_before = _in_memory(ids, sentences, meanings)
-    is_same = (before != OUT) & (kind == kind_before)
-    if scheme.name in ("IOB1", "IOB2"):
-        bad = (prefix == (INSIDE if scheme.name == "IOB2" else BEGIN)) & ~is_same
-    else:
+        In IOB2, an `I-` must follow a `B-` or `I-` of its type; in IOB1, a `B-` must. In BIOES, BILOU and BMES, an
+        entity that has begun must also end. In IO, and without prefixes, all tags may follow one another.
+        """
+        prefix, kind, before, kind_before = self._places
+        is_same = (before != OUT) & (kind == kind_before)
+        if scheme in ("none", "IO"):
+            return np.zeros(len(prefix), bool)
+        if scheme in ("IOB1", "IOB2"):
+            return (prefix == (INSIDE if scheme == "IOB2" else BEGIN)) & ~is_same
         is_open = (before == BEGIN) | (before == INSIDE)
         goes_on = (prefix == INSIDE) | (prefix == END)
-        bad = (is_open != goes_on) | (goes_on & ~is_same)
-    if not bad.any():
-        return None
-    place = int(np.argmax(bad))
-    sentence = int(sentences[place])
-    tags, word = sequences[sentence], place - int(np.searchsorted(sentences, sentence))
-    if word == len(tags):
-        first = f"{tags[-1]!r} at the end"
-    else:
-        first = f"{tags[word]!r} " + (f"after {tags[word - 1]!r}" if word else "at the start")
-    return sentence, f"{counted(int(bad.sum()), 'tag')} out of place in {scheme.name}, the first {first}"
+        return (is_open != goes_on) | (goes_on & ~is_same)
+
+    def invalid(self) -> tuple[int, str] | None:
+        """The first sentence with a tag that cannot follow the previous one in the scheme, from 0; and, in words, how
+        many words or ends of sentences cannot stand where they do, and the first. None if there are none."""
+        bad = np.flatnonzero(self._are_invalid(self.scheme))
+        if not len(bad):
+            return None
+        sentence = int(self._sentences[bad[0]])
+        tags, word = self._sequences[sentence], int(bad[0] - np.searchsorted(self._sentences, sentence))
+        first = repr(tags[word]) if word < len(tags) else f"{tags[-1]!r} at the end"
+        if word < len(tags):
+            first += f" after {tags[word - 1]!r}" if word else " at the start"
+        return sentence, f"{counted(len(bad), 'tag')} out of place in {self.scheme}, the first {first}"
 
 
 def class_names(sequences: Sequence[Sequence[str]]) -> tuple[str, ...]:
@@ -375,14 +308,7 @@ def class_names(sequences: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return tuple(sorted(split, key=lambda tag: (tag != OUTSIDE, split[tag][1], split[tag][0], tag)))
 
 
-def _in_memory(ids: np.ndarray, sentences: np.ndarray, meanings: TagMeanings) -> list[np.ndarray]:
-    """`_in_graph` as arrays."""
-    with tf.device("CPU:0"):
-        parts = _in_graph(tf.constant(ids, tf.int64), tf.constant(sentences, tf.int64), meanings)
-    return [part.numpy() for part in parts]
-
-
-def _in_graph(tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeanings) -> tuple[tf.Tensor, ...]:
+def _with_previous(tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeanings) -> tuple[tf.Tensor, ...]:
     """Each word's prefix and type, and those of the word before it; at a sentence's start, those of `O`."""
     prefix, kind = (tf.gather(tf.constant(part), tags) for part in (meanings.prefixes, meanings.types))
     follows = texts[1:] == texts[:-1]
@@ -394,29 +320,13 @@ def _in_graph(tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeanings) -> tuple
 
 
 def _are_starts(prefix: Any, kind: Any, before: Any, kind_before: Any) -> Any:
-    """Which words start an entity, by conlleval's rules, from what `_in_graph` returns, or `_in_memory`.
+    """Which words start an entity, by conlleval's rules, from what `_with_previous` returns, as tensors or arrays.
 
     A word in an entity starts it if its own tag says so (`B`, `S`), or if it cannot continue the previous entity: that
     one has ended (`E`, `S`), is of another type, or does not exist in the sentence.
     """
     starts = (prefix == BEGIN) | (prefix == SINGLE) | (before <= OUT) | (before >= END) | (kind != kind_before)
     return starts & (prefix > OUT)
-
-
-def _flat(sequences: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray, TagMeanings]:
-    """Each word's tag id, its sentence, and what the tags mean."""
-    names = dict.fromkeys(itertools.chain.from_iterable(sequences))
-    index = {name: i for i, name in enumerate(names)}
-    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-    flat = map(index.__getitem__, itertools.chain.from_iterable(sequences))
-    ids = np.fromiter(flat, np.int32, int(lengths.sum()))
-    return ids, np.repeat(np.arange(len(sequences)), lengths), TagMeanings.of(tuple(names))
-
-
-def _letters(names: Sequence[str]) -> tuple[set[str], list[str]]:
-    """The letters of the prefixes of tags, and the tags without one."""
-    codes = {name: split_tag(name)[0] for name in names}
-    return {name[0] for name in names if codes[name] > OUT}, [name for name in names if codes[name] == PLAIN]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -435,12 +345,6 @@ class Entities:
 
     def __len__(self) -> int:
         return len(self.start)
-
-    def by_word(self, num_words: int) -> np.ndarray:
-        """The entity of each word: int64 `[num_words]`, -1 for none."""
-        words = np.arange(num_words)
-        found = np.searchsorted(self.start, words, side="right") - 1
-        return np.where(words < np.append(self.end, 0)[found], found, -1)
 
 
 def find_entities(
@@ -474,7 +378,7 @@ def entities_in_graph(
     tags: tf.Tensor, texts: tf.Tensor, meanings: TagMeanings, *, strict: bool, starts: Any = None
 ) -> Entities:
     """The entities that `find_entities` finds, as tensors; arguments as there, int64."""
-    prefix, kind, *before = _in_graph(tags, texts, meanings)
+    prefix, kind, *before = _with_previous(tags, texts, meanings)
     is_start = _are_starts(prefix, kind, *before) if starts is None else starts
     start = tf.where(is_start)[:, 0]
     stops = tf.concat([tf.where(is_start | (prefix <= OUT))[:, 0], [tf.size(tags, tf.int64)]], 0)
@@ -501,8 +405,10 @@ def entity_metrics(gold: Entities, predicted: Entities) -> dict[str, float]:
     return ratios(int(are_correct(gold, predicted).sum()), len(predicted), len(gold))
 
 
-def per_type(gold: Entities, predicted: Entities, type_names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Precision, recall, F1 and the number of entities of each type.
+def by_type(
+    gold: Entities, predicted: Entities, type_names: Sequence[str]
+) -> tuple[dict[str, dict[str, float]], np.ndarray, np.ndarray]:
+    """What is found of each type; which types are taken for which, which entities are missed, and which are made up.
 
     Args:
         gold: The right entities.
@@ -511,29 +417,7 @@ def per_type(gold: Entities, predicted: Entities, type_names: Sequence[str]) -> 
 
     Returns:
         By type: `precision`, `recall` and `f1`, 0 where they are undefined, and `entities`, how many are right ones.
-    """
-    size = len(type_names)
-    hits = np.bincount(predicted.type[are_correct(gold, predicted)], minlength=size)
-    found, actual = np.bincount(predicted.type, minlength=size), np.bincount(gold.type, minlength=size)
-    return {
-        name: ratios(hits[i], found[i], actual[i]) | {"entities": int(actual[i])} for i, name in enumerate(type_names)
-    }
 
-
-def word_accuracy(gold_ids: np.ndarray, predicted_ids: np.ndarray) -> float:
-    """The share of words with the right tag, prefix included, as conlleval prints it; 0 if there are no words."""
-    return float(np.mean(gold_ids == predicted_ids)) if len(gold_ids) else 0.0
-
-
-def type_confusion(gold: Entities, predicted: Entities, num_types: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which types are taken for which, which entities are missed, and which are made up.
-
-    Args:
-        gold: The right entities.
-        predicted: The predicted entities of the same words.
-        num_types: The number of all types, also those that do not occur.
-
-    Returns:
         int64 `[num_types + 1, num_types + 1]`. Rows are the types of right entities. Columns are the types of the
         predicted entities in their place: for each right entity, the predicted one that shares most words with it; of
         equals, the one of the same type, then the first. The last column counts right entities that no predicted one
@@ -542,23 +426,24 @@ def type_confusion(gold: Entities, predicted: Entities, num_types: int) -> tuple
 
         int64 `[num_types]`: how many of those on the diagonal have other boundaries, and so are wrong.
     """
-    num_words = int(max([0, *gold.end[-1:], *predicted.end[-1:]]))
-    of_gold, of_predicted = gold.by_word(num_words), predicted.by_word(num_words)
-    shared = (of_gold >= 0) & (of_predicted >= 0)
-    width = max(len(predicted), 1)
-    pairs, num_shared = np.unique(of_gold[shared] * width + of_predicted[shared], return_counts=True)
-    right, other = pairs // width, pairs % width
-    is_same = gold.type[right] == predicted.type[other]
-    best_first = np.lexsort((other, ~is_same, -num_shared, right))
-    right, other = right[best_first], other[best_first]
-    touched, first = np.unique(right, return_index=True)
+    size, words = len(type_names), np.arange(int(max([0, *gold.end[-1:], *predicted.end[-1:]])))
 
-    columns = np.full(len(gold), num_types)
-    columns[touched] = predicted.type[other[first]]
-    counts = np.zeros((num_types + 1, num_types + 1), np.int64)
-    np.add.at(counts, (gold.type, columns), 1)
-    made_up = np.ones(len(predicted), bool)
-    made_up[other] = False
-    counts[num_types, :num_types] = np.bincount(predicted.type[made_up], minlength=num_types)
-    hits = np.bincount(predicted.type[are_correct(gold, predicted)], minlength=num_types)
-    return counts, np.diag(counts)[:num_types] - hits
+    def of_words(entities: Entities) -> np.ndarray:
+        """The entity of each word, -1 for none."""
+        found = np.searchsorted(entities.start, words, side="right") - 1
+        return np.where(words < np.append(entities.end, 0)[found], found, -1)
+
+    pairs = np.stack([of_words(gold), of_words(predicted)])
+    (right, other), num_shared = np.unique(pairs[:, (pairs >= 0).all(axis=0)], axis=1, return_counts=True)
+    best_first = np.lexsort((other, gold.type[right] != predicted.type[other], -num_shared, right))
+    touched, first = np.unique(right[best_first], return_index=True)
+    columns = np.full(len(gold), size)
+    columns[touched] = predicted.type[other[best_first][first]]
+    confusion = np.zeros((size + 1, size + 1), np.int64)
+    np.add.at(confusion, (gold.type, columns), 1)
+    np.add.at(confusion[size], np.delete(predicted.type, other), 1)
+    types = (predicted.type[are_correct(gold, predicted)], predicted.type, gold.type)
+    counts = np.stack([np.bincount(own, minlength=size) for own in types], axis=1)
+    rows = zip(type_names, counts.tolist(), strict=True)
+    table = {name: ratios(*row) | {"entities": row[2]} for name, row in rows}
+    return table, confusion, np.diag(confusion)[:size] - counts[:, 0]

@@ -20,7 +20,7 @@ import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,11 +29,11 @@ from tfbert.batches.pipeline import EncodedExamples, TokenTensors
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
-from tfbert.config.types import counted, is_pipe
+from tfbert.config.types import STANDARD_STREAM, counted, is_pipe
 from tfbert.data.files import check_text
 from tfbert.data.labels import given_names
-from tfbert.data.reading import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, WORDS, ending_of
-from tfbert.data.rows import file_format, input_source, source_format
+from tfbert.data.reading import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of, format_of
+from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
 from tfbert.model.head import Head, LabelHead
 from tfbert.tasks import prediction
@@ -55,18 +55,16 @@ from tfbert.tasks.token_classification.tags import (
     PLAIN,
     Entities,
     TagMeanings,
+    TagSequences,
+    by_type,
     class_names,
     entities_in_graph,
     entity_metrics,
     find_entities,
-    per_type,
     scheme_of_model,
-    starts_of,
-    type_confusion,
-    word_accuracy,
 )
 from tfbert.tokens.normalizer import Pieces
-from tfbert.tokens.tokenizer import Tokenizer, splits_of
+from tfbert.tokens.tokenizer import Tokenizer, ranges, splits_of
 
 if TYPE_CHECKING:
     from tfbert.config.training import TrainingConfig
@@ -190,7 +188,7 @@ def _rows_of_words(sizes: tf.Tensor, text: tf.Tensor, word_splits: tf.Tensor, ro
     totals = of_texts[1:] - of_texts[:-1]
     start = before[:-1] - tf.gather(of_texts, text)
     longest = tf.maximum(tf.math.unsorted_segment_max(sizes, text, tf.size(totals)), 1)  # A text may have no words.
-    most_parts = _ceil(totals, room - longest + 1)
+    most_parts = -(-totals // (room - longest + 1))
 
     def rows(parts: tf.Tensor) -> tf.Tensor:
         part = start * tf.gather(parts, text) // tf.gather(totals, text)
@@ -206,13 +204,9 @@ def _rows_of_words(sizes: tf.Tensor, text: tf.Tensor, word_splits: tf.Tensor, ro
         parts = tf.where(long, tf.minimum(parts + 1 + parts // 8, most_parts), parts)
         return parts, too_long(parts)
 
-    parts = _ceil(totals, tf.constant(room, tf.int64))
+    parts = -(-totals // room)
     parts, _ = tf.while_loop(lambda _, long: tf.reduce_any(long), split_more, (parts, too_long(parts)))
     return rows(parts)
-
-
-def _ceil(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-    return -(-a // b)
 
 
 _OF_ENTITIES = ("f1", "precision", "recall")
@@ -250,18 +244,11 @@ class SentenceExamples(InMemory):
         return np.repeat(np.arange(len(self)), list(map(len, self.words)))
 
     def take(self, indices: Iterable[int]) -> SentenceExamples:
-        indices, splits = list(indices), self.splits
-
-        def of_words(values: np.ndarray | None) -> np.ndarray | None:
-            if values is None:
-                return None
-            return np.concatenate([values[:0], *(values[splits[i] : splits[i + 1]] for i in indices)])
-
-        words = [self.words[i] for i in indices]
-        lines = None if self.lines is None else self.lines[np.asarray(indices, np.int64)]
-        return dataclasses.replace(
-            self, words=words, labels=of_words(self.labels), starts=of_words(self.starts), lines=lines
-        )
+        rows, splits = np.array(list(indices), np.int64), self.splits
+        places = ranges(splits[rows], np.diff(splits)[rows])
+        taken = {"labels": places, "starts": places, "lines": rows}
+        found = {name: getattr(self, name)[at] for name, at in taken.items() if getattr(self, name) is not None}
+        return dataclasses.replace(self, words=[self.words[row] for row in rows], **found)
 
     def rarest_tags(self, num_tags: int) -> np.ndarray:
         """The tag of each sentence that fewest words of all sentences have: int64 `[n]`."""
@@ -330,11 +317,11 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     @functools.cached_property
     def meanings(self) -> TagMeanings:
         """What each tag means."""
-        return TagMeanings.of(self.label_names)
+        return TagMeanings(self.label_names)
 
     @functools.cached_property
     def scheme(self) -> str:
-        """The scheme of the tags, as `Scheme.name`."""
+        """The scheme of the tags, as `scheme_of_model` has it."""
         return scheme_of_model(self.label_names)
 
     def entities(self, tags: np.ndarray, examples: SentenceExamples) -> tuple[Entities, Entities]:
@@ -407,25 +394,26 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         Raises:
             UsageError: for a tag that is not one of this task's.
         """
-        place = {"lines": np.asarray(table.lines, np.int64), "unit": table.unit}
-        ids = {name: index for index, name in enumerate(self.label_names)}
-        labels = np.zeros(sum(map(len, table.words)), np.int32)
-        written_tags, at = table.tags, 0
+        ids, written = {name: index for index, name in enumerate(self.label_names)}, table.tags
         table = in_usual_form(table, notes, model_has_entities=self.has_entities, known=ids)
-        for row, own in enumerate(in_scheme(self.scheme, table, notes, strict=self.strict_entities)):
-            for tag, written in zip(own, written_tags[row], strict=True):
-                index = ids.get(tag)
-                if index is None:
-                    as_written = f", written {quoted(written)}," if tag != written else ""
-                    raise UsageError(
-                        f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}. "
-                        f"Received: {quoted(tag)}{as_written} in the sentence of {table.where(row)}. "
-                        f"Correct it, or add it to the training data{or_name_ids(written, self.label_names)}."
-                    )
-                labels[at] = index
-                at += 1
-        starts = starts_of(table.tags) if self.scheme == "IO" else None
-        return SentenceExamples(name=table.name, words=table.words, labels=labels, starts=starts, **place)
+        tags = in_scheme(self.scheme, table, notes, strict=self.strict_entities)
+        if unknown := {tag for own in tags for tag in own} - ids.keys():
+            row = next(row for row, own in enumerate(tags) if unknown & {*own})
+            tag, old = next(pair for pair in zip(tags[row], written[row], strict=True) if pair[0] in unknown)
+            as_written = f", written {quoted(old)}," if tag != old else ""
+            raise UsageError(
+                f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}. "
+                f"Received: {quoted(tag)}{as_written} in the sentence of {table.where(row)}. "
+                f"Correct it, or add it to the training data{or_name_ids(old, self.label_names)}."
+            )
+        return SentenceExamples(
+            name=table.name,
+            words=table.words,
+            labels=np.array([ids[tag] for own in tags for tag in own], np.int32),
+            starts=TagSequences(table.tags).starts if self.scheme == "IO" else None,
+            lines=np.asarray(table.lines, np.int64),
+            unit=table.unit,
+        )
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
         return class_start(encoded, training, len(self.label_names), "tags")
@@ -445,8 +433,10 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         if self.has_entities:
             scores = entity_metrics(*self.entities(tags, examples))
             found = {name: scores[name] for name in _OF_ENTITIES}
-        accuracy = word_accuracy(examples.labels, tags)
-        return found | {"accuracy": accuracy, "loss": float(cross_entropy(predictions, examples.labels).mean())}
+        return found | {
+            "accuracy": float(np.mean(tags == examples.labels)),
+            "loss": float(cross_entropy(predictions, examples.labels).mean()),
+        }
 
     def remarks(self, predictions: np.ndarray, examples: SentenceExamples) -> list[str]:
         return all_alike(examples.name, predictions, examples.labels, self.label_names, "words", "tag")
@@ -454,12 +444,8 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
     def details(self, predictions: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
         if not self.has_entities:
             return {}, []
-        return self._by_type(predictions.argmax(axis=1), examples)
-
-    def _by_type(self, tags: np.ndarray, examples: SentenceExamples) -> tuple[dict[str, Any], list[str]]:
-        (gold, found), names = self.entities(tags, examples), self.meanings.type_names
-        table = per_type(gold, found, names)
-        confusion, shifted = type_confusion(gold, found, len(names))
+        (gold, found), names = self.entities(predictions.argmax(axis=1), examples), self.meanings.type_names
+        table, confusion, shifted = by_type(gold, found, names)
         facts = {"types": [*names, "nothing"], "rows": confusion.tolist()}
         with_shifted = {name: table[name] | {"shifted": n} for name, n in zip(names, shifted.tolist(), strict=True)}
         lines = class_table("type", with_shifted, confusion, ["nothing"])
@@ -477,8 +463,8 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
             names = ([self.label_names[tag] for tag in column[own]] for column in (labels, tags))
             return {"words": examples.words[row], **dict(zip(("tags", "predicted_tags"), names, strict=True))}
 
-        facts = self._by_type(tags, examples)[0] if self.has_entities else {}
-        return ErrorAnalysis(errors=np.add.reduceat(entropy, splits[:-1]), measure="loss", shown=shown, facts=facts)
+        errors, (facts, _) = np.add.reduceat(entropy, splits[:-1]), self.details(predictions, examples)
+        return ErrorAnalysis(errors=errors, measure="loss", shown=shown, facts=facts)
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -516,8 +502,10 @@ def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
         config, TokenClassification.name, lambda source: read_sentences(source, config)
     )
     notes = [*notes, *(line for table in tables.values() for line in table.notes)]
+    found = class_names(in_scheme("IOB2", in_usual_form(tables["train"], []), []))
+    given = tuple(given_names(config))  # Unless another scheme has made others of them.
     task = TokenClassification(
-        _tags_in_order(in_scheme("IOB2", in_usual_form(tables["train"], []), []), given_names(config)),
+        given if {*found} <= {*given} else found,
         label_all_tokens=options.tagging.label_all_tokens,
         strict_entities=options.tagging.strict_entities,
     )
@@ -527,12 +515,6 @@ def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
         sets, config, notes, lambda train: equal(train.contents()), lambda train: train.rarest_tags(num_tags)
     )
     return data_of(task, sets, notes, config, tables["train"].columns)
-
-
-def _tags_in_order(sequences: Sequence[Sequence[str]], given: Sequence[str]) -> tuple[str, ...]:
-    """The tags of a model: those that the user gives, in their order, unless another scheme has made others of them."""
-    found = class_names(sequences)
-    return tuple(given) if set(found) <= set(given) else found
 
 
 _WORD_SIZE = 32
@@ -566,23 +548,12 @@ class TaggedItem(prediction.Item):
 
 
 class SentenceItems(prediction.Items[TaggedItem]):
-    """Texts whose words are found and tagged, or lists of words; all items of a call are of one kind."""
-
-    def __init__(self, model: prediction.TrainedModel, top_k: Literal["best"] = prediction.BEST):
-        super().__init__(model, top_k)
-        self._are_texts: bool | None = None
+    """Texts whose words are found and tagged, and lists of words."""
 
     def item(self, value: Any, where: str) -> TaggedItem:
-        is_text = not isinstance(value, tuple | list | np.ndarray)
-        if self._are_texts not in (None, is_text):
-            raise UsageError(
-                "A tagger takes texts, or lists of words, one kind per call. "
-                f"Received: {'a text' if is_text else 'words'} in {where}. Call it once for each kind."
-            )
-        values, name = ([value], "text") if is_text else (value, "words")
-        found = [check_text(text, name, where, strict=False) for text in values]
-        self._are_texts = is_text  # Not before: one that cannot be read says nothing about the others.
-        return TaggedItem(texts=found) if is_text else TaggedItem(words=found)
+        if isinstance(value, tuple | list | np.ndarray):
+            return TaggedItem(words=[check_text(word, "words", where, strict=False) for word in value])
+        return TaggedItem(texts=[check_text(value, "text", where, strict=False)])
 
     def check_columns(self, texts: Sequence[str], source: str) -> None:
         dataclasses.replace(self._model, num_texts=1).check_texts(texts, source)  # Whatever the directory says.
@@ -596,12 +567,12 @@ class SentenceItems(prediction.Items[TaggedItem]):
 
     def encode(self, items: Sequence[TaggedItem]) -> EncodedSentences:
         tokenizer = self._model.tokenizer
-        if items[0].texts:
-            starts, ends, splits = tokenizer.find_words([item.texts[0] for item in items])
-            spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
-            for item, (first, last) in zip(items, itertools.pairwise(splits.tolist()), strict=True):
-                item.spans = spans[first:last]
-                item.words = [item.texts[0][start:end] for start, end in item.spans]
+        asked = [item for item in items if item.texts]
+        starts, ends, splits = tokenizer.find_words([item.texts[0] for item in asked])
+        spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        for item, (first, last) in zip(asked, itertools.pairwise(splits.tolist()), strict=True):
+            item.spans = spans[first:last]
+            item.words = [item.texts[0][start:end] for start, end in item.spans]
         words = [item.words for item in items]
         encoded = self._model.encode(SentenceExamples(name=prediction.NAME, words=words, labels=None))
         if len(encoded.tokens):
@@ -661,11 +632,17 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
         UsageError: for input that cannot be opened, or output without a known ending.
     """
     asked, data = config.predict, config.data
-    file = prediction.open_text_file(config) if not _holds_words(config) else None
-    if file is None:
-        if data.input_format == "auto" and is_pipe(asked.input_file):
-            data = dataclasses.replace(data, input_format=file_format(pathlib.Path(asked.input_file), WORDS))
+    if asked.text or data.input_format == "text":
+        are_words = False
+    elif is_pipe(asked.input_file):  # It can be read only once: there is no look into it.
+        is_named = data.input_format == "auto" and ending_of(asked.input_file) in CONLL_ENDINGS
+        are_words = data.input_format == "conll" or is_named
+    else:  # CoNLL, or a list of words in each row.
+        are_words = holds_words(pathlib.Path(asked.input_file), data)
+    if are_words:
         file = open_sentences(input_source(asked.input_file), data)
+    else:
+        file = prediction.open_text_file(config)
     read_as = file.format if isinstance(file, SentenceFile) else "texts"
     format = prediction.chosen_format(asked, PREDICTED_TAGS, default="conll" if read_as == "conll" else "jsonl")
     if format == "conll" and read_as != "conll":
@@ -675,8 +652,8 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
             "--input_format=conll if it holds words, one a line."
         )
     if not isinstance(file, SentenceFile):
-        is_guessed = data.input_format == "auto" and not asked.text
-        is_plain = is_guessed and source_format(input_source(asked.input_file), data, TEXTS, "text") == "text"
+        are_lines = asked.input_file == STANDARD_STREAM or format_of(asked.input_file, TEXTS) == "text"
+        is_plain = data.input_format == "auto" and not asked.text and are_lines
         doubts = functools.partial(_about_words, file.name) if is_plain else lambda items: []
         return [prediction.table_job(config, file, format=format, doubts=doubts)]
     prediction.check_id_column(asked.id_column, file.name, file.columns)
@@ -710,16 +687,6 @@ def _about_words(name: str, items: Sequence[TaggedItem]) -> list[str]:
     if 0 not in counts and 2 * counts.count(1) <= len(counts):
         return []
     return [f"reading {name} as plain texts, one a line; --input_format=conll reads words, one a line"]
-
-
-def _holds_words(config: Config) -> bool:
-    """Whether the input's texts are already split into words: CoNLL, or a list of words in each row."""
-    data, name = config.data, config.predict.input_file
-    if config.predict.text or data.input_format == "text":
-        return False
-    if is_pipe(name):  # It can be read only once: there is no look into it.
-        return data.input_format == "conll" or (data.input_format == "auto" and ending_of(name) in CONLL_ENDINGS)
-    return holds_words(pathlib.Path(name), data, "none")
 
 
 class Tagger(prediction.ServedModel):
@@ -756,22 +723,18 @@ class Tagger(prediction.ServedModel):
         logits = self.token_logits(rows.tokens)
         with tf.device("CPU:0"):
             error, logits = prediction.without_endless(tf.fill(tf.shape(text), ""), logits, rows.tokens, rows.sentence)
-            return self._found(text, pieces, tf.gather(logits, rows.first_piece), error) | {"error": error}
-
-    def _found(self, text: tf.Tensor, pieces: Pieces, logits: tf.Tensor, error: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The answer for words with these logits, float32 `[words, num_labels]`, in texts without an error."""
-        task, texts = self._model.task, pieces.word_starts.value_rowids()
-        marks, first, end, score = task.marked(logits, texts)
-        rows = tf.gather(texts, first)
-        starts, ends = tf.gather(pieces.word_starts.values, first), tf.gather(pieces.word_ends.values, end - 1)
-        what, kind = ("entity", "type") if task.has_entities else ("word", "tag")
-        found = {
-            f"{what}_row": tf.cast(rows, tf.int32),
-            f"{what}_{kind}": tf.gather(tf.constant(task.marks), marks),
-            f"{what}_text": prediction.substrings(text, rows, starts, ends),
-            f"{what}_start": starts,
-            f"{what}_end": ends,
-            f"{what}_score": tf.cast(score, tf.float32),
-        }
-        is_sound = tf.gather(error == "", rows)
-        return {name: tf.boolean_mask(values, is_sound) for name, values in found.items()}
+            task, texts = self._model.task, pieces.word_starts.value_rowids()
+            marks, first, end, score = task.marked(tf.gather(logits, rows.first_piece), texts)
+            of = tf.gather(texts, first)
+            starts, ends = tf.gather(pieces.word_starts.values, first), tf.gather(pieces.word_ends.values, end - 1)
+            what, kind = ("entity", "type") if task.has_entities else ("word", "tag")
+            found = {
+                f"{what}_row": tf.cast(of, tf.int32),
+                f"{what}_{kind}": tf.gather(tf.constant(task.marks), marks),
+                f"{what}_text": prediction.substrings(text, of, starts, ends),
+                f"{what}_start": starts,
+                f"{what}_end": ends,
+                f"{what}_score": tf.cast(score, tf.float32),
+            }
+            is_sound = tf.gather(error == "", of)
+            return {name: tf.boolean_mask(values, is_sound) for name, values in found.items()} | {"error": error}
