@@ -162,7 +162,7 @@ ENTRIES = (
         job_opener="multiple_choice.multiple_choice:open_choice_files",
         items_class="multiple_choice.multiple_choice:ChoiceItems",
         served_class="multiple_choice.multiple_choice:ChoiceRows",
-        test="multiple_choice.questions:holds_choices",
+        test="multiple_choice.multiple_choice:holds_choices",
     ),
     Entry(
         name="pretraining",
