@@ -32,7 +32,6 @@ from tfbert.config.types import counted  # noqa: E402
 from tfbert.launch.launcher import end_child, start_child  # noqa: E402
 from tfbert.output.output_dir import write_json, write_text  # noqa: E402
 from tfbert.report.pages import (  # noqa: E402
-    Series,
     Table,
     line_plot,
     markdown_text,
@@ -284,24 +283,24 @@ def write(directory: pathlib.Path, axes: Any, rows: list[Row]) -> None:
     text = "".join(f"## {each.title}\n\n{each.markdown()}\n" for each in tables)
     write_text(directory / "benchmark.md", text + "\n\n".join(map(markdown_text, notes)) + "\n")
     curves = [
-        (title, line_plot(series, x_label=axis, y_label=unit, from_zero=True))
+        (title, line_plot(lines, x_label=axis, y_label=unit, marked=lines, from_zero=True))
         for name, title, unit, scale in PLOTS
-        if (series := series_of(done, axes, name, scale))
+        if (lines := lines_of(done, axes, name, scale))
     ]
     values = {"title": "Benchmark", "directory": str(directory), "lines": [], "notes": notes, "plots": curves}
     write_text(directory / "benchmark.html", render("page.html", tables=tables, **values))
 
 
-def series_of(done: list[Row], axes: Any, name: str, scale: float) -> list[Series]:
+def lines_of(done: list[Row], axes: Any, name: str, scale: float) -> dict[str, tuple[list[float], list[float]]]:
     """A line over the devices for each combination of the other axes."""
     groups: dict[str, list[Row]] = {}
     others = [axis for axis in axes if axis not in _DEVICES]
     for row in sorted(done, key=devices_of):
         groups.setdefault(name_of(row, others).partition(": ")[2], []).append(row)
-    return [
-        Series(label=label, x=[devices_of(row) for row in rows], y=[scale * row[name] for row in rows], is_marked=True)
+    return {
+        label: ([devices_of(row) for row in rows], [scale * row[name] for row in rows])
         for label, rows in groups.items()
-    ]
+    }
 
 
 def on_paper(done: list[Row]) -> list[str]:

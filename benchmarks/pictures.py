@@ -57,15 +57,14 @@ def main() -> None:
 def draw_evaluations(prior: pathlib.Path, zero: pathlib.Path) -> None:
     """The micro F1 of each evaluation of two runs, over their updates."""
     sys.path.insert(0, str(ROOT))
-    from tfbert.report.pages import Series, line_plot
+    from tfbert.report.pages import line_plot
 
-    series = []
+    lines = {}
     for label, run in (("--head_bias=prior", prior), ("--head_bias=zero", zero)):
         records = map(json.loads, (run / "log.jsonl").read_text().splitlines())
         points = [(record["step"], record["eval_micro_f1"]) for record in records if record["kind"] == "eval"]
-        x, y = zip(*points, strict=True)
-        series.append(Series(label=label, x=x, y=y, is_marked=True))
-    HEAD_BIAS.write_text(line_plot(series, x_label="updates", y_label="micro F1", from_zero=True) + "\n")
+        lines[label] = tuple(zip(*points, strict=True))
+    HEAD_BIAS.write_text(line_plot(lines, x_label="updates", y_label="micro F1", marked=lines, from_zero=True) + "\n")
 
 
 def in_terminal(command: str, directory: pathlib.Path) -> bytes:

@@ -21,6 +21,7 @@ from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
+from tfbert.config.tasks import AnsweringConfig  # noqa: E402
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics  # noqa: E402
 from tfbert.tasks.question_answering.squad import (
     read_questions,  # noqa: E402
@@ -107,7 +108,8 @@ def answer(model, tokenizer, questions: list[str], contexts: list[str], args: ar
         ),
         flat,
     )
-    return QuestionAnswering(version_2_with_negative=args.version_2_with_negative).answers(decoded)
+    options = AnsweringConfig(version_2_with_negative=args.version_2_with_negative)
+    return QuestionAnswering(options).answers(decoded)
 
 
 def make_windows(tokenizer, questions: list[str], contexts: list[str], args: argparse.Namespace) -> list[dict]:

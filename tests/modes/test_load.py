@@ -38,7 +38,7 @@ TASKS = {
     "scores": (Regression(), 1),
     "entities": (TokenClassification(("O", "B-PER", "I-PER", "B-LOC", "I-LOC")), 1),
     "speech": (TokenClassification(("NOUN", "VERB", "ADJ")), 1),
-    "questions": (QuestionAnswering(doc_stride=4), 2),
+    "questions": (QuestionAnswering(tfbert.AnsweringConfig(doc_stride=4)), 2),
 }
 TEXTS = ["good film", "the plot was bad and very slow " * 3, "", "dull", "a Bright cast, not bad", "  ", "fine \ud800"]
 rng = np.random.default_rng(0)

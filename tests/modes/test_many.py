@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 from tests.support import data_sets
 from tests.support.flag_values import SCRATCH, parsed
 from tests.support.processes import is_running, wait_until
-from tests.support.reports import make_run
+from tests.support.reports import make_run, note
 from tests.support.sweeps import FakeRuns as Fake
 from tests.support.sweeps import files_in
 from tfbert.config.data import DataConfig
@@ -28,16 +28,7 @@ from tfbert.devices.runtime import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes import many
 from tfbert.modes.many import train_many
-from tfbert.report.compare import (
-    SweptPoint,
-    compare,
-    over_seeds,
-    rank,
-    seeds_lines,
-    seeds_table,
-    tables,
-    write_seeds,
-)
+from tfbert.report.compare import SweptPoint, rank, tables
 from tfbert.report.pages import Table
 from tfbert.report.run_files import read_run
 from tfbert.train.resume import contents_of
@@ -60,8 +51,8 @@ def of_seeds(directory, *seeds, **output):
     return config_for(directory, "", seeds or (1, 2, 3), **output)
 
 
-def written(directory, name="sweep"):
-    return json.loads((directory / f"{name}.json").read_text())
+def written(directory):
+    return json.loads((directory / "sweep.json").read_text())
 
 
 def test_the_table_ranks_the_means(tmp_path, caplog, drawn):
@@ -306,8 +297,7 @@ def made_run(directory, seed, decisive="eval_accuracy"):
     make_run(directory, **scores_of(seed))
     config = Config(runtime=RuntimeConfig(seed=seed), output=OutputConfig(output_dir=str(directory))).resolved()
     (directory / "run_config.json").write_text(config.to_json())
-    facts = json.loads((directory / "report.json").read_text()) | {"decisive_metric": decisive}
-    (directory / "report.json").write_text(json.dumps(facts))
+    note(directory, decisive_metric=decisive)
     return read_run(directory)
 
 
@@ -318,35 +308,36 @@ def test_the_table_of_seeds_is_numpys(tmp_path, caplog):
     assert fake.started == ["seed-1", "seed-2", "seed-3"]
     values = {"eval_accuracy": [*ACCURACIES.values()]}
     values |= {"eval_loss": [1 / 2, 1 / 3, 1 / 4], "test_f1": [1 / 7, 2 / 7, 3 / 7]}
-    seeds = written(tmp_path, "seeds")
+    seeds, (point,) = written(tmp_path), written(tmp_path)["points"]
     for name, numbers in values.items():
-        assert seeds["mean"][name] == pytest.approx(np.mean(numbers), abs=1e-12)
-        assert seeds["standard_deviation"][name] == pytest.approx(np.std(numbers, ddof=1), abs=1e-12)
-        assert [run[name] for run in seeds["values"]] == pytest.approx(numbers)
-    assert set(seeds["mean"]) == set(values)
-    assert seeds["best"] == {"seed": 2, "directory": str(tmp_path / "seed-2")}
-    assert (seeds["seeds"], seeds["failed"], seeds["decisive"]) == ([1, 2, 3], {}, "eval_accuracy")
-    assert (found.seeds, found.best) == ([1, 2, 3], 1)
+        assert point["mean"][name] == pytest.approx(np.mean(numbers), abs=1e-12)
+        assert point["standard_deviation"][name] == pytest.approx(np.std(numbers, ddof=1), abs=1e-12)
+        assert [run["results"][name] for run in point["runs"]] == pytest.approx(numbers)
+    assert set(point["mean"]) == set(values) and seeds["best"] == point
+    assert point["directory"] == found.best.directory == str(tmp_path / "seed-2")
+    assert ([run["seed"] for run in point["runs"]], point["failed"]) == ([1, 2, 3], {})
+    assert seeds["decisive"] == seeds["decided_by"] == "eval_accuracy"
 
-    table = (tmp_path / "comparison.md").read_text()
+    table = (tmp_path / "sweep.md").read_text()
+    assert "| 3 of 3 | 0.8750 ± 0.0625 | 0.3611 ± 0.1273 |" in table
     assert "| seed 2 | 0.9375 | 0.3333 | 0.2857 |" in table and "| mean | 0.8750 |" in table
     best = f"Best by eval_accuracy: {tmp_path / 'seed-2'}"
     assert "| standard deviation | 0.0625 |" in table and f"- {best}" in table
     lines = caplog.text.splitlines()
     assert any(line.endswith(best) for line in lines)
     assert any("standard deviation" in line and "0.0625" in line for line in lines)
-    page = (tmp_path / "comparison.html").read_text()
+    page = (tmp_path / "sweep.html").read_text()
     assert "Over the seeds" in page and "0.0625" in page and f"<p>{best}</p>" in page
 
 
 def test_a_single_run_has_no_standard_deviation_and_nan_is_never_best(tmp_path):
     one, broken, less = (made_run(tmp_path / str(seed), seed) for seed in (1, 2, 3))
-    assert (over_seeds([one]).standard_deviation, over_seeds([one]).best) == ({}, 0)
+    assert (SweptPoint(runs=[one]).standard_deviation, SweptPoint(runs=[one]).ranking.best) == ({}, 0)
     broken.results["eval_accuracy"] = float("nan")
-    assert over_seeds([broken, one]).best == 1
-    assert over_seeds([broken]).best is None
+    assert SweptPoint(runs=[broken, one]).ranking.best == 1
+    assert SweptPoint(runs=[broken]).ranking.best is None
     del less.results["test_f1"]
-    assert set(over_seeds([one, less]).mean) == {"eval_accuracy", "eval_loss"}, "of metrics that all runs have"
+    assert set(SweptPoint(runs=[one, less]).mean) == {"eval_accuracy", "eval_loss"}, "of metrics that all runs have"
 
 
 @pytest.mark.parametrize(
@@ -364,14 +355,11 @@ def test_equally_good_seeds_are_told_apart_by_their_loss_or_not_at_all(tmp_path,
     runs = [made_run(tmp_path / f"seed-{seed}", seed, "eval_f1") for seed in (1, 2, 3)]
     for run, score, loss in zip(runs, scores, losses, strict=True):
         run.results.update(eval_f1=score, eval_loss=loss)
-    point = SweptPoint(values={}, label="", runs=runs, failed={})
-    found = write_seeds(point, tmp_path)
-    assert found.best == best
-    seeds = written(tmp_path, "seeds")
-    assert seeds["best"] == (None if best is None else {"seed": best + 1, "directory": runs[best].name})
-    assert bool(seeds["equal"]) == (best is None)
-    assert found.ranking.in_words([f"seed {seed}" for seed in found.seeds], found.mean).rstrip(".") == words
-    assert seeds_lines(point)[0].startswith(words[:15]) and seeds_table(found).kept == best
+    point = SweptPoint(runs=runs)
+    found = rank([point])
+    assert found.best == (None if best is None else point) and point.directory == runs[best or 0].name
+    assert found.lines()[0].replace(f"{tmp_path}/seed-", "seed ").rstrip(".") == words
+    assert found.tables(tmp_path)[1].kept == best
 
 
 def test_the_table_on_the_screen_is_narrow():
@@ -383,10 +371,10 @@ def test_the_table_on_the_screen_is_narrow():
 
 def test_runs_that_differ_otherwise_have_no_mean(tmp_path):
     runs = [made_run(tmp_path / f"seed-{seed}", seed) for seed in (1, 2)]
-    assert [table.title for table in tables(compare(runs))][1] == "Over the seeds"
-    assert "Over the seeds" not in [table.title for table in tables(compare([runs[1], runs[1]]))]
+    assert [table.title for table in tables(runs)][1] == "Over the seeds"
+    assert "Over the seeds" not in [table.title for table in tables([runs[1], runs[1]])]
     runs[0].config["training"]["weight_decay"] = 0.5
-    assert "Over the seeds" not in [table.title for table in tables(compare(runs))]
+    assert "Over the seeds" not in [table.title for table in tables(runs)]
 
 
 def test_each_run_is_the_command_with_its_seed(tmp_path, monkeypatch):
@@ -421,15 +409,17 @@ def test_a_seed_that_fails_does_not_stop_the_others(tmp_path):
     with pytest.raises(RunError, match=line):
         train_many(of_seeds(tmp_path), fake)
     assert fake.started == ["seed-1", "seed-2", "seed-3"]
-    seeds = written(tmp_path, "seeds")
-    assert seeds["seeds"] == [3] and seeds["failed"] == {"1": "exit status 1", "2": "killed by SIGKILL"}
-    assert "Seed 1 is missing: exit status 1." in (tmp_path / "comparison.md").read_text()
+    (point,) = written(tmp_path)["points"]
+    assert [run["seed"] for run in point["runs"]] == [3]
+    assert point["failed"] == {"seed 1": "exit status 1", "seed 2": "killed by SIGKILL"}
+    assert "seed 1 is missing: exit status 1." in (tmp_path / "sweep.md").read_text()
     again = Fake()
-    assert train_many(of_seeds(tmp_path, 3, 2, 1), again).seeds == [3, 2, 1]
+    train_many(of_seeds(tmp_path, 3, 2, 1), again)
+    assert [run["seed"] for run in written(tmp_path)["points"][0]["runs"]] == [3, 2, 1]
     assert again.started == ["seed-2", "seed-1"], "the third is done"
     with pytest.raises(RunError, match="1 of 1 runs that failed"):
         train_many(of_seeds(tmp_path / "all", 1), Fake({"seed-1": 1}))
-    assert not (tmp_path / "all" / "seeds.json").exists()
+    assert not (tmp_path / "all" / "sweep.json").exists()
 
 
 def test_what_cannot_be_used_ends_all(tmp_path):
@@ -445,16 +435,14 @@ def test_seeds_of_other_examples_are_not_compared(tmp_path):
     class OfData(Fake):
         def __call__(self, command, variables, signals):
             status = super().__call__(command, variables, signals)
-            report = tmp_path / self.started[-1] / "report.json"
-            data = {"train_crc32": 1 + (self.started[-1] == "seed-3")}
-            report.write_text(json.dumps(json.loads(report.read_text()) | {"data": data}))
+            note(tmp_path / self.started[-1], data={"train_crc32": 1 + (self.started[-1] == "seed-3")})
             return status
 
     train_many(of_seeds(tmp_path, 1, 2), OfData())
-    (tmp_path / "seeds.json").unlink()
+    (tmp_path / "sweep.json").unlink()
     with pytest.raises(RunError, match="the same examples. Received: '.*seed-1' and '.*seed-3', of different ones"):
         train_many(of_seeds(tmp_path, 1, 2, 3), OfData())
-    assert not (tmp_path / "seeds.json").exists()
+    assert not (tmp_path / "sweep.json").exists()
 
 
 def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypatch):
@@ -495,7 +483,7 @@ def test_a_signal_ends_the_seeds_after_the_run_at_hand(tmp_path, status):
 def test_a_signal_during_the_last_run_does_not_hide_the_table(tmp_path):
     train_many(of_seeds(tmp_path, 3), Fake())
     train_many(of_seeds(tmp_path), Fake(at={"seed-2": signalling(signal.SIGTERM)}))
-    assert written(tmp_path, "seeds")["seeds"] == [1, 2, 3], "the third was done before"
+    assert [run["seed"] for run in written(tmp_path)["points"][0]["runs"]] == [1, 2, 3], "the third was done before"
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path):

@@ -6,7 +6,8 @@ import numpy as np
 
 from tests.support.labelled import labelled
 from tfbert.config.run import Config
-from tfbert.report.run_files import evaluation_facts
+from tfbert.output.output_dir import SEAL
+from tfbert.report.run_files import evaluation_facts, write_facts
 from tfbert.tasks.classification.classification import Classification
 
 
@@ -41,5 +42,13 @@ def make_run(
         "dropout": 0.1,
         "data": {},
     }
-    (directory / "report.json").write_text(json.dumps(facts))
+    note(directory, **facts)
     return directory
+
+
+def note(directory, **facts):
+    """Facts for the report of a finished run, beside its other files as they are now."""
+    path = directory / "report.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known.pop(SEAL, None)
+    write_facts(directory, known | facts, json.loads((directory / "all_results.json").read_text()))

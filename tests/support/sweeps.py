@@ -6,7 +6,7 @@ import shutil
 import sys
 
 from tests.support.flag_values import parsed
-from tests.support.reports import make_run
+from tests.support.reports import make_run, note
 from tfbert.config.run import CONTENTS, FINETUNE, PRETRAIN
 from tfbert.modes.pretrain import with_records
 from tfbert.train.resume import contents_of
@@ -53,9 +53,7 @@ class FakeRuns:
             make_run(directory, **self._scores(config))
             noted = json.loads(config.resolved().to_json()) | {CONTENTS: contents_of(config)}
             (directory / "run_config.json").write_text(json.dumps(noted))
-            facts = json.loads((directory / "report.json").read_text()) | {"decisive_metric": "eval_accuracy"}
-            facts["train_examples"] = min(config.data.max_train_examples or 500, 500)
-            (directory / "report.json").write_text(json.dumps(facts))
+            note(directory, train_examples=min(config.data.max_train_examples or 500, 500))
         return status
 
 

@@ -33,13 +33,15 @@ log = logging.getLogger("tfbert")
 Starter = Callable[[Sequence[str], Mapping[str, str], Signals], int]
 _INTERRUPTED = 128 + signal.SIGINT
 """The exit status of a command that Ctrl-C ended before it trained, or at once."""
-_OWN = re.compile("|".join([r"seed-\d+|\w+=[^/]+|seeds\.md|data", *map(re.escape, compare.FILES)]))
-"""What a directory of such runs holds; `seeds.md` and `data` are of earlier versions."""
+_FILES = tuple(f"{compare.SWEEP}.{ending}" for ending in ("json", "md", "html"))
+_EARLIER_FILES = ("seeds.json", "seeds.md", "comparison.html", "comparison.md")
+_OWN = re.compile("|".join([r"seed-\d+|\w+=[^/]+|data", *map(re.escape, _FILES + _EARLIER_FILES)]))
+"""What a directory of such runs holds; `data` is of earlier versions, too."""
 _COMPARED = "Runs are compared with everything else equal."
 _ALL_AGAIN = "--overwrite_output_dir trains all runs again"
 
 
-def train(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | compare.OverSeeds | compare.Swept:
+def train(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | compare.Swept:
     """What the mode does: `finetune`, with several seeds or a sweep `train_many`. The processes of these have no
     callbacks but the trackers of `report_to`."""
     all_callbacks(config.output.report_to, callbacks)  # What is missing is missing in every process.
@@ -48,7 +50,7 @@ def train(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float
     return finetune(config, callbacks=callbacks)
 
 
-def train_many(config: Config, start: Starter = run_to_its_end) -> compare.OverSeeds | compare.Swept:
+def train_many(config: Config, start: Starter = run_to_its_end) -> compare.Swept:
     """Trains each run, one after the other, and writes the table over those that are done.
 
     The same command resumes: a run that is done is not trained again, and one that was interrupted resumes. More seeds
@@ -60,7 +62,7 @@ def train_many(config: Config, start: Starter = run_to_its_end) -> compare.OverS
             exit status, negative for a signal that killed it.
 
     Returns:
-        The content of `seeds.json` or `sweep.json`.
+        The content of `sweep.json`.
 
     Raises:
         UsageError: for a directory that holds something else, a run that is done with other settings, and where every
@@ -74,9 +76,10 @@ def train_many(config: Config, start: Starter = run_to_its_end) -> compare.OverS
     for point in points_of(config) if is_sweep else [Point({}, config)]:
         own = {}
         for seed in config.runtime.seeds or (None,):
-            of_seed = [] if seed is None else [f"seed {seed}"]
-            name = ", ".join([point.label, *of_seed] if is_sweep else of_seed)
-            where = ",".join([point.directory, *(f"seed={seed}" for _ in of_seed)]) if is_sweep else f"seed-{seed}"
+            name, where = point.label, point.directory
+            if seed is not None:
+                name = f"{name}, seed {seed}" if is_sweep else f"seed {seed}"
+                where = f"{where},seed={seed}" if is_sweep else f"seed-{seed}"
             own[name] = run_in(point.config, directory / where, seed)
         grouped.append((point, own))
     runs = {name: run for _, own in grouped for name, run in own.items()}
@@ -88,22 +91,17 @@ def train_many(config: Config, start: Starter = run_to_its_end) -> compare.OverS
         found_runs = [read_run(directory_of(run)) for name, run in own.items() if name in done]
         check_same_data(found_runs)
         swept.append(compare.SweptPoint(values=point.values, label=point.label, runs=found_runs, failed=missing))
-    found = None
-    if done and is_sweep:
-        found = compare.rank(swept)
-        compare.write_sweep(found, directory)
-        lines = [*found.table(directory).plain(), *found.lines()]
-    elif done:
-        found = compare.write_seeds(swept[0], directory)
-        lines = [*compare.seeds_table(found).plain(), *compare.seeds_lines(swept[0])]
-    for line in ["", *lines, f"saved to {directory}"] if done else ():
-        log.info("%s", line)
+    found = compare.rank(swept)
+    if done:
+        found.write(directory)
+        tables = [line for table in found.tables(directory) for line in ("", *table.plain())]
+        for line in (*tables, *found.lines(), f"saved to {directory}"):
+            log.info("%s", line)
     if failed:
         which = ", ".join(f"{name} ({reason})" for name, reason in failed.items())
         received = f"{len(failed)} of {len(runs)} runs that failed, {which}"
         todo = f"See the messages above; {how_to_resume(config, directory)}."
         raise RunError(f"Every run must train. Received: {received}. {todo}")
-    assert found is not None
     return found
 
 
@@ -143,7 +141,7 @@ def train_all(
     for name, run in runs.items():
         _check_same(run, contents[name], is_done=name in done)
     output_dir.make(directory)
-    for name in compare.FILES if config.output.overwrite_output_dir else ():
+    for name in _FILES + _EARLIER_FILES if config.output.overwrite_output_dir else ():
         (directory / name).unlink(missing_ok=True)
     failed: dict[str, str] = {}
     refused: list[str] = []

@@ -38,7 +38,7 @@ from tfbert.modes.many import train
 from tfbert.output import output_dir
 from tfbert.output.logs import Callback, PassProgress, clock_text
 from tfbert.output.output_dir import locked
-from tfbert.report.compare import OverSeeds, Swept
+from tfbert.report.compare import Swept
 from tfbert.tokens.tokenizer import BertTokenizer, Tokenizer
 
 log = logging.getLogger("tfbert")
@@ -46,7 +46,7 @@ log = logging.getLogger("tfbert")
 _TOKENS_OF_BUILT_IN = 1000
 
 
-def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | OverSeeds | Swept:
+def pretrain(config: Config, callbacks: Sequence[Callback] = ()) -> dict[str, float] | Swept:
     """Pre-trains as the configuration says; without records, on the built-in corpus, prepared beside `output_dir`.
 
     Args:

@@ -22,9 +22,7 @@ from tfbert.report import pages
 from tfbert.report.run_files import RunFiles, differing, loss_extras
 from tfbert.tasks.metrics import decided_by, tie_breakers
 
-COMPARISON = "comparison"
-FILES = ("seeds.json", "comparison.html", "comparison.md", "sweep.json", "sweep.md", "sweep.html")
-"""What `--seeds` and `--sweep` write beside the directories of their runs."""
+COMPARISON, SWEEP = "comparison", "sweep"
 EXAMPLES = "max_train_examples"
 """The option of which a run may have fewer than it asks for."""
 _MOST_METRICS = 5
@@ -137,139 +135,79 @@ def ranked(results: Sequence[Mapping[str, float]], decisive: str) -> Ranking:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OverSeeds:
-    """The results of several runs.
-
-    Attributes:
-        seeds: Of each run.
-        values: Of each run, every metric of the evaluation and the test set by name.
-        mean: Over the runs, of each metric that all runs have.
-        standard_deviation: Likewise, the sample's (n - 1); empty for a single run.
-        ranking: Of the runs.
-    """
-
-    seeds: list[int]
-    values: list[dict[str, float]]
-    mean: dict[str, float]
-    standard_deviation: dict[str, float]
-    ranking: Ranking
-
-    @property
-    def best(self) -> int | None:
-        """The index of the best run; None where nothing was evaluated, and where several are equally good."""
-        return self.ranking.best
-
-
-def over_seeds(runs: Sequence[RunFiles]) -> OverSeeds:
-    """Summarises one run or more."""
-    values = [
-        {name: float(value) for name, value in run.results.items() if name.startswith(("eval_", "test_"))}
-        for run in runs
-    ]
-    names = [name for name in values[0] if all(name in found for found in values)]
-    table = np.array([[found[name] for name in names] for found in values], np.float64).reshape(len(runs), len(names))
-    spread = table.std(axis=0, ddof=1).tolist() if len(runs) > 1 else []
-    decisive = runs[0].facts["decisive_metric"] or ""
-    return OverSeeds(
-        seeds=[run.options["seed"] for run in runs],
-        values=values,
-        mean=dict(zip(names, table.mean(axis=0).tolist(), strict=True)),
-        standard_deviation=dict(zip(names, spread, strict=False)),
-        ranking=ranked(values, decisive if decisive in names else ""),
-    )
-
-
-def differ_in_seed_alone(runs: list[RunFiles]) -> bool:
-    """Whether all settings but the seed are the same, and the examples where they are known, and no two seeds are."""
-    seeds: list[Any] = [run.options["seed"] for run in runs]
-    has_one = all(run.facts["data"] == runs[0].facts["data"] for run in runs)
-    return has_one and [name for name, _ in differing(runs)] == ["seed"] and len(set(seeds)) == len(runs)
-
-
-def on_different_examples(runs: Sequence[RunFiles]) -> list[str]:
-    """A line where runs were evaluated on different examples, such as of a file that changed between them."""
-    tested = {run.facts["data"].get("evaluation_crc32") for run in runs}
-    line = "The runs were evaluated on different examples: their scores are hard to compare."
-    return [line] if len(tested) > 1 else []
-
-
-def seeds_table(found: OverSeeds) -> pages.Table:
-    """The runs, their mean and their standard deviation."""
-    rows: list[Mapping[str, float]] = [*found.values, found.mean, found.standard_deviation]
-    labels = [*(f"seed {seed}" for seed in found.seeds), "mean", "standard deviation"]
-    metrics = [(name, [row.get(name) for row in rows], "{:.4f}") for name in found.mean]
-    return pages.table_of([("run", labels, "{}"), *metrics], title="Over the seeds", texts=("run",), kept=found.best)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SweptPoint:
-    """A combination of values, with its runs.
+    """Runs that differ in their seeds alone: all of `--seeds`, or those of one combination of a sweep's values.
 
     Attributes:
-        values: Of each option that is varied.
-        label: What to call it.
         runs: Those that are done, one for each seed.
-        failed: Why others are not, by their name.
+        values: Of each option that a sweep varies.
+        label: What to call the combination.
+        failed: Why other runs are not done, by their name.
     """
 
-    values: Mapping[str, Any]
-    label: str
     runs: list[RunFiles]
-    failed: Mapping[str, str]
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    label: str = ""
+    failed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
-    def over(self) -> OverSeeds:
-        """Means and deviations over the seeds; there must be a run."""
-        return over_seeds(self.runs)
+    def results(self) -> list[dict[str, float]]:
+        """Every metric of the evaluation and the test set, of each run."""
+        return [
+            {name: float(value) for name, value in run.results.items() if name.startswith(("eval_", "test_"))}
+            for run in self.runs
+        ]
+
+    @functools.cached_property
+    def mean(self) -> dict[str, float]:
+        """Over the runs, of each metric that all of them have."""
+        first, *others = self.results or [{}]
+        return {name: float(np.mean(self._all(name))) for name in first if all(name in other for other in others)}
+
+    @functools.cached_property
+    def standard_deviation(self) -> dict[str, float]:
+        """Likewise, the sample's (n - 1); empty for a single run."""
+        return {name: float(np.std(self._all(name), ddof=1)) for name in self.mean} if len(self.runs) > 1 else {}
+
+    def _all(self, name: str) -> list[float]:
+        return [own[name] for own in self.results]
+
+    @functools.cached_property
+    def ranking(self) -> Ranking:
+        """Of the runs."""
+        decisive = self.runs[0].facts["decisive_metric"] if self.runs else ""
+        return ranked(self.results, decisive if decisive in self.mean else "")
 
     @property
     def directory(self) -> str:
         """That of the best run; of the first where none is."""
-        return self.runs[self.over.best or 0].name
+        return self.runs[self.ranking.best or 0].name
 
-    @property
-    def seconds(self) -> float | None:
-        """The mean time of its runs."""
-        found = [run.results["train_runtime"] for run in self.runs if "train_runtime" in run.results]
-        return float(np.mean(found)) if found else None
+    def table(self) -> pages.Table:
+        """Its runs, their mean and their standard deviation."""
+        labels = [*(f"seed {run.options['seed']}" for run in self.runs), "mean", "standard deviation"]
+        rows = [*self.results, self.mean, self.standard_deviation]
+        columns = [("run", labels, "{}"), *((name, [row.get(name) for row in rows], "{:.4f}") for name in self.mean)]
+        return pages.table_of(columns, title="Over the seeds", texts=("run",), kept=self.ranking.best)
 
-    @property
-    def examples(self) -> int | None:
-        """The training examples that there were, where the sweep is over them."""
-        return self.runs[0].facts.get("train_examples") if EXAMPLES in self.values and self.runs else None
-
-
-def seeds_lines(point: SweptPoint) -> list[str]:
-    """What stands beside the table of seeds: where the best is, and seeds without a run."""
-    found = point.over.ranking.in_words([run.name for run in point.runs], point.over.mean)
-    return [found, *(f"{pages.sentence(name)} is missing: {why}." for name, why in point.failed.items())]
-
-
-def write_seeds(point: SweptPoint, directory: pathlib.Path) -> OverSeeds:
-    """Writes `seeds.json` and the comparison of the runs of `--seeds`, one or more.
-
-    Raises:
-        RunError: if they cannot be written.
-    """
-    found, ranking, values = point.over, point.over.ranking, dataclasses.asdict(point.over)
-    best, equal = found.best, sorted(ranking.order[: ranking.equal]) if ranking.equal > 1 else []
-    del values["ranking"]
-    values |= {"decisive": ranking.decisive, "decided_by": ranking.decided_by}
-    values |= {"directories": [run.name for run in point.runs], "equal": [found.seeds[index] for index in equal]}
-    values["best"] = None if best is None else {"seed": found.seeds[best], "directory": point.runs[best].name}
-    values["failed"] = {name.removeprefix("seed "): why for name, why in point.failed.items()}
-    write_json(directory / FILES[0], values)
-    comparison(point.runs, seeds_lines(point)).write(directory, COMPARISON)
-    return found
+    def as_json(self) -> dict[str, Any]:
+        """What `sweep.json` holds of it."""
+        runs = [
+            {"directory": run.name, "seed": run.options["seed"], "results": own}
+            for run, own in zip(self.runs, self.results, strict=True)
+        ]
+        numbers = {"mean": self.mean, "standard_deviation": self.standard_deviation}
+        found = numbers | {"directory": self.directory} if self.runs else {}
+        return {"values": dict(self.values)} | found | {"runs": runs, "failed": dict(self.failed)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Swept:
-    """The points of a sweep.
+    """The points of a sweep, of which at least one has a run; of `--seeds` alone, the only one.
 
     Attributes:
         points: The best first; those without a run last.
-        ranking: Of them, in the order in which they were planned.
+        ranking: Of them, in the order in which they were planned; of the only one, its runs'.
     """
 
     points: list[SweptPoint]
@@ -286,39 +224,54 @@ class Swept:
         return [
             {
                 **point.values,
-                **point.over.mean,
-                **{f"{name}_std": value for name, value in point.over.standard_deviation.items()},
+                **point.mean,
+                **{f"{name}_std": value for name, value in point.standard_deviation.items()},
                 "directory": point.directory,
             }
             for point in self.points
             if point.runs
         ]
 
-    def table(self, directory: pathlib.Path) -> pages.Table:
-        """A row for each point; on a page in that directory, with links to the reports of its runs."""
-        done = [point for point in self.points if point.runs]
-        names = [name for name in done[0].over.mean if all(name in point.over.mean for point in done)]
+    def tables(self, directory: pathlib.Path) -> list[pages.Table]:
+        """A row for each point, which on a page in that directory has links to the reports of its runs; and of the only
+        point the results of each seed."""
+        done, points = [point for point in self.points if point.runs], self.points
+        names = [name for name in done[0].mean if all(name in point.mean for point in done)]
         names.sort(key=lambda name: (name != self.ranking.decisive, not name.endswith("loss")))
-        planned = [len(point.runs) + len(point.failed) for point in self.points]
-        counts = [f"{len(point.runs)} of {n}" for point, n in zip(self.points, planned, strict=True)]
+        planned = [len(point.runs) + len(point.failed) for point in points]
+
+        def measured(point: SweptPoint, name: str) -> str | None:
+            deviation = f" ± {point.standard_deviation[name]:.4f}" if len(point.runs) > 1 else ""
+            return f"{point.mean[name]:.4f}{deviation}" if point.runs else None
+
+        def seconds(point: SweptPoint) -> float | None:
+            found = [run.results["train_runtime"] for run in point.runs if "train_runtime" in run.results]
+            return float(np.mean(found)) if found else None
+
         columns: list[tuple[str, list[Any], pages.Shown]]
-        columns = [(name, [point.values[name] for point in self.points], shown) for name in done[0].values]
-        columns += [("runs", counts, "{}")] if max(planned) > 1 else []
-        columns += [(name, [_measured(point, name) for point in self.points], "{}") for name in names[:_MOST_METRICS]]
-        columns.append(("time", [point.seconds for point in self.points], pages.duration))
+        columns = [(name, [point.values[name] for point in points], shown) for name in done[0].values]
+        if max(planned) > 1:
+            counts = [f"{len(point.runs)} of {n}" for point, n in zip(points, planned, strict=True)]
+            columns.append(("runs", counts, "{}"))
+        columns += [(name, [measured(point, name) for point in points], "{}") for name in names[:_MOST_METRICS]]
+        columns.append(("time", [seconds(point) for point in points], pages.duration))
         links = []
-        for point in self.points:
-            paths = [os.path.relpath(pathlib.Path(run.name) / "report.html", directory) for run in point.runs]
+        for point in points:
+            paths = [os.path.relpath(f"{run.name}/report.html", directory) for run in point.runs]
             seeds = [f"seed {run.options['seed']}" for run in point.runs]
             links.append([*zip(map(urllib.parse.quote, paths), seeds, strict=True)])
-        return pages.table_of(columns, texts=done[0].values.keys(), kept=0, links=links)
+        table = pages.table_of(columns, texts=done[0].values.keys(), kept=0, links=links)
+        return [table] if len(points) > 1 or planned == [1] else [table, points[0].table()]
 
     def lines(self) -> list[str]:
-        """What stands below the table: where the best is, and runs that are missing."""
-        names = {place: point.label for place, point in zip(self.ranking.order, self.points, strict=True)}
-        if self.best is not None:
-            names[self.ranking.order[0]] += f", in {self.best.directory}"
-        found = self.ranking.in_words([names[place] for place in range(len(names))], self.points[0].over.mean)
+        """What stands below the tables: where the best is, and runs that are missing."""
+        if len(self.points) == 1:
+            names = {place: run.name for place, run in enumerate(self.points[0].runs)}
+        else:
+            names = {place: point.label for place, point in zip(self.ranking.order, self.points, strict=True)}
+            if self.best is not None:
+                names[self.ranking.order[0]] += f", in {self.best.directory}"
+        found = self.ranking.in_words([names[place] for place in range(len(names))], self.points[0].mean)
         return [found, *(f"{name} is missing: {why}." for p in self.points for name, why in p.failed.items())]
 
     def notes(self) -> list[str]:
@@ -326,67 +279,56 @@ class Swept:
         out = on_different_examples([run for point in self.points for run in point.runs])
         if any(len(point.runs) > 1 for point in self.points):
             out.insert(0, "Numbers are means over the seeds, ± the standard deviation of the sample (n - 1).")
-        asked = {point.values[EXAMPLES]: point.examples for point in self.points if point.examples}
-        fewer = {most: count for most, count in asked.items() if most and count < most}
-        if fewer:
-            shorter = ", ".join(f"{most:,}" for most in fewer)
-            out.append(f"There are {max(fewer.values()):,} training examples, fewer than the {shorter} asked for.")
+        if EXAMPLES in self.points[0].values:
+            done = [point for point in self.points if point.runs]
+            there = {point.values[EXAMPLES]: point.runs[0].facts.get("train_examples", math.inf) for point in done}
+            fewer = {most: count for most, count in there.items() if count < most}
+            if fewer:
+                shorter = ", ".join(f"{most:,}" for most in fewer)
+                out.append(f"There are {max(fewer.values()):,} training examples, fewer than the {shorter} asked for.")
         return out
+
+    def write(self, directory: pathlib.Path) -> None:
+        """Writes `sweep.json`, `sweep.md` and `sweep.html`.
+
+        Raises:
+            RunError: if they cannot be written.
+        """
+        values = {"decisive": self.ranking.decisive, "decided_by": self.ranking.decided_by}
+        values |= {"best": self.best and self.best.as_json(), "points": [point.as_json() for point in self.points]}
+        write_json(directory / f"{SWEEP}.json", values)
+        title = f"Sweep of {' and '.join(self.points[0].values)}" if self.points[0].values else "Several seeds"
+        page = Page(
+            title=title,
+            directory=str(directory),
+            lines=self.lines(),
+            tables=self.tables(directory),
+            notes=self.notes(),
+        )
+        page.write(directory, SWEEP)
 
 
 def rank(points: Sequence[SweptPoint]) -> Swept:
     """Ranks points by the mean of the metric that decides; equal ones stay in their order."""
-    done = [point.over.ranking.decisive for point in points if point.runs]
-    decisive = next(filter(None, done), "")
-    ranking = ranked([point.over.mean if point.runs else {} for point in points], decisive)
+    if len(points) == 1:
+        return Swept(points=[*points], ranking=points[0].ranking)
+    decisive = next(filter(None, (point.ranking.decisive for point in points)), "")
+    ranking = ranked([point.mean for point in points], decisive)
     order = sorted(ranking.order, key=lambda index: not points[index].runs)
-    ranking = dataclasses.replace(ranking, order=order)
-    return Swept(points=[points[index] for index in order], ranking=ranking)
+    return Swept(points=[points[index] for index in order], ranking=dataclasses.replace(ranking, order=order))
 
 
-def _measured(point: SweptPoint, name: str) -> str | None:
-    if not point.runs:
-        return None
-    deviation = point.over.standard_deviation.get(name)
-    return f"{point.over.mean[name]:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+def on_different_examples(runs: Sequence[RunFiles]) -> list[str]:
+    """A line where runs were evaluated on different examples, such as of a file that changed between them."""
+    tested = {run.facts["data"].get("evaluation_crc32") for run in runs}
+    line = "The runs were evaluated on different examples: their scores are hard to compare."
+    return [line] if len(tested) > 1 else []
 
 
-def write_sweep(found: Swept, directory: pathlib.Path) -> None:
-    """Writes `sweep.json`, `sweep.md` and `sweep.html`.
-
-    Raises:
-        RunError: if they cannot be written.
-    """
-    values = {"decisive": found.ranking.decisive, "decided_by": found.ranking.decided_by}
-    values |= {"best": found.best and _as_json(found.best), "points": [_as_json(point) for point in found.points]}
-    write_json(directory / "sweep.json", values)
-    page = Page(
-        title=f"Sweep of {' and '.join(found.points[0].values)}",
-        directory=str(directory),
-        lines=found.lines(),
-        tables=[found.table(directory)],
-        notes=found.notes(),
-    )
-    page.write(directory, "sweep")
-
-
-def _as_json(point: SweptPoint) -> dict[str, Any]:
-    found: dict[str, Any] = {"values": dict(point.values)}
-    if point.runs:
-        found |= {"mean": point.over.mean, "standard_deviation": point.over.standard_deviation}
-        found["directory"] = point.directory
-    found["runs"] = [
-        {"directory": run.name, "seed": run.options["seed"], "results": values}
-        for run, values in zip(point.runs, point.over.values if point.runs else [], strict=True)
-    ]
-    return found | {"failed": dict(point.failed)}
-
-
-class ComparedRun(NamedTuple):
-    """A run in the comparison.
+class Scaling(NamedTuple):
+    """How fast a run was beside those that it can be compared with.
 
     Attributes:
-        run: Its files.
         speed_up: Its examples/s over those of the run of fewest replicas with the same work, precision and global
             batch; None where either is unknown, and where there is no other such run.
         efficiency: Examples/s of a replica over those of the run of fewest replicas with the same work and precision,
@@ -394,7 +336,6 @@ class ComparedRun(NamedTuple):
             where there is no other such run.
     """
 
-    run: RunFiles
     speed_up: float | None
     efficiency: float | None
 
@@ -413,61 +354,56 @@ def shared_metric(runs: list[RunFiles]) -> str:
     return metrics.pop() if len(metrics) == 1 else ""
 
 
-def compare(runs: list[RunFiles]) -> list[ComparedRun]:
-    """Each run against those that it can be compared with."""
+def compare(runs: list[RunFiles]) -> list[Scaling]:
+    """Each run against those of the same work and precision whose batches are cut alike: into as many micro-batches, or
+    into micro-batches of one size."""
+
+    def work(run: RunFiles) -> tuple[Any, ...]:
+        return *(repr(run.options[name]) for name in _SAME_WORK), run.facts["precision"]
+
+    def batch(run: RunFiles) -> int:
+        return run.options["global_batch_size"] or 0
+
+    def pieces(run: RunFiles) -> int:
+        return run.options["gradient_accumulation_steps"] or 1
+
+    def micro_batch(run: RunFiles) -> Fraction:
+        return Fraction(batch(run), run.num_replicas * pieces(run))
+
     rows = []
     for run in runs:
-        speed, pieces, speed_up, efficiency = run.examples_per_second, _micro_batches(run), None, None
-        timed = [other for other in runs if other.examples_per_second]
-        timed = [other for other in timed if _work(other) == _work(run) and _pieces_are_alike(other, run)]
-        timed.sort(key=lambda o: (o.num_replicas, _micro_batches(o) != pieces, _xla(o), o.examples_per_second))
-        same = [other for other in timed if _batch(other) == _batch(run)]
-        first = same[0].examples_per_second if len(same) > 1 else None
-        if speed and first:
-            speed_up = speed / first
-        alike = [other for other in timed if _xla(other) == _xla(run) and _scales(other, run)]
-        if len({other.num_replicas for other in alike}) > 1:
+        timed = [
+            other
+            for other in runs
+            if other.examples_per_second
+            and work(other) == work(run)
+            and (pieces(other) == pieces(run) or micro_batch(other) == micro_batch(run))
+        ]
+        timed.sort(key=lambda o: (o.num_replicas, pieces(o) != pieces(run), o.options["xla"], o.examples_per_second))
+        same = [other for other in timed if batch(other) == batch(run)]
+        alike = [
+            other
+            for other in timed
+            if other.options["xla"] == run.options["xla"]
+            and (batch(other) == batch(run) or batch(other) * run.num_replicas == batch(run) * other.num_replicas)
+        ]
+        speed, speed_up, efficiency = run.examples_per_second, None, None
+        if speed and len(same) > 1:
+            speed_up = speed / same[0].examples_per_second
+        if speed and len({other.num_replicas for other in alike}) > 1:
             base = alike[0]
-            first = base.examples_per_second if base is run or base.num_replicas < run.num_replicas else None
-            if speed and first:
-                efficiency = speed / run.num_replicas * base.num_replicas / first
-        rows.append(ComparedRun(run, speed_up, efficiency))
+            if base is run or base.num_replicas < run.num_replicas:
+                efficiency = speed / run.num_replicas * base.num_replicas / base.examples_per_second
+        rows.append(Scaling(speed_up, efficiency))
     return rows
 
 
-def _work(run: RunFiles) -> tuple[Any, ...]:
-    """What runs share whose speeds are compared: what is computed, and the precision."""
-    options = run.options
-    return *(repr(options[name]) for name in _SAME_WORK), run.facts["precision"]
-
-
-def _batch(run: RunFiles) -> int:
-    return run.options["global_batch_size"] or 0
-
-
-def _micro_batches(run: RunFiles) -> int:
-    return run.options["gradient_accumulation_steps"] or 1
-
-
-def _pieces_are_alike(run: RunFiles, other: RunFiles) -> bool:
-    """Whether two runs cut batches alike: into as many micro-batches, or into micro-batches of one size."""
-    sizes = {Fraction(_batch(one), one.num_replicas * _micro_batches(one)) for one in (run, other)}
-    return _micro_batches(run) == _micro_batches(other) or len(sizes) == 1
-
-
-def _xla(run: RunFiles) -> bool:
-    return bool(run.options["xla"])
-
-
-def _scales(run: RunFiles, other: RunFiles) -> bool:
-    """Whether two runs have the same batch, in all or for each replica."""
-    return _batch(run) == _batch(other) or _batch(run) * other.num_replicas == _batch(other) * run.num_replicas
-
-
-def tables(rows: list[ComparedRun]) -> list[pages.Table]:
+def tables(runs: list[RunFiles]) -> list[pages.Table]:
     """Quality and time, speed, and the settings in which the runs differ, with a row for each run."""
-    runs = [row.run for row in rows]
-    of_runs = ("run", run_labels(runs), "{}")
+    above, scaling, metric = directory_of(runs), compare(runs), shared_metric(runs)
+    # Without the directory that all of them are in: columns are narrow.
+    paths = [os.path.relpath(run.name, above) if above else run.name for run in runs]
+    of_runs = ("run", [f"{number}: {path}" for number, path in enumerate(paths, 1)], "{}")
     names = {run.decisive: pages.words(run.decisive) for run in runs if run.decisive}
     for run in runs:
         names |= {name: title for name, title in run.validation_losses.items() if name not in names}
@@ -476,6 +412,12 @@ def tables(rows: list[ComparedRun]) -> list[pages.Table]:
     def result(name: str) -> list[Any]:
         return [run.results.get(name) for run in runs]
 
+    def option(name: str) -> list[Any]:
+        return [run.options[name] for run in runs]
+
+    def fact(name: str) -> list[Any]:
+        return [run.facts[name] for run in runs]
+
     quality = [
         of_runs,
         *((title, result(name), "{:.4f}") for name, title in names.items()),
@@ -483,37 +425,31 @@ def tables(rows: list[ComparedRun]) -> list[pages.Table]:
         ("kept at step", result("best_step"), "{:,}"),
         ("updates", result("global_step"), "{:,}"),
         ("time", [pages.training_time(run.results) for run in runs], "{}"),
-        ("speed-up", [row.speed_up for row in rows], "{:.2f}"),
+        ("speed-up", [row.speed_up for row in scaling], "{:.2f}"),
     ]
+    precisions = zip(fact("precision"), option("xla"), strict=True)
     speed = [
         of_runs,
-        ("devices", [run.facts["devices"] for run in runs], "{}"),
-        ("precision", [f"{run.facts['precision']}{', XLA' if _xla(run) else ''}" for run in runs], "{}"),
+        ("devices", fact("devices"), "{}"),
+        ("precision", [f"{precision}{', XLA' if xla else ''}" for precision, xla in precisions], "{}"),
         ("replicas", [run.num_replicas for run in runs], "{}"),
-        ("batch", [run.options["global_batch_size"] for run in runs], "{:,}"),
+        ("batch", option("global_batch_size"), "{:,}"),
         ("examples/s", [run.examples_per_second for run in runs], "{:,.1f}"),
-        ("efficiency", [row.efficiency for row in rows], "{:.0%}"),
+        ("efficiency", [row.efficiency for row in scaling], "{:.0%}"),
         ("tokens/s", result("train_tokens_per_second_steady"), "{:,.0f}"),
         ("peak memory", result("peak_memory_bytes"), pages.memory),
     ]
-    metric, texts = shared_metric(runs), ("run", "devices", "precision")
+    texts, different = ("run", "devices", "precision"), [(name, values, pages.show) for name, values in differing(runs)]
     title = f"Quality and time, the best by {metric} first" if metric else "Quality and time"
     found = [pages.table_of(quality, title=title, texts=texts), pages.table_of(speed, title="Speed", texts=texts)]
-    if differ_in_seed_alone(runs):
-        found.insert(1, seeds_table(over_seeds(runs)))
-    different = [(name, values, pages.show) for name, values in differing(runs)]
+    is_same_data = all(data == runs[0].facts["data"] for data in fact("data"))
+    if is_same_data and [name for name, *_ in different] == ["seed"] and len({*option("seed")}) == len(runs):
+        found.insert(1, SweptPoint(runs=runs).table())
     if different:
         title = "Settings in which the runs differ"
         texts = ("run", *(name for name, *_ in different))
         found.append(pages.table_of([of_runs, *different], title=title, texts=texts))
     return found
-
-
-def run_labels(runs: list[RunFiles]) -> list[str]:
-    """A run's number and its name, without the directory that all of them are in: columns are narrow."""
-    above = directory_of(runs)
-    names = [os.path.relpath(run.name, above) if above else run.name for run in runs]
-    return [f"{number}: {name}" for number, name in enumerate(names, 1)]
 
 
 def directory_of(runs: list[RunFiles]) -> str:
@@ -561,13 +497,12 @@ def notes(runs: list[RunFiles]) -> list[str]:
     return out
 
 
-def comparison(runs: list[RunFiles], lines: Sequence[str] = ()) -> Page:
-    """Runs side by side, with lines on what came out."""
+def comparison(runs: list[RunFiles]) -> Page:
+    """Runs side by side."""
     runs = by_score(runs)
     return Page(
         title=f"{counted(len(runs), 'run')} compared",
         directory=directory_of(runs),
-        lines=[*lines],
-        tables=tables(compare(runs)),
+        tables=tables(runs),
         notes=notes(runs),
     )

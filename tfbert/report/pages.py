@@ -59,32 +59,22 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Series:
-    """A line of a plot.
-
-    Attributes:
-        label: For the legend; empty for none.
-        x: `[n]`.
-        y: `[n]`.
-        is_marked: Whether each point is marked; one that stands alone always is.
-    """
-
-    label: str
-    x: Sequence[float]
-    y: Sequence[float]
-    is_marked: bool = False
-
-
 def line_plot(
-    series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False, x_is_whole: bool = True
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    x_label: str,
+    y_label: str,
+    marked: Collection[str] = (),
+    from_zero: bool = False,
+    x_is_whole: bool = True,
 ) -> str:
     """A plot of one or more lines.
 
     Args:
-        series: What to draw.
+        lines: x and y of each, `[n]`, by its label; an only one may have an empty label.
         x_label: Under the plot.
         y_label: Beside it.
+        marked: The lines of which each point is marked; a point that stands alone always is.
         from_zero: Start the vertical axis at 0.
         x_is_whole: Whether the horizontal axis counts: there is no half a step.
     """
@@ -98,19 +88,18 @@ def line_plot(
         warnings.simplefilter("ignore")  # A name in a script that matplotlib's font lacks; the page's has it.
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_subplot()
-        for index, line in enumerate(series):
-            marker = "o" if line.is_marked or len(line.x) == 1 else ""
-            axes.plot(line.x, line.y, color=COLORS[index % len(COLORS)], marker=marker, markersize=3.5)
+        for index, (label, (x, y)) in enumerate(lines.items()):
+            marker = "o" if label in marked or len(x) == 1 else ""
+            axes.plot(x, y, color=COLORS[index % len(COLORS)], marker=marker, markersize=3.5)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=x_is_whole))
         if from_zero:
             axes.set_ylim(bottom=0)
-        labels = [line.label for line in series]
-        if any(labels):
+        if any(lines):
             # Below the plot, where no line can hide it. Handles are given, as matplotlib leaves out some labels.
             axes.legend(
-                axes.get_lines(), labels, loc="upper left", bbox_to_anchor=(-0.1, -0.22), frameon=False, fontsize=8
+                axes.get_lines(), [*lines], loc="upper left", bbox_to_anchor=(-0.1, -0.22), frameon=False, fontsize=8
             )
 
         file = io.StringIO()
@@ -123,14 +112,9 @@ def line_plot(
 
 
 def lines_against(columns: Mapping[str, Sequence[float]], x: str) -> str:
-    """A plot of several quantities against one.
-
-    Args:
-        columns: By name, `[n]` each.
-        x: The name of the one.
-    """
-    series = [Series(label=name, x=columns[x], y=values) for name, values in columns.items() if name != x]
-    return line_plot(series, x_label=x, y_label="", from_zero=True, x_is_whole=False)
+    """A plot of several quantities, `[n]` each, against the one of them that is named `x`."""
+    lines = {name: (columns[x], values) for name, values in columns.items() if name != x}
+    return line_plot(lines, x_label=x, y_label="", from_zero=True, x_is_whole=False)
 
 
 # Characters with a meaning to Markdown or HTML within a line; an underscore only at the edge of a word.
@@ -192,14 +176,13 @@ def table_of(
         **about: The other attributes of the table.
     """
     known = [column for column in columns if any(value is not None for value in column[1])]
-    cells = [["–" if value is None else _cell(value, shown) for value in values] for _, values, shown in known]
+    cells = [
+        ["–" if value is None else shown.format(value) if isinstance(shown, str) else shown(value) for value in values]
+        for _, values, shown in known
+    ]
     names = [name for name, *_ in known]
     body = [list(row) for row in zip(*cells, strict=True)]
     return Table(names=names, body=body, numeric={*names} - {*texts}, **about)
-
-
-def _cell(value: Any, shown: Shown) -> str:
-    return shown.format(value) if isinstance(shown, str) else shown(value)
 
 
 def markdown_text(text: str) -> str:
@@ -210,11 +193,6 @@ def markdown_text(text: str) -> str:
 def visible(text: str) -> str:
     """A text whose control characters, which JSON can bring into labels, are written as Python writes them."""
     return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
-
-
-def sentence(text: str) -> str:
-    """A text that begins with a capital letter."""
-    return text[:1].upper() + text[1:]
 
 
 def show(value: Any) -> str:
@@ -248,9 +226,6 @@ _LARGEST_MATRIX = 30
 """Classes beyond which a confusion matrix is too large to read."""
 _SPEEDS = ("runtime", "samples_per_second", "tokens_per_second", "model_gflops_per_second", "batch_seconds_p50")
 _SPEEDS += ("batch_seconds_p95", "data_wait_share", "user_seconds", "kernel_seconds")
-
-Logged = tuple[str, str, str]
-"""What is drawn of a log: a record's kind, the name of a number in it, and its label."""
 
 
 def write_report(directory: str | pathlib.Path, results: dict[str, Any] | None = None) -> pathlib.Path:
@@ -300,18 +275,15 @@ def run_page(run: RunFiles) -> str:
     """The report of one run as HTML text."""
     task, evaluation = entry_of(run.task), run.facts.get("evaluation") or {}
     confusion = evaluation.get("confusion")
-    quality, speed = _evaluations(run)
+    (quality, speed), (quality_plots, speed_plots) = _evaluations(run), _plots(run, task.accuracies)
     return render(
         f"{task.folder}/report.html",
         title=run.name,
         run=run,
         facts=run.facts,
         headline=_headline(run),
-        quality_plots=_quality_plots(run, task.accuracies),
-        speed_plots=[
-            *drawn(run, "Throughput", "examples/s", [("train", "examples_per_second", "")], from_zero=True),
-            *drawn(run, "Waiting for data", "share", [("train", "data_wait_share", "")], from_zero=True),
-        ],
+        quality_plots=quality_plots,
+        speed_plots=speed_plots,
         about_losses=_about_losses(run),
         quality=quality,
         speed=speed,
@@ -349,22 +321,44 @@ def _environment():
     return environment
 
 
-def drawn(run: RunFiles, title: str, y_label: str, wanted: Sequence[Logged], **options: Any) -> list[tuple[str, str]]:
-    """(title, SVG) of what a run logged; nothing where it did not."""
-    series = []
-    for kind, name, label in wanted:
-        steps, values = run.series(kind, name)
-        if steps:
-            series.append(Series(label=label, x=steps, y=values, is_marked=kind == "eval"))
-    if not series:
-        return []
-    return [(title or sentence(series[0].label), line_plot(series, x_label="step", y_label=y_label, **options))]
+def _plots(run: RunFiles, together: tuple[str, ...]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """(title, SVG) of what a run logged of its quality: the losses, the metric that decided, the accuracies that go
+    `together`, and how weights moved; and of its speed."""
+    quality: list[tuple[str, str]] = []
+    speed: list[tuple[str, str]] = []
+
+    def draw(into: list, title: str, y_label: str, wanted: dict[str, tuple[str, str]], from_zero: bool = False) -> None:
+        lines = {label: run.series(*logged) for label, logged in wanted.items()}
+        lines = {label: line for label, line in lines.items() if line[0]}
+        if lines:
+            marked = [label for label in lines if wanted[label][0] == "eval"]
+            plot = line_plot(lines, x_label="step", y_label=y_label, marked=marked, from_zero=from_zero)
+            into.append((title, plot))
+
+    own = run.decisive
+    losses = {"training loss": ("train", "loss")}
+    losses |= {title: ("eval", name) for name, title in run.validation_losses.items()}
+    draw(quality, "Training and validation loss" if len(losses) > 1 else "Training loss", "loss", losses)
+    if own not in run.validation_losses:
+        draw(quality, f"Evaluation: {words(own)}", words(own), {"": ("eval", own)})
+    names = dict.fromkeys(name for record in run.records if record["kind"] == "eval" for name in record)
+    accuracies = {words(name): ("eval", name) for name in names if name.endswith(together) and name != own}
+    draw(quality, "Evaluation: accuracies", "accuracy", accuracies)
+    draw(quality, "Learning rate", "learning rate", {"": ("train", "learning_rate")}, from_zero=True)
+    draw(quality, "Gradient norm before clipping", "global norm", {"": ("train", "grad_norm")}, from_zero=True)
+    draw(speed, "Throughput", "examples/s", {"": ("train", "examples_per_second")}, from_zero=True)
+    draw(speed, "Waiting for data", "share", {"": ("train", "data_wait_share")}, from_zero=True)
+    return quality, speed
 
 
 def _headline(run: RunFiles) -> list[tuple[str, str]]:
     """What a reader looks at first, as (name, value) pairs: quality, then speed; only what is known."""
     losses, numbers = run.validation_losses, run.results | {"loss": run.training_loss()}
     numbers |= {"time": training_time(run.results), "speed": run.examples_per_second}
+
+    def milliseconds(seconds: float) -> str:
+        return f"{1000 * seconds:,.0f} ms"
+
     wanted = [
         (run.decisive, words(run.decisive), "{:.4f}".format),
         *((name, title, show) for name, title in losses.items()),
@@ -372,8 +366,8 @@ def _headline(run: RunFiles) -> list[tuple[str, str]]:
         ("time", "training time", str),
         ("speed", "examples/s", rate_text),
         ("train_tokens_per_second_steady", "real tokens/s", "{:,.0f}".format),
-        ("step_seconds_p50", "step, median", _milliseconds),
-        ("step_seconds_p95", "step, 95th percentile", _milliseconds),
+        ("step_seconds_p50", "step, median", milliseconds),
+        ("step_seconds_p95", "step, 95th percentile", milliseconds),
         ("compile_seconds", "tracing and compiling", duration),
         ("data_wait_share", "waiting for data", "{:.2%}".format),
         ("peak_memory_bytes", "peak memory", memory),
@@ -387,28 +381,6 @@ def training_time(results: dict[str, Any]) -> str | None:
         return None
     since = f" since step {results['resumed_at_step']:,}" if "resumed_at_step" in results else ""
     return duration(results["train_runtime"]) + since
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:,.0f} ms"
-
-
-def _quality_plots(run: RunFiles, together: tuple[str, ...]) -> list[tuple[str, str]]:
-    """(title, SVG) of the losses, the metric that decided, the accuracies that go `together`, and how weights moved."""
-    losses = [("train", "loss", "training loss"), *(("eval", *named) for named in run.validation_losses.items())]
-    losses = [logged for logged in losses if run.series(*logged[:2])[0]]
-    title = "Training and validation loss" if len(losses) > 1 else ""
-    out = drawn(run, title, "loss", losses)
-    own = run.decisive
-    if own and own not in run.validation_losses:
-        title = words(own)
-        out += drawn(run, f"Evaluation: {title}", title, [("eval", own, "")])
-    names = dict.fromkeys(name for record in run.records if record["kind"] == "eval" for name in record)
-    accuracies = [("eval", name, words(name)) for name in names if name.endswith(together) and name != own]
-    out += drawn(run, "Evaluation: accuracies", "accuracy", accuracies)
-    out += drawn(run, "Learning rate", "learning rate", [("train", "learning_rate", "")], from_zero=True)
-    title = "Gradient norm before clipping"
-    return out + drawn(run, title, "global norm", [("train", "grad_norm", "")], from_zero=True)
 
 
 def words(name: str) -> str:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tfbert.tasks.base import Examples, Task
 
 _RULE = "A run's files must be readable"
-_OF_RUNS = ("command", "machine", "versions", "devices", "precision", "dropout", "decisive_metric", "data")
-"""What `report.json` holds of every run."""
+_OF_FILES = "crc32_of"
+"""The checksums of the run's other files: of a JSON object its values', of any other its bytes'."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,60 +117,33 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
         UsageError: one line, for a directory that holds no finished run, a file that cannot be read, or one that was
             changed after the run had written it.
     """
-    path = pathlib.Path(directory)
-    if not path.is_dir():
-        raise UsageError(f"A run is a directory. Received: {str(directory)!r}, which is not. Check the path.")
-    for name in (RUN_CONFIG, LOG, FACTS, RESULTS)[: 3 if results else 4]:
-        if not (path / name).is_file():
-            rule = f"A finished run has {RUN_CONFIG}, {LOG}, {FACTS} and {RESULTS}"
-            todo = "Pass a run's output directory, or finish the run."
-            raise UsageError(f"{rule}. Received: {str(directory)!r} without {name}. {todo}")
-    config = read_json_object(path / RUN_CONFIG, _RULE)
-    results = results or read_json_object(path / RESULTS, _RULE)
-    config = {name: part for name, part in config.items() if name not in (CONTENTS, EARLIER)}
-    until_step = config.pop(UNTIL_STEP, {})
-    parts = [config, until_step, *until_step.values()] if isinstance(until_step, dict) else [until_step]
-    if not all(isinstance(part, (dict, str)) for part in config.values()) or not all(type(p) is dict for p in parts):
-        raise _unusable(path / RUN_CONFIG, "not a run's configuration")
+    path, names = pathlib.Path(directory), [RUN_CONFIG, LOG, FACTS, *([] if results else [RESULTS])]
+    if lacking := [name for name in names if not (path / name).is_file()]:
+        rule = f"A finished run is a directory with {RUN_CONFIG}, {LOG}, {FACTS} and {RESULTS}"
+        todo = "Pass a run's output directory, or finish the run."
+        raise UsageError(f"{rule}. Received: {str(directory)!r} without {lacking[0]}. {todo}")
     facts = read_json_object(path / FACTS, _RULE)
-    if lacking := [name for name in _OF_RUNS if name not in facts]:
+    results = results or read_json_object(path / RESULTS, _RULE)
+    if not {SEAL, _OF_FILES} <= facts.keys():
         rule = f"{FACTS} must be of this version"
         todo = "Read the report.html that the run wrote, or leave the run out."
-        raise UsageError(f"{rule}. Received: {str(path / FACTS)!r} without {lacking[0]!r}. {todo}")
+        raise UsageError(f"{rule}. Received: {str(path / FACTS)!r} without checksums. {todo}")
     if name := changed_file(path, facts, results):
         rule = "A finished run's numbers must be as it wrote them"
         todo = "Restore the file, or leave the run out."
         raise UsageError(f"{rule}. Received: {str(path / name)!r}, changed later. {todo}")
-    config = {name: part for name, part in config.items() if isinstance(part, dict)}
+    config = read_json_object(path / RUN_CONFIG, _RULE)
+    until_step = config.pop(UNTIL_STEP, {})
+    parts = {name: part for name, part in config.items() if isinstance(part, dict)}
+    config = {name: part for name, part in parts.items() if name not in (CONTENTS, EARLIER)}
     return RunFiles(
         name=str(directory),
         config=config,
         results=results,
-        records=_records(path / LOG),
+        records=[json.loads(line) for line in (path / LOG).read_text(encoding="utf-8").splitlines()],
         facts=facts,
         until_step=until_step,
     )
-
-
-def _records(path: pathlib.Path) -> list[dict[str, Any]]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unusable(path, getattr(error, "strerror", None) or "not UTF-8") from None
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            record = None
-        if not isinstance(record, dict) or not isinstance(record.get("step"), int) or "kind" not in record:
-            raise _unusable(path, f"line {number} is not a record")
-        records.append(record)
-    return records
-
-
-def _unusable(path: pathlib.Path, reason: str) -> UsageError:
-    return UsageError(f"{_RULE}. Received: {str(path)!r} ({reason}). Repair it, or leave the run out.")
 
 
 def _is_number(value: Any) -> bool:
@@ -217,8 +190,6 @@ def loss_extras(run: RunFiles) -> list[str]:
 
 MAX_WORST = 20
 MAX_TEXT = 1000
-_OF_FILES = "crc32_of"
-"""The checksums of the run's other files: of a JSON object its values', of any other its bytes'."""
 _LIBRARIES = ("tensorflow", "tf-keras", "transformers", "tensorflow-text", "numpy")
 
 
@@ -264,14 +235,13 @@ def changed_file(directory: pathlib.Path, facts: dict[str, Any], results: dict[s
 
     Args:
         directory: The run's output directory.
-        facts: The content of its `report.json`.
+        facts: The content of its `report.json`; empty where it has none.
         results: That of its `all_results.json`.
     """
     try:
-        facts = checked(facts) if SEAL in facts else facts  # That of an earlier version has none.
+        known = checked(facts)[_OF_FILES] if SEAL in facts else {}
     except ValueError:
         return FACTS
-    known = facts.get(_OF_FILES) or {}
     return next((name for name, found in _of_files(directory, results).items() if known.get(name, found) != found), "")
 
 

@@ -6,7 +6,7 @@ Where a new head starts: at what the training labels are on average, so that the
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import keras
 import numpy as np
@@ -151,11 +151,7 @@ def base_rate(
         logits = head(encoder.output)
         head.bias.assign(tfbert.base_rate(train_labels, "multi_label_classification"))
     """
-    if problem_type not in _RATES:
-        raise ValueError(
-            f"problem_type must be one of {', '.join(_RATES)}. Received: problem_type={problem_type!r}. "
-            "Pass one of them."
-        )
+    one_label, several_labels, numbers = get_args(ProblemType)
     labels = np.asarray(labels)
     weights = np.ones(1) if sample_weight is None else np.asarray(sample_weight, np.float64)
     if not labels.size or not weights.sum() > 0:
@@ -164,47 +160,38 @@ def base_rate(
             "0. Pass those of the training data."
         )
     weights = weights * (np.count_nonzero(weights) / weights.sum())  # 1 on average: half an example stays half a one.
-    return _RATES[problem_type](labels, weights, num_classes, label_smoothing).astype(np.float32)
-
-
-def _of_classes(labels: np.ndarray, weights: np.ndarray, num_classes: int | None, smoothing: float) -> np.ndarray:
-    weights = np.broadcast_to(weights, labels.shape)
-    labels, weights = labels[weights > 0], weights[weights > 0]
-    if num_classes is None or labels.dtype.kind not in "iu" or not 0 <= labels.min() <= labels.max() < num_classes:
+    if problem_type == one_label:
+        weights = np.broadcast_to(weights, labels.shape)
+        labels, weights = labels[weights > 0], weights[weights > 0]
+        if num_classes is None or labels.dtype.kind not in "iu" or not 0 <= labels.min() <= labels.max() < num_classes:
+            raise ValueError(
+                f"Classes are integers from 0 to num_classes - 1. Received: num_classes={num_classes} and "
+                f"{labels.dtype} labels from {labels.min()} to {labels.max()}. Pass the number of classes, and a "
+                "sample_weight of 0 for labels that do not count."
+            )
+        counts = np.bincount(labels, weights, num_classes) + 0.5
+        logs = np.log((1 - label_smoothing) * counts / counts.sum() + label_smoothing / num_classes)
+        bias = logs - logs.mean()
+    elif problem_type == several_labels:
+        if labels.ndim != 2 or (labels < 0).any():
+            raise ValueError(
+                "Several labels a text are 0 or 1 in a table [rows, num_labels]. Received: labels of shape "
+                f"{labels.shape}, the least {labels.min()}. Pass a column for each label."
+            )
+        weights = np.broadcast_to(weights, labels.shape[:1])
+        present, absent = weights @ labels, weights @ (labels == 0)
+        moved = label_smoothing / 2  # To the other side.
+        yes, no = (1 - moved) * present + moved * absent, (1 - moved) * absent + moved * present
+        bias = np.log((yes + 0.5) / (no + 0.5))
+    elif problem_type == numbers:
+        flat = labels.reshape(-1).astype(np.float64)
+        bias = np.average(flat, weights=np.broadcast_to(weights, labels.size), keepdims=True)
+    else:
         raise ValueError(
-            f"Classes are integers from 0 to num_classes - 1. Received: num_classes={num_classes} and "
-            f"{labels.dtype} labels from {labels.min()} to {labels.max()}. Pass the number of classes, and a "
-            "sample_weight of 0 for labels that do not count."
+            f"problem_type must be one of {', '.join(get_args(ProblemType))}. "
+            f"Received: problem_type={problem_type!r}. Pass one of them."
         )
-    counts = np.bincount(labels, weights, num_classes) + 0.5
-    logs = np.log((1 - smoothing) * counts / counts.sum() + smoothing / num_classes)
-    return logs - logs.mean()
-
-
-def _of_labels(labels: np.ndarray, weights: np.ndarray, num_classes: int | None, smoothing: float) -> np.ndarray:
-    if labels.ndim != 2 or (labels < 0).any():
-        raise ValueError(
-            "Several labels a text are 0 or 1 in a table [rows, num_labels]. Received: labels of shape "
-            f"{labels.shape}, the least {labels.min()}. Pass a column for each label."
-        )
-    weights = np.broadcast_to(weights, labels.shape[:1])
-    present, absent = weights @ labels, weights @ (labels == 0)
-    moved = smoothing / 2  # To the other side.
-    yes, no = (1 - moved) * present + moved * absent, (1 - moved) * absent + moved * present
-    return np.log((yes + 0.5) / (no + 0.5))
-
-
-def _of_numbers(labels: np.ndarray, weights: np.ndarray, num_classes: int | None, smoothing: float) -> np.ndarray:
-    return np.average(
-        labels.reshape(-1).astype(np.float64), weights=np.broadcast_to(weights, labels.size), keepdims=True
-    )
-
-
-_RATES = {
-    "single_label_classification": _of_classes,
-    "multi_label_classification": _of_labels,
-    "regression": _of_numbers,
-}
+    return bias.astype(np.float32)
 
 
 def class_start(encoded: EncodedExamples, training: TrainingConfig, num_classes: int, word: str) -> HeadStart:

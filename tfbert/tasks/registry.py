@@ -146,7 +146,7 @@ ENTRIES = (
         open_jobs=Named("multiple_choice.multiple_choice:open_choice_files"),
         items=Named("multiple_choice.multiple_choice:ChoiceItems"),
         served=Named("multiple_choice.multiple_choice:ChoiceRows"),
-        test=Named("multiple_choice.questions:holds_choices"),
+        test=Named("multiple_choice.multiple_choice:holds_choices"),
     ),
     Entry(
         name="pretraining",

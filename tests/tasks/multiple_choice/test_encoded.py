@@ -16,8 +16,7 @@ from tfbert.config.run import Config
 from tfbert.config.tasks import ChoosingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.measure import Work, forward_flops
-from tfbert.tasks.multiple_choice.multiple_choice import MultipleChoice, encode_choices
-from tfbert.tasks.multiple_choice.questions import Asked
+from tfbert.tasks.multiple_choice.multiple_choice import Asked, MultipleChoice, encode_choices
 from tfbert.tokens.tokenizer import BertTokenizer
 
 WORDS = ["the", "a", "film", "plot", "is", "was", "very", "good", "bad", "who", "what", "ella", "tom", "sang", "wrote"]
@@ -90,10 +89,11 @@ def test_plain_batches(encoded):
     rows = np.array([[4, 0, 2, -1]])
     plan = BatchPlan(rows=rows, widths=np.array([LENGTH], np.int32))
     ((inputs, labels, weights),) = make_dataset(encoded, lambda: iter([plan]), range(1), 1).as_numpy_iterator()
-    most = int(encoded.counts.max())
+    counts = np.diff(encoded.splits)
+    most = int(counts.max())
     assert labels.tolist() == [*encoded.labels[[4, 0, 2]], 0] and weights.tolist() == [1, 1, 1, 0]
     for place, row in enumerate(rows[0]):
-        count = 0 if row < 0 else int(encoded.counts[row])
+        count = 0 if row < 0 else int(counts[row])
         for choice in range(most):
             ids, mask, types = (inputs[n][place, choice] for n in ("input_ids", "attention_mask", "token_type_ids"))
             if choice >= count:
@@ -140,7 +140,7 @@ def test_logits_are_those_of_transformers_and_missing_choices_have_none(encoded)
     plan = BatchPlan(rows=np.arange(8)[None], widths=np.array([LENGTH], np.int32))
     ((inputs, _, _),) = make_dataset(encoded, lambda: iter([plan]), range(1), 1)
     logits = MultipleChoice(ChoosingConfig()).head().forward(model, inputs, False).numpy()
-    is_there = np.arange(logits.shape[1]) < encoded.counts[:8, None]
+    is_there = np.arange(logits.shape[1]) < np.diff(encoded.splits)[:8, None]
     theirs = model(inputs, training=False).logits.numpy()
     np.testing.assert_allclose(logits[is_there], theirs[is_there], atol=1e-5)
     assert (logits[~is_there] == -10000).all()
@@ -150,7 +150,7 @@ def test_what_is_reported_counts_every_token_and_every_choice_once(encoded):
     config = Config(data=DataConfig(max_seq_length=LENGTH, task="multiple_choice"))
     resolved = resolve_batching(config, encoded.lengths, 8, epochs=1, num_parts=1)
     (plan,) = resolved.plans(0, 0)
-    share = len(encoded.tokens.flat) / (plan.widths.sum() * 8 * encoded.counts.max())
+    share = len(encoded.tokens.flat) / (plan.widths.sum() * 8 * np.diff(encoded.splits).max())
     assert resolved.description == f"length grouped: {share:.1%} real tokens"
     steps = list(planned_steps(iter([plan]), encoded.lengths))
     total = sum((work for work, _ in steps), Work())

@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from tests.support.batches import BATCH
 from tests.support.models import VOCAB, strategy_of, tiny_bert
 from tests.support.records import some_records, write_records
-from tests.support.reports import make_run
+from tests.support.reports import make_run, note
 from tfbert.batches.pipeline import MaskedChunk, MaskedRecords, distribute_batches
 from tfbert.batches.plan import choose_packed_shape, exact_widths, plan_epoch, plan_packed_epoch
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining
@@ -321,9 +321,9 @@ def test_report_shows_words_and_sentences(tmp_path, records):
     facts = json.loads(json.dumps(evaluation_facts(task, "validation", records, found)))
     assert (facts["num_wrong"], facts["worst"][0]["error"], facts["num_shown"]) == (1, 1.5, 1)
     run = make_run(tmp_path / "run")
-    (run / "report.json").write_text(json.dumps(json.loads((run / "report.json").read_text()) | {"evaluation": facts}))
     scores = {"eval_loss": 3.5, "eval_masked_accuracy": 0.25, "eval_next_sentence_accuracy": 0.5}
     (run / "log.jsonl").write_text(json.dumps({"step": 1, "kind": "eval", "time": "now", "epoch": 0.5} | scores))
+    note(run, evaluation=facts)
     page = write_report(run).read_text()
     assert "Words most often wrong" in page and "Filled in" in page and "Evaluation: accuracies" in page
     assert page.count('<span class="wrong">w6 <s>w9</s></span>') == 2

@@ -8,6 +8,7 @@ import resource
 import numpy as np
 import pytest
 
+from tfbert.config.tasks import AnsweringConfig
 from tfbert.tasks.question_answering import windows as answers_module
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering
 from tfbert.tasks.question_answering.squad import QuestionExamples
@@ -141,7 +142,7 @@ def test_the_same_as_pair_by_pair(traced_anew, coarse, sizes, at_once):
     windows, logits = random_windows(rng, 30, coarse=coarse)
     options = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
     candidates = decode(windows, logits, **options)
-    odds = select_answers(candidates).null_odds.numpy()
+    odds = select_answers(candidates, AnsweringConfig()).null_odds.numpy()
     assert len(odds) == 30
     for question in range(30):
         expected, null = slow_decode(windows, logits, question, n_best_size, max_answer_length)
@@ -214,7 +215,7 @@ def test_a_context_without_a_token_has_no_answer():
     candidates = decode(*one_window([2] * 8, [1] * 8, context=(3, 3)))
     assert listed(candidates, 0) == []
     for version_2 in (False, True):
-        answers = QuestionAnswering(version_2_with_negative=version_2).answers(candidates)
+        answers = QuestionAnswering(AnsweringConfig(version_2_with_negative=version_2)).answers(candidates)
         assert (answers.texts(["abcd"], np.array([0])), answers.probability, answers.null_odds) == ([""], [1], [3])
         assert list(n_best(candidates, ["abcd"], np.array([0]), version_2)) == [
             [{"text": "", "probability": 1.0, "start_logit": 2.0, "end_logit": 1.0}]
@@ -286,7 +287,7 @@ def test_probabilities():
     ],
 )
 def test_no_answer_by_the_threshold(options, texts):
-    found = QuestionAnswering(**options).answers(CANDIDATES)
+    found = QuestionAnswering(AnsweringConfig(**options)).answers(CANDIDATES)
     assert found.texts(CONTEXTS, np.array([0, 1, 1])) == texts
     assert found.null_odds.tolist() == [-1, 0, 1]
     own, null = (part.numpy() for part in probabilities(CANDIDATES, "version_2_with_negative" in options))
@@ -299,7 +300,7 @@ def written(directory, ids, **options):
     examples = QuestionExamples(
         name="x", ids=ids, questions=ids, contexts=CONTEXTS, context_of=np.array([0, 1, 1]), answers=answers
     )
-    QuestionAnswering(**options).write_evaluation(directory, CANDIDATES, examples, "eval")
+    QuestionAnswering(AnsweringConfig(**options)).write_evaluation(directory, CANDIDATES, examples, "eval")
 
 
 def test_files(tmp_path):

@@ -11,6 +11,7 @@ from tests.support.saved_models import HOSTILE, predict_with, read_json, save_wi
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tests.support.transformers_4 import transformers_4
+from tfbert.config.tasks import AnsweringConfig
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics
 from tfbert.tasks.question_answering.squad import EncodedQuestions
 from tfbert.tasks.question_answering.windows import make_windows, window_labels
@@ -57,7 +58,7 @@ def test_what_training_marks_is_what_is_answered(vocab_file, casing):
     logits = np.zeros([len(windows.tokens.flat), 2], np.float32)
     for i in (0, 1):
         logits[windows.tokens.row_splits[:-1] + labels[:, i], i] = 9
-    task = QuestionAnswering(doc_stride=128)
+    task = QuestionAnswering()
     encoded = EncodedQuestions(tokens=windows.tokens, labels=labels, weights=None, windows=windows)
     golds = [context[start:end] for context, (start, end) in zip(contexts, spans, strict=True)]
     assert len({gold[-1] for gold in golds if unicodedata.category(gold[-1]) in ("Mn", "Cf")}) > 5
@@ -69,7 +70,8 @@ def test_what_training_marks_is_what_is_answered(vocab_file, casing):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A model of rows of 32 tokens, some of whose questions have no answer."""
-    task = QuestionAnswering(doc_stride=7, max_query_length=10, version_2_with_negative=True)
+    options = AnsweringConfig(doc_stride=7, max_query_length=10, version_2_with_negative=True)
+    task = QuestionAnswering(options)
     model = random_model(task, num_texts=2, max_seq_length=LENGTH)
     return save(model, tmp_path_factory.mktemp("models") / "answers")
 

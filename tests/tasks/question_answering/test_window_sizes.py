@@ -69,9 +69,9 @@ def test_sizes_that_no_row_can_have_are_refused_before_data_is_read(length, opti
 def runs(tmp_path_factory):
     """Models as older versions saved them: rows of 32 tokens with the stride of 128 that did not go with them."""
     directory = tmp_path_factory.mktemp("models")
-    task = QuestionAnswering(doc_stride=128, max_query_length=64)
+    task = QuestionAnswering(AnsweringConfig(doc_stride=128, max_query_length=64))
     save(random_model(task, num_texts=2, max_seq_length=32), directory / "old")
-    task = QuestionAnswering(doc_stride=24, max_query_length=16)
+    task = QuestionAnswering(AnsweringConfig(doc_stride=24, max_query_length=16))
     save(random_model(task, num_texts=2, max_seq_length=32), directory / "wide")
     return directory
 

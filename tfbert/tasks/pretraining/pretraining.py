@@ -90,35 +90,6 @@ class MaskedRows:
         return pipeline.padded_inputs(self.tokens, rows, width) | given
 
 
-def scored(outputs: dict[str, tf.Tensor], labels: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The part of the outputs that is kept if labels are known, computed in the graph.
-
-    Args:
-        outputs: Of `forward_pretraining`, float32.
-        labels: int32 `[rows, predictions]`.
-
-    Returns:
-        `log_probability` of each label, float32, and the `best` word, int32, both `[rows, predictions]`; and the log
-        probabilities of `next_sentence`, float32 `[rows, 2]`, if the model has that output.
-    """
-    logits = outputs[pipeline.MASKED_LM]
-    kept = {
-        "log_probability": -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits),
-        "best": tf.argmax(logits, axis=-1, output_type=tf.int32),
-    }
-    if pipeline.NEXT_SENTENCE in outputs:
-        kept[pipeline.NEXT_SENTENCE] = tf.nn.log_softmax(outputs[pipeline.NEXT_SENTENCE])
-    return kept
-
-
-def candidates(outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The best words of masked places, best first, in the graph: their probabilities as `score`, float32, and ids as
-    `token`, int32, both `[rows, predictions, words]`."""
-    logits = outputs[pipeline.MASKED_LM]
-    best, ids = tf.math.top_k(logits, k=min(MOST_CANDIDATES, logits.shape[-1]))
-    return {"score": tf.exp(best - tf.reduce_logsumexp(logits, axis=-1, keepdims=True)), "token": ids}
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class KeptRecord:
     """A record that was predicted.
@@ -148,20 +119,18 @@ class MaskedPredictions:
         tokenizer: The model's.
 
     Attributes:
-        num_words: Masked words so far, of weight above 0.
-        right_words: How many of them are predicted right.
+        masked: int64 [vocab]: how often each word was masked, with a weight above 0.
+        wrong: int64 [vocab]: how often it was predicted wrong.
         word_losses: float64, for each chunk, the sum of their cross-entropies.
         num_pairs: Records so far that say whether their second text follows.
         right_pairs: How many of them are predicted right.
         pair_losses: float64, for each chunk, the sum of their cross-entropies.
-        masked: int64 [vocab]: how often each word was masked.
-        wrong: int64 [vocab]: how often it was predicted wrong.
         kept: The first records.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         self._pieces, self.vocab = tokenizer.pieces, tokenizer.shown_vocab
-        self.num_words = self.right_words = self.num_pairs = self.right_pairs = 0
+        self.num_pairs = self.right_pairs = 0
         self.word_losses: list[float] = []
         self.pair_losses: list[float] = []
         self.masked, self.wrong = np.zeros((2, len(self.vocab)), np.int64)
@@ -172,30 +141,33 @@ class MaskedPredictions:
 
         Args:
             chunk: The records.
-            outputs: What `scored` keeps of them.
+            outputs: What `Pretraining.select_outputs` keeps of them.
         """
         counts = chunk.weights > 0
         labels, best = chunk.labels[counts], outputs["best"][counts]
-        is_wrong = labels != best
-        self.num_words += len(labels)
-        self.right_words += int((~is_wrong).sum())
         self.word_losses.append(float(-outputs["log_probability"][counts].sum(dtype=np.float64)))
         self.masked += np.bincount(labels, minlength=len(self.vocab))
-        self.wrong += np.bincount(labels[is_wrong], minlength=len(self.vocab))
+        self.wrong += np.bincount(labels[labels != best], minlength=len(self.vocab))
         if chunk.next_sentence is not None:
             chances, answers = outputs[pipeline.NEXT_SENTENCE], chunk.next_sentence
             self.num_pairs += len(answers)
             self.right_pairs += int((chances.argmax(axis=1) == answers).sum())
             self.pair_losses.append(float(-chances[np.arange(len(answers)), answers].sum(dtype=np.float64)))
-        for row in range(min(len(chunk.tokens), KEPT_RECORDS - len(self.kept))):
-            self.kept.append(_kept(chunk, outputs, row))
+        tokens = chunk.tokens
+        for row in range(min(len(tokens), KEPT_RECORDS - len(self.kept))):
+            ids = tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]].copy()
+            own, positions = counts[row], chunk.positions[row][counts[row]]
+            ids[positions] = chunk.labels[row][own]
+            found = {name: outputs[name][row][own] for name in ("best", "log_probability")}
+            self.kept.append(KeptRecord(ids=ids, positions=positions, **found))
 
     def metrics(self) -> dict[str, float]:
         """`masked_accuracy`, `loss`, `perplexity`; if there are pairs, also `next_sentence_accuracy` and the two parts
         of the loss. Losses are means in nats; `loss` is the sum of its parts, as in training."""
-        masked_loss = sum(self.word_losses) / max(self.num_words, 1)
+        num_words, num_wrong = int(self.masked.sum()), int(self.wrong.sum())
+        masked_loss = sum(self.word_losses) / max(num_words, 1)
         found = {
-            "masked_accuracy": self.right_words / max(self.num_words, 1),
+            "masked_accuracy": (num_words - num_wrong) / max(num_words, 1),
             "loss": masked_loss,
             "perplexity": float(np.exp(min(masked_loss, 700.0))),  # Finite, as JSON wants it.
         }
@@ -232,15 +204,6 @@ class MaskedPredictions:
         for part in parts:  # Bytes of a character that are together by now.
             part["text"] = part["text"].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         return parts
-
-
-def _kept(chunk: pipeline.MaskedChunk, outputs: dict[str, np.ndarray], row: int) -> KeptRecord:
-    tokens, counts = chunk.tokens, chunk.weights[row] > 0
-    ids = tokens.flat[tokens.row_splits[row] : tokens.row_splits[row + 1]].copy()
-    positions = chunk.positions[row][counts]
-    ids[positions] = chunk.labels[row][counts]
-    best, log_probability = (outputs[name][row][counts] for name in ("best", "log_probability"))
-    return KeptRecord(ids=ids, positions=positions, best=best, log_probability=log_probability)
 
 
 _WORST_WORDS = 20
@@ -366,8 +329,21 @@ class Pretraining(Task[Records, MaskedPredictions]):
         return {"eval": open_records(options.validation_records, "validation_records")}
 
     def select_outputs(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The scores of the labels if they are given, else the best words."""
-        return scored(outputs, inputs[LABELS]) if LABELS in inputs else candidates(outputs)
+        """If labels are given, the `log_probability` of each, float32, and the `best` word, int32, both `[rows,
+        predictions]`; and the log probabilities of `next_sentence`, float32 `[rows, 2]`, if the model has that output.
+        Else the best words, best first: their probabilities as `score`, float32, and ids as `token`, int32, both
+        `[rows, predictions, words]`."""
+        logits = outputs[pipeline.MASKED_LM]
+        if LABELS not in inputs:
+            best, ids = tf.math.top_k(logits, k=min(MOST_CANDIDATES, logits.shape[-1]))
+            return {"score": tf.exp(best - tf.reduce_logsumexp(logits, axis=-1, keepdims=True)), "token": ids}
+        kept = {
+            "log_probability": -tf.nn.sparse_softmax_cross_entropy_with_logits(inputs[LABELS], logits),
+            "best": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        }
+        if pipeline.NEXT_SENTENCE in outputs:
+            kept[pipeline.NEXT_SENTENCE] = tf.nn.log_softmax(outputs[pipeline.NEXT_SENTENCE])
+        return kept
 
     def predict(self, predictor: Predictor, encoded: EncodedRecords, name: str) -> MaskedPredictions:
         """Chunk by chunk, in memory that does not grow with the number of records."""
@@ -499,28 +475,25 @@ class MaskedItems(Items[Item]):
         if tokenizer.mask_takes_blanks:
             parts = [[*(part.rstrip() for part in own[:-1]), own[-1]] for own in parts]
         pieces = tokenizer.encode([part for own in parts for part in own], max_seq_length=_UNCUT)
-        splits, rows, at = pieces.row_splits.tolist(), [], 0
+        pieces_of = iter(np.split(pieces.flat, pieces.row_splits[1:-1]))
+        rows, places = [], []
         for item, own in zip(items, parts, strict=True):
             ids = [tokenizer.cls_id]
-            for number in range(at, at + len(own)):
-                ids += [tokenizer.mask_id] * (number > at)
-                ids += pieces.flat[splits[number] + 1 : splits[number + 1] - 1].tolist()  # Without [CLS] and [SEP].
-            at += len(own)
-            cut = np.array([*ids[: longest - 1], tokenizer.sep_id], np.int32)
-            if (cut == tokenizer.mask_id).sum() < len(own) - 1:
+            for number in range(len(own)):
+                ids += [tokenizer.mask_id] * (number > 0)
+                ids += next(pieces_of)[1:-1].tolist()  # Without [CLS] and [SEP].
+            rows.append(np.array([*ids[: longest - 1], tokenizer.sep_id], np.int32))
+            places.append(np.flatnonzero(rows[-1] == tokenizer.mask_id))
+            if len(places[-1]) < len(own) - 1:
                 raise UsageError(
                     f"Every {mask} must be within the first {longest} tokens of its text. Received: a later one in "
                     f"{item.name}. Shorten the text, or load the model with a larger max_seq_length."
                 )
-            rows.append(cut)
-        lengths = np.array([len(row) for row in rows], np.int32)
-        tokens = TokenIds(
-            flat=np.concatenate(rows), row_splits=splits_of(lengths), second_start=lengths, pad_id=tokenizer.pad_id
-        )
-        places = [np.flatnonzero(row == tokenizer.mask_id) for row in rows]
-        positions = np.zeros((len(rows), max(map(len, places))), np.int32)
-        for row, own in zip(positions, places, strict=True):
-            row[: len(own)] = own
+        lengths, counts = (np.array([*map(len, some)], np.int32) for some in (rows, places))
+        splits, pad_id = splits_of(lengths), tokenizer.pad_id
+        tokens = TokenIds(flat=np.concatenate(rows), row_splits=splits, second_start=lengths, pad_id=pad_id)
+        positions = np.zeros((len(rows), counts.max()), np.int32)
+        positions[np.arange(counts.max()) < counts[:, None]] = np.concatenate(places)
         return MaskedRows(tokens=tokens, positions=positions)
 
     def predictions(self, outputs: dict[str, np.ndarray], encoded: MaskedRows) -> dict[str, Any]:
@@ -534,16 +507,14 @@ class MaskedItems(Items[Item]):
         (its probability), `token` (its id), `token_str`, and `sequence`, the text with the word filled in. For a text
         with several masked places, one such list per place; in its sequences, the other places stay masked."""
         tokenizer, texts = self._model.tokenizer, predictions["texts"]
-        splits = texts.tokens.row_splits.tolist()
-        for row, positions in enumerate(texts.positions):
-            ids, places = texts.tokens.flat[splits[row] : splits[row + 1]].tolist(), positions[positions > 0].tolist()
-            found = []
-            for number, place in enumerate(places):
-                scores, tokens = (predictions[name][row, number, : self._words].tolist() for name in ("score", "token"))
+        rows = np.split(texts.tokens.flat, texts.tokens.row_splits[1:-1])
+        for ids, positions, *own in zip(rows, texts.positions, predictions["score"], predictions["token"], strict=True):
+            places, found = positions[positions > 0].tolist(), []
+            for place, scores, tokens in zip(places, *own, strict=False):
                 words = []
-                for score, token in zip(scores, tokens, strict=True):
-                    own = [*ids[:place], token, *ids[place + 1 :]]
-                    sequence = tokenizer.decode(own, skip_special_tokens=len(places) == 1)
+                for score, token in zip(scores[: self._words].tolist(), tokens[: self._words].tolist(), strict=True):
+                    filled = [*ids[:place].tolist(), token, *ids[place + 1 :].tolist()]
+                    sequence = tokenizer.decode(filled, skip_special_tokens=len(places) == 1)
                     word = tokenizer.decode([token])
                     words.append({"score": rounded(score), "token": token, "token_str": word, "sequence": sequence})
                 found.append(words)

@@ -71,20 +71,10 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
     answer, `f1`, `exact`, `HasAns_*`, `NoAns_*`, `best_*` and their thresholds.
 
     Args:
-        doc_stride: Tokens from one window to the next; None for what suits the length of rows.
-        max_query_length: Longest question in tokens; None likewise.
-        version_2_with_negative: Whether some questions have no answer.
-        null_score_diff_threshold: No answer is given if "no answer" scores higher than the best one by more than this.
-        n_best_size: The most starts and ends that are combined, and the most answers that are kept.
-        max_answer_length: Longest answer in tokens.
+        options: Windows' sizes, whether some questions have no answer, and which answer is given.
     """
 
-    doc_stride: int | None = None
-    max_query_length: int | None = None
-    version_2_with_negative: bool = False
-    null_score_diff_threshold: float = 0.0
-    n_best_size: int = tasks.N_BEST_SIZE
-    max_answer_length: int = tasks.MAX_ANSWER_LENGTH
+    options: tasks.AnsweringConfig = dataclasses.field(default_factory=tasks.AnsweringConfig)
 
     name = "question_answering"
     length_rule = "Longer texts are split into rows of"
@@ -116,40 +106,33 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
                 f"null_score_diff_threshold={options.null_score_diff_threshold} without version_2_with_negative. "
                 "Add --version_2_with_negative, or drop it."
             )
-
-        def whole(name: str) -> int | None:
+        sizes = {}
+        for name in ("doc_stride", "max_query_length"):
             value = noted.get(name)
-            return getattr(options, name) or (value if type(value) is int and value > 0 else None)
-
-        return cls(
-            doc_stride=whole("doc_stride"),
-            max_query_length=whole("max_query_length"),
-            version_2_with_negative=version_2,
-            null_score_diff_threshold=options.null_score_diff_threshold,
-            n_best_size=options.n_best_size,
-            max_answer_length=options.max_answer_length,
-        )
+            sizes[name] = getattr(options, name) or (value if type(value) is int and value > 0 else None)
+        return cls(dataclasses.replace(options, version_2_with_negative=version_2, **sizes))
 
     @property
     def kind(self) -> str:
-        return f"question answering{', some questions without an answer' if self.version_2_with_negative else ''}"
+        some = ", some questions without an answer" if self.options.version_2_with_negative else ""
+        return f"question answering{some}"
 
     def notes(self) -> dict[str, Any]:
         names = ("doc_stride", "max_query_length", "version_2_with_negative")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self.options, name) for name in names}
 
     def at_length(self, max_seq_length: int, options: tasks.TaskOptions, notes: list[str]) -> QuestionAnswering:
         options.answering.check_length(max_seq_length)
         resolved = self.resolved(max_seq_length)
+        stride, longest = resolved.options.doc_stride, resolved.options.max_query_length
         said = {"doc_stride": "Windows are {} tokens apart", "max_query_length": "Questions are cut to {} tokens"}
         for name, line in said.items():
-            trained, own = getattr(self, name), getattr(resolved, name)
+            trained, own = getattr(self.options, name), getattr(resolved.options, name)
             if trained not in (None, own):
                 notes.append(
                     f"{line.format(own)}: the {trained} that the model was trained with are more than a row of "
                     f"{max_seq_length} holds."
                 )
-        stride, longest = resolved.doc_stride, resolved.max_query_length
         if stride > max_seq_length - 3 - longest:
             notes.append(
                 f"Windows {stride} tokens apart do not overlap for questions of more than "
@@ -161,14 +144,14 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
     def resolved(self, max_seq_length: int) -> QuestionAnswering:
         """The same task with its windows' sizes resolved for rows of this length; those that a row cannot hold are
         replaced by what suits it."""
-        most = tasks.most_room(max_seq_length)
-        sizes = (size if size and size <= most else None for size in (self.doc_stride, self.max_query_length))
+        most, options = tasks.most_room(max_seq_length), self.options
+        sizes = (size if size and size <= most else None for size in (options.doc_stride, options.max_query_length))
         stride, longest = tasks.window_sizes(max_seq_length, *sizes)
-        return dataclasses.replace(self, doc_stride=stride, max_query_length=longest)
+        return QuestionAnswering(dataclasses.replace(options, doc_stride=stride, max_query_length=longest))
 
     def read(self, source: Source, config: DataConfig) -> squad.QuestionExamples:
         """The questions that an option names."""
-        return squad.read_questions(source, config, version_2_with_negative=self.version_2_with_negative)
+        return squad.read_questions(source, config, version_2_with_negative=self.options.version_2_with_negative)
 
     def labelled_sets(
         self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
@@ -193,7 +176,7 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         max_seq_length: int,
         training: TrainingConfig | None = None,
     ) -> squad.EncodedQuestions:
-        sizes = self.resolved(max_seq_length)
+        sizes = self.resolved(max_seq_length).options
         windows = make_windows(
             tokenizer,
             examples.questions,
@@ -216,38 +199,32 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         return SpanCrossEntropy()
 
     def predictions(self, outputs: np.ndarray, encoded: squad.EncodedQuestions) -> Candidates:
-        best = {"n_best_size": self.n_best_size, "max_answer_length": self.max_answer_length}
-        return decode(encoded.windows, outputs, **best)
+        options = self.options
+        most, longest = options.n_best_size, options.max_answer_length
+        return decode(encoded.windows, outputs, n_best_size=most, max_answer_length=longest)
 
     def scores(self, predictions: Candidates) -> np.ndarray:
         return predictions.null_score
 
     @property
     def undefined_metrics(self) -> tuple[str, ...]:
-        return ("exact_match",) if self.version_2_with_negative else ("exact", "best_f1", "best_exact")
-
-    def chosen(self, candidates: Candidates) -> Answers:
-        """The answer given to each question, as tensors."""
-        return select_answers(
-            candidates,
-            version_2_with_negative=self.version_2_with_negative,
-            null_score_diff_threshold=self.null_score_diff_threshold,
-        )
+        return ("exact_match",) if self.options.version_2_with_negative else ("exact", "best_f1", "best_exact")
 
     def answers(self, predictions: Candidates) -> Answers:
-        """The same as arrays."""
-        return Answers(*(part.numpy() for part in self.chosen(predictions)))
+        """The answer given to each question, as arrays."""
+        return Answers(*(part.numpy() for part in select_answers(predictions, self.options)))
 
     def _metrics(self, predictions: Candidates, examples: squad.QuestionExamples) -> dict[str, float]:
         answers = self.answers(predictions)
         texts = answers.texts(examples.contexts, examples.context_of)
-        return squad_metrics(_golds(examples), texts, answers.null_odds if self.version_2_with_negative else None)
+        version_2 = self.options.version_2_with_negative
+        return squad_metrics(_golds(examples), texts, answers.null_odds if version_2 else None)
 
     def write_evaluation(
         self, directory: pathlib.Path, predictions: Candidates, examples: squad.QuestionExamples, prefix: str
     ) -> None:
         """`predictions.json`, `nbest_predictions.json` and `null_odds.json` in SQuAD's form."""
-        answers, version_2 = self.answers(predictions), self.version_2_with_negative
+        answers, version_2 = self.answers(predictions), self.options.version_2_with_negative
         places = examples.contexts, examples.context_of
         files = {"predictions": answers.texts(*places), "nbest_predictions": n_best(predictions, *places, version_2)}
         files |= {"null_odds": answers.null_odds.tolist()} if version_2 else {}
@@ -260,7 +237,8 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         """The error is 1 minus F1; of two equally wrong answers, the more probable one is the worse."""
         answers = self.answers(predictions)
         texts = answers.texts(examples.contexts, examples.context_of)
-        _, f1 = score_predictions(_golds(examples), texts, version_2_with_negative=self.version_2_with_negative)
+        version_2 = self.options.version_2_with_negative
+        _, f1 = score_predictions(_golds(examples), texts, version_2_with_negative=version_2)
 
         def shown(row: int) -> dict[str, Any]:
             context, gold = examples.context(row), examples.answers[row]
@@ -279,7 +257,7 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         return ErrorAnalysis(errors=errors, measure="missing F1", shown=shown, facts={})
 
     def card(self, num_texts: int) -> str:
-        none = " or says that there is none" if self.version_2_with_negative else ""
+        none = " or says that there is none" if self.options.version_2_with_negative else ""
         return f"finds the answer to a question in a text{none}"
 
     def example(self, num_texts: int) -> str:
@@ -498,12 +476,12 @@ class QuestionAnswerer(prediction.ServedModel):
     text_inputs = ("question", "context")
 
     @staticmethod
-    def settings(task: Task) -> dict[str, Any]:
-        return dataclasses.asdict(task)
+    def settings(task: Any) -> dict[str, Any]:
+        return dataclasses.asdict(task.options)
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         length, tokenizer = self._model.max_seq_length, self._model.tokenizer
-        task = self._model.task.resolved(length)
+        options = self._model.task.resolved(length).options
         with tf.device("CPU:0"):
             is_blank = [tf.strings.regex_full_match(text, prediction.BLANK) for text in (question, context)]
             error = tf.where(is_blank[0] | is_blank[1], "A question and its context must not be empty.", "")
@@ -514,14 +492,14 @@ class QuestionAnswerer(prediction.ServedModel):
                 tokenizer.tokenize_with_offsets(context),
                 tf.range(tf.size(context, tf.int64)),
                 max_seq_length=length,
-                doc_stride=task.doc_stride,
-                max_query_length=task.max_query_length,
+                doc_stride=options.doc_stride,
+                max_query_length=options.max_query_length,
             )
         logits = self.token_logits(windows.tokens)
         with tf.device("CPU:0"):
             error, logits = prediction.without_endless(error, logits, windows.tokens, windows.example)
-            most, longest = (min(size, tf.int32.max) for size in (task.n_best_size, task.max_answer_length))
-            found = task.chosen(candidates_in_graph(windows, logits, most, longest))
+            most, longest = (min(size, tf.int32.max) for size in (options.n_best_size, options.max_answer_length))
+            found = select_answers(candidates_in_graph(windows, logits, most, longest), options)
             rows, is_answered = tf.range(tf.size(context, tf.int64)), error == ""
             start, end = (tf.where(is_answered, place, 0) for place in (found.char_start, found.char_end))
             return {

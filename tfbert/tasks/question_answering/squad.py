@@ -14,6 +14,7 @@ Questions about contexts with their answers as written, and which answers are no
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -109,18 +110,12 @@ def is_there(context: str, text: str, start: int) -> bool:
     return start >= 0 and context.startswith(text, start)
 
 
-def _about_misaligned(examples: QuestionExamples) -> list[str]:
-    """A line about answers that are not in their context at `answer_start`, if there are any."""
-    asked = enumerate(zip(examples.ids, examples.answers, strict=True))
-    bad = [own for row, (own, given) in asked for answer in given if not is_there(examples.context(row), *answer)]
-    ids = list(dict.fromkeys(bad))
-    shown = ", ".join(f"{own_id!r:.60}" for own_id in ids[:_SHOWN_IDS])
-    more = f" and {len(ids) - _SHOWN_IDS:,} more" if len(ids) > _SHOWN_IDS else ""
-    note = (
-        f"{examples.name}: {len(bad):,} of {sum(map(len, examples.answers)):,} answers are not in their context at "
-        f"answer_start: {'ids' if len(ids) > 1 else 'id'} {shown}{more}"
-    )
-    return [note] if bad else []
+def _aligned(examples: QuestionExamples) -> list[tuple[Answer, ...]]:
+    """Of each question the answers that are at their `answer_start`."""
+    return [
+        tuple(answer for answer in given if is_there(examples.context(row), *answer))
+        for row, given in enumerate(examples.answers)
+    ]
 
 
 def training_questions(examples: QuestionExamples) -> QuestionExamples:
@@ -130,12 +125,8 @@ def training_questions(examples: QuestionExamples) -> QuestionExamples:
     Raises:
         UsageError: where no question is left.
     """
-    sound = [
-        tuple(answer for answer in given if is_there(examples.context(row), *answer))
-        for row, given in enumerate(examples.answers)
-    ]
-    num_bad = sum(map(len, examples.answers)) - sum(map(len, sound))
-    if not num_bad:
+    sound = _aligned(examples)
+    if sound == examples.answers:
         return examples
     kept = [row for row, given in enumerate(sound) if given or not examples.answers[row]]
     if not kept:
@@ -144,6 +135,7 @@ def training_questions(examples: QuestionExamples) -> QuestionExamples:
             f"Received: {examples.name}, where none of {len(examples):,} questions has one. Repair the file: "
             "answer_start = context.find(text) looks for it."
         )
+    num_bad = sum(map(len, examples.answers)) - sum(map(len, sound))
     note = (
         f"{examples.name}: {num_bad:,} answers that are not at answer_start are left out of training; questions left "
         f"out because no answer remains: {len(examples) - len(kept):,} of {len(examples):,}"
@@ -177,53 +169,34 @@ def filled_text(value: Any, what: str, where: str, *, strict: bool = True) -> st
     return text
 
 
-def _id(value: Any, where: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        received = "none" if value in (None, "") else f"id={value!r:.60}"
-        raise UsageError(
-            f"Every question needs an id, a word or a number. Received: {received} in {where}. Add one or drop it."
-        )
-    return check_text(str(value), "id", where)
-
-
-def _answers(row: Mapping[str, Any], where: str) -> tuple[Answer, ...]:
+def _answers(given: Any, impossible: Any, where: str) -> tuple[Answer, ...]:
     """The answers, empty for an impossible question."""
-    given, impossible = row.get("answers"), row.get("is_impossible")
-    if not isinstance(impossible, bool | None):
-        raise UsageError(
-            f"is_impossible must be true or false. Received: is_impossible={impossible!r:.60} in {where}. Repair it."
-        )
     if given is None and not impossible:
         raise UsageError(
             "Every question needs 'answers', an empty list if it has none. "
             f"Received: no 'answers' in {where}. Add them or drop the question{UNLABELLED}."
         )
-    found = given or []
-    if isinstance(found, dict):
-        texts, starts = found.get("text"), found.get("answer_start")
-        if isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts):
-            found = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    if not isinstance(found, list) or not all(isinstance(answer, dict) for answer in found):
+    match given or []:
+        case {"text": list(texts), "answer_start": list(starts)}:
+            pairs = list(itertools.zip_longest(texts, starts))
+        case list(entries):
+            pairs = [(a.get("text"), a.get("answer_start")) if isinstance(a, dict) else (a, None) for a in entries]
+        case other:
+            pairs = [(other, None)]
+    for text, start in pairs:
+        if not isinstance(text, str) or not text.strip() or type(start) is not int:
+            raise UsageError(
+                "'answers' must be a list of objects with 'text', which is not empty, and 'answer_start', a whole "
+                "number: a character of the context, counted from 0; or an object with two equally long lists under "
+                "these names; or an empty list for a question without an answer. "
+                f"Received: text={text!r:.60}, answer_start={start!r:.60} in {where}. Repair or drop the question."
+            )
+    if not isinstance(impossible, bool | None) or (impossible and pairs):
         raise UsageError(
-            "'answers' must be a list of objects with 'text' and 'answer_start', or an object with two equally long "
-            f"lists under these names. Received: answers={given!r:.80} in {where}. Repair or drop the question."
+            "is_impossible must be true or false, and a question with true must have no answers. Received: "
+            f"is_impossible={impossible!r:.60} with {counted(len(pairs), 'answer')} in {where}. Repair it."
         )
-    if found and impossible:
-        raise UsageError(
-            "A question with is_impossible=True must have no answers. "
-            f"Received: is_impossible=True with {counted(len(found), 'answer')} in {where}. Drop one or the other."
-        )
-    return tuple(_answer(answer.get("text"), answer.get("answer_start"), where) for answer in found)
-
-
-def _answer(text: Any, start: Any, where: str) -> Answer:
-    if not isinstance(text, str) or not text.strip() or type(start) is not int:
-        raise UsageError(
-            "Every answer needs 'text', which is not empty, and 'answer_start', a whole number: a character of the "
-            "context, counted from 0; a question without an answer has an empty list. "
-            f"Received: text={text!r:.60}, answer_start={start!r:.60} in {where}. Repair or drop the answer."
-        )
-    return check_text(text, "text", where), start
+    return tuple((check_text(text, "text", where), start) for text, start in pairs)
 
 
 QUESTION_COLUMNS = ("question", "context")
@@ -302,11 +275,6 @@ def read_questions(
         UsageError: for a file that cannot be read, a bad question, one without an answer where there may be none, or
             no question at all.
     """
-    if not config.header or config.delimiter:
-        raise UsageError(
-            "Questions with answers come as JSON or .parquet, which have no delimiter and no header. "
-            f"Received: header={config.header}, delimiter={config.delimiter!r}. Drop --noheader and --delimiter."
-        )
     format = _format(source, config)
     if format not in ("jsonl", "parquet"):
         raise UsageError(
@@ -316,21 +284,25 @@ def read_questions(
     file = open_questions(source, config).without_rejected()
     texts = question_columns(file, config.text_column)
     label = "".join(in_data([config.label_column], file.columns)) or "answers"
-    keys = {"id": "id", **dict(zip(texts, QUESTION_COLUMNS, strict=True)), label: "answers"}
-    keys.setdefault("is_impossible", "is_impossible")
+    columns = ["id", *texts, label, "is_impossible"]
     # A line of JSON may have keys that the first line lacks.
-    wanted = [column for column in keys if format == "jsonl" or column in file.columns]
+    wanted = list(dict.fromkeys(column for column in columns if format == "jsonl" or column in file.columns))
     known, contexts, bad_rows = set(), {}, BadRows(config.skip_bad_rows)
 
     def checked(line: int, cells: list[Any]) -> tuple[int, str, str, int, tuple[Answer, ...]]:
-        row = {keys[column]: value for column, value in zip(wanted, cells, strict=True)}
-        at = f"{file.name}, {file.unit} {line}"
-        own_id = _id(row.get("id"), at)
+        row, at = dict(zip(wanted, cells, strict=True)), f"{file.name}, {file.unit} {line}"
+        own_id, *asked, given, impossible = map(row.get, columns)
+        if isinstance(own_id, bool) or not isinstance(own_id, str | int) or own_id == "":
+            received = "none" if own_id in (None, "") else f"id={own_id!r:.60}"
+            raise UsageError(
+                f"Every question needs an id, a word or a number. Received: {received} in {at}. Add one or drop it."
+            )
+        own_id = check_text(str(own_id), "id", at)
         at = f"{at} (id {own_id!r:.60})"
         if own_id in known:
             raise UsageError(f"Every question needs a unique id. Received: a repeated id in {at}. Rename or drop it.")
-        question, context = [filled_text(row.get(what), what, at) for what in QUESTION_COLUMNS]
-        answers = _answers(row, at)
+        question, context = (filled_text(text, what, at) for what, text in zip(QUESTION_COLUMNS, asked, strict=True))
+        answers = _answers(given, impossible, at)
         known.add(own_id)
         return line, own_id, question, contexts.setdefault(context, len(contexts)), answers
 
@@ -355,7 +327,15 @@ def read_questions(
         unit=file.unit,
         columns={} if isinstance(file, NestedFile) else {"text_column": texts, "label_column": (label,)},
     )
-    return dataclasses.replace(examples, notes=(*notes, *_about_misaligned(examples)))
+    sound = _aligned(examples)
+    bad = [own_id for own_id, given, kept in zip(ids, answers, sound, strict=True) if given != kept]
+    if bad:
+        count, total = sum(map(len, sound)), sum(map(len, answers))
+        shown = ", ".join(f"{own_id!r:.60}" for own_id in bad[:_SHOWN_IDS])
+        more = f" and {len(bad) - _SHOWN_IDS:,} more" if len(bad) > _SHOWN_IDS else ""
+        about = f"{file.name}: {total - count:,} of {total:,} answers are not in their context at answer_start: "
+        notes = (*notes, f"{about}{'ids' if len(bad) > 1 else 'id'} {shown}{more}")
+    return dataclasses.replace(examples, notes=notes)
 
 
 def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[str, str]:

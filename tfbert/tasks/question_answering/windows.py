@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.pipeline import TokenTensors
-from tfbert.config.tasks import MAX_ANSWER_LENGTH, N_BEST_SIZE
+from tfbert.config.tasks import MAX_ANSWER_LENGTH, N_BEST_SIZE, AnsweringConfig
 from tfbert.measure import counted_alone
 from tfbert.tasks.prediction import in_parts
 from tfbert.tokens.normalizer import Pieces
@@ -171,30 +171,20 @@ def window_labels(windows: Windows, answers: np.ndarray) -> np.ndarray:
         int32 [windows, 2]: the positions in the row of the first and the last token that has a character of the answer;
         (0, 0), which is `[CLS]`, if these are not both in the window, or the answer has no token.
     """
-    row_splits = windows.tokens.row_splits
     start, end = np.asarray(answers, np.int32).reshape(-1, 2).T
-    lengths = windows.tokens.lengths
-    inside = windows.char_start < np.repeat(end[windows.example], lengths)
-    inside &= windows.char_end > np.repeat(start[windows.example], lengths)
-    inside &= np.repeat((start < end)[windows.example], lengths)
-    hits = np.flatnonzero(inside)
-    window = np.searchsorted(row_splits, hits, side="right") - 1
-    window, where, counts = np.unique(window, return_index=True, return_counts=True)
-    first = hits[where] - row_splits[window]
-    last = first + counts - 1  # The tokens of an answer are consecutive.
-
-    # A window holds the whole answer if it has the first and the last of the answer's tokens in all windows.
-    example = windows.example[window]
-    shift = windows.first_token[window] - windows.context_start[window]
-    earliest = np.full(len(start), np.iinfo(np.int64).max)
-    latest = np.full(len(start), -1)
-    np.minimum.at(earliest, example, first + shift)
-    np.maximum.at(latest, example, last + shift)
-    whole = (first + shift == earliest[example]) & (last + shift == latest[example])
+    starts, ends = (np.repeat(bound[windows.example], windows.tokens.lengths) for bound in (start, end))
+    hits = np.flatnonzero((windows.char_start < ends) & (windows.char_end > starts) & (starts < ends))
+    window = np.searchsorted(windows.tokens.row_splits, hits, side="right") - 1
+    example, position = windows.example[window], hits - windows.tokens.row_splits[window]
+    place = position + (windows.first_token - windows.context_start)[window]  # Among the tokens of the context.
+    first, last = np.full(len(start), np.iinfo(np.int64).max), np.full(len(start), -1)
+    np.minimum.at(first, example, place)
+    np.maximum.at(last, example, place)
     labels = np.zeros((len(windows.example), 2), np.int32)
-    labels[window[whole], 0] = first[whole]
-    labels[window[whole], 1] = last[whole]
-    return labels
+    for column, ends in enumerate((first, last)):
+        is_end = place == ends[example]
+        labels[window[is_end], column] = position[is_end]
+    return labels * labels.all(axis=1, keepdims=True)  # Of a whole answer both ends are in the window.
 
 
 def _has_most_context(left: tf.Tensor, length: tf.Tensor, source: tf.Tensor, num_sources: tf.Tensor) -> tf.Tensor:
@@ -334,37 +324,38 @@ def _pairs(
     # As many as can be among the best of the question: to sort the rest would be a waste.
     kept = tf.minimum(tf.minimum(tf.cast(n_best_size, tf.int64), all_of_them) * copies, all_of_them)
 
+    def scored(row: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+        """The scores of pairs of some windows, for starts `[rows, starts, 1]` and ends `[rows, starts or 1, ends]`."""
+
+        def at(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+            return tf.gather(tf.gather(values, row), tf.minimum(places, width - 1), batch_dims=1)
+
+        length = ends - starts + 1
+        valid = (length >= 1) & (length <= max_answer_length) & (ends < width)
+        valid &= at(can_start, starts) & at(can_end, ends)
+        scores = tf.cast(at(start_logits, starts), tf.float64) + tf.cast(at(end_logits, ends), tf.float64)
+        return tf.where(valid, scores, _NONE)
+
     def pairs_of(row: tf.Tensor) -> tf.Tensor:
-        own = slice(row[0], row[-1] + 1)
         # Of equal logits the first.
-        (first, starts), (last, ends) = (tf.math.top_k(values[own], most) for values in (start_logits, end_logits))
-        length = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis] + 1
-        valid = (length >= 1) & (length <= max_answer_length)
-        valid &= tf.gather(can_start[own], starts, batch_dims=1)[:, :, tf.newaxis]
-        valid &= tf.gather(can_end[own], ends, batch_dims=1)[:, tf.newaxis, :]
-        scores = tf.cast(first, tf.float64)[:, :, tf.newaxis] + tf.cast(last, tf.float64)[:, tf.newaxis, :]
-        scores = tf.where(valid, scores, _NONE)
-        num_ranked = tf.cast(tf.reduce_max(kept[own]), tf.int32)
+        starts, ends = (tf.math.top_k(tf.gather(values, row), most).indices for values in (start_logits, end_logits))
+        scores, limit = scored(row, starts[:, :, tf.newaxis], ends[:, tf.newaxis, :]), tf.gather(kept, row)
+        num_ranked = tf.cast(tf.reduce_max(limit), tf.int32)
         ranked = tf.math.top_k(tf.reshape(scores, [-1, most * most]), num_ranked).values
-        valid &= scores >= tf.gather(ranked, kept[own] - 1, batch_dims=1)[:, tf.newaxis, tf.newaxis]
-        which, start, end = tf.unstack(tf.where(valid), axis=1)
+        worst = tf.gather(ranked, limit - 1, batch_dims=1)[:, tf.newaxis, tf.newaxis]
+        which, start, end = tf.unstack(tf.where((scores >= worst) & (scores > _NONE)), axis=1)
         start, end = (
             tf.cast(tf.gather_nd(positions, tf.stack([which, rank], axis=1)), tf.int64)
             for positions, rank in ((starts, start), (ends, end))
         )
         return tf.stack([tf.gather(row, which), start, end], axis=1)
 
-    last = place[:, tf.newaxis] + tf.range(max_answer_length)
-    beyond = [[0, 0], [0, max_answer_length - 1]]
-
     def best_pairs(row: tf.Tensor) -> tf.Tensor:
         """The best pair of each window, of all starts and ends."""
-        ends, can = (tf.pad(tf.gather(values, row), beyond) for values in (end_logits, can_end))
-        scores = tf.cast(tf.gather(start_logits, row), tf.float64)[:, :, tf.newaxis]
-        scores += tf.cast(tf.gather(ends, last, axis=1), tf.float64)
-        inside = tf.gather(can_start, row)[:, :, tf.newaxis] & tf.gather(can, last, axis=1)
-        scores = tf.reshape(tf.where(inside, scores, _NONE), [-1, tf.size(last)])
-        best = tf.math.top_k(scores, 1).indices[:, 0]  # Of equal ones the first.
+        starts = tf.tile(place[tf.newaxis, :, tf.newaxis], [tf.size(row), 1, 1])
+        scores = scored(row, starts, starts + tf.range(max_answer_length))
+        # Of equal ones the first.
+        best = tf.math.top_k(tf.reshape(scores, [-1, width * max_answer_length]), 1).indices[:, 0]
         start, more = (tf.cast(part, tf.int64) for part in (best // max_answer_length, best % max_answer_length))
         return tf.stack([row, start, start + more], axis=1)
 
@@ -375,7 +366,7 @@ def _pairs(
     owner = tf.gather(windows.example, pairs[:, 0])
     without = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, num_questions) == 0
     without = tf.gather(without, windows.example) & tf.reduce_any(can_start, axis=1)
-    at_once = tf.maximum(PAIRS_AT_ONCE // tf.maximum(tf.size(last), 1), 1)
+    at_once = tf.maximum(PAIRS_AT_ONCE // tf.maximum(width * max_answer_length, 1), 1)
     rest = in_parts(best_pairs, tf.boolean_mask(every, without), at_once, none)
     return tf.concat([pairs, rest], 0)
 
@@ -425,27 +416,19 @@ def candidates_in_graph(windows: Windows, logits: tf.Tensor, n_best_size: Any, m
     return Candidates(splits, *found, of_none[:, 0], of_none[:, 1], tf.gather(null, at))
 
 
-def select_answers(
-    candidates: Candidates, *, version_2_with_negative: bool = False, null_score_diff_threshold: float = 0.0
-) -> Answers:
-    """The best candidate of each question, or none, as tensors.
-
-    Args:
-        candidates: Of all questions.
-        version_2_with_negative: Whether "no answer" may be chosen.
-        null_score_diff_threshold: No answer is chosen if it scores higher than the best answer by more than this.
-    """
+def select_answers(candidates: Candidates, options: AnsweringConfig) -> Answers:
+    """The best candidate of each question, or none where the options say so, as tensors."""
     with tf.device("CPU:0"):
         splits = tf.convert_to_tensor(candidates.row_splits)
-        own, null = probabilities(candidates, version_2_with_negative)
+        own, null = probabilities(candidates, options.version_2_with_negative)
 
         def of_best(values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:  # 0 for other rows.
             return tf.gather(tf.pad(values, [[0, 1]]), tf.where(rows, splits[:-1], tf.size(values, tf.int64)))
 
         answered = splits[1:] > splits[:-1]
         null_odds = candidates.null_score - of_best(candidates.score, answered)
-        if version_2_with_negative:
-            answered &= null_odds <= null_score_diff_threshold
+        if options.version_2_with_negative:
+            answered &= null_odds <= options.null_score_diff_threshold
         return Answers(
             char_start=of_best(candidates.char_start, answered),
             char_end=of_best(candidates.char_end, answered),
@@ -488,15 +471,10 @@ def n_best(
     columns = (candidates.char_start, candidates.char_end, chosen, candidates.start_logit, candidates.end_logit)
     rows = list(zip(*(column.tolist() for column in (*columns, candidates.score)), strict=True))
     nulls = (null_probability, candidates.null_start_logit, candidates.null_end_logit, candidates.null_score)
-    splits = candidates.row_splits.tolist()
-    for i, null in enumerate(zip(*(column.tolist() for column in nulls), strict=True)):
-        context = contexts[context_of[i]]
-        own = rows[splits[i] : splits[i + 1]]
-        out = [_entry(context[start:end], *numbers) for start, end, *numbers, _ in own]
+    splits, names = candidates.row_splits.tolist(), ("text", "probability", "start_logit", "end_logit")
+    for i, (*null, null_score) in enumerate(zip(*(column.tolist() for column in nulls), strict=True)):
+        context, own = contexts[context_of[i]], rows[splits[i] : splits[i + 1]]
+        out = [(context[start:end], *numbers) for start, end, *numbers, _ in own]
         if version_2_with_negative or not own:
-            out.insert(sum(row[-1] >= null[-1] for row in own), _entry("", *null[:-1]))
-        yield out
-
-
-def _entry(text: str, probability: float, start_logit: float, end_logit: float) -> dict[str, Any]:
-    return {"text": text, "probability": probability, "start_logit": start_logit, "end_logit": end_logit}
+            out.insert(sum(row[-1] >= null_score for row in own), ("", *null))
+        yield [dict(zip(names, entry, strict=True)) for entry in out]
