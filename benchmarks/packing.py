@@ -19,10 +19,11 @@ sys.path.insert(0, str(ROOT))
 from results_page import beginning, default_output, table  # noqa: E402
 
 from tfbert.batches.plan import balanced_batches  # noqa: E402
-from tfbert.batches.schedule import resolve_batching  # noqa: E402
+from tfbert.batches.schedule import plan_run, training_batches  # noqa: E402
 from tfbert.config.data import DataConfig  # noqa: E402
 from tfbert.config.modes import ModelConfig  # noqa: E402
 from tfbert.config.run import Config  # noqa: E402
+from tfbert.config.training import TrainingConfig  # noqa: E402
 from tfbert.model.files import load_tokenizer, resolve_model  # noqa: E402
 from tfbert.tasks.tables import load_data  # noqa: E402
 
@@ -48,7 +49,7 @@ def main() -> None:
     print(f"{text}\nsaved to {output}")
 
 
-def config_of(args: argparse.Namespace, batching: str) -> Config:
+def config_of(args: argparse.Namespace, batching: str, parts: int = 1) -> Config:
     """The run that is planned."""
     return Config(
         model=ModelConfig(model_name_or_path="scratch/tiny", vocab_file=args.vocab_file),
@@ -58,6 +59,11 @@ def config_of(args: argparse.Namespace, batching: str) -> Config:
             max_seq_length=args.max_seq_length,
             max_train_examples=args.max_train_examples,
             batching=batching,
+        ),
+        training=TrainingConfig(
+            global_batch_size=args.global_batch_size,
+            num_train_epochs=args.num_train_epochs,
+            gradient_accumulation_steps=parts,
         ),
     ).resolved()
 
@@ -94,13 +100,8 @@ def shares(args: argparse.Namespace, lengths: np.ndarray) -> str:
     lines = []
     for batching in ("packed", "length_grouped", "padded"):
         for parts in map(int, args.parts.split(",")) if batching == "packed" else [1]:
-            found = resolve_batching(
-                config_of(args, batching),
-                lengths,
-                args.global_batch_size,
-                epochs=args.num_train_epochs,
-                num_parts=parts,
-            )
+            config = config_of(args, batching, parts)
+            found = training_batches(config, lengths, plan_run(config, len(lengths)), num_replicas=1)
             examples = str(args.global_batch_size // parts) if batching == "packed" else "any number"
             shape = found.shape
             rows = f"{shape.num_rows} x {shape.width}" if shape else ""

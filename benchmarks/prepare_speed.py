@@ -173,7 +173,8 @@ def most_predictions(args: argparse.Namespace) -> int:
 def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.Path) -> list[dict]:
     """Makes a shard of all documents in this process, reading them included, after one as warm-up."""
     from tfbert.config.data import DataConfig
-    from tfbert.config.tasks import PRETRAINING, CorpusConfig, PretrainingConfig
+    from tfbert.config.run import Config
+    from tfbert.config.tasks import PRETRAINING, CorpusConfig
     from tfbert.corpus.manifest import ENTRIES, Recipe
     from tfbert.corpus.shards import Job, build_shard, shares_of
     from tfbert.corpus.sources import open_source
@@ -181,15 +182,15 @@ def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import read_vocab_file
 
-    config = CorpusConfig(input_files=(str(corpus),), corpus_format="sentences")
-    source = open_source(config, DataConfig(task=PRETRAINING))
+    options = CorpusConfig(input_files=(str(corpus),), corpus_format="sentences")
+    data = DataConfig(task=PRETRAINING, max_seq_length=args.max_seq_length)
+    source = open_source(options, data)
     tokenizer = BertTokenizer(read_vocab_file(pathlib.Path(args.vocab_file)))
-    options = {"max_seq_length": args.max_seq_length, "seed": 42, "num_shards": 1}
-    recipe = Recipe.of_config(CorpusConfig(), PretrainingConfig(), tokenizer, **options)
+    recipe = Recipe.of_config(Config(mode="prepare", data=data, corpus=options), tokenizer, num_shards=1)
     directory = scratch / "one"
     (directory / ENTRIES).mkdir(parents=True)
-    places = {"directory": str(directory), "work": str(directory)}
-    job = Job(source=source, shares=shares_of(source, 1), recipe=recipe, digest="", **places)
+    shares = shares_of(source, 1)
+    job = Job(source=source, shares=shares, recipe=recipe, digest="", directory=directory, work=directory)
     build_shard(job, 0)
     runs = []
     for _ in range(REPEATS):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.batches import lengths_like_sst2
 from tests.support.batches import packed_plan as plan
-from tfbert.batches.plan import FILL, PackedShape, balanced_batches, choose_shape, place, split_balanced
+from tfbert.batches.plan import FILL, PackedShape, balanced_batches, choose_packed_shape, place, split_balanced
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4])
@@ -107,9 +107,11 @@ def test_places_are_those_of_best_fit_decreasing(seed):
 def test_the_shape_is_the_cheapest_that_holds_all(seed):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(2, 12, 60)
-    parts = [np.arange(60).reshape(10, 6), rng.permutation(60).reshape(10, 6)]
-    parts = [split_balanced(rows, lengths, 2) for rows in parts]
-    found = choose_shape(iter(parts), lengths, max_width=20)
+    own = {"global_batch_size": 6, "seed": seed}
+    found = choose_packed_shape(lengths, **own, epochs=range(2), num_parts=2, max_width=20)
+    assert (found.num_parts, found.num_examples) == (2, 3)
+    found = found.num_rows, found.width
+    parts = [split_balanced(balanced_batches(lengths, **own, epoch=epoch), lengths, 2) for epoch in range(2)]
 
     def holds(num_rows, width):
         lines = np.concatenate([lengths[p].reshape(-1, 3) for p in parts])

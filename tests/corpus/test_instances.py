@@ -6,7 +6,7 @@ import types
 import numpy as np
 import pytest
 
-from tfbert.corpus.shards import TokenizedDocuments, _cut_pair, assemble, full_sentences, pairs
+from tfbert.corpus.shards import TokenizedDocuments, _cut_pair, assemble, full_sentences, pairs, tokenize
 
 CLS, SEP, PAD = 2, 3, 0
 IDS = types.SimpleNamespace(cls_id=CLS, sep_id=SEP, pad_id=PAD)
@@ -30,7 +30,7 @@ def flat(documents):
     sentences = [sentence for document in documents for sentence in document]
     lengths, counts = (np.array([len(part) for part in parts]) for parts in (sentences, documents))
     tokens = np.array([token for sentence in sentences for token in sentence], np.int32)
-    return TokenizedDocuments.of_lengths(tokens, lengths, counts)
+    return TokenizedDocuments(tokens=tokens, sentence_ends=np.cumsum(lengths), document_ends=np.cumsum(counts))
 
 
 def plain_pairs(documents, max_seq_length, short_seq_prob, rng):
@@ -74,8 +74,8 @@ def plain_cut(a, b, room, rng):
     return a, b
 
 
-def rows_of(instances, width=WIDTH):
-    return assemble(instances, np.arange(len(instances)), max_seq_length=width, tokenizer=IDS)
+def rows_of(tokens, spans):
+    return assemble(tokens, spans, max_seq_length=WIDTH, tokenizer=IDS)
 
 
 def split_row(ids, length, second):
@@ -90,8 +90,10 @@ def test_statistics_are_those_of_the_plain_algorithm():
     documents = corpus()
     found = []
     for seed in range(12):
-        instances = pairs(flat(documents), max_seq_length=WIDTH, short_seq_prob=0.2, rng=random.Random(seed))
-        ours = np.stack([np.diff(instances.first)[:, 0], np.diff(instances.second)[:, 0], instances.is_random], 1)
+        a, b, c, d, is_random = pairs(
+            flat(documents), max_seq_length=WIDTH, short_seq_prob=0.2, rng=random.Random(seed)
+        ).T
+        ours = np.stack([b - a, d - c, is_random], 1)
         plain = plain_pairs(documents, WIDTH, 0.2, random.Random(1000 + seed))
         for sizes in (ours, np.array([(len(a), len(b), is_random) for a, b, is_random in plain])):
             found.append([len(sizes), *sizes.mean(0), *sizes.std(0), *np.percentile(sizes[:, 0], [10, 50, 90])])
@@ -104,29 +106,25 @@ def test_statistics_are_those_of_the_plain_algorithm():
 def test_each_pair_keeps_the_rules():
     documents = corpus()
     of_token = {t: (d, s) for d, document in enumerate(documents) for s, part in enumerate(document) for t in part}
-    instances = pairs(flat(documents), max_seq_length=WIDTH, short_seq_prob=0.1, rng=random.Random(0))
-    ids, lengths, second = rows_of(instances)
-    np.testing.assert_array_equal(lengths, instances.lengths)
-    used = np.zeros(len(instances.tokens), bool)
-    instances.mark(used)
-    assert not used.all() and (instances.tokens[used] == np.unique(ids[ids >= documents[0][0][0]])).all()
-    for row in range(len(instances)):
+    spans = pairs(flat(documents), max_seq_length=WIDTH, short_seq_prob=0.1, rng=random.Random(0))
+    ids, lengths, second = rows_of(flat(documents).tokens, spans)
+    for row in range(len(spans)):
         a, b = split_row(ids[row], lengths[row], second[row])
         assert a and b and len(a) + len(b) <= WIDTH - 3
         for part in (a, b):
             assert part == list(range(part[0], part[-1] + 1))  # A stretch of one document.
             assert of_token[part[0]][0] == of_token[part[-1]][0]
         is_other = of_token[a[0]][0] != of_token[b[0]][0]
-        assert is_other == instances.is_random[row]
+        assert is_other == spans[row, 4]
         if not is_other:
             assert of_token[b[0]][1] >= of_token[a[-1]][1] + 1
 
 
 def test_every_token_is_in_some_first_or_following_stretch_but_those_cut():
     documents = corpus(50)
-    instances = pairs(flat(documents), max_seq_length=4096, short_seq_prob=0, rng=random.Random(0))
-    seen = np.zeros(len(instances.tokens), int)
-    for (a, b), (c, d), is_random in zip(instances.first, instances.second, instances.is_random, strict=True):
+    spans = pairs(flat(documents), max_seq_length=4096, short_seq_prob=0, rng=random.Random(0))
+    seen = np.zeros(len(flat(documents).tokens), int)
+    for a, b, c, d, is_random in spans:
         seen[a:b] += 1
         if not is_random:
             seen[c:d] += 1
@@ -137,7 +135,7 @@ def test_every_token_is_in_some_first_or_following_stretch_but_those_cut():
 def test_both_stretches_keep_as_many_tokens_as_in_the_plain_loop(room):
     for length_a in range(1, 16):
         for length_b in range(1, 16):
-            (a, b), (c, d) = _cut_pair(100, 100 + length_a, 500, 500 + length_b, room, random.Random(0))
+            a, b, c, d = _cut_pair(100, 100 + length_a, 500, 500 + length_b, room, random.Random(0))
             kept_a, kept_b = plain_cut([0] * length_a, [0] * length_b, room, random.Random(0))
             assert (b - a, d - c) == (len(kept_a), len(kept_b)), (length_a, length_b)
             assert 100 <= a <= b <= 100 + length_a and 500 <= c <= d <= 500 + length_b
@@ -145,7 +143,7 @@ def test_both_stretches_keep_as_many_tokens_as_in_the_plain_loop(room):
 
 def test_tokens_are_cut_from_both_ends_alike():
     rng = random.Random(0)
-    fronts = [_cut_pair(0, 20, 100, 110, 20, rng)[0][0] for _ in range(4000)]
+    fronts = [_cut_pair(0, 20, 100, 110, 20, rng)[0] for _ in range(4000)]
     assert abs(np.mean(fronts) - 5) < 0.1 and abs(np.var(fronts) - 2.5) < 0.25  # Binomial(10, 1/2).
 
 
@@ -155,9 +153,9 @@ def test_full_sentences_hold_every_token_once(short_seq_prob):
     documents[7].append(list(range(90_000, 90_200)))  # Longer than a record.
     last_of = {document[-1][-1] for document in documents}
     options = {"short_seq_prob": short_seq_prob, "sep_id": SEP, "rng": random.Random(1)}
-    instances = full_sentences(flat(documents), max_seq_length=WIDTH, **options)
-    ids, lengths, second = rows_of(instances)
-    assert (second == lengths).all() and not instances.is_random.any() and lengths.max() == WIDTH
+    tokens, spans = full_sentences(flat(documents), max_seq_length=WIDTH, **options)
+    ids, lengths, second = rows_of(tokens, spans)
+    assert (second == lengths).all() and not spans[:, 2:].any() and lengths.max() == WIDTH
     seen = []
     for row in range(len(ids)):
         body = ids[row, 1 : lengths[row] - 1].tolist()
@@ -178,6 +176,7 @@ def test_full_sentences_hold_every_token_once(short_seq_prob):
 
 
 def test_empty_sentences_and_documents_are_left_out():
-    lengths, counts = np.array([0, 2, 0, 0, 3, 1]), np.array([2, 0, 2, 2])
-    documents = TokenizedDocuments.of_lengths(np.arange(6, dtype=np.int32), lengths, counts)
+    lengths = np.array([0, 2, 0, 0, 3, 1])
+    tokenizer = types.SimpleNamespace(ids_of=lambda texts: (np.arange(6, dtype=np.int32), lengths))
+    documents = tokenize(types.SimpleNamespace(tokenizer=tokenizer), [b"a\nb"] * 3)
     assert documents.sentence_ends.tolist() == [2, 5, 6] and documents.document_ends.tolist() == [1, 3]

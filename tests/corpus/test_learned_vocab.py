@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tfbert.corpus.sources import BuiltInCorpus
+from tfbert.corpus.sources import built_in_corpus
 from tfbert.corpus.vocabulary import learn_vocab, sample
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.tokens.vocabulary import SPECIAL_TOKENS
@@ -31,10 +31,10 @@ class Made:
 def test_it_reads_its_own_corpus_and_is_always_the_same(monkeypatch):
     """The trainer's hash tables have other seeds each time."""
     monkeypatch.setattr("tfbert.corpus.vocabulary.SAMPLE_CHARACTERS", 1 << 17)
-    vocab = learn_vocab(BuiltInCorpus(), 500, seed=0)
-    assert vocab == learn_vocab(BuiltInCorpus(), 500, seed=0)
+    vocab = learn_vocab(built_in_corpus(), 500, seed=0)
+    assert vocab == learn_vocab(built_in_corpus(), 500, seed=0)
     assert len(vocab) == len(set(vocab)) == 500 and vocab[:5] == [*SPECIAL_TOKENS]
-    texts = [" ".join(document) for document in BuiltInCorpus("validation").read("validation-0")]
+    texts = [" ".join(document) for document in built_in_corpus("validation").read("validation-0")]
     ids = BertTokenizer(vocab).encode(texts, max_seq_length=512)
     tokens = [vocab[token] for token in ids.flat]
     assert "[UNK]" not in tokens

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+import types
 import zlib
 from unittest import mock
 
@@ -190,9 +191,9 @@ def test_what_does_not_fit_is_named(tmp_path):
     written = some_records(5)
     path = write_records(tmp_path / "x", written)
     records = open_records([str(path)], "validation_records")
-    records.check_vocabulary(["x"] * VOCAB_SIZE)
+    records.check_tokenizer(types.SimpleNamespace(vocab=["x"] * VOCAB_SIZE, casing={}))
     with refused(r"validation_records with token 4\d in .* a vocabulary of 30 tokens"):
-        records.check_vocabulary(["x"] * 30)
+        records.check_tokenizer(types.SimpleNamespace(vocab=["x"] * 30, casing={}))
     other = write_records(tmp_path / "y", written, num_masked=6)
     refuse(r"x' with .*max_predictions_per_seq=4.* and .*y' with .*max_predictions_per_seq=6", path, other)
     refuse("names='v1'.* and .*names='v2'", path, write_records(tmp_path / "z", written, names="v2"))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.corpora import CORPUS_VOCAB, WIDTH, ListedCorpus, config, content, made_up_corpus
+from tests.support.corpora import CORPUS_VOCAB, WIDTH, WORDS, ListedCorpus, config, content, made_up_corpus
 from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.tasks import CorpusConfig
 from tfbert.corpus import manifest, shards
@@ -311,6 +311,16 @@ def test_gzip_and_the_names_of_model_garden(made, words, tmp_path):
     assert gzip.decompress(file.read_bytes())
 
 
+def test_tokens_in_no_record_are_counted(words, tmp_path):
+    """Each token of this corpus is another word, and no record holds two whole documents."""
+    texts = [f"{' '.join(WORDS[i : i + 15])}" for i in range(0, 60, 15)]
+    totals = prepare_records(ListedCorpus({"a": [texts[:2], texts[2:]]}), words, config(num_shards=1), tmp_path)[
+        "totals"
+    ]
+    seen = {*restored(parsed(tmp_path)[1]).flat} - {*range(5)}
+    assert totals["unused_tokens"] == totals["tokens"] - len(seen) == 60 - len(seen) > 0
+
+
 def test_full_sentences_and_several_passes(words, tmp_path):
     prepare_records(made_up_corpus(), words, config(random_next_sentence=False, dupe_factor=3), tmp_path)
     schema, records = parsed(tmp_path)
@@ -408,7 +418,7 @@ def test_the_users_vocabulary_stays(words, tmp_path):
 
 def interrupted(job, *_):
     """As a killed start leaves it, but for the locks."""
-    pathlib.Path(job.work, "records-00000").write_text("half of a shard")
+    (job.work / "records-00000").write_text("half of a shard")
     raise KeyboardInterrupt
 
 

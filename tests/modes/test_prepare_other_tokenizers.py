@@ -78,9 +78,8 @@ def test_a_document_has_the_tokens_of_its_sentences_in_one_text(kind, tmp_path):
     tokenizer.save(tmp_path / "saved")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     plain = [d for d in DOCUMENTS if kind not in ("xlm_roberta", "camembert") or "</s>" not in str(d)]  # See `host`.
-    recipe = Recipe.of_config(
-        CorpusConfig(), PretrainingConfig(), tokenizer, max_seq_length=WIDTH, seed=0, num_shards=1, model_type="roberta"
-    )
+    options = Config(mode="prepare", data=DataConfig(max_seq_length=WIDTH, task=PRETRAINING))
+    recipe = Recipe.of_config(options, tokenizer, num_shards=1, model_type="roberta")
     assert not recipe.random_next_sentence
     found = tokenize(pickle.loads(pickle.dumps(recipe)), ["\n".join(document).encode() for document in plain])
     want = theirs([" ".join(document) for document in plain], add_special_tokens=False)["input_ids"]
@@ -105,8 +104,7 @@ def test_records_hold_whole_sentences_between_special_tokens(kind, tmp_path):
         prepare_records(CORPUS, tokenizer, array, tmp_path / "array", model_type="modernbert")
     assert content(tmp_path / "array") == content(tmp_path / "records")
     records = open_records([str(tmp_path / "records")])
-    records.check_vocabulary(tokenizer.vocab)
-    records.check_casing(tokenizer.casing)
+    records.check_tokenizer(tokenizer)
     found = records.read(np.arange(len(records)))
     assert not records.has_pairs
     texts = [tokenizer.ids_of([" ".join(document)])[0].tolist() for document in DOCUMENTS]

@@ -22,7 +22,6 @@ from tfbert.errors import RunError, UsageError
 from tfbert.model.files import load_tokenizer
 from tfbert.modes.pretrain import prepare, prepare_records
 from tfbert.output.output_dir import seal
-from tfbert.tasks.pretraining.pretraining import Pretraining
 from tfbert.tokens.tokenizer import BertTokenizer
 
 
@@ -49,27 +48,19 @@ def test_what_was_prepared_is_read(made):
     assert again.crc32 == records.crc32
 
 
-def test_another_vocabulary_is_refused(made):
+def test_another_vocabulary_or_casing_is_refused(made):
     records = open_records([str(made)], "validation_records")
-    records.check_vocabulary(CORPUS_VOCAB)
-    other = [*CORPUS_VOCAB[:-2], *CORPUS_VOCAB[:-3:-1]]
+    for casing in ({}, {"strip_accents": True}):  # As lower-casing does anyway.
+        records.check_tokenizer(BertTokenizer(CORPUS_VOCAB, **casing))
+    other = BertTokenizer([*CORPUS_VOCAB[:-2], *CORPUS_VOCAB[:-3:-1]])
     for given in (records, open_records([str(made / "*-00000-*"), str(made / "*-00003-*")])):
         with pytest.raises(UsageError, match=r"_records in '.*', made with another one, its vocab.txt"):
-            given.check_vocabulary(other)
-
-
-def test_another_casing_is_refused(made):
-    records, lower = open_records([str(made)]), BertTokenizer(CORPUS_VOCAB)
-    records.check_casing(lower.casing)
-    records.check_casing(BertTokenizer(CORPUS_VOCAB, strip_accents=True).casing)  # As lower-casing does anyway.
-    for other in ({"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}):
+            given.check_tokenizer(other)
+    for casing in ({"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}):
         with pytest.raises(
-            UsageError, match=rf"made with do_lower_case=True, .* model with .*{next(iter(other))}=False"
+            UsageError, match=rf"made with do_lower_case=True, .* model with .*{next(iter(casing))}=False"
         ):
-            records.check_casing(BertTokenizer(CORPUS_VOCAB, **other).casing)
-    Pretraining().encode(records, lower, WIDTH)
-    with pytest.raises(UsageError, match="must be cased and split as"):
-        Pretraining().encode(records, BertTokenizer(CORPUS_VOCAB, do_lower_case=False), WIDTH)
+            records.check_tokenizer(BertTokenizer(CORPUS_VOCAB, **casing))
 
 
 def test_records_are_cased_as_the_model_whose_vocabulary_they_have(tmp_path):
@@ -195,11 +186,14 @@ def test_no_digit_of_a_manifest_is_trusted(made, tmp_path):
 def test_a_changed_vocabulary_or_casing_beside_the_records_is_noticed(made, tmp_path):
     directory = tmp_path / "copy"
     shutil.copytree(made, directory)
-    (directory / manifest.VOCAB).write_text("\n".join([*CORPUS_VOCAB[:-2], ",", "."]) + "\n")
-    (directory / manifest.CASING).write_text('{"do_lower_case": false}')
-    tokenizer = load_tokenizer(ModelConfig(vocab_file=str(directory / "vocab.txt")), None, training_texts=())
-    records = open_records([str(directory)])
-    with pytest.raises(UsageError, match="made with another one, its vocab.txt"):
-        records.check_vocabulary(tokenizer.vocab)
-    with pytest.raises(UsageError, match="must be cased and split as"):
-        records.check_casing(tokenizer.casing)
+    vocab, records = directory / manifest.VOCAB, open_records([str(directory)])
+    sound = vocab.read_text()
+    for text, casing, message in (
+        (sound.replace(".\n,", ",\n."), "{}", "made with another one, its vocab.txt"),
+        (sound, '{"do_lower_case": false}', "must be cased and split as"),
+    ):
+        vocab.write_text(text)
+        (directory / manifest.CASING).write_text(casing)
+        tokenizer = load_tokenizer(ModelConfig(vocab_file=str(vocab)), None, training_texts=())
+        with pytest.raises(UsageError, match=message):
+            records.check_tokenizer(tokenizer)

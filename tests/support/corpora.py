@@ -1,15 +1,13 @@
 """Corpora in memory, as `Source` has them, and the options of making small records of them."""
 
-import dataclasses
-import hashlib
-import itertools
+import functools
 import random
 
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import OutputConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import CorpusConfig
-from tfbert.corpus.sources import ALL
+from tfbert.corpus import sources
 
 WIDTH = 32
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -17,24 +15,8 @@ WORDS = [a + b for a in "bdfgklmnprst" for b in ("an", "el", "ir", "ot", "um")]
 CORPUS_VOCAB = [*SPECIAL, *WORDS, "##s", "##ing", ".", ","]
 
 
-@dataclasses.dataclass(frozen=True)
-class ListedCorpus:
-    """Parts of documents of sentences."""
-
-    documents: dict[str, list[list[str]]]
-    name: str = "the list"
-
-    def parts(self):
-        return sorted(self.documents)
-
-    def read(self, part, kept=ALL):
-        return itertools.compress(self.documents[part], kept)
-
-    def sizes(self):
-        return {part: sum(len(s) + 1 for d in documents for s in d) for part, documents in self.documents.items()}
-
-    def fingerprints(self):
-        return {part: hashlib.sha256(repr(text).encode()).hexdigest() for part, text in self.documents.items()}
+ListedCorpus = functools.partial(sources.ListedCorpus, name="the list")
+"""Of the documents of each part."""
 
 
 def made_up_corpus(num_documents=60, num_parts=3, seed=0, least_sentences=1):

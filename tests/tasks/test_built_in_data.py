@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tfbert.config.data import DataConfig
-from tfbert.corpus.sources import BuiltInCorpus
+from tfbert.corpus.sources import built_in_corpus
 from tfbert.data.rows import DEMOS
 from tfbert.tasks.tables import load_data
 
@@ -38,7 +38,7 @@ def test_the_built_in_data_are_always_the_same(task, sizes, checksums):
 
 
 def test_the_built_in_corpus_is_always_the_same():
-    prints = BuiltInCorpus().fingerprints() | BuiltInCorpus("validation").fingerprints()
+    prints = built_in_corpus().fingerprints() | built_in_corpus("validation").fingerprints()
     train = ["c8f1a694", "6074b0aa", "723655ba", "23d8e214"]
     assert [digest[:8] for digest in prints.values()] == [*train, "81a8bcce", "2b726da4", "6d77ec8a", "3078da73"]
 

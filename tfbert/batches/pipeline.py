@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.batches.plan import FILL, BatchPlan, PackedShape
-from tfbert.corpus.masking import Masked, Masking, mask, record_keys
-from tfbert.corpus.records import RecordLengths, RecordRows, Records
+from tfbert.corpus.masking import Masking, mask, record_keys
+from tfbert.corpus.records import RecordLengths, Records
 from tfbert.errors import RunError
 from tfbert.private import distributed, without_autotune
 from tfbert.tokens.tokenizer import TokenIds, splits_of
@@ -215,19 +215,7 @@ class MaskedRecords:
         """Tells these examples from others."""
         return self.records.crc32
 
-    def num_predictions(self, width: int) -> int:
-        """Predictions that a row of a batch has room for: those of a record as long as the row is wide, rounded up.
-
-        It depends on the batch's width alone, so all replicas have the same.
-        """
-        if self.masking is None:
-            most = self.records.schema.max_predictions_per_seq
-        else:
-            asked = round(width * self.masking.masked_lm_prob)
-            most = min(max(asked, 1), self.masking.max_predictions_per_seq)
-        return -(-most // _MULTIPLE) * _MULTIPLE
-
-    def masked(self, indices: np.ndarray, epoch: int = 0) -> tuple[RecordRows, Masked]:
+    def masked(self, indices: np.ndarray, epoch: int = 0) -> MaskedChunk:
         """Reads records and masks them.
 
         Args:
@@ -238,37 +226,60 @@ class MaskedRecords:
             RunError: for files that have changed, or cannot be read.
         """
         found = self.records.read(indices)
-        if self.masking is None:
-            return found, found.masked
-        keys = record_keys(self.seed, epoch, self.records.numbers(indices))
-        return found, mask(found.ids, found.lengths, self.masking, keys)
+        masked = found.masked
+        if self.masking is not None:
+            keys = record_keys(self.seed, epoch, self.records.numbers(indices))
+            masked = mask(found.ids, found.lengths, self.masking, keys)
+        flat = masked.ids[np.arange(masked.ids.shape[1]) < found.lengths[:, None]]
+        splits, is_masked = splits_of(found.lengths), masked.weights > 0
+        return MaskedChunk(
+            tokens=TokenIds(flat=flat, row_splits=splits, second_start=found.second_start, pad_id=self.pad_id),
+            positions=np.where(is_masked, masked.positions, 0),
+            labels=np.where(is_masked, masked.labels, 0),
+            weights=is_masked.astype(np.float32),
+            next_sentence=found.next_sentence if self.has_next_sentence else None,
+        )
 
     def batch(self, rows: np.ndarray, place: np.ndarray, epoch: int, shape: PackedShape | None) -> Batch:
         """Inputs, labels and weights, as described at the class; arguments as for `EncodedExamples.batch`."""
         where = np.flatnonzero(rows != FILL)
         try:
-            found, masked = self.masked(rows[where], epoch)
+            found = self.masked(rows[where], epoch)
         except RunError as error:
             self._failures.append(error)
             raise
         numbers = np.full(len(rows), FILL, np.int64)
         numbers[where] = np.arange(len(where))
-        tokens = self._tokens(found, masked)
         if shape is None:
-            inputs, width = padded_inputs(tokens, numbers, int(place)), int(place)
+            inputs, width = padded_inputs(found.tokens, numbers, int(place)), int(place)
         else:
-            inputs = _packed(tokens, numbers[:, None], place, shape)[0] | {"cls_positions": place}
+            inputs = _packed(found.tokens, numbers[:, None], place, shape)[0] | {"cls_positions": place}
             width = self.records.schema.max_seq_length
-        count = self.num_predictions(width)
-        positions, labels, weights = self._of_examples(where, len(rows), count, found, masked)
-        if shape is not None:
-            positions += np.where(weights[MASKED_LM] > 0, place[:, None], 0).astype(np.int32)
-        return inputs | {POSITIONS: positions}, labels, weights
+        # Room for those of a record as long as the row is wide: it depends on the width alone, so all replicas have
+        # the same.
+        if self.masking is None:
+            most = self.records.schema.max_predictions_per_seq
+        else:
+            asked = round(width * self.masking.masked_lm_prob)
+            most = min(max(asked, 1), self.masking.max_predictions_per_seq)
+        count = -(-most // _MULTIPLE) * _MULTIPLE
+        assert not found.weights[:, count:].any(), "a width has room for the predictions of its longest record"
 
-    def _tokens(self, found: RecordRows, masked: Masked) -> TokenIds:
-        flat = masked.ids[np.arange(masked.ids.shape[1]) < found.lengths[:, None]]
-        splits, second = splits_of(found.lengths), found.second_start
-        return TokenIds(flat=flat, row_splits=splits, second_start=second, pad_id=self.pad_id)
+        def spread(values: np.ndarray) -> np.ndarray:
+            out = np.zeros((len(rows), count), values.dtype)
+            out[where, : values.shape[1]] = values[:, :count]
+            return out
+
+        positions, labels, weights = map(spread, (found.positions, found.labels, found.weights))
+        if shape is not None:
+            positions += np.where(weights > 0, place[:, None], 0).astype(np.int32)
+        inputs |= {POSITIONS: positions}
+        if found.next_sentence is None:
+            return inputs, {MASKED_LM: labels}, {MASKED_LM: weights}
+        next_sentence = np.zeros(len(rows), np.int32)
+        next_sentence[where] = found.next_sentence
+        both = {MASKED_LM: labels, NEXT_SENTENCE: next_sentence}
+        return inputs, both, {MASKED_LM: weights, NEXT_SENTENCE: (rows != FILL).astype(np.float32)}
 
     def chunks(self, size: int = CHUNK) -> Iterator[MaskedChunk]:
         """All records in their order, to predict; only a chunk of them is in memory at a time.
@@ -277,16 +288,7 @@ class MaskedRecords:
             size: Most records of a chunk.
         """
         for start in range(0, len(self), size):
-            indices = np.arange(start, min(start + size, len(self)))
-            found, masked = self.masked(indices)
-            is_masked = masked.weights > 0
-            yield MaskedChunk(
-                tokens=self._tokens(found, masked),
-                positions=np.where(is_masked, masked.positions, 0),
-                labels=np.where(is_masked, masked.labels, 0),
-                weights=is_masked.astype(np.float32),
-                next_sentence=found.next_sentence if self.has_next_sentence else None,
-            )
+            yield self.masked(np.arange(start, min(start + size, len(self))))
 
     def check_read(self) -> None:
         """Raises the error of a record that a pipeline could not read; TensorFlow turns it into one of its own.
@@ -296,25 +298,6 @@ class MaskedRecords:
         """
         if self._failures:
             raise self._failures[0] from None
-
-    def _of_examples(
-        self, place: np.ndarray, size: int, count: int, found: RecordRows, masked: Masked
-    ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Positions, labels and weights of a batch's examples, of which those at `place` are records."""
-        positions, labels = np.zeros((size, count), np.int32), np.zeros((size, count), np.int32)
-        weights = np.zeros((size, count), np.float32)
-        known = min(count, masked.positions.shape[1])
-        is_masked = masked.weights[:, :known] > 0
-        assert not masked.weights[:, known:].any(), "a width has room for the predictions of its longest record"
-        positions[place, :known] = np.where(is_masked, masked.positions[:, :known], 0)
-        labels[place, :known] = np.where(is_masked, masked.labels[:, :known], 0)
-        weights[place, :known] = is_masked
-        if not self.has_next_sentence:
-            return positions, {MASKED_LM: labels}, {MASKED_LM: weights}
-        next_sentence, counts = np.zeros(size, np.int32), np.zeros(size, np.float32)
-        next_sentence[place], counts[place] = found.next_sentence, 1
-        both = {MASKED_LM: labels, NEXT_SENTENCE: next_sentence}
-        return positions, both, {MASKED_LM: weights, NEXT_SENTENCE: counts}
 
 
 Batch = tuple[dict[str, np.ndarray], Any, Any]
@@ -379,7 +362,7 @@ class EncodedExamples:
         return value
 
     @functools.cached_property
-    def _most_sequences(self) -> int:
+    def _most(self) -> int:
         """The most sequences of an example."""
         return 1 if self.splits is None else int(np.diff(self.splits).max())
 
@@ -398,7 +381,7 @@ class EncodedExamples:
             epoch: Counted from 0.
             shape: That of packed micro-batches; None for one example a row.
         """
-        sequences = self._sequences(rows, self._most_sequences)
+        sequences = self._sequences(rows, self._most)
         if shape is not None:
             inputs, source, target = _packed(self.tokens, sequences, place, shape)
             if self.splits is None:
@@ -488,13 +471,11 @@ def _spec(examples: EncodedExamples | MaskedRecords, shape: PackedShape | None) 
     places = np.int32(1) if shape is None else np.zeros(count, np.int32)
     inputs, labels, weights = examples.batch(np.full(count, FILL), places, 0, shape)
 
-    def open_spec(array: np.ndarray) -> tf.TensorSpec:
-        return tf.TensorSpec([None] * array.ndim, array.dtype)
+    def specs(arrays: Any, *, is_known: bool) -> Any:
+        def spec(array: np.ndarray) -> tf.TensorSpec:
+            return tf.TensorSpec([None, *array.shape[1:]] if is_known else [None] * array.ndim, array.dtype)
 
-    def known_spec(array: np.ndarray) -> tf.TensorSpec:
-        return tf.TensorSpec([None, *array.shape[1:]], array.dtype)
+        return tf.nest.map_structure(spec, arrays)
 
-    if shape is not None:
-        return tf.nest.map_structure(known_spec, (inputs, labels, weights))
-    of_labels = open_spec if examples.labels_tokens else known_spec
-    return tf.nest.map_structure(open_spec, inputs), *tf.nest.map_structure(of_labels, (labels, weights))
+    of_labels = specs((labels, weights), is_known=shape is not None or not examples.labels_tokens)
+    return specs(inputs, is_known=shape is not None), *of_labels

@@ -277,25 +277,21 @@ def few_widths(lengths: np.ndarray, max_widths: int) -> np.ndarray:
     values, counts = np.unique(lengths, return_counts=True)
     n = len(values)
     total = np.concatenate([[0], np.cumsum(counts)])
-    # best[j]: least padded tokens for the j shortest distinct lengths; a step covers lengths i..j-1 with width j-1.
-    best = np.concatenate([[0.0], np.full(n, np.inf)])
+    # Padded tokens of lengths i..j-1 with width j-1.
+    is_step = np.arange(n + 1)[:, None] < np.arange(n + 1)
+    padded = np.where(is_step, (total - total[:, None]) * np.concatenate([[0], values]), np.inf)
+    padded[0, 0] = 0.0
+    best = np.concatenate([[0.0], np.full(n, np.inf)])  # The least padded tokens for the j shortest distinct lengths.
     choices = []
     for _ in range(min(max_widths, n)):
-        cost = best[:, None] + np.where(
-            np.arange(n + 1)[:, None] < np.arange(n + 1)[None, :],
-            (total[None, :] - total[:, None]) * np.concatenate([[0], values])[None, :],
-            np.inf,
-        )
-        cost[0, 0] = 0.0
+        cost = best[:, None] + padded
         choices.append(cost.argmin(axis=0))
         best = cost.min(axis=0)
     widths, end = [], n
-    for choice in reversed(choices):
-        if end == 0:
-            break
+    while end:
         widths.append(values[end - 1])
-        end = int(choice[end])
-    return np.array(sorted(widths))
+        end = int(choices.pop()[end])
+    return np.array(widths[::-1])
 
 
 ATTENTION_COST = 1 / 2000
@@ -320,8 +316,8 @@ def balanced_batches(lengths: np.ndarray, *, global_batch_size: int, seed: int, 
         int64 `[num_batches, global_batch_size]` example indexes, or `FILL`.
     """
     rng = np.random.Generator(np.random.PCG64([seed, epoch]))
-    count = len(lengths)
-    noisy = np.asarray(lengths, np.float64) * np.exp(rng.normal(0.0, _LENGTH_NOISE, count))
+    count, lengths = len(lengths), np.asarray(lengths, np.int64)
+    noisy = lengths * np.exp(rng.normal(0.0, _LENGTH_NOISE, count))
     order = np.argsort(-noisy, kind="stable")
     num_whole = count // global_batch_size
     rows = np.full((steps_per_epoch(count, global_batch_size), global_batch_size), FILL, np.int64)
@@ -331,7 +327,13 @@ def balanced_batches(lengths: np.ndarray, *, global_batch_size: int, seed: int, 
         rows[-1, :rest] = order[places]
         order = np.delete(order, places)
     if num_whole:
-        batches = _deal(order[None], np.asarray(lengths), num_whole)[0]
+        # In each round, the longest goes to the batch with the fewest tokens.
+        batches, totals = np.empty((num_whole, global_batch_size), np.int64), np.zeros(num_whole, np.int64)
+        for number, dealt in enumerate(order.reshape(global_batch_size, num_whole)):
+            dealt = dealt[np.argsort(-lengths[dealt], kind="stable")]
+            fewest = np.argsort(totals, kind="stable")
+            batches[fewest, number] = dealt
+            totals[fewest] += lengths[dealt]
         rows[:num_whole] = batches[rng.permutation(num_whole)]
     return rows
 
@@ -351,7 +353,15 @@ def split_balanced(rows: np.ndarray, lengths: np.ndarray, num_parts: int) -> np.
     """
     known = _lengths_of(rows, lengths)
     order = np.take_along_axis(rows, np.argsort(-known, axis=1, kind="stable"), axis=1)
-    parts = _deal_evenly(order, lengths, num_parts)
+    # Each goes to the part with the fewest tokens that is not full.
+    parts = np.empty((len(rows), num_parts, rows.shape[1] // num_parts), rows.dtype)
+    totals, sizes = np.zeros((2, len(rows), num_parts), np.int64)
+    every = np.arange(len(rows))
+    for dealt in order.T:
+        part = np.where(sizes < parts.shape[2], totals, np.iinfo(np.int64).max).argmin(axis=1)
+        parts[every, part, sizes[every, part]] = dealt
+        totals[every, part] += _lengths_of(dealt, lengths)
+        sizes[every, part] += 1
     longest_first = np.argsort(-_lengths_of(parts, lengths), axis=2, kind="stable")
     return np.take_along_axis(parts, longest_first, axis=2)
 
@@ -381,18 +391,26 @@ def place(lengths: np.ndarray, num_rows: int, width: int) -> tuple[np.ndarray, n
     return starts, None
 
 
-def choose_shape(parts: Iterator[np.ndarray], lengths: np.ndarray, *, max_width: int) -> tuple[int, int]:
-    """The cheapest (rows, width) that holds every micro-batch.
+def choose_packed_shape(
+    lengths: np.ndarray, *, global_batch_size: int, seed: int, epochs: Sequence[int], num_parts: int, max_width: int
+) -> PackedShape:
+    """The cheapest shape that holds every micro-batch of a run.
 
     Args:
-        parts: For each epoch, `split_balanced`'s micro-batches.
         lengths: int `[num_examples]`.
+        global_batch_size: Examples of each update, a multiple of `num_parts`.
+        seed: The run's seed.
+        epochs: The run's epochs.
+        num_parts: Replicas x gradient accumulation steps.
         max_width: Widest row allowed; the longest example may be wider.
     """
-    epochs = [np.unique(_lengths_of(p, lengths).reshape(-1, p.shape[-1]), axis=0) for p in parts]
-    num_examples = epochs[0].shape[1]
-    most = max(int(lines.sum(axis=1).max()) for lines in epochs)
-    longest = max(int(lines.max()) for lines in epochs)
+    num_examples, micro_batches = global_batch_size // num_parts, []
+    for epoch in epochs:
+        rows = balanced_batches(lengths, global_batch_size=global_batch_size, seed=seed, epoch=epoch)
+        parts = split_balanced(rows, lengths, num_parts)
+        micro_batches.append(np.unique(_lengths_of(parts, lengths).reshape(-1, num_examples), axis=0))
+    most = max(int(lines.sum(axis=1).max()) for lines in micro_batches)
+    longest = max(int(lines.max()) for lines in micro_batches)
     widths = np.arange(longest, max(longest, max_width) + 1)
     counts = np.arange(1, num_examples + 1)
     tokens = counts[:, None] * widths[None, :]
@@ -403,10 +421,10 @@ def choose_shape(parts: Iterator[np.ndarray], lengths: np.ndarray, *, max_width:
         num_rows, width = int(counts[rows_at[candidate]]), int(widths[widths_at[candidate]])
         if hard and place(np.stack(hard), num_rows, width)[1] is not None:
             continue
-        misfits = (place(lines, num_rows, width)[1] for lines in epochs)
+        misfits = (place(lines, num_rows, width)[1] for lines in micro_batches)
         misfit = next((line for line in misfits if line is not None), None)
         if misfit is None:
-            return num_rows, width
+            return PackedShape(num_parts=num_parts, num_examples=num_examples, num_rows=num_rows, width=width)
         hard.append(misfit)
     raise AssertionError("a row for each example is always enough")
 
@@ -424,60 +442,6 @@ def plan_packed_epoch(
     return BatchPlan(
         rows=rows, widths=np.full(len(rows), shape.width, np.int32), epoch=epoch, starts=starts, shape=shape
     )
-
-
-def choose_packed_shape(
-    lengths: np.ndarray, *, global_batch_size: int, seed: int, epochs: Sequence[int], num_parts: int, max_width: int
-) -> PackedShape:
-    """The cheapest shape that holds every micro-batch of a run.
-
-    Args:
-        lengths: int `[num_examples]`.
-        global_batch_size: Examples of each update, a multiple of `num_parts`.
-        seed: The run's seed.
-        epochs: The run's epochs.
-        num_parts: Replicas x gradient accumulation steps.
-        max_width: Widest row allowed.
-    """
-    batches = (balanced_batches(lengths, global_batch_size=global_batch_size, seed=seed, epoch=e) for e in epochs)
-    parts = (split_balanced(rows, lengths, num_parts) for rows in batches)
-    num_rows, width = choose_shape(parts, lengths, max_width=max_width)
-    return PackedShape(num_parts=num_parts, num_examples=global_batch_size // num_parts, num_rows=num_rows, width=width)
-
-
-def _deal(order: np.ndarray, lengths: np.ndarray, num_groups: int) -> np.ndarray:
-    """Deals examples, in descending length, to groups: in each round the longest to the group with fewest tokens.
-
-    `order` is int `[decks, num_groups x size]`; the result `[decks, num_groups, size]`.
-    """
-    decks, count = order.shape
-    size = count // num_groups
-    out = np.empty((decks, num_groups, size), order.dtype)
-    totals = np.zeros((decks, num_groups), np.int64)
-    deck = np.arange(decks)[:, None]
-    for index in range(size):
-        dealt = order[:, index * num_groups : (index + 1) * num_groups]
-        tokens = _lengths_of(dealt, lengths)
-        by_length = np.argsort(-tokens, axis=1, kind="stable")
-        groups = np.argsort(totals, axis=1, kind="stable")
-        out[deck, groups, index] = np.take_along_axis(dealt, by_length, axis=1)
-        totals[deck, groups] += np.take_along_axis(tokens, by_length, axis=1)
-    return out
-
-
-def _deal_evenly(order: np.ndarray, lengths: np.ndarray, num_groups: int) -> np.ndarray:
-    """As `_deal`, but each example goes to the group with fewest tokens that is not full: more even, for few groups."""
-    decks, count = order.shape
-    size = count // num_groups
-    out = np.empty((decks, num_groups, size), order.dtype)
-    totals, sizes = np.zeros((decks, num_groups), np.int64), np.zeros((decks, num_groups), np.int64)
-    every = np.arange(decks)
-    for dealt in order.T:
-        group = np.where(sizes < size, totals, np.iinfo(np.int64).max).argmin(axis=1)
-        out[every, group, sizes[every, group]] = dealt
-        totals[every, group] += _lengths_of(dealt, lengths)
-        sizes[every, group] += 1
-    return out
 
 
 def _lengths_of(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -97,15 +97,14 @@ class TrainingBatches:
     """How a run's training examples become batches.
 
     Attributes:
-        plans: Each call gives the plans of all epochs, from the first update that is still to be made; of
-            `resolve_batching` `(epoch, batches done) ->` those of the rest of that epoch.
+        plans: Each call gives the plans of all epochs, from the first update that is still to be made.
         shape: The shape of packed plans; None for plans that are not packed.
         rows: Examples of a global batch, and places that only fill it; fewer than asked for if the data holds fewer.
         largest: A plan of one batch of the largest shape that the run computes.
         description: The batches in words, for the log.
     """
 
-    plans: Callable[..., Iterator[BatchPlan]]
+    plans: Callable[[], Iterator[BatchPlan]]
     shape: PackedShape | None
     rows: int
     largest: BatchPlan
@@ -128,44 +127,33 @@ def training_batches(
     Raises:
         UsageError: if the global batch does not split evenly, or for more records than can be packed.
     """
-    accumulation = config.training.gradient_accumulation_steps
-    micro_batch_size(config.training.global_batch_size, num_replicas, accumulation)
-    parts = num_replicas * accumulation
-    rows = batch_rows(config.training.global_batch_size, len(lengths), parts)
-    epochs = -(-schedule.total_steps // schedule.steps_per_epoch)
-    resolved = resolve_batching(config, lengths, rows, epochs=epochs, num_parts=parts)
+    training = config.training
+    micro_batch_size(training.global_batch_size, num_replicas, training.gradient_accumulation_steps)
+    parts = num_replicas * training.gradient_accumulation_steps
+    rows = batch_rows(training.global_batch_size, len(lengths), parts)
+    if config.data.batching == "packed":
+        epochs = -(-schedule.total_steps // schedule.steps_per_epoch)
+        plans_of, largest, description = _packed(config, lengths, rows, epochs, parts)
+    else:
+        plans_of, largest, description = _one_a_row(config, lengths, rows)
 
     def plans() -> Iterator[BatchPlan]:
         step = schedule.first_step
         while step < schedule.total_steps:
-            epoch, done = divmod(step, schedule.steps_per_epoch)
-            for plan in resolved.plans(epoch, done):
+            for plan in plans_of(*divmod(step, schedule.steps_per_epoch)):
                 yield plan
                 step += len(plan)
                 if step >= schedule.total_steps:
                     return
 
-    return dataclasses.replace(resolved, plans=plans)
+    return TrainingBatches(plans=plans, shape=largest.shape, rows=rows, largest=largest, description=description)
 
 
-def resolve_batching(
-    config: Config, lengths: np.ndarray | RecordLengths, size: int, *, epochs: int, num_parts: int
-) -> TrainingBatches:
-    """Settles the plans of a run.
+_Settled = tuple[Callable[[int, int], Iterator[BatchPlan]], BatchPlan, str]
+"""`(epoch, batches done) ->` the plans of the rest of that epoch; and the last two of `TrainingBatches`."""
 
-    Args:
-        config: Batching, seed, XLA.
-        lengths: int `[num_examples]`, tokens of each example; `[num_examples, sequences]` for examples of several
-            sequences, 0 where there is none. Those of records are planned pool by pool.
-        size: Rows of a global batch.
-        epochs: Number of epochs of the run; part of an epoch counts as one.
-        num_parts: Replicas x gradient accumulation steps.
 
-    Raises:
-        UsageError: for more records than can be packed.
-    """
-    if config.data.batching == "packed":
-        return _packed(config, lengths, size, epochs, num_parts)
+def _one_a_row(config: Config, lengths: np.ndarray | RecordLengths, size: int) -> _Settled:
     is_grouped = config.data.batching == "length_grouped"
     options = {"global_batch_size": size, "seed": config.runtime.seed, "group_by_length": is_grouped}
     in_pools = isinstance(lengths, RecordLengths)
@@ -203,18 +191,11 @@ def resolve_batching(
         )
     whole = first(widths)
     widest = int(whole.widths.argmax())
-    return TrainingBatches(
-        plans=lambda epoch, done: plans(epoch, done, widths),
-        shape=None,
-        rows=size,
-        largest=dataclasses.replace(whole.part(slice(widest, widest + 1)), widths=widths[-1:].astype(np.int32)),
-        description=description,
-    )
+    largest = dataclasses.replace(whole.part(slice(widest, widest + 1)), widths=widths[-1:].astype(np.int32))
+    return lambda epoch, done: plans(epoch, done, widths), largest, description
 
 
-def _packed(
-    config: Config, lengths: np.ndarray | RecordLengths, size: int, epochs: int, num_parts: int
-) -> TrainingBatches:
+def _packed(config: Config, lengths: np.ndarray | RecordLengths, size: int, epochs: int, num_parts: int) -> _Settled:
     if isinstance(lengths, RecordLengths):
         if len(lengths) * epochs > _MOST_PACKED:
             raise UsageError(
@@ -243,13 +224,7 @@ def _packed(
     def plan(epoch: int) -> BatchPlan:
         return plan_packed_epoch(lengths, global_batch_size=size, seed=seed, epoch=epoch, shape=shape)
 
-    return TrainingBatches(
-        plans=lambda epoch, done: iter([plan(epoch).part(slice(done, None))]),
-        shape=shape,
-        rows=size,
-        largest=plan(0).part(slice(0, 1)),
-        description=description,
-    )
+    return lambda epoch, done: iter([plan(epoch).part(slice(done, None))]), plan(0).part(slice(0, 1)), description
 
 
 def planned_steps(

@@ -28,13 +28,14 @@ import re
 import shutil
 import socket
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tfbert.config.run import Config
 from tfbert.config.tables import kinds_of
-from tfbert.config.tasks import CorpusConfig, PretrainingConfig, RecordNames
+from tfbert.config.tasks import RecordNames
 from tfbert.corpus.masking import Masking, most_predictions, record_keys
 from tfbert.errors import UsageError
 from tfbert.output.output_dir import seal, unseal, write_text
@@ -44,8 +45,8 @@ MANIFEST, PREPARING, ENTRIES, VOCAB = "manifest.json", ".preparing.json", "entri
 WORK = ".work"
 """Prefix of the directories for data between the corpus and its shards; each has its own lock."""
 CASING = "tokenizer_config.json"
-_LEARNED = "learned_vocab"
-_OWN = re.compile(r"records-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?")
+LEARNED = "learned_vocab"
+SHARD = re.compile(r"records-\d{5,}-of-\d{5,}\.tfrecord(\.gz)?")
 _BEGINNINGS = re.compile(r"\.lock|\.work|\.+(preparing|vocab|tokenizer)\.")
 _READ_BYTES = 1 << 22
 _RULE = "A directory of records must have the manifest that --mode=prepare wrote"
@@ -92,25 +93,12 @@ class Recipe:
     tokenizer: Tokenizer
 
     @classmethod
-    def of_config(
-        cls,
-        corpus: CorpusConfig,
-        pretraining: PretrainingConfig,
-        tokenizer: Tokenizer,
-        *,
-        max_seq_length: int,
-        seed: int,
-        num_shards: int,
-        model_type: str = "bert",
-    ) -> Recipe:
+    def of_config(cls, config: Config, tokenizer: Tokenizer, *, num_shards: int, model_type: str = "bert") -> Recipe:
         """The recipe that a run's options describe.
 
         Args:
-            corpus: Options of the corpus.
-            pretraining: Options of masking.
+            config: Options of the corpus and of masking, length and seed.
             tokenizer: Splits text.
-            max_seq_length: Width of a record, in tokens.
-            seed: The seed of everything that is drawn.
             num_shards: The number of record files.
             model_type: Of the model that the records are for; BERT alone tells whether a text follows another.
 
@@ -119,24 +107,24 @@ class Recipe:
         """
         told_apart = tokenizer.has_token_types and tokenizer.separators == 1
         makes_pairs = told_apart and "PreTraining" in kinds_of(model_type)
-        if corpus.random_next_sentence and not makes_pairs:
+        if config.corpus.random_next_sentence and not makes_pairs:
             why = f"a {model_type} model" if told_apart else "a tokenizer without types for two texts"
             raise UsageError(
                 "Next sentences are predicted by BERT alone, with a tokenizer as BERT's. Received: "
                 f"random_next_sentence=True for {why}. Drop --random_next_sentence."
             )
-        if max_seq_length < _LEAST_LENGTH:
+        length = config.max_seq_length
+        if length < _LEAST_LENGTH:
             rule = f"Records must have room for {_LEAST_LENGTH} tokens"
-            raise UsageError(f"{rule}. Received: max_seq_length={max_seq_length}. Pass a larger one.")
-        pretraining = pretraining.with_masking()
-        prob = pretraining.masked_lm_prob
-        most = most_predictions(pretraining.max_predictions_per_seq, masked_lm_prob=prob, max_seq_length=max_seq_length)
-        known = vars(pretraining) | vars(corpus)
-        options = {field.name: known[field.name] for field in dataclasses.fields(cls) if field.name in known}
-        options |= {"max_predictions_per_seq": most, "max_seq_length": max_seq_length, "seed": seed}
-        if corpus.random_next_sentence is None:
+            raise UsageError(f"{rule}. Received: max_seq_length={length}. Pass a larger one.")
+        masks = config.pretraining.with_masking()
+        prob = masks.masked_lm_prob
+        most = most_predictions(masks.max_predictions_per_seq, masked_lm_prob=prob, max_seq_length=length)
+        options = vars(masks) | vars(config.corpus) | {"max_predictions_per_seq": most, "max_seq_length": length}
+        options |= {"seed": config.runtime.seed, "num_shards": num_shards, "tokenizer": tokenizer}
+        if config.corpus.random_next_sentence is None:
             options["random_next_sentence"] = makes_pairs
-        return cls(**options | {"num_shards": num_shards, "tokenizer": tokenizer})
+        return cls(**{field.name: options[field.name] for field in dataclasses.fields(cls)})
 
     def options(self) -> dict[str, Any]:
         """All options, as JSON can hold them; for the tokenizer, its casing, and the vocabulary's size and hash."""
@@ -145,7 +133,7 @@ class Recipe:
         return fields | {
             "casing": tokenizer.casing,
             "vocab_size": tokenizer.vocab_size,
-            "vocab_sha256": hash_of(vocab_text(tokenizer.vocab)),
+            "vocab_sha256": vocab_sha256(tokenizer.vocab),
         }
 
     @functools.cached_property
@@ -172,112 +160,91 @@ class Recipe:
             yield from (keys % np.uint64(count) == place).tolist()
 
 
-def vocab_text(vocab: tuple[str, ...]) -> str:
-    """The content of `vocab.txt`."""
-    return "".join(token + "\n" for token in vocab)
-
-
-def hash_of(text: str) -> str:
-    """The SHA-256 of a vocabulary's text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def identify(
-    recipe: Recipe, fingerprints: dict[str, str], learned: dict[str, int], *, num_stretches: int
-) -> dict[str, Any]:
-    """Everything that decides what is in the records.
-
-    Args:
-        recipe: Options and vocabulary.
-        fingerprints: The digest of each part of the corpus.
-        num_stretches: Of the corpus; see `shards`. Version 1 dealt all documents of any corpus to all shards.
-        learned: How the vocabulary was learned, if it was; recorded, so that it need not be learned again.
-    """
-    version = 1 if num_stretches == 1 else 2
-    return {"version": version, "options": recipe.options(), "inputs": fingerprints, _LEARNED: learned}
+def vocab_sha256(vocab: Sequence[str]) -> str:
+    """The SHA-256 of a vocabulary, as `vocab.txt` has it."""
+    return hashlib.sha256("".join(token + "\n" for token in vocab).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def digest_of(identity: dict[str, Any]) -> str:
-    """A hash of what `identify` returned, except for how the vocabulary was learned."""
-    identity = {key: value for key, value in identity.items() if key != _LEARNED}
+    """A hash of all that decides what is in the records: a manifest but for what it counts. How the vocabulary was
+    learned is only recorded, so that it need not be learned again."""
+    identity = {key: value for key, value in identity.items() if key != LEARNED}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
-def begin(
+@contextlib.contextmanager
+def begun(
     directory: pathlib.Path,
     identity: dict[str, Any],
     file: tuple[str, str],
     *,
     overwrite: bool = False,
     shared: bool = False,
-) -> bool:
-    """Marks a directory as the place of such records. It must be locked.
+) -> Iterator[None]:
+    """Marks a directory as the place of such records, to be made in the block. It must be locked.
 
     What a start that made no shard left is removed if other records are asked for, and all that one left which was to
-    overwrite records.
+    overwrite records. What cannot be used, a `UsageError` in the block, leaves nothing where no shard has been made.
 
     Args:
         directory: The records' directory.
-        identity: What `identify` returned.
+        identity: What `digest_of` takes.
         file: The vocabulary, as `Tokenizer.file` gives it.
         overwrite: Whether other records that were begun here may be removed.
         shared: Whether other tasks of the same job may be using the directory: then nothing is removed.
-
-    Returns:
-        Whether the directory had a vocabulary that no start of this kind had written.
 
     Raises:
         UsageError: for a directory that holds something else, or records made differently; says what differs.
         RunError: if it cannot be written.
     """
-    had_vocab = _begun(directory) is None and (directory / file[0]).exists()
+    vocab, own = directory / file[0], [directory / PREPARING, directory / file[0]]
     way_out = "Pass another, or empty it before the job." if shared else "Pass another, or --overwrite_output_dir."
-    if _begun(directory) is None:
-        others = _others(directory, *file)
-        if others and _begun(directory) is None:  # Another task may have begun just now.
+    if _stated_in(directory) is None:
+        # Except what tasks of the same job write first, and the same vocabulary.
+        others = [path.name for path in directory.iterdir() if not _BEGINNINGS.match(path.name)]
+        if vocab.exists():
+            own.remove(vocab)
+            if vocab.name in others and vocab.read_bytes() == file[1].encode():
+                others.remove(vocab.name)
+        if others and _stated_in(directory) is None:  # Another task may have begun just now.
             rule = "Records are written to a directory of their own"
             raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}, which holds {min(others)}. {way_out}")
         _write_whole(directory / PREPARING, seal(identity))
-    if differs := _differences(_read_sealed(_begun(directory)), identity):
+    if differs := _differences(_read_sealed(_stated_in(directory)), identity):
         if shared or (_has_shards(directory) and not overwrite):
             rule = "Preparing records must continue with the options and the corpus that it began with"
             made = f"output_dir={str(directory)!r}, made with {'; '.join(differs)}"
             raise UsageError(f"{rule}. Received: {made}. {way_out}")
         clear(directory)
         _write_whole(directory / PREPARING, seal(identity))
-    _write_whole(directory / file[0], file[1])
-    return had_vocab
-
-
-def undo_begin(directory: pathlib.Path, *, vocab: str) -> None:
-    """Undoes `begin`, if no shard has been made.
-
-    Args:
-        directory: The records' directory, which no other task may be using.
-        vocab: The name of the vocabulary's file; empty to leave it, because it was there before.
-    """
-    if _has_shards(directory):
-        return
-    for name in filter(None, (PREPARING, vocab)):
-        (directory / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # It may never have been made.
-        (directory / ENTRIES).rmdir()
+    _write_whole(vocab, file[1])
+    try:
+        yield
+    except UsageError:
+        if overwrite:
+            shutil.rmtree(directory, ignore_errors=True)
+        elif not shared and not _has_shards(directory):  # The rest belongs to the other tasks as well.
+            for path in own:
+                path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # It may never have been made.
+                (directory / ENTRIES).rmdir()
+        raise
 
 
 def learned_vocab(directory: pathlib.Path, learned: dict[str, int]) -> list[str] | None:
     """The vocabulary that an earlier start learned for the shards that it made, in the same way; None if there is none.
 
-    `begin` checks later that the corpus is the same. Without shards it may be another one.
+    `begun` checks later that the corpus is the same. Without shards it may be another one.
     """
     if not _has_shards(directory):
         return None
     try:
-        values = _read_sealed(_begun(directory) or directory / PREPARING)
-        text = (directory / VOCAB).read_text(encoding="utf-8")
+        values = _read_sealed(_stated_in(directory) or directory / PREPARING)
+        vocab = (directory / VOCAB).read_text(encoding="utf-8").split("\n")[:-1]
     except (OSError, UsageError, UnicodeDecodeError):
         return None
-    is_same = values.get(_LEARNED) == learned and values["options"]["vocab_sha256"] == hash_of(text)
-    return text.split("\n")[:-1] if is_same else None
+    is_same = values.get(LEARNED) == learned and values["options"]["vocab_sha256"] == vocab_sha256(vocab)
+    return vocab if is_same else None
 
 
 def replace(directory: pathlib.Path, made_in: pathlib.Path) -> None:
@@ -299,7 +266,7 @@ def clear(directory: pathlib.Path, *, but: str = "") -> None:
     for path in [directory / MANIFEST, directory / PREPARING, *directory.glob(f"{ENTRIES}/*.json")]:
         path.unlink(missing_ok=True)
     for path in directory.iterdir():
-        if _OWN.fullmatch(path.name):
+        if SHARD.fullmatch(path.name):
             path.unlink()
     for path in directory.glob(f"{WORK}*"):
         if path.name != but:
@@ -308,71 +275,41 @@ def clear(directory: pathlib.Path, *, but: str = "") -> None:
         (directory / ENTRIES).rmdir()
 
 
-def shard_file(shard: int, num_shards: int, *, compressed: bool) -> str:
-    """The name of a shard's file."""
-    return f"records-{shard:05}-of-{num_shards:05}.tfrecord" + (".gz" if compressed else "")
-
-
-def is_shard(name: str) -> bool:
-    """Whether a file's name is that of a shard."""
-    return _OWN.fullmatch(name) is not None
-
-
-def write_entry(
-    directory: pathlib.Path, digest: str, shard: int, num_shards: int, entry: dict[str, Any]
-) -> dict[str, Any]:
-    """Writes the entry of a shard whose file exists; returns the entry.
+def write_entry(directory: pathlib.Path, entry: dict[str, Any]) -> None:
+    """Writes the entry of a shard whose file exists.
 
     Raises:
         RunError: if it cannot be written.
     """
-    entry = {"shard": shard, "num_shards": num_shards, "of": digest} | entry
     (directory / ENTRIES).mkdir(exist_ok=True)
-    _write_whole(_entry_path(directory, shard), seal(entry))
-    return entry
+    _write_whole(entry_path(directory, entry["shard"]), seal(entry))
 
 
-def read_entry(directory: pathlib.Path, digest: str, shard: int, *, content: bool) -> dict[str, Any] | None:
-    """The entry of a shard that is whole, or None.
+def read_entry(directory: pathlib.Path, digest: str, shard: int) -> dict[str, Any] | None:
+    """The entry of a shard that is there; None without one, or where its file is of another size.
 
     Args:
         directory: The records' directory.
         digest: The digest of the recipe and inputs that it must have been made with.
         shard: Its number.
-        content: Whether to read the file and compare its checksum, rather than only its size.
     """
     try:
-        entry = unseal(_entry_path(directory, shard).read_text(encoding="utf-8"))
-        if (entry["of"], entry["shard"]) != (digest, shard):
-            return None
-        file = directory / entry["file"]
-        if file.stat().st_size != entry["bytes"] or (content and crc32_of(file) != entry["file_crc32"]):
-            return None
+        entry = unseal(entry_path(directory, shard).read_text(encoding="utf-8"))
+        is_whole = (directory / entry["file"]).stat().st_size == entry["bytes"]
+        return entry if is_whole and (entry["of"], entry["shard"]) == (digest, shard) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return entry
-
-
-def undo_shards(directory: pathlib.Path, digest: str, shards: Iterable[int]) -> None:
-    """Removes those of these shards that have been made."""
-    for shard in shards:
-        if entry := read_entry(directory, digest, shard, content=False):
-            _entry_path(directory, shard).unlink(missing_ok=True)
-            (directory / entry["file"]).unlink(missing_ok=True)
 
 
 def of_entries(directory: pathlib.Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     """The manifest of the shards that have been made; None while any is missing."""
-    digest = digest_of(identity)
-    entries = []
-    found = sum(1 for _ in (directory / ENTRIES).iterdir()) if (directory / ENTRIES).is_dir() else 0
-    if found < identity["options"]["num_shards"]:
+    digest, num_shards = digest_of(identity), identity["options"]["num_shards"]
+    if sum(1 for _ in directory.glob(f"{ENTRIES}/*")) < num_shards:
         return None  # Decided without reading any entry: there may be many tasks, and each calls this.
-    for shard in range(identity["options"]["num_shards"]):
-        entry = read_entry(directory, digest, shard, content=False)
-        if entry is None:
-            return None
-        entries.append({key: value for key, value in entry.items() if key not in ("of", "num_shards")})
+    entries = [read_entry(directory, digest, shard) for shard in range(num_shards)]
+    if None in entries:
+        return None
+    entries = [{key: value for key, value in entry.items() if key not in ("of", "num_shards")} for entry in entries]
     # Entries of 2.0.0 have no unused tokens.
     names = [name for name in _TOTALS.split() if all(name in entry for entry in entries)]
     totals = {name: sum(entry[name] for entry in entries) for name in names}
@@ -386,7 +323,13 @@ def finish(directory: pathlib.Path, manifest: dict[str, Any]) -> None:
         RunError: if it cannot be written.
     """
     casing = manifest["options"]["casing"]
-    if TOKENIZER_JSON not in casing and _states_only(directory / CASING, casing):
+    try:
+        stated = json.loads((directory / CASING).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        stated = {}
+    except ValueError:
+        stated = None
+    if TOKENIZER_JSON not in casing and isinstance(stated, dict) and stated.keys() <= casing.keys():
         _write_whole(directory / CASING, json.dumps(casing, indent=2) + "\n")
     _write_whole(directory / MANIFEST, seal(manifest))
     (directory / PREPARING).unlink(missing_ok=True)
@@ -414,7 +357,7 @@ def is_own(path: pathlib.Path, output_dir: pathlib.Path | None = None) -> bool:
         output_dir: A directory of records even if it does not say so yet.
     """
     in_entries = path.parent.name == ENTRIES and path.suffix == ".json"
-    if not in_entries and path.name not in (MANIFEST, VOCAB, TOKENIZER_JSON, CASING) and not _OWN.fullmatch(path.name):
+    if not in_entries and path.name not in (MANIFEST, VOCAB, TOKENIZER_JSON, CASING) and not SHARD.fullmatch(path.name):
         return False
     directory = path.parent.parent if in_entries else path.parent
     if output_dir is not None and directory.resolve() == output_dir.resolve():
@@ -431,7 +374,8 @@ def crc32_of(path: pathlib.Path) -> int:
     return value
 
 
-def _entry_path(directory: pathlib.Path, shard: int) -> pathlib.Path:
+def entry_path(directory: pathlib.Path, shard: int) -> pathlib.Path:
+    """Where the entry of a shard is."""
     return directory / ENTRIES / f"{shard:05}.json"
 
 
@@ -464,28 +408,9 @@ def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     return differs
 
 
-def _begun(directory: pathlib.Path) -> pathlib.Path | None:
+def _stated_in(directory: pathlib.Path) -> pathlib.Path | None:
     """The file that says how the records are made. The order matters: the second exists before the first is removed."""
     return next((path for path in (directory / PREPARING, directory / MANIFEST) if path.exists()), None)
-
-
-def _others(directory: pathlib.Path, vocab: str, text: str) -> list[str]:
-    """The files in a directory, except those that tasks of the same job write first, and the same vocabulary."""
-    others = [path.name for path in directory.iterdir() if not _BEGINNINGS.match(path.name)]
-    if vocab in others and (directory / vocab).read_bytes() == text.encode():
-        others.remove(vocab)
-    return others
-
-
-def _states_only(path: pathlib.Path, casing: dict[str, bool | None]) -> bool:
-    """Whether a JSON file has nothing but a casing, as `finish` writes it, or does not exist."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return True
-    except ValueError:
-        return False
-    return isinstance(values, dict) and values.keys() <= casing.keys()
 
 
 def _write_whole(path: pathlib.Path, text: str) -> None:

@@ -158,7 +158,10 @@ def mask(ids: np.ndarray, lengths: np.ndarray, masking: Masking, keys: np.ndarra
         begins[:, 1:] |= ends[:, :-1]
         chosen = _choose_words(candidates, begins, noise, budget)
     else:
-        chosen = _choose_tokens(candidates, noise, budget)
+        # Those with the least noise.
+        ordered = np.sort(np.where(candidates, noise, _LAST), axis=1)
+        last = np.minimum(budget, width) - 1
+        chosen = candidates & (noise <= np.take_along_axis(ordered, last, axis=1))
 
     row, column = np.nonzero(chosen)
     counts = chosen.sum(axis=1)
@@ -174,13 +177,6 @@ def mask(ids: np.ndarray, lengths: np.ndarray, masking: Masking, keys: np.ndarra
     inner = np.where(share < _TO_RANDOM, masking.drawn_ids[drawn].astype(np.int32), labels[row, rank])
     out[row, column] = np.where(share < _TO_MASK, np.int32(masking.mask_id), inner)
     return Masked(ids=out, positions=positions, labels=labels, weights=weights)
-
-
-def _choose_tokens(candidates: np.ndarray, noise: np.ndarray, budget: np.ndarray) -> np.ndarray:
-    """bool [rows, width]: the `budget` candidates with the least noise."""
-    ordered = np.sort(np.where(candidates, noise, _LAST), axis=1)
-    last = np.minimum(budget, ordered.shape[1]) - 1
-    return candidates & (noise <= np.take_along_axis(ordered, last, axis=1))
 
 
 def _choose_words(candidates: np.ndarray, begins: np.ndarray, noise: np.ndarray, budget: np.ndarray) -> np.ndarray:

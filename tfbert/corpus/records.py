@@ -23,7 +23,6 @@ import functools
 import glob
 import gzip
 import hashlib
-import io
 import os
 import pathlib
 import shutil
@@ -38,16 +37,16 @@ from google.protobuf.message import DecodeError
 
 from tfbert.config.tasks import RecordNames
 from tfbert.config.types import counted, path_of
-from tfbert.corpus.manifest import MANIFEST, PREPARING, VOCAB, crc32_of, hash_of, is_shard, read_manifest, vocab_text
+from tfbert.corpus.manifest import MANIFEST, PREPARING, SHARD, VOCAB, crc32_of, read_manifest, vocab_sha256
 from tfbert.corpus.masking import Masked
 from tfbert.data.permutation import permuted
-from tfbert.errors import RunError, UsageError, first_line
+from tfbert.errors import RunError, UsageError
 from tfbert.measure import counted_alone
 from tfbert.output.logs import PassProgress
 from tfbert.output.output_dir import seal, unseal
 from tfbert.private import without_autotune
 from tfbert.tokens.normalizer import effective_casing
-from tfbert.tokens.tokenizer import TOKENIZER_JSON
+from tfbert.tokens.tokenizer import TOKENIZER_JSON, Tokenizer
 
 if TYPE_CHECKING:
     from tfbert.config.run import Config
@@ -58,9 +57,6 @@ NEXT_SENTENCE = "next_sentence_labels"
 IDS: dict[RecordNames, str] = {"v1": "input_ids", "v2": "input_word_ids"}
 SEGMENTS: dict[RecordNames, str] = {"v1": "segment_ids", "v2": "input_type_ids"}
 _IDS, _SEGMENTS = IDS["v1"], SEGMENTS["v1"]
-_MOST = 1 << 21  # Three bytes of seven bits.
-_LENGTH_DELIMITED = 2
-_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3  # The fields of tf.train.Feature.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,60 +180,50 @@ def serialize(
     }
     columns = []
     for name in sorted(values):
-        is_float = name == WEIGHTS
-        payloads = _floats(values[name]) if is_float else _varints(values[name])
-        field = _FLOAT_LIST if is_float else _INT64_LIST
-        columns.append([_entry_start(name, field, len(payload)) + payload for payload in payloads])
-    features = map(b"".join, zip(*columns, strict=True))
-    return [_start(1, len(body)) + body for body in features]
+        if name == WEIGHTS:
+            buffer, sizes = values[name].astype("<f4"), np.full(len(lengths), 4 * values[name].shape[1])
+        else:
+            buffer, sizes = _varints(values[name])
+        parts, ends = buffer.tobytes(), np.cumsum(sizes).tolist()
+        columns.append(
+            [_header(name, size) + parts[end - size : end] for size, end in zip(sizes.tolist(), ends, strict=True)]
+        )
+    bodies = map(b"".join, zip(*columns, strict=True))
+    return [_start_of_example(len(body)) + body for body in bodies]
 
 
-def _error(where: str, what: str) -> UsageError:
-    rule = "Records to pre-train on must have the features of Google's script or of Model Garden's"
-    return UsageError(f"{rule}. Received: {where}: {what}. Pass files of --mode=prepare, or of such a script.")
-
-
-def _varints(values: np.ndarray) -> list[bytes]:
-    """Each row's values as base 128 varints."""
+def _varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All values as base 128 varints, and the bytes of each row."""
     values = values.astype(np.uint32)
-    assert not values.size or values.max() < _MOST
+    assert not values.size or values.max() < 1 << 21  # Three bytes of seven bits.
     two, three = values >= 1 << 7, values >= 1 << 14
     parts = np.empty((*values.shape, 3), np.uint8)
     parts[..., 0] = values & 127 | two.astype(np.uint32) << 7
     parts[..., 1] = values >> 7 & 127 | three.astype(np.uint32) << 7
     parts[..., 2] = values >> 14
     kept = np.stack([np.ones_like(two), two, three], axis=-1)
-    return _cut(parts[kept].tobytes(), kept.sum(axis=(1, 2)))
-
-
-def _floats(values: np.ndarray) -> list[bytes]:
-    rows, width = values.shape
-    return _cut(values.astype("<f4").tobytes(), np.full(rows, 4 * width))
-
-
-def _cut(buffer: bytes, sizes: np.ndarray) -> list[bytes]:
-    ends = np.cumsum(sizes).tolist()
-    return [buffer[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return parts[kept], kept.sum(axis=(1, 2))
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _entry_start(name: str, field: int, size: int) -> bytes:
-    """The bytes before a packed list of `size` bytes: headers of the list, its feature and its entry in the map."""
-    listed = _start(1, size)
-    feature = _start(field, len(listed) + size) + listed
-    key = name.encode()
-    inner = _start(1, len(key)) + key + _start(2, len(feature) + size) + feature
-    return _start(1, len(inner) + size) + inner
+def _header(name: str, size: int) -> bytes:
+    """What protobuf writes before the numbers of a feature that take so many bytes: the same as before zeros."""
+    if name == WEIGHTS:
+        feature = tf.train.Feature(float_list=tf.train.FloatList(value=[0.0] * (size // 4)))
+    else:
+        feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[0] * size))
+    return tf.train.Features(feature={name: feature}).SerializeToString()[:-size]
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _start(field: int, size: int) -> bytes:
-    """The tag and length of a length-delimited field."""
-    out = [field << 3 | _LENGTH_DELIMITED]
-    while size >= 128:
-        out.append(size & 127 | 128)
-        size >>= 7
-    return bytes([*out, size])
+def _start_of_example(size: int) -> bytes:
+    """What it writes before an Example's features: the same as before the first value of a list of bytes."""
+    return tf.train.BytesList(value=[bytes(size)]).SerializeToString()[:-size]
+
+
+def _error(where: str, what: str) -> UsageError:
+    rule = "Records to pre-train on must have the features of Google's script or of Model Garden's"
+    return UsageError(f"{rule}. Received: {where}: {what}. Pass files of --mode=prepare, or of such a script.")
 
 
 FRAME_BYTES = 16
@@ -247,7 +233,7 @@ ROW = np.dtype([("offset", "<i8"), ("length", "<i4"), ("check", "<u4")])
 """A row of an index: where the record begins, its tokens, and the CRC-32 of its bytes, its frame included. A record has
 a CRC-32C of its own, but Python has no fast one; this one also notices a sound record of another file."""
 _VERSION = 3
-_GZIP = b"\x1f\x8b\x08"
+_GZIP, _UNPACKED = b"\x1f\x8b\x08", ".unpacked"
 _NO_ROOM_HERE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ELOOP)
 """Nothing can be written at a place; the last ones where a directory above it is a file, or a broken link."""
 _AT_A_TIME = 1024
@@ -336,7 +322,11 @@ def _build(path: pathlib.Path, advance: Callable[[int], None]) -> RecordFile:
     for index in _places(path):
         try:
             index.parent.mkdir(parents=True, exist_ok=True)
-            plain = _unpack(path, index) if is_compressed else path
+            plain = path
+            if is_compressed:
+                plain = index.with_suffix(_UNPACKED)
+                with _whole(plain) as out, gzip.open(path, "rb") as file:
+                    shutil.copyfileobj(file, out)
             rows, about = scan(plain, str(path), advance)
             if is_compressed:
                 about["file_crc32"] = crc32_of(path)
@@ -349,32 +339,19 @@ def _build(path: pathlib.Path, advance: Callable[[int], None]) -> RecordFile:
             with _whole(index) as file:
                 file.write(held + text + len(text).to_bytes(4, "little"))
             return _read(path, index)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            received = f"{str(path)!r}, which is compressed and damaged, or cut off"
+            raise UsageError(f"{_MUST_BE_WHOLE}. Received: {received}. {_MAKE_ANEW}") from None
         except OSError as error:
-            if error.errno in _NO_ROOM_HERE:
-                continue
-            rule = "An index of records must be writable"
-            todo = "Check free space and permissions there."
-            raise RunError(f"{rule}. Received: {str(index)!r} ({error.strerror}). {todo}") from None
+            if error.errno not in _NO_ROOM_HERE:
+                rule = "An index of records must be writable"
+                todo = "Check free space and permissions there."
+                raise RunError(f"{rule}. Received: {str(index)!r} ({error.strerror}). {todo}") from None
     raise UsageError(
         "An index must be kept beside the records, or in the user's cache. "
         f"Received: {str(path)!r}, and {' and '.join(str(place.parent) for place in _places(path))} cannot be "
         "written. Point XDG_CACHE_HOME to a writable directory."
     )
-
-
-def _plain_of(index: pathlib.Path) -> pathlib.Path:
-    return index.with_suffix(".unpacked")
-
-
-def _unpack(path: pathlib.Path, index: pathlib.Path) -> pathlib.Path:
-    """Unpacks a file beside its index."""
-    try:
-        with _whole(_plain_of(index)) as out, gzip.open(path, "rb") as file:
-            shutil.copyfileobj(file, out)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        received = f"{str(path)!r}, which is compressed and damaged, or cut off"
-        raise UsageError(f"{_MUST_BE_WHOLE}. Received: {received}. {_MAKE_ANEW}") from None
-    return _plain_of(index)
 
 
 def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
@@ -388,7 +365,7 @@ def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
         size = int.from_bytes(file.read(4), "little")
         start = file.seek(-4 - size, os.SEEK_END)
         about = unseal(file.read(size).decode())
-    plain = _plain_of(index) if about["plain"] != about["file"] else path
+    plain = index.with_suffix(_UNPACKED) if about["plain"] != about["file"] else path
     if (about["version"], about["file"], about["plain"]) != (_VERSION, _stamp(path), _stamp(plain)):
         raise ValueError("of another file")
     held = np.memmap(index, np.uint8, "r")[:start]
@@ -436,45 +413,36 @@ def scan(
     Raises:
         UsageError: for a file whose first record is not a record for pre-training, or with a record that is damaged.
     """
+    dataset = tf.data.TFRecordDataset([str(path)], buffer_size=_READ_BYTES)
     try:
-        first = next(iter(tf.data.TFRecordDataset([str(path)]).take(1).as_numpy_iterator()), None)
+        first = next(iter(dataset.take(1).as_numpy_iterator()), None)
     except tf.errors.DataLossError:
         raise _damaged(name, 0, _DAMAGED) from None
-    except tf.errors.OpError as error:
-        rule = "A file of records must be readable"
-        raise UsageError(f"{rule}. Received: {name!r} ({first_line(error.message)}). Check the file.") from None
     schema = None if first is None else detect_schema(first, name)
     look = tf.autograph.experimental.do_not_convert(functools.partial(_look, schema))
     parts, max_id, has_pairs, content, file_crc32 = [], -1, False, 0, 0
-    done, end, at_a_time, is_read = 0, 0, _AT_A_TIME, schema is None
-    with path.open("rb") as file:
-        while not is_read:
-            with tf.device("CPU"):
-                records = tf.data.TFRecordDataset([str(path)], buffer_size=_READ_BYTES).skip(done).batch(at_a_time)
-                records = without_autotune(records.map(look, num_parallel_calls=2).prefetch(2))
+    done, end = 0, 0
+    with path.open("rb") as file, tf.device("CPU"):
+        for at_a_time in (_AT_A_TIME, 1) if schema else ():  # The rest one by one, if there is an error in it.
+            records = dataset.skip(done).batch(at_a_time).map(look, num_parallel_calls=2)
             try:
-                for sizes, hashes, lengths, max_ids, pairs, are_sound in records.as_numpy_iterator():
-                    sound = slice(len(sizes) if are_sound.all() else int(are_sound.argmin()))
-                    sizes = sizes[sound] + FRAME_BYTES
+                for sizes, hashes, lengths, max_ids, pairs in without_autotune(records.prefetch(2)).as_numpy_iterator():
                     part = np.zeros(len(sizes), ROW)
-                    part["offset"], part["length"] = end + np.cumsum(sizes) - sizes, lengths[sound]
+                    part["offset"], part["length"] = end + np.cumsum(sizes) - sizes, lengths
                     held = [file.read(size) for size in sizes.tolist()]  # Again, right after TensorFlow has read it.
                     part["check"] = list(map(zlib.crc32, held))
                     file_crc32 = functools.reduce(lambda crc, data: zlib.crc32(data, crc), held, file_crc32)
                     parts.append(part)
-                    max_id = max(max_id, int(max_ids[sound].max(initial=-1)))
-                    has_pairs |= bool(pairs[sound].any())
-                    content = zlib.crc32(hashes[sound].tobytes(), content)
+                    max_id, has_pairs = max(max_id, int(max_ids.max())), has_pairs or bool(pairs.any())
+                    content = zlib.crc32(hashes.tobytes(), content)
                     done, end = done + len(part), end + int(sizes.sum())
                     advance(int(sizes.sum()))
-                    if not are_sound.all():
-                        raise _damaged(name, end, _IMPOSSIBLE)
-                is_read = True
+                break
             except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
                 if at_a_time == 1:
-                    is_data_loss = isinstance(error, tf.errors.DataLossError)
-                    raise _damaged(name, end, _DAMAGED if is_data_loss else _OTHER_FORM) from None
-                at_a_time = 1  # Again from the last whole batch.
+                    other = _IMPOSSIBLE if _IMPOSSIBLE in error.message else _OTHER_FORM
+                    what = _DAMAGED if isinstance(error, tf.errors.DataLossError) else other
+                    raise _damaged(name, end, what) from None
     last = np.zeros(1, ROW)
     last["offset"] = end
     about = {"schema": dataclasses.asdict(schema) if schema else None, "max_id": max_id, "has_pairs": has_pairs}
@@ -482,8 +450,8 @@ def scan(
 
 
 def _look(schema: Schema, records: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Of each record, computed in the graph: bytes, a hash, tokens, the largest id, whether it is a pair, and whether
-    its numbers are possible."""
+    """Of each record, computed in the graph: bytes in the file, a hash, tokens, the largest id, and whether it is a
+    pair. Fails where the numbers of one are impossible."""
     found = parse(records, schema)
     ids, segments, positions, labels = (found[name] for name in (_IDS, _SEGMENTS, POSITIONS, LABELS))
     length = tf.reduce_sum(found[MASK], axis=1)
@@ -497,18 +465,19 @@ def _look(schema: Schema, records: tf.Tensor) -> tuple[tf.Tensor, ...]:
     sound &= tf.reduce_all(is_inside | (found[WEIGHTS] <= 0), axis=1)
     if schema.has_next_sentence:
         sound &= (found[NEXT_SENTENCE][:, 0] >= 0) & (found[NEXT_SENTENCE][:, 0] <= 1)
+    tf.debugging.Assert(tf.reduce_all(sound), [_IMPOSSIBLE])
     return (
-        tf.cast(tf.strings.length(records), tf.int64),
+        tf.cast(tf.strings.length(records), tf.int64) + FRAME_BYTES,
         tf.strings.to_hash_bucket_fast(records, 2**63 - 1),
         tf.cast(length, tf.int32),
         tf.maximum(tf.reduce_max(ids, axis=1), tf.reduce_max(labels, axis=1)),
         tf.reduce_any(segments > 0, axis=1),
-        sound,
     )
 
 
 _BESIDE_RECORDS = (".json", ".txt", ".md", ".index")
 """Files in a directory of records that hold no records."""
+_AT_ONCE = 1 << 20  # Lengths in memory at a time.
 _MOST_OPEN = 512
 """Files that stay open, of the 1,024 that most systems allow a process by default."""
 
@@ -556,7 +525,7 @@ class Records:
     labels: None = None  # Required by `Examples`; records contain their own labels.
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return int(self._ends[-1]) if self.chosen is None else len(self.chosen)
 
     @property
     def num_texts(self) -> int:
@@ -566,7 +535,7 @@ class Records:
     @functools.cached_property
     def lengths(self) -> RecordLengths:
         """Tokens of each."""
-        return RecordLengths(self.files, self.chosen)
+        return RecordLengths(self)
 
     @functools.cached_property
     def crc32(self) -> int:
@@ -574,47 +543,31 @@ class Records:
         value = zlib.crc32(repr([(len(file), file.content) for file in self.files]).encode())
         return value if self.chosen is None else zlib.crc32(self.chosen.tobytes(), value)
 
-    def check_vocabulary(self, vocab: Sequence[str]) -> None:
-        """Refuses records of another vocabulary.
-
-        Args:
-            vocab: The model's tokens in the order of their ids.
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Refuses records of another tokenizer than the model's.
 
         Raises:
-            UsageError: for a token that is not in it, or a manifest that names another vocabulary.
+            UsageError: for a token that its vocabulary does not have, or a manifest that names another vocabulary, or
+                text that was cased otherwise.
         """
+        vocab, casing = tokenizer.vocab, tokenizer.casing
         rule = "Records must use the model's vocabulary"
-        way_out = "the --vocab_file, or --model, that they were made with"
+        way_out = "Pass the --vocab_file, or --model, that they were made with, or prepare new records."
         for file in self.files:
             if file.max_id >= len(vocab):
-                raise UsageError(
-                    f"{rule}. Received: {self.option} with token {file.max_id} in {file.name!r}, and a vocabulary of "
-                    f"{len(vocab):,} tokens. Pass {way_out}, or prepare new records."
-                )
-        own = hash_of(vocab_text(tuple(vocab)))
+                given = f"{self.option} with token {file.max_id} in {file.name!r}"
+                raise UsageError(f"{rule}. Received: {given}, and a vocabulary of {len(vocab):,} tokens. {way_out}")
+        own = vocab_sha256(vocab)
         for directory, options in self.made_with.items():
+            given, other = f"{self.option} in {directory!r}, made with", options["casing"]
             if own != options["vocab_sha256"]:
-                name = TOKENIZER_JSON if TOKENIZER_JSON in options["casing"] else VOCAB
-                raise UsageError(
-                    f"{rule}. Received: {self.option} in {directory!r}, made with another one, its {name}. "
-                    f"Pass {way_out}, or prepare new records."
-                )
-
-    def check_casing(self, casing: Mapping[str, bool | None]) -> None:
-        """Refuses records whose text was cased otherwise.
-
-        Args:
-            casing: `BertTokenizer.casing` of the model's tokenizer.
-
-        Raises:
-            UsageError: naming what differs.
-        """
-        for directory, options in self.made_with.items():
-            if _effective(other := options["casing"]) != _effective(casing):
-                theirs, own = (", ".join(f"{name}={value}" for name, value in c.items()) for c in (other, casing))
+                name = TOKENIZER_JSON if TOKENIZER_JSON in other else VOCAB
+                raise UsageError(f"{rule}. Received: {given} another one, its {name}. {way_out}")
+            if _effective(other) != _effective(casing):
+                theirs, ours = (", ".join(f"{name}={value}" for name, value in c.items()) for c in (other, casing))
                 raise UsageError(
                     "Records must be cased and split as the model's tokenizer does it. "
-                    f"Received: {self.option} in {directory!r}, made with {theirs}, and a model with {own}. "
+                    f"Received: {given} {theirs}, and a model with {ours}. "
                     "Prepare new records with --model, or --vocab_file in the model's directory."
                 )
 
@@ -637,8 +590,8 @@ class Records:
 
     def where(self, row: int) -> str:
         """The file and the number of a record there, counted from 1."""
-        ((_, index, number),) = by_file(self._ends, self.numbers(np.array([row])))
-        return f"{pathlib.Path(self.files[index].name).name}, record {number[0] + 1}"
+        ((_, file, numbers),) = self.by_file(np.array([row]))
+        return f"{pathlib.Path(file.name).name}, record {numbers[0] + 1}"
 
     def texts(self) -> list[str]:
         """Empty: records have tokens, no texts."""
@@ -647,6 +600,22 @@ class Records:
     def contents(self) -> Iterator[tuple[str, ...]]:
         """Empty, for the same reason."""
         return iter(())
+
+    def by_file(self, indices: np.ndarray) -> Iterator[tuple[np.ndarray, RecordFile, np.ndarray]]:
+        """Sorts records by the file that they are in.
+
+        Args:
+            indices: int64 `[n]`.
+
+        Yields:
+            For each file: places in `indices`, the file, and the numbers of the records in it, ascending.
+        """
+        numbers = self.numbers(indices)
+        order = np.argsort(numbers, kind="stable")
+        files = np.searchsorted(self._ends, numbers[order], side="right")
+        starts = np.flatnonzero(np.diff(files, prepend=-1))
+        for where, file in zip(np.split(order, starts[1:]), files[starts].tolist(), strict=False):
+            yield where, self.files[file], numbers[where] - (self._ends[file] - len(self.files[file]))
 
     def read(self, indices: np.ndarray) -> RecordRows:
         """Reads records from their files.
@@ -657,7 +626,7 @@ class Records:
         Raises:
             RunError: for a record whose bytes are not those that were indexed, or that can no longer be read.
         """
-        serialised = self._serialised(self.numbers(indices))
+        serialised = self._serialised(indices)
         with tf.device("CPU"):
             found = self._parse(tf.constant(serialised, tf.string, shape=[len(serialised)]))
         found = {name: value.numpy() for name, value in found.items()}
@@ -688,32 +657,40 @@ class Records:
         """Opens a file, unless it is one of the latest `_MOST_OPEN`."""
         return functools.lru_cache(_MOST_OPEN)(lambda path: path.open("rb", buffering=0))
 
-    def _serialised(self, numbers: np.ndarray) -> list[bytes]:
+    def _serialised(self, indices: np.ndarray) -> list[bytes]:
         """Records as they are in their files. All reads are requested from the disk before the first one is awaited: if
         nothing is cached, 512 records take 20 ms rather than 120."""
-        out: list[bytes] = [b""] * len(numbers)
+        out: list[bytes] = [b""] * len(indices)
         spans = []
-        for where, index, number in by_file(self._ends, numbers):
-            file = self.files[index]
+        for where, file, number in self.by_file(indices):
             rows = file.rows[number]
-            columns = where, number, rows["offset"], file.rows["offset"][number + 1], rows["check"]
+            columns = where, number, rows["offset"], file.rows["offset"][number + 1] - rows["offset"], rows["check"]
             spans.append((file, list(zip(*(column.tolist() for column in columns), strict=True))))
         for file, own in spans if hasattr(os, "posix_fadvise") else ():
-            opened = self._open(file)
             with contextlib.suppress(OSError):
-                for _, _, start, end, _ in own:
-                    os.posix_fadvise(opened.fileno(), start, end - start, os.POSIX_FADV_WILLNEED)
+                opened = self._opened(file.plain)
+                for _, _, start, size, _ in own:
+                    os.posix_fadvise(opened.fileno(), start, size, os.POSIX_FADV_WILLNEED)
         for file, own in spans:
-            opened = self._open(file)  # Held: another thread may push it out of the latest ones.
-            for at, number, start, end, check in own:
-                out[at] = _read_record(opened.fileno(), file, number, start, end - start, check)
+            number = 0
+            try:
+                opened = self._opened(file.plain)  # Held: another thread may push it out of the latest ones.
+                for at, number, start, size, check in own:  # noqa: B007 (for the error)
+                    data = os.pread(opened.fileno(), size, start)
+                    if len(data) != size:
+                        raise OSError(0, "it is not there any more")
+                    if zlib.crc32(data) != check:
+                        raise OSError(0, "its bytes are not those that were indexed")
+                    out[at] = data[HEAD_BYTES : size - 4]
+            except OSError as error:
+                in_copy = "" if str(file.plain) == file.name else f", unpacked in {str(file.plain)!r}"
+                raise RunError(
+                    "Records must stay as they were when they were first opened. Received: "
+                    f"{file.name!r}{in_copy}, the record at byte {int(file.rows['offset'][number]):,} "
+                    f"({error.strerror}), number {number + 1:,} of {len(file):,}. Check the file system, and whether "
+                    "anything writes there; copy or make the file anew. `touch` it if it was replaced on purpose."
+                ) from None
         return out
-
-    def _open(self, file: RecordFile) -> io.FileIO:
-        try:
-            return self._opened(file.plain)
-        except OSError as error:
-            raise _unreadable(file, 0, error.strerror) from None
 
 
 def _effective(casing: Mapping[str, Any]) -> Any:
@@ -724,36 +701,33 @@ class RecordLengths:
     """The number of tokens of each record, read on demand: `lengths[indices]` is int64 in the shape of `indices`.
 
     Args:
-        files: The files of the records.
-        numbers: int64 `[n]`, which of their records these are; None for all.
+        records: The records.
     """
 
-    def __init__(self, files: Sequence[RecordFile], numbers: np.ndarray | None):
-        self._parts = [file.rows["length"][:-1] for file in files]
-        self._ends = np.cumsum([len(part) for part in self._parts])
-        self._numbers = numbers
+    def __init__(self, records: Records):
+        self._records = records
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if self._numbers is None else len(self._numbers)
+        return len(self._records)
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
-        numbers = np.asarray(indices)
-        numbers = numbers if self._numbers is None else self._numbers[numbers]
-        out = np.empty(numbers.shape, np.int64)
-        for where, file, number in by_file(self._ends, numbers.reshape(-1)):
-            out.reshape(-1)[where] = self._parts[file][number]
+        out = np.empty(np.shape(indices), np.int64)
+        for where, file, numbers in self._records.by_file(np.reshape(indices, -1)):
+            out.reshape(-1)[where] = file.rows["length"][numbers]
         return out
 
     def __array__(self, dtype=None, copy=None) -> np.ndarray:
         """All lengths, in memory."""
-        whole = np.concatenate(self._parts) if self._numbers is None else self[np.arange(len(self))]
-        return whole.astype(dtype or np.int64)
+        return np.concatenate([*self._parts()]).astype(dtype or np.int64)
+
+    def _parts(self) -> Iterator[np.ndarray]:
+        for at in range(0, len(self), _AT_ONCE):
+            yield self[np.arange(at, min(at + _AT_ONCE, len(self)))]
 
     @functools.cached_property
     def counts(self) -> np.ndarray:
         """int64 `[longest + 1]`: how many records have 0, 1, 2, ... tokens."""
-        parts = self._parts if self._numbers is None else [np.asarray(self)]
-        found = [np.bincount(part[at : at + 2**20]) for part in parts for at in range(0, len(part), 2**20)]
+        found = [np.bincount(part) for part in self._parts()]
         counts = np.zeros(max(map(len, found)), np.int64)
         for part in found:
             counts[: len(part)] += part
@@ -766,23 +740,6 @@ class RecordLengths:
     def sum(self) -> int:
         """The number of all tokens."""
         return int(self.counts @ np.arange(len(self.counts)))
-
-
-def by_file(ends: np.ndarray, numbers: np.ndarray) -> Iterator[tuple[np.ndarray, int, np.ndarray]]:
-    """Sorts numbers of records by the file that they are in.
-
-    Args:
-        ends: int64 `[files]`: the number of records in all files up to and including each one.
-        numbers: int64 `[n]`.
-
-    Yields:
-        For each file: places in `numbers`, the file's number, and the numbers of the records in it, ascending.
-    """
-    order = np.argsort(numbers, kind="stable")
-    files = np.searchsorted(ends, numbers[order], side="right")
-    for where in np.split(order, np.flatnonzero(np.diff(files)) + 1) if len(order) else ():
-        file = int(np.searchsorted(ends, numbers[where[0]], side="right"))
-        yield where, file, numbers[where] - (ends[file - 1] if file else 0)
 
 
 def as_records_are(config: Config) -> Config:
@@ -798,15 +755,16 @@ def as_records_are(config: Config) -> Config:
         data = dataclasses.replace(config.data, max_seq_length=made_with["max_seq_length"])
         config = dataclasses.replace(config, data=data)
     config = dataclasses.replace(config, pretraining=config.pretraining.with_masking(made_with))
-    vocab = first / VOCAB
-    if config.model.is_scratch and not config.model.vocab_file and TOKENIZER_JSON in made_with.get("casing", {}):
-        raise UsageError(
-            "Random weights of ours are BERT's, with a WordPiece vocabulary. Received: model_name_or_path="
-            f"{config.model.name!r} with train_records of another tokenizer, {first / TOKENIZER_JSON}. Pass --model, "
-            "the directory of the model whose tokenizer that is; its weights may be random."
-        )
-    if config.model.is_scratch and not config.model.vocab_file and vocab.is_file():
-        config = dataclasses.replace(config, model=dataclasses.replace(config.model, vocab_file=str(vocab)))
+    if config.model.is_scratch and not config.model.vocab_file:
+        if TOKENIZER_JSON in made_with.get("casing", {}):
+            raise UsageError(
+                "Random weights of ours are BERT's, with a WordPiece vocabulary. Received: model_name_or_path="
+                f"{config.model.name!r} with train_records of another tokenizer, {first / TOKENIZER_JSON}. Pass "
+                "--model, the directory of the model whose tokenizer that is; its weights may be random."
+            )
+        if (first / VOCAB).is_file():
+            model = dataclasses.replace(config.model, vocab_file=str(first / VOCAB))
+            config = dataclasses.replace(config, model=model)
     return config
 
 
@@ -827,11 +785,17 @@ def open_records(paths: Sequence[str], option: str = "train_records") -> Records
     promised = {str(where / entry["file"]): entry for where, made in manifests.items() for entry in made["shards"]}
     files: list[RecordFile] = []
     for file in _indexed(found):
-        entry, path = promised.get(file.name), pathlib.Path(file.name)
-        if entry is None and path.parent in manifests and is_shard(path.name):
-            raise _no_match(file, "which is not in it")
-        if entry is not None:
-            _check_entry(file, entry)
+        entry, path, differs = promised.get(file.name), pathlib.Path(file.name), ""
+        if entry is None and path.parent in manifests and SHARD.fullmatch(path.name):
+            differs = "which is not in it"
+        elif entry is not None:  # Without reading it: a change since it was indexed is noticed by its records.
+            own, listed = (len(file), file.file_bytes, file.file_crc32), ("records", "bytes", "file_crc32")
+            both = own, [entry[name] for name in listed]
+            this, other = (f"{n:,} records in {size:,} bytes with CRC-32 {crc:08x}" for n, size, crc in both)
+            differs = f"with {this}, and {other} in {MANIFEST}" if this != other else ""
+        if differs:
+            rule, todo = "Records must match their manifest", "Make them again, or copy the directory as a whole."
+            raise UsageError(f"{rule}. Received: {file.name!r} {differs}. {todo}")
         if not len(file):
             continue
         if files and file.schema != files[0].schema:
@@ -893,20 +857,6 @@ def _in_directory(directory: pathlib.Path, option: str) -> list[pathlib.Path]:
     return files
 
 
-def _check_entry(file: RecordFile, entry: dict[str, Any]) -> None:
-    """Refuses a whole file that is not the one of its directory's manifest, without reading it. A change since it was
-    indexed is noticed when its records are read."""
-    own = len(file), file.file_bytes, file.file_crc32
-    if own != (listed := (entry["records"], entry["bytes"], entry["file_crc32"])):
-        this, other = (f"{n:,} records in {size:,} bytes with CRC-32 {crc:08x}" for n, size, crc in (own, listed))
-        raise _no_match(file, f"with {this}, and {other} in {MANIFEST}")
-
-
-def _no_match(file: RecordFile, differs: str) -> UsageError:
-    rule = "Records must match their manifest"
-    return UsageError(f"{rule}. Received: {file.name!r} {differs}. Make them again, or copy the directory as a whole.")
-
-
 def _indexed(paths: Sequence[pathlib.Path]) -> list[RecordFile]:
     """The files with their indexes."""
     with concurrent.futures.ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
@@ -919,37 +869,11 @@ def _indexed(paths: Sequence[pathlib.Path]) -> list[RecordFile]:
                 with lock:
                     progress.advance(size, size / 1e6)
 
-            built = {path: pool.submit(index_file, path, advance) for path in missing}
-            try:
-                return [built[path].result() if path in built else file for path, file in known.items()]
-            finally:
-                for future in built.values():
-                    future.cancel()
+            built = pool.map(functools.partial(index_file, advance=advance), missing)
+            return [*(known | dict(zip(missing, built, strict=True))).values()]
 
 
 def _damaged(name: str, sound: int, what: str) -> UsageError:
     of_text = "If it is text, make records of it with --mode=prepare; else make or copy it anew, or leave it out."
     advice = _MAKE_ANEW if sound else of_text
     return UsageError(f"{_MUST_BE_WHOLE}. Received: {name!r}, whose record at byte {sound:,} {what}. {advice}")
-
-
-def _read_record(descriptor: int, file: RecordFile, number: int, start: int, size: int, check: int) -> bytes:
-    try:
-        data = os.pread(descriptor, size, start)
-    except OSError as error:
-        raise _unreadable(file, number, error.strerror) from None
-    if len(data) != size:
-        raise _unreadable(file, number, "it is not there any more")
-    if zlib.crc32(data) != check:
-        raise _unreadable(file, number, "its bytes are not those that were indexed")
-    return data[HEAD_BYTES : size - 4]
-
-
-def _unreadable(file: RecordFile, number: int, why: str) -> RunError:
-    in_copy = "" if str(file.plain) == file.name else f", unpacked in {str(file.plain)!r}"
-    return RunError(
-        "Records must stay as they were when they were first opened. "
-        f"Received: {file.name!r}{in_copy}, the record at byte {int(file.rows['offset'][number]):,} ({why}), number "
-        f"{number + 1:,} of {len(file):,}. Check the file system, and whether anything writes there; copy or make the "
-        "file anew. `touch` it if it was replaced on purpose."
-    )

@@ -17,7 +17,7 @@ google-research/bert, `create_instances_from_document`: sentences add up to a ta
 is A; B is the rest, or a stretch of another document. Without, it is RoBERTa's "full sentences": a record is filled
 with sentences, across the ends of documents, with a `[SEP]` there.
 
-Stretches are places in one array of tokens; `assemble` makes rows of them, many at once.
+Stretches are places in one array of tokens; `assemble` makes rows of ids of them, many at once.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.corpus import vocabulary
-from tfbert.corpus.manifest import Recipe, crc32_of, shard_file, write_entry
+from tfbert.corpus.manifest import Recipe, crc32_of, write_entry
 from tfbert.corpus.masking import mask, record_keys
-from tfbert.corpus.records import serialize
+from tfbert.corpus.records import FRAME_BYTES, serialize
 from tfbert.corpus.sources import Source
 from tfbert.devices.process import start_quietly
 from tfbert.errors import EXPECTED, RunError, UsageError, first_line
@@ -57,11 +57,6 @@ from tfbert.output.logs import PassProgress
 from tfbert.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("tfbert")
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def done_by_processes(function: Callable[[Any], Any], tasks: Sequence[Any], num_processes: int) -> Iterator[Any]:
@@ -81,7 +76,7 @@ def done_by_processes(function: Callable[[Any], Any], tasks: Sequence[Any], num_
     others = set(multiprocessing.active_children())
     # Not forked: a forked process would lack TensorFlow's threads.
     context = multiprocessing.get_context("spawn")
-    # Bytes: what the function imports, TensorFlow too, comes after the set-up.
+    # Bytes: what the function imports and holds, such as a tokenizer, comes after the set-up.
     executor = concurrent.futures.ProcessPoolExecutor(num_processes, context, _set_up, (pickle.dumps(function),))
     try:
         futures = [executor.submit(_call, task) for task in tasks]
@@ -118,9 +113,9 @@ def _call(task: Any) -> Any:
 def _end_with_parent() -> None:
     """Ends this process when its parent has ended for any reason: else it would wait for tasks for ever."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,62 +133,13 @@ class TokenizedDocuments:
     sentence_ends: np.ndarray
     document_ends: np.ndarray
 
-    @classmethod
-    def of_lengths(cls, tokens: np.ndarray, sentences: np.ndarray, documents: np.ndarray) -> TokenizedDocuments:
-        """From the lengths of sentences and documents; empty sentences and empty documents are left out.
-
-        Args:
-            tokens: int32 [tokens].
-            sentences: int [sentences]: the number of tokens of each.
-            documents: int [documents]: the number of sentences of each.
-        """
-        kept = np.concatenate([[0], np.cumsum(sentences > 0)])
-        ends = np.cumsum(documents)
-        counts = kept[ends] - kept[ends - documents]
-        return cls(
-            tokens=tokens,
-            sentence_ends=np.cumsum(sentences[sentences > 0], dtype=np.int64),
-            document_ends=np.cumsum(counts[counts > 0], dtype=np.int64),
-        )
-
     def __len__(self) -> int:
         return len(self.document_ends)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Instances:
-    """Records as places in an array of tokens.
-
-    Attributes:
-        tokens: int32 [tokens].
-        first: int64 [rows, 2]: start and end of the first stretch.
-        second: int64 [rows, 2]: start and end of the second; an empty range where there is none.
-        is_random: bool [rows]: whether the second stretch does not follow the first.
-    """
-
-    tokens: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    is_random: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """int32 [rows]: tokens of each record, `[CLS]` and each `[SEP]` counted."""
-        first, second = np.diff(self.first)[:, 0], np.diff(self.second)[:, 0]
-        return (first + second + np.where(second > 0, 3, 2)).astype(np.int32)
-
-    def mark(self, used: np.ndarray) -> None:
-        """Sets those of bool `[tokens]` that are in a record."""
-        for start, end in (*self.first.tolist(), *self.second.tolist()):
-            used[start:end] = True
-
-
 def pairs(
     documents: TokenizedDocuments, *, max_seq_length: int, short_seq_prob: float, rng: random.Random
-) -> Instances:
+) -> np.ndarray:
     """Pairs of stretches of text; in half of them, the second is from another document.
 
     A document of one sentence always gives a random pair, as in Google's script.
@@ -203,9 +149,13 @@ def pairs(
         max_seq_length: Tokens of the longest record, three special ones counted; at least 5.
         short_seq_prob: Share of documents whose target length is drawn at random.
         rng: Random numbers.
+
+    Returns:
+        int64 [rows, 5]: where in the tokens the first stretch starts and ends, where the second does, and whether that
+        does not follow the first.
     """
     room = max_seq_length - 3
-    ends, bounds = _from_zero(documents.sentence_ends), _from_zero(documents.document_ends)
+    ends, bounds = (_as_array(np.append(0, own)) for own in (documents.sentence_ends, documents.document_ends))
     num_others = len(documents) - 1
     assert num_others > 0
     rows = array.array("q")
@@ -230,18 +180,15 @@ def pairs(
                 next_sentence = split  # What A does not use is used again.
             else:
                 first_b, end_b, next_sentence = split, stop, stop
-            a, b = _cut_pair(ends[sentence], ends[split], ends[first_b], ends[end_b], room, rng)
-            rows.extend((*a, *b, is_random))
+            bounds_of_both = ends[sentence], ends[split], ends[first_b], ends[end_b]
+            rows.extend((*_cut_pair(*bounds_of_both, room, rng), is_random))
             sentence = next_sentence
-    spans = np.frombuffer(rows, np.int64).reshape(-1, 5)
-    return Instances(
-        tokens=documents.tokens, first=spans[:, :2], second=spans[:, 2:4], is_random=spans[:, 4].astype(bool)
-    )
+    return np.frombuffer(rows, np.int64).reshape(-1, 5)
 
 
 def full_sentences(
     documents: TokenizedDocuments, *, max_seq_length: int, short_seq_prob: float, sep_id: int, rng: random.Random
-) -> Instances:
+) -> tuple[np.ndarray, np.ndarray]:
     """Stretches of as many whole sentences as fit, from documents in random order, with `[SEP]` between two documents.
 
     A sentence that is too long for a record is cut into several pieces.
@@ -252,28 +199,45 @@ def full_sentences(
         short_seq_prob: Share of records whose target length is drawn at random.
         sep_id: The id of `[SEP]`.
         rng: Random numbers.
+
+    Returns:
+        int32 [tokens]: those of the documents, with `[SEP]` after each; and as `pairs`, where the second stretch is
+        empty.
     """
     room = max_seq_length - 2
-    tokens, starts, ends = _in_random_order(documents, room, sep_id, rng)
+    lengths = np.diff(documents.sentence_ends, prepend=0)
+    num_pieces = -(-lengths // room)
+    piece_ends = np.cumsum(num_pieces)
+    pieces = np.full(piece_ends[-1], room)
+    pieces[piece_ends - 1] = lengths - (num_pieces - 1) * room
+    last_sentences = documents.document_ends[:-1] - 1
+    texts = np.split(documents.tokens, documents.sentence_ends[last_sentences])
+    pieces = np.split(pieces, piece_ends[last_sentences])
+
+    order = sorted(range(len(documents)), key=lambda _: rng.random())
+    tokens = np.concatenate([part for d in order for part in (texts[d], np.array([sep_id], np.int32))])
+    lengths = np.concatenate([pieces[d] for d in order])
+    seps_before = np.repeat(np.arange(len(order)), [len(pieces[d]) for d in order])
+    ends = np.cumsum(lengths) + seps_before
+    starts, ends = _as_array(ends - lengths), _as_array(ends)
     rows = array.array("q")
     sentence = 0
     while sentence < len(ends):
         target = room if rng.random() >= short_seq_prob else 2 + int(rng.random() * (room - 1))
         stop = max(sentence + 1, bisect.bisect_right(ends, starts[sentence] + target, sentence))
-        rows.extend((starts[sentence], ends[stop - 1]))
+        rows.extend((starts[sentence], ends[stop - 1], 0, 0, False))
         sentence = stop
-    first = np.frombuffer(rows, np.int64).reshape(-1, 2)
-    return Instances(tokens=tokens, first=first, second=np.zeros_like(first), is_random=np.zeros(len(first), bool))
+    return tokens, np.frombuffer(rows, np.int64).reshape(-1, 5)
 
 
 def assemble(
-    instances: Instances, rows: np.ndarray, *, max_seq_length: int, tokenizer: Tokenizer
+    tokens: np.ndarray, spans: np.ndarray, *, max_seq_length: int, tokenizer: Tokenizer
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of ids: `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]`, padded.
 
     Args:
-        instances: The instances.
-        rows: int [n]: which of them to assemble.
+        tokens: int32 [tokens].
+        spans: int64 [n, 5]: the rows' places in them, as `pairs` gives them.
         max_seq_length: Width of a row.
         tokenizer: Has the ids of `[CLS]`, `[SEP]` and `[PAD]`.
 
@@ -281,61 +245,33 @@ def assemble(
         int32 [n, max_seq_length] ids, int32 [n] lengths, and int32 [n] positions where segment B starts (the length if
         there is none).
     """
-    (start_a, end_a), (start_b, end_b) = instances.first[rows].T[..., None], instances.second[rows].T[..., None]
+    start_a, end_a, start_b, end_b, _ = spans.T[..., None]
     places = np.arange(max_seq_length)
     first_sep = end_a - start_a + 1
     last = np.where(end_b > start_b, first_sep + end_b - start_b + 1, first_sep)
     source = np.where(places < first_sep, start_a - 1 + places, start_b - first_sep - 1 + places)
-    ids = instances.tokens[source.clip(0, len(instances.tokens) - 1)]
+    ids = tokens[source.clip(0, len(tokens) - 1)]
     ids[:, 0] = tokenizer.cls_id
     ids[(places == first_sep) | (places == last)] = tokenizer.sep_id
     ids[places > last] = tokenizer.pad_id
     return ids, (last[:, 0] + 1).astype(np.int32), (first_sep[:, 0] + 1).astype(np.int32)
 
 
-def _cut_pair(
-    start_a: int, end_a: int, start_b: int, end_b: int, room: int, rng: random.Random
-) -> tuple[tuple[int, int], tuple[int, int]]:
+def _cut_pair(start_a: int, end_a: int, start_b: int, end_b: int, room: int, rng: random.Random) -> tuple[int, ...]:
     """Removes tokens from the longer stretch, each from a random end, until both fit."""
     length_a, length_b = end_a - start_a, end_b - start_b
-    excess = length_a + length_b - room
-    if excess <= 0:
-        return (start_a, end_a), (start_b, end_b)
-    # If both are equally long, B loses a token first.
-    kept_a = min(length_a, max(room - length_b, -(-room // 2)))
-    kept_b = room - kept_a
-    return (_cut(start_a, end_a, length_a - kept_a, rng), _cut(start_b, end_b, length_b - kept_b, rng))
+    if length_a + length_b > room:
+        # If both are equally long, B loses a token first.
+        kept_a = min(length_a, max(room - length_b, -(-room // 2)))
+        start_a, end_a = _cut(start_a, end_a, length_a - kept_a, rng)
+        start_b, end_b = _cut(start_b, end_b, length_b - (room - kept_a), rng)
+    return start_a, end_a, start_b, end_b
 
 
 def _cut(start: int, end: int, excess: int, rng: random.Random) -> tuple[int, int]:
     """Removes `excess` tokens from a stretch, each from its front or its back."""
     at_front = rng.getrandbits(excess).bit_count() if excess else 0
     return start + at_front, end - (excess - at_front)
-
-
-def _in_random_order(
-    documents: TokenizedDocuments, room: int, sep_id: int, rng: random.Random
-) -> tuple[np.ndarray, array.array, array.array]:
-    """Tokens with a `[SEP]` after each document, and where sentences (or pieces of long ones) start and end in them."""
-    lengths = np.diff(documents.sentence_ends, prepend=0)
-    num_pieces = -(-lengths // room)
-    last_pieces = np.cumsum(num_pieces)
-    piece_lengths = np.full(last_pieces[-1], room)
-    piece_lengths[last_pieces - 1] = lengths - (num_pieces - 1) * room
-
-    order = sorted(range(len(documents)), key=lambda _: rng.random())
-    token_ends = _from_zero(documents.sentence_ends[documents.document_ends - 1])
-    piece_ends = _from_zero(last_pieces[documents.document_ends - 1])
-    sep = np.array([sep_id], np.int32)
-    tokens = [part for d in order for part in (documents.tokens[token_ends[d] : token_ends[d + 1]], sep)]
-    ordered = np.concatenate([piece_lengths[piece_ends[d] : piece_ends[d + 1]] for d in order])
-    seps_before = np.repeat(np.arange(len(order)), [piece_ends[d + 1] - piece_ends[d] for d in order])
-    ends = np.cumsum(ordered) + seps_before
-    return np.concatenate(tokens), _as_array(ends - ordered), _as_array(ends)
-
-
-def _from_zero(ends: np.ndarray) -> array.array:
-    return _as_array(np.concatenate([[0], ends]))
 
 
 def _as_array(values: np.ndarray) -> array.array:
@@ -351,7 +287,6 @@ _MOST_READERS = 16
 """The most shards that read the same part, if it is large, without a word about the time that takes."""
 _CHUNK_SIZE = 1 << 20  # Characters that are tokenised at once.
 _BLOCK = 512  # Records that are made at once: few enough for the processor's caches.
-_RECORD_FRAME = 16  # Bytes around a record: its length, and two checksums.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -418,8 +353,8 @@ class Job:
     shares: list[Share]
     recipe: Recipe
     digest: str
-    directory: str
-    work: str
+    directory: pathlib.Path
+    work: pathlib.Path
 
 
 def build_shard(job: Job, shard: int) -> dict[str, Any]:
@@ -436,16 +371,37 @@ def build_shard(job: Job, shard: int) -> dict[str, Any]:
         UsageError: for a corpus that cannot be read, too few documents, or too much text.
         RunError: if the file cannot be written.
     """
-    recipe = job.recipe
-    texts = _texts(job, shard)
+    recipe, share, names = job.recipe, job.shares[shard], job.source.parts()
+    texts, size = [], 0
+    for part in share.parts:
+        for document in job.source.read(names[part], recipe.dealt(part, share.place, share.count)):
+            # A lone surrogate has no form in UTF-8; the tokenizer drops bytes that are not UTF-8.
+            texts.append("\n".join(document).encode("utf-8", "ignore"))
+            size += len(texts[-1])
+            if size > MAX_SHARD_BYTES:
+                rule = f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB: a shard is made in memory"
+                todo = "Pass a higher --num_shards; a single document that is larger must be cut."
+                raise UsageError(f"{rule}. Received: more in shard {shard} of {recipe.num_shards}. {todo}")
     given = len(texts)
     tokenized = tokenize(recipe, texts)
-    check_documents(recipe, shard, len(tokenized), without_words=given - len(tokenized))
-    del texts
-    file = pathlib.Path(job.directory, shard_file(shard, recipe.num_shards, compressed=recipe.compress_records))
-    pathlib.Path(job.work).mkdir(parents=True, exist_ok=True)  # Not there yet on another machine.
-    partial = pathlib.Path(job.work, f"{file.name}.{socket.gethostname()}-{os.getpid()}")
+    needed = 2 if recipe.random_next_sentence else 1  # Second texts come from another document.
+    if len(tokenized) < needed:
+        lost = f", and {given - len(tokenized):,} whose text has no token, but marks that are dropped"
+        fewer = "a lower --num_shards, or " if recipe.num_shards > 1 else ""
+        raise UsageError(
+            f"Every shard needs at least {needed} documents; a hash decides the shard of each. Received: "
+            f"{len(tokenized)} in shard {shard} of {recipe.num_shards}{lost if given > len(tokenized) else ''}. Pass "
+            f"{fewer}more documents, or say by --corpus_format what separates them: blank lines (sentences, "
+            "paragraphs), each line (lines), or each file (document)."
+        )
+    ending = "tfrecord.gz" if recipe.compress_records else "tfrecord"
+    file = job.directory / f"records-{shard:05}-of-{recipe.num_shards:05}.{ending}"
+    job.work.mkdir(parents=True, exist_ok=True)  # Not there yet on another machine.
+    partial = job.work / f"{file.name}.{socket.gethostname()}-{os.getpid()}"
     entry = {
+        "shard": shard,
+        "num_shards": recipe.num_shards,
+        "of": job.digest,
         "file": file.name,
         "documents": len(tokenized),
         "longer_documents": int((np.diff(tokenized.document_ends, prepend=0) > 1).sum()),
@@ -464,31 +420,8 @@ def build_shard(job: Job, shard: int) -> dict[str, Any]:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
-    return write_entry(pathlib.Path(job.directory), job.digest, shard, recipe.num_shards, entry)
-
-
-def check_documents(recipe: Recipe, shard: int, count: int, *, without_words: int = 0) -> None:
-    """Refuses a shard with too few documents.
-
-    Args:
-        recipe: How records are made.
-        shard: The shard's number.
-        count: Its documents.
-        without_words: More documents, which have no token.
-
-    Raises:
-        UsageError: if pairs are made and the shard has one document: their second texts come from another document.
-    """
-    needed = 2 if recipe.random_next_sentence else 1
-    if count >= needed:
-        return
-    lost = f", and {without_words:,} whose text has no token, but marks that are dropped" if without_words else ""
-    fewer = "a lower --num_shards, or " if recipe.num_shards > 1 else ""
-    raise UsageError(
-        f"Every shard needs at least {needed} documents; a hash decides the shard of each. Received: "
-        f"{count} in shard {shard} of {recipe.num_shards}{lost}. Pass {fewer}more documents, or say by --corpus_format "
-        "what separates them: blank lines (sentences, paragraphs), each line (lines), or each file (document)."
-    )
+    write_entry(job.directory, entry)
+    return entry
 
 
 def tokenize(recipe: Recipe, texts: list[bytes]) -> TokenizedDocuments:
@@ -510,23 +443,11 @@ def tokenize(recipe: Recipe, texts: list[bytes]) -> TokenizedDocuments:
                 found.append(recipe.tokenizer.ids_of(chunk))
                 chunk, size = [], 0
     found.append(recipe.tokenizer.ids_of(chunk))
-    return TokenizedDocuments.of_lengths(*map(np.concatenate, zip(*found, strict=True)), counts)
-
-
-def _texts(job: Job, shard: int) -> list[bytes]:
-    """The texts of a shard's documents in the order of the corpus: the sentences of each, joined by line feeds."""
-    share, names = job.shares[shard], job.source.parts()
-    found, size = [], 0
-    for part in share.parts:
-        for document in job.source.read(names[part], job.recipe.dealt(part, share.place, share.count)):
-            # A lone surrogate has no form in UTF-8; the tokenizer drops bytes that are not UTF-8.
-            found.append("\n".join(document).encode("utf-8", "ignore"))
-            size += len(found[-1])
-            if size > MAX_SHARD_BYTES:
-                rule = f"The text of a shard must be at most {MAX_SHARD_BYTES >> 20:,} MiB: a shard is made in memory"
-                todo = "Pass a higher --num_shards; a single document that is larger must be cut."
-                raise UsageError(f"{rule}. Received: more in shard {shard} of {job.recipe.num_shards}. {todo}")
-    return found
+    tokens, lengths = map(np.concatenate, zip(*found, strict=True))
+    kept, ends = np.append(0, np.cumsum(lengths > 0)), np.cumsum(counts)
+    counts = kept[ends] - kept[ends - counts]  # Of sentences that have a token.
+    sentence_ends, document_ends = (np.cumsum(own[own > 0], dtype=np.int64) for own in (lengths, counts))
+    return TokenizedDocuments(tokens=tokens, sentence_ends=sentence_ends, document_ends=document_ends)
 
 
 def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: pathlib.Path) -> dict[str, Any]:
@@ -541,20 +462,22 @@ def _write(recipe: Recipe, shard: int, tokenized: TokenizedDocuments, path: path
             key = int(record_keys(recipe.seed, shard, np.array([number]))[0])
             options = {"max_seq_length": width, "short_seq_prob": recipe.short_seq_prob, "rng": random.Random(key)}
             if recipe.random_next_sentence:
-                instances = pairs(tokenized, **options)
-                instances.mark(used)
+                tokens, spans = tokenized.tokens, pairs(tokenized, **options)
+                for first, last in spans[:, :4].reshape(-1, 2).tolist():
+                    used[first:last] = True
             else:
-                instances = full_sentences(tokenized, **options, sep_id=tokenizer.sep_id)
-            every = np.arange(len(instances))
+                tokens, spans = full_sentences(tokenized, **options, sep_id=tokenizer.sep_id)
+            every = np.arange(len(spans))
             keys = record_keys(key, 0, every)
             order = np.argsort(record_keys(key, 1, every), kind="stable")
             for start in range(0, len(order), _BLOCK):
                 rows = order[start : start + _BLOCK]
-                ids, lengths, second_start = assemble(instances, rows, max_seq_length=width, tokenizer=tokenizer)
-                masked, is_random = mask(ids, lengths, recipe.masking, keys[rows]), instances.is_random[rows]
+                own = spans[rows]
+                ids, lengths, second_start = assemble(tokens, own, max_seq_length=width, tokenizer=tokenizer)
+                masked, is_random = mask(ids, lengths, recipe.masking, keys[rows]), own[:, 4]
                 for record in serialize(masked, lengths, second_start, is_random, recipe.record_names):
                     writer.write(record)
-                    num_bytes += len(record) + _RECORD_FRAME
+                    num_bytes += len(record) + FRAME_BYTES
                 counts += np.bincount(lengths, minlength=len(counts))
                 num_random += int(is_random.sum())
                 num_predictions += int((masked.weights > 0).sum())
@@ -615,7 +538,7 @@ def make_shards_with_beam(job: Job, shards: Sequence[int], beam_args: Sequence[s
         pipeline
         | "Shards" >> beam.Create(list(shards))
         | "Spread" >> beam.Reshuffle()
-        | "Records" >> beam.Map(_build, job)
+        | "Records" >> beam.Map(functools.partial(build_shard, job))
     )
     try:
         pipeline.run().wait_until_finish()
@@ -625,7 +548,3 @@ def make_shards_with_beam(job: Job, shards: Sequence[int], beam_args: Sequence[s
         if ours := _OURS.search(str(error)):
             raise {"UsageError": UsageError, "RunError": RunError}[ours[1]](ours[2]) from error
         raise RunError(f"The Beam pipeline failed: {first_line(error)}") from error
-
-
-def _build(shard: int, job: Job) -> int:
-    return build_shard(job, shard)["records"]

@@ -25,7 +25,6 @@ import os
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import CorpusConfig
@@ -33,7 +32,7 @@ from tfbert.config.types import path_of
 from tfbert.corpus.manifest import is_own
 from tfbert.data import reading
 from tfbert.data.files import check_text, find_columns
-from tfbert.data.reading import BadRows, OpenFile
+from tfbert.data.reading import BadRows
 from tfbert.data.rows import demo_table, open_json_lines, open_parquet
 from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress
@@ -97,11 +96,6 @@ def cut(sentence: str) -> list[str]:
     return [piece for piece in pieces if piece]
 
 
-def splitter() -> str:
-    """The name and version of the sentence splitter: another version may find other sentences."""
-    return f"sentencex {importlib.metadata.version('sentencex')}"
-
-
 _PIECE = 64 << 20
 _READ = 1 << 20
 
@@ -121,23 +115,20 @@ def file_digests(paths: Sequence[str]) -> dict[str, str]:
         UsageError: for a file that no longer exists or cannot be read.
     """
     try:
-        sizes = [pathlib.Path(path).stat().st_size for path in paths]
-        pieces = [(path, start) for path, size in zip(paths, sizes, strict=True) for start in range(0, size, _PIECE)]
-        found = []
+        sizes = {path: pathlib.Path(path).stat().st_size for path in paths}
+        pieces = [(path, start) for path, size in sizes.items() for start in range(0, size, _PIECE)]
+        found: dict[str, list[str]] = {path: [] for path in paths}
         with (
             concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
-            PassProgress("hashing the corpus", sum(sizes), "MB") as progress,
+            PassProgress("hashing the corpus", sum(sizes.values()), "MB") as progress,
         ):
-            for value, size in pool.map(_piece_digest, pieces):
-                found.append(value)
+            for (path, _), (value, size) in zip(pieces, pool.map(_piece_digest, pieces), strict=True):
+                found[path].append(value)
                 progress.advance(size, size / 1e6)
     except OSError as error:
         rule = "The files of a corpus must stay readable"
         raise UsageError(f"{rule}. Received: {error.filename!r} ({error.strerror}). Check the path.") from None
-    by_path: dict[str, list[str]] = {path: [] for path in paths}
-    for (path, _), value in zip(pieces, found, strict=True):
-        by_path[path].append(value)
-    return {path: digest(size, *by_path[path]) for path, size in zip(paths, sizes, strict=True)}
+    return {path: digest(size, *found[path]) for path, size in sizes.items()}
 
 
 def _piece_digest(piece: tuple[str, int]) -> tuple[str, int]:
@@ -298,10 +289,10 @@ def _paths(corpus: CorpusConfig, output_dir: pathlib.Path | None) -> list[pathli
         else:
             # Path.glob takes no absolute pattern.
             matches = [pathlib.Path(match) for match in glob.glob(str(given), recursive=True)]  # noqa: PTH207
-        files = [match for match in matches if not match.is_dir()]
+        files = []
         for match in matches:
-            if match.is_dir():
-                files += _in_directory(match, everything=corpus.corpus_format != "auto")
+            everything = corpus.corpus_format != "auto"
+            files += _in_directory(match, everything=everything) if match.is_dir() else [match]
         own = {file for file in files if is_own(file, output_dir)}
         of_records |= own
         files = [file for file in files if file not in own]
@@ -367,61 +358,50 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
         rule = "A corpus is text, JSON lines or Parquet"
         todo = "Convert it to JSON lines, or pass --corpus_format."
         raise UsageError(f"{rule}. Received: {str(path)!r}, a table. {todo}")
-    first = ""
-    size = 0
-    after_text = blank = False
+    first, size, is_after_blank = "", 0, False
     for _, line in reading.lines_of(block_lines(path), str(path)):
-        size += len(line)
-        is_blank = not line.strip()
         if "\0" in line:
             rule = "A corpus must be text in UTF-8"
             raise UsageError(f"{rule}. Received: {str(path)!r}, which has zero bytes. Convert it, or leave it out.")
-        first = first or line.strip()
-        blank = blank or (is_blank and after_text)
-        after_text = after_text or not is_blank
-        if format or (not is_blank and _JSON.match(first)) or (blank and not is_blank) or size > _SEARCHED_BYTES:
-            break
-    if format:
-        return format
-    if found := _JSON.match(first):  # WikiExtractor's files have no ending.
-        if found[1]:
-            rule = "A corpus of JSON has an object a line"
-            todo = "Convert it, or pass --corpus_format."
-            raise UsageError(f"{rule}. Received: {str(path)!r}, which begins with {first!r:.40}. {todo}")
-        return "jsonl"
-    return "sentences" if (blank and not is_blank) or not first else ""
+        text = line.strip()
+        size += len(line)
+        if format:
+            return format
+        if text and not first and (found := _JSON.match(text)):  # WikiExtractor's files have no ending.
+            if found[1]:
+                rule = "A corpus of JSON has an object a line"
+                todo = "Convert it, or pass --corpus_format."
+                raise UsageError(f"{rule}. Received: {str(path)!r}, which begins with {text!r:.40}. {todo}")
+            return "jsonl"
+        if text and is_after_blank:
+            return "sentences"
+        if size > _SEARCHED_BYTES:
+            return ""
+        first = first or text
+        is_after_blank = bool(first) and not text
+    return format or ("" if first else "sentences")
 
 
 def _input_file(path: pathlib.Path, name: str, format: str, size: int, text_column: tuple[str, ...]) -> InputFile:
-    columns: tuple[str, ...] = ()
-    blocks: tuple[Block, ...] = (WHOLE,)
+    table, columns, blocks = None, (), (WHOLE,)
     if format == "parquet":
-        columns = _columns(open_parquet(path), text_column)
-        blocks = _row_groups(path)
+        from pyarrow import parquet
+
+        table, metadata = open_parquet(path), parquet.read_metadata(path)
+        starts, held = [0], 0
+        for group in range(metadata.num_row_groups):
+            if held >= BLOCK_BYTES:
+                starts.append(group)
+                held = 0
+            held += metadata.row_group(group).total_byte_size
+        blocks = tuple(zip(starts, (*starts[1:], metadata.num_row_groups), strict=True))
     elif format == "jsonl":
-        columns = _columns(open_json_lines(str(path), reading.lines_of(block_lines(path), str(path))), text_column)
+        table = open_json_lines(str(path), reading.lines_of(block_lines(path), str(path)))
     if format in ("sentences", "paragraphs", "lines", "jsonl") and path.suffix.lower() != ".gz":
         blocks = blocks_of(size)
+    if table is not None:
+        columns, _ = find_columns(table, text_column, find_label=False)
     return InputFile(str(path), name, format, size, columns, blocks)
-
-
-def _columns(file: OpenFile, text_column: tuple[str, ...]) -> tuple[str, ...]:
-    columns, _ = find_columns(file, text_column, find_label=False)
-    return columns
-
-
-def _row_groups(path: pathlib.Path) -> tuple[Block, ...]:
-    """Ranges of row groups of about `BLOCK_BYTES` each, uncompressed; `blocks_of` returns ranges of bytes."""
-    from pyarrow import parquet
-
-    metadata = parquet.read_metadata(path)
-    starts, size = [0], 0
-    for group in range(metadata.num_row_groups):
-        if size >= BLOCK_BYTES:
-            starts.append(group)
-            size = 0
-        size += metadata.row_group(group).total_byte_size
-    return tuple(zip(starts, (*starts[1:], metadata.num_row_groups), strict=True))
 
 
 MAX_DOCUMENT_CHARACTERS = 16 << 20
@@ -472,7 +452,35 @@ class FileCorpus:
             UsageError: during iteration, for data that cannot be read as text.
         """
         file, block = self._places[part]
-        return read_documents(file, block, kept, language=self.language, skip_bad_rows=self.skip_bad_rows)
+        path, bad = pathlib.Path(file.path), BadRows(self.skip_bad_rows)
+        start, unit = block[0], "row group" if file.format == "parquet" else "byte"
+        where = f"{file.path}, from {unit} {start:,}" if start else file.path  # Its lines or rows count from 1.
+        rows = None
+        if file.format == "parquet":
+            rows = open_parquet(path, None if block[1] < 0 else range(*block))
+        else:
+            lines = block_lines(path, block, between_blank_lines=file.format in ("sentences", "paragraphs"))
+            lines = reading.lines_of(lines, file.path, is_start=not start)
+            if file.format in ("sentences", "document"):
+                language = self.language if file.format == "document" else None
+                yield from itertools.compress(_pieces(_sentences(lines, where, bad, language)), kept)
+            elif file.format in ("lines", "paragraphs"):
+                texts = ((number, line) for number, line in lines if line.strip())
+                texts = _paragraphs(lines) if file.format == "paragraphs" else texts
+                for found in _sentences(itertools.compress(texts, kept), where, bad, self.language):
+                    yield from _pieces([found])
+            elif first := next(((number, line) for number, line in lines if line.strip()), None):
+                rows = open_json_lines(where, itertools.chain([first], lines))
+        if rows is not None:
+
+            def checked(number: int, row: list) -> list[str]:
+                place = f"{where}, {rows.unit} {number}"
+                return [check_text(value, column, place) for value, column in zip(row, file.columns, strict=True)]
+
+            for texts in bad.usable(itertools.compress(rows.read(file.columns), kept), checked):
+                yield from _pieces(split_sentences(text, self.language) for text in texts)
+        if bad.count:
+            log.warning("%s: bad lines or rows skipped: %d; the first: %s", file.path, bad.count, bad.first)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each part on the disk, for progress and the number of shards; each block of a Parquet file counts as
@@ -495,61 +503,11 @@ class FileCorpus:
         digests = file_digests([file.path for file in self.files])
         out = {}
         for part, (file, block) in self._places.items():
-            how = () if file.format == "sentences" else (self.language, splitter())
+            # Another version of the splitter may find other sentences.
+            splitter = f"sentencex {importlib.metadata.version('sentencex')}"
+            how = () if file.format == "sentences" else (self.language, splitter)
             out[part] = digest(_VERSION, digests[file.path], file.format, *file.columns, *block, *how)
         return out
-
-
-def read_documents(
-    file: InputFile,
-    block: Block = WHOLE,
-    kept: Iterable[bool] = ALL,
-    *,
-    language: str = "en",
-    skip_bad_rows: bool = False,
-) -> Iterator[Document]:
-    """The documents of a block of a file, in order.
-
-    Args:
-        file: As `find_inputs` found it.
-        block: One of its blocks.
-        kept: As `FileCorpus.read` takes it.
-        language: The language of text that is not yet cut into sentences.
-        skip_bad_rows: Leave out lines or rows that cannot be used; a warning counts them.
-
-    Raises:
-        UsageError: during iteration, for a file that is not whole, text that is not UTF-8, or a row without text.
-    """
-    path = pathlib.Path(file.path)
-    bad = BadRows(skip_bad_rows)
-    if file.format == "parquet":
-        start, end = block
-        rows = open_parquet(path, None if end < 0 else range(start, end))
-        yield from _in_rows(rows, _from(file, start, "row group"), kept, file.columns, language, bad)
-    else:
-        between = file.format in ("sentences", "paragraphs")
-        lines = block_lines(path, block, between_blank_lines=between)
-        lines = reading.lines_of(lines, file.path, is_start=not block[0])
-        where = _from(file, block[0], "byte")
-        if file.format == "jsonl":
-            if first := next(((number, line) for number, line in lines if line.strip()), None):
-                rows = open_json_lines(where, itertools.chain([first], lines))
-                yield from _in_rows(rows, where, kept, file.columns, language, bad)
-        elif file.format in ("lines", "paragraphs"):
-            texts = ((number, line) for number, line in lines if line.strip())
-            texts = _paragraphs(lines) if file.format == "paragraphs" else texts
-            for found in _sentences(itertools.compress(texts, kept), where, bad, language):
-                yield from _pieces([found])
-        else:
-            own = language if file.format == "document" else None
-            yield from itertools.compress(_pieces(_sentences(lines, where, bad, own)), kept)
-    if bad.count:
-        log.warning("%s: bad lines or rows skipped: %d; the first: %s", file.path, bad.count, bad.first)
-
-
-def _from(file: InputFile, start: int, unit: str) -> str:
-    """What messages call a block; its lines or rows count from 1."""
-    return f"{file.path}, from {unit} {start:,}" if start else file.path
 
 
 def _paragraphs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -584,17 +542,6 @@ def _sentences(
             yield cut(text) if text else None
 
 
-def _in_rows(
-    rows: OpenFile, where: str, kept: Iterable[bool], columns: tuple[str, ...], language: str, bad: BadRows
-) -> Iterator[Document]:
-    def checked(number: int, row: list) -> list[str]:
-        place = f"{where}, {rows.unit} {number}"
-        return [check_text(value, column, place) for value, column in zip(row, columns, strict=True)]
-
-    for texts in bad.usable(itertools.compress(rows.read(columns), kept), checked):
-        yield from _pieces(split_sentences(text, language) for text in texts)
-
-
 def _pieces(sentences: Iterable[Document | None]) -> Iterator[Document]:
     """Documents of at most `MAX_DOCUMENT_CHARACTERS` plus one line. In the input, None separates documents."""
     document: Document = []
@@ -610,7 +557,36 @@ def _pieces(sentences: Iterable[Document | None]) -> Iterator[Document]:
         yield document
 
 
-_PARTS = 4
+@dataclasses.dataclass(frozen=True)
+class ListedCorpus:
+    """A corpus in memory, as `FileCorpus` has one of files.
+
+    Attributes:
+        documents: Those of each part.
+        name: What messages call it.
+    """
+
+    documents: dict[str, list[Document]]
+    name: str
+
+    def parts(self) -> list[str]:
+        """The parts' names, sorted."""
+        return sorted(self.documents)
+
+    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
+        """The documents of a part that are wanted."""
+        return itertools.compress(self.documents[part], kept)
+
+    def sizes(self) -> dict[str, int]:
+        """Characters of each part, with one line end per sentence."""
+        return {part: sum(len(text) + 1 for document in own for text in document) for part, own in self._all()}
+
+    def fingerprints(self) -> dict[str, str]:
+        """Digests of the text itself."""
+        return {part: digest(*own) for part, own in self._all()}
+
+    def _all(self) -> list[tuple[str, list[Document]]]:
+        return sorted(self.documents.items())
 
 
 @functools.cache
@@ -619,39 +595,13 @@ def demo_corpus(split: str) -> list[Document]:
     return [sentences for _, (sentences,) in demo_table("pretraining", split).read(["sentences"])]
 
 
-@dataclasses.dataclass(frozen=True)
-class BuiltInCorpus:
-    """Tales of people at work, written by a grammar, in parts of equal size.
-
-    Attributes:
-        split: Which split of it.
-    """
-
-    split: Literal["train", "validation"] = "train"
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return f"the built-in corpus ({self.split})"
-
-    def parts(self) -> list[str]:
-        """`train-0` and so on."""
-        return [f"{self.split}-{i}" for i in range(_PARTS)]
-
-    def read(self, part: str, kept: Iterable[bool] = ALL) -> Iterator[Document]:
-        """Every fourth document, from the part's number on."""
-        return itertools.compress(demo_corpus(self.split)[self.parts().index(part) :: _PARTS], kept)
-
-    def sizes(self) -> dict[str, int]:
-        """Characters of each part, with one line end per sentence."""
-        return {part: sum(len(text) + 1 for document in self.read(part) for text in document) for part in self.parts()}
-
-    def fingerprints(self) -> dict[str, str]:
-        """Digests of the text itself: another version of this project may write other tales."""
-        return {part: digest(*self.read(part)) for part in self.parts()}
+def built_in_corpus(split: str = "train") -> ListedCorpus:
+    """Tales of people at work, written by a grammar, in four parts of equal size."""
+    documents = {f"{split}-{i}": demo_corpus(split)[i::4] for i in range(4)}
+    return ListedCorpus(documents, f"the built-in corpus ({split})")
 
 
-Source = FileCorpus | BuiltInCorpus
+Source = FileCorpus | ListedCorpus
 
 
 def open_source(corpus: CorpusConfig, data: DataConfig, output_dir: pathlib.Path | None = None) -> Source:
@@ -665,24 +615,16 @@ def open_source(corpus: CorpusConfig, data: DataConfig, output_dir: pathlib.Path
     Raises:
         UsageError: for options that do not go together, and what `find_inputs` raises.
     """
-    if data.dataset not in ("", "demo"):
+    if data.dataset not in ("", "demo") or (data.dataset and corpus.input_files):
+        files = f" and input_files={','.join(corpus.input_files)!r}" if corpus.input_files else ""
         raise UsageError(
-            f"A corpus is files, or the built-in one. Received: dataset={data.dataset!r}. Pass its texts, as lines of "
-            f"JSON, as --input_files; {reading.OTHER_FORMATS}."
+            f"A corpus is files or the built-in one. Received: dataset={data.dataset!r}{files}. Drop it; texts are "
+            f"passed as lines of JSON, as --input_files; {reading.OTHER_FORMATS}."
         )
-    if corpus.input_files:
-        if data.dataset:
-            raise UsageError(
-                "A corpus is files or the built-in one. "
-                f"Received: input_files={','.join(corpus.input_files)!r} and dataset={data.dataset!r}. Drop one."
-            )
-        files = find_inputs(corpus, data.text_column, output_dir)
-        if data.text_column and not any(file.columns for file in files):
-            rule = "Only JSON lines and Parquet have columns"
-            todo = "Drop it, or pass --corpus_format."
-            raise UsageError(f"{rule}. Received: text_column={','.join(data.text_column)!r}. {todo}")
+    files = find_inputs(corpus, data.text_column, output_dir) if corpus.input_files else []
+    if data.text_column and not any(file.columns for file in files):
+        rule, given = "Only JSON lines and Parquet have columns", ",".join(data.text_column)
+        raise UsageError(f"{rule}. Received: text_column={given!r}. Drop it, or pass --corpus_format.")
+    if files:
         return FileCorpus(tuple(files), corpus.language, data.skip_bad_rows)
-    if data.text_column:
-        rule = "The built-in corpus has no columns to choose"
-        raise UsageError(f"{rule}. Received: text_column={','.join(data.text_column)!r}. Drop it.")
-    return BuiltInCorpus()
+    return built_in_corpus()

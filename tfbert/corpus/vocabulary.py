@@ -16,6 +16,7 @@ from tfbert.corpus.manifest import Recipe
 from tfbert.corpus.sources import Source
 from tfbert.errors import UsageError
 from tfbert.output.logs import PassProgress
+from tfbert.tokens.tokenizer import Tokenizer
 from tfbert.tokens.vocabulary import learn_vocabulary
 
 log = logging.getLogger("tfbert")
@@ -128,7 +129,19 @@ def check_beginnings(source: Source, recipe: Recipe) -> None:
         UsageError: if nearly all of their words are unknown, or if they are all of a small corpus and `check_documents`
             refuses it.
     """
-    documents, empty_parts, is_whole = _beginnings(source)
+    parts = source.parts()
+    chosen = parts[:: max(1, -(-len(parts) // _MOST_PARTS))]
+    documents, empty_parts, is_whole = [], [], chosen == parts
+    for part in chosen:
+        left, before = _MOST_CHARACTERS // len(chosen), len(documents)
+        for document in source.read(part):
+            if left <= 0:
+                is_whole = False
+                break
+            documents.append(document)
+            left -= sum(map(len, document))
+        if len(documents) == before:
+            empty_parts.append(part)
     longer = sum(len(document) > 1 for document in documents)
     if empty_parts:
         log.warning("%d parts of the corpus hold no sentence, such as %s.", len(empty_parts), min(empty_parts))
@@ -140,8 +153,8 @@ def check_beginnings(source: Source, recipe: Recipe) -> None:
             "the end; see --corpus_format.",
             f"{len(documents):,}",
         )
-    words = word_counts(recipe, recipe.tokenizer.ids_of(_sentences(documents))[0])
-    _about_unknown(source, recipe, words, "a sample of ")
+    sentences = [text.encode("utf-8", "ignore").decode() for document in documents for text in document]
+    _check_unknown(source, recipe, word_counts(recipe, recipe.tokenizer.ids_of(sentences)[0]), "a sample of ")
 
 
 def check_documents(name: str, recipe: Recipe, *, documents: int, longer_documents: int) -> None:
@@ -175,30 +188,25 @@ def check_totals(source: Source, recipe: Recipe, totals: dict[str, Any]) -> None
     """
     documents, longer = totals["documents"], totals["longer_documents"]
     check_documents(source.name, recipe, documents=documents, longer_documents=longer)
-    if about := _about_unknown(source, recipe, totals):
-        log.warning("%s", about)
+    _check_unknown(source, recipe, totals)
 
 
-def _about_unknown(source: Source, recipe: Recipe, found: dict[str, Any], part: str = "") -> str:
-    """What the user should know of unknown words where they are many; else empty.
-
-    Raises:
-        UsageError: if they are nearly all.
-    """
+def _check_unknown(source: Source, recipe: Recipe, found: dict[str, Any], part: str = "") -> None:
+    """Refuses text of which nearly all words are unknown; warns of many, unless it is only a part of the corpus."""
     share, tokenizer = share_of(found), recipe.tokenizer
     if share < MANY:
-        return ""
+        return
     about = (
         f"{100 * share:.1f}% of the {found['words']:,} words of {part}{source.name} are "
-        f"unknown and become {tokenizer.vocab[tokenizer.unk_id]}. {_reason(recipe)}"
+        f"unknown and become {tokenizer.vocab[tokenizer.unk_id]}. {_reason(tokenizer)}"
     )
     if share >= NEARLY_ALL:
         raise UsageError(f"The vocabulary must know the words of the corpus. Received: {about}")
-    return about
+    if not part:
+        log.warning("%s", about)
 
 
-def _reason(recipe: Recipe) -> str:
-    tokenizer = recipe.tokenizer
+def _reason(tokenizer: Tokenizer) -> str:
     # `[CLS]` and `[unused7]` are no words with capitals.
     has_capitals = any(not token.startswith("[") and token != token.lower() for token in tokenizer.vocab)
     if not tokenizer.casing.get("do_lower_case", True) and not has_capitals:
@@ -210,25 +218,3 @@ def _reason(recipe: Recipe) -> str:
         "It is of another language or script than the text, or the text is none, such as base64. Pass the --vocab_file "
         "or --model of a model for this text, or --learn_vocab."
     )
-
-
-def _sentences(documents: list[list[str]]) -> list[str]:
-    return [text.encode("utf-8", "ignore").decode() for document in documents for text in document]
-
-
-def _beginnings(source: Source) -> tuple[list[list[str]], list[str], bool]:
-    """Documents from the beginnings of parts all over a corpus; the parts without one; whether these are all."""
-    parts = source.parts()
-    chosen = parts[:: -(-len(parts) // _MOST_PARTS)] if parts else []
-    documents, empty_parts, is_whole = [], [], chosen == parts
-    for part in chosen:
-        left, before = _MOST_CHARACTERS // len(chosen), len(documents)
-        for document in source.read(part):
-            if left <= 0:
-                is_whole = False
-                break
-            documents.append(document)
-            left -= sum(map(len, document))
-        if len(documents) == before:
-            empty_parts.append(part)
-    return documents, empty_parts, is_whole

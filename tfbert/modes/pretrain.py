@@ -10,6 +10,7 @@ import functools
 import itertools
 import logging
 import multiprocessing
+import os
 import pathlib
 import shutil
 import time
@@ -28,8 +29,8 @@ from tfbert.config.types import counted
 from tfbert.corpus import manifest, vocabulary
 from tfbert.corpus.manifest import Recipe
 from tfbert.corpus.records import as_records_are
-from tfbert.corpus.shards import STRETCH_BYTES, Job, available_cores, make_shards, make_shards_with_beam, shares_of
-from tfbert.corpus.sources import BuiltInCorpus, Source, open_source
+from tfbert.corpus.shards import STRETCH_BYTES, Job, make_shards, make_shards_with_beam, shares_of
+from tfbert.corpus.sources import Source, built_in_corpus, open_source
 from tfbert.corpus.vocabulary import learn_vocab
 from tfbert.devices.process import is_unwatched, start_quietly, without_main_module
 from tfbert.errors import RunError, UsageError
@@ -122,25 +123,22 @@ def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str
     model = resolve_model(config.model)
     model_type = model_type_of_words(model)
     if config.model.is_scratch and not config.model.vocab_file:
-        tokenizer = BertTokenizer(learn_vocab(BuiltInCorpus("train"), _TOKENS_OF_BUILT_IN, config.runtime.seed))
+        tokenizer = BertTokenizer(learn_vocab(built_in_corpus("train"), _TOKENS_OF_BUILT_IN, config.runtime.seed))
     else:
         tokenizer = load_tokenizer(config.model, model, training_texts=())
-    masks, found = config.pretraining, []
+    names, found = ("masked_lm_prob", "max_predictions_per_seq", "whole_word_masking"), []
+    masks = {name: getattr(config.pretraining, name) for name in names}
     for split in ("train", "validation"):
         path = directory / split
         options = Config(
             mode="prepare",
             data=DataConfig(max_seq_length=config.max_seq_length, task=PRETRAINING),
             corpus=CorpusConfig(num_processes=1, learn_vocab=_TOKENS_OF_BUILT_IN),
-            pretraining=PretrainingConfig(
-                masked_lm_prob=masks.masked_lm_prob,
-                max_predictions_per_seq=masks.max_predictions_per_seq,
-                whole_word_masking=masks.whole_word_masking,
-            ),
+            pretraining=PretrainingConfig(**masks),
             runtime=RuntimeConfig(seed=config.runtime.seed),
             output=OutputConfig(output_dir=str(path)),
         )
-        prepare_records(BuiltInCorpus(split), tokenizer, options, path, model_type=model_type)
+        prepare_records(built_in_corpus(split), tokenizer, options, path, model_type=model_type)
         found.append(str(path))
     return found[0], found[1]
 
@@ -213,52 +211,47 @@ def prepare_records(
         UsageError: for anything given that cannot be used; no record has been written then.
         RunError: if a record cannot be written, or a process ends.
     """
-    corpus = config.corpus
-    recipe = Recipe.of_config(
-        corpus,
-        config.pretraining,
-        tokenizer,
-        max_seq_length=config.max_seq_length,
-        seed=config.runtime.seed,
-        num_shards=corpus.num_shards or default_num_shards(source),
-        model_type=model_type,
-    )
-    shards = shards_asked_for(corpus, recipe.num_shards)
-    is_part = len(shards) < recipe.num_shards
-    if is_part and config.output.overwrite_output_dir:
+    corpus, overwrite = config.corpus, config.output.overwrite_output_dir
+    num_shards = corpus.num_shards or default_num_shards(source)
+    recipe = Recipe.of_config(config, tokenizer, num_shards=num_shards, model_type=model_type)
+    shards = shards_asked_for(corpus, num_shards)
+    is_part = len(shards) < num_shards
+    if is_part and overwrite:
         rule = "Tasks of an array job share a directory, and none may empty it"
         todo = "Empty the directory before the job."
         raise UsageError(f"{rule}. Received: overwrite_output_dir with shards={corpus.shards!r}. {todo}")
-    overwrite = config.output.overwrite_output_dir
     # Earlier records are replaced when the new ones are whole: a corpus that cannot be used costs nothing.
     made_in = directory / f"{manifest.WORK}-new" if overwrite else directory
     work = made_in / f"{manifest.WORK}-{shards[0]}-{shards[-1]}"
     with locked(directory, shared=is_part):
-        shares = shares_of(source, recipe.num_shards)
-        num_stretches = sum(not share.place for share in shares)
-        identity = manifest.identify(recipe, source.fingerprints(), _how_learned(config), num_stretches=num_stretches)
+        shares = shares_of(source, num_shards)
+        identity = {
+            # Version 1 dealt all documents of any corpus to all shards.
+            "version": 1 if sum(not share.place for share in shares) == 1 else 2,
+            "options": recipe.options(),
+            "inputs": source.fingerprints(),
+            manifest.LEARNED: _how_learned(config),
+        }
         digest = manifest.digest_of(identity)
-        job = Job(source=source, shares=shares, recipe=recipe, digest=digest, directory=str(made_in), work=str(work))
+        job = Job(source=source, shares=shares, recipe=recipe, digest=digest, directory=made_in, work=work)
         made_in.mkdir(exist_ok=True)
-        had_vocab = manifest.begin(made_in, identity, tokenizer.file, overwrite=overwrite, shared=is_part)
-        for path in () if is_part else made_in.glob(f"{manifest.WORK}*"):
-            if path != work:  # Left by a killed task of an array job.
-                shutil.rmtree(path, ignore_errors=True)
-        try:
-            with locked(work):
-                made = _make_missing(job, shards, corpus, identity)
-        except UsageError:
-            shutil.rmtree(made_in if overwrite else work, ignore_errors=True)
-            if not is_part and not overwrite:  # The rest belongs to the other tasks as well.
-                manifest.undo_begin(made_in, vocab="" if had_vocab else tokenizer.file[0])
-            raise
+        with manifest.begun(made_in, identity, tokenizer.file, overwrite=overwrite, shared=is_part):
+            for path in () if is_part else made_in.glob(f"{manifest.WORK}*"):
+                if path != work:  # Left by a killed task of an array job.
+                    shutil.rmtree(path, ignore_errors=True)
+            try:
+                with locked(work):
+                    made = _make_missing(job, shards, corpus, identity)
+            except UsageError:
+                shutil.rmtree(work, ignore_errors=True)
+                raise
         shutil.rmtree(work, ignore_errors=True)
-        if made is not None and overwrite:
+        if made is None:
+            log.info("Shards %s to %s of %s are done; others are missing.", shards[0], shards[-1], num_shards)
+            return None
+        if overwrite:
             manifest.replace(directory, made_in)
-        if made is not None:
-            manifest.finish(directory, made)
-    if made is None:
-        log.info("Shards %s to %s of %s are done; others are missing.", shards[0], shards[-1], recipe.num_shards)
+        manifest.finish(directory, made)
     return made
 
 
@@ -305,59 +298,50 @@ def _make_missing(job: Job, shards: range, corpus: CorpusConfig, identity: dict[
 
     If what was given cannot be used, the shards that were made here are removed.
     """
-    directory = pathlib.Path(job.directory)
-    missing = _missing(job, shards)
+    directory, missing = job.directory, {*shards}
+    entries = [manifest.read_entry(directory, job.digest, shard) for shard in shards]
+    entries = [entry for entry in entries if entry]
+    with PassProgress("checking the shards that exist", sum(entry["bytes"] for entry in entries), "MB") as progress:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if manifest.crc32_of(directory / entry["file"]) == entry["file_crc32"]:
+                    missing.remove(entry["shard"])
+            progress.advance(entry["bytes"], entry["bytes"] / 1e6)
     if len(missing) < len(shards):
         log.info("%d of %d shards are whole already.", len(shards) - len(missing), len(shards))
     try:
         if missing:
             vocabulary.check_beginnings(job.source, job.recipe)
-            _make(job, missing, corpus)
+            start = time.perf_counter()
+            if corpus.engine == "beam":
+                make_shards_with_beam(job, sorted(missing), corpus.beam_args)
+            else:
+                cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+                make_shards(job, sorted(missing), corpus.num_processes or cores or 1)
+            entries = {shard: manifest.read_entry(directory, job.digest, shard) for shard in sorted(missing)}
+            if lost := [shard for shard, entry in entries.items() if entry is None]:
+                rule = "The files of shards must stay where they are written, which all workers of a pipeline must see"
+                received = f"none for shard {lost[0]} of {job.recipe.num_shards} in {directory}"
+                raise RunError(f"{rule}. Received: {received}. Run it again, or pass another --output_dir.")
+            records, sentences = (sum(entry[name] for entry in entries.values()) for name in ("records", "sentences"))
+            seconds = time.perf_counter() - start
+            log.info(
+                "%s of %s in %s: %s sentences/s.",
+                counted(records, "record"),
+                counted(sentences, "sentence"),
+                clock_text(seconds),
+                f"{sentences / seconds:,.0f}",
+            )
         made = manifest.of_entries(directory, identity)
         if made is not None:
             vocabulary.check_totals(job.source, job.recipe, made["totals"])
     except UsageError:
-        manifest.undo_shards(directory, job.digest, missing)
+        for entry in (manifest.read_entry(directory, job.digest, shard) for shard in missing):
+            if entry:
+                manifest.entry_path(directory, entry["shard"]).unlink(missing_ok=True)
+                (directory / entry["file"]).unlink(missing_ok=True)
         raise
     return made
-
-
-def _make(job: Job, shards: list[int], corpus: CorpusConfig) -> None:
-    start = time.perf_counter()
-    if corpus.engine == "beam":
-        make_shards_with_beam(job, shards, corpus.beam_args)
-    else:
-        make_shards(job, shards, corpus.num_processes or available_cores())
-    directory = pathlib.Path(job.directory)
-    entries = [manifest.read_entry(directory, job.digest, shard, content=False) for shard in shards]
-    if lost := [shard for shard, entry in zip(shards, entries, strict=True) if entry is None]:
-        rule = "The files of shards must stay where they are written, which all workers of a pipeline must see"
-        todo = "Run it again, or pass another --output_dir."
-        raise RunError(f"{rule}. Received: none for shard {lost[0]} of {job.recipe.num_shards} in {directory}. {todo}")
-    records = sum(entry["records"] for entry in entries)
-    sentences = sum(entry["sentences"] for entry in entries)
-    seconds = time.perf_counter() - start
-    log.info(
-        "%s of %s in %s: %s sentences/s.",
-        counted(records, "record"),
-        counted(sentences, "sentence"),
-        clock_text(seconds),
-        f"{sentences / seconds:,.0f}",
-    )
-
-
-def _missing(job: Job, shards: range) -> list[int]:
-    """The shards that are not whole; all files of the others are read."""
-    directory = pathlib.Path(job.directory)
-    entries = (manifest.read_entry(directory, job.digest, shard, content=False) for shard in shards)
-    sizes = {entry["shard"]: entry["bytes"] for entry in entries if entry}
-    missing = set(shards) - set(sizes)
-    with PassProgress("checking the shards that exist", sum(sizes.values()), "MB") as progress:
-        for shard, size in sizes.items():
-            if manifest.read_entry(directory, job.digest, shard, content=True) is None:
-                missing.add(shard)
-            progress.advance(size, size / 1e6)
-    return sorted(missing)
 
 
 def _how_learned(config: Config) -> dict[str, int]:

@@ -9,7 +9,7 @@ from tests.support.models import VOCAB, tiny_bert
 from tests.support.refusals import refused
 from tfbert.batches.pipeline import make_dataset
 from tfbert.batches.plan import BatchPlan, choose_packed_shape, plan_packed_epoch
-from tfbert.batches.schedule import planned_steps, resolve_batching
+from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.bert.models import TFBertForMultipleChoice
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
@@ -147,9 +147,10 @@ def test_logits_are_those_of_transformers_and_missing_choices_have_none(encoded)
 
 
 def test_what_is_reported_counts_every_token_and_every_choice_once(encoded):
-    config = Config(data=DataConfig(max_seq_length=LENGTH, task="multiple_choice"))
-    resolved = resolve_batching(config, encoded.lengths, 8, epochs=1, num_parts=1)
-    (plan,) = resolved.plans(0, 0)
+    data = DataConfig(max_seq_length=LENGTH, task="multiple_choice")
+    config = Config(data=data, training=TrainingConfig(num_train_epochs=1.0, global_batch_size=8)).resolved()
+    resolved = training_batches(config, encoded.lengths, plan_run(config, len(encoded)), num_replicas=1)
+    (plan,) = resolved.plans()
     share = len(encoded.tokens.flat) / (plan.widths.sum() * 8 * np.diff(encoded.splits).max())
     assert resolved.description == f"length grouped: {share:.1%} real tokens"
     steps = list(planned_steps(iter([plan]), encoded.lengths))

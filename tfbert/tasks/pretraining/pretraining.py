@@ -270,8 +270,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         Raises:
             UsageError: for records of another vocabulary, longer than `max_seq_length`, or that need more predictions.
         """
-        examples.check_vocabulary(tokenizer.vocab)
-        examples.check_casing(tokenizer.casing)
+        examples.check_tokenizer(tokenizer)
         length = examples.schema.max_seq_length
         if length > max_seq_length:
             raise UsageError(
