@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 import tfbert
-from tests.support.flag_values import defined, parsed
+from tests.support.flag_values import parsed
 from tests.support.processes import output_of
+from tfbert.commandline.command import Reader
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -146,8 +147,9 @@ def test_the_containers_arguments_parse(page):
     (words,) = {
         tuple(words) for words in argument_lists(yaml.safe_load(re.split("```(?:yaml)?\n?", text)[page[-2:] == "md"]))
     }
-    values = defined()
-    assert values(list(words)) == ["finetune"] and values["strategy"].value == "multi_worker"
+    reader = Reader(FINETUNE)
+    reader.read_line(words[1:])
+    assert words[0] == "finetune" and not reader.problems and reader.values["strategy"] == "multi_worker"
 
 
 def test_the_image_has_all_that_is_built():

@@ -17,8 +17,8 @@ from tests.support.processes import output_of
 from tests.support.refusals import refused
 from tfbert import __version__
 from tfbert.commandline import words
-from tfbert.commandline.command import verb_of
-from tfbert.commandline.options import expand_flagfiles, find_flagfile
+from tfbert.commandline.command import Reader, verb_of
+from tfbert.commandline.options import find_flagfile
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
 from tfbert.report.pages import command_line
@@ -86,7 +86,7 @@ WORD += "sys.exit(run_program('tfbert', lambda: words.main(['tfbert', {!r}])))"
     "installed, package, body, status, lines",
     [
         (THEIRS, "'Not ours.'", WORD.format("--version"), 1, r"tfbert: error: The distr.* clone\.\n$"),
-        (OURS, None, WORD.format("train"), 1, r"tfbert: error: The packages .*'absl' in .* clone\.\n$"),
+        (OURS, None, WORD.format("train"), 1, r"tfbert: error: The packages .*'tensorflow' in .* clone\.\n$"),
         (OURS, None, f"import sys; sys.modules['tfbert.config.run'] = None; {WORD.format('train')}", 1, r"Traceback"),
     ],
 )
@@ -145,12 +145,20 @@ def test_a_preset_is_found_from_any_directory(name, tmp_path, monkeypatch):
     assert find_flagfile("pretraining/bert-base-phase1") == PRESETS / "pretraining" / "bert-base-phase1.flags"
 
 
+def read(*arguments):
+    """The values that flags have."""
+    reader = Reader(FINETUNE)
+    reader.read_line(arguments)
+    assert not reader.problems
+    return reader.values
+
+
 def test_a_file_that_is_there_comes_before_a_preset(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("glue-sst2").write_text("--seed=7\n")
-    assert expand_flagfiles(["--flagfile=glue-sst2"]) == ["--seed=7"]
+    assert read("--flagfile=glue-sst2") == {"seed": 7}
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert expand_flagfiles(["--flagfile", "~/glue-sst2", "--xla"]) == ["--seed=7", "--xla"]
+    assert read("--flagfile", "~/glue-sst2", "--xla") == {"seed": 7, "xla": True}
 
 
 @pytest.mark.parametrize(
@@ -166,10 +174,10 @@ def test_an_unknown_name_gets_the_nearest_presets(name, advice, tmp_path, monkey
 def test_flag_files_are_expanded_in_their_places(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("mine").write_text("# Ours.\n\n--xla\n--flagfile=glue-sst2\n // not\n--seed=7")
-    preset = expand_flagfiles(["--flagfile=glue-sst2"])
-    assert "--metric_for_best_model=accuracy" in preset
-    found = expand_flagfiles(["--output_dir", "x", "-flagfile=mine", "--seed=8", "--flagfile=", "--", "--flagfile=no"])
-    assert found == ["--output_dir", "x", "--xla", *preset, "--seed=7", "--seed=8", "--", "--flagfile=no"]
+    preset = read("--flagfile=glue-sst2")
+    assert preset["metric_for_best_model"] == "accuracy"
+    found = read("--seed=6", "--output_dir", "x", "-flagfile=mine", "--flagfile=", "--noxla", "--")
+    assert found == preset | {"output_dir": "x", "seed": 7, "xla": False}
 
 
 @pytest.mark.parametrize(
@@ -179,9 +187,7 @@ def test_a_flag_file_that_cannot_be_used_is_refused(text, message, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     pathlib.Path("mine").write_bytes(text)
     with pytest.raises(UsageError, match=message):
-        expand_flagfiles(["--flagfile=mine"])
-    with pytest.raises(UsageError, match="flagfile takes a file"):
-        expand_flagfiles(["--flagfile"])
+        read("--flagfile=mine")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])

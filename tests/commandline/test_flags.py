@@ -5,8 +5,9 @@ import inspect
 import json
 from typing import Literal, get_args, get_origin
 
-from tests.support.flag_values import defined
 from tests.support.flag_values import parsed as parse
+from tfbert.commandline.command import Reader
+from tfbert.commandline.options import flags_of
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, Config
 
@@ -29,22 +30,20 @@ def given(option):
 
 
 def test_every_option_has_a_flag_with_its_default_and_its_docstring():
-    flags = defined()
     for name in FINETUNE.names():
-        option, flag = all_options()[name], flags[name]
-        assert flag.value == ([] if option.field.metadata["repeats"] else option.field.default)
+        option, flag = all_options()[name], flags_of(FINETUNE)[name]
+        assert flag.default == option.field.default
         source = " ".join(inspect.getsource(Config.classes()[option.part]).split())
         doc = source.partition(f" {name}: ")[2].split('"""')[1]
         assert flag.help.endswith(doc[1:]) and len(doc) > 20  # What it needs may come first.
 
 
 def test_every_flag_reaches_its_field_and_the_json():
-    flags = defined()
     for name in FINETUNE.names():
-        option = all_options()[name]
+        option, reader = all_options()[name], Reader(FINETUNE)
         text, value = given(option)
-        flags[name].parse(text)
-        part = Config.classes()[option.part](**{name: flags[name].value})
+        reader.read_line([f"--{name}={text}"])
+        part = Config.classes()[option.part](**reader.values)
         assert getattr(part, name) == value != option.field.default, name
         assert type(part)(**json.loads(json.dumps(dataclasses.asdict(part)))) == part
 

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import flags
 from tests.support import two_workers
-from tests.support.flag_values import defined
+from tests.support.flag_values import parsed
 from tests.support.processes import QUICK_START, processes_of
 from tfbert.config.modes import RuntimeConfig
 from tfbert.devices import cluster as cluster_module
@@ -224,9 +223,7 @@ def test_batch_scripts_pass_flags_that_exist_and_requeue_what_was_preempted(tmp_
     assert (requeued.read_text() if requeued.exists() else "") == ("requeue 7\n" if status == 75 else "")
     arguments = (tmp_path / "srun.args").read_text().splitlines()
     assert arguments[:3] == ["--kill-on-bad-exit=0", "python", "run_finetune.py"]
-    values = defined()
-    assert values(arguments[2:]) == ["run_finetune.py"]
-    config = flags.config_from_flags(values)
+    config = parsed(*arguments[3:])
     assert (config.runtime.seed, config.output.output_dir) == (3, "runs/7")
 
 

@@ -7,9 +7,8 @@ import shlex
 import subprocess
 
 import pytest
-from absl import flags as absl_flags
 
-import flags
+from tfbert.commandline.command import parse as parse_command
 from tfbert.config.run import PRETRAIN
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -19,10 +18,7 @@ ARRAY = "pretraining/prepare_array.sbatch"
 
 
 def parse(arguments):
-    values = absl_flags.FlagValues()
-    flags.define_flags(values, PRETRAIN)
-    assert values(arguments) == [PRETRAIN.script]
-    return flags.config_from_flags(values, PRETRAIN)
+    return parse_command(PRETRAIN, arguments)
 
 
 def start(script, directory, code, arguments=(), **variables):

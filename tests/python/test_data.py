@@ -216,9 +216,9 @@ def test_a_saved_model_is_evaluated_on_data_in_memory_as_on_its_file(runs, tmp_p
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"train": [("a", 1)]}, "train is for training"),
-        ({"validation": 0.1}, "validation_split is for training"),
-        ({"learning_rate": 1.0}, "learning_rate is for training"),
+        ({"train": [("a", 1)]}, "train is for another mode"),
+        ({"validation": 0.1}, "validation_split is for another mode"),
+        ({"learning_rate": 1.0}, "learning_rate is for another mode"),
         ({"vallidation": 1}, "Did you mean validation?"),
         ({}, "Evaluation needs labelled examples"),
     ],

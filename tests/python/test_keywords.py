@@ -78,7 +78,7 @@ def test_every_option_of_training_is_an_argument_with_its_default(function, comm
         (tfbert.finetune, {"masked_lm_prob": 0.1}, "It is a flag of run_pretraining.py."),
         (tfbert.finetune, {"mlm_probability": 0.1}, "In run_pretraining.py it is masked_lm_prob."),
         (tfbert.pretrain, {"doc_stride": 64}, "It is a flag of run_finetune.py."),
-        (tfbert.finetune, {"input_file": "x.tsv"}, "in another mode"),
+        (tfbert.finetune, {"input_file": "x.tsv"}, "input_file is for another mode"),
         (tfbert.finetune, {"mode": "predict"}, "tfbert.load returns"),
         (tfbert.finetune, {"flagfile": "glue-sst2"}, "Presets are for the command"),
         (tfbert.finetune, {"xyzzy": 1}, "See help(tfbert.finetune)."),

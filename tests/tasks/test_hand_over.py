@@ -12,9 +12,8 @@ import huggingface_hub
 import pytest
 import yaml
 
-import flags
 import tfbert
-from tests.support.flag_values import defined
+from tests.support.flag_values import parsed
 from tests.support.labelled import labelled
 from tests.support.refusals import refused
 from tests.support.task_runs import QUESTIONS, SENTENCES, arguments_of, command, write_tasks
@@ -66,12 +65,10 @@ def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
 def test_the_command_of_a_card_is_that_of_the_run(runs):
     card = (runs / "single" / "README.md").read_text()
     (line,) = re.findall(r"^    python run_finetune.py (.*)$", card, re.MULTILINE)
-    values = defined()
-    values(["run_finetune.py", *line.split()])
     run = Config.from_json((runs / "single" / "run_config.json").read_text())
-    parsed = flags.config_from_flags(values).resolved()
+    again = parsed(*line.split()).resolved()
     for part in ("model", "data", "training", "runtime"):
-        assert getattr(parsed, part) == getattr(run, part)
+        assert getattr(again, part) == getattr(run, part)
 
 
 @pytest.mark.parametrize(

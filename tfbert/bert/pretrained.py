@@ -17,7 +17,7 @@ from tfbert.bert.calls import INPUTS, Called
 from tfbert.bert.layers import Maker, TFBertMainLayer
 from tfbert.config.modes import HubConfig, ModelConfig
 from tfbert.config.tables import ENCODERS
-from tfbert.config.types import nearest
+from tfbert.config.types import did_you_mean
 from tfbert.devices.workers import num_workers_of
 from tfbert.errors import UsageError
 from tfbert.model import head as heads
@@ -240,8 +240,7 @@ class PreTrainedModel(Trained, keras.Model):
         fields = {*usual.to_dict(), *vars(usual), "num_labels"}
         options = {option: value for option, value in options.items() if option in fields or value not in (None, False)}
         if unknown := [option for option in options if option not in fields and option not in _SAME_EITHER_WAY]:
-            near = nearest(unknown[0], sorted(fields))
-            todo = f"Did you mean {' or '.join(near)}?" if near else "Leave them out."
+            todo = did_you_mean(unknown[0], sorted(fields)) or "Leave them out."
             raise UsageError(
                 "from_pretrained takes values of the configuration, and options of the hub. "
                 f"Received: {', '.join(unknown)}. {todo}"

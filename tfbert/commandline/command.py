@@ -4,55 +4,33 @@ said about a flag that a command does not have, and about a value that a flag do
 from __future__ import annotations
 
 import collections
-import contextlib
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
-from absl import flags
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
 
 from tfbert.commandline import options
-from tfbert.commandline.options import CONFIG, FLAGFILE, Pairs, expand_flagfiles, read_config, take_config
+from tfbert.commandline.options import CONFIG, FLAGFILE, RUN_CONFIG, Flag, Pairs, flags_of
 from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, verb_commands
-from tfbert.config.types import ALIASES, Mode, called_elsewhere, elsewhere, joined, nearest, one_of
+from tfbert.config.tables import facts_of
+from tfbert.config.types import ALIASES, Mode, called_elsewhere, did_you_mean, elsewhere, joined, of_text, one_of
 from tfbert.devices import process
 from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
 
 
-def unknown_flag(command: Command, name: str, value: Any = "", where: str = "") -> str:
-    """The line about a flag that a command does not have.
+def what_is_meant(command: Command, name: str, value: str = "") -> str:
+    """What may be meant by a flag that a command does not have, in a sentence: what it is here, where other trainers
+    have it; else whose flag it is, or which flags are like it. Empty where nothing is.
 
     Args:
         command: The command.
         name: The flag as it was typed, without dashes in front: `fp16`, `learning-rate`, `task.init_checkpoint`.
         value: Its value, where that decides.
-        where: Its place, where it is not on the command line.
     """
-    found = what_is_meant(command, name, str(value))
-    kind = "flag" if where else "command line flag"
-    return " ".join(filter(None, (f"Unknown {kind} '{name}'{where}.", found, "See --help.")))
-
-
-def what_is_meant(command: Command, name: str, value: str = "") -> str:
-    """What may be meant by a flag that a command does not have, in a sentence; empty where nothing is like it."""
-    if answer := foreign_flag(command, name, value):
-        return answer
-    for other in (FINETUNE, PRETRAIN):
-        if other is not command and name in options.flags_of(other):
-            return f"It is a flag of {other.typed}."
-    near = nearest(name.lower(), [*options.flags_of(command)])
-    return f"Did you mean {' or '.join(f'--{option}' for option in near)}?" if near else ""
-
-
-def foreign_flag(command: Command, name: str, value: str = "") -> str:
-    """What to do about a flag that other trainers have, in one sentence; empty where there is nothing to say. An answer
-    may be a flag of the other command, which is named then."""
     own_name = name.rpartition(".")[2].replace("-", "_")
-    tables = [elsewhere()["flags_with_values"], *elsewhere()["flags"].values()]
-    if command is PRETRAIN:
-        tables.insert(0, elsewhere()["pretraining"])
+    tables = [elsewhere()["pretraining"]] if command is PRETRAIN else []
+    tables += [elsewhere()["flags_with_values"], *elsewhere()["flags"].values()]
     answers = [called_elsewhere(table, key) for table in tables for key in (f"{own_name}={value.lower()}", own_name)]
     answer = next(filter(None, answers), f"--{own_name}" if own_name != name else "")
     for one in (command, FINETUNE, PRETRAIN):
@@ -60,36 +38,152 @@ def foreign_flag(command: Command, name: str, value: str = "") -> str:
             if not answer.startswith("--"):
                 return f"{answer}."
             return f"Here it is {answer}." if one is command else f"In {one.typed} it is {answer}."
-    return ""
+    for other in (FINETUNE, PRETRAIN):
+        if other is not command and name in flags_of(other):
+            return f"It is a flag of {other.typed}."
+    return did_you_mean(name.lower(), flags_of(command), "--{}")
 
 
 def _takes(command: Command, answer: str) -> bool:
     """Whether a command has all flags that an answer names, and these have the values."""
-    known = options.flags_of(command)
-    for name, value in re.findall(r"--(\w+)(?:=([\w./]+))?", answer):
-        choices = options.parser_of(known[name]).choices if name in known else ()
-        if name not in known or (value and choices and value not in choices):
-            return False
-    return True
+    found = [(flags_of(command).get(name), value) for name, value in re.findall(r"--(\w+)(?:=([\w./]+))?", answer)]
+    return all(flag and (not value or not flag.choices or value in flag.choices) for flag, value in found)
 
 
-def set_flag(flag: flags.Flag, text: str, where: str = "") -> str:
-    """Gives a flag the value that a text stands for; returns the line about a text that it does not take, else nothing.
-    `where` is its place, if it is not on the command line."""
-    parser, name = options.parser_of(flag), flag.name
-    with contextlib.suppress(flags.IllegalFlagValueError):
-        flag.parse(text)
-        return ""
-    if parser.choices:
-        return one_of(name, text, parser.choices, where)
-    if flag.boolean:
-        answer = called_elsewhere(elsewhere()["values"].get(name, {}), text.strip().lower())
-        todo = answer or f"Pass --{name}, or --no{name}."
-    else:
-        todo = f"--help={name} says what it takes."
-        if "," in text:
-            todo = f"Pass one value, a fraction after a point{', or --seeds' if name == 'seed' else ''}."
-    return f"{name} must be {parser.in_words}. Received: {name}={text!r}{where}. {todo}"
+class Reader:
+    """What a command line says, or a file of options.
+
+    Attributes:
+        values: Those of the flags that it names, by their names.
+        problems: A line for each argument that is no flag, and each value that its flag does not take.
+    """
+
+    def __init__(self, command: Command):
+        self._command = command
+        self._flags = {name: flag for name, flag in flags_of(command).items() if name != "help"}
+        self.values: dict[str, Any] = {}
+        self.problems: list[str] = []
+
+    def read_line(self, arguments: Sequence[str], within: tuple[str, ...] = ()) -> None:
+        """Reads a command line, or the lines of a file of flags, which may name others.
+
+        Args:
+            arguments: Those after the program.
+            within: The files that these are the lines of, from the outermost.
+
+        Raises:
+            UsageError: for a file of flags that cannot be read.
+        """
+        others, left = [], collections.deque(arguments)
+        while left:
+            argument = left.popleft()
+            text = argument.removeprefix("-").removeprefix("-")
+            name, equals, value = text.partition("=")
+            flag, denied = self._flags.get(name), self._flags.get(name.removeprefix("no"))
+            if not text:
+                others += [argument, *left] if argument == "-" else left
+                break
+            if text == argument or not name:
+                others.append(argument)
+            elif flag and flag.is_switch and not equals:
+                self.values[flag.name] = True
+            elif not (flag or equals) and denied and denied.is_switch:
+                self.values[denied.name] = False
+            elif not equals and flag and (not left or left[0].startswith("--")):
+                at = f"before {left[0]}" if left else "at the end"
+                self.problems.append(f"{name} takes a value. Received: --{name} {at}. Write --{name}=VALUE.")
+            else:
+                if not equals and left and (flag or not left[0].startswith("-")):
+                    value = left.popleft()
+                if flag and name == FLAGFILE:
+                    self._read_flagfile(value.strip(), within)
+                else:
+                    self._set(flag, value) if flag else self._refuse(name, value)
+        if others:
+            todo = "Write --name=value; see --help."
+            self.problems.append(f"Every argument must be a flag. Received: {' '.join(others)}. {todo}")
+
+    def _read_flagfile(self, name: str, within: tuple[str, ...]) -> None:
+        """Reads a file of flags; none where there is no name, as a script may have it."""
+        path = str(options.find_flagfile(name)) if name else ""
+        if path in within:
+            rule = "A flag file must not include itself"
+            raise UsageError(f"{rule}. Received: flagfile={path!r}. Remove that line.")
+        self.read_line(options.flags_in_file(path) if path else [], (*within, path))
+
+    def read_config(self, path: str) -> None:
+        """Reads a file of options.
+
+        Raises:
+            UsageError: for a file that cannot be read.
+        """
+        seen: dict[str, str] = {}
+        for name, value, where in options.read_config(path):
+            own, flag = ALIASES.get(name, name), self._flags.get(name)
+            if isinstance(value, Pairs):
+                form = f"{value[0][0]}: ..." if value else "NAME: VALUE"
+                rule = "A file of options is flat, a flag's name and its value in each line"
+                todo = f"Write {form} without {name!r} above it."
+                self.problems.append(f"{rule}. Received: an object as {name!r}{where}. {todo}")
+            elif not flag:
+                self._refuse(name, value, where)
+            elif own in seen:
+                twice = f"{name!r} twice" if seen[own] == name else f"{seen[own]!r} and {name!r}, which are the same"
+                self.problems.append(f"Every option has one value. Received: {twice},{where}. Drop one.")
+            elif name == FLAGFILE:
+                self._read_flagfile(str(value or ""), ())
+            elif value is not None:
+                self._set_to(flag, value, where)
+            seen.setdefault(own, name)
+        if CONFIG in self.values:
+            rule, received = "A file of options names no other", f"{CONFIG}={self.values[CONFIG]!r} in {path}"
+            self.problems.append(f"{rule}. Received: {received}. Put all options into one.")
+
+    def _set_to(self, flag: Flag, value: Any, where: str) -> None:
+        """Sets a flag to a value in a file: a text, True, False, or a list."""
+        items = value if isinstance(value, list) else [value]
+        texts = [str(item).lower() if isinstance(item, bool) else item for item in items]
+        todo = ""
+        if any(isinstance(item, list) or item is None for item in items):
+            todo = "Write plain values."
+        elif any(isinstance(item, bool) for item in items) and not flag.is_switch:
+            todo = 'Put it in quotes, "true", if it is a name.'
+        elif isinstance(value, list) and not flag.takes_several:
+            todo = "Write one value."
+        elif flag.is_joined and len(items) > 1 and "," in "".join(texts):
+            todo = "Write values without commas."
+        if todo:
+            self.problems.append(f"{flag.name} must be {flag.in_words}. Received: {flag.name}={value!r}{where}. {todo}")
+            return
+        for text in texts if flag.repeats or not isinstance(value, list) else [joined(texts)]:
+            self._set(flag, text, where)
+
+    def _set(self, flag: Flag, text: str, where: str = "") -> None:
+        """Gives a flag the value that a text stands for; `where` is its place, if it is not on the command line."""
+        name = flag.name
+        try:
+            value = of_text(flag.kind, text)
+        except ValueError:
+            todo = f"--help={name} says what it takes."
+            if flag.is_switch:
+                answer = called_elsewhere(elsewhere()["values"].get(name, {}), text.strip().lower())
+                todo = answer or f"Pass --{name}, or --no{name}."
+            elif "," in text and name == "seed":
+                todo = "Pass one, or several as --seeds."
+            elif "," in text and float in (flag.kind, *get_args(flag.kind)):
+                todo = "Pass one value, a fraction after a point."
+            line = f"{name} must be {flag.in_words}. Received: {name}={text!r}{where}. {todo}"
+            self.problems.append(one_of(name, text, flag.choices, where) if flag.choices else line)
+            return
+        if name == CONFIG and name in self.values:
+            rule, received = "A run has one file of options", f"{CONFIG}={f'{self.values[name]},{value}'!r}"
+            raise UsageError(f"{rule}. Received: {received}. Put all options into one of them.")
+        self.values[name] = (*self.values.get(name, ()), value) if flag.repeats else value
+
+    def _refuse(self, name: str, value: Any, where: str = "") -> None:
+        """Notes what is said about a flag that the command does not have."""
+        found, kind = what_is_meant(self._command, name, str(value)), "flag" if where else "command line flag"
+        self.problems.append(" ".join(filter(None, (f"Unknown {kind} '{name}'{where}.", found, "See --help."))))
 
 
 @in_command()
@@ -150,92 +244,29 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     Raises:
         UsageError: for flags that the command does not have, and rules that are broken.
     """
-    values = flags.FlagValues()  # absl's own set has flags such as --pdb besides, which would be ignored.
-    options.define_flags(values, command)
-    path, given = take_config(expand_flagfiles(argv[1:]))
-    problems = [*_take_file(command, values, path)] if path else []
-    problems += _take(command, values, [*([f"--mode={mode}"] if mode else []), *given])
-    if problems := [*filter(None, problems)]:
+    line, file = Reader(command), Reader(command)
+    line.read_line(argv[1:])
+    if path := line.values.pop(CONFIG, ""):
+        file.read_config(path)
+    if problems := [*file.problems, *line.problems]:
         raise UsageError("\n".join(dict.fromkeys(problems)))
-    if mode and (other := str(values["mode"].value)) != mode:
+    other = line.values.get("mode", mode)
+    if mode and other != mode:
         word = other if verb_commands()[other] is command else f"{command.word} --mode={other}"
         rule = f"{command.typed} says the mode itself"
         todo = f"Drop --mode, or use {command.typed.removesuffix(mode)}{word}."
         raise UsageError(f"{rule}. Received: mode={other!r} beside it. {todo}")
-    return options.config_from_flags(values, command)
-
-
-def _take(command: Command, values: flags.FlagValues, arguments: Sequence[str]) -> Iterator[str]:
-    """Sets the flags of a command line. A line for each argument that is no flag, and each value that its flag does not
-    take: absl would stop at the first."""
-    others, left = [], collections.deque(arguments)
-    while left:
-        argument = left.popleft()
-        text = argument.removeprefix("-").removeprefix("-")
-        name, equals, value = text.partition("=")
-        positive, is_known = name.removeprefix("no"), name in values
-        if not text:
-            others += [argument, *left] if argument == "-" else left
-            left.clear()
-        elif text == argument or not name:
-            others.append(argument)
-        elif is_known and values[name].boolean and not equals:
-            values[name].parse("true")
-        elif not (is_known or equals) and positive in values and values[positive].boolean:
-            values[positive].parse("false")
-        elif not equals and is_known and (not left or left[0].startswith("--")):
-            at = f"before {left[0]}" if left else "at the end"
-            yield f"{name} takes a value. Received: --{name} {at}. Write --{name}=VALUE."
-        else:
-            if not equals and left and (is_known or not left[0].startswith("-")):
-                value = left.popleft()
-            yield set_flag(values[name], value) if is_known else unknown_flag(command, name, value)
-    if others:
-        todo = "Write --name=value; see --help."
-        yield f"Every argument must be a flag. Received: {' '.join(others)}. {todo}"
-
-
-def _take_file(command: Command, values: flags.FlagValues, path: str) -> Iterator[str]:
-    """Sets the flags that a file of options names. A line for each thing in it that cannot be used."""
-    seen: dict[str, str] = {}
-    for name, value, where in read_config(path):
-        own = ALIASES.get(name, name)
-        if isinstance(value, Pairs):
-            form = f"{value[0][0]}: ..." if value else "NAME: VALUE"
-            rule = "A file of options is flat, a flag's name and its value in each line"
-            yield f"{rule}. Received: an object as {name!r}{where}. Write {form} without {name!r} above it."
-        elif name == CONFIG:
-            yield f"A file of options names no other. Received: {name!r}{where}. Put all options into one."
-        elif name not in values and name != FLAGFILE:
-            yield unknown_flag(command, name, value, where)
-        elif own in seen:
-            twice = f"{name!r} twice" if seen[own] == name else f"{seen[own]!r} and {name!r}, which are the same"
-            yield f"Every option has one value. Received: {twice},{where}. Drop one."
-        elif name == FLAGFILE:
-            yield from _take(command, values, expand_flagfiles([f"--{FLAGFILE}={value}"]))
-        elif value is not None:
-            yield from _set_to_value(values[name], value, where)
-        seen.setdefault(own, name)
-
-
-def _set_to_value(flag: flags.Flag, value: Any, where: str) -> Iterator[str]:
-    """Sets a flag to a value in a file. A line for what is wrong with it."""
-    name, parser, rule, repeats = flag.name, options.parser_of(flag), "", isinstance(flag, flags.MultiFlag)
-    items, todo = value if isinstance(value, list) else [value], f"--help={name} says what it takes."
-    if any(isinstance(item, list) or item is None for item in items):
-        rule = "takes a list of plain values"
-    elif any(isinstance(item, bool) for item in items) and not flag.boolean:
-        rule, todo = f"must be {parser.in_words}, not true or false", 'Put it in quotes, "true", if it is a name.'
-    elif isinstance(value, list) and not (parser.takes_several or repeats):
-        rule = "takes one value, not a list"
-    elif parser.is_joined and len(items) > 1 and any("," in item for item in items):
-        rule = "takes values without commas in them"
-    if rule:
-        yield f"{name} {rule}. Received: {name}={value!r}{where}. {todo}"
-        return
-    texts = [str(item).lower() if isinstance(item, bool) else item for item in items]
-    for text in texts if repeats or not isinstance(value, list) else [joined(texts)]:
-        yield set_flag(flag, text, where)
+    values = file.values | ({"mode": mode} if mode else {}) | line.values
+    path, mode = values.pop(RUN_CONFIG, ""), values.pop("mode", "")
+    base = Config.from_json(options.read_text(RUN_CONFIG, path)) if path else Config()
+    if command.task and not path:
+        values["task"] = command.task
+    task = values.get("task", base.data.task)
+    if facts_of(task).of_records != bool(command.task):
+        received = f"task={task!r}" + (f" in run_config={path!r}" if path else "")
+        todo = f"Use {PRETRAIN.typed} for pre-training, and {FINETUNE.typed} for other tasks."
+        raise UsageError(f"Pre-training has a command of its own. Received: {received}. {todo}")
+    return base.changed(values, mode)
 
 
 def _fail(command: Command, error: BaseException, status: int, kind: str) -> int:

@@ -1,4 +1,4 @@
-"""A command's flags: one for each field of `Config`, and the `Config` that they make; and `--help`: what a command is,
+"""A command's flags: one for each field of `Config`; files of flags and of options; and `--help`: what a command is,
 examples, and its flags by topic, or one topic only. Imports no TensorFlow.
 
 Files of options: `--config=run.yaml`, by the flags' names, YAML or JSON, where a value is a text as a flag's; files
@@ -15,15 +15,12 @@ import itertools
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, get_args, get_origin
-
-from absl import flags
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from tfbert.config.modes import all_options
-from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config
-from tfbert.config.tables import facts_of
-from tfbert.config.types import ALIASES, in_words, nearest, of_text, path_of
+from tfbert.config.run import Command, Config
+from tfbert.config.types import ALIASES, did_you_mean, in_words, path_of
 from tfbert.devices.process import ASKS_FOR_HELP, WIDTH, flag_text, wrapped
 from tfbert.errors import UsageError
 
@@ -64,51 +61,14 @@ def find_flagfile(name: str) -> pathlib.Path:
     raise UsageError(f"{rule}. Received: flagfile={name!r}. {todo}")
 
 
-def expand_flagfiles(arguments: Iterable[str], within: tuple[pathlib.Path, ...] = ()) -> list[str]:
-    """A command line with the lines of its flag files in their places.
-
-    A line is an argument; one that begins with # or // is a comment. A flag file may name others.
-
-    Args:
-        arguments: Those after the program.
-        within: The files that these are the lines of, from the outermost.
+def flags_in_file(path: pathlib.Path) -> list[str]:
+    """The arguments in a file of flags: a line is one, but for those that begin with # or //, which are comments.
 
     Raises:
-        UsageError: for a file that does not exist or cannot be read.
+        UsageError: for a file that cannot be read.
     """
-    found = []
-    for is_file, text in files_named(arguments, FLAGFILE, "NAME"):
-        if not is_file:
-            found.append(text)
-            continue
-        path = find_flagfile(text)
-        if path in within:
-            rule = "A flag file must not include itself"
-            raise UsageError(f"{rule}. Received: flagfile={str(path)!r}. Remove that line.")
-        lines = map(str.strip, read_text(FLAGFILE, path).splitlines())
-        own = [line for line in lines if line and not line.startswith(("#", "//"))]
-        found += expand_flagfiles(own, (*within, path))
-    return found
-
-
-def files_named(arguments: Iterable[str], flag: str, example: str) -> Iterator[tuple[bool, str]]:
-    """A command line in parts: the files that a flag names, True before each; and all other arguments. An empty name
-    means no file: a script may have none.
-
-    Raises:
-        UsageError: for a flag at the end, without a name.
-    """
-    left = iter(arguments)
-    for argument in left:
-        name, equals, value = argument.partition("=")
-        if argument == "--":
-            yield from ((False, other) for other in (argument, *left))
-        elif name not in (f"--{flag}", f"-{flag}"):
-            yield False, argument
-        elif not equals and (value := next(left, None)) is None:
-            raise UsageError(f"{flag} takes a file. Received: --{flag} at the end. Write --{flag}={example}.")
-        elif value.strip():
-            yield True, value.strip()
+    lines = map(str.strip, read_text(FLAGFILE, path).splitlines())
+    return [line for line in lines if line and not line.startswith(("#", "//"))]
 
 
 def read_text(option: str, path: str | pathlib.Path) -> str:
@@ -126,28 +86,11 @@ def read_text(option: str, path: str | pathlib.Path) -> str:
 
 
 CONFIG = "config"
-YAML = (".yaml", ".yml")
-_FORM = "A file of options has a flag's name and its value in each line"
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
-_EXAMPLE = "Write for example learning_rate: 3e-5."
 
 
 class Pairs(list):
     """The names and values of an object: a dictionary would keep the last of two equal names."""
-
-
-def take_config(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The file that a command line names with `--config`, empty for none, and the other arguments.
-
-    Raises:
-        UsageError: for two files, or none after the flag.
-    """
-    parts = [*files_named(arguments, CONFIG, "run.yaml")]
-    paths = [text for is_file, text in parts if is_file]
-    if len(paths) > 1:
-        rule = "A run has one file of options"
-        raise UsageError(f"{rule}. Received: {CONFIG}={','.join(paths)!r}. Put all options into one of them.")
-    return "".join(paths), [text for is_file, text in parts if not is_file]
 
 
 def read_config(path: str) -> list[tuple[str, Any, str]]:
@@ -158,79 +101,62 @@ def read_config(path: str) -> list[tuple[str, Any, str]]:
     Raises:
         UsageError: for a file that cannot be read, is no object, or is the configuration of a run.
     """
-    received = f"Received: {CONFIG}={path!r}"
-    ending = pathlib.Path(path).suffix.lower()
-    if ending not in (*YAML, ".json"):
+    import yaml
+
+    received, ending = f"Received: {CONFIG}={path!r}", pathlib.Path(path).suffix.lower()
+    if ending not in (".yaml", ".yml", ".json"):
         todo = "Rename or convert it, or use --flagfile for a file of flags."
         raise UsageError(f"A file of options ends in .yaml or .json. {received}. {todo}")
     text = read_text(CONFIG, path)
-    if ending in YAML:
-        found = _read_yaml(text, path)
-    else:
-        try:
-            found = json.loads(text, object_pairs_hook=Pairs, parse_int=str, parse_float=str, parse_constant=str)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"A .json file must be JSON. {received} ({error}). Repair it.") from None
-        found = [(*pair, f" in {path}") for pair in found] if isinstance(found, Pairs) else []
-        if {"data", "runtime", "output"} <= {name for name, *_ in found}:
-            todo = f"Pass --run_config={path} to repeat that run."
-            raise UsageError(f"{CONFIG} is a file of options by name. {received}, which a run wrote. {todo}")
+    try:
+        if ending == ".json":
+            top = json.loads(text, object_pairs_hook=Pairs, parse_int=str, parse_float=str, parse_constant=str)
+            found = [(*pair, f" in {path}") for pair in top] if isinstance(top, Pairs) else []
+        else:
+            # Not `yaml.load`: it reads 3e-5 as a text, 010 as 8, "no" as false, and keeps the last of two equal names.
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            lines = [f" in {path}, line {key.start_mark.line + 1}" for key, _ in pairs]
+            found = [(str(key.value), _value_of(value), line) for (key, value), line in zip(pairs, lines, strict=True)]
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        rule, why = f"A {ending} file must be {'JSON' if ending == '.json' else 'YAML'}", " ".join(str(error).split())
+        raise UsageError(f"{rule}. {received} ({why}). Repair it.") from None
+    if {"data", "runtime", "output"} <= {name for name, *_ in found}:
+        todo = f"Pass --run_config={path} to repeat that run."
+        raise UsageError(f"{CONFIG} is a file of options by name. {received}, which a run wrote. {todo}")
     if not found:
-        raise UsageError(f"{_FORM}. {received}, which has none. {_EXAMPLE}")
+        rule, todo = "A file of options has a flag's name and its value in each line", "Write for example seed: 7."
+        raise UsageError(f"{rule}. {received}, which has none. {todo}")
     return found
 
 
-def _read_yaml(text: str, path: str) -> list[tuple[str, Any, str]]:
-    # Not `yaml.load`: it would read 3e-5 as a text, 010 as 8 and "no" as false, and keep the last of two equal names.
-    import yaml
-
-    def value_of(node: yaml.Node) -> Any:
-        if isinstance(node, yaml.SequenceNode):
-            return [value_of(item) for item in node.value]
-        if isinstance(node, yaml.MappingNode):
-            return Pairs((str(key.value), value_of(value)) for key, value in node.value)
-        return node.value if getattr(node, "style", None) else _WORDS.get(node.value.lower(), node.value)
-
-    try:
-        top = yaml.compose(text, Loader=yaml.SafeLoader)
-        pairs = top.value if isinstance(top, yaml.MappingNode) else []
-        return [
-            (str(key.value), value_of(value), f" in {path}, line {key.start_mark.line + 1}") for key, value in pairs
-        ]
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        line = f", line {mark.line + 1}" if mark else ""
-        rule = "A .yaml file must be YAML"
-        raise UsageError(f"{rule}. Received: {CONFIG}={path!r} ({problem}{line}). Repair it.") from None
+def _value_of(node: Any) -> Any:
+    """What a node of YAML says."""
+    if node.id == "sequence":
+        return [_value_of(item) for item in node.value]
+    if node.id == "mapping":
+        return Pairs((str(key.value), _value_of(value)) for key, value in node.value)
+    return node.value if node.style else _WORDS.get(node.value.lower(), node.value)
 
 
-RUN_CONFIG = "run_config"
-_ABOUT_CONFIG = (
-    "Read options from a .yaml or .json file: the flags' names without dashes, each with its value, or a list. "
-    "Flags on the command line replace its values."
-)
-_ABOUT_FLAGFILE = "Read flags from a file, one a line, or from a preset (see --help=presets)."
-_ABOUT_HELP = "Show this text, or only a topic, a flag, or all flags that speak of a word."
-
-
-class OptionParser(flags.ArgumentParser):
-    """Reads the text of a flag as its option's type says.
+class Flag(NamedTuple):
+    """A flag.
 
     Attributes:
-        kind: The type.
-        name: The option's name.
+        name: That of the option which it sets, or of what else it is.
+        help: What it does.
+        kind: What its text is, as `of_text` has it.
+        default: The option's; empty where it is none of a run's.
         is_joined: Whether its text may be several values with commas between.
+        repeats: Whether each value has a flag of its own.
     """
 
-    def __init__(self, kind: Any, name: str, is_joined: bool = False):
-        self.kind, self.name, self.is_joined = kind, name, is_joined
-
-    def parse(self, argument: Any) -> Any:
-        try:
-            return of_text(self.kind, argument) if isinstance(argument, str) else argument
-        except ValueError:
-            raise ValueError(f"must be {self.in_words}") from None
+    name: str
+    help: str
+    kind: Any = str
+    default: Any = ""
+    is_joined: bool = False
+    repeats: bool = False
 
     @property
     def in_words(self) -> str:
@@ -243,56 +169,40 @@ class OptionParser(flags.ArgumentParser):
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     @property
+    def is_switch(self) -> bool:
+        """Whether it may stand without a value."""
+        return bool in (self.kind, *get_args(self.kind))
+
+    @property
     def takes_several(self) -> bool:
         """Whether it takes a list."""
-        return self.is_joined or tuple in [get_origin(kind) for kind in (self.kind, *get_args(self.kind))]
+        return self.repeats or self.is_joined or tuple in map(get_origin, (self.kind, *get_args(self.kind)))
 
 
-def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> None:
-    """Declares every flag of a command: name, default, type and help are those of a field of `Config`."""
-    modes, docs = Literal[command.modes], docs_of(command)
-    flags.DEFINE_flag(flags.Flag(OptionParser(modes, "mode"), None, "mode", Config().mode, docs["mode"]), flag_values)
-    for name in command.names():
-        option, doc = all_options()[name], docs[name]
-        if option.field.metadata["repeats"]:
-            flag = flags.MultiFlag(OptionParser(str, name), None, name, [], doc)
-        else:
-            is_switch = option.kind is bool or bool in get_args(option.kind)
-            parser = OptionParser(option.kind, name, option.field.metadata["joined"])
-            flag = flags.Flag(parser, None, name, option.field.default, doc, boolean=is_switch)
-        flags.DEFINE_flag(flag, flag_values)
-        flag.help = doc  # absl adds how to repeat a flag.
-    for alias, name in ALIASES.items():
-        flags.DEFINE_alias(alias, name, flag_values=flag_values)
-    text = "Repeat the run that wrote this run_config.json. Flags beside it replace its values."
-    flags.DEFINE_flag(flags.Flag(OptionParser(str, RUN_CONFIG), None, RUN_CONFIG, "", text), flag_values)
-
-
-def docs_of(command: Command) -> dict[str, str]:
-    """The help of each of a command's options."""
-    found = {}
-    for name in command.names():
-        option = all_options()[name]
-        found[name] = command.texts.get(name) or field_docs(Config.classes()[option.part])[name]
-        if needs := option.field.metadata["needs"]:
-            found[name] = f"With --{needs}: {found[name][0].lower()}{found[name][1:]}"
-    return found | {"mode": command.texts["mode"]}
-
-
-def parser_of(flag: flags.Flag) -> OptionParser:
-    """What reads the text of a flag that `define_flags` declared."""
-    assert isinstance(flag.parser, OptionParser)
-    return flag.parser
+RUN_CONFIG = "run_config"
+_BESIDE = {
+    RUN_CONFIG: "Repeat the run that wrote this run_config.json. Flags beside it replace its values.",
+    CONFIG: "Read options from a .yaml or .json file: the flags' names without dashes, each with its value, or a list. "
+    "Flags on the command line replace its values.",
+    FLAGFILE: "Read flags from a file, one a line, or from a preset (see --help=presets).",
+    "help": "Show this text, or only a topic, a flag, or all flags that speak of a word.",
+}
+"""The flags that are no options of a run."""
 
 
 @functools.cache
-def flags_of(command: Command) -> flags.FlagValues:
-    """All flags of a command, to look them up: also those that are no options of a run, which are read apart."""
-    values = flags.FlagValues()
-    define_flags(values, command)
-    for name, text in {CONFIG: _ABOUT_CONFIG, FLAGFILE: _ABOUT_FLAGFILE, "help": _ABOUT_HELP}.items():
-        flags.DEFINE_flag(flags.Flag(OptionParser(str, name), None, name, "", text), values)
-    return values
+def flags_of(command: Command) -> dict[str, Flag]:
+    """All flags of a command by name, other names included."""
+    found = {"mode": Flag("mode", command.texts["mode"], Literal[command.modes], Config().mode)}
+    for name in command.names():
+        part, field, kind = all_options()[name]
+        about, text = field.metadata, command.texts.get(name) or field_docs(Config.classes()[part])[name]
+        if about["needs"]:
+            text = f"With --{about['needs']}: {text[0].lower()}{text[1:]}"
+        kind = str if about["repeats"] else kind
+        found[name] = Flag(name, text, kind, field.default, about["joined"], about["repeats"])
+    found |= {alias: found[name] for alias, name in ALIASES.items()}
+    return found | {name: Flag(name, text) for name, text in _BESIDE.items()}
 
 
 @functools.cache
@@ -305,34 +215,6 @@ def field_docs(part: type) -> dict[str, str]:
         for field, doc in itertools.pairwise(found.body)
         if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr)
     }
-
-
-def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> Config:
-    """The configuration that parsed flags of a command describe.
-
-    Raises:
-        UsageError: naming every rule that is broken.
-    """
-    path, mode = flag_values[RUN_CONFIG].value, flag_values["mode"]
-    base = _run_config(path, command) if path else Config()
-    values = {name: flag_values[name].value for name in command.names() if not path or flag_values[name].present}
-    if command.task:
-        values["task"] = command.task
-    elif facts_of(task := str(values.get("task", base.data.task))).of_records:
-        raise UsageError(f"Pre-training has a command of its own. Received: task={task!r}. {_other()}")
-    return base.changed(values, base.mode if path and not mode.present else str(mode.value))
-
-
-def _run_config(path: str, command: Command) -> Config:
-    config = Config.from_json(read_text(RUN_CONFIG, path))
-    if facts_of(config.data.task).of_records != bool(command.task):
-        rule = f"run_config must come from a run of {command.typed}"
-        raise UsageError(f"{rule}. Received: run_config={path!r}, for task={config.data.task!r}. {_other()}")
-    return config
-
-
-def _other() -> str:
-    return f"Use {PRETRAIN.typed} for pre-training, and {FINETUNE.typed} for other tasks."
 
 
 _GENERAL, _PRESETS = "general", "presets"
@@ -381,8 +263,7 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
         all_flags = [each for names in topics.values() for each in names]
         if found := [each for each in all_flags if word.search(f"{each} {values[each].help}")]:
             return f"Flags that speak of '{name}':\n" + "".join(_flag(each, values) for each in found)
-        near = nearest(name, [*topics, _PRESETS, *values])
-        advice = f"Did you mean {' or '.join(near)}?" if near else "See --help."
+        advice = did_you_mean(name, [*topics, _PRESETS, *values]) or "See --help."
         rule = f"--help takes a topic ({', '.join([*topics, _PRESETS])}), a flag or a word of theirs"
         raise UsageError(f"{rule}. Received: help={topic!r}. {advice}")
     lines = wrapped(f"{command.typed}: the flags of mode={mode}. {command.summary}" if mode else command.summary, "")
@@ -406,18 +287,18 @@ def _topics(command: Command, mode: str) -> dict[str, list[str]]:
     return topics
 
 
-def _topic(topic: str, names: Sequence[str], values: flags.FlagValues) -> str:
+def _topic(topic: str, names: Sequence[str], values: Mapping[str, Flag]) -> str:
     parts = Config.classes()
     about = parts[topic].__doc__ if topic in parts else "What to do, and where flags come from."
     lines = wrapped(f"{topic}: {' '.join((about or '').split())}", "")
     return "\n".join(lines) + "\n" + "".join(_flag(name, values) for name in names)
 
 
-def _flag(name: str, values: flags.FlagValues) -> str:
+def _flag(name: str, values: Mapping[str, Flag]) -> str:
     """A flag: how it is written, what it does, its default."""
     flag = values[name]
     names = [name, *(alias for alias, own in ALIASES.items() if own == name)]
-    return flag_text(names, _takes(parser_of(flag).kind), flag.help, flag.default)
+    return flag_text(names, _takes(flag.kind), flag.help, flag.default)
 
 
 def _takes(kind: Any) -> str:

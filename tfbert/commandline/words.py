@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import pathlib
 import sys
 
 from tfbert.config.run import FINETUNE, PRETRAIN, PROGRAMS, STARTED_AS, verb_commands
-from tfbert.config.types import called_elsewhere, elsewhere
+from tfbert.config.types import called_elsewhere, did_you_mean, elsewhere
 from tfbert.devices.process import run_program
 
 _USAGE = f"""{{program}}: distributed fine-tuning and pre-training of BERT in TensorFlow.
@@ -52,10 +51,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"tfbert {__version__}")
         return 0
     if word not in _WORDS:
-        near = difflib.get_close_matches(word, _WORDS, n=1)
-        advice = f"Did you mean {near[0]}?" if near else "See --help."
-        if known := called_elsewhere(elsewhere()["words"], word):
-            advice = f"Here it is {known}."
+        known = called_elsewhere(elsewhere()["words"], word)
+        advice = f"Here it is {known}." if known else did_you_mean(word, _WORDS) or "See --help."
         print(
             f"{program}: error: The first argument must be one of {', '.join(_WORDS)}. Received: {word!r}. {advice}",
             file=sys.stderr,

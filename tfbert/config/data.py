@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Iterator
 from typing import Literal
 
@@ -113,12 +112,6 @@ class DataConfig(Options):
     def is_built_in(self) -> bool:
         """Whether they are the built-in ones."""
         return not self.uses_files and self.dataset in ("", "demo")
-
-    @property
-    def reads_files(self) -> bool:
-        """Whether any of the examples come from files, rather than from memory."""
-        paths = filter(None, (self.train_file, *self.validation_files, self.test_file))
-        return any(not isinstance(path, Given) or isinstance(path.source, pathlib.Path) for path in paths)
 
     @property
     def validation_files(self) -> tuple[str, ...]:

@@ -25,11 +25,11 @@ from tfbert.config.types import (
     SEED,
     STANDARD_STREAM,
     TRAIN,
+    Given,
     Mode,
     Options,
     architecture_problem,
     field_types,
-    is_met,
     is_pipe,
     one_of,
     option,
@@ -324,10 +324,12 @@ def _drop(name: str, value: Any) -> str:
 
 def _without_effect(config: Parts) -> Iterator[str]:
     """A line for each option that was changed from its default and that the mode would ignore."""
+    values = config.values()
     for name, value in config.given().items():
         about, todo, task = all_options()[name].field.metadata, _drop(name, value), config.data.task
         modes, tasks, needs = about["modes"], about["tasks"] or TASKS, about["needs"]
-        if needs and not is_met(needs, config.values()):
+        needed, _, word = needs.partition("=")
+        if needs and not (values[needed] == word if word else values[needed]):
             yield problem(f"{name} takes effect with {needs} only", f"Add --{needs}.", **{name: value})
         if config.mode not in modes and not (name == "task" and facts_of(task).of_records):  # Which the command sets.
             if (name, config.mode) == ("input_files", "train"):
@@ -344,9 +346,10 @@ def _files(config: Parts) -> Iterator[str]:
     data = config.data
     if config.mode == "export":
         return  # It reads none.
+    given = [each for each in (data.train_file, *data.validation_files, data.test_file) if each]
     if not data.uses_files and not config.predict.input_file and not config.corpus.input_files:
         yield from idle(config, "files", "input_format", "delimiter", "skip_bad_rows")
-    elif data.uses_files and not data.reads_files:
+    elif given and all(isinstance(each, Given) and not isinstance(each.source, pathlib.Path) for each in given):
         yield from idle(config, "files", "input_format", "delimiter", "header")
     elif data.input_format == "text" and config.mode != "predict":
         yield problem("Plain text has no labels", "Pass another format, or --mode=predict.", input_format="text")

@@ -23,11 +23,11 @@ import urllib.parse
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_origin
 
-from tfbert.config.modes import Option, Parts, all_options, mode_problems, one_output
+from tfbert.config.modes import Parts, all_options, mode_problems, one_output
 from tfbert.config.tables import facts_of
 from tfbert.config.tasks import PRETRAINING, TaskOptions, window_sizes
 from tfbert.config.training import OPTIMIZERS, lora_targets
-from tfbert.config.types import ALIASES, PATHS, Mode, in_words, joined, nearest, of_text, problem, split
+from tfbert.config.types import ALIASES, PATHS, Mode, did_you_mean, in_words, joined, of_text, problem, split
 from tfbert.errors import UsageError
 
 _EPOCHS = 3.0
@@ -63,11 +63,10 @@ class Config(Parts):
     def __post_init__(self):
         super().__post_init__()
         if self.mode == "train" and self.runtime.sweep:
-            if problems := sweep_problems(self):
-                raise UsageError("\n".join(problems))
-            return
-        problems = self.problems() or mode_problems(self)
-        problems += [line for part in self.parts() for line in part.problems()]
+            problems = sweep_problems(self)
+        else:
+            problems = self.problems() or mode_problems(self)
+            problems += [line for part in self.parts() for line in part.problems()]
         if problems:
             raise UsageError("\n".join(problems))
 
@@ -215,19 +214,30 @@ def axes_of(text: str) -> dict[str, tuple[Any, ...]]:
     """
     found, known = {}, all_options()
     for item in filter(None, map(str.strip, _OUTSIDE_QUOTES.split(text))):
-        given, equals, values = item.partition("=")
+        given, equals, texts = item.partition("=")
         given = given.strip().removeprefix("--")
         name = ALIASES.get(given, given)
         if not equals:
             raise UsageError(f"A sweep is a list of NAME=VALUE,VALUE,... with ; between. Received: {item!r}. {_FORM}.")
         if name not in known:
-            near = nearest(name, known)
-            advice = f"Did you mean {' or '.join(near)}?" if near else "--help lists the options."
+            advice = did_you_mean(name, known) or "--help lists the options."
             raise UsageError(f"A sweep varies options by their names. Received: sweep={item!r}. {advice}")
-        _check_can_vary(known[name])
+        _, field, kind = known[name]
+        if get_origin(kind) is tuple or field.metadata["resume"] in (None, "free") or name in _FIXED:
+            todo = "Pass --seeds=1,2,3 beside the sweep." if name in ("seed", "seeds") else "Drop it."
+            raise UsageError(f"A sweep cannot vary {name}. Received: sweep with {name}. {todo}")
         if name in found:
             raise UsageError(f"A sweep names each option once. Received: {name!r} twice. Put its values together.")
-        found[name] = _values(name, values, known[name].kind, item)
+        try:
+            values = [of_text(kind, word) for word in split(texts) or [""]]
+        except ValueError:
+            values = []
+        if not all(value != "" and not isinstance(value, tuple) for value in values) or not values:
+            rule = f"Each value of {name} in a sweep must be {in_words(kind, name)}"
+            raise UsageError(f"{rule}. Received: sweep={item!r}. Repair or drop it.") from None
+        if twice := [shown(value) for place, value in enumerate(values) if value in values[:place]]:
+            raise UsageError(f"Each value of a sweep has one run. Received: {name}={twice[0]} twice. Drop one.")
+        found[name] = tuple(values)
     if not found:
         raise UsageError(f"A sweep varies at least one option. Received: sweep={text!r}. {_FORM}, or drop --sweep.")
     return {name: found[name] for name in known if name in found}
@@ -262,35 +272,6 @@ def sweep_problems(config: Config) -> list[str]:
     rule, todo = "sweep takes the place of {0}", "Drop --{0}."
     taken = [problem(rule.format(name), todo.format(name), **{name: value}) for name, value in beside.items()]
     return [*one_output(config, "sweep"), *taken]
-
-
-def _check_can_vary(option: Option) -> None:
-    """Refuses an option of which other values make no other result.
-
-    Raises:
-        UsageError: saying what to do.
-    """
-    name, about = option.field.name, option.field.metadata
-    if get_origin(option.kind) is not tuple and about["resume"] not in (None, "free") and name not in _FIXED:
-        return
-    todo = "Pass --seeds=1,2,3 beside the sweep." if name in ("seed", "seeds") else "Drop it."
-    raise UsageError(f"A sweep cannot vary {name}. Received: sweep with {name}. {todo}")
-
-
-def _values(name: str, text: str, kind: Any, item: str) -> tuple[Any, ...]:
-    """The values of an option that a sweep names, each once."""
-    found: list[Any] = []
-    try:
-        for word in split(text) or [""]:
-            found.append(of_text(kind, word))
-            if not word or isinstance(found[-1], tuple):
-                raise ValueError
-    except ValueError:
-        rule = f"Each value of {name} in a sweep must be {in_words(kind, name)}"
-        raise UsageError(f"{rule}. Received: sweep={item!r}. Repair or drop it.") from None
-    if twice := [shown(value) for place, value in enumerate(found) if value in found[:place]]:
-        raise UsageError(f"Each value of a sweep has one run. Received: {name}={twice[0]} twice. Drop one.")
-    return tuple(found)
 
 
 PROGRAMS = ("tfbert", "python -m tfbert")

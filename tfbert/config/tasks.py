@@ -221,16 +221,11 @@ class AnsweringConfig(Options):
             UsageError: naming one.
         """
         most = most_room(max_seq_length)
-        for name, rule in (
-            ("max_query_length", "A row must hold a question, 3 special tokens and some of the context"),
-            (
-                "doc_stride",
-                f"doc_stride must be at most the {most} tokens beside a short question, or windows skip some",
-            ),
-        ):
-            if (getattr(self, name) or 0) > most:
+        for name in ("max_query_length", "doc_stride"):
+            if (value := getattr(self, name) or 0) > most:
+                rule = f"{name} must be at most {most}: a row holds question and context, and windows skip nothing"
                 todo = f"Pass a larger max_seq_length or a smaller {name}."
-                raise UsageError(problem(rule, todo, max_seq_length=max_seq_length, **{name: getattr(self, name)}))
+                raise UsageError(problem(rule, todo, max_seq_length=max_seq_length, **{name: value}))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

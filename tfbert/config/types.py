@@ -321,20 +321,25 @@ def _unknown(part: type, name: str, value: Any) -> str:
 
 def unknown_option(owner: str, name: str, value: Any, own: Collection[str], advice: str = "") -> str:
     """The line for an option that a class does not have: with the advice, unless one of its own is near."""
-    if near := nearest(name, own):
-        advice = f"Did you mean {' or '.join(near)}?"
-    advice = advice or f"It has {', '.join(own)}."
+    advice = did_you_mean(name, own) or advice or f"It has {', '.join(own)}."
     return f"{owner} has no option of this name. Received: {name}={shown(value)}. {advice}"
 
 
-def nearest(name: str, names: Collection[str]) -> list[str]:
-    """The names, three at most, that this one is elsewhere, such as `lr`; else those that have it as a part, such as
-    `epochs`; else those that are spelt alike."""
+def did_you_mean(name: str, names: Collection[str], form: str = "{}") -> str:
+    """A question that names three at most: those that this one is elsewhere, such as `lr`; else those that have it as a
+    part, such as `epochs`; else those that are spelt alike. Empty where there are none.
+
+    Args:
+        name: What was given.
+        names: What it may be.
+        form: How these are written.
+    """
     usual = [
         called_elsewhere(table, name).partition(",")[0].removeprefix("--") for table in elsewhere()["flags"].values()
     ]
     found = [known for known in names if known in usual] or [known for known in names if f"_{name}_" in f"_{known}_"]
-    return (found or difflib.get_close_matches(name, names, n=3, cutoff=0.75))[:3]
+    near = (found or difflib.get_close_matches(name, names, n=3, cutoff=0.75))[:3]
+    return f"Did you mean {' or '.join(map(form.format, near))}?" if near else ""
 
 
 @functools.cache
@@ -470,12 +475,6 @@ def option(
     """
     metadata = {"modes": modes, "resume": resume, "tasks": tasks, "needs": needs, "joined": joined, "repeats": repeats}
     return dataclasses.field(default=default, metadata=metadata | {"limits": limits})
-
-
-def is_met(needs: str, options: Mapping[str, Any]) -> bool:
-    """Whether options have what another one needs."""
-    name, _, value = needs.partition("=")
-    return options[name] == value if value else bool(options[name])
 
 
 _LIMITS: dict[str, tuple[Callable[[float, float], bool], str]] = {

@@ -9,7 +9,6 @@ What a user can cause, or asked for, is told without the way through this librar
 
 from __future__ import annotations
 
-import difflib
 import functools
 import gc
 import inspect
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tfbert.commandline.command import verb_of, what_is_meant
 from tfbert.config.modes import Option, all_options
 from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, command_of, sweep_text
-from tfbert.config.types import ALIASES, Given, converted, path_of, problem, shown
+from tfbert.config.types import ALIASES, Given, converted, did_you_mean, path_of, problem, shown
 from tfbert.data.files import LABEL_NAMES, TAGS_NAMES, TEXT_NAMES, TEXT_PAIRS, WORDS_NAMES
 from tfbert.data.in_memory import given_table, is_data
 from tfbert.devices.process import imported_quietly, keep_freed_memory
@@ -41,33 +40,6 @@ _USUAL = {name for names in (*TEXT_PAIRS, TEXT_NAMES, *LABEL_NAMES, *WORDS_NAMES
 _SET_NAME = re.compile(r"[\w-]+")
 OPTIONS = {"train": "train_file", "validation": "validation_file", "test": "test_file"}
 """The option that an argument stands for."""
-
-
-def data_options(given: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The options that `train`, `validation` and `test` stand for.
-
-    Args:
-        given: The other arguments, by name.
-        data: These, by name; None where one was not given.
-
-    Returns:
-        Values by the options' names, and a line for each argument that cannot be used.
-    """
-    options, problems = {}, []
-    for argument, value in data.items():
-        if value is None:
-            continue
-        is_share = argument == "validation" and isinstance(value, numbers.Real) and not isinstance(value, bool)
-        option = "validation_split" if is_share else OPTIONS[argument]
-        if option in given:
-            rule = f"{argument} and {option} are one option"
-            problems.append(f"{rule}. Received: {option}={shown(given[option])} beside it. Drop one.")
-            continue
-        try:
-            options[option] = value if is_share else _given(argument, value)
-        except UsageError as error:
-            problems.append(str(error))
-    return options, problems
 
 
 def _given(argument: str, value: Any) -> Any:
@@ -161,24 +133,34 @@ def config_of(
     if config is not None and not isinstance(config, Config):
         todo = "Pass options by their names, such as train_file='train.tsv'."
         raise UsageError(f"The first argument must be a tfbert.Config. Received: {shown(config)}. {todo}")
-    options = options_of(command, mode) | {name: all_options()[name] for name in _OF_SEVERAL}
-    given, problems = dict(given), []
-    for alias, name in ALIASES.items():
-        if alias in given and name in given:
-            both = f"{alias}={shown(given.pop(alias))} beside it"
-            problems.append(f"{alias} and {name} are one option. Received: {both}. Drop one.")
-        elif alias in given:
-            given[name] = given.pop(alias)
-    base = config or Config()
-    found, wrong = data_options(given, data or {})
-    given, problems = given | found, problems + wrong
-    problems += [_unknown(command, mode, name, given[name]) for name in given if name not in options]
-    if isinstance(seeds := given.get("seed"), list | tuple):
-        todo = f"Pass seeds={seeds!r}." if several else f"Call it for each, or tfbert.sweep with seeds={seeds!r}."
-        problems.append(f"seed is one value in a run. Received: seed={shown(given.pop('seed'))}. {todo}")
+    known = {*options_of(command, mode), *_OF_SEVERAL}
+    sets = {argument: value for argument, value in (data or {}).items() if value is not None}
+    found: dict[str, Any] = {}
+    problems, given_as = [], {}
+    for argument, value in (sets | dict(given)).items():
+        name = ALIASES.get(argument, argument)
+        if argument in sets:
+            is_share = argument == "validation" and isinstance(value, numbers.Real) and not isinstance(value, bool)
+            name = "validation_split" if is_share else OPTIONS[argument]
+            try:
+                value = value if is_share else _given(argument, value)
+            except UsageError as error:
+                problems.append(str(error))
+                continue
+        if name in given_as:
+            rule = f"{given_as[name]} and {argument} are one option"
+            problems.append(f"{rule}. Received: {argument}={shown(value)} beside it. Drop one.")
+        elif name not in known:
+            problems.append(_unknown(command, mode, name, value))
+        elif name == "seed" and isinstance(value, list | tuple):
+            todo = f"Pass seeds={value!r}." if several else f"Call it for each, or tfbert.sweep with seeds={value!r}."
+            problems.append(f"seed is one value in a run. Received: seed={shown(value)}. {todo}")
+        else:
+            found[name], given_as[name] = value, argument
     if command.task and config is None:
-        given["task"] = command.task
-    values, wrong = converted(given, {name: option[1:] for name, option in all_options().items()})
+        found["task"] = command.task
+    base = config or Config()
+    values, wrong = converted(found, {name: option[1:] for name, option in all_options().items()})
     if problems := problems + wrong:
         raise UsageError("\n".join(problems))
     config = base.changed(values, mode if config is None else config.mode)
@@ -210,14 +192,12 @@ def _unknown(command: Command, mode: str, name: str, value: Any) -> str:
     function, what = function_of(command, mode), "training" if mode == TRAIN else "an evaluation"
     if name in _NOT_ARGUMENTS:
         advice = _NOT_ARGUMENTS[name]
-    elif mode != TRAIN and name in (*command.names(), *OPTIONS):
-        advice = f"{name} is for training."
-    elif name in command.names():
-        advice = f"{name} is for the command, in another mode."
+    elif name in command.names() or (name in OPTIONS and mode != TRAIN):
+        advice = f"{name} is for another mode."
     elif name in OPTIONS:
         advice = "Pre-training reads records: make them with --mode=prepare, and pass train_records."
-    elif command is FINETUNE and (near := difflib.get_close_matches(name, OPTIONS, 1, 0.75)):
-        advice = f"Did you mean {near[0]}?"
+    elif command is FINETUNE and (near := did_you_mean(name, OPTIONS)):
+        advice = near
     else:
         text = str(value) if isinstance(value, str | bool) else ""
         advice = what_is_meant(command, name, text) or f"See help({function})."
@@ -512,17 +492,10 @@ def _start(quiet: bool, command: Sequence[str], _: Mapping[str, str], signals: S
     """Runs a command to its end, and shows its output where this process shows its own: also in a notebook."""
     from tfbert.launch.launcher import run_to_its_end
 
-    show = None if _is_own(sys.stderr) else _show
+    # What a child writes on its standard error arrives where this process's does, unless a notebook has replaced that.
+    show = None if sys.stderr is sys.__stderr__ else _show
     # No variables: what this process was started as is not what its user typed. The run names itself.
     return run_to_its_end(command, {}, signals, on_text=(lambda line: None) if quiet else show)
-
-
-def _is_own(stream: Any) -> bool:
-    """Whether what a child writes on its standard error arrives where this stream does."""
-    try:
-        return stream.fileno() == 2
-    except (AttributeError, OSError, ValueError):
-        return False
 
 
 def _show(line: str) -> None:
