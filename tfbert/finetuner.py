@@ -165,11 +165,6 @@ class FineTuner(metaclass=_OfEitherKeras):
         return _class_of("tf_keras").from_config(config, custom_objects=custom_objects)
 
 
-def _let_keras_3_find_it() -> None:
-    """Registers the class of Keras 3, where that is imported: `keras.models.load_model` imports none by its name."""
-    keras = sys.modules.get("keras")
-    if keras is not None and keras.config.backend() == "tensorflow":
-        _class_of("keras")
-
-
-_let_keras_3_find_it()
+# Registers the class of Keras 3, where that is imported: `keras.models.load_model` imports none by its name.
+if "keras" in sys.modules and sys.modules["keras"].config.backend() == "tensorflow":
+    _class_of("keras")

@@ -7,13 +7,14 @@ change.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import linecache
 import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
@@ -40,12 +41,6 @@ def check_not_in_tf_keras(name: str) -> None:
             "which would leave it as it is. Write `import keras` and derive from its classes. (`tf.keras` is tf_keras "
             "where TF_USE_LEGACY_KERAS=1.)"
         )
-
-
-def made_by(output: Any) -> tuple[Any, int]:
-    """The layer of a symbolic output of either Keras, and which of its outputs it is. There is no public way to ask."""
-    layer, _, index = output._keras_history
-    return layer, index
 
 
 def is_op_determinism_enabled() -> bool:
@@ -158,7 +153,12 @@ def let_go_of_traced_gradients() -> None:
         # Those of a SavedModel that was loaded have another function, which holds no graph of its own.
         if getattr(gradient, "__qualname__", "") != "_graph_mode_decorator.<locals>.internal_grad_fn":
             continue
-        graphs = {graph for tensor in _tensors_of(gradient) for graph in _with_outer(tensor.graph)}
+        graphs, inner = set(), inspect.getclosurevars(gradient).nonlocals["tape_grad_fn"]
+        for value in tf.nest.flatten(inspect.getclosurevars(inner).nonlocals["result"], expand_composites=True):
+            graph = getattr(value, "graph", None)  # Of the operation's results, when the gradient was traced.
+            while isinstance(graph, FuncGraph):  # Any of those around it may outlive the others, and be differentiated.
+                graphs.add(graph)
+                graph = graph.outer_graph
         for graph in graphs:
             graph._traced_gradients = [*getattr(graph, "_traced_gradients", ()), gradient]
         if graphs:
@@ -174,27 +174,6 @@ def _held_weakly(gradient: Callable[..., Any]) -> Callable[..., Any]:
         return held()(op, *upstream)
 
     return call
-
-
-def _closed_over(function: FunctionType) -> dict[str, Any]:
-    return {
-        name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True)
-    }
-
-
-def _tensors_of(gradient: FunctionType) -> Iterator[tf.Tensor]:
-    """The tensors that a registered gradient was traced with: those of the operation's results."""
-    inner = _closed_over(gradient)["tape_grad_fn"]
-    for value in tf.nest.flatten(_closed_over(inner)["result"], expand_composites=True):
-        if isinstance(getattr(value, "graph", None), FuncGraph):
-            yield value
-
-
-def _with_outer(graph: tf.Graph) -> Iterator[FuncGraph]:
-    """A graph and those it was traced in: any of them may outlive the others, and be differentiated then."""
-    while isinstance(graph, FuncGraph):
-        yield graph
-        graph = graph.outer_graph
 
 
 @contextlib.contextmanager

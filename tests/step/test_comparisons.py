@@ -179,22 +179,6 @@ def test_a_model_of_so_many_rows_takes_them_in_parts(either):
     assert either.ours(lambda: fixed(either), replicas=1, parts=2).history["loss"][0] > 0
 
 
-HEALTHY = {
-    "one row": {"parts": 10},
-    "equal rows": {"xy": (np.ones([40, FEATURES], np.float32), rows(40)[1])},
-    "weights": {"sample_weight": np.random.default_rng(0).uniform(0.5, 2, 40).astype(np.float32)},
-}
-
-
-@SLOW
-@pytest.mark.parametrize("name", HEALTHY)
-def test_rows_and_weights_that_are_healthy(either, name):
-    """The updates are those of one big batch by plain Keras."""
-    both = {key: value for key, value in HEALTHY[name].items() if key != "parts"}
-    found = either.ours(replicas=1, parts=HEALTHY[name].get("parts", 2), **both)
-    assert apart(either.plain(**both), found) < SAME
-
-
 @pytest.mark.parametrize(
     "outputs, activation, loss",
     [
@@ -207,15 +191,6 @@ def test_a_model_that_is_sure_and_wrong(either, outputs, activation, loss):
     make = lambda: either.classifier(either.layers.Rescaling(100.0), outputs=outputs, activation=activation)  # noqa: E731
     xy, given = (rows(40)[0], rows(40)[1] // 2), {"compiled": {"loss": loss}, "optimizer": lambda: either.sgd(1e-4)}
     assert apart(either.plain(make, xy, **given), either.ours(make, xy, replicas=1, parts=2, **given)) < SAME
-
-
-@SLOW
-def test_a_loss_that_is_infinite_in_rows_that_do_not_count(either):
-    x, y = rows(40)
-    y[[3, 14]] = 7
-    loss = lambda y, p: tf.reduce_sum(p**2, axis=1) + tf.where(tf.reshape(y, [-1]) == 7, np.inf, 0.0)  # noqa: E731
-    fit = {"sample_weight": np.where(y == 7, 0.0, 1.0).astype(np.float32), "compiled": {"loss": loss}}
-    assert np.isfinite(either.ours(xy=(x, y), replicas=1, parts=2, **fit).history["loss"]).all()
 
 
 @pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])

@@ -76,29 +76,17 @@ def test_micro_batches_are_computed_one_after_the_other():
 
 
 def test_gradients_of_gathered_rows_are_dense_and_sums_are_float32():
-    table, half = tf.Variable(tf.ones([5, 2])), tf.Variable(tf.ones([2], tf.float16))
+    """2048 + 1 is 2048 in float16."""
+    table, half = tf.Variable(tf.ones([5, 2])), tf.Variable(tf.ones([], tf.float16))
 
     def loss_fn(inputs, labels, weights, micro_batch):
-        loss = tf.reduce_sum(tf.gather(table, inputs) * tf.cast(half, tf.float32))
+        loss = tf.reduce_sum(tf.gather(table, inputs)) + tf.cast(tf.reduce_sum(labels * half), tf.float32)
         return loss, loss, inputs
 
-    ids = tf.constant([[1, 1], [4, 0]])
-    grads, _, _ = accumulate(loss_fn, [table, half], ids, ids, tf.ones([2, 2]), num_micro_batches=2)
-    np.testing.assert_array_equal(grads[0], [[1, 1], [2, 2], [0, 0], [0, 0], [1, 1]])
-    assert [g.dtype for g in grads] == [tf.float32, tf.float32]
-
-
-def test_float16_gradients_are_summed_without_rounding_to_float16():
-    half = tf.Variable(tf.ones([], tf.float16))
-
-    def loss_fn(inputs, labels, weights, micro_batch):
-        loss = tf.reduce_sum(inputs * half)
-        return loss, tf.cast(loss, tf.float32), inputs
-
-    # 2048 + 1 is 2048 in float16.
-    rows = tf.constant([[2048.0], [1.0], [1.0], [1.0]], tf.float16)
-    grads, _, _ = accumulate(loss_fn, [half], rows, rows, tf.ones([4, 1]), num_micro_batches=4)
-    assert float(grads[0]) == 2051.0
+    ids, numbers = tf.constant([[1], [1], [4], [0]]), tf.constant([[2048.0], [1.0], [1.0], [1.0]], tf.float16)
+    (dense, summed), _, _ = accumulate(loss_fn, [table, half], ids, numbers, tf.ones([4, 1]), num_micro_batches=4)
+    np.testing.assert_array_equal(dense, [[1, 1], [2, 2], [0, 0], [0, 0], [1, 1]])
+    assert summed.dtype == tf.float32 and float(summed) == 2051.0
 
 
 @pytest.mark.parametrize("rows, parts, size", [(5, 4, 2), (4, 4, 1), (0, 3, 1), (0, 1, 1), (7, 1, 7), (1, 4, 1)])
@@ -138,8 +126,7 @@ def test_split_rows_keeps_what_is_known_of_the_shape():
 
 
 def test_split_rows_takes_tensors_of_different_rows_and_texts():
-    (short, long, texts), _ = split_rows((tf.range(3), tf.range(5), tf.constant(["a", "b", "c"])), tf.ones([3]), 4)
-    np.testing.assert_array_equal(short, [[0], [1], [2], [2]])
+    (texts, long), _ = split_rows((tf.constant(["a", "b", "c"]), tf.range(5)), tf.ones([3]), 4)
     np.testing.assert_array_equal(long, [[0, 1], [2, 3], [4, 4], [4, 4]])
     assert texts.numpy().tolist() == [[b"a"], [b"b"], [b"c"], [b"c"]]
 
@@ -149,28 +136,6 @@ def test_split_rows_takes_tensors_of_different_rows_and_texts():
 )
 def test_clip_coefficient(norm, limit, expected):
     assert float(clip_coefficient(tf.constant(norm), limit)) == expected
-
-
-def test_clipping_a_norm_that_is_not_finite_hides_nothing():
-    assert np.isnan(float(clip_coefficient(tf.constant(np.nan), 1.0)))
-    gradient = tf.constant([np.inf, 1.0])
-    assert not np.isfinite(gradient * clip_coefficient(tf.linalg.global_norm([gradient]), 1.0)).all()
-
-
-def test_sums_over_replicas():
-    strategy = strategy_of(2)
-
-    @tf.function(autograph=False)
-    def run():
-        def each():
-            replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float32)
-            return all_reduce_sum([replica + 1, tf.fill([2], 10 * replica)])
-
-        return strategy.run(each)
-
-    for part, expected in zip(run(), (3.0, [10.0, 10.0]), strict=True):
-        for value in strategy.experimental_local_results(part):
-            np.testing.assert_array_equal(value, expected)
 
 
 def test_sums_of_what_was_rounded_to_bfloat16():
@@ -223,11 +188,6 @@ def test_of_a_table_only_rows_that_occur_are_sent_over_a_network(dtype, used, mo
         for value in strategy.experimental_local_results(part):
             assert value.dtype == tf.float32
             np.testing.assert_array_equal(value, np.broadcast_to(expected, value.shape))
-
-
-def test_one_replica_sums_nothing():
-    tensors = [tf.ones([2])]
-    assert strategy_of(1).run(lambda: all_reduce_sum(tensors, tf.bfloat16))[0] is tensors[0]
 
 
 @pytest.mark.parametrize("micro_batches", [1, pytest.param(3, marks=pytest.mark.slow)])

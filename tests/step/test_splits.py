@@ -206,19 +206,7 @@ def test_a_step_that_is_not_finite_is_skipped_everywhere(either, replicas, parts
     assert all(np.isfinite(value).all() for value in longer) and apart(longer, broken) > 0
 
 
-@SLOW  # By default test_optimizers shows that all that an optimizer keeps is as it was.
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_the_step_after_a_skipped_one_is_as_if_it_had_not_been(either, replicas):
-    x, y = rows(24)
-    model = either.build(replicas=replicas, optimizer=lambda: either.sgd(0.5), gradient_accumulation_steps=2)
-    sample_weight = np.where(np.arange(24) == 10, np.inf, 1.0).astype(np.float32)
-    model.fit(x, y, sample_weight=sample_weight, batch_size=8, shuffle=False, verbose=0)
-    expected, losses = sgd_reference(either, [(x[:8], y[:8]), (x[16:], y[16:])], 0.5)
-    assert apart(weights(model), expected) < 1e-6
-    assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
-
-
-@SLOW  # By default test_fit trains with averages that overwrite the weights; test_situations_replicas clips.
+@SLOW  # By default test_fit trains with averages that overwrite the weights; test_situations clips.
 @pytest.mark.parametrize("options", [{"use_ema": True}, {"loss_scale_factor": 1024.0}, {"weight_decay": 0.1}])
 def test_what_optimizers_do_with_a_gradient_they_do_with_the_global_batchs(three, options):
     three.like(optimizer=lambda: three.keras.optimizers.Adam(0.02, epsilon=EPSILON, **options))
@@ -272,23 +260,6 @@ def test_each_step_draws_new_noise(either):
     kept = [each > 0.5 for each in kept_inputs(either, 1, steps=3)]
     for a, b in ((0, 1), (1, 2), (0, 2)):
         assert 0.4 < np.mean(kept[a] == kept[b]) < 0.6
-
-
-@SLOW
-@pytest.mark.parametrize("is_bert", [False, True])
-def test_the_same_seed_gives_the_same_bits_and_another_seed_others(either, is_bert):
-    def train(seed):
-        if not is_bert:
-            return kept_inputs(either, 16, seed=seed, gradient_accumulation_steps=2)
-        inputs, labels, _ = concatenated(batches(steps=1))
-        options = {"replicas": 2, "gradient_accumulation_steps": 2, "max_grad_norm": CLIP, "seed": seed}
-        model = either.build(lambda: noisy_bert(either), optimizer=lambda: adamw(either), **options)
-        model.fit(tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(16), verbose=0)
-        return weights(model)
-
-    first, again, other = train(1), train(1), train(2)
-    assert apart(first, again) == 0
-    assert apart(first, other) > 1e-3
 
 
 @pytest.mark.parametrize("recurrent", [False, pytest.param(True, marks=SLOW)])

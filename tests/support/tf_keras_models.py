@@ -5,7 +5,7 @@ import transformers
 
 from tests.support import models
 from tests.support.transformers_4 import transformers_4
-from tfbert.step.tf_keras.parts import KeyedDropout
+from tfbert.step.tf_keras.finetuner import KeyedDropout
 
 
 def tiny_bert(num_labels=3, dropout=0.0, seed=1, kind="TFBertForSequenceClassification", **options):

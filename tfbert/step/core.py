@@ -14,16 +14,12 @@ from tfbert.devices.process import missing_xla_flags
 from tfbert.measure import ALL_REDUCE, FORWARD_BACKWARD, GRADIENTS, REDUCED, ROWS, UPDATE, UPDATED, mark
 from tfbert.private import let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import comparisons, gradients, refusals
-from tfbert.step.comparisons import LayerState
-from tfbert.step.noise import Rows, noise_key
+from tfbert.step.gradients import num_rows_of
+from tfbert.step.noise import noise_key, rows_of
 from tfbert.step.parts import KerasParts
-from tfbert.step.terms import as_numbers, loss_of_probabilities, most_of
 from tfbert.step.updates import global_norm
 
 log = logging.getLogger("tfbert")
-
-_ROUNDING = 0.05
-"""Of probabilities that a model computes in 16 bits: a sum of 512 is up to 1.02."""
 
 
 class StepCounters:
@@ -68,20 +64,14 @@ def check_data(data: Any, *, xla: bool = False) -> None:
     """Raises ValueError for a batch that cannot be cut into micro-batches, or that XLA does not take."""
     for tensor in tf.nest.flatten(data):
         if getattr(tensor, "shape", None) is not None and tf.TensorShape(tensor.shape).rank is None:
-            raise ValueError(
-                "FineTuner cuts batches of which it knows how many dimensions they have. Received: a tensor of unknown "
-                "shape. Pass from_generator an output_signature, or after numpy_function call tf.ensure_shape."
-            )
-        if xla and getattr(tensor, "dtype", None) == tf.string:
-            raise ValueError(
-                "XLA compiles numbers only. Received: a batch with texts, and FineTuner(jit_compile=True). "
-                "Leave out jit_compile, or turn texts into numbers in the data set."
-            )
-        if isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor)):
-            raise ValueError(
-                f"FineTuner cuts batches of dense tensors. Received: a {type(tensor).__name__}. "
-                "Make it dense in the data set: tensor.to_tensor(), or tf.sparse.to_dense(tensor)."
-            )
+            found = "a tensor of unknown shape. Give from_generator its output_signature, or call tf.ensure_shape"
+        elif xla and getattr(tensor, "dtype", None) == tf.string:
+            found = "texts, and FineTuner(jit_compile=True). Leave that out, or make numbers of texts in the data set"
+        elif isinstance(tensor, (tf.RaggedTensor, tf.SparseTensor)):
+            found = f"a {type(tensor).__name__}. In the data set call tensor.to_tensor(), or tf.sparse.to_dense(tensor)"
+        else:
+            continue
+        raise ValueError(f"FineTuner cuts batches of dense tensors, and XLA compiles numbers. Received: {found}.")
 
 
 def no_labels(inputs: Any) -> ValueError:
@@ -93,42 +83,7 @@ def no_labels(inputs: Any) -> ValueError:
     )
 
 
-def num_rows_of(tensors: Any) -> tf.Tensor:
-    """Rows of the first of some tensors, int32 `[]`."""
-    return tf.shape(next(tensor for tensor in tf.nest.flatten(tensors) if tensor is not None))[0]
-
-
-def rows_of(inputs: Any, rows: Any, weights: Any, first_row: Any, micro_batch: tf.Tensor | int) -> Rows:
-    """Which rows of the global batch a micro-batch holds, for its noise.
-
-    Packed inputs have a different number of rows than labels: only the place of the micro-batch is known then.
-    """
-    num_rows = num_rows_of(weights)
-    known = {tensor.shape[0] for tensor in tf.nest.flatten((inputs, rows))} - {None}
-    count = num_rows if not known else known.pop() if len(known) == 1 else 1
-    is_first = isinstance(micro_batch, int) and micro_batch == 0
-    return Rows(first_row if is_first else first_row + tf.cast(micro_batch * num_rows, tf.int64), count)
-
-
-def check_options(
-    gradient_accumulation_steps: int, max_grad_norm: float, all_reduce_dtype: str, jit_compile: bool, seed: int
-) -> None:
-    """Raises ValueError for what no step can be made with."""
-    num_parts, norm, dtype = gradient_accumulation_steps, max_grad_norm, all_reduce_dtype
-    is_count = isinstance(num_parts, numbers.Integral) and num_parts >= 1
-    is_norm = isinstance(norm, numbers.Real) and norm >= 0
-    for name, value, is_right, rule in (
-        ("gradient_accumulation_steps", num_parts, is_count, "a whole number from 1, for no accumulation"),
-        ("max_grad_norm", norm, is_norm, "a number from 0, for no clipping"),
-        ("all_reduce_dtype", dtype, dtype in ("float32", "bfloat16"), "float32 or bfloat16"),
-        ("jit_compile", jit_compile, isinstance(jit_compile, bool), "True or False"),
-        ("seed", seed, isinstance(seed, numbers.Integral), "a whole number"),
-    ):
-        if not is_right:
-            raise ValueError(f"{name} is {rule}. Received: {name}={value!r}. Pass such a value.")
-
-
-class Step:
+class Step(comparisons.Comparing):
     """The step of a `FineTuner`. What differs between Kerases is in `KerasParts` and in what derives from this class.
 
     Attributes:
@@ -158,7 +113,6 @@ class Step:
         name: str = "fine_tuner",
     ):
         refusals.check_model(model, self._parts)
-        check_options(gradient_accumulation_steps, max_grad_norm, all_reduce_dtype, jit_compile, seed)
         instead = "Define compute_loss on the wrapped model, or pass metrics=[...]"
         refusals.refuse_own("a FineTuner", self, refusals.OF_TUNERS, instead, self._parts.libraries)
         super().__init__(name=name, dtype=model.dtype_policy)
@@ -171,6 +125,7 @@ class Step:
         self.marks_steps = False
         self.is_foreign = True
         self._xla = jit_compile
+        self._check_arguments()
         if jit_compile and tf.config.get_visible_devices("GPU") and (missing := missing_xla_flags()):
             log.warning(
                 'XLA tries kernels for minutes: set XLA_FLAGS="%s" before TensorFlow is imported', " ".join(missing)
@@ -178,11 +133,12 @@ class Step:
         self._forward = forward
         self._autograph = forward is None and self._parts.converts
         self._dropout = None
-        self._layer_state = LayerState(model, self._parts)
         self._unreached = []
         self._terms = None
         self._has_metrics = False
         self._untracked("_compiled_with", {})
+        # What it has not called tf_keras copies attribute by attribute, which a Hugging Face model does not survive.
+        self.built = model.built
         self._parts.wrap(self)
 
     def _untracked(self, name: str, value: Any) -> None:
@@ -191,13 +147,24 @@ class Step:
 
     def _arguments(self) -> dict[str, Any]:
         """The constructor's arguments, for `get_config`: those that are numbers."""
-        return {
-            "gradient_accumulation_steps": self.gradient_accumulation_steps,
-            "max_grad_norm": self.max_grad_norm,
-            "all_reduce_dtype": self.all_reduce_dtype,
-            "jit_compile": self._xla,
-            "seed": self.seed,
-        }
+        names = ("gradient_accumulation_steps", "max_grad_norm", "all_reduce_dtype", "seed")
+        return {name: getattr(self, name) for name in names} | {"jit_compile": self._xla}
+
+    def _check_arguments(self) -> None:
+        """Raises ValueError for what no step can be made with."""
+        num_parts, norm, seed = self.gradient_accumulation_steps, self.max_grad_norm, self.seed
+        is_count = isinstance(num_parts, numbers.Integral) and num_parts >= 1
+        is_norm = isinstance(norm, numbers.Real) and norm >= 0
+        for name, is_right, rule in (
+            ("gradient_accumulation_steps", is_count, "a whole number from 1, for no accumulation"),
+            ("max_grad_norm", is_norm, "a number from 0, for no clipping"),
+            ("all_reduce_dtype", self.all_reduce_dtype in ("float32", "bfloat16"), "float32 or bfloat16"),
+            ("jit_compile", isinstance(self._xla, bool), "True or False"),
+            ("seed", isinstance(seed, numbers.Integral), "a whole number"),
+        ):
+            if not is_right:
+                value = self._arguments()[name]
+                raise ValueError(f"{name} is {rule}. Received: {name}={value!r}. Pass such a value.")
 
     def _unpacked(self, data: Any) -> tuple[Any, Any, Any]:
         """Inputs, labels and sample weights of a batch."""
@@ -208,32 +175,12 @@ class Step:
             raise no_labels(inputs)
         return inputs, labels, sample_weight
 
-    def _separated(self, inputs: Any, labels: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """Inputs, labels and weights, where labels may be among the inputs."""
-        raise NotImplementedError
-
-    def _prepare(self, inputs: Any) -> None:
-        """Creates all variables, those of a model that is built by its first batch included."""
-        raise NotImplementedError
-
     def _num_updates(self) -> tf.Tensor:
         """Steps made before this one, int64 `[]`."""
         return self._parts.num_updates(self.optimizer)
 
     def _values_of(self, variables: list[Any]) -> list[tf.Variable]:
         return [self._parts.value_of(variable) for variable in variables]
-
-    def _update_metrics(self, labels: Any, predictions: Any, sample_weight: Any) -> None:
-        """Adds a batch to the compiled metrics."""
-        raise NotImplementedError
-
-    def _metric_states(self, labels: Any, predictions: Any) -> list[tuple[str, list[tf.Variable]]]:
-        """Name and variables of each compiled metric, once they are created."""
-        raise NotImplementedError
-
-    def _results(self) -> dict[str, tf.Tensor]:
-        """What a step returns to Keras."""
-        raise NotImplementedError
 
     def update(self, data: Any) -> tf.Tensor:
         """One update from all replicas' shares of a global batch, without Keras's `fit`; returns the steps so far."""
@@ -260,7 +207,7 @@ class Step:
         weights = self._terms.weights(sample_weight, num_rows, labels)
         if self._dropout is None:
             self._prepare(inputs)
-        if self.is_foreign and (self._layer_state.has_mask() or any(each.shape.rank > 1 for each in weights.values())):
+        if self.is_foreign and (self._has_mask() or any(each.shape.rank > 1 for each in weights.values())):
             # The counts are needed before the predictions that have the masks. TensorFlow computes no more than these.
             masks_alone = tf.function(lambda inputs: self._terms.masked(weights, self(inputs, training=False)))
             weights = masks_alone(inputs)
@@ -278,7 +225,7 @@ class Step:
         with tf.control_dependencies([losses]):  # Not both at once in memory.
             found = [self._row_faults(inputs, rows, weights, first_row)]
         measured = labels, predictions, sample_weight
-        found += [self._range_faults(predictions), self._metric_faults(measured, num_rows, training=True)]
+        found += [self._range_faults(predictions), self._metric_faults(*measured, training=True)]
         faults, lines = comparisons.joined(found)
         grads, trained = self._reached(grads)
         losses, *grads = self._marked(GRADIENTS, [losses, *grads])
@@ -330,88 +277,18 @@ class Step:
         """Loss and compiled metrics of a batch, averaged over rows or positions with a weight other than 0."""
         inputs, labels, sample_weight = self._unpacked(data)
         num_rows = num_rows_of((labels, inputs))
-        with self._layer_state.kept_once():
+        with self._kept_once():
             predictions = self(inputs, training=False)
         weights = self._terms.masked(self._terms.weights(sample_weight, num_rows, labels), predictions)
         rows = self._terms.rows(labels, sample_weight)
         sums = self._terms.sums(rows, predictions, weights, self.losses, inputs)
         self._terms.update_metrics(sums, self._terms.counts(weights))
         measured = labels, predictions, sample_weight
-        found = [self._range_faults(predictions), self._metric_faults(measured, num_rows, training=False)]
+        found = [self._range_faults(predictions), self._metric_faults(*measured, training=False)]
         with tf.control_dependencies(comparisons.refused(*comparisons.joined(found))):
             self.counters.evaluated.assign_add(1)
         self._update_metrics(labels, predictions, sample_weight)
         return self._results()
-
-    def _row_faults(self, inputs, rows, weights, first_row) -> comparisons.Faults:
-        """What must not be in a batch of several parts."""
-        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if not self.is_foreign or self.gradient_accumulation_steps * num_replicas == 1:
-            return tf.zeros([0]), []
-        split = f"gradient_accumulation_steps={self.gradient_accumulation_steps} on {num_replicas} replica(s)"
-        data = inputs, rows, weights
-
-        def values_of(data: Any, first: tf.Tensor) -> comparisons.Values:
-            inputs, rows, weights = data
-            noise = self._dropout.keyed(
-                noise_key(self.seed, self._num_updates()), rows_of(*data, first_row + first, tf.constant(0))
-            )
-            with noise, self._layer_state.kept_once(self.gradient_accumulation_steps), self._layer_state.frozen():
-                # Copies: of softmax's own output Keras's losses take the logits, of a part of it they cannot.
-                predictions = tf.nest.map_structure(
-                    lambda each: with_mask(tf.identity(each), mask_of(each)), self(inputs, training=True)
-                )
-                added = [] if self._terms.takes_all else as_numbers(self.losses)
-                losses = self._terms.by_row(rows, predictions, weights, inputs)
-            again, kept = losses, (losses.shape[1] or tf.shape(losses)[1]) // 2
-            alone = losses[:, :kept]
-            if not self._terms.takes_all:
-                again = self._terms.by_row(rows, predictions, weights, inputs)
-                half = tf.nest.map_structure(lambda each: each[:kept] if each.shape.rank else each, predictions)
-                rows, weights = tf.nest.map_structure(lambda each: each[:kept], (rows, weights))
-                alone = self._terms.by_row(rows, half, weights, inputs)
-            return comparisons.Values(losses, again, alone, tf.stack(added) if added else tf.zeros([0]))
-
-        def compare() -> tf.Tensor:
-            return comparisons.row_faults(
-                tf.function(values_of, autograph=self._autograph),
-                data,
-                self.gradient_accumulation_steps,
-                self._layer_state,
-                takes_all=self._terms.takes_all,
-            )
-
-        num_rows = [tf.shape(each)[0] for each in tf.nest.flatten(data)]
-        # Packed inputs have another number of rows than labels.
-        is_whole = tf.reduce_all(tf.equal(num_rows, num_rows[0])) & (num_rows[0] > 0)
-        due = comparisons.is_due(self.counters.steps() - self._compared_from)
-        faults = tf.cond(due & is_whole, compare, lambda: tf.zeros([3]))
-        return faults, comparisons.row_lines(self._terms.described(), split)
-
-    def _range_faults(self, predictions: Any) -> comparisons.Faults:
-        """The same for outputs that a loss takes for probabilities."""
-        if not (self.is_foreign and self._terms.reads_values):
-            return tf.zeros([0]), []
-        found = self._terms.probabilities(predictions).values()
-        faults = [tf.reduce_any((output < -_ROUNDING) | (output > most_of(loss) + _ROUNDING)) for loss, output in found]
-        lines = [str(loss_of_probabilities(loss, "outputs below 0 or above 1")) for loss, _ in found]
-        return tf.cast(tf.stack(faults), tf.float32), lines
-
-    def _metric_faults(self, data, num_rows, *, training: bool) -> comparisons.Faults:
-        """The same for compiled metrics, of which every replica has its own state."""
-        num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if not (self.is_foreign and self._has_metrics) or num_replicas == 1:
-            return tf.zeros([0]), []
-        step = self.counters.steps() - self._compared_from if training else self.counters.evaluated
-        labels, predictions, _ = data
-        states, update = self._metric_states(labels, predictions), self._update_metrics
-        variables = [each for _, each in states]
-        faults = tf.cond(
-            comparisons.is_due(step) & (num_rows > 1),
-            lambda: comparisons.metric_faults(variables, update, data, num_rows),
-            lambda: tf.zeros([len(states)]),
-        )
-        return faults, [comparisons.metric_line(name, num_replicas) for name, _ in states]
 
     def _settle(self, averages: list[tuple[tf.Variable, tf.Tensor]], is_finite: tf.Tensor) -> None:
         """Takes back what the forward pass assigned, where the step is skipped."""
@@ -448,14 +325,14 @@ class Step:
                 noise_key(self.seed, step), rows_of(inputs, rows, weights, first_row, micro_batch)
             )
             # By the scopes' names a profile of a GPU tells the parts of a step apart, XLA or not.
-            with noise, self._layer_state.kept_once(self.gradient_accumulation_steps), tf.name_scope(FORWARD_BACKWARD):
+            with noise, self._kept_once(self.gradient_accumulation_steps), tf.name_scope(FORWARD_BACKWARD):
                 predictions = self(inputs, training=True)
                 if self._terms.takes_all:  # It may call the model once more.
                     losses = self._terms.sums(rows, predictions, weights, [], inputs)
             if not self._terms.takes_all:
                 losses = self._terms.sums(rows, predictions, weights, self.losses, inputs)
             losses /= total_counts
-            if not (self._has_metrics or self._terms.reads_values):
+            if not (self._has_metrics or self._terms.of_probabilities):
                 # Nothing reads them, and those of a batch of tens of thousands are large: a number for each token of
                 # the vocabulary at each masked position.
                 predictions = ()

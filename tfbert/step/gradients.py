@@ -19,6 +19,11 @@ LossFn = Callable[[Any, Any, Any, tf.Tensor | int], tuple[tf.Tensor, tf.Tensor, 
 the losses of all micro-batches and replicas add up to those of the step."""
 
 
+def num_rows_of(tensors: Any) -> tf.Tensor:
+    """Rows of the first of some tensors, int32 `[]`."""
+    return tf.shape(next(tensor for tensor in tf.nest.flatten(tensors) if tensor is not None))[0]
+
+
 def split_rows(data: Any, weights: Any, num_micro_batches: int) -> tuple[Any, Any]:
     """Cuts rows into micro-batches of one size, which is at least 1: the last ones are filled with rows of weight 0.
 

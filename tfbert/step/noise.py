@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfbert.step.gradients import num_rows_of
+
 _BITS = 16
 _COUNTER_BYTES = 16
 """What a Philox stream gives for each counter value; a row's stretch begins at a counter value of its own."""
@@ -51,6 +53,18 @@ class Rows(NamedTuple):
 
 ONE_ROW = Rows(0, 1)
 """For tensors without rows: they get the same noise in every part of a global batch as in the whole."""
+
+
+def rows_of(inputs: Any, rows: Any, weights: Any, first_row: Any, micro_batch: tf.Tensor | int) -> Rows:
+    """Which rows of the global batch a micro-batch holds, for its noise.
+
+    Packed inputs have a different number of rows than labels: only the place of the micro-batch is known then.
+    """
+    num_rows = num_rows_of(weights)
+    known = {tensor.shape[0] for tensor in tf.nest.flatten((inputs, rows))} - {None}
+    count = num_rows if not known else known.pop() if len(known) == 1 else 1
+    is_first = isinstance(micro_batch, int) and micro_batch == 0
+    return Rows(first_row if is_first else first_row + tf.cast(micro_batch * num_rows, tf.int64), count)
 
 
 class Stream(NamedTuple):

@@ -22,13 +22,11 @@ _OF_MODELS = {
     "compile": "Pass its optimizer, loss and metrics to FineTuner.compile instead",
     "train_step": "Put what it computes into the model's call, a loss with one value per row, or an own "
     "compute_loss(x, y, y_pred, sample_weight) that returns one value per row",
-    "test_step": "Pass metrics=[...] to FineTuner.compile for what it reports",
-    "make_train_function": "Use callbacks, or FineTuner's arguments, for what it changes",
-    "make_test_function": "Use callbacks for what it changes",
-    "compute_metrics": "Pass metrics=[...] to FineTuner.compile, with a keras.metrics.Metric of your own",
-    "get_metrics_result": "Pass metrics=[...] to FineTuner.compile, with a keras.metrics.Metric of your own",
-    "reset_metrics": "Pass metrics=[...] to FineTuner.compile: they are reset at the start of each epoch",
-    "metrics": "Pass metrics=[...] to FineTuner.compile",
+    **dict.fromkeys(("make_train_function", "make_test_function"), "Use callbacks for what it changes"),
+    **dict.fromkeys(
+        ("test_step", "compute_metrics", "get_metrics_result", "reset_metrics", "metrics"),
+        "Pass metrics=[...] to FineTuner.compile, a keras.metrics.Metric of your own; each epoch resets them",
+    ),
     "losses": "Call add_loss in the model's call instead",
 }
 """Methods and properties of a model that Keras uses in `compile`, `fit` or `evaluate`, and what to do instead."""
@@ -36,7 +34,7 @@ _OF_MODELS = {
 OF_TUNERS = ("compute_loss", "compute_metrics")
 """What Keras's `train_step` calls and FineTuner's does not; all else of a subclass of FineTuner is called by Keras."""
 
-_OWN_LOSS = ("auto", "auto_with_warning", "passthrough")
+OWN_LOSS = (None, "auto", "auto_with_warning", "passthrough")
 """How `compile` of a library's model is told to take the model's own loss."""
 
 
@@ -93,12 +91,6 @@ def check_methods(model: Any, parts: KerasParts) -> None:
         refuse_own("model", model, [name], instead, parts.libraries if name == "compile" else parts.of_steps)
 
 
-def check_own_optimizer(optimizer: Any, parts: KerasParts) -> None:
-    """Raises ValueError for an optimizer that changes gradients before they are those of the global batch."""
-    instead = "Do it in `apply_gradients`, which gets the global batch's gradients"
-    refuse_own("optimizer", optimizer, parts.of_optimizers, instead, parts.libraries)
-
-
 def check_wrapper(optimizer: Any, names: Iterable[str], parts: KerasParts) -> None:
     """Raises ValueError for an optimizer around another whose own methods would not be called."""
     refuse_own("optimizer", optimizer, names, "Define it on the inner optimizer", parts.libraries)
@@ -133,13 +125,18 @@ def check_model(model: Any, parts: KerasParts) -> None:
     weights = [parts.value_of(weight) for each in layers_of(model) if each.built for weight in each.weights]
     made = [weight for weight in weights if isinstance(weight, tf.Variable)]
     is_outside = any(not here.extended.variable_created_in_scope(variable) for variable in made)
-    if is_outside or (there is not here and parts.needs_scope(here, there)):
+    if is_outside or needs_scope(there, here):
         raise ValueError(
             "A model's variables belong to the strategy in whose scope it was built. "
             f"Received: a model built outside it, or under another, and FineTuner under {type(here).__name__}. "
             "Write both lines, and compile, in the same `with strategy.scope():`."
         )
     check_methods(model, parts)
+
+
+def needs_scope(one: tf.distribute.Strategy, other: tf.distribute.Strategy) -> bool:
+    """Whether what was made in the scope of one of two strategies is none of the other's."""
+    return one is not other and max(one.num_replicas_in_sync, other.num_replicas_in_sync) > 1
 
 
 def check_trained(model: Any, trained: Sequence[Any]) -> None:
@@ -177,7 +174,7 @@ def check_compile(given: dict[str, Any], model: Any, parts: KerasParts, strategy
             "FineTuner(jit_compile=True), save the host's time too."
         )
     losses = [each for each in tf.nest.flatten(given["loss"]) if each is not None]
-    is_named = any(isinstance(each, str) and each in _OWN_LOSS for each in losses)
+    is_named = any(isinstance(each, str) and each in OWN_LOSS for each in losses)
     if not has_own_loss(model, parts) and (not losses or is_named):
         raise ValueError(
             f"FineTuner needs a loss for an output. Received: loss={given['loss']!r}. Pass a Keras loss, such as "
@@ -193,7 +190,12 @@ def check_compile(given: dict[str, Any], model: Any, parts: KerasParts, strategy
                     f"Received: a loss with reduction={each.reduction!r}. "
                     "Drop it, and scale the learning rate or the weights instead."
                 )
-    parts.check_optimizer(given["optimizer"], strategy)
+    optimizer = given["optimizer"]
+    parts.check_optimizer(optimizer, strategy)
+    for each in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+        if isinstance(each, parts.keras.optimizers.Optimizer):  # Before gradients are those of the global batch.
+            instead = "Do it in `apply_gradients`, which gets the global batch's gradients"
+            refuse_own("optimizer", each, parts.of_optimizers, instead, parts.libraries)
 
 
 def has_own_loss(model: Any, parts: KerasParts) -> bool:
@@ -201,9 +203,9 @@ def has_own_loss(model: Any, parts: KerasParts) -> bool:
     return is_own(model, "compute_loss", parts.of_steps)
 
 
-def check_layers(model: Any) -> None:
-    """Raises ValueError for layers that communicate with other replicas within a micro-batch, and for variables that
-    are set to their gradients."""
+def check_layers(model: Any, num_micro_batches: int, recurrent: type) -> None:
+    """Raises ValueError for layers that communicate with other replicas within a micro-batch, or carry state from row
+    to row, where a batch is in several parts; and for variables that are set to their gradients."""
     for variable in model.trainable_variables:
         if getattr(variable, "overwrite_with_gradient", False):
             raise ValueError(
@@ -211,14 +213,21 @@ def check_layers(model: Any) -> None:
                 f"Received: variable {variable.path!r}, which takes its gradient as its value (float8 training). "
                 "Train in float32, mixed_bfloat16 or mixed_float16."
             )
-    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
-        return
+    num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
     for layer in layers_of(model):
-        if getattr(layer, "synchronized", False):  # BatchNormalization, and the older SyncBatchNormalization.
+        # BatchNormalization, and the older SyncBatchNormalization.
+        if num_replicas > 1 and getattr(layer, "synchronized", False):
             raise ValueError(
                 "A replica computes its micro-batches alone. "
                 f"Received: layer {layer.name!r} with synchronized=True on several replicas. "
                 "Set synchronized=False."
+            )
+        num_parts = num_micro_batches * num_replicas
+        if num_parts > 1 and isinstance(layer, recurrent) and layer.stateful:
+            raise ValueError(
+                "A stateful layer carries each row's state on to the same row of the next batch. "
+                f"Received: layer {layer.name!r} with stateful=True and a batch in {num_parts} parts. "
+                "Set stateful=False, or train with gradient_accumulation_steps=1 on one replica."
             )
 
 

@@ -13,6 +13,7 @@ import contextlib
 import inspect
 import math
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfbert.devices.workers import peer_failures_as_run_errors
-from tfbert.private import made_by, mask_of
+from tfbert.private import mask_of
 from tfbert.step.parts import KerasParts
 from tfbert.step.refusals import is_own
 
@@ -37,33 +38,47 @@ class Terms:
         loss: A loss; or one for each output, as a list or by name. None for an output without a loss.
         loss_weights: What to multiply terms by, given as the losses are; None for 1.
         output_names: Names of the model's outputs, in order; None takes the names of the losses.
+        own: A model whose `compute_loss(x, y, y_pred, sample_weight)` is the loss: its mean over all rows of the global
+            batch. As in plain Keras, weights and what layers add to the loss (`self.losses`) are its own business.
+
+    Attributes:
+        losses: By the names of their outputs.
+        of_probabilities: Those of them that take outputs for probabilities.
+        takes_all: Whether the loss is computed from all of a batch, inputs included, and needs no labels.
+        described: The losses as an error names them.
+        usable: Makes of labels what a loss can read.
 
     Raises:
         ValueError: for names that do not fit, or a wrong number of them.
     """
 
-    takes_all = False
-    """Whether the loss is computed from all of a batch, inputs included, and needs no labels."""
-
-    def __init__(self, parts: KerasParts, loss: Any, loss_weights: Any = None, output_names: list[str] | None = None):
-        self._parts = parts
+    def __init__(
+        self,
+        parts: KerasParts,
+        loss: Any,
+        loss_weights: Any = None,
+        output_names: list[str] | None = None,
+        own: Any = None,
+    ):
+        self._parts, self._own, self.takes_all = parts, own, own is not None
+        loss = loss if own is None else own.compute_loss
         self._names = output_names or _names_from(loss)
         given = self._by_name(loss, "loss")
         self.losses: dict[str, Any] = {n: parts.loss_of(each) for n, each in given.items() if each is not None}
-        of_keras = parts.keras.losses.get
-        self._of_probabilities = {n: v for n, v in self.losses.items() if takes_probabilities(v, of_keras)}
-        self._ignored = {
-            name: each for name, loss in self.losses.items() if (each := self._ignored_by(loss)) is not None
+        names = [_name_of(each) for each in self.losses.values()]
+        self.described = ", ".join(names) if own is None else f"compute_loss of {type(own).__name__}"
+        self.usable = lambda labels: labels
+        of_keras, sparse = parts.keras.losses.get, parts.keras.losses.SparseCategoricalCrossentropy
+        self.of_probabilities = {n: v for n, v in self.losses.items() if takes_probabilities(v, of_keras)}
+        theirs = {
+            n: v for n, v in self.losses.items() if isinstance(v, sparse) and not is_own(v, "call", parts.libraries)
         }
-        self.reads_values = bool(self._of_probabilities)  # Whether a loss takes outputs for probabilities.
+        ignored = {name: each.get_config().get("ignore_class") for name, each in theirs.items()}
+        self._ignored = {name: each for name, each in ignored.items() if each is not None}
         weights = self._by_name(loss_weights, "loss_weights")
         self._coefficients = [1.0 if weights[n] is None else float(weights[n]) for n in self.losses] + [1.0]
         self._total = parts.Total([*(f"{name}_loss" for name in self.losses), "added_loss"], self._coefficients)
         self._means = self._total.means.parts[:-1]
-
-    def usable(self, labels: Any) -> Any:
-        """What a loss can read of labels."""
-        return labels
 
     @property
     def metrics(self) -> list[Any]:
@@ -89,24 +104,17 @@ class Terms:
             )
         return {name: found[name] for name in self.losses}
 
-    def probabilities(self, outputs: Any) -> dict[str, tuple[Any, Any]]:
-        """Of each term that takes its output for probabilities, the loss and the output."""
-        found = self.of_outputs(outputs, "outputs") if self._of_probabilities else {}
-        return {name: (loss, found[name]) for name, loss in self._of_probabilities.items()}
-
     def rows(self, labels: Any, sample_weight: Any) -> dict[str, Any]:
         """What `sums` needs of each row besides its inputs and weights: the labels of each term."""
+        if self.takes_all:
+            given = {"labels": labels, "sample_weight": sample_weight}
+            return {name: value for name, value in given.items() if value is not None}
         return self.of_outputs(self.usable(labels), "labels")
-
-    def _ignored_by(self, loss: Any) -> int | None:
-        is_theirs = isinstance(loss, self._parts.keras.losses.SparseCategoricalCrossentropy)
-        is_theirs = is_theirs and not is_own(loss, "call", self._parts.libraries)
-        return loss.get_config().get("ignore_class") if is_theirs else None
 
     def weights(self, sample_weight: Any, num_rows: tf.Tensor, labels: Any) -> dict[str, tf.Tensor]:
         """Each term's weights, float32 `[rows]`, or `[rows, ...]` for weights within a row; 1 where none are given, and
         0 for the class that a loss ignores."""
-        given = self._by_name(sample_weight, "sample_weight")
+        given = self._by_name(None if self.takes_all else sample_weight, "sample_weight")
         weights = {name: _row_weights(given[name], num_rows) for name in self.losses}
         found = self.rows(labels, sample_weight) if self._ignored else {}
         for name, ignored in self._ignored.items():
@@ -117,6 +125,8 @@ class Terms:
 
     def masked(self, weights: dict[str, tf.Tensor], predictions: Any) -> dict[str, tf.Tensor]:
         """The weights, 0 where Keras's mask of the predictions says that there is padding: one for each position."""
+        if self.takes_all:
+            return weights
         outputs = self.of_outputs(predictions, "outputs")
         return {name: _masked(w, outputs[name]) for name, w in weights.items()}
 
@@ -148,17 +158,29 @@ class Terms:
         self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], inputs: Any
     ) -> list[tf.Tensor]:
         """Each term's weight x value, float32 `[rows, ...]` as its weights; arguments as those of `sums`."""
-        found = self.of_outputs(predictions, "outputs")
-        return [self._weighted(name, rows[name], found[name], weights[name]) for name in self.losses]
+        if self.takes_all:
+            with _without(self._own, self._parts.compiled_loss):
+                values = self._own.compute_loss(inputs, rows.get("labels"), predictions, rows.get("sample_weight"))
+            return [_times_weights(values, *weights.values(), self.described, None)]
+        outputs, found = self.of_outputs(predictions, "outputs"), []
+        for name, loss in self.losses.items():
+            mask = mask_of(outputs[name])
+            pair = _of_one_rank(rows[name], outputs[name], self._parts.gives_axis(outputs[name]))
+            values = self._parts.loss_values(loss, *pair)
+            if name not in self._ignored and mask_of(values) is not None:
+                raise ValueError(
+                    "Which rows count is known from their weights, before the loss. "
+                    f"Received: {_name_of(loss)}, which says by a mask of its values which of them count. Pass "
+                    "sample_weight, 0 where there is padding; a loss that compares rows with each other, as Circle "
+                    "does, trains in plain Keras."
+                )
+            found.append(_times_weights(values, weights[name], _name_of(loss), mask))
+        return found
 
     def by_row(self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], inputs: Any) -> tf.Tensor:
         """What each row adds to each term, float32 `[terms, rows]`; arguments as those of `sums`."""
         found = self.values(rows, predictions, weights, inputs)
         return tf.stack([tf.reduce_sum(each, axis=list(range(1, each.shape.rank))) for each in found])
-
-    def described(self) -> str:
-        """The losses as an error names them."""
-        return ", ".join(_name_of(each) for each in self.losses.values())
 
     def total(self, terms: tf.Tensor) -> tf.Tensor:
         """The loss `[]` of its terms."""
@@ -169,19 +191,6 @@ class Terms:
         means = tf.math.divide_no_nan(sums, counts)
         for index, metric in enumerate(self._total.means.parts):
             metric.update_state(means[index], sample_weight=counts[index])
-
-    def _weighted(self, name: str, labels: tf.Tensor, predictions: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        loss, mask = self.losses[name], mask_of(predictions)
-        labels, predictions = _of_one_rank(labels, predictions, self._parts.gives_axis(predictions))
-        values = self._parts.loss_values(loss, labels, predictions)
-        if name not in self._ignored and mask_of(values) is not None:
-            raise ValueError(
-                "Which rows count is known from their weights, before the loss. "
-                f"Received: {_name_of(loss)}, which says by a mask of its values which of them count. Pass "
-                "sample_weight, 0 where there is padding; a loss that compares rows with each other, as Circle does, "
-                "trains in plain Keras."
-            )
-        return _times_weights(values, weights, _name_of(loss), mask)
 
     def _by_name(self, given: Any, what: str, *, others: bool = False) -> dict[str, Any]:
         """Each output's part of a list or dictionary, or None; a single value belongs to every output."""
@@ -195,27 +204,6 @@ class Terms:
             f"Names, or the length of a list, must be those of the outputs, {', '.join(self._names)}. "
             f"Received: {what} for {_described(given)}. Pass one for each output, None for one that has none."
         )
-
-
-def check_probabilities(terms: Terms, outputs: Any, parts: KerasParts) -> None:
-    """Raises ValueError for losses of probabilities of symbolic outputs that are a layer's sums of inputs x weights."""
-    for loss, output in terms.probabilities(outputs).values():
-        layer = _made_by(output, parts)
-        is_linear = getattr(layer, "activation", None) is parts.keras.activations.linear and hasattr(layer, "kernel")
-        if is_linear and not is_own(layer, "call", parts.libraries):
-            raise loss_of_probabilities(
-                loss,
-                f"those of layer {layer.name!r}, without an activation",
-                "Give it one, softmax or sigmoid, or pass",
-            )
-
-
-def _made_by(output: Any, parts: KerasParts) -> Any:
-    """The layer that gives a symbolic output, within models in models."""
-    layer, index = made_by(output)
-    is_known = isinstance(layer, parts.keras.Model) and not is_own(layer, "call", parts.libraries)
-    inner = parts.outputs_of(layer) if is_known else None
-    return layer if inner is None else _made_by(tf.nest.flatten(inner)[index], parts)
 
 
 def _names_from(loss: Any) -> list[str]:
@@ -266,48 +254,6 @@ def _masked(weights: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
         weights = weights[:, None]
     fits = mask is not None and weights.shape.rank == mask.shape.rank
     return tf.where(mask, weights, 0.0) if fits else weights
-
-
-class OwnLoss(Terms):
-    """The mean over all rows of the global batch of what a model's `compute_loss(x, y, y_pred, sample_weight)` returns.
-
-    As in plain Keras, weights and what layers add to the loss (`self.losses`) are its own business: all rows count.
-
-    Args:
-        parts: The model's Keras.
-        model: The wrapped model, whose compiled loss its `compute_loss` cannot have: FineTuner is compiled.
-    """
-
-    takes_all = True
-
-    def __init__(self, parts: KerasParts, model: Any):
-        super().__init__(parts, model.compute_loss)
-        self._model = model
-
-    def described(self) -> str:
-        """As an error names it."""
-        return f"compute_loss of {type(self._model).__name__}"
-
-    def rows(self, labels: Any, sample_weight: Any) -> dict[str, Any]:
-        """What `sums` needs of each row besides its inputs."""
-        given = {"labels": labels, "sample_weight": sample_weight}
-        return {name: value for name, value in given.items() if value is not None}
-
-    def weights(self, sample_weight: Any, num_rows: tf.Tensor, labels: Any) -> dict[str, tf.Tensor]:
-        """1 for each row."""
-        return super().weights(None, num_rows, labels)
-
-    def masked(self, weights: dict[str, tf.Tensor], predictions: Any) -> dict[str, tf.Tensor]:
-        """As they are."""
-        return weights
-
-    def values(
-        self, rows: dict[str, Any], predictions: Any, weights: dict[str, tf.Tensor], inputs: Any
-    ) -> list[tf.Tensor]:
-        """What the model returns for each row: float32 `[rows]`."""
-        with _without(self._model, self._parts.compiled_loss):
-            values = self._model.compute_loss(inputs, rows.get("labels"), predictions, rows.get("sample_weight"))
-        return [_times_weights(values, *weights.values(), self.described(), None)]
 
 
 @contextlib.contextmanager
@@ -412,20 +358,13 @@ def one_line() -> Iterator[None]:
         refused = None
         each: BaseException | None = error
         while each is not None:  # AutoGraph raises an error of its own about each one; the first is at the end.
-            if type(each) is ValueError and _raised_in(each).startswith("tfbert.step"):
+            modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(each.__traceback__)]
+            if type(each) is ValueError and modules and modules[-1].startswith("tfbert.step"):
                 refused = each
             each = each.__cause__ or each.__context__
         if refused is None:
             raise
         raise ValueError(str(refused)) from None
-
-
-def _raised_in(error: BaseException) -> str:
-    """The module that raised an error."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame.f_globals.get("__name__", "") if trace else ""
 
 
 def _of_keras(loss: Any) -> Any:
@@ -435,22 +374,22 @@ def _of_keras(loss: Any) -> Any:
     return function if all((each.__module__ or "").split(".")[0] in _KERASES for each in kinds) else None
 
 
-def takes_probabilities(compared: Any, get: Callable[[str], Any]) -> bool:
-    """Whether one of Keras's losses or metrics can take logits, and does not.
+def takes_probabilities(loss: Any, get: Callable[[str], Any]) -> bool:
+    """Whether one of Keras's losses can take logits, and does not.
 
     Args:
-        compared: The loss or metric, or its name.
+        loss: The loss, or its name.
         get: Finds it by its name.
     """
-    if isinstance(compared, str):
+    if isinstance(loss, str):
         try:
-            compared = get(compared)
+            loss = get(loss)
         except ValueError:  # Keras says so, or chooses by the shapes one of those that do.
-            return compared in ("crossentropy", "ce")
-    if hasattr(compared, "get_config"):
-        is_theirs = type(compared).call.__module__.split(".")[0] in _KERASES if hasattr(compared, "call") else True
-        return is_theirs and compared.get_config().get("from_logits") is False
-    function = _of_keras(compared)
+            return loss in ("crossentropy", "ce")
+    if hasattr(loss, "get_config"):
+        is_theirs = getattr(type(loss), "call", loss).__module__.split(".")[0] in _KERASES
+        return is_theirs and loss.get_config().get("from_logits") is False
+    function = _of_keras(loss)
     return function is not None and "from_logits" in inspect.signature(function).parameters
 
 
@@ -513,12 +452,12 @@ def _times_weights(values: tf.Tensor, weights: tf.Tensor, loss: str, mask: tf.Te
     Raises:
         ValueError: for a loss from which no mean over the rows of the global batch can be computed.
     """
-    if values.shape.rank == 0:
-        raise ValueError(
-            "A loss must return one value per row: the mean over the global batch must not depend on the split. "
-            f"Received: {loss}, which returns one number. "
-            "Leave out its mean over the rows: tf.reduce_mean(..., axis=-1) keeps one value per row."
-        )
+    rule = (
+        f"A loss must return one value per row. Received: {loss}, which returns one number. "
+        "Leave out its mean over the rows: tf.reduce_mean(..., axis=-1) keeps one value per row."
+    )
+    if values.shape.rank == 0 or (values.shape[0] == 1 and weights.shape[0] not in (None, 1)):
+        raise ValueError(rule)  # The mean over the global batch must not depend on the split.
     fits = values.shape[0] == 1 or weights.shape.is_compatible_with(values.shape[: weights.shape.rank])
     if values.shape.rank < weights.shape.rank or not fits:
         raise ValueError(
@@ -536,9 +475,6 @@ def _times_weights(values: tf.Tensor, weights: tf.Tensor, loss: str, mask: tf.Te
         )
     values = tf.cast(values, tf.float32)
     if values.shape[0] == 1 != weights.shape[0]:
-        rule = f"A loss must return one value per row. Received: {loss}, which returns one for all. Leave out its mean."
-        if weights.shape[0] is not None:
-            raise ValueError(rule)
         with tf.control_dependencies([refuse_unless_equal(tf.shape(weights)[0], 1, rule)]):
             values = tf.identity(values)
     each = list(range(weights.shape.rank, values.shape.rank))

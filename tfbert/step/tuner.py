@@ -19,7 +19,7 @@ from tfbert.devices.workers import check_same, checksum, versions_of
 from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import refusals
 from tfbert.step.core import Step
-from tfbert.step.terms import OwnLoss, Terms, check_probabilities, one_line
+from tfbert.step.terms import Terms, one_line
 
 _MOST_IN_A_ROW = 20
 """Updates that loss scaling may skip before the user hears of it: it needs some to find its scale."""
@@ -73,37 +73,24 @@ class Tuner(Step):
         """
         given = {"optimizer": "rmsprop", "loss": None} | self._arguments_of("compile", args, kwargs)
         refusals.check_methods(self.model, self._parts)  # Again: a method may have been assigned since.
-        has_own = refusals.has_own_loss(self.model, self._parts)
-        given |= self._of_labels(given, has_own)
         refusals.check_compile(given, self.model, self._parts, self.distribute_strategy)
-        names = self._names_of_outputs()
+        # Names of a functional model's outputs, by its dictionary or its layers.
+        outputs = self._parts.outputs_of(self.model)
+        names = sorted(outputs) if isinstance(outputs, Mapping) else getattr(self.model, "output_names", None)
+        names = names if self._forward is None else None
         if names and len(names) > 1:
             self._untracked("output_names", names)  # Keras names metrics by them.
         with self.distribute_strategy.scope():
             # Keras must not track its means, like compiled metrics: they are not weights to save and load.
-            self._terms = (
-                OwnLoss(self._parts, self.model)
-                if has_own
-                else Terms(self._parts, given["loss"], given.get("loss_weights"), names)
-            )
-            outputs = self._parts.outputs_of(self.model)
-            is_own = self._forward is not None or refusals.is_own(self.model, "call", self._parts.libraries)
-            if outputs is not None and not is_own:
-                check_probabilities(self._terms, outputs, self._parts)
+            if refusals.has_own_loss(self.model, self._parts):
+                self._terms = Terms(self._parts, None, own=self.model)
+            else:
+                self._terms = Terms(self._parts, given["loss"], given.get("loss_weights"), names)
             super().compile(**given | {"jit_compile": False})
         measured = tf.nest.flatten([given.get("metrics"), given.get("weighted_metrics")])
         self._has_metrics = any(metric is not None for metric in measured)
         self._untracked("_compiled_with", given | {"optimizer": self.optimizer})
         self._dropout = None  # The optimizer is new, and which variables are trainable may have changed.
-
-    def _of_labels(self, given: dict[str, Any], has_own: bool) -> dict[str, Any]:
-        """Arguments of `compile` that are others for a model that knows its labels."""
-        return {}
-
-    def _names_of_outputs(self) -> list[str] | None:
-        """Names of a functional model's outputs, by its dictionary or its layers; None for any other model."""
-        outputs = self._parts.outputs_of(self.model)
-        return sorted(outputs) if isinstance(outputs, Mapping) else getattr(self.model, "output_names", None)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """The wrapped model's outputs: float32 where they are floating."""
@@ -122,11 +109,10 @@ class Tuner(Step):
         num_replicas = self.distribute_strategy.num_replicas_in_sync
         self._dropout = self._parts.keyed(self.model, self.gradient_accumulation_steps * num_replicas)
         self._untracked("_trained", list(self.model.trainable_variables))
-        self._untracked("_averages", self._parts.settled(self.model, self._layer_state.averages()))
+        self._untracked("_averages", self._parts.settled(self.model, self._running_averages()))
         if not self._trained:
             raise ValueError("FineTuner trains the model's variables. Received: a model with none that are trainable.")
-        refusals.check_layers(self.model)
-        self._layer_state.check_carried(self.gradient_accumulation_steps)
+        refusals.check_layers(self.model, self.gradient_accumulation_steps, self._parts.keras.layers.RNN)
         self._trace_anew()
         with tf.init_scope():
             if not getattr(self.optimizer, "built", False):
@@ -210,20 +196,8 @@ class Tuner(Step):
         return {key: value for key, value in arguments.items() if key != "self"} | extra
 
     def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
-        """A method's arguments as Keras takes them.
-
-        Raises:
-            ValueError: for rows that cannot be what they are given as.
-        """
+        """A method's arguments as Keras takes them; ValueError for rows that cannot be what they are given as."""
         return given
-
-    def _read(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        """The same where a method is about to read its data."""
-        return given
-
-    def _forwarded(self, inputs: Any, training: bool | None) -> Any:
-        """What the wrapped model, or `forward`, gives."""
-        raise NotImplementedError
 
     def _check_same_call(self, name: str, given: Mapping[str, Any]) -> None:
         """Refuses workers that call a method of Keras's models with another model, other options or other data.
@@ -234,13 +208,14 @@ class Tuner(Step):
         if given.get("_use_cached_eval_dataset"):  # `fit` evaluates, whose workers have been compared.
             return
         given = {**self._compiled_with, **given, **self._arguments()}
+        trained = self.model.trainable_variables if self.model.built else []
         check_same(
             lambda: {
                 "method": name,
                 **versions_of(self._parts.keras.__name__),
                 "precision": described(self.dtype_policy),
                 "model": described(self.model),
-                "variables": _variables(self.model),
+                "variables": [f"{tf.as_dtype(each.dtype).name}{list(each.shape)}" for each in trained],
                 **{argument: described(value) for argument, value in given.items() if argument not in _MAY_DIFFER},
             },
             self.distribute_strategy,
@@ -270,11 +245,6 @@ class Tuner(Step):
         )
 
 
-def _variables(model: Any) -> list[str]:
-    variables = model.trainable_variables if model.built else []
-    return [f"{tf.as_dtype(variable.dtype).name}{list(variable.shape)}" for variable in variables]
-
-
 def described(value: Any) -> Any:
     """What tells an object of Keras, an array or a data set from another, as JSON holds it; alike on all machines."""
     if isinstance(value, np.generic):
@@ -297,12 +267,9 @@ def described(value: Any) -> Any:
             return "a data set of each worker's own"
         return {"rows": str(value.element_spec), "batches": int(value.cardinality())}
     if hasattr(value, "get_config") and not isinstance(value, type):
-        return {"class": type(value).__name__, "config": _configuration(value)}
+        try:
+            config = described(value.get_config())
+        except Exception:  # A user's own class may have none, which only saving would need.
+            config = None
+        return {"class": type(value).__name__, "config": config}
     return getattr(value, "__qualname__", type(value).__qualname__)
-
-
-def _configuration(value: Any) -> Any:
-    try:
-        return described(value.get_config())
-    except Exception:  # A user's own class may have none, which only saving would need.
-        return None

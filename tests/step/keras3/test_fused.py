@@ -73,6 +73,9 @@ def test_an_optimizer_and_its_schedule_are_saved_whole():
         assert type(again) is kind and again.get_config() == made.get_config()
         assert not again._use_weight_decay(keras.Variable(0.0, name="bias"))
         assert [float(again._learning_rate(i)) for i in range(9)] == [float(rate(i)) for i in range(9)]
+    # Schedules were saved without a power before there was one.
+    before = WarmupSchedule.from_config({name: v for name, v in rate.get_config().items() if name != "power"})
+    assert before.power == 1.0
 
 
 def test_what_it_cannot_do_is_refused():

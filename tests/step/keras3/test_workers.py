@@ -109,5 +109,5 @@ def test_plain_keras_does_not_train(what, grid):
 )
 def test_workers_refuse_together(tmp_path, case, name):
     """What values show is refused by both in one line, not by one of them and then a lost worker."""
-    one, other = run(tmp_path / "out", case, num_workers=2, script="workers_refused_script.py")
+    one, other = run(tmp_path / "out", case, num_workers=2)
     assert one == other and name in one and "\n" not in one

@@ -1,6 +1,8 @@
-"""What each of some workers runs, or one process alone: training with Keras 3, whose results are written as JSON.
+"""What each of some workers runs, or one process alone: training with Keras 3, whose results are written as JSON; or
+training that is refused by values, of which its line is.
 
 python workers_script.py OUT_DIRECTORY MICRO_BATCHES [KILL_AT_STEP]
+python workers_script.py OUT_DIRECTORY loss|metric|evaluate
 """
 
 import json
@@ -28,13 +30,37 @@ class Killed(keras.callbacks.Callback):
             os._exit(9)
 
 
+def data():
+    x = np.random.default_rng(0).normal(size=(ROWS, FEATURES)).astype(np.float32)
+    return x, np.argmax(x[:, :CLASSES], axis=1).astype(np.int32)
+
+
+def in_batch_negatives(labels, outputs):
+    scores = tf.matmul(outputs, outputs, transpose_b=True)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(outputs)[0]), scores)
+
+
+def root_of_the_mean(labels, outputs):
+    return tf.sqrt(tf.reduce_mean(outputs**2))
+
+
+def refused(out, case):
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    with strategy.scope():
+        model = tfbert.FineTuner(keras.Sequential([keras.layers.Input([FEATURES]), keras.layers.Dense(CLASSES)]))
+        model.compile("sgd", in_batch_negatives if case == "loss" else loss, metrics=[root_of_the_mean])
+    try:
+        (model.evaluate if case == "evaluate" else model.fit)(*data(), batch_size=8, verbose=0)
+    except ValueError as error:
+        pathlib.Path(out, f"{strategy.cluster_resolver.task_id}.json").write_text(json.dumps(str(error)))
+
+
 def main(out, micro_batches, kill_at=0):
     out = pathlib.Path(out)
     is_alone = "TF_CONFIG" not in os.environ
     strategy = tf.distribute.get_strategy() if is_alone else tf.distribute.MultiWorkerMirroredStrategy()
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
-    y = np.argmax(x[:, :CLASSES], axis=1).astype(np.int32)
+    x, y = data()
     with strategy.scope():
         keras.utils.set_random_seed(3)
         layers = [keras.layers.Dense(8, activation="tanh"), keras.layers.Dropout(0.3), keras.layers.Dense(CLASSES)]
@@ -69,4 +95,4 @@ def main(out, micro_batches, kill_at=0):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    (main if sys.argv[2].isdigit() else refused)(*sys.argv[1:])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -18,9 +18,8 @@ import tensorflow as tf
 
 from tfbert.private import device_iterators_without_autotune, with_mask, without_autotune
 from tfbert.step.keras3 import private
+from tfbert.step.refusals import OWN_LOSS
 from tfbert.step.terms import NO_CLASS, loss_of_probabilities, takes_probabilities
-
-_OWN_LOSS = (None, "auto", "auto_with_warning", "passthrough")
 
 
 class Labelled:
@@ -41,7 +40,7 @@ class Labelled:
     def is_own_loss(self, loss: Any) -> bool:
         """Whether `compile` is given what transformers took for the model's own loss."""
         if loss is None or isinstance(loss, str):
-            return loss in _OWN_LOSS
+            return loss in OWN_LOSS
         return getattr(loss, "__self__", None) is self and loss.__name__ in ("compute_loss", "hf_compute_loss")
 
     def check_loss(self, loss: Any) -> None:
@@ -176,11 +175,6 @@ class Labelled:
         return {self.LABELS.get(name, name): value for name, value in given.items()}
 
 
-def labelled(model: keras.Model) -> Labelled:
-    """What knows the labels of a model: itself, or nothing in particular."""
-    return model if isinstance(model, Labelled) else Labelled()
-
-
 def _to_rank(weights: Any, labels: tf.Tensor) -> tf.Tensor:
     """Weights of rows with dimensions of 1 for what is within a row."""
     weights = tf.convert_to_tensor(weights)
@@ -207,27 +201,16 @@ def as_array(value: list | tuple | str, name: str) -> np.ndarray:
 
 
 def plain(data: Any) -> Any:
-    """What `fit` and its like are given, as Keras 3 takes it: a tokenizer's `BatchEncoding`, and lists of numbers."""
-
-    def as_keras_takes(column: Any) -> Any:
-        is_of_numbers = isinstance(column, list) and all(
-            _is_number(each) and not getattr(each, "ndim", 0) for each in keras.tree.flatten(column)
-        )
-        return as_array(column, "data") if is_of_numbers else column
-
-    return _map_columns(as_keras_takes, data)
-
-
-def _map_columns(function: Callable[[Any], Any], columns: Any) -> Any:
-    """As `tf.data.Dataset.from_tensor_slices`, a list is one column."""
-    if isinstance(columns, Mapping):
-        return {name: _map_columns(function, each) for name, each in columns.items()}
-    if isinstance(columns, tuple):
-        return tuple(_map_columns(function, each) for each in columns)
-    return function(columns)
-
-
-_LOSS, _FUNCTION = keras.losses.SparseCategoricalCrossentropy, keras.losses.sparse_categorical_crossentropy
+    """What `fit` and its like are given, as Keras 3 takes it: a tokenizer's `BatchEncoding`, and lists of numbers. A
+    list is one column, as of `tf.data.Dataset.from_tensor_slices`."""
+    if isinstance(data, Mapping):
+        return {name: plain(each) for name, each in data.items()}
+    if isinstance(data, tuple):
+        return tuple(map(plain, data))
+    is_of_numbers = isinstance(data, list) and all(
+        _is_number(each) and not getattr(each, "ndim", 0) for each in keras.tree.flatten(data)
+    )
+    return as_array(data, "data") if is_of_numbers else data
 
 
 def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> None:
@@ -241,65 +224,54 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
     if given.get("_use_cached_eval_dataset"):  # `fit` has done it, and preprocessed the rows.
         return
     tokenizes = getattr(getattr(model, "preprocessor", None), "tokenizer", None) is not None
-    num_classes = _num_classes(model)
-    _check_class_weight(given, num_classes, _is_sparse(loss))
-    for name, inputs, labels in _rows(given):
+    output, num_classes = private.outputs_of(model), None
+    if hasattr(output, "shape"):
+        num_classes = output.shape[-1]
+    elif isinstance(model, Labelled):  # A user's `num_classes` means what it may.
+        num_classes = getattr(model, "num_classes", None)
+    # Whether the one loss takes the numbers of classes.
+    kind, function = keras.losses.SparseCategoricalCrossentropy, keras.losses.sparse_categorical_crossentropy
+    is_name = isinstance(loss, str) and loss in (kind.__name__, function.__name__)
+    is_sparse = is_name or isinstance(loss, kind) or loss is function
+    _check_class_weight(given, num_classes, is_sparse)
+    rows, validation = [("x, y", given.get("x"), given.get("y"))], given.get("validation_data")
+    if isinstance(validation, (tuple, list)) and len(validation) > 1:
+        rows.append(("validation_data", *validation[:2]))
+    for name, inputs, labels in rows:
         if tokenizes:
             _check_texts(name, inputs)
         elif isinstance(model, Labelled):
             _check_ids(name, inputs, model)
-        if not _is_column(labels):
-            continue
-        several = list(inputs.values()) if isinstance(inputs, dict) else inputs
-        is_several = isinstance(several, (list, tuple)) and not _is_column(several)
-        for column in filter(_is_column, several if is_several else (inputs,)):
-            if len(column) != len(labels):
-                raise ValueError(
-                    f"Each row has its label. Received: {len(column):,} rows and {len(labels):,} labels in {name}. "
-                    "Pass as many of one as of the other."
-                )
-        if _is_sparse(loss):
-            _check_classes(
-                name,
-                labels,
-                num_classes,
-                getattr(loss, "ignore_class", None),
-                isinstance(model, Labelled) and model.IGNORES,
+        if _is_column(inputs) and _is_column(labels) and len(inputs) != len(labels):
+            raise ValueError(
+                f"Each row has its label. Received: {len(inputs):,} rows and {len(labels):,} labels in {name}. "
+                "Pass as many of one as of the other."
             )
-
-
-def _num_classes(model: keras.Model | None) -> int | None:
-    """How many classes a model tells apart; None where it does not say."""
-    output = private.outputs_of(model)
-    if hasattr(output, "shape"):
-        return output.shape[-1]
-    return getattr(model, "num_classes", None) if isinstance(model, Labelled) else None  # A user's means what it may.
+        if is_sparse and _is_column(labels):
+            ignores = isinstance(model, Labelled) and model.IGNORES
+            _check_classes(name, labels, num_classes, getattr(loss, "ignore_class", None), ignores)
 
 
 def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_sparse: bool) -> None:
-    weight, labels = given.get("class_weight"), given.get("y")
+    weight, y = given.get("class_weight"), given.get("y")
     if weight is None:
         return
-    is_wide = _is_column(labels) and len(np.shape(labels)) > 1 and np.shape(labels)[-1] > 1
-    count = np.shape(labels)[-1] if is_wide else num_classes or 0
+    labels = np.asarray(y) if _is_column(y) else np.empty(0)
+    is_wide = labels.ndim > 1 and labels.shape[-1] > 1
+    count = labels.shape[-1] if is_wide else num_classes or 0
     if count < 2 or not (is_wide or is_sparse):  # A user's loss, as of ordered classes, may have fewer outputs.
         count = math.inf
-    numbered = weight if isinstance(weight, dict) else [weight]
-    given_labels = np.asarray(labels) if _is_column(labels) else []  # Those of hinge losses are -1 and 1.
-
-    def is_class(key: Any) -> bool:
-        return isinstance(key, numbers.Real) and key % 1 == 0 and (0 <= key < count or bool(np.isin(key, given_labels)))
-
-    wrong = [key for key in numbered if not is_class(key)]
-    if wrong:
-        most = f" to {count - 1}" if count < math.inf else ""
-        raise ValueError(
-            f"class_weight gives numbers of classes, from 0{most}, their weights. "
-            f"Received: class_weight={weight!r:.80}, with {wrong[0]!r:.40}. Pass a dictionary, {{0: 1.0, 1: 2.0}}."
-        )
+    for key in weight if isinstance(weight, dict) else [weight]:
+        is_whole = isinstance(key, numbers.Real) and key % 1 == 0
+        if not is_whole or not (0 <= key < count or np.isin(key, labels)):  # Those of hinge losses are -1 and 1.
+            most = f" to {count - 1}" if count < math.inf else ""
+            raise ValueError(
+                f"class_weight gives numbers of classes, from 0{most}, their weights. "
+                f"Received: class_weight={weight!r:.80}, with {key!r:.40}. Pass a dictionary, {{0: 1.0, 1: 2.0}}."
+            )
     has_several = is_wide and (is_sparse or (abs(np.sum(labels, axis=-1) - 1) > 0.01).any())
-    if has_several or (labels is None and isinstance(given.get("x"), dict)):
-        received = f"labels {list(np.shape(labels))} of several" if has_several else "no y"
+    if has_several or (y is None and isinstance(given.get("x"), dict)):
+        received = f"labels {list(labels.shape)} of several" if has_several else "no y"
         raise ValueError(
             f"class_weight weighs rows by their labels y, each of which is one class. Received: {received}. "
             "Pass y, or sample_weight of the rows or of the labels' shape."
@@ -308,25 +280,11 @@ def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_spars
         given["class_weight"] = dict.fromkeys(range(max(num_classes, 2)), 1.0) | weight
 
 
-def _rows(given: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Inputs and labels, each time with the arguments that have them."""
-    yield "x, y", given.get("x"), given.get("y")
-    validation = given.get("validation_data")
-    if isinstance(validation, (tuple, list)) and len(validation) > 1:
-        yield "validation_data", validation[0], validation[1]
-
-
 def _is_column(values: Any) -> bool:
     """A list, an array, a tensor or a column of a table. A list of such is several inputs or outputs."""
     if isinstance(values, list):
         return bool(values) and (isinstance(values[0], (str, bytes)) or not hasattr(values[0], "__len__"))
     return hasattr(values, "__array__") and len(np.shape(values)) > 0 and not hasattr(values, "columns")
-
-
-def _is_sparse(loss: Any) -> bool:
-    """Whether the one loss takes the numbers of classes."""
-    names = (_LOSS.__name__, _FUNCTION.__name__)
-    return isinstance(loss, _LOSS) or loss is _FUNCTION or (isinstance(loss, str) and loss in names)
 
 
 def _is_number(value: Any) -> bool:
@@ -346,8 +304,6 @@ def _check_texts(name: str, inputs: Any) -> None:
             f"A task with a preprocessor takes texts. Received: numbers alone in {name}. "
             "Pass texts; for ids of tokens set task.preprocessor = None before."
         )
-    if isinstance(inputs, (str, bytes)):
-        raise ValueError(f"Texts are rows. Received: {inputs!r:.60} as {name}, a single text. Pass a list of it.")
     for column in inputs if isinstance(inputs, tuple) else (inputs,):
         if hasattr(column, "columns"):
             columns = ", ".join(map(str, column.columns))
@@ -355,14 +311,6 @@ def _check_texts(name: str, inputs: Any) -> None:
                 "Texts are a column, pairs a tuple of two. "
                 f"Received: a table with the columns {columns} in {name}. Pass one of its columns."
             )
-        if not _is_column(column) or (isinstance(column, np.ndarray) and column.dtype.kind in "US"):
-            continue
-        for row, value in enumerate(column):
-            if value is None or isinstance(value, float):
-                raise ValueError(
-                    f"Every row needs a text. Received: {value} in {name}, row {row + 1} of {len(column):,}. "
-                    "Drop it, or put a text in its place."
-                )
 
 
 def _check_ids(name: str, inputs: Any, model: Any) -> None:
@@ -390,22 +338,17 @@ def _check_ids(name: str, inputs: Any, model: Any) -> None:
 
 def _check_classes(name: str, labels: Any, num_classes: int | None, ignored: int | None, ignores: bool) -> None:
     values = np.asarray(labels).ravel()
-    is_bad = np.zeros(len(values), bool)
-    if values.dtype.kind in "USO":
-        is_bad = np.array([not isinstance(value, numbers.Real) for value in values])
+    is_bad = np.array([not isinstance(value, numbers.Real) for value in values] if values.dtype.kind in "USO" else [])
     if not is_bad.any():
         classes = values.astype(np.float64)
-        is_bad = ~(classes >= 0) | (classes != np.floor(classes))
-        if num_classes is not None:
-            is_bad |= classes >= num_classes
+        is_bad = ~(classes >= 0) | (classes != np.floor(classes)) | (classes >= (num_classes or math.inf))
         if ignored is not None:
             is_bad &= classes != ignored
         if ignores:
-            is_bad &= classes >= 0
-    if not is_bad.any():
-        return
-    classes = f"0 to {num_classes - 1}" if num_classes is not None else "0 on"
-    raise ValueError(NO_CLASS.format(classes=classes, wrong=repr(values[np.argmax(is_bad)]), where=f" in {name}"))
+            is_bad &= ~(classes < 0)
+    if is_bad.any():
+        known = f"0 to {num_classes - 1}" if num_classes is not None else "0 on"
+        raise ValueError(NO_CLASS.format(classes=known, wrong=repr(values[np.argmax(is_bad)]), where=f" in {name}"))
 
 
 _BATCH_SIZE = 32
@@ -424,118 +367,82 @@ def preprocessing_of(model: keras.Model) -> Callable[..., Any] | None:
     return None
 
 
-def for_fit(given: dict[str, Any], model: keras.Model, *, seed: int, num_workers: int) -> dict[str, Any]:
-    """Arguments of `keras.Model.fit`.
+def as_read(name: str, given: dict[str, Any], model: keras.Model, *, seed: int, num_workers: int) -> dict[str, Any]:
+    """Arguments of a method of `keras.Model` that is about to read its data.
 
     Args:
+        name: The method's.
         given: Those of the call.
         model: The wrapped model.
-        seed: Decides the order of rows that are given as arrays.
+        seed: Decides the order of rows that `fit` is given as arrays.
         num_workers: Processes that train together.
     """
-    preprocess = preprocessing_of(model)
-    if preprocess is None and (num_workers == 1 or not _is_arrays(given.get("x"))):
+    preprocess, arrays, names = preprocessing_of(model), (np.ndarray, tf.Tensor), ("x", "y", "sample_weight")
+    if preprocess is None and (name != "fit" or num_workers == 1):
         return given
-    given = _split(dict(given))
-    batch_size = given.pop("batch_size", None)
-    shuffle_seed = seed if given.pop("shuffle", True) else None
-    columns = [given.pop(name, None) for name in ("x", "y", "sample_weight")]
-    made = {"x": _data_set(columns, batch_size, preprocess, shuffle_seed), "shuffle": False}
+    if preprocess is None and not all(isinstance(each, arrays) for each in keras.tree.flatten(given.get("x"))):
+        return given
+    if given.get("_use_cached_eval_dataset"):  # `fit` has done it.
+        return given
+    given = dict(given)
+    columns = [given.pop(each, None) for each in names]
+    if name.endswith("_on_batch"):
+        made = zip(names, keras.utils.unpack_x_y_sample_weight(preprocess(*columns)), strict=True)
+        return given | {n: keras.tree.map_structure(tf.convert_to_tensor, each) for n, each in made if each is not None}
+
+    def batches(data: tf.data.Dataset, are_rows: bool, size: int | None, shuffle_seed: int | None = None) -> Any:
+        if shuffle_seed is not None:
+            data = data.shuffle(len(data), seed=shuffle_seed, reshuffle_each_iteration=True)
+        if are_rows:
+            options = tf.data.Options()
+            options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+            data = data.batch(size or _BATCH_SIZE).with_options(options)
+        if preprocess is not None:
+            data = data.map(preprocess, num_parallel_calls=_AT_A_TIME)
+        return without_autotune(data.prefetch(_AHEAD))
+
+    device_iterators_without_autotune()
+    size, share = given.pop("batch_size", None), given.pop("validation_split", 0.0)
+    data, are_rows = _rows_of(columns, size)
     if given.get("validation_data") is not None:
-        size = given.pop("validation_batch_size", None)
-        validation = given["validation_data"]
-        columns = [validation, None, None]
-        if not isinstance(validation, tf.data.Dataset):
-            columns, size = keras.utils.unpack_x_y_sample_weight(validation), size or batch_size
-        made["validation_data"] = _data_set(columns, size, preprocess)
-    return given | made
+        held_out, size_of_it = given["validation_data"], given.pop("validation_batch_size", None)
+        columns = [held_out, None, None]
+        if not isinstance(held_out, tf.data.Dataset):
+            columns, size_of_it = keras.utils.unpack_x_y_sample_weight(held_out), size_of_it or size
+        given["validation_data"] = batches(*_rows_of(columns, size_of_it), size_of_it)
+    elif share:  # As Keras does: the last rows are held out.
+        first = math.floor(len(data) * (1 - share)) if are_rows else 0
+        if not (are_rows and 0 < first < len(data)):
+            received = f"{share} of {len(data)} rows" if are_rows else f"{share} of a tf.data.Dataset"
+            raise ValueError(
+                "validation_split takes rows of arrays, and must leave some on either side. "
+                f"Received: validation_split={received}. Change it, or pass validation_data."
+            )
+        given["validation_data"] = batches(data.skip(first), True, size)
+        data = data.take(first)
+    if name != "fit":
+        return given | {"x": batches(data, are_rows, size)}
+    shuffle_seed = seed if given.pop("shuffle", True) and are_rows else None
+    return given | {"x": batches(data, are_rows, size, shuffle_seed), "shuffle": False}
 
 
-def for_reading(given: dict[str, Any], model: keras.Model) -> dict[str, Any]:
-    """Arguments of `keras.Model.evaluate` or `predict`."""
-    preprocess = preprocessing_of(model)
-    if preprocess is None or given.get("_use_cached_eval_dataset"):  # `fit` has done it.
-        return given
-    columns = [given.get(name) for name in ("x", "y", "sample_weight")]
-    rest = {name: value for name, value in given.items() if name not in ("x", "y", "sample_weight", "batch_size")}
-    return rest | {"x": _data_set(columns, given.get("batch_size"), preprocess)}
-
-
-def for_batch(given: dict[str, Any], model: keras.Model) -> dict[str, Any]:
-    """Arguments of `keras.Model.train_on_batch` and its like."""
-    preprocess = preprocessing_of(model)
-    if preprocess is None:
-        return given
-    names = ("x", "y", "sample_weight")
-    made = keras.utils.unpack_x_y_sample_weight(preprocess(*(given.get(name) for name in names)))
-    found = {name: value for name, value in zip(names, made, strict=True) if name in given}
-    return given | keras.tree.map_structure(lambda each: None if each is None else tf.convert_to_tensor(each), found)
-
-
-def _is_arrays(x: Any) -> bool:
-    return all(isinstance(each, (np.ndarray, tf.Tensor)) for each in keras.tree.flatten(x))
-
-
-def _split(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with `validation_split` carried out, as Keras does: the last rows are held out."""
-    share = given.pop("validation_split", 0.0)
-    if not share or given.get("validation_data") is not None:
-        return given
-    columns = (given["x"], given.get("y"), given.get("sample_weight"))
-    if isinstance(columns[0], tf.data.Dataset):
-        raise ValueError(
-            "validation_split takes rows of arrays. Received: a tf.data.Dataset. Pass validation_data=data_set."
-        )
-    first = math.floor(_num_rows(columns[0]) * (1 - share))
-
-    def rows(part: slice) -> list[Any]:
-        return [None if each is None else _map_columns(lambda column: column[part], each) for each in columns]
-
-    if not 0 < first < _num_rows(columns[0]):
-        raise ValueError(
-            "validation_split must leave rows on either side. "
-            f"Received: validation_split={share} of {_num_rows(columns[0])} rows. Change it, or pass validation_data."
-        )
-    kept = dict(zip(("x", "y", "sample_weight"), rows(slice(None, first)), strict=True))
-    return given | kept | {"validation_data": tuple(rows(slice(first, None)))}
-
-
-def _num_rows(columns: Any) -> int:
-    while isinstance(columns, (Mapping, tuple)):
-        columns = next(iter(columns.values() if isinstance(columns, Mapping) else columns))
-    return len(columns)
-
-
-def _data_set(
-    columns: list[Any], batch_size: int | None, preprocess: Callable[..., Any] | None, shuffle_seed: int | None = None
-) -> tf.data.Dataset:
-    """Batches of columns, or a data set of batches as it is, preprocessed."""
+def _rows_of(columns: Any, batch_size: int | None) -> tuple[tf.data.Dataset, bool]:
+    """Columns as a data set of rows, and True; a data set of batches as it is, and False."""
     x, y, sample_weight = columns
     if isinstance(x, tf.data.Dataset):
-        given = [
-            name
-            for name, each in (("y", y), ("sample_weight", sample_weight), ("batch_size", batch_size))
-            if each is not None
-        ]
-        if given:
+        others = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+        if given := [name for name, each in others.items() if each is not None]:
             raise ValueError(
                 "A data set has its labels, weights and batches. "
                 f"Received: x=a tf.data.Dataset and {', '.join(given)}. Leave them out."
             )
-        batches = x
-    elif isinstance(x, (list, tuple, dict, str, np.ndarray, tf.Tensor, tf.RaggedTensor)) or hasattr(x, "__array__"):
-        rows = tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(x, y, sample_weight))
-        if shuffle_seed is not None:
-            rows = rows.shuffle(len(rows), seed=shuffle_seed, reshuffle_each_iteration=True)
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-        batches = rows.batch(batch_size or _BATCH_SIZE).with_options(options)
-    else:
+        return x, False
+    try:
+        return tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(x, y, sample_weight)), True
+    except (TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
         raise ValueError(
-            "FineTuner maps a KerasHub task's preprocessor over arrays, lists or a tf.data.Dataset. "
-            f"Received: x={type(x).__name__}. Make a data set of it, or set `task.preprocessor = None`."
-        )
-    if preprocess is not None:
-        batches = batches.map(preprocess, num_parallel_calls=_AT_A_TIME)
-    device_iterators_without_autotune()
-    return without_autotune(batches.prefetch(_AHEAD))
+            "A KerasHub task's preprocessor takes columns, with a text in each row and as many labels, or a data set. "
+            f"Received: {type(x).__name__}, {reason}. Drop rows without a text; make a tf.data.Dataset of "
+            "what is no column; or set task.preprocessor = None."
+        ) from None

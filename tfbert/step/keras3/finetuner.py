@@ -7,8 +7,7 @@ Steps are functions of an iterator: over all replicas and workers, with results 
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -19,53 +18,10 @@ from tfbert.private import layers_of, metrics_within
 from tfbert.step import gradients
 from tfbert.step.core import check_data, no_labels
 from tfbert.step.keras3 import data, private
-from tfbert.step.keras3.data import Labelled, check_rows, labelled, plain
+from tfbert.step.keras3.data import Labelled, check_rows, plain
 from tfbert.step.keras3.parts import PARTS
-from tfbert.step.keras3.private import without_writing
+from tfbert.step.refusals import has_own_loss
 from tfbert.step.tuner import Tuner
-
-Step = Callable[[Any], None]
-Results = Callable[[], dict[str, tf.Tensor]]
-
-
-def over_replicas(
-    strategy: tf.distribute.Strategy, step: Step, results: Results, *, eagerly: bool
-) -> Callable[[Iterator[Any]], dict[str, tf.Tensor]]:
-    """What Keras calls for its next batch.
-
-    Keras's own takes a mean over replicas of what each has measured, and fails with several workers.
-
-    Args:
-        strategy: Whose replicas run the step.
-        step: Of one replica, in its context, given its share of a batch.
-        results: Of what has been measured so far, outside any replica.
-        eagerly: Whether not to trace.
-
-    Returns:
-        A function of an iterator, that ends with OutOfRangeError or StopIteration where there is no batch left.
-    """
-
-    @tf.autograph.experimental.do_not_convert
-    def of_batch(batch: Any) -> dict[str, tf.Tensor]:
-        # None is an optional without a value where tf.data has written it.
-        none = tf.experimental.Optional
-        batch = keras.tree.map_structure(lambda each: None if isinstance(each, none) else each, batch)
-        strategy.run(step, args=(batch,))
-        return results()
-
-    @tf.autograph.experimental.do_not_convert
-    def of_next(iterator: Any) -> dict[str, tf.Tensor]:
-        return of_batch(iterator.get_next())
-
-    traced = (lambda function: function) if eagerly else functools.partial(tf.function, reduce_retracing=True)
-    now, later = traced(of_batch), traced(of_next)
-
-    def function(iterator: Any) -> dict[str, tf.Tensor]:
-        if isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
-            return later(iterator)
-        return now(_shared(strategy, next(iterator)))
-
-    return function
 
 
 def _shared(strategy: tf.distribute.Strategy, batch: Any) -> Any:
@@ -96,7 +52,8 @@ class FineTuner(Tuner, keras.Model):
     @property
     def _labelled(self) -> Labelled:
         """What knows the labels: those of a model's own outputs are not those of `forward`'s."""
-        return labelled(self.model) if self._forward is None else Labelled()
+        is_known = self._forward is None and isinstance(self.model, Labelled)
+        return self.model if is_known else Labelled()
 
     def build(self, input_shape: Any = None) -> None:
         """Nothing: the wrapped model is built when it is called."""
@@ -104,20 +61,15 @@ class FineTuner(Tuner, keras.Model):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """As `keras.Model.compile`; see `Tuner.compile`."""
-        super().compile(*args, **kwargs)
+        given, labels = {"loss": None} | self._arguments_of("compile", args, kwargs), self._labelled
+        labels.check_loss(given["loss"])
+        if labels.is_own_loss(given["loss"]) and labels.own_losses() and not has_own_loss(self.model, PARTS):
+            given["loss"], given["loss_weights"] = labels.compiled_losses()
+        given["metrics"] = labels.named_metrics(given.get("metrics"))
+        super().compile(**given)
         self._terms.usable = self._labelled.usable
         private.unset_compiled_loss(self)
         self._has_metrics = private.compiled_metrics_of(self) is not None
-
-    def _of_labels(self, given: dict[str, Any], has_own: bool) -> dict[str, Any]:
-        labels, made = self._labelled, {}
-        labels.check_loss(given["loss"])
-        if labels.is_own_loss(given["loss"]) and not has_own and labels.own_losses():
-            made["loss"], made["loss_weights"] = labels.compiled_losses()
-        return made | {"metrics": labels.named_metrics(given.get("metrics"))}
-
-    def _names_of_outputs(self) -> list[str] | None:
-        return super()._names_of_outputs() if self._forward is None else None
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -153,9 +105,36 @@ class FineTuner(Tuner, keras.Model):
             if compiled is not None and not compiled.built:
                 private.shapes_through(self._update_metrics, labels, outputs, sample_weight)
 
-    def _make_function(self, step_function: Any) -> Any:
-        strategy, results = self.distribute_strategy, self.get_metrics_result
-        return over_replicas(strategy, step_function, results, eagerly=self.run_eagerly)
+    def _make_function(self, step_function: Callable[[Any], None]) -> Callable[[Any], dict[str, tf.Tensor]]:
+        """What Keras calls for its next batch: a function of an iterator, that ends with OutOfRangeError or
+        StopIteration where there is no batch left.
+
+        Keras's own takes a mean over replicas of what each has measured, and fails with several workers.
+        """
+        strategy = self.distribute_strategy
+
+        @tf.autograph.experimental.do_not_convert
+        def of_batch(batch: Any) -> dict[str, tf.Tensor]:
+            # None is an optional without a value where tf.data has written it.
+            none = tf.experimental.Optional
+            batch = keras.tree.map_structure(lambda each: None if isinstance(each, none) else each, batch)
+            strategy.run(step_function, args=(batch,))
+            return self.get_metrics_result()
+
+        @tf.autograph.experimental.do_not_convert
+        def of_next(iterator: Any) -> dict[str, tf.Tensor]:
+            return of_batch(iterator.get_next())
+
+        now, later = of_batch, of_next
+        if not self.run_eagerly:
+            now, later = (tf.function(each, reduce_retracing=True) for each in (of_batch, of_next))
+
+        def function(iterator: Any) -> dict[str, tf.Tensor]:
+            if isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
+                return later(iterator)
+            return now(_shared(strategy, next(iterator)))
+
+        return function
 
     def _separated(self, inputs: Any, labels: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         inputs, labels = self._labelled.separated(inputs, labels)
@@ -197,15 +176,11 @@ class FineTuner(Tuner, keras.Model):
         return given
 
     def _read(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
-        if name.endswith("_on_batch"):
-            return data.for_batch(given, self.model)
-        if name != "fit":
-            return data.for_reading(given, self.model)
-        num_workers = num_workers_of(self.distribute_strategy)
-        given = data.for_fit(given, self.model, seed=self.seed, num_workers=num_workers)
-        if num_workers > 1:
-            strategy, check = self.distribute_strategy, self.check_same_start
-            given["callbacks"] = callbacks_of(given.get("callbacks"), strategy, check)
+        strategy = self.distribute_strategy
+        num_workers = num_workers_of(strategy)
+        given = data.as_read(name, given, self.model, seed=self.seed, num_workers=num_workers)
+        if name == "fit" and num_workers > 1:
+            given["callbacks"] = callbacks_of(given.get("callbacks"), strategy, self.check_same_start)
         return given
 
 
@@ -233,5 +208,5 @@ def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy, check: Callab
     if not is_chief(strategy):
         backup = keras.callbacks.BackupAndRestore
         given = [each for each in given if not isinstance(each, _OF_THE_CHIEF)]
-        given = [without_writing(copy.copy(each)) if isinstance(each, backup) else each for each in given]
+        given = [private.without_writing(copy.copy(each)) if isinstance(each, backup) else each for each in given]
     return [*given, keras.callbacks.LambdaCallback(on_train_begin=lambda logs: check())]

@@ -45,14 +45,10 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         power: float = 1.0,
         from_zero: bool = False,
     ):
-        if schedule not in AFTER_WARM_UP:
+        if schedule not in AFTER_WARM_UP or warmup_steps < 0 or total_steps < 1:
             raise ValueError(
-                f"A schedule is one of {', '.join(AFTER_WARM_UP)}. Received: schedule={schedule!r}. Pass one of them."
-            )
-        if warmup_steps < 0 or total_steps < 1:
-            raise ValueError(
-                "A run has an update or more, and its warm-up none or more. "
-                f"Received: warmup_steps={warmup_steps}, total_steps={total_steps}. Pass larger numbers."
+                f"A schedule is {' or '.join(AFTER_WARM_UP)}, has an update or more, and a warm-up of none or more. "
+                f"Received: schedule={schedule!r}, warmup_steps={warmup_steps}, total_steps={total_steps}. Pass such."
             )
         self.peak, self.schedule, self.warmup_steps, self.total_steps = peak, schedule, warmup_steps, total_steps
         self.power, self.from_zero = power, from_zero
@@ -123,11 +119,6 @@ class AdamW(keras.optimizers.AdamW):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return super().get_config() | {"no_decay": list(self._no_decay)}
-
-    @property
-    def changes_gradients(self) -> bool:
-        """Whether it clips them itself, or keeps averages of what it updates."""
-        return any((self.clipnorm, self.clipvalue, self.global_clipnorm, self.use_ema))
 
     @contextlib.contextmanager
     def given(self, factor: tf.Tensor, is_finite: tf.Tensor) -> Iterator[None]:

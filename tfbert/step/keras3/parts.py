@@ -15,7 +15,7 @@ from tfbert.step.keras3.fused import LAMB, AdamW
 from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of, summed_already
 from tfbert.step.noise import Noise, known_leading, noise_key
 from tfbert.step.parts import KerasParts
-from tfbert.step.refusals import check_keras, check_own_optimizer, check_wrapper, is_of
+from tfbert.step.refusals import check_keras, check_wrapper, is_of, needs_scope
 from tfbert.step.terms import Total, check_labels
 
 _MAX_RANGE = 1 << 23
@@ -167,9 +167,9 @@ class Keras3Parts(KerasParts):
 
     def wrap(self, tuner: Any) -> None:
         private.take_as_they_are(tuner)
-        tuner.built = tuner.model.built
 
     def value_of(self, variable: keras.Variable) -> tf.Variable:
+        """What TensorFlow knows one of Keras's variables as."""
         return variable.value
 
     def serialized(self, model: keras.Model) -> dict[str, Any]:
@@ -180,10 +180,12 @@ class Keras3Parts(KerasParts):
         return config
 
     def loss_of(self, identifier: Any) -> Any:
+        """The loss that Keras means by a name, a function or an object."""
         # Which loss a name is may depend on the shapes of what it compares.
         return identifier
 
     def loss_values(self, loss: Any, labels: tf.Tensor, predictions: tf.Tensor) -> tf.Tensor:
+        """What a loss returns for rows of labels and predictions."""
         made = private.loss_of(loss, labels, predictions)
         check_labels(made, labels, predictions)
         # As Loss.__call__ does.
@@ -194,16 +196,28 @@ class Keras3Parts(KerasParts):
         return predictions.shape[-1] == 1
 
     def num_updates(self, optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
+        """Steps made before this one, int64 `[]`."""
         return tf.cast(inner_of(optimizer).iterations.value, tf.int64)
 
     def scaled(self, optimizer: keras.optimizers.Optimizer, loss: tf.Tensor) -> tf.Tensor:
+        """The loss times the optimizer's loss scale."""
         return optimizer.scale_loss(loss)
 
     def scale_of(self, optimizer: keras.optimizers.Optimizer) -> Any:
+        """What `scaled` multiplies by, a number or a tensor; None for nothing."""
         return optimizer.dynamic_scale.value if _adapts(optimizer) else optimizer.loss_scale_factor
 
     def apply(self, optimizer, grads, variables, factor, is_finite) -> None:
-        """As of `KerasParts`; a `LossScaleOptimizer` adapts its scale."""
+        """One update with `gradient x factor`, or none if the gradients are not finite; `iterations` counts either. A
+        `LossScaleOptimizer` adapts its scale. Call it in a replica context, with values that are equal on all replicas.
+
+        Args:
+            optimizer: Any of this Keras, built for these variables, and perhaps others.
+            grads: float32, summed over replicas.
+            variables: What to update.
+            factor: float32 `[]`, which takes the loss scale back and clips.
+            is_finite: bool `[]`.
+        """
         inner = inner_of(optimizer)
 
         def apply(grads: list[tf.Tensor], factor: tf.Tensor | None) -> None:
@@ -235,7 +249,9 @@ class Keras3Parts(KerasParts):
         def meet(strategy, grads, factor, is_finite):
             factor, is_finite = (strategy.experimental_local_results(each)[0] for each in (factor, is_finite))
             # A class derived from these may look at the gradients: it gets them clipped.
-            is_fused = type(inner) in (AdamW, LAMB) and not inner.changes_gradients
+            is_fused = type(inner) in (AdamW, LAMB) and not any(
+                (inner.clipnorm, inner.clipvalue, inner.global_clipnorm, inner.use_ema)
+            )
             (fused if is_fused else branched)(strategy, grads, factor, is_finite)
             if _adapts(optimizer):
                 _adapt(optimizer, is_finite)
@@ -274,13 +290,13 @@ class Keras3Parts(KerasParts):
                         )
 
     def check_optimizer(self, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
+        """Raises ValueError for an optimizer whose updates would not be those of the global batch."""
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             return  # Keras makes one of its name, or says what is wrong.
         inner = inner_of(optimizer)
         if optimizer is not inner:
             check_wrapper(optimizer, ("apply", "apply_gradients"), self)
         for each in (optimizer, inner):
-            check_own_optimizer(each, self)
             check_keras("learning_rate", rate_of(each), self)
             if each.gradient_accumulation_steps:
                 raise ValueError(
@@ -290,7 +306,7 @@ class Keras3Parts(KerasParts):
                     "many times as large instead."
                 )
             made_under = strategy_of(each)
-            if made_under is not strategy and self.needs_scope(made_under, strategy):
+            if needs_scope(made_under, strategy):
                 raise ValueError(
                     "An optimizer's variables belong to the strategy in whose scope it was created. "
                     f"Received: an optimizer created under {type(made_under).__name__}, and a model under "

@@ -149,7 +149,10 @@ def drawn_by(drawer: Any) -> Iterator[None]:
     All layers of Keras draw through a handful of functions of its backend; by their seeds alone it could not be said
     which rows they draw for.
     """
-    _install()
+    for name in (*DRAWS, *OTHER_DRAWS):
+        function = getattr(backend.random, name)
+        if not hasattr(function, "asks_drawer"):
+            setattr(backend.random, name, _asking(name, function))
     before = getattr(_active, "drawer", None)
     # A layer may create a variable while it is being traced, whose initial value is none of a row's.
     _active.drawer, _active.is_eager = drawer, tf.executing_eagerly()
@@ -157,13 +160,6 @@ def drawn_by(drawer: Any) -> Iterator[None]:
         yield
     finally:
         _active.drawer = before
-
-
-def _install() -> None:
-    for name in (*DRAWS, *OTHER_DRAWS):
-        function = getattr(backend.random, name)
-        if not hasattr(function, "asks_drawer"):
-            setattr(backend.random, name, _asking(name, function))
 
 
 def _asking(name: str, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:

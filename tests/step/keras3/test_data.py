@@ -1,13 +1,16 @@
-"""Rows that Keras 3 would take for others, or answer in many lines."""
+"""Rows that Keras 3 would take for others, or answer in many lines; KerasHub's tasks, which take texts; rows that are
+given as arrays."""
+
+import warnings
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import Either, rows
+from tests.support.either_keras import SLOW, Either, apart, rows, weights
 from tests.support.keras_hub import with_preprocessor
-from tfbert.step.keras3.data import check_rows, for_fit
+from tfbert.step.keras3.data import as_read, check_rows
 
 LABELS = [0, 1, 2, 1]
 THREE = Either("keras")
@@ -32,12 +35,12 @@ def table():
 @pytest.mark.parametrize(
     ("texts", "labels", "message"),
     [
-        (["a", None, "b", "c"], LABELS, r"needs a text. Received: None in x, y, row 2 of 4"),
-        (np.array(["a", float("nan"), "b", "c"], object), LABELS, r"needs a text. Received: nan in x, y, row 2 of 4"),
-        ((TEXTS, ["a", "b", "c", None]), LABELS, r"Received: None in x, y, row 4 of 4"),
+        (["a", None, "b", "c"], LABELS, "a text in each row .* Received: list, Can't convert"),
+        (np.array(["a", float("nan"), "b", "c"], object), LABELS, r"Received: ndarray, Failed to convert .*float"),
+        ((TEXTS, ["a", "b", "c", None]), LABELS, r"Received: tuple, .*None"),
         (lambda: table()[["text"]], LABELS, r"Received: a table with the columns text in x, y"),
-        ("a bright film", None, r"Received: 'a bright film' as x, y, a single text. Pass a list of it"),
-        (TEXTS, LABELS[:3], r"Received: 4 rows and 3 labels in x, y"),
+        ("a bright film", None, r"takes columns, .*Received: str, "),
+        (TEXTS, LABELS[:3], "Received: 4 rows and 3 labels in x, y"),
         (TEXTS, [0, 1, 2, 3], r"classes, from 0 to 2. Received: .*3.* among the labels"),
         (TEXTS, ["x", "y", "z", "x"], r"Received: .*'x'.* among the labels"),
         (np.arange(4), LABELS, r"takes texts. Received: numbers alone in x, y. Pass texts"),
@@ -106,7 +109,7 @@ def test_what_is_right_is_taken(of_texts, of_numbers):
         check_rows({"x": texts, "y": table()["label"]}, of_texts.model, of_texts.loss)
     batches = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(2)  # `batch_size` is of the rows alone.
     given = {"x": TEXTS, "y": np.array(LABELS), "batch_size": 2, "validation_data": batches}
-    assert len(for_fit(given, of_texts.model, seed=0, num_workers=1)["validation_data"]) == 2
+    assert len(as_read("fit", given, of_texts.model, seed=0, num_workers=1)["validation_data"]) == 2
     ignoring = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
     check_rows({"x": x, "y": y - 1}, of_numbers.model, ignoring)
     check_rows({"x": x, "y": y + 0.5}, of_numbers.model, "mse")
@@ -120,7 +123,7 @@ def test_what_is_right_is_taken(of_texts, of_numbers):
     check_rows({"x": x, "y": y}, others, "sparse_categorical_crossentropy")
 
 
-@pytest.mark.slow
+@SLOW
 def test_what_is_right_is_trained_on(of_texts):
     of_texts.fit(table()["text"], table()["label"], verbose=0)
     assert of_texts.predict((TEXTS, TEXTS), verbose=0).shape == (4, 3)
@@ -131,7 +134,7 @@ def test_what_is_right_is_trained_on(of_texts):
 @pytest.mark.parametrize(
     "kind",
     [
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in (list, tuple)),
+        *(pytest.param(kind, marks=SLOW) for kind in (list, tuple)),
         lambda arrays: dict(zip(("one", "two"), arrays, strict=True)),
     ],
 )
@@ -146,3 +149,69 @@ def test_several_inputs_are_no_rows(kind):
     THREE.ours(make, (x, [np.zeros(8, int), np.ones(8, int)]), replicas=1, **fit)
     with pytest.raises(ValueError):
         THREE.ours(make, (x, [np.zeros(7, int), np.ones(7, int)]), replicas=1, **fit)
+
+
+# Texts.
+
+FILMS = np.array(["the film was good", "the film was bad", "a fox", "good fox a film"] * 6)
+KINDS = np.array([1, 0, 1, 1] * 6)
+
+
+@SLOW
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_kerashub_task_takes_texts(lora):
+    fit = {"validation_data": (FILMS[:5], KINDS[:5]), "compiled": {"metrics": ["accuracy"]}}
+    make = lambda: with_preprocessor(lora)  # noqa: E731
+    found = THREE.ours(make, (FILMS, KINDS), parts=2, **fit)
+    expected = THREE.plain(make, (FILMS, KINDS), **fit)
+    assert apart(found, expected) < 1e-5
+    for name, values in expected.history.items():
+        np.testing.assert_allclose(found.history[name], values, atol=1e-5, err_msg=name)
+    plain, model = expected.model, found.model
+    for texts in (FILMS[:3], FILMS[:3].tolist(), tf.data.Dataset.from_tensor_slices(FILMS[:3]).batch(2)):
+        found = model.predict(texts, verbose=0)
+        np.testing.assert_allclose(found, plain.predict(texts, verbose=0), atol=1e-5)
+    assert model.evaluate(FILMS, KINDS, verbose=0) == pytest.approx(plain.evaluate(FILMS, KINDS, verbose=0), abs=1e-5)
+    one, other = model.train_on_batch(FILMS[:5], KINDS[:5]), plain.train_on_batch(FILMS[:5], KINDS[:5])
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_rows_given_as_arrays_are_in_the_same_order_on_all_workers():
+    x, y = np.arange(20, dtype=np.float32)[:, None], np.arange(20)
+    orders = []
+    for _ in range(2):
+        given = as_read("fit", {"x": x, "y": y, "batch_size": 8}, THREE.classifier(), seed=3, num_workers=2)
+        orders.append([np.concatenate([labels.numpy() for _, labels in given["x"]]).tolist() for _ in range(2)])
+        assert given["x"].options().autotune.enabled is False  # Or the end of an epoch may wait: private.py.
+    assert orders[0] == orders[1] and orders[0][0] != orders[0][1]
+    assert all(sorted(order) == list(range(20)) for order in orders[0])
+    assert given.keys() == {"x", "shuffle"} and not given["shuffle"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"y": KINDS}, "Received: x=a tf.data.Dataset and y. Leave them out"),
+        ({"validation_split": 0.5}, "validation_split takes rows of arrays"),
+        ({"x": iter([])}, "preprocessor takes columns, .*Received: list_iterator"),
+    ],
+)
+def test_texts_given_otherwise(arguments, message):
+    model = THREE.build(with_preprocessor)
+    given = {"x": tf.data.Dataset.from_tensor_slices((FILMS, KINDS)).batch(4)} | arguments
+    with pytest.raises(ValueError, match=message):
+        model.fit(**given, verbose=0)
+
+
+@SLOW
+def test_a_saved_task_is_one_again(tmp_path):
+    model = THREE.ours(with_preprocessor, (FILMS, KINDS), replicas=1, validation_split=0.25).model
+    model.save(tmp_path / "task.keras")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*compile")
+        loaded = keras.models.load_model(tmp_path / "task.keras")
+    np.testing.assert_allclose(loaded.predict(FILMS, verbose=0), model.predict(FILMS, verbose=0), atol=1e-6)
+    loaded.fit(FILMS, KINDS, verbose=0)
+    model.model.save(tmp_path / "inner.keras")
+    inner = keras.models.load_model(tmp_path / "inner.keras")
+    assert apart(weights(inner), weights(model)) == 0
