@@ -67,8 +67,5 @@ class Electra(Bert):
         head = model.classifier
         return run.drop(run.act(run.dense(run.drop(first, head.dropout), head.dense), "gelu"), head.dropout)
 
-    def embedding_products(self, config: Config) -> int:
-        return config.embedding_size * config.hidden_size * (config.embedding_size != config.hidden_size)
-
 
 ENCODER = Electra()

@@ -24,7 +24,7 @@ from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.data.labels import given_names
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
-from tfbert.model.head import Head, sequence_head
+from tfbert.model.head import Head
 from tfbert.tasks import text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData
 from tfbert.tasks.classes import as_in_model, is_number, look_alikes, names_of_model, quoted, rare_ones, shortened
@@ -391,7 +391,7 @@ class MultiLabelClassification(text_task.TextTask):
     # The model and its training.
 
     def head(self) -> Head:
-        return sequence_head(labels=self.label_names, has_names=True, problem_type=self.name)
+        return Head(labels=self.label_names, has_names=True, problem_type=self.name)
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
         bias = base_rate(

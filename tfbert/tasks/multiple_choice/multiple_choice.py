@@ -25,7 +25,7 @@ from tfbert.config.tasks import TaskOptions
 from tfbert.data.reading import PREDICTED_TEXTS
 from tfbert.data.rows import Source, input_source
 from tfbert.errors import UsageError
-from tfbert.model.head import Head, LabelHead
+from tfbert.model.head import Head
 from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
 from tfbert.tasks.losses import SmoothedCrossEntropy
@@ -270,7 +270,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
         return out
 
     def head(self) -> Head:
-        return LabelHead(kind="MultipleChoice", labels=("LABEL_0",))
+        return Head(kind="MultipleChoice", labels=("LABEL_0",))
 
     def encode(
         self,
