@@ -129,7 +129,7 @@ def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
 def test_keras_saves_updates_as_they_are(tmp_path):
     lora = functools.partial(with_lora, layers=1, targets="query,output.dense")
     model, other = lora(alpha=8), flat(seed=1)
-    model.compile(tfbert.AdamW(1e-2), metrics=["accuracy"], run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.1), metrics=["accuracy"], run_eagerly=True)
     model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
     model.save(tmp_path / "m.keras")
     model.save_weights(tmp_path / "m.weights.h5")

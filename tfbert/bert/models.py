@@ -6,11 +6,9 @@ from __future__ import annotations
 import copy
 import logging
 import pathlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfbert.bert.pretrained import PreTrainedModel
@@ -226,7 +224,17 @@ def build_model(
         bert_config.classifier_dropout = None  # As the hidden one, unless it is among the rates.
         vars(bert_config).update(dict.fromkeys(bert_config.encoder.RATES, dropout))
     head.describe_in(bert_config)
-    _check_same(bert_config, tokenizer, read.tensors)
+    values, tensors = bert_config.to_dict(), read.tensors
+    check_same(  # Before variables are made, whose values workers share.
+        lambda: {
+            "config.json": {name: value for name, value in values.items() if name not in _OF_ITS_FILE},
+            "vocabulary": f"{tokens} tokens, {checksum(tokenizer.vocab)}",
+            "tokenizer": tokenizer.casing,
+            "weights": f"{len(tensors)} of the file, {checksum(*(tensors[name] for name in sorted(tensors)))}",
+        },
+        rule="All workers must have the same model",
+        way_out="Give each a copy of the same directory",
+    )
     # Its variables are all 0 at first.
     model = class_of(bert_config.model_type, head.kind)(bert_config, initializer="zeros")
     model.name_or_path = config.name
@@ -251,20 +259,6 @@ def with_float16_matrices(model: PreTrainedModel) -> PreTrainedModel:
         if len(variable.shape) > 1:
             store_as_float16(variable)
     return other
-
-
-def _check_same(config: BertConfig, tokenizer: Tokenizer, tensors: Mapping[str, np.ndarray]) -> None:
-    """Refuses workers with other models, before variables are made, whose values they share."""
-    check_same(
-        lambda: {
-            "config.json": {name: value for name, value in config.to_dict().items() if name not in _OF_ITS_FILE},
-            "vocabulary": f"{tokenizer.vocab_size} tokens, {checksum(tokenizer.vocab)}",
-            "tokenizer": tokenizer.casing,
-            "weights": f"{len(tensors)} of the file, {checksum(*(tensors[name] for name in sorted(tensors)))}",
-        },
-        rule="All workers must have the same model",
-        way_out="Give each a copy of the same directory",
-    )
 
 
 class _Auto:

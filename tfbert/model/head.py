@@ -207,7 +207,7 @@ def fill(model: Any, read: Read, head: Head | None, *, seed: int, scale: float) 
     Returns:
         Lines for users: which weights are new, and which of the file are unused.
     """
-    shapes, lines = weights.get_weight_shapes(model), []
+    shapes, lines = weights.get_shapes(weights.named_variables(model)), []
     model.new_weights = new = tuple(name for name in shapes if name not in read.tensors)
     if new:
         lines.append(f"New weights, to be trained: {', '.join(new)}{read.because}.")
@@ -229,7 +229,7 @@ def set_resized(model: Any, values: Mapping[str, np.ndarray], *, seed: int, scal
         scale: Their deviation.
     """
     resized = dict(values)
-    for name, shape in weights.get_weight_shapes(model).items():
+    for name, shape in weights.get_shapes(weights.named_variables(model)).items():
         if shape != values[name].shape:
             resized[name] = _draw(name, shape, seed, scale)
             kept = min(shape[0], len(values[name]))

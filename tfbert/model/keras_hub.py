@@ -14,6 +14,7 @@ import operator
 import pathlib
 import re
 import tempfile
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ _HEAD = {
 }
 _WEIGHT = ("kernel", "gamma", "embeddings", "position_embeddings")
 _JSON = "A KerasHub model's file must be readable JSON"
+_CASING = {"do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "split_on_cjk"}
 _TOKENIZER = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]", "special_tokens_in_strings": False}
 
 
@@ -147,14 +149,37 @@ def _converted(path: pathlib.Path, stamp: Any) -> tempfile.TemporaryDirectory:
 
 def _convert(path: pathlib.Path, directory: pathlib.Path) -> None:
     """Writes a model into a directory: its configuration, its weights if it has any, and its vocabulary."""
+    import keras
+    from keras_hub import models
     from safetensors.numpy import save_file
 
-    described = {} if is_archive(path) else read_json_object(path / "config.json", _JSON)
-    has_weights = is_archive(path) or any((path / name).is_file() for name in _WEIGHTS)
-    model, tokenizer = _opened(path, described, has_weights)
+    from tfbert.step.keras3.finetuner import FineTuner  # Keras finds it by its name in a file.
+
+    is_whole = is_archive(path)
+    described = zipfile.ZipFile(path).read("config.json") if is_whole else (path / "config.json").read_bytes()
+    if b"QuantizedDTypePolicy" in described:
+        raise UsageError(
+            "The weights of a KerasHub model must be floating-point numbers. "
+            f"Received: a quantized model in {path}. Pass the model that it was made from."
+        )
+    has_weights = is_whole or any((path / name).is_file() for name in _WEIGHTS)
+    with keras.device("cpu:0"):
+        if is_whole:
+            model: Any = keras.saving.load_model(path, compile=False)
+            model = model.model if isinstance(model, FineTuner) else model
+            tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
+        else:
+            kind, without = models.BertBackbone, {}
+            if (path / _TASK_WEIGHTS).is_file():
+                task = read_json_object(path / "task.json", _JSON).get("class_name")
+                if task in ("BertTextClassifier", "BertClassifier", "BertMaskedLM"):
+                    kind, without = getattr(models, task), {"preprocessor": None}
+            model = kind.from_preset(str(path), load_weights=has_weights, **without)
+            has_vocabulary = any(path.glob("assets/tokenizer/*"))
+            tokenizer = models.Tokenizer.from_preset(str(path)) if has_vocabulary else None
     _check(path, model, tokenizer)
     values, taken = _values_of(model)
-    note = described.get(_NOTE, {})
+    note = json.loads(described).get(_NOTE, {})
     values |= {name: note[name] for name in taken if name in note}
     (directory / "config.json").write_text(json.dumps(values), encoding="utf-8")
     if has_weights:
@@ -162,37 +187,8 @@ def _convert(path: pathlib.Path, directory: pathlib.Path) -> None:
     if tokenizer is not None:
         text = "\n".join(tokenizer.vocabulary) + "\n"
         (directory / "vocab.txt").write_text(text, encoding="utf-8", newline="\n")
-        casing = {
-            "do_lower_case": "lowercase",
-            "strip_accents": "strip_accents",
-            "tokenize_chinese_chars": "split_on_cjk",
-        }
-        casing = {name: getattr(tokenizer, attribute) for name, attribute in casing.items()}
+        casing = {name: getattr(tokenizer, attribute) for name, attribute in _CASING.items()}
         (directory / "tokenizer_config.json").write_text(json.dumps(casing), encoding="utf-8")
-
-
-def _opened(path: pathlib.Path, described: dict[str, Any], has_weights: bool) -> tuple[Any, Any]:
-    """The model as KerasHub makes it, and its tokenizer, if there is one."""
-    import keras
-    from keras_hub import models
-
-    from tfbert.step.keras3.finetuner import FineTuner  # Keras finds it by its name in a file.
-
-    with keras.device("cpu:0"):
-        if is_archive(path):
-            model: Any = keras.saving.load_model(path, compile=False)
-            model = model.model if isinstance(model, FineTuner) else model
-            return model, getattr(getattr(model, "preprocessor", None), "tokenizer", None)
-        if "QuantizedDTypePolicy" in json.dumps(described):
-            raise _quantized(path)
-        kind, without = models.BertBackbone, {}
-        if (path / _TASK_WEIGHTS).is_file():
-            task = read_json_object(path / "task.json", _JSON).get("class_name")
-            if task in ("BertTextClassifier", "BertClassifier", "BertMaskedLM"):
-                kind, without = getattr(models, task), {"preprocessor": None}
-        model = kind.from_preset(str(path), load_weights=has_weights, **without)
-        has_vocabulary = any(path.glob("assets/tokenizer/*"))
-        return model, models.Tokenizer.from_preset(str(path)) if has_vocabulary else None
 
 
 def _check(path: pathlib.Path, model: Any, tokenizer: Any) -> None:
@@ -200,7 +196,6 @@ def _check(path: pathlib.Path, model: Any, tokenizer: Any) -> None:
     import h5py
     from keras_hub import models
 
-    from tfbert.private import layers_of
     from tfbert.tokens.vocabulary import FEW_ACCENTS, share_of_accents
 
     backbone, sizes = getattr(model, "backbone", model), []
@@ -209,8 +204,6 @@ def _check(path: pathlib.Path, model: Any, tokenizer: Any) -> None:
             f"{architecture_problem({'class_name': type(model).__name__}, path).removesuffix('.')}: of a larger model, "
             "the directory that its backbone's save_to_preset writes."
         )
-    if any(getattr(layer, "quantization_mode", None) for layer in layers_of(model)):
-        raise _quantized(path)
     for file in path.glob("model*.weights.h5"):
         with h5py.File(file, "r") as opened:
             opened.visititems(lambda name, item: sizes.append(getattr(item, "size", 0)))  # A group has none.
@@ -235,13 +228,6 @@ def _check(path: pathlib.Path, model: Any, tokenizer: Any) -> None:
             'accents, and BERT\'s own tokenizer drops them; "strip_accents": true does so here and in KerasHub.',
             path,
         )
-
-
-def _quantized(path: pathlib.Path) -> UsageError:
-    return UsageError(
-        "The weights of a KerasHub model must be floating-point numbers. "
-        f"Received: a quantized model in {path}. Pass the model that it was made from."
-    )
 
 
 def _values_of(model: Any) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -268,7 +268,6 @@ def _plan(chunk: Chunk, rows: int) -> BatchPlan:
 
 def _check_same(chunk: Chunk | None, strategy: tf.distribute.Strategy) -> None:
     """Refuses workers with other rows to predict, or with more of them; None for no more."""
-
     check_same(
         lambda: {"rows": "no more" if chunk is None else f"{len(chunk)}, {checksum(*_arrays_in(chunk))}"},
         strategy,

@@ -190,11 +190,6 @@ def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
     return tensors
 
 
-def get_weight_shapes(model: keras.Model) -> dict[str, tuple[int, ...]]:
-    """The shape each weight of the model has in PyTorch, by PyTorch name."""
-    return _shapes(named_variables(model))
-
-
 def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> None:
     """Assigns every weight of a built model, on all replicas; low-rank updates begin anew, at 0.
 
@@ -213,7 +208,7 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
 def assign(named: Iterable[Named], tensors: Mapping[str, np.ndarray]) -> None:
     """Assigns variables their values; see `set_weights_dict`."""
     named = [*named]
-    if what := describe_mismatch(tensors, _shapes(named)):
+    if what := describe_mismatch(tensors, get_shapes(named)):
         raise UsageError(
             f"The weights must be those of this model. Received: {what}. Pass the weights of the same model."
         )
@@ -222,7 +217,8 @@ def assign(named: Iterable[Named], tensors: Mapping[str, np.ndarray]) -> None:
         variable.assign(np.asarray(value.T if transposed else value, np.float32))
 
 
-def _shapes(named: Iterable[Named]) -> dict[str, tuple[int, ...]]:
+def get_shapes(named: Iterable[Named]) -> dict[str, tuple[int, ...]]:
+    """The shape that each weight has in PyTorch, by PyTorch name."""
     return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in named}
 
 
