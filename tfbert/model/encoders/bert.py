@@ -43,6 +43,7 @@ class Bert:
         LORA: The dense layers of an encoder layer, by the ends of their names, in the order of BERT's.
         LAYERS: Where an encoder's layers are, in Python.
         WIDE: How many matrices the wide part of a layer has.
+        INNER: The function within a head of texts that has two layers.
     """
 
     PREFIX = "bert"
@@ -65,6 +66,7 @@ class Bert:
     LORA: ClassVar[tuple[str, ...]] = LORA_TARGETS
     LAYERS = "encoder.layer"
     WIDE = 2
+    INNER = "tanh"
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -100,8 +102,9 @@ class Bert:
             "dropout": Dropout(4, config.hidden_dropout_prob),
         }
         layers = [self.layer_parts(config, NOISE_OF_LAYER * i) for i in range(config.num_hidden_layers)]
-        pooler = {"pooler": {"dense": Dense(config.hidden_size, config.hidden_size)}} if has_pooler else {}
-        return {"embeddings": embeddings, "encoder": {"layer": layers}} | pooler
+        more = {"pooler": {"dense": Dense(config.hidden_size, config.hidden_size)}} if has_pooler else {}
+        more |= {"embeddings_project": Dense(size, config.hidden_size)} if size != config.hidden_size else {}
+        return {"embeddings": embeddings, "encoder": {"layer": layers}} | more
 
     def norm(self, config: Config, size: int = 0) -> Norm:
         """A LayerNorm, of hidden states unless another size is given."""
@@ -163,7 +166,7 @@ class Bert:
 
     def start(self, base: keras.layers.Layer, tokens: tf.Tensor, run: Pass) -> tf.Tensor:
         """Embeddings -> what the first layer gets."""
-        return tokens
+        return run.dense(tokens, base.embeddings_project) if hasattr(base, "embeddings_project") else tokens
 
     def layer(self, part: keras.layers.Layer, tokens: tf.Tensor, run: Pass, number: int) -> tf.Tensor:
         """One layer, of this number."""
@@ -191,7 +194,10 @@ class Bert:
 
     def of_text(self, model: keras.Model, first: tf.Tensor, run: Arithmetic) -> tf.Tensor:
         """What a head of texts reads -> what its labels are computed of."""
-        return run.drop(run.act(run.dense(first, model.bert.pooler.dense), "tanh"), model.dropout)
+        if not hasattr(model.classifier, "out_proj"):
+            return run.drop(run.act(run.dense(first, model.bert.pooler.dense), "tanh"), model.dropout)
+        head = model.classifier  # Of RoBERTa and ELECTRA.
+        return run.drop(run.act(run.dense(run.drop(first, head.dropout), head.dense), self.INNER), head.dropout)
 
     def of_tokens(self, model: keras.Model, tokens: tf.Tensor, run: Arithmetic) -> tf.Tensor:
         """The same of a head of tokens; of a head of answers, where it has dropout."""

@@ -10,9 +10,6 @@ from tfbert.model.layout import Dense, Tree, Words
 
 if TYPE_CHECKING:
     import keras
-    import tensorflow as tf
-
-    from tfbert.model.ops import Arithmetic
 
 
 class Roberta(Bert):
@@ -32,12 +29,6 @@ class Roberta(Bert):
             transform = {"dense": Dense(config.hidden_size, config.hidden_size), "layer_norm": self.norm(config)}
             return {"lm_head": Words(config.vocab_size, transform)}
         return super().head(config, kind, outputs)
-
-    def of_text(self, model: keras.Model, first: tf.Tensor, run: Arithmetic) -> tf.Tensor:
-        if model.KIND == "MultipleChoice":
-            return super().of_text(model, first, run)
-        head = model.classifier
-        return run.drop(run.act(run.dense(run.drop(first, head.dropout), head.dense), "tanh"), head.dropout)
 
     def words(self, model: keras.Model) -> tuple[Any, str, Any, Any]:
         return model.lm_head.dense, "gelu", model.lm_head.layer_norm, model.lm_head
