@@ -101,9 +101,7 @@ def own_pieces(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], flo
     mask = tf.ones([args.rows, args.width], tf.int32)
 
     def run_of(x):
-        run = Pass(config, {"attention_mask": mask}, tf.reshape(x, [args.rows, args.width, -1]), True)
-        run.add_masks([None])
-        return run
+        return Pass(config, {"attention_mask": mask}, tf.reshape(x, [args.rows, args.width, -1]), True)
 
     def dense(x, layer):
         return ops.dense(x, layer.kernel, layer.bias)

@@ -83,17 +83,17 @@ def forward_flops(bert_config: Any, work: Work, *, reads_tokens: bool = False, m
         masked_share: Share of the tokens that are also read to predict a word of the vocabulary each.
     """
     hidden, encoder = bert_config.hidden_size, bert_config.encoder
-    keys_and_values = 2 * hidden * hidden
-    rest = 2 * hidden * hidden + encoder.wide_products(bert_config)  # Query and output; the MLP.
-    per_pair = 2 * hidden  # Scores, and the weighted sum of the values.
+    size = encoder.embedding_size(bert_config)  # Shorter vectors of words are made as long by a dense layer.
+    keys_and_values, per_pair = 2 * hidden * hidden, 2 * hidden  # Of a pair: scores, and the weighted sum of values.
+    rest = 2 * hidden * hidden + encoder.WIDE * hidden * bert_config.intermediate_size  # Query and output; the MLP.
     *windows, last_window = encoder.windows(bert_config)
     # How many tokens all attend to: those of their sequences, or those near them.
     pairs = [
         work.squared_tokens if window is None else min(work.squared_tokens, (2 * window + 1) * work.tokens)
         for window in (*windows, last_window)
     ]
-    whole = len(windows) * (keys_and_values + rest) * work.tokens + per_pair * sum(pairs[:-1])
-    whole += encoder.embedding_products(bert_config) * work.tokens
+    per_token = len(windows) * (keys_and_values + rest) + size * hidden * (size != hidden)
+    whole = per_token * work.tokens + per_pair * sum(pairs[:-1])
     if reads_tokens or encoder.means(bert_config):
         last = (keys_and_values + rest) * work.tokens + per_pair * pairs[-1]
     else:

@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused_in_a_line(what, saved):
 
 def test_keras_saves_all_that_training_needs(tmp_path):
     model = make(dropout=0.1, num_hidden_layers=1)
-    model.bert.embeddings.trainable = False
+    model.bert.embeddings.trainable = model.bert.encoder.trainable = False
     model.compile(tfbert.AdamW(1e-2, no_decay=["bias"]), metrics=["accuracy"], run_eagerly=True)
     model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
     model.save(tmp_path / "model.keras")

@@ -12,13 +12,11 @@ from tests.support.batches import make_examples, packed_batches, plain_batches, 
 from tests.support.bert_files import (
     CONFIG,
     HIDDEN,
-    SPECIALS,
     VOCAB,
     Vocabulary,
     build,
     pytorch_tensors,
     write,
-    write_google,
 )
 from tests.support.models import tiny_bert
 from tests.support.transformers_4 import transformers_4
@@ -28,7 +26,7 @@ from tfbert.config.modes import SCRATCH_LAYOUTS, ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.forward import forward_pretraining
-from tfbert.model.head import PretrainingHead, save_pretrained
+from tfbert.model.head import Head, save_pretrained
 
 KINDS = {True: TFBertForPreTraining, False: TFBertForMaskedLM}
 PREDICTIONS = 3
@@ -36,7 +34,7 @@ PREDICTIONS = 3
 
 def build_pretraining(directory=None, *, next_sentence=True, seed=0, **options):
     config = ModelConfig(model_name_or_path=str(directory or "scratch/tiny"))
-    head = PretrainingHead(kind="PreTraining" if next_sentence else "MaskedLM")
+    head = Head(kind="PreTraining" if next_sentence else "MaskedLM")
     options = {"tokenizer": Vocabulary(), "head": head, "max_seq_length": 16} | options
     return build_model(config, directory, seed=seed, **options)
 
@@ -200,25 +198,6 @@ def test_labels_of_a_classifier_are_not_kept(tmp_path):
     tensors = pytorch_tensors(num_labels=3)
     config = build_pretraining(write(tmp_path, tensors, CONFIG | names | {"tie_word_embeddings": False})).config
     assert config.id2label == {0: "LABEL_0", 1: "LABEL_1"} and config.num_labels == 2 and config.tie_word_embeddings
-
-
-def test_checkpoints_of_google_have_the_heads(tmp_path, logged):
-    tensors = pytorch_tensors(num_labels=0) | head_tensors()
-    google = {}
-    for name, value in tensors.items():
-        stem, _, leaf = name.rpartition(".")
-        stem = stem.replace("layer.", "layer_").replace(".", "/")
-        if "LayerNorm" in stem:
-            stem = f"{stem}/{'gamma' if leaf == 'weight' else 'beta'}"
-        elif name.startswith(("cls.seq_relationship", "cls.predictions.bias")):
-            stem += "/output_weights" if leaf == "weight" else "/output_bias"
-        elif not stem.endswith("_embeddings"):
-            stem, value = (f"{stem}/kernel", value.T) if leaf == "weight" else (f"{stem}/bias", value)
-        google[stem] = np.ascontiguousarray(value)
-    words = SPECIALS + [f"w{i}" for i in range(VOCAB - len(SPECIALS))]
-    write_google(tmp_path, google, CONFIG, words)
-    assert_weights(build_pretraining(tmp_path), tensors)
-    assert logged() == []
 
 
 def test_the_24_miniatures_have_layouts():

@@ -7,40 +7,33 @@ import pytest
 
 from tests.support.bert_files import SPECIALS, write_google
 from tests.support.models import SIZES, VOCAB, random_batch, tiny_bert
-from tfbert.bert.models import build_model
+from tfbert.bert.models import TFBertForPreTraining, TFBertForSequenceClassification, TFBertModel, build_model
 from tfbert.config.modes import ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
+from tfbert.model.head import Head
 from tfbert.model.weights import find_weight_file, pytorch_name
 from tfbert.tasks.classification.classification import Classification
 
-LAYER = [
-    *(f"attention/self/{part}/{leaf}" for part in ("query", "key", "value") for leaf in ("kernel", "bias")),
-    *(f"{part}/dense/{leaf}" for part in ("attention/output", "intermediate", "output") for leaf in ("kernel", "bias")),
-    *(f"{part}/LayerNorm/{leaf}" for part in ("attention/output", "output") for leaf in ("gamma", "beta")),
-]
-"""Names of a layer's variables in google-research/bert's modeling.py, which ours have too."""
-TABLES = [f"bert/embeddings/{part}_embeddings" for part in ("word", "token_type", "position")]
-OTHERS = [
-    *("bert/embeddings/LayerNorm/gamma", "bert/embeddings/LayerNorm/beta"),
-    *("bert/pooler/dense/kernel", "bert/pooler/dense/bias"),
-]
+NAMES = {"layer_._": "layer_", "mlm___": "", "nsp___": "", "_embeddings/embeddings": "_embeddings"}
+NAMES |= {"classifier/kernel": "output_weights", "classifier/bias": "output_bias"}
+NAMES |= {"relationship/kernel": "relationship/output_weights", "relationship/bias": "relationship/output_bias"}
+NAMES |= {"predictions/bias": "predictions/output_bias"}
+"""What of our names is otherwise in google-research/bert's modeling.py and run_classifier.py."""
+OTHERS = {"cls/seq_relationship/output_weights": np.ones((2, 32), np.float32)}
+OTHERS |= {"cls/predictions/output_bias": np.ones(VOCAB, np.float32), "global_step": np.int64(343)}
 
 
-def google_weights(model, *, with_head=True):
+def google_weights(model):
     """The model's weights as Google's checkpoints hold them, the optimizer's state and the pretraining heads too."""
-    values = {variable.path.partition("/")[2]: variable.numpy() for variable in model.weights}
-    out = {name: values[name] for name in OTHERS} | {name: values[f"{name}/embeddings"] for name in TABLES}
-    for layer in range(2):
-        out |= {f"bert/encoder/layer_{layer}/{name}": values[f"bert/encoder/layer_._{layer}/{name}"] for name in LAYER}
-    if with_head:  # run_classifier.py multiplies with the transpose.
-        out |= {"output_weights": values["classifier/kernel"].T, "output_bias": values["classifier/bias"]}
-    for name in list(out):
+    out = {}
+    for variable in model.weights:
+        name, value = variable.path.partition("/")[2], variable.numpy()
+        for ours, own in NAMES.items():
+            name = name.replace(ours, own)
+        out[name] = value.T if name.endswith("output_weights") else value  # Theirs multiply with the transpose.
         out |= {f"{name}/adam_m": out[name] * 0 + 7, f"{name}/adam_v": out[name] * 0 + 7}
-    out["global_step"] = np.int64(343)
-    out |= {"cls/seq_relationship/output_weights": np.ones((2, 32), np.float32)}
-    out |= {"cls/predictions/output_bias": np.ones(VOCAB, np.float32)}
-    return out
+    return OTHERS | out
 
 
 def write(directory, weights, prefix="bert_model.ckpt"):
@@ -57,21 +50,25 @@ def load(directory, **options):
     return build_model(config, found, max_seq_length=16, seed=0, **options)
 
 
-def test_a_checkpoint_gives_the_same_logits(tmp_path):
-    model = tiny_bert(num_labels=3)
+@pytest.mark.parametrize("kind", [TFBertForSequenceClassification, TFBertForPreTraining])
+def test_a_checkpoint_gives_the_same_outputs(kind, tmp_path, logged):
+    model = tiny_bert(num_labels=3, kind=kind)
     for variable in model.weights:  # Random everywhere, so that no two weights can be mixed up.
-        variable.assign(np.random.default_rng(zlib.crc32(variable.name.encode())).normal(0, 0.2, variable.shape))
+        variable.assign(np.random.default_rng(zlib.crc32(variable.path.encode())).normal(0, 0.2, variable.shape))
     directory = write(tmp_path / "google", google_weights(model))
-    loaded = load(directory, require_head=True)
+    head = {"head": Head(kind=kind.KIND)} if kind is TFBertForPreTraining else {}
+    loaded = load(directory, require_head=True, **head)
+    assert head == {} or not any("eights" in line for line in logged())
     inputs, _, _ = random_batch(8)
     inputs["token_type_ids"][:, 6:] = 1
-    np.testing.assert_allclose(loaded(inputs).logits, model(inputs).logits, atol=1e-6)
+    for found, expected in zip(loaded(inputs), model(inputs), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
     for ours, own in zip(loaded.weights, model.weights, strict=True):
-        np.testing.assert_array_equal(ours.numpy(), own.numpy(), err_msg=own.name)
+        np.testing.assert_array_equal(ours.numpy(), own.numpy(), err_msg=own.path)
 
 
 def test_a_pretrained_one_has_no_head(tmp_path):
-    directory = write(tmp_path / "google", google_weights(tiny_bert(num_labels=3), with_head=False))
+    directory = write(tmp_path / "google", google_weights(tiny_bert(kind=TFBertModel)))
     assert load(directory).config.num_labels == 3
     with pytest.raises(UsageError, match="need a fine-tuned model.*classifier.weight"):
         load(directory, require_head=True)

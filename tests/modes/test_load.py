@@ -21,7 +21,7 @@ from tfbert.devices.runtime import set_up
 from tfbert.errors import UsageError
 from tfbert.model.files import record_inputs
 from tfbert.model.head import save_pretrained
-from tfbert.model.predictor import DirectPredictor, Predictor
+from tfbert.model.predictor import Predictor, direct_predictor
 from tfbert.modes.load import load_trained_model
 from tfbert.tasks import prediction as items_module
 from tfbert.tasks.classification.classification import Classification, Regression
@@ -300,13 +300,13 @@ def test_options_of_a_task(saved, models):
 def test_inputs_are_taken_in_chunks(models, monkeypatch):
     model, texts = models["classes"], TEXTS * 3
     expected, sizes, taken = model(texts), [], []
-    original = model._predictor.outputs
+    original = model._outputs
 
     def outputs(encoded, rows):
         sizes.append((len(encoded), len(taken)))
         return original(encoded, rows=rows)
 
-    monkeypatch.setattr(model._predictor, "outputs", outputs)
+    monkeypatch.setattr(model, "_outputs", outputs)
     monkeypatch.setattr(TextItems, "most", 5)
     assert_alike(model(taken.append(text) or text for text in texts), expected)
     assert sizes == [(5, 5), (5, 10), (5, 15), (5, 20), (1, 21)], "a generator is read as far as is needed"
@@ -358,7 +358,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_named(models, case, monkeypatch):
     name, inputs, message = BAD[case]
-    monkeypatch.setattr(models[name], "_predictor", None)  # It is found before anything is computed.
+    monkeypatch.setattr(models[name], "_outputs", None)  # It is found before anything is computed.
     with pytest.raises(tfbert.UsageError, match=message) as caught:
         models[name](inputs)
     assert "\n" not in str(caught.value)
@@ -415,14 +415,14 @@ def test_direct_predictions_are_those_of_the_pipeline_of_data():
         width = tf.reduce_sum(tf.cast(inputs["attention_mask"], tf.float32), axis=1)
         return {"tags": ids[:, :, None] * tf.range(1.0, 6.0), "whole": tf.stack([width, ids[:, 1]], axis=1)}
 
-    direct = DirectPredictor(outputs, of_tokens={"tags"})
+    direct = direct_predictor(outputs, of_tokens={"tags"})
     staged = Predictor(outputs, strategy_of(1), rows_per_replica=4, of_tokens={"tags"})
     lengths = np.random.default_rng(0).integers(2, 14, 9)
     splits = np.concatenate([[0], np.cumsum(lengths)])
     tokens = TokenIds(flat=np.arange(splits[-1], dtype=np.int32) % VOCAB, row_splits=splits, second_start=lengths)
     none = TokenIds(flat=np.zeros(0, np.int32), row_splits=np.zeros(1, np.int64), second_start=np.zeros(0, np.int32))
     expected = list(staged.stream([none, tokens, none]))
-    for found, part in zip((direct.outputs(each, rows=4) for each in (none, tokens, none)), expected, strict=True):
+    for found, part in zip((direct(each, rows=4) for each in (none, tokens, none)), expected, strict=True):
         for name, values in part.items():
             np.testing.assert_array_equal(found[name], values)
             assert found[name].shape == values.shape

@@ -21,7 +21,8 @@ _BY_PLACE = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "h
 """In the order of transformers' arguments."""
 _PACKED = ("example_ids", "cls_positions", "masked_lm_positions")
 """Inputs of the command's own batches: see `forward`."""
-_OPTIONS = ("training", "output_attentions", "output_hidden_states", "return_dict")
+_OF_OUTPUT = ("output_hidden_states", "output_attentions", "return_dict")
+_OPTIONS = ("training", *_OF_OUTPUT)
 _LEFT_OUT = {"head_mask", "encoder_hidden_states", "encoder_attention_mask", "past_key_values", "use_cache"}
 INPUTS = frozenset(_BY_PLACE) - {"head_mask"} | frozenset(_PACKED)
 
@@ -59,25 +60,12 @@ class Called:
         return super().__call__(inputs, **options)
 
     @tf.autograph.experimental.do_not_convert
-    def call(
-        self,
-        inputs: Any = None,
-        *,
-        training: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        **named: Any,
-    ) -> Any:
+    def call(self, inputs: Any = None, *, training: bool | None = None, **named: Any) -> Any:
         """What Keras calls, with all inputs in one dictionary; classes that derive from this may call it in any way."""
-        inputs, _ = gather((inputs,), named, self.LABELS)
-        config, given = self.config, inputs
-        attentions = config.output_attentions if output_attentions is None else output_attentions
-        hidden = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        given, options = gather((inputs,), named, self.LABELS)
+        hidden, attentions, is_named = (options.get(name, getattr(self.config, name)) for name in _OF_OUTPUT)
         seen = Seen([], []) if attentions or hidden else None
-        inputs = {name: value for name, value in given.items() if name in INPUTS}
-        inputs = {n: tf.cast(each, tf.int32) if each.dtype == tf.bool else each for n, each in inputs.items()}
-        fields = self._fields(inputs, training, seen)
+        fields = self._fields({name: value for name, value in given.items() if name in INPUTS}, training, seen)
         labels = {output: given[name] for name, output in self.LABELS.items() if name in given}
         if labels and len(labels) == len(self.LABELS):
             fields["loss"] = self.hf_compute_loss(labels, fields)
@@ -87,10 +75,10 @@ class Called:
             fields["attentions"] = tuple(seen.attentions)
         let_go_of_traced_gradients()
         output = _made({name: fields[name] for name in _NAMES if fields.get(name) is not None})
-        return output if (config.return_dict if return_dict is None else return_dict) else tuple(output)
+        return output if is_named else tuple(output)
 
 
-def gather(args: tuple, options: Mapping[str, Any], labels: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def gather(args: tuple, options: dict[str, Any], labels: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The inputs of a call by name, and its options.
 
     Args:
@@ -104,55 +92,56 @@ def gather(args: tuple, options: Mapping[str, Any], labels: Iterable[str]) -> tu
     first, *rest = args or (None,)
     if first is None and "input_ids" in options:
         first, options = options["input_ids"], {name: each for name, each in options.items() if name != "input_ids"}
-    if isinstance(first, Mapping):
-        given = dict(first)
-    elif isinstance(first, (list, tuple)) and first and all(hasattr(each, "shape") for each in first):
-        given = dict(zip(_BY_PLACE, first, strict=False))
-    else:
-        given = {"input_ids": first}
+    if isinstance(first, (list, tuple)) and first and all(hasattr(each, "shape") for each in first):
+        first = dict(zip(_BY_PLACE, first, strict=False))
+    given = dict(first) if isinstance(first, Mapping) else {"input_ids": first}
     given |= dict(zip(_BY_PLACE[1:], rest, strict=False))
     known = {*INPUTS, *labels}
     taken = {*known, *_LEFT_OUT, *_OPTIONS}
     if unknown := [name for name in given if name not in taken]:
         warnings.warn(f"The model has no inputs {', '.join(map(repr, unknown))}; they are not used.", stacklevel=3)
-    given = {name: value for name, value in given.items() if name not in unknown} | dict(options)
-    for name, value in given.items():
+    inputs, told = {}, {}
+    for name, value in ({name: value for name, value in given.items() if name in taken} | options).items():
         if name not in taken or (name in _LEFT_OUT and value is not None and value is not False):
             raise UsageError(
                 f"An encoder's inputs are {', '.join(sorted(known - set(_PACKED)))}: it has no cross-attention, no "
                 f"cache and no mask of heads. Received: {name}. Leave it out."
             )
-    found = {name: value for name, value in given.items() if value is not None and name not in _LEFT_OUT}
-    inputs = {name: _as_tensor(value, name) for name, value in found.items() if name not in _OPTIONS}
+        if value is not None and name in _OPTIONS:
+            told[name] = value
+        elif value is not None and name in known:
+            inputs[name] = _as_tensor(value, name)
     if ("input_ids" in inputs) == ("inputs_embeds" in inputs):
         raise UsageError(
             "A model reads input_ids, or inputs_embeds in their place. "
             f"Received: {', '.join(inputs) or 'neither'}. Pass one of them."
         )
-    for name, least in (("input_ids", 2), ("inputs_embeds", 3)):
-        if name in inputs and len(inputs[name].shape) < least:
-            raise UsageError(
-                f"A batch is [rows, width{', hidden' if least == 3 else ''}]. "
-                f"Received: {name} of shape {tuple(inputs[name].shape)}. Add a dimension: {name}[None]."
-            )
-    mask = inputs.get("attention_mask")
-    if mask is not None and len(mask.shape) != len(inputs.get("input_ids", mask).shape):
+    name, dimensions = (
+        ("input_ids", "rows, width") if "input_ids" in inputs else ("inputs_embeds", "rows, width, hidden")
+    )
+    shape, mask = inputs[name].shape, inputs.get("attention_mask")
+    if len(shape) <= dimensions.count(","):
+        raise UsageError(
+            f"A batch is [{dimensions}]. Received: {name} of shape {tuple(shape)}. Add a dimension: {name}[None]."
+        )
+    if name == "input_ids" and mask is not None and len(mask.shape) != len(shape):
         raise UsageError(
             "attention_mask has a value for each token, [rows, width]. "
             f"Received: a shape of {len(mask.shape)} dimensions. Pass 1 for a token and 0 for padding."
         )
-    return inputs, {name: found[name] for name in _OPTIONS if name in found}
+    return inputs, told
 
 
 def _as_tensor(value: Any, name: str) -> Any:
-    if isinstance(value, (tf.Tensor, keras.KerasTensor)):
-        return value
     if type(value).__module__.split(".")[0] == "tf_keras":
         raise UsageError(
             f"A model of Keras 3 takes inputs of Keras 3. Received: {name} of tf_keras. Write `import keras` and "
             "keras.Input(...). (`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
         )
-    return tf.convert_to_tensor(as_array(value, name) if isinstance(value, (list, tuple, str)) else value)
+    if isinstance(value, keras.KerasTensor):
+        return value
+    value = tf.convert_to_tensor(as_array(value, name) if isinstance(value, (list, tuple, str)) else value)
+    return tf.cast(value, tf.int32) if value.dtype == tf.bool else value
 
 
 _NAMES = ("loss", "logits", "start_logits", "end_logits", "prediction_logits", "seq_relationship_logits")

@@ -28,12 +28,6 @@ def _rows_of(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     return tf.gather(table, ids), gradient
 
 
-@tf.autograph.experimental.do_not_convert
-def _check_ids(ids: tf.Tensor, num_rows: int, message: str) -> None:
-    with tf.device("CPU"):  # Where batches come from: what a GPU finds, the host would wait for.
-        tf.debugging.assert_less(ids, num_rows, message)
-
-
 class Embedding(keras.layers.Embedding):
     """Keras's, whose gradient is a tensor in which what several tokens give to one row is added up.
 
@@ -45,11 +39,13 @@ class Embedding(keras.layers.Embedding):
         """The table, under the name that transformers gives it."""
         return self.embeddings
 
+    @tf.autograph.experimental.do_not_convert
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """`[...]` -> `[..., hidden]`, in the precision that the layer computes in."""
         inputs, table = tf.cast(inputs, tf.int32), tf.convert_to_tensor(self.embeddings)
         if tf.config.get_visible_devices("GPU"):  # There, TensorFlow gives zeros for a row that the table has not.
-            _check_ids(inputs, self.input_dim, f"{self.name} has {self.input_dim} rows.")
+            with tf.device("CPU"):  # Where batches come from: what a GPU finds, the host would wait for.
+                tf.debugging.assert_less(inputs, self.input_dim, f"{self.name} has {self.input_dim} rows.")
         return tf.cast(_rows_of(table, inputs), self.compute_dtype)
 
 
@@ -135,7 +131,24 @@ def fix_kernels(model: keras.Model) -> None:
             layer.fixed_kernel = kernel
 
 
-class Part(keras.layers.Layer):
+class WithParts:
+    """A layer or model that holds layers under their names."""
+
+    def add_parts(self, make: Maker, tree: layout.Tree) -> None:
+        """Makes layers, and remembers the sizes of their inputs; see `layout`."""
+        self._sizes = {}
+        for attribute, own, each in layout.named(tree):
+            layer, self._sizes[attribute] = make.made(each, own)
+            setattr(self, attribute, layer)
+
+    def build(self, input_shape: Any = None) -> None:
+        """Creates all variables, under the names of the parts that they are in; a model's constructor does so."""
+        for key, size in self._sizes.items():
+            for layer in keras.tree.flatten(getattr(self, key)):
+                layer.build([size])
+
+
+class Part(WithParts, keras.layers.Layer):
     """Layers under their names.
 
     Args:
@@ -146,16 +159,7 @@ class Part(keras.layers.Layer):
 
     def __init__(self, make: Maker, name: str, tree: layout.Tree):
         super().__init__(name=name, dtype=make.dtype)
-        self._sizes = {}
-        for attribute, own, each in layout.named(tree):
-            layer, self._sizes[attribute] = make.made(each, own)
-            setattr(self, attribute, layer)
-
-    def build(self, input_shape: Any = None) -> None:
-        """Creates all variables, under the names of the parts that they are in."""
-        for key, size in self._sizes.items():
-            for layer in keras.tree.flatten(getattr(self, key)):
-                layer.build([size])
+        self.add_parts(make, tree)
 
 
 class Maker:
@@ -230,9 +234,7 @@ class Embeddings(Part):
         words = self.word_embeddings(input_ids) if inputs_embeds is None else tf.cast(inputs_embeds, self.compute_dtype)
         shape, hidden = tf.shape(words), words
         if position_ids is None:
-            position_ids = self.config.encoder.positions(
-                self.config, {"input_ids": input_ids, "inputs_embeds": inputs_embeds}, ops
-            )
+            position_ids = ops.positions_of(self.config, {"input_ids": input_ids, "inputs_embeds": inputs_embeds})
         if hasattr(self, "position_embeddings"):
             hidden += self.position_embeddings(tf.range(shape[1])[None] if position_ids is None else position_ids)
         if hasattr(self, "token_type_embeddings"):

@@ -70,10 +70,10 @@ class Lora:
         own = {name if name in encoder.LORA else theirs[name] for name in names}
         own = {name for name in own if not any(name.endswith(f".{other}") for other in own)}
         alpha = rank if alpha is None else alpha
-        for name, value, kinds in (("lora_rank", rank, (int,)), ("lora_alpha", alpha, (int, float))):
-            if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
-                kind = "whole number" if kinds == (int,) else "number"
-                raise UsageError(f"{name} is a {kind} above 0. Received: {name}={value!r}. Pass 8.")
+        is_rank = type(rank) is int and rank > 0
+        if not is_rank or type(alpha) not in (int, float) or not 0 < alpha < float("inf"):
+            rule = "lora_rank is a whole number, and lora_alpha a number, above 0"
+            raise UsageError(f"{rule}. Received: lora_rank={rank!r}, lora_alpha={alpha!r}. Pass 8.")
         return cls(rank=rank, alpha=alpha, targets=tuple(name for name in dict.fromkeys(encoder.LORA) if name in own))
 
 
@@ -100,7 +100,7 @@ def enable(model: Any, lora: Lora, seed: int) -> None:
 def _targeted(model: Any, targets: Sequence[str]) -> dict[str, Dense]:
     """Dense layers of the encoder by their names in PyTorch, chosen by the ends of these."""
     found = {}
-    for layer in [each for part in model.config.encoder.layers(model.bert) for each in layers_of(part)]:
+    for layer in layers_of(model.bert):
         if isinstance(layer, Dense):
             name, _ = weights.pytorch_name(f"{layer.path.removeprefix(f'{model.path}/')}/kernel:0")
             found[name.removesuffix(".weight")] = layer
@@ -133,18 +133,11 @@ def set_trained(model: Any, tensors: Mapping[str, np.ndarray]) -> None:
     """
     if model.lora is None:
         weights.set_weights_dict(model, tensors)
-        return
-    values = []
-    for name, variable, is_transposed in _trained(model):
-        value = tensors.get(name, np.zeros(0))
-        values.append((variable, value.T if is_transposed else value))
-        if values[-1][1].shape != tuple(variable.shape):
-            raise UsageError(f"An adapter fits its model. Received: {name} of {value.shape}. Load another model.")
-    for variable, value in values:
-        variable.assign(value)
+    else:
+        weights.assign(_trained(model), tensors)
 
 
-def _trained(model: Any) -> Iterator[tuple[str, Any, bool]]:
+def _trained(model: Any) -> Iterator[weights.Named]:
     """PEFT's name of what is trained, the variable, and whether it is transposed in PyTorch; of a frozen head, too."""
     for name, variable, is_transposed in weights.named_variables(model):
         if variable.trainable or not name.startswith(_own(model)):

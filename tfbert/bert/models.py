@@ -6,11 +6,9 @@ from __future__ import annotations
 import copy
 import logging
 import pathlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfbert.bert.pretrained import PreTrainedModel
@@ -19,10 +17,12 @@ from tfbert.config.tables import ENCODERS, check_kind, class_name, kinds_of
 from tfbert.devices.workers import check_same, checksum
 from tfbert.errors import UsageError
 from tfbert.model import weights
-from tfbert.model.files import HUB_OPTIONS, BertConfig, load_config, own_vocab_size
-from tfbert.model.forward import Seen, forward, forward_pretraining, forward_spans, forward_tokens
+from tfbert.model.files import HUB_OPTIONS, BertConfig, load_config
+from tfbert.model.forward import Seen, forward, forward_pretraining, forward_spans
 from tfbert.model.head import Head, Read, fill, read_weights
+from tfbert.model.keras_hub import plain
 from tfbert.step.keras3.private import store_as_float16
+from tfbert.tokens.vocabulary import read_vocab_file
 
 if TYPE_CHECKING:
     from tfbert.tokens.tokenizer import Tokenizer
@@ -51,15 +51,15 @@ class _LabelHead(PreTrainedModel):
         """How many classes labels are the numbers of; None for choices, of which each example has its own number."""
         return self.config.num_labels if self.INPUT_RANK == 2 else None
 
+    def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
+        return {"logits": Head(kind=self.KIND).forward(self, inputs, training, seen=seen)}
+
 
 @keras.saving.register_keras_serializable("tfbert")
 class TFBertForSequenceClassification(_LabelHead):
     """A row of logits for each text: one label of several, several of many, or a number (`num_labels=1`)."""
 
     KIND = "SequenceClassification"
-
-    def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
-        return {"logits": forward(self, inputs, training, seen=seen)}
 
     def own_losses(self) -> dict[str, keras.losses.Loss]:
         """By `problem_type`; without one, a number where there is one label, else one label of several."""
@@ -76,9 +76,6 @@ class TFBertForTokenClassification(_LabelHead):
     """A row of logits for each token; labels of -100 do not count."""
 
     KIND, IGNORES = "TokenClassification", True
-
-    def _fields(self, inputs: Fields, training: bool | None, seen: Seen | None) -> Fields:
-        return {"logits": forward_tokens(self, inputs, training, seen=seen)}
 
 
 @keras.saving.register_keras_serializable("tfbert")
@@ -191,19 +188,53 @@ def build_model(
         UsageError: for files that do not fit each other, the tokenizer or `max_seq_length`; and on all workers alike
             where theirs differ.
     """
+    tokens = tokenizer.vocab_size
     if directory is None:
-        bert_config = _scratch_config(config, tokenizer, max_seq_length)
+        layers, hidden, heads, _ = SCRATCH_LAYOUTS[config.name.removeprefix(SCRATCH_PREFIX)]
+        bert_config = BertConfig(
+            vocab_size=tokens,
+            hidden_size=hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            intermediate_size=4 * hidden,
+            max_position_embeddings=max(_MIN_POSITIONS, max_seq_length),
+            pad_token_id=tokenizer.pad_id,
+        )
         read = Read({}, "", [])
     else:
         bert_config = load_config(directory)
         class_of(bert_config.model_type, head.kind)
-        _check_fit(config, directory, bert_config, tokenizer, max_seq_length)
+        own, rows = plain(directory) / "vocab.txt", bert_config.vocab_size
+        # Some models pad their embeddings with rows that no token of their own vocabulary uses.
+        sizes = {rows, len(read_vocab_file(own)) if own.is_file() else rows}
+        if tokens > rows or (config.vocab_file and tokens not in sizes):
+            instead = ", or no --vocab_file" if config.vocab_file else ""
+            raise UsageError(
+                f"The vocabulary must be that of the model, which has {rows} embeddings. "
+                f"Received: {config.vocab_file or directory} with {tokens} tokens. "
+                f"Pass the vocabulary the model was trained with{instead}."
+            )
+        if max_seq_length > bert_config.num_positions:
+            raise UsageError(
+                f"max_seq_length must be within the model's {bert_config.num_positions} positions "
+                f"(max_position_embeddings). Received: max_seq_length={max_seq_length}. Pass a smaller one."
+            )
         read = read_weights(directory, bert_config, head)
     if dropout is not None:
         bert_config.classifier_dropout = None  # As the hidden one, unless it is among the rates.
         vars(bert_config).update(dict.fromkeys(bert_config.encoder.RATES, dropout))
     head.describe_in(bert_config)
-    _check_same(bert_config, tokenizer, read.tensors)
+    values, tensors = bert_config.to_dict(), read.tensors
+    check_same(  # Before variables are made, whose values workers share.
+        lambda: {
+            "config.json": {name: value for name, value in values.items() if name not in _OF_ITS_FILE},
+            "vocabulary": f"{tokens} tokens, {checksum(tokenizer.vocab)}",
+            "tokenizer": tokenizer.casing,
+            "weights": f"{len(tensors)} of the file, {checksum(*(tensors[name] for name in sorted(tensors)))}",
+        },
+        rule="All workers must have the same model",
+        way_out="Give each a copy of the same directory",
+    )
     # Its variables are all 0 at first.
     model = class_of(bert_config.model_type, head.kind)(bert_config, initializer="zeros")
     model.name_or_path = config.name
@@ -228,57 +259,6 @@ def with_float16_matrices(model: PreTrainedModel) -> PreTrainedModel:
         if len(variable.shape) > 1:
             store_as_float16(variable)
     return other
-
-
-def _scratch_config(config: ModelConfig, tokenizer: Tokenizer, max_seq_length: int) -> BertConfig:
-    layers, hidden, heads, _ = SCRATCH_LAYOUTS[config.name.removeprefix(SCRATCH_PREFIX)]
-    return BertConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=4 * hidden,
-        max_position_embeddings=max(_MIN_POSITIONS, max_seq_length),
-        pad_token_id=tokenizer.pad_id,
-    )
-
-
-def _check_fit(
-    config: ModelConfig,
-    directory: pathlib.Path,
-    bert_config: BertConfig,
-    tokenizer: Tokenizer,
-    max_seq_length: int,
-) -> None:
-    rows, tokens = bert_config.vocab_size, tokenizer.vocab_size
-    # Some models pad their embeddings with rows that no token of their own vocabulary uses.
-    sizes = {rows, own_vocab_size(directory)}
-    if tokens > rows or (config.vocab_file and tokens not in sizes):
-        instead = ", or no --vocab_file" if config.vocab_file else ""
-        raise UsageError(
-            f"The vocabulary must be that of the model, which has {rows} embeddings. "
-            f"Received: {config.vocab_file or directory} with {tokens} tokens. "
-            f"Pass the vocabulary the model was trained with{instead}."
-        )
-    if max_seq_length > bert_config.num_positions:
-        raise UsageError(
-            f"max_seq_length must be within the model's {bert_config.num_positions} positions "
-            f"(max_position_embeddings). Received: max_seq_length={max_seq_length}. Pass a smaller one."
-        )
-
-
-def _check_same(config: BertConfig, tokenizer: Tokenizer, tensors: Mapping[str, np.ndarray]) -> None:
-    """Refuses workers with other models, before variables are made, whose values they share."""
-    check_same(
-        lambda: {
-            "config.json": {name: value for name, value in config.to_dict().items() if name not in _OF_ITS_FILE},
-            "vocabulary": f"{tokenizer.vocab_size} tokens, {checksum(tokenizer.vocab)}",
-            "tokenizer": tokenizer.casing,
-            "weights": f"{len(tensors)} of the file, {checksum(*(tensors[name] for name in sorted(tensors)))}",
-        },
-        rule="All workers must have the same model",
-        way_out="Give each a copy of the same directory",
-    )
 
 
 class _Auto:

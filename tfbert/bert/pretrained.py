@@ -14,18 +14,18 @@ import tensorflow as tf
 
 from tfbert.bert import lora
 from tfbert.bert.calls import INPUTS, Called
-from tfbert.bert.layers import Maker, TFBertMainLayer
+from tfbert.bert.layers import Maker, TFBertMainLayer, WithParts
 from tfbert.config.modes import HubConfig, ModelConfig
 from tfbert.config.tables import ENCODERS
 from tfbert.config.types import did_you_mean
 from tfbert.devices.workers import num_workers_of
 from tfbert.errors import UsageError
 from tfbert.model import head as heads
-from tfbert.model import layout, weights
+from tfbert.model import weights
 from tfbert.model.encoders import encoder_of
 from tfbert.model.encoders.bert import WORDS
-from tfbert.model.files import CONFIGS, HUB_OPTIONS, BertConfig, load_values, resolve_model
-from tfbert.model.head import Head, LabelHead, PretrainingHead
+from tfbert.model.files import CONFIGS, HUB_OPTIONS, BertConfig, load_config, resolve_model
+from tfbert.model.head import Head
 from tfbert.output.output_dir import check_login, upload
 from tfbert.private import layers_of
 from tfbert.step.keras3.data import Labelled, check_rows, plain
@@ -37,89 +37,11 @@ from tfbert.step.terms import one_line
 log = logging.getLogger("tfbert")
 
 
-class Trained(Called, Labelled):
-    """What `compile` and `fit` of a model do, besides Keras's."""
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True) -> tf.Tensor:
-        """Keras's; with two arguments transformers', `compute_loss(labels, logits)`."""
-        if y_pred is None:
-            return self.hf_compute_loss(x, y)
-        _, y = self.separated(x, y)
-        if y is None:
-            raise UsageError(
-                f"A loss needs labels. Received: inputs without {' and '.join(self.LABELS) or 'labels'}. "
-                "Pass y, pairs of inputs and labels, or labels among the inputs."
-            )
-        sample_weight = self.row_weights(y, sample_weight)
-        y, outputs = self.counted(y, self.for_loss(y_pred))
-        return super().compute_loss(x, y, outputs, sample_weight, training)
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None) -> dict[str, Any]:
-        """Keras's, of the logits."""
-        _, y = self.separated(x, y)
-        sample_weight = self.row_weights(y, sample_weight)
-        y, outputs = self.counted(y, self.for_loss(y_pred))
-        return super().compute_metrics(x, y, outputs, sample_weight)
-
-    def get_metrics_result(self) -> dict[str, Any]:
-        """Keras's, without a loss that nothing measured: it would be shown as 0 in place of an own `train_step`'s."""
-        results = super().get_metrics_result()
-        if tf.executing_eagerly():
-            for metric in self.metrics:
-                if metric.name == "loss" and not keras.ops.convert_to_numpy(metric.count):  # A sum over replicas.
-                    del results["loss"]
-        return results
-
-    def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, **options: Any) -> None:
-        """As `keras.Model.compile`; without a loss, the model's own. XLA only where asked for: lengths differ.
-
-        Raises:
-            ValueError: for objects of tf_keras, those of transformers among them.
-        """
-        for argument, value in {"optimizer": optimizer, "loss": loss, "metrics": metrics}.items():
-            for each in keras.tree.flatten(value):
-                check_keras(argument, each, PARTS)
-        self.check_loss(loss)
-        if self.is_own_loss(loss):
-            loss, loss_weights = self.compiled_losses()
-        metrics = self.named_metrics(metrics)
-        options["jit_compile"] = options.get("jit_compile") is True
-        super().compile(optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, **options)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a loaded model as it was, and creates the optimizer's variables; Keras then reads their values."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
-    def fit(self, x=None, y=None, *args: Any, **options: Any) -> keras.callbacks.History:
-        """As `keras.Model.fit`, of a tokenizer's `BatchEncoding` too."""
-        x, y = plain(x), plain(y)
-        if "validation_data" in options:
-            options["validation_data"] = plain(options["validation_data"])
-        checked = {name: options.get(name) for name in ("validation_data", "class_weight")}
-        check_rows({"x": x, "y": y, **checked}, self, self.loss)
-        with one_line():
-            return super().fit(x, y, *args, **options)
-
-    def evaluate(self, x=None, y=None, *args: Any, **options: Any) -> Any:
-        """As `keras.Model.evaluate`, of a tokenizer's `BatchEncoding` too."""
-        x, y = plain(x), plain(y)
-        check_rows({"x": x, "y": y}, self, self.loss)
-        with one_line():
-            return super().evaluate(x, y, *args, **options)
-
-    def predict(self, x, *args: Any, **options: Any) -> Any:
-        """As `keras.Model.predict`, of a tokenizer's `BatchEncoding` too; outputs with names."""
-        x = plain(x)
-        check_rows({"x": x}, self, self.loss)
-        return super().predict(x, *args, **options)
-
-
 _SAME_EITHER_WAY = ("from_pt", "from_tf", "use_safetensors", "trust_remote_code")
 """Options of transformers' `from_pretrained` that change nothing: which file there is, is found."""
 
 
-class PreTrainedModel(Trained, keras.Model):
+class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
     """A model of Keras 3 that is called, loaded and saved as transformers 4 did its TensorFlow models.
 
     Args:
@@ -158,10 +80,9 @@ class PreTrainedModel(Trained, keras.Model):
         make, encoder = Maker(self.config, self.dtype_policy, initializer), self.config.encoder
         self.bert = TFBertMainLayer(make, has_pooler=self.KIND in encoder.POOLED)
         outputs = self.NUM_OUTPUTS or self.config.num_labels
-        make.table, self._sizes = self.get_input_embeddings(), {"bert": None}
-        for attribute, own, node in layout.named(encoder.head(self.config, self.KIND, outputs)):
-            layer, self._sizes[attribute] = make.made(node, own)
-            setattr(self, attribute, layer)
+        make.table = self.get_input_embeddings()
+        self.add_parts(make, encoder.head(self.config, self.KIND, outputs))
+        self._sizes = {"bert": None, **self._sizes}
         if len(self.LABELS) > 1:
             self.output_names = list(self.LABELS.values())  # Keras names losses and metrics by them.
         self.build()
@@ -190,25 +111,6 @@ class PreTrainedModel(Trained, keras.Model):
                 f"Take TF{other}Model or TF{other}For..., or TFAutoModel...from_pretrained for any."
             )
         return config
-
-    @classmethod
-    def _head_of(cls, config: BertConfig, saved: BertConfig) -> Head | None:
-        """What stands above the encoder in files; None for nothing. Where a file has the same labels in another order,
-        rows follow their names."""
-        if cls.KIND in WORDS:
-            return PretrainingHead(kind=cls.KIND)
-        if cls.KIND == "Model":
-            return None
-        if cls.NUM_OUTPUTS:
-            return LabelHead(kind=cls.KIND, labels=("LABEL_0", "LABEL_1")[: cls.NUM_OUTPUTS])
-        ours, theirs = ([name.casefold() for name in each.id2label.values()] for each in (config, saved))
-        are_reordered = ours != theirs and sorted(ours) == sorted(theirs)
-        return LabelHead(kind=cls.KIND, labels=tuple(config.id2label.values()), has_names=are_reordered)
-
-    def build(self, input_shape: Any = None) -> None:
-        """Creates the variables; the constructor does so."""
-        for part, size in self._sizes.items():
-            getattr(self, part).build([size])
 
     @classmethod
     def from_pretrained(
@@ -250,12 +152,22 @@ class PreTrainedModel(Trained, keras.Model):
         directory = resolve_model(ModelConfig(model_name_or_path=name), **of_hub)
         if directory is None:
             raise UsageError(f"A model must have files. Received: {name}. Pass a directory, or {cls.__name__}(config).")
-        saved = cls._checked(BertConfig.from_dict(load_values(directory)))
+        saved = cls._checked(load_config(directory))
         config = BertConfig.of(saved if config is None else config)
         config = BertConfig.from_dict(config.to_dict(), **changed)
-        head = cls._head_of(config, saved)
+        labels, are_reordered = ("LABEL_0", "LABEL_1")[: cls.NUM_OUTPUTS or 2], False
+        if cls.KIND not in WORDS and not cls.NUM_OUTPUTS:
+            # Where a file has the same labels in another order, rows follow their names.
+            ours, theirs = ([name.casefold() for name in each.id2label.values()] for each in (config, saved))
+            labels, are_reordered = tuple(config.id2label.values()), ours != theirs and sorted(ours) == sorted(theirs)
+        head = None if cls.KIND == "Model" else Head(kind=cls.KIND, labels=labels, has_names=are_reordered)
         read = heads.read_weights(directory, saved, head)
-        _check_labels(head, read, directory, takes_new_head)
+        if "labels, this task" in read.reason and not takes_new_head:
+            raise UsageError(
+                f"A head has a row for each label. Received: num_labels={len(labels)} for {directory}, where "
+                f"{read.reason.rpartition(',')[0]}. "
+                "Leave out num_labels, or pass ignore_mismatched_sizes=True for a new head."
+            )
         if cls.__init__ is PreTrainedModel.__init__:  # A class that derives from ours may have other arguments.
             of_keras["initializer"] = "zeros"
         model = cls(config, **of_keras)
@@ -386,6 +298,82 @@ class PreTrainedModel(Trained, keras.Model):
         )
         archive.write_out(filepath, **{"verbose": False} | options)
 
+    # Training, besides Keras's.
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True) -> tf.Tensor:
+        """Keras's; with two arguments transformers', `compute_loss(labels, logits)`."""
+        if y_pred is None:
+            return self.hf_compute_loss(x, y)
+        _, y = self.separated(x, y)
+        if y is None:
+            raise UsageError(
+                f"A loss needs labels. Received: inputs without {' and '.join(self.LABELS) or 'labels'}. "
+                "Pass y, pairs of inputs and labels, or labels among the inputs."
+            )
+        sample_weight = self.row_weights(y, sample_weight)
+        y, outputs = self.counted(y, self.for_loss(y_pred))
+        return super().compute_loss(x, y, outputs, sample_weight, training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None) -> dict[str, Any]:
+        """Keras's, of the logits."""
+        _, y = self.separated(x, y)
+        sample_weight = self.row_weights(y, sample_weight)
+        y, outputs = self.counted(y, self.for_loss(y_pred))
+        return super().compute_metrics(x, y, outputs, sample_weight)
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Keras's, without a loss that nothing measured: it would be shown as 0 in place of an own `train_step`'s."""
+        results = super().get_metrics_result()
+        if tf.executing_eagerly():
+            for metric in self.metrics:
+                if metric.name == "loss" and not keras.ops.convert_to_numpy(metric.count):  # A sum over replicas.
+                    del results["loss"]
+        return results
+
+    def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, **options: Any) -> None:
+        """As `keras.Model.compile`; without a loss, the model's own. XLA only where asked for: lengths differ.
+
+        Raises:
+            ValueError: for objects of tf_keras, those of transformers among them.
+        """
+        for argument, value in {"optimizer": optimizer, "loss": loss, "metrics": metrics}.items():
+            for each in keras.tree.flatten(value):
+                check_keras(argument, each, PARTS)
+        self.check_loss(loss)
+        if self.is_own_loss(loss):
+            loss, loss_weights = self.compiled_losses()
+        metrics = self.named_metrics(metrics)
+        options["jit_compile"] = options.get("jit_compile") is True
+        super().compile(optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, **options)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles a loaded model as it was, and creates the optimizer's variables; Keras then reads their values."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def fit(self, x=None, y=None, *args: Any, **options: Any) -> keras.callbacks.History:
+        """As `keras.Model.fit`, of a tokenizer's `BatchEncoding` too."""
+        x, y = plain(x), plain(y)
+        if "validation_data" in options:
+            options["validation_data"] = plain(options["validation_data"])
+        checked = {name: options.get(name) for name in ("validation_data", "class_weight")}
+        check_rows({"x": x, "y": y, **checked}, self, self.loss)
+        with one_line():
+            return super().fit(x, y, *args, **options)
+
+    def evaluate(self, x=None, y=None, *args: Any, **options: Any) -> Any:
+        """As `keras.Model.evaluate`, of a tokenizer's `BatchEncoding` too."""
+        x, y = plain(x), plain(y)
+        check_rows({"x": x, "y": y}, self, self.loss)
+        with one_line():
+            return super().evaluate(x, y, *args, **options)
+
+    def predict(self, x, *args: Any, **options: Any) -> Any:
+        """As `keras.Model.predict`, of a tokenizer's `BatchEncoding` too; outputs with names."""
+        x = plain(x)
+        check_rows({"x": x}, self, self.loss)
+        return super().predict(x, *args, **options)
+
     # Parts.
 
     @property
@@ -458,16 +446,6 @@ class PreTrainedModel(Trained, keras.Model):
             label_cols=labels[0] if len(labels) == 1 else labels or None,
             **{"batch_size": batch_size, "shuffle": shuffle, "drop_remainder": shuffle, "collate_fn": collate}
             | options,
-        )
-
-
-def _check_labels(head: Head | None, read: heads.Read, directory: pathlib.Path, takes_new_head: bool) -> None:
-    """Refuses a file's head with another number of labels, unless a new one was asked for."""
-    if isinstance(head, LabelHead) and "labels, this task" in read.reason and not takes_new_head:
-        raise UsageError(
-            "A head has a row for each label. "
-            f"Received: num_labels={len(head.labels)} for {directory}, where {read.reason.rpartition(',')[0]}. "
-            "Leave out num_labels, or pass ignore_mismatched_sizes=True for a new head."
         )
 
 

@@ -97,64 +97,6 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def _rules_of(encoder: Bert) -> dict[str, Rule]:
-    """Those of all encoders, and those of this one."""
-    choices = {name: _one_of(values) for name, values in encoder.CHOICES.items()}
-    sizes = {name: _whole(least, 10_000_000) for name, least in encoder.SIZES.items()}
-    rates = dict.fromkeys(encoder.RATES, _fraction(below_one=True))
-    return _RULES | sizes | rates | choices
-
-
-def checked_values(values: dict[str, Any], path: pathlib.Path | str) -> dict[str, Any]:
-    """The values of a configuration by our names, with labels that have names; `id2label` names those of a fine-tuned
-    model.
-
-    Args:
-        values: As in `config.json`.
-        path: The file, or what else holds them, for messages.
-
-    Raises:
-        UsageError: where they describe no encoder that is here.
-    """
-    if problem := architecture_problem(values, path):
-        raise UsageError(problem)
-    encoder = encoder_of(model_type_of(values))
-    values = encoder.in_our_names(values) | {"model_type": model_type_of(values)}
-    if absent := [encoder.FIELDS.get(key, key) for key in _LAYOUT_KEYS if key not in values]:
-        raise UsageError(f"config.json must describe a model. Received: {path} without {', '.join(absent)}. Add them.")
-    for key, (what, holds) in _rules_of(encoder).items():
-        if key in values and not holds(values[key]):
-            theirs = encoder.FIELDS.get(key, key)
-            shown = _shown(theirs, {theirs: values[key]}, path)
-            raise UsageError(f"config.json must give {theirs} as {what}. Received: {shown}. Repair it.")
-    if problem := encoder.problem(values):
-        raise UsageError(
-            f"config.json must describe a model that is here. Received: {problem}, in {path}. Pass another."
-        )
-    if values.get("id2label") is not None:
-        values = values | {"id2label": _label_names(values, path)}
-    return values
-
-
-def _label_names(values: dict[str, Any], path: pathlib.Path | str) -> dict[int, str]:
-    """`id2label` with names that are strings: some files number the labels, `{"0": 0, "1": 1}`."""
-    id2label = values["id2label"]
-    try:
-        names = {int(key): str(name) for key, name in id2label.items() if isinstance(name, (str, int, float))}
-        "".join(names.values()).encode()  # Half a surrogate pair cannot be written anywhere.
-    except (AttributeError, ValueError):
-        names = {}
-    if not names or len(names) != len(id2label):
-        raise UsageError(
-            f"id2label must name each label under its number. Received: {_shown('id2label', values, path)}. Repair it."
-        )
-    return names
-
-
-def _shown(key: str, values: dict[str, Any], path: pathlib.Path | str) -> str:
-    return f"{key}={reprlib.repr(values[key])} in {path}"
-
-
 def record_inputs(
     config: Any,
     *,
@@ -239,11 +181,19 @@ def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options:
         keras_hub.plain(directory)
         return directory
     if not directory.is_dir():
-        from_kaggle = None if name.endswith(keras_hub.ARCHIVE) else keras_hub.download(name)
-        if not from_kaggle and (directory.exists() or _looks_like_path(name.removeprefix(_HF_SCHEME))):
-            raise _usage("A path must lead to a model's directory or .keras file", name, "", "Check the path")
-        files = _HUB_WEIGHTS if needs_weights else ((),)
-        directory = from_kaggle or _download(name.removeprefix(_HF_SCHEME), options, files)
+        from huggingface_hub.utils import validate_repo_id
+
+        from_kaggle, on_hub = keras_hub.download(name), name.removeprefix(_HF_SCHEME)
+        if not from_kaggle:
+            try:
+                validate_repo_id(on_hub)  # Else OWNER/NAME may still be meant as a path: where OWNER is a directory.
+                is_path = directory.exists() or name.endswith(keras_hub.ARCHIVE)
+                is_path |= "/" in name and directory.parent.is_dir()
+            except ValueError:
+                is_path = True
+            if is_path:
+                raise _usage("A path must lead to a model's directory or .keras file", name, "", "Check the path")
+        directory = from_kaggle or _download(on_hub, options, _HUB_WEIGHTS if needs_weights else ())
     if not _config_file(directory).is_file():
         todo = "Pass the directory of a model, as transformers' save_pretrained writes it"
         if inside := sorted(directory.glob("*/config.json"), key=lambda file: file.stat().st_mtime):
@@ -262,11 +212,22 @@ def resolve_model(config: ModelConfig, *, needs_weights: bool = True, **options:
     return directory
 
 
-def load_values(directory: pathlib.Path) -> dict[str, Any]:
-    """What the model's `config.json`, or `json`, holds, checked; what a model of KerasHub says is put into
-    the same terms."""
+def load_config(directory: pathlib.Path) -> BertConfig:
+    """The configuration of a model by its directory, checked: what its `config.json`, or Google's file, holds; what a
+    model of KerasHub says is put into the same terms.
+
+    Raises:
+        UsageError: where it describes no encoder that is here, or not all of it.
+    """
     file = _config_file(keras_hub.plain(directory))
-    return checked_values(read_json_object(file, "config.json must be readable JSON"), file)
+    values = read_json_object(file, "config.json must be readable JSON")
+    if problem := architecture_problem(values, file):
+        raise UsageError(problem)
+    encoder = encoder_of(model_type_of(values))
+    names = [encoder.FIELDS.get(key, key) for key in _LAYOUT_KEYS]
+    if absent := [own for key, own in zip(_LAYOUT_KEYS, names, strict=True) if not {key, own} & values.keys()]:
+        raise UsageError(f"config.json must describe a model. Received: {file} without {', '.join(absent)}. Add them.")
+    return BertConfig.from_dict(values | {"model_type": model_type_of(values)}, _path=file)
 
 
 def load_tokenizer(config: ModelConfig, directory: pathlib.Path | None, *, training_texts: Iterable[str]) -> Tokenizer:
@@ -305,45 +266,26 @@ def load_tokenizer(config: ModelConfig, directory: pathlib.Path | None, *, train
     return tokenizer
 
 
-def own_vocab_size(directory: pathlib.Path) -> int | None:
-    """How many tokens the vocabulary of a model's directory has, if it has one in a file of its own."""
-    from tfbert.tokens.vocabulary import read_vocab_file
-
-    path = keras_hub.plain(directory) / "vocab.txt"
-    return len(read_vocab_file(path)) if path.is_file() else None
-
-
 def _config_file(directory: pathlib.Path) -> pathlib.Path:
     """`config.json`, or Google's `json` if only that exists."""
     path, google = directory / "config.json", directory / CONFIG
     return google if google.is_file() and not path.is_file() else path
 
 
-def _looks_like_path(name: str) -> bool:
-    """Whether a name, which no file has, was meant as a path: hub names are NAME or OWNER/NAME."""
-    return (
-        name.startswith(("/", ".", "~"))
-        or name.endswith("/")
-        or "\\" in name
-        or name.endswith(keras_hub.ARCHIVE)
-        or name.count("/") > 1
-        or (name.count("/") == 1 and pathlib.Path(name).parent.is_dir())
-    )
-
-
 def _download(name: str, options: dict[str, Any], weight_files: Iterable[tuple[str, ...]]) -> pathlib.Path:
     import huggingface_hub
     from huggingface_hub import errors
 
+    def fetch(*files: str) -> pathlib.Path:
+        patterns = ["config.json", *_TOKENIZER_FILES, *files]
+        return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns, **options))
+
     try:
-        directory = pathlib.Path(
-            huggingface_hub.snapshot_download(name, allow_patterns=["config.json", *_TOKENIZER_FILES], **options)
-        )
+        directory = fetch()
         if (directory / "config.json").is_file():  # What is no BERT is refused before its weights are downloaded.
-            load_values(directory)
+            load_config(directory)
         for files in weight_files:
-            patterns = ["config.json", *_TOKENIZER_FILES, *files]
-            directory = pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns, **options))
+            directory = fetch(*files)
             if weights.find_weight_file(directory):
                 break
         return directory
@@ -365,7 +307,10 @@ def _usage(rule: str, name: str, what: str, todo: str) -> UsageError:
     return UsageError(f"{rule}. Received: model={name!r}{what}. {todo}.")
 
 
-_SIZES: dict[str, Any] = {
+_UNSAID = {"classifier_dropout": None, "problem_type": None, "architectures": None, "return_dict": True}
+_UNSAID |= {"output_hidden_states": False, "output_attentions": False}
+"""What `config.json` says only where it is otherwise; of the rest, KerasHub and others take no default."""
+_DEFAULTS: dict[str, Any] = _UNSAID | {
     "vocab_size": 30522,
     "hidden_size": 768,
     "num_hidden_layers": 12,
@@ -375,21 +320,11 @@ _SIZES: dict[str, Any] = {
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
     "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+    "pad_token_id": 0,
 }
-_OF_BERT = {"type_vocab_size": 2, "initializer_range": 0.02, "layer_norm_eps": 1e-12, "pad_token_id": 0}
-"""These, and `_SIZES`, KerasHub asks for; and an encoder's own."""
-_DEFAULTS = (
-    _SIZES
-    | _OF_BERT
-    | {
-        "classifier_dropout": None,
-        "problem_type": None,
-        "architectures": None,
-        "output_hidden_states": False,
-        "output_attentions": False,
-        "return_dict": True,
-    }
-)
 HUB_OPTIONS = ("revision", "token", "cache_dir", "force_download", "local_files_only")
 """What `from_pretrained` passes on to the hub."""
 
@@ -398,6 +333,7 @@ class BertConfig:
     """The size of a BERT, its rates and its labels, as `config.json` holds them; other encoders' derive from it.
 
     Args:
+        _path: The file that the values are from, for messages.
         **values: Any of the fields in transformers' `config.json`; `num_labels`, or the names of labels as `id2label`.
             Fields of other names are kept.
 
@@ -410,19 +346,31 @@ class BertConfig:
     problem_type: str | None
     id2label: dict[int, str]
 
-    def __init__(self, **values: Any):
-        values = _with_labels(self.encoder.in_our_names(values))
-        vars(self).update(self._checked(self._defaults() | values))
-
-    @classmethod
-    def _defaults(cls) -> dict[str, Any]:
-        return _DEFAULTS | encoder_of(cls.model_type).DEFAULTS
-
-    @classmethod
-    def _checked(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """A copy of values, checked as those of a file."""
-        checked = checked_values({"model_type": cls.model_type} | values, cls.__name__)
-        return copy.deepcopy({name: value for name, value in checked.items() if name != "model_type"})
+    def __init__(self, *, _path: pathlib.Path | None = None, **values: Any):
+        path, encoder = _path or pathlib.Path(type(self).__name__), self.encoder
+        if not _path:
+            values = {name: value for name, value in values.items() if (name, value) != ("num_labels", None)}
+            if isinstance(values.get("id2label"), (list, tuple)):
+                values["id2label"] = dict(enumerate(values["id2label"]))
+        if problem := architecture_problem({"model_type": self.model_type} | values, path):
+            raise UsageError(problem)
+        values = _DEFAULTS | encoder.DEFAULTS | encoder.in_our_names(values)
+        values.pop("model_type", None)
+        rules = _RULES | {name: _whole(least, 10_000_000) for name, least in encoder.SIZES.items()}
+        rules |= dict.fromkeys(encoder.RATES, _fraction(below_one=True))
+        rules |= {name: _one_of(choices) for name, choices in encoder.CHOICES.items()}
+        for key, (what, holds) in rules.items():
+            if key in values and not holds(values[key]):
+                theirs = encoder.FIELDS.get(key, key)
+                shown = f"{theirs}={reprlib.repr(values[key])} in {path}"
+                raise UsageError(f"config.json must give {theirs} as {what}. Received: {shown}. Repair it.")
+        if problem := encoder.problem(values):
+            raise UsageError(
+                f"config.json must describe a model that is here. Received: {problem}, in {path}. Pass another."
+            )
+        if _path and values.get("id2label") is not None:  # Which may be of a head, and the number of another.
+            values.pop("num_labels", None)
+        vars(self).update(copy.deepcopy(_with_labels(values, path)))
 
     def __getattr__(self, name: str) -> Any:
         """A field by the name that this encoder's `config.json` has for it."""
@@ -452,7 +400,7 @@ class BertConfig:
 
     @num_labels.setter
     def num_labels(self, count: int) -> None:
-        vars(self).update(_with_labels({"num_labels": count}))
+        self.update({"num_labels": count})
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | pathlib.Path, **values: Any) -> BertConfig:
@@ -464,34 +412,27 @@ class BertConfig:
             raise UsageError(
                 f"A model must have files. Received: {name}. Pass a directory, or BertConfig(...) for none."
             )
-        return cls.from_dict(load_values(directory), **values)
+        return cls.from_dict(load_config(directory).to_dict(), **values)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], **changed: Any) -> BertConfig:
+    def from_dict(cls, values: dict[str, Any], *, _path: pathlib.Path | None = None, **changed: Any) -> BertConfig:
         """The inverse of `to_dict`, with some values changed; of the class that `model_type` says."""
-        kind = model_type_of({"model_type": cls.model_type} | values)
-        if not kind:
-            checked_values(values, cls.__name__)  # Says so.
-        values = {name: value for name, value in values.items() if name != "model_type"}
-        if {"num_labels", "id2label"} & set(changed):
-            values = {
-                name: value for name, value in values.items() if name not in ("num_labels", "id2label", "label2id")
-            }
-        elif values.get("id2label") is not None:
-            values.pop("num_labels", None)
-        encoder = encoder_of(kind)
-        return CONFIGS[kind](**encoder.in_our_names(values) | encoder.in_our_names(changed))
+        dropped = ["num_labels"] if values.get("id2label") is not None and not _path else []
+        if {"num_labels", "id2label"} & changed.keys():
+            dropped = ["num_labels", "id2label", "label2id"]
+        values = {"model_type": cls.model_type} | {n: value for n, value in values.items() if n not in dropped}
+        made = CONFIGS.get(model_type_of(values), cls)
+        in_our_names = encoder_of(made.model_type).in_our_names
+        return made(_path=_path, **in_our_names(values) | in_our_names(changed))
 
     @classmethod
     def of(cls, config: Any) -> BertConfig:
         """A configuration of ours from one, from transformers', or from a dictionary."""
         if isinstance(config, BertConfig):
             return config
-        for name in ("to_diff_dict", "to_dict"):
-            if hasattr(config, name):
-                return cls.from_dict(getattr(config, name)())
-        if isinstance(config, dict):
-            return cls.from_dict(config)
+        values = config.to_diff_dict() if hasattr(config, "to_diff_dict") else config
+        if isinstance(values, dict):
+            return cls.from_dict(values)
         raise UsageError(
             f"A model is described by a BertConfig. Received: {type(config).__name__}. "
             "Pass BertConfig(...), or call from_pretrained for a model that exists."
@@ -503,12 +444,8 @@ class BertConfig:
         return copy.deepcopy(theirs) | {"model_type": self.model_type}
 
     def to_diff_dict(self) -> dict[str, Any]:
-        """The values that are not the usual ones, and those of every model, which other programs ask for."""
-        kept = _SIZES.keys() | self.encoder.DEFAULTS.keys() | (_OF_BERT if self.model_type == "bert" else {}).keys()
-        usual, values = self._defaults(), self.to_dict()
-        unusual = [k for k, v in vars(self).items() if k in kept or k not in usual or v != usual[k]]
-        theirs = [self.encoder.FIELDS.get(name, name) for name in (*unusual, "model_type")]
-        return {name: values[name] for name in theirs}
+        """The values that `config.json` holds: all but those that are the usual ones of every model."""
+        return {name: v for name, v in self.to_dict().items() if name not in _UNSAID or v != _UNSAID[name]}
 
     def to_json_string(self) -> str:
         """`config.json` as a text."""
@@ -542,25 +479,22 @@ CONFIGS: dict[str, type[BertConfig]] = {
 globals().update({made.__name__: made for made in CONFIGS.values()})
 
 
-def load_config(directory: pathlib.Path) -> BertConfig:
-    """The configuration of a model by its directory, checked."""
-    return BertConfig.from_dict(load_values(directory))
-
-
-def _with_labels(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with `id2label` and `label2id` in place of a number of labels, of which there are 2 by default."""
-    count, names = values.get("num_labels"), values.get("id2label")
-    values = {name: value for name, value in values.items() if name != "num_labels"}
-    if isinstance(names, (list, tuple)):
-        names = dict(enumerate(names))
+def _with_labels(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
+    """The values with `id2label` and `label2id` in place of a number of labels, of which there are 2 by default. Some
+    files number the labels, `{"0": 0, "1": 1}`; names are strings."""
+    count, names = values.pop("num_labels", None), values.get("id2label")
     if names is None:
-        count = checked_values({**_DEFAULTS, "num_labels": 2 if count is None else count}, "BertConfig")["num_labels"]
-        names = {i: f"LABEL_{i}" for i in range(count)}
-    names = {int(number): name for number, name in names.items()} if isinstance(names, dict) else names
-    if count is not None and len(names) != count:
+        names = {i: f"LABEL_{i}" for i in range(2 if count is None else count)}
+    try:
+        named = {int(key): str(name) for key, name in names.items() if isinstance(name, (str, int, float))}
+        "".join(named.values()).encode()  # Half a surrogate pair cannot be written anywhere.
+    except (AttributeError, ValueError):
+        named = {}
+    if not named or len(named) != len(names):
+        shown = f"id2label={reprlib.repr(names)} in {path}"
+        raise UsageError(f"id2label must name each label under its number. Received: {shown}. Repair it.")
+    if count is not None and len(named) != count:
         raise UsageError(
-            f"Each label has a name. Received: num_labels={count} and id2label of {len(names)}. Leave out num_labels."
+            f"Each label has a name. Received: num_labels={count} and id2label of {len(named)}. Leave out num_labels."
         )
-    values["id2label"] = names
-    values["label2id"] = {name: number for number, name in names.items()} if isinstance(names, dict) else None
-    return values
+    return values | {"id2label": named, "label2id": {name: number for number, name in named.items()}}

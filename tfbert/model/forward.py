@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
-from tfbert.model import ops
 from tfbert.model.encoders import encoder_of
 from tfbert.model.ops import (
     MASKED,
@@ -31,6 +30,7 @@ from tfbert.model.ops import (
     dense_layer,
     masked_unless,
     norm_layer,
+    positions_of,
 )
 from tfbert.step.noise import same_noise
 
@@ -101,8 +101,7 @@ def forward_tokens(model: keras.Model, inputs: dict[str, tf.Tensor], training: b
         training: As for `forward`.
         **how: `recompute` and `seen`, as for `forward`.
     """
-    tokens = encode(model.bert, inputs, training, reads="every", **how)
-    return _of_tokens(model, "TokenClassification", tokens, training)
+    return _of_tokens(model, "TokenClassification", inputs, training, **how)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -121,8 +120,7 @@ def forward_spans(
         masks_padding: Whether a span may neither start nor end in the padding.
         **how: `recompute` and `seen`, as for `forward`.
     """
-    tokens = encode(model.bert, inputs, training, reads="every", **how)
-    logits, mask = _of_tokens(model, "QuestionAnswering", tokens, training), inputs.get("attention_mask")
+    logits, mask = _of_tokens(model, "QuestionAnswering", inputs, training, **how), inputs.get("attention_mask")
     if mask is None or not masks_padding:
         return logits
     return logits + masked_unless(tf.expand_dims(mask > 0, 2), logits.dtype)
@@ -213,8 +211,9 @@ def output_layer(model: keras.Model, kind: str) -> keras.layers.Layer:
     return operator.attrgetter(encoder_of(model.config.model_type).OUTPUTS[kind])(model)
 
 
-def _of_tokens(model: keras.Model, kind: str, tokens: tf.Tensor, training: bool | None) -> tf.Tensor:
-    """A head of every token: `[rows, width, hidden]` -> `[rows, width, outputs]`."""
+def _of_tokens(model: Any, kind: str, inputs: dict[str, tf.Tensor], training: bool | None, **how: Any) -> tf.Tensor:
+    """What a head of every token gives: `[rows, width, outputs]`."""
+    tokens = encode(model.bert, inputs, training, reads="every", **how)
     flat, run = tf.reshape(tokens, [-1, tokens.shape[-1]]), Arithmetic(model.config, training)
     read = encoder_of(model.config.model_type).of_tokens(model, flat, run)
     logits = dense_layer(read, output_layer(model, kind))
@@ -259,17 +258,16 @@ def encode(
     hidden = bert.embeddings(
         input_ids=inputs.get("input_ids"),
         inputs_embeds=inputs.get("inputs_embeds"),
-        position_ids=encoder.positions(config, inputs, ops),
+        position_ids=positions_of(config, inputs),
         token_type_ids=inputs.get("token_type_ids") if encoder.TOKEN_TYPES else None,
         training=bool(training),
     )
-    run, windows = Pass(config, inputs, hidden, training), encoder.windows(config)
-    run.attentions = None if seen is None else seen.attentions
-    run.add_masks(windows)
+    windows = encoder.windows(config)
+    run = Pass(config, inputs, hidden, training, windows, seen and seen.attentions)
     run.shared = encoder.shared(config, run)
     tokens = encoder.start(bert, tf.reshape(hidden, [-1, hidden.shape[-1]]), run)
     shape = [run.rows, run.width, tokens.shape[-1]]
-    *layers, last = enumerate(encoder.layers(bert))
+    *layers, last = enumerate(operator.attrgetter(encoder.LAYERS)(bert))
     if seen is not None:
         seen.hidden.append(tf.reshape(tokens, shape))
     for number, layer in layers:

@@ -5,7 +5,6 @@ files -> the weights of a model with a task's head, and back to files."""
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import logging
 import pathlib
@@ -18,8 +17,9 @@ import numpy as np
 
 from tfbert.errors import RunError, UsageError, first_line
 from tfbert.model import weights
+from tfbert.model.encoders.bert import WORDS
 from tfbert.model.forward import forward, forward_choices, forward_pretraining, forward_spans, forward_tokens
-from tfbert.model.layout import Shapes, shapes_of
+from tfbert.model.layout import shapes_of
 from tfbert.model.weights import Stored, list_names
 
 if TYPE_CHECKING:
@@ -34,23 +34,25 @@ _FORWARD = {
     "TokenClassification": forward_tokens,
     "QuestionAnswering": forward_spans,
     "MultipleChoice": forward_choices,
+    **dict.fromkeys(WORDS, forward_pretraining),
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelHead:
-    """What stands above an encoder: a row of weights for each label.
+class Head:
+    """What stands above an encoder: a row of weights for each label; or the two heads of `BertForPreTraining`, or the
+    one of `...ForMaskedLM`, whose decoder is the word embeddings.
 
     Attributes:
         kind: The kind of model: see `encoders.bert.Bert`.
-        labels: A name for each output.
+        labels: A name for each output; of words transformers' default, as there are no labels.
         has_names: Whether the names mean something: a file's head is then put in their order, or left out if it has
             other names.
         problem_type: transformers' word for the loss; None where it has none.
     """
 
-    kind: str
-    labels: tuple[str, ...]
+    kind: str = "SequenceClassification"
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     has_names: bool = False
     problem_type: str | None = None
 
@@ -59,55 +61,42 @@ class LabelHead:
         """Computes model and head over a batch's inputs: see `forward.forward`."""
         return _FORWARD[self.kind]
 
-    def weight_names(self, config: BertConfig) -> tuple[str, str]:
-        """The names of its weights in PyTorch: a row and a number for each label."""
-        layer = config.encoder.OUTPUTS[self.kind]
+    def names(self, config: BertConfig) -> tuple[str, str]:
+        """The names in PyTorch of the weight and the bias of its labels or words."""
+        layer = config.encoder.VOCABULARY if self.kind in WORDS else config.encoder.OUTPUTS[self.kind]
         return f"{layer}.weight", f"{layer}.bias"
 
-    def bias_name(self, config: BertConfig) -> str:
-        """The name in PyTorch of the bias of its labels."""
-        return self.weight_names(config)[1]
-
     def second_names(self, config: BertConfig) -> tuple[str, ...]:
-        """Names under which files hold some weights a second time."""
-        return ()
+        """Names under which files hold some weights a second time: the decoder's, which are the table and the bias."""
+        words = config.encoder.VOCABULARY
+        return (f"{words}.decoder.weight", f"{words}.weight", f"{words}.decoder.bias") if self.kind in WORDS else ()
 
     def describe_in(self, config: BertConfig) -> None:
         """Describes the head in a model's configuration."""
         config.id2label = dict(enumerate(self.labels))  # num_labels follows from it.
         config.label2id = {label: i for i, label in enumerate(self.labels)}
         config.problem_type = self.problem_type
-
-    def shapes(self, stored: Mapping[str, Stored], config: BertConfig) -> Shapes:
-        """The shapes that a file's weights of this head must have; without weights whose shape is free.
-
-        Args:
-            stored: The file's weights.
-            config: The model's configuration.
-        """
-        weight, bias = self.weight_names(config)
-        shapes = shapes_of(config.encoder.head(config, self.kind, len(self.labels)))
-        inner = {name: shape for name, shape in shapes.items() if name not in (weight, bias)}
-        if weight not in stored or bias not in stored:
-            return inner
-        rows = stored[weight].shape[:1]  # One for each label; config.json need not give their number.
-        return inner | {weight: (*rows, *shapes[weight][1:]), bias: rows}
+        if self.kind in WORDS:
+            config.tie_word_embeddings = True
 
     def read(self, stored: Mapping[str, Stored], saved: BertConfig) -> tuple[dict[str, np.ndarray], str]:
         """A file's weights of this head, in the order of the task's labels, as far as they mean the same here.
 
         Args:
-            stored: The file's weights.
+            stored: The file's weights, in shapes that fit.
             saved: The file's configuration.
 
         Returns:
             The weights, and why some were left out; empty if none were, or the file has none.
         """
-        own = self.weight_names(saved)
-        inner = {name: stored[name].read() for name in self.shapes({}, saved) if name in stored}
+        if self.kind in WORDS:
+            return self._read_words(stored, saved)
+        own = self.names(saved)
+        parts = shapes_of(saved.encoder.head(saved, self.kind, len(self.labels)))
+        inner = {name: stored[name].read() for name in parts if name in stored and name not in own}
         if not all(name in stored for name in own):
             return inner, ""
-        rows = stored[own[0]].shape[0]
+        rows = stored[own[1]].shape[0]
         owners, labels = saved.architectures or [self.kind], list(self.labels)
         order = list(range(rows)) if rows == len(labels) else []
         names = [saved.id2label.get(i, "") for i in order]
@@ -129,43 +118,11 @@ class LabelHead:
             return inner, f"the file's head is for other labels: {list_names(names)}"
         return inner | {name: stored[name].read()[order] for name in own}, ""
 
-
-sequence_head = functools.partial(LabelHead, kind="SequenceClassification")
-"""The head of `...ForSequenceClassification`: a row of logits for each text."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingHead:
-    """The two heads of `BertForPreTraining`, or the one of `...ForMaskedLM`; its decoder is the word embeddings.
-
-    What it has is as of `LabelHead`.
-    """
-
-    kind: str
-    forward = staticmethod(forward_pretraining)
-
-    def describe_in(self, config: BertConfig) -> None:
-        config.id2label = {0: "LABEL_0", 1: "LABEL_1"}  # transformers' default: there are no labels.
-        config.label2id = {"LABEL_0": 0, "LABEL_1": 1}
-        config.problem_type = None
-        config.tie_word_embeddings = True
-
-    def bias_name(self, config: BertConfig) -> str:
-        return f"{config.encoder.VOCABULARY}.bias"
-
-    def second_names(self, config: BertConfig) -> tuple[str, ...]:
-        """The decoder's, whose weights are the table and the bias, wherever files have it."""
-        words = config.encoder.VOCABULARY
-        return f"{words}.decoder.weight", f"{words}.weight", f"{words}.decoder.bias"
-
-    def shapes(self, stored: Mapping[str, Stored], config: BertConfig) -> Shapes:
-        return shapes_of(config.encoder.head(config, self.kind, 0))
-
-    def read(self, stored: Mapping[str, Stored], saved: BertConfig) -> tuple[dict[str, np.ndarray], str]:
-        """The weights of each head that the file holds whole."""
-        words, table = shapes_of(saved.encoder.head(saved, "MaskedLM", 0)), next(iter(saved.encoder.shapes(saved)))
-        pairs = {name: shape for name, shape in self.shapes(stored, saved).items() if name not in words}
-        bias = self.bias_name(saved)
+    def _read_words(self, stored: Mapping[str, Stored], saved: BertConfig) -> tuple[dict[str, np.ndarray], str]:
+        """The weights of each head of words that the file holds whole."""
+        encoder, (_, bias) = saved.encoder, self.names(saved)
+        words, table = shapes_of(encoder.head(saved, "MaskedLM", 0)), next(iter(encoder.shapes(saved)))
+        pairs = [name for name in shapes_of(encoder.head(saved, self.kind, 0)) if name not in words]
         *decoders, second_bias = self.second_names(saved)
         if bias not in stored and second_bias in stored:
             stored = {**stored, bias: stored[second_bias]}
@@ -175,12 +132,8 @@ class PretrainingHead:
         elif not all(_is_same(stored[name], stored[table]) for name in decoders if name in stored):
             words, missing = {}, ["the decoder of the file's masked-word head is not its table of embeddings"]
         if not all(name in stored for name in pairs):
-            pairs, missing = {}, [*missing, "the file has no next-sentence head"]
-        return {name: stored[name].read() for name in words | pairs}, "; ".join(missing)
-
-
-Head = LabelHead | PretrainingHead
-"""What stands above an encoder."""
+            pairs, missing = [], [*missing, "the file has no next-sentence head"]
+        return {name: stored[name].read() for name in (*words, *pairs)}, "; ".join(missing)
 
 
 def _is_same(one: Stored, other: Stored) -> bool:
@@ -217,14 +170,28 @@ def read_weights(directory: pathlib.Path, bert_config: BertConfig, head: Head | 
     Raises:
         UsageError: for files that do not fit each other.
     """
-    encoder = bert_config.encoder
-    with weights.open_weights(weights.find_weight_file(directory), encoder.PREFIX, encoder.PARTS) as stored:
+    encoder, path = bert_config.encoder, weights.find_weight_file(directory)
+    with weights.open_weights(path, encoder.PREFIX, encoder.PARTS) as stored:
         # Before anything is read or built: a few bytes can describe more than a machine holds.
-        _check_shapes(directory, stored, bert_config, head)
+        parts = encoder.shapes(bert_config)
+        of_head = shapes_of(encoder.head(bert_config, head.kind, len(head.labels))) if head else {}
+        if head and head.kind not in WORDS:  # Which has a row for each label; config.json need not give their number.
+            own = head.names(bert_config)
+            rows = next((stored[name].shape[:1] for name in own if name in stored), ())
+            of_head |= {name: (*rows, *of_head[name][1:]) for name in own}
+        needed = {name for name in parts if not name.startswith(f"{encoder.PREFIX}.pooler.")}
+        shapes = {name: shape for name, shape in (parts | of_head).items() if name in stored or name in needed}
+        if what := weights.describe_mismatch(stored, shapes):
+            todo = "Check that both are of the same model"
+            if not needed & stored.keys():
+                what, todo = f"{what}, but with {list_names(stored)}", "Save them under transformers' names"
+            raise UsageError(
+                f"The weights must be those that config.json describes. Received: {path} with {what}. {todo}."
+            )
         parts = encoder.shapes(bert_config, head.kind if head else "Model")
         tensors = {name: stored[name].read() for name in parts if name in stored}
-        of_head, reason = head.read(stored, bert_config) if head else ({}, "")
-        return Read(tensors | of_head, reason, list(stored))
+        more, reason = head.read(stored, bert_config) if head else ({}, "")
+        return Read(tensors | more, reason, list(stored))
 
 
 def fill(model: Any, read: Read, head: Head | None, *, seed: int, scale: float) -> list[str]:
@@ -240,7 +207,7 @@ def fill(model: Any, read: Read, head: Head | None, *, seed: int, scale: float) 
     Returns:
         Lines for users: which weights are new, and which of the file are unused.
     """
-    shapes, lines = weights.get_weight_shapes(model), []
+    shapes, lines = weights.get_shapes(weights.named_variables(model)), []
     model.new_weights = new = tuple(name for name in shapes if name not in read.tensors)
     if new:
         lines.append(f"New weights, to be trained: {', '.join(new)}{read.because}.")
@@ -262,7 +229,7 @@ def set_resized(model: Any, values: Mapping[str, np.ndarray], *, seed: int, scal
         scale: Their deviation.
     """
     resized = dict(values)
-    for name, shape in weights.get_weight_shapes(model).items():
+    for name, shape in weights.get_shapes(weights.named_variables(model)).items():
         if shape != values[name].shape:
             resized[name] = _draw(name, shape, seed, scale)
             kept = min(shape[0], len(values[name]))
@@ -310,24 +277,6 @@ def save_pretrained(model: Any, tokenizer: Tokenizer | None, directory: pathlib.
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _check_shapes(
-    directory: pathlib.Path, stored: Mapping[str, weights.Stored], config: BertConfig, head: Head | None
-) -> None:
-    """Refuses weights that are not those of `config`; pooler and head may be missing, and `head` None."""
-    shapes, pooler = config.encoder.shapes(config), f"{config.encoder.PREFIX}.pooler."
-    needed = {name: shape for name, shape in shapes.items() if not name.startswith(pooler)}
-    shapes |= head.shapes(stored, config) if head else {}
-    present = {name: shape for name, shape in shapes.items() if name in stored}
-    if what := weights.describe_mismatch(stored, needed | present):
-        todo = "Check that both are of the same model"
-        if not needed.keys() & present.keys():
-            what, todo = f"{what}, but with {list_names(stored)}", "Save them under transformers' names"
-        raise UsageError(
-            "The weights must be those that config.json describes. "
-            f"Received: {weights.find_weight_file(directory)} with {what}. {todo}."
-        )
 
 
 def _draw(name: str, shape: tuple[int, ...], seed: int, initializer_range: float) -> np.ndarray:

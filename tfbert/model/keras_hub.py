@@ -14,6 +14,7 @@ import operator
 import pathlib
 import re
 import tempfile
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -58,13 +59,14 @@ _HEAD = {
 }
 _WEIGHT = ("kernel", "gamma", "embeddings", "position_embeddings")
 _JSON = "A KerasHub model's file must be readable JSON"
+_CASING = {"do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "split_on_cjk"}
 _TOKENIZER = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]", "special_tokens_in_strings": False}
 
 
 def may_be_built_in(name: str) -> bool:
     """Whether a model's name looks like one of KerasHub's, such as `bert_base_en`: those of the Hugging Face hub
     that have no owner have hyphens."""
-    return re.fullmatch(r"[a-z0-9.]+(_[a-z0-9.]+)+", name) is not None
+    return re.fullmatch(r"[a-z0-9.]+(_[a-z0-9.]+)+", name) is not None and not name.endswith(ARCHIVE)
 
 
 def is_archive(path: pathlib.Path) -> bool:
@@ -130,12 +132,11 @@ def plain(path: pathlib.Path) -> pathlib.Path:
 
 @functools.lru_cache
 def _converted(path: pathlib.Path, stamp: Any) -> tempfile.TemporaryDirectory:
-    from safetensors.numpy import save_file
-
+    made = tempfile.TemporaryDirectory(prefix=f"{path.stem}-")
     try:
         # In a thread of its own there is no strategy's scope, no policy of the user's, and no count of layers' names.
         with concurrent.futures.ThreadPoolExecutor(1) as alone:
-            values, tokenizer, tensors = alone.submit(_read, path).result()
+            alone.submit(_convert, path, pathlib.Path(made.name)).result()
     except UsageError:
         raise
     except Exception as error:  # On a damaged file, any library can raise anything.
@@ -143,88 +144,89 @@ def _converted(path: pathlib.Path, stamp: Any) -> tempfile.TemporaryDirectory:
             f"A KerasHub model must be readable and whole. Received: {path}: {' '.join(str(error).split())[:300]}. "
             "Copy or download it again."
         ) from None
-    made = tempfile.TemporaryDirectory(prefix=f"{path.stem}-")
-    directory = pathlib.Path(made.name)
-    (directory / "config.json").write_text(json.dumps(values), encoding="utf-8")
-    if tensors:
-        save_file(tensors, directory / "model.safetensors")
-    if tokenizer is not None:
-        (directory / "vocab.txt").write_text("\n".join(tokenizer.vocabulary) + "\n", encoding="utf-8", newline="\n")
-        casing = _casing(path, tokenizer)
-        (directory / "tokenizer_config.json").write_text(json.dumps(casing), encoding="utf-8")
     return made
 
 
-def _num_stored(file: pathlib.Path) -> int:
-    """The numbers that a file of weights holds."""
-    import h5py
-
-    sizes: list[int] = []
-    with h5py.File(file, "r") as opened:
-        opened.visititems(lambda name, item: sizes.append(item.size) if isinstance(item, h5py.Dataset) else None)
-    return sum(sizes)
-
-
-def _read(path: pathlib.Path) -> tuple[dict[str, Any], Any, dict[str, np.ndarray]]:
-    """The configuration, KerasHub's tokenizer if there is one, and the weights by PyTorch name if there are any."""
-    described = {} if is_archive(path) else read_json_object(path / "config.json", _JSON)
-    has_weights = is_archive(path) or any((path / name).is_file() for name in _WEIGHTS)
-    model, tokenizer = _opened(path, described, has_weights)
-    _check(path, model, tokenizer)
-    values, taken = _values_of(model)
-    note = described.get(_NOTE, {})
-    values |= {name: note[name] for name in taken if name in note}
-    return values, tokenizer, _tensors_of(model) if has_weights else {}
-
-
-def _opened(path: pathlib.Path, described: dict[str, Any], has_weights: bool) -> tuple[Any, Any]:
-    """The model as KerasHub makes it, and its tokenizer, if there is one."""
+def _convert(path: pathlib.Path, directory: pathlib.Path) -> None:
+    """Writes a model into a directory: its configuration, its weights if it has any, and its vocabulary."""
     import keras
     from keras_hub import models
+    from safetensors.numpy import save_file
 
     from tfbert.step.keras3.finetuner import FineTuner  # Keras finds it by its name in a file.
 
+    is_whole = is_archive(path)
+    described = zipfile.ZipFile(path).read("config.json") if is_whole else (path / "config.json").read_bytes()
+    if b"QuantizedDTypePolicy" in described:
+        raise UsageError(
+            "The weights of a KerasHub model must be floating-point numbers. "
+            f"Received: a quantized model in {path}. Pass the model that it was made from."
+        )
+    has_weights = is_whole or any((path / name).is_file() for name in _WEIGHTS)
     with keras.device("cpu:0"):
-        if is_archive(path):
+        if is_whole:
             model: Any = keras.saving.load_model(path, compile=False)
             model = model.model if isinstance(model, FineTuner) else model
-            return model, getattr(getattr(model, "preprocessor", None), "tokenizer", None)
-        if "QuantizedDTypePolicy" in json.dumps(described):
-            raise _quantized(path)
-        kind, without = models.BertBackbone, {}
-        if (path / _TASK_WEIGHTS).is_file():
-            task = read_json_object(path / "task.json", _JSON).get("class_name")
-            if task in ("BertTextClassifier", "BertClassifier", "BertMaskedLM"):
-                kind, without = getattr(models, task), {"preprocessor": None}
-        model = kind.from_preset(str(path), load_weights=has_weights, **without)
-        has_vocabulary = any(path.glob("assets/tokenizer/*"))
-        return model, models.Tokenizer.from_preset(str(path)) if has_vocabulary else None
+            tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
+        else:
+            kind, without = models.BertBackbone, {}
+            if (path / _TASK_WEIGHTS).is_file():
+                task = read_json_object(path / "task.json", _JSON).get("class_name")
+                if task in ("BertTextClassifier", "BertClassifier", "BertMaskedLM"):
+                    kind, without = getattr(models, task), {"preprocessor": None}
+            model = kind.from_preset(str(path), load_weights=has_weights, **without)
+            has_vocabulary = any(path.glob("assets/tokenizer/*"))
+            tokenizer = models.Tokenizer.from_preset(str(path)) if has_vocabulary else None
+    _check(path, model, tokenizer)
+    values, taken = _values_of(model)
+    note = json.loads(described).get(_NOTE, {})
+    values |= {name: note[name] for name in taken if name in note}
+    (directory / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    if has_weights:
+        save_file(_tensors_of(model), directory / "model.safetensors")
+    if tokenizer is not None:
+        text = "\n".join(tokenizer.vocabulary) + "\n"
+        (directory / "vocab.txt").write_text(text, encoding="utf-8", newline="\n")
+        casing = {name: getattr(tokenizer, attribute) for name, attribute in _CASING.items()}
+        (directory / "tokenizer_config.json").write_text(json.dumps(casing), encoding="utf-8")
 
 
 def _check(path: pathlib.Path, model: Any, tokenizer: Any) -> None:
-    """Refuses what is no BERT, or not whole."""
+    """Refuses what is no BERT, or not whole, or whose tokenizer would give other ids than BERT's WordPiece."""
+    import h5py
     from keras_hub import models
 
-    from tfbert.private import layers_of
+    from tfbert.tokens.vocabulary import FEW_ACCENTS, share_of_accents
 
-    backbone = getattr(model, "backbone", model)
+    backbone, sizes = getattr(model, "backbone", model), []
     if not isinstance(backbone, models.BertBackbone):
         raise UsageError(
             f"{architecture_problem({'class_name': type(model).__name__}, path).removesuffix('.')}: of a larger model, "
             "the directory that its backbone's save_to_preset writes."
         )
-    if any(getattr(layer, "quantization_mode", None) for layer in layers_of(model)):
-        raise _quantized(path)
-    stored = sum(map(_num_stored, path.glob("model*.weights.h5")))
-    if stored not in (0, backbone.count_params()):  # KerasHub leaves out what the configuration has no place for.
+    for file in path.glob("model*.weights.h5"):
+        with h5py.File(file, "r") as opened:
+            opened.visititems(lambda name, item: sizes.append(getattr(item, "size", 0)))  # A group has none.
+    if sum(sizes) not in (0, backbone.count_params()):  # KerasHub leaves out what the configuration has no place for.
         raise UsageError(
-            f"A KerasHub model's weights must be those that config.json describes. Received: {path} with {stored:,} "
-            f"numbers for {backbone.count_params():,}. Repair config.json, or download the model again."
+            f"A KerasHub model's weights must be those that config.json describes. Received: {path} with "
+            f"{sum(sizes):,} numbers for {backbone.count_params():,}. Repair config.json, or download the model again."
         )
-    if tokenizer is not None and not isinstance(tokenizer, models.BertTokenizer):
+    if tokenizer is None:
+        return
+    own = _TOKENIZER if isinstance(tokenizer, models.BertTokenizer) else {}
+    unlike = [f"{name}={v!r}" for name, wanted in own.items() if (v := getattr(tokenizer, name)) != wanted]
+    if unlike or not own:
         raise UsageError(
             "A model's tokenizer must be BERT's WordPiece. "
-            f"Received: {type(tokenizer).__name__} in {path}. Use another model."
+            f"Received: {', '.join(unlike) or type(tokenizer).__name__} in {path}. Use another model."
+        )
+    keeps_accents = tokenizer.lowercase and not tokenizer.strip_accents
+    if keeps_accents and share_of_accents(tokenizer.vocabulary) <= FEW_ACCENTS:
+        log.warning(
+            "Text is lower-cased and keeps its accents, as the tokenizer in %s says. Its vocabulary has hardly any "
+            'accents, and BERT\'s own tokenizer drops them; "strip_accents": true does so here and in KerasHub.',
+            path,
         )
 
 
@@ -285,39 +287,3 @@ def _tensors_of(model: Any) -> dict[str, np.ndarray]:
 
 def _float32(variable: Any) -> np.ndarray:
     return np.asarray(variable).astype(np.float32)
-
-
-def _quantized(path: pathlib.Path) -> UsageError:
-    return UsageError(
-        "The weights of a KerasHub model must be floating-point numbers. "
-        f"Received: a quantized model in {path}. Pass the model that it was made from."
-    )
-
-
-def _casing(path: pathlib.Path, tokenizer: Any) -> dict[str, bool]:
-    """How KerasHub's tokenizer treats letters.
-
-    Raises:
-        UsageError: for one that would give other ids than BERT's WordPiece.
-    """
-    from tfbert.tokens.vocabulary import FEW_ACCENTS, share_of_accents
-
-    unlike = {name: v for name, wanted in _TOKENIZER.items() if (v := getattr(tokenizer, name)) != wanted}
-    if unlike:
-        raise UsageError(
-            "A model's tokenizer must be BERT's WordPiece. "
-            f"Received: {', '.join(f'{key}={value!r}' for key, value in unlike.items())} in {path}. "
-            "Use another model."
-        )
-    keeps_accents = tokenizer.lowercase and not tokenizer.strip_accents
-    if keeps_accents and share_of_accents(tokenizer.vocabulary) <= FEW_ACCENTS:
-        log.warning(
-            "Text is lower-cased and keeps its accents, as the tokenizer in %s says. Its vocabulary has hardly any "
-            'accents, and BERT\'s own tokenizer drops them; "strip_accents": true does so here and in KerasHub.',
-            path,
-        )
-    return {
-        "do_lower_case": tokenizer.lowercase,
-        "strip_accents": tokenizer.strip_accents,
-        "tokenize_chinese_chars": tokenizer.split_on_cjk,
-    }

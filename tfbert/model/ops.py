@@ -6,11 +6,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import tensorflow as tf
 
 from tfbert.errors import UsageError
+from tfbert.model.encoders import encoder_of
 
 if TYPE_CHECKING:
     import keras
@@ -133,52 +134,26 @@ def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
     return _ACTIVATIONS[name]
 
 
-class Turns(NamedTuple):
-    """Cosines and sines of angles, float32 `[tokens, 1, size of a head]`."""
+def positions_of(config: Any, inputs: dict[str, Any]) -> tf.Tensor | None:
+    """The positions of the tokens; None for 0, 1, ... in each row.
 
-    cosines: tf.Tensor
-    sines: tf.Tensor
-
-
-def turns_of(positions: tf.Tensor, theta: float, size: int) -> Turns:
-    """Rotary positions (Su et al. 2021): pairs of numbers, half a head apart, turned by `position / theta^(i/size)`.
+    Those of a RoBERTa begin after the padding token's number, which is the position of padding tokens: these are not
+    counted, but where there are embeddings alone.
 
     Args:
-        positions: int32 `[tokens]`.
-        theta: The base.
-        size: Of a head.
+        config: The model's.
+        inputs: A batch's; `position_ids` of packed rows are places within the examples, from 0.
     """
-    speeds = 1.0 / theta ** (tf.range(0, size, 2, tf.float32) / size)
-    angles = tf.cast(positions, tf.float32)[:, None] * speeds
-    angles = tf.concat([angles, angles], axis=1)[:, None]
-    return Turns(tf.cos(angles), tf.sin(angles))
-
-
-def turned(x: tf.Tensor, turns: Turns) -> tf.Tensor:
-    """Queries or keys, turned in float32: `[tokens, heads x size]` -> the same."""
-    heads = tf.reshape(tf.cast(x, tf.float32), [tf.shape(x)[0], -1, turns.cosines.shape[-1]])
-    one, other = tf.split(heads, 2, axis=-1)
-    heads = heads * turns.cosines + tf.concat([-other, one], axis=-1) * turns.sines
-    return tf.cast(tf.reshape(heads, [-1, x.shape[-1]]), x.dtype)
-
-
-def positions_after(
-    pad: int, ids: tf.Tensor | None, embeddings: tf.Tensor | None, within: tf.Tensor | None
-) -> tf.Tensor:
-    """Positions that begin after the padding token's number, and at which padding tokens are not counted.
-
-    Args:
-        pad: The padding token, whose own position it is.
-        ids: int32 `[rows, width]`; None where there are embeddings alone, of which all are counted.
-        embeddings: `[rows, width, size]`.
-        within: For packed rows, places within the examples, from 0.
-    """
+    given, ids, pad = inputs.get("position_ids"), inputs.get("input_ids"), config.pad_token_id
+    if not encoder_of(config.model_type).COUNTS_FROM_PAD or (given is not None and "example_ids" not in inputs):
+        return given
     if ids is None:
-        return pad + 1 + tf.broadcast_to(tf.range(tf.shape(embeddings)[1]), tf.shape(embeddings)[:2])
+        shape = tf.shape(inputs["inputs_embeds"])[:2]
+        return pad + 1 + tf.broadcast_to(tf.range(shape[1]), shape)
     counts = tf.cast(tf.not_equal(ids, pad), tf.int32)
     so_far = tf.cumsum(counts, axis=1)
-    if within is not None:
-        starts = tf.range(tf.shape(ids)[1]) - within
+    if given is not None:
+        starts = tf.range(tf.shape(ids)[1]) - given
         so_far -= tf.gather(so_far - counts, starts, batch_dims=1)
     return so_far * counts + pad
 
@@ -243,7 +218,6 @@ class Arithmetic:
     """
 
     dense, norm = staticmethod(dense_layer), staticmethod(norm_layer)
-    tanh, relu, turned = staticmethod(tf.tanh), staticmethod(tf.nn.relu), staticmethod(turned)
 
     def __init__(self, config: Any, training: bool | None):
         self.config, self.training = config, bool(training)
@@ -265,23 +239,37 @@ class Arithmetic:
 class Pass(Arithmetic):
     """A pass over the rows of a batch. Tokens are `[rows x width, hidden]`.
 
+    What is added to attention's scores is computed here, before the layers, as they share it.
+
+    Args:
+        config: The model's.
+        inputs: The batch.
+        hidden: Its embeddings.
+        training: Whether dropout is on.
+        windows: How far away a token may be that another attends to, in each layer.
+        attentions: Gets each layer's shares of attention.
+
     Attributes:
         shared: What the encoder's layers have in common.
     """
 
-    def __init__(self, config: Any, inputs: dict[str, tf.Tensor], hidden: tf.Tensor, training: bool | None):
+    def __init__(
+        self,
+        config: Any,
+        inputs: dict[str, tf.Tensor],
+        hidden: tf.Tensor,
+        training: bool | None,
+        windows: Iterable[int | None] = (None,),
+        attentions: list[tf.Tensor] | None = None,
+    ):
         super().__init__(config, training)
         self.inputs, self.dtype, self.rows, self.width = inputs, hidden.dtype, *tf.unstack(tf.shape(hidden)[:2])
-        self._queries, self._row = self.rows, None
+        self._queries, self._row, self._known_width = self.rows, None, hidden.shape[1] or 0
         self._masks: dict[int | None, tf.Tensor | None] = {}
-        self._known_width = hidden.shape[1] or 0
         self._blocks: dict[int, tuple[tf.Tensor, tf.Tensor]] = {}
-        self.attentions: list[tf.Tensor] | None = None
+        self.attentions = attentions
         self.shared: Any = None
-
-    def add_masks(self, windows: Iterable[int | None]) -> None:
-        """Computes what is added to attention's scores in layers of these windows: before them, as all share it."""
-        examples, mask = self.inputs.get("example_ids"), self.inputs.get("attention_mask")
+        examples, mask = inputs.get("example_ids"), inputs.get("attention_mask")
         for window in {*windows}:
             keys = queries = mask if examples is None else examples
             near = None if window is None else self._add_blocks(window)
@@ -318,12 +306,24 @@ class Pass(Arithmetic):
         is_there = (places + around >= 0) & (places + around <= last)
         return is_there[:, None, None] & (tf.abs(within[:, None] - around) <= window)
 
-    def turns(self, theta: float) -> Turns:
-        """How far the positions of tokens turn their queries and keys: see `turns_of`."""
-        positions = self.inputs.get("position_ids")
+    def turns(self, theta: float) -> tuple[tf.Tensor, tf.Tensor]:
+        """Rotary positions (Su et al. 2021): pairs of numbers of a query or key, half a head apart, are turned by
+        `position / theta^(i/size)`. Cosines and sines of these angles, float32 `[rows x width, 1, size]`."""
+        size, positions = self.config.hidden_size // self.config.num_attention_heads, self.inputs.get("position_ids")
         positions = tf.range(self.width)[None] if positions is None else positions
         positions = tf.reshape(tf.broadcast_to(positions, [self.rows, self.width]), [-1])
-        return turns_of(positions, theta, self.config.hidden_size // self.config.num_attention_heads)
+        speeds = 1.0 / theta ** (tf.range(0, size, 2, tf.float32) / size)
+        angles = tf.cast(positions, tf.float32)[:, None] * speeds
+        angles = tf.concat([angles, angles], axis=1)[:, None]
+        return tf.cos(angles), tf.sin(angles)
+
+    def turned(self, x: tf.Tensor, turns: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+        """Queries or keys, turned in float32: `[rows x width, hidden]` -> the same."""
+        cosines, sines = turns
+        heads = tf.reshape(tf.cast(x, tf.float32), [tf.shape(x)[0], -1, cosines.shape[-1]])
+        one, other = tf.split(heads, 2, axis=-1)
+        heads = heads * cosines + tf.concat([-other, one], axis=-1) * sines
+        return tf.cast(tf.reshape(heads, [-1, x.shape[-1]]), x.dtype)
 
     def read(self, tokens: tf.Tensor) -> tf.Tensor:
         """The tokens whose output is computed: all, but for the last layer's."""

@@ -150,7 +150,14 @@ class Predictor:
                 _check_same(chunk, self._strategy)
                 found, started = [], collections.deque()
                 for number, rows in enumerate(plan.rows):
-                    found.append(self._next(batches, started, len(plan.rows) - number))
+                    start, left = time.perf_counter(), len(plan.rows) - number
+                    while len(started) < min(left, 1 + self._has_gpu):  # A GPU computes the next, while this is read.
+                        started.append(next(batches))
+                    predicted, waited = tf.nest.map_structure(lambda tensor: tensor.numpy(), started.popleft())
+                    found.append(predicted)
+                    self.batch_seconds.append(time.perf_counter() - start)
+                    self.seconds += self.batch_seconds[-1]
+                    self.waiting_seconds += float(waited)
                     if on_rows is not None:
                         on_rows(np.count_nonzero(rows != FILL))
                 yield _joined(found, chunk, plan, self._of_tokens)
@@ -177,18 +184,6 @@ class Predictor:
                 outputs, waited = waiting.popleft()
                 yield outputs.result(), waited
 
-    def _next(
-        self, batches: Iterator[tuple[Outputs, tf.Tensor]], started: collections.deque, left: int
-    ) -> np.ndarray | dict[str, np.ndarray]:
-        start = time.perf_counter()
-        while len(started) < min(left, 1 + self._has_gpu):  # A GPU computes the next one while this one is read.
-            started.append(next(batches))
-        predicted, waited = tf.nest.map_structure(lambda tensor: tensor.numpy(), started.popleft())
-        self.batch_seconds.append(time.perf_counter() - start)
-        self.seconds += self.batch_seconds[-1]
-        self.waiting_seconds += float(waited)
-        return predicted
-
     def _dataset(self, work: _Work, names: Collection[str]):
         """For `distribute_datasets_from_function`: each replica's share of each batch, as work comes in."""
         # TensorFlow keeps a data set's generator function until the process ends: it must not hold the model.
@@ -209,8 +204,10 @@ class Predictor:
         return dataset
 
 
-class DirectPredictor:
-    """Runs a model's forward pass on one device, without a pipeline: a single text takes no longer than the model.
+def direct_predictor(
+    model: Callable[..., Outputs], *, of_tokens: Collection[str] | bool = False, input_names: Collection[str] = INPUTS
+) -> Callable[..., np.ndarray | dict[str, np.ndarray]]:
+    """`Predictor.outputs` on one device, without a pipeline: a single text takes no longer than the model.
 
     A `Predictor` builds a tf.data pipeline in each call, which takes 0.15 s and leaves a function in the process.
 
@@ -218,39 +215,26 @@ class DirectPredictor:
         model: As for `Predictor`, but created under no strategy.
         of_tokens: As for `Predictor`.
         input_names: The names of the model's inputs.
+
+    Returns:
+        A function of any number of examples, and of the most rows to predict at a time.
     """
 
-    def __init__(
-        self,
-        model: Callable[..., Outputs],
-        *,
-        of_tokens: Collection[str] | bool = False,
-        input_names: Collection[str] = INPUTS,
-    ):
-        self._of_tokens = of_tokens
+    @counted_alone(input_signature=[_signature(input_names)], autograph=False)
+    def predict(inputs):
+        outputs = model(inputs, training=False)
+        let_go_of_traced_gradients()
+        return outputs
 
-        @counted_alone(input_signature=[_signature(input_names)], autograph=False)
-        def predict(inputs):
-            outputs = model(inputs, training=False)
-            let_go_of_traced_gradients()
-            return outputs
-
-        self._predict = predict
-
-    def outputs(self, examples: EncodedExamples | Chunk, *, rows: int = 32) -> np.ndarray | dict[str, np.ndarray]:
-        """The same as `Predictor.outputs`.
-
-        Args:
-            examples: Any number of them.
-            rows: The most rows to predict at a time.
-        """
+    def outputs(examples: EncodedExamples | Chunk, *, rows: int = 32) -> np.ndarray | dict[str, np.ndarray]:
         chunk = examples.tokens if isinstance(examples, EncodedExamples) else examples
         num_batches = -(-max(len(chunk), 1) // rows)
         plan = _plan(chunk, -(-max(len(chunk), 1) // num_batches))  # Batches of like size: hardly a row only fills.
         batches = zip(plan.rows, plan.widths, strict=True)
-        found = [self._predict(_inputs(_computed(chunk), *batch)) for batch in batches]
-        found = [tf.nest.map_structure(lambda tensor: tensor.numpy(), outputs) for outputs in found]
-        return _joined(found, chunk, plan, self._of_tokens)
+        found = [predict(_inputs(_computed(chunk), *batch)) for batch in batches]
+        return _joined(tf.nest.map_structure(lambda tensor: tensor.numpy(), found), chunk, plan, of_tokens)
+
+    return outputs
 
 
 _ANYTHING = TokenIds(flat=np.zeros(2, np.int32), row_splits=np.array([0, 2]), second_start=np.array([2], np.int32))
@@ -284,7 +268,6 @@ def _plan(chunk: Chunk, rows: int) -> BatchPlan:
 
 def _check_same(chunk: Chunk | None, strategy: tf.distribute.Strategy) -> None:
     """Refuses workers with other rows to predict, or with more of them; None for no more."""
-
     check_same(
         lambda: {"rows": "no more" if chunk is None else f"{len(chunk)}, {checksum(*_arrays_in(chunk))}"},
         strategy,
@@ -301,23 +284,13 @@ def _arrays_in(value: Any) -> Iterator[np.ndarray]:
             yield from _arrays_in(getattr(value, field.name))
 
 
-def _joined(
-    found: list[np.ndarray] | list[dict[str, np.ndarray]],
-    chunk: Chunk,
-    plan: BatchPlan,
-    of_tokens: Collection[str] | bool,
-) -> np.ndarray | dict[str, np.ndarray]:
-    """The outputs of all batches in the order of the examples."""
-    if not isinstance(found[0], dict):
-        return _in_order(found, chunk, plan, bool(of_tokens))
-    return {
-        name: _in_order([outputs[name] for outputs in found], chunk, plan, name in (of_tokens or ()))
-        for name in found[0]
-    }
-
-
-def _in_order(found: list[np.ndarray], chunk: Chunk, plan: BatchPlan, of_tokens: bool) -> np.ndarray:
-    """One output of all batches in the order of the examples, without rows and padding that only fill."""
+def _joined(found: list[Any], chunk: Chunk, plan: BatchPlan, of_tokens: Collection[str] | bool) -> Any:
+    """The outputs of all batches in the order of the examples, without rows and padding that only fill."""
+    if isinstance(found[0], dict):
+        return {
+            name: _joined([outputs[name] for outputs in found], chunk, plan, name in (of_tokens or ()))
+            for name in found[0]
+        }
     first, batches = found[0], zip(plan.rows, found, strict=True) if len(chunk) else ()
     if of_tokens:
         out = np.empty((len(chunk.flat), *first.shape[2:]), first.dtype)

@@ -44,27 +44,11 @@ from tfbert.model.layout import pytorch_path
 
 if TYPE_CHECKING:
     import keras
-    import tensorflow as tf
 
 
 CONFIG = "bert_config.json"
 # The optimizer's state, which Google's training stored among the weights.
 _NOT_WEIGHTS = re.compile(r"(^|/)(adam_m|adam_v|AdamWeightDecayOptimizer(_1)?|global_step)$")
-
-
-def find_checkpoint(directory: pathlib.Path) -> pathlib.Path | None:
-    """The index file of the directory's checkpoint, None without one.
-
-    Raises:
-        UsageError: for several checkpoints.
-    """
-    found = sorted(directory.glob("*.ckpt*.index"))
-    if len(found) > 1:
-        raise UsageError(
-            "A directory must hold one checkpoint of TensorFlow 1. "
-            f"Received: {directory} with {list_names(path.name for path in found)}. Keep only the one to use."
-        )
-    return found[0] if found else None
 
 
 SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
@@ -75,6 +59,8 @@ SAFETENSORS, SAFETENSORS_INDEX, H5, TORCH = WEIGHT_FILES = (
 )
 """Names that a weight file can have; the first one present is used, else a checkpoint of TensorFlow 1."""
 
+Named = tuple[str, Any, bool]
+"""A weight's PyTorch name, its variable, and whether it is transposed there."""
 _READABLE = "A weight file must be readable and whole"
 # Buffers that older versions of transformers saved; they hold 0, 1, 2, ... and nothing learned.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
@@ -89,8 +75,13 @@ def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
         UsageError: for several checkpoints.
     """
     directory = keras_hub.plain(directory)
-    found = next((directory / name for name in WEIGHT_FILES if (directory / name).is_file()), None)
-    return found or find_checkpoint(directory)
+    found = [directory / name for name in WEIGHT_FILES if (directory / name).is_file()]
+    if not found and len(found := sorted(directory.glob("*.ckpt*.index"))) > 1:
+        raise UsageError(
+            "A directory must hold one checkpoint of TensorFlow 1. "
+            f"Received: {directory} with {list_names(path.name for path in found)}. Keep only the one to use."
+        )
+    return found[0] if found else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,20 +132,22 @@ def open_weights(path: pathlib.Path, prefix: str = "", parts: tuple[str, ...] = 
     Raises:
         UsageError: for a damaged file, a missing shard, or a PyTorch file where PyTorch is not installed.
     """
-    openers = {SAFETENSORS_INDEX: _open_shards, TORCH: _open_torch}
-    endings = {".h5": _open_h5, ".hdf5": _open_h5, ".safetensors": _open_safetensors}
+    readers = {SAFETENSORS_INDEX: _of_shards, TORCH: _of_torch}
+    endings = {".h5": _of_h5, ".hdf5": _of_h5, ".safetensors": _of_safetensors}
+    found = {}
     with contextlib.ExitStack() as files:
         try:
-            found = openers.get(path.name, endings.get(path.suffix, _open_tf1))(path, files)
+            for file, own, shape, get in readers.get(path.name, endings.get(path.suffix, _of_tf1))(path, files):
+                name, is_transposed = pytorch_name(own)
+                if not name.endswith(_BUFFERS):
+                    shape = tuple(map(int, shape))[:: -1 if is_transposed else 1]
+                    name = f"{prefix}.{name}" if name.startswith(parts) else name
+                    found[name] = Stored(file, shape, get, is_transposed)
         except UsageError:
             raise
         except Exception as error:  # As above.
             raise _damaged(path, error) from None
-        yield {
-            f"{prefix}.{name}" if name.startswith(parts) else name: stored
-            for name, stored in found.items()
-            if not name.endswith(_BUFFERS)
-        }
+        yield found
 
 
 def read_weights(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -197,11 +190,6 @@ def get_weights_dict(model: keras.Model) -> dict[str, np.ndarray]:
     return tensors
 
 
-def get_weight_shapes(model: keras.Model) -> dict[str, tuple[int, ...]]:
-    """The shape each weight of the model has in PyTorch, by PyTorch name."""
-    return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in named_variables(model)}
-
-
 def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> None:
     """Assigns every weight of a built model, on all replicas; low-rank updates begin anew, at 0.
 
@@ -212,15 +200,26 @@ def set_weights_dict(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> N
     Raises:
         UsageError: if one is missing or has another shape; nothing is assigned then.
     """
-    if what := describe_mismatch(tensors, get_weight_shapes(model)):
+    assign(named_variables(model), tensors)
+    for layer in low_rank_layers(model):
+        layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
+
+
+def assign(named: Iterable[Named], tensors: Mapping[str, np.ndarray]) -> None:
+    """Assigns variables their values; see `set_weights_dict`."""
+    named = [*named]
+    if what := describe_mismatch(tensors, get_shapes(named)):
         raise UsageError(
             f"The weights must be those of this model. Received: {what}. Pass the weights of the same model."
         )
-    for name, variable, transposed in named_variables(model):
+    for name, variable, transposed in named:
         value = tensors[name]
         variable.assign(np.asarray(value.T if transposed else value, np.float32))
-    for layer in low_rank_layers(model):
-        layer.lora_kernel_b.assign(np.zeros(layer.lora_kernel_b.shape))
+
+
+def get_shapes(named: Iterable[Named]) -> dict[str, tuple[int, ...]]:
+    """The shape that each weight has in PyTorch, by PyTorch name."""
+    return {name: tuple(v.shape[::-1] if transposed else v.shape) for name, v, transposed in named}
 
 
 def low_rank_layers(model: keras.Model) -> list[Any]:
@@ -283,64 +282,52 @@ def group_names(names: Iterable[str]) -> str:
     return ", ".join(group[0] if len(group) == 1 else f"{key}.* ({len(group)})" for key, group in groups.items())
 
 
-def named_variables(model: keras.Model) -> list[tuple[str, tf.Variable, bool]]:
-    """(PyTorch name, variable, whether transposed) of every weight; low-rank updates are parts of their kernels."""
-    out, low = [], {id(v) for layer in low_rank_layers(model) for v in (layer.lora_kernel_a, layer.lora_kernel_b)}
-    for variable in model.weights:
-        if id(variable) in low:
-            continue
-        name, transposed = pytorch_name(variable.path.removeprefix(f"{model.path}/"))
-        out.append((name, variable, transposed))
-    return out
+def named_variables(model: keras.Model) -> list[Named]:
+    """Every weight; low-rank updates are parts of their kernels."""
+    low = {id(v) for layer in low_rank_layers(model) for v in (layer.lora_kernel_a, layer.lora_kernel_b)}
+    own = [variable for variable in model.weights if id(variable) not in low]
+    named = [pytorch_name(variable.path.removeprefix(f"{model.path}/")) for variable in own]
+    return [(name, variable, is_transposed) for (name, is_transposed), variable in zip(named, own, strict=True)]
 
 
-def _stored(path: pathlib.Path, name: str, shape: Iterable[int], get: Callable[[], np.ndarray]) -> dict[str, Stored]:
-    """A weight under its PyTorch name."""
-    name, is_transposed = pytorch_name(name)
-    shape = tuple(map(int, shape))
-    return {name: Stored(path, shape[::-1] if is_transposed else shape, get, is_transposed)}
+# What a file holds: for each weight the file, its name there, its shape there, and what reads it.
+
+Entries = Iterator[tuple[pathlib.Path, str, Iterable[int], Callable[[], np.ndarray]]]
 
 
-def _open_safetensors(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+def _of_safetensors(path: pathlib.Path, files: contextlib.ExitStack) -> Entries:
     from safetensors import safe_open
 
     file = files.enter_context(safe_open(path, framework="np"))
-    found = {}
     for name in file.keys():  # noqa: SIM118 (it is no dict)
-        get = functools.partial(file.get_tensor, name)
-        found |= _stored(path, name, file.get_slice(name).get_shape(), get)
-    return found
+        yield path, name, file.get_slice(name).get_shape(), functools.partial(file.get_tensor, name)
 
 
-def _open_shards(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+def _of_shards(path: pathlib.Path, files: contextlib.ExitStack) -> Entries:
     if _is_lfs_pointer(path):
         raise ValueError
     listed = read_json_object(path, _READABLE).get("weight_map")
     if not isinstance(listed, dict) or not all(isinstance(name, str) for name in listed.values()):
         raise ValueError("without a weight_map that names a file for each weight")
-    found = {}
     for name in sorted(set(listed.values())):
-        found |= _open_safetensors(file_beside(path, name), files)
-    return found
+        yield from _of_safetensors(file_beside(path, name), files)
 
 
-def _open_h5(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+def _of_h5(path: pathlib.Path, files: contextlib.ExitStack) -> Entries:
     import h5py
 
-    found = {}
-
-    def visit(name: str, item: h5py.Dataset | h5py.Group) -> None:
+    file, names = files.enter_context(h5py.File(path, "r")), []
+    file.visit(names.append)
+    for name in names:
+        item = file[name]
         if isinstance(item, h5py.Dataset):
             if item.external or item.is_virtual:
                 raise ValueError(f"{name} is stored in another file")
             # LAYER/MODEL/LAYER/.../kernel:0, where MODEL differs from class to class.
-            found.update(_stored(path, "/".join(name.split("/")[2:]), item.shape, lambda: item[()]))
-
-    files.enter_context(h5py.File(path, "r")).visititems(visit)
-    return found
+            yield path, "/".join(name.split("/")[2:]), item.shape, functools.partial(item.__getitem__, ())
 
 
-def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+def _of_torch(path: pathlib.Path, files: contextlib.ExitStack) -> Entries:
     try:
         import torch
     except ImportError:
@@ -359,21 +346,17 @@ def _open_torch(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, St
         raise ValueError("it holds more than tensors, or is damaged" if unsafe else str(error)) from None
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
         raise ValueError(f"it holds {list_names(map(repr, tensors))} in place of weights by their names")
-    found = {}
     for name, tensor in tensors.items():
-        found |= _stored(path, name, tensor.shape, functools.partial(get, tensor))
-    return found
+        yield path, name, tensor.shape, functools.partial(get, tensor)
 
 
-def _open_tf1(path: pathlib.Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+def _of_tf1(path: pathlib.Path, files: contextlib.ExitStack) -> Entries:
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(path.with_suffix("")))
-    found = {}
     for name, shape in reader.get_variable_to_shape_map().items():
         if not _NOT_WEIGHTS.search(name):
-            found |= _stored(path, name, shape, functools.partial(reader.get_tensor, name))
-    return found
+            yield path, name, shape, functools.partial(reader.get_tensor, name)
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> UsageError:

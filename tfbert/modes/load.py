@@ -29,7 +29,7 @@ from tfbert.devices.process import log_if_slow
 from tfbert.devices.runtime import check_backend, settings_kept, tell
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD, load_config, load_tokenizer, record_inputs, resolve_model
-from tfbert.model.predictor import DirectPredictor
+from tfbert.model.predictor import direct_predictor
 from tfbert.private import check_not_forked
 from tfbert.tasks.base import Task
 from tfbert.tasks.prediction import BEST, NAME, TrainedModel, check_finite, check_whole
@@ -254,7 +254,7 @@ class LoadedModel:
 
     def __init__(self, model: TrainedModel):
         self._model = model
-        self._predictor = DirectPredictor(
+        self._outputs = direct_predictor(
             model.logits, of_tokens=model.task.reads_tokens, input_names=model.task.input_names
         )
         self.task = model.task.name
@@ -340,7 +340,7 @@ class LoadedModel:
         items = (given.item(value, where) for where, value in values)
         for chunk in given.chunks([*items] if is_one or isinstance(inputs, Sized) else items):
             encoded = given.encode(chunk)
-            predictions = given.predictions(self._predictor.outputs(encoded, rows=batch_size), encoded)
+            predictions = given.predictions(self._outputs(encoded, rows=batch_size), encoded)
             check_finite(given.scores(predictions), range(len(found), len(found) + len(chunk)), NAME)
             found += given.answers(chunk, predictions)
         return found[0] if is_one else found

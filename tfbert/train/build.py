@@ -348,7 +348,7 @@ def start_head(
 ) -> str:
     """Gives a new head the bias of the training labels' frequencies, and says so; empty if there is nothing to do."""
     head, new = task.head(), classifier.new_weights
-    if training.head_bias == "zero" or head.bias_name(classifier.config) not in new:
+    if training.head_bias == "zero" or head.names(classifier.config)[1] not in new:
         return ""
     start = task.head_start(train, training)
     if start is None:

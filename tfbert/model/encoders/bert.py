@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tfbert.config.training import LORA_TARGETS
@@ -42,6 +41,9 @@ class Bert:
         TOKEN_TYPES: Whether it is told which tokens are of a second text.
         COUNTS_FROM_PAD: Whether the first position is that after the padding token's number.
         LORA: The dense layers of an encoder layer, by the ends of their names, in the order of BERT's.
+        LAYERS: Where an encoder's layers are, in Python.
+        WIDE: How many matrices the wide part of a layer has.
+        INNER: The function within a head of texts that has two layers.
     """
 
     PREFIX = "bert"
@@ -62,6 +64,9 @@ class Bert:
     TOKEN_TYPES = True
     COUNTS_FROM_PAD = False
     LORA: ClassVar[tuple[str, ...]] = LORA_TARGETS
+    LAYERS = "encoder.layer"
+    WIDE = 2
+    INNER = "tanh"
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -97,8 +102,9 @@ class Bert:
             "dropout": Dropout(4, config.hidden_dropout_prob),
         }
         layers = [self.layer_parts(config, NOISE_OF_LAYER * i) for i in range(config.num_hidden_layers)]
-        pooler = {"pooler": {"dense": Dense(config.hidden_size, config.hidden_size)}} if has_pooler else {}
-        return {"embeddings": embeddings, "encoder": {"layer": layers}} | pooler
+        more = {"pooler": {"dense": Dense(config.hidden_size, config.hidden_size)}} if has_pooler else {}
+        more |= {"embeddings_project": Dense(size, config.hidden_size)} if size != config.hidden_size else {}
+        return {"embeddings": embeddings, "encoder": {"layer": layers}} | more
 
     def norm(self, config: Config, size: int = 0) -> Norm:
         """A LayerNorm, of hidden states unless another size is given."""
@@ -154,21 +160,13 @@ class Bert:
         """How far away a token may be that another attends to, in each layer; None for anywhere."""
         return [None] * config.num_hidden_layers
 
-    def positions(self, config: Config, inputs: dict[str, tf.Tensor], ops: ModuleType) -> tf.Tensor | None:
-        """The positions of the tokens; None for 0, 1, ... in each row."""
-        return inputs.get("position_ids")
-
     def shared(self, config: Config, run: Pass) -> Any:
         """What all layers have in common; `run.shared` for them."""
         return None
 
-    def layers(self, base: keras.layers.Layer) -> list[keras.layers.Layer]:
-        """The encoder's layers."""
-        return base.encoder.layer
-
     def start(self, base: keras.layers.Layer, tokens: tf.Tensor, run: Pass) -> tf.Tensor:
         """Embeddings -> what the first layer gets."""
-        return tokens
+        return run.dense(tokens, base.embeddings_project) if hasattr(base, "embeddings_project") else tokens
 
     def layer(self, part: keras.layers.Layer, tokens: tf.Tensor, run: Pass, number: int) -> tf.Tensor:
         """One layer, of this number."""
@@ -196,7 +194,10 @@ class Bert:
 
     def of_text(self, model: keras.Model, first: tf.Tensor, run: Arithmetic) -> tf.Tensor:
         """What a head of texts reads -> what its labels are computed of."""
-        return run.drop(run.tanh(run.dense(first, model.bert.pooler.dense)), model.dropout)
+        if not hasattr(model.classifier, "out_proj"):
+            return run.drop(run.act(run.dense(first, model.bert.pooler.dense), "tanh"), model.dropout)
+        head = model.classifier  # Of RoBERTa and ELECTRA.
+        return run.drop(run.act(run.dense(run.drop(first, head.dropout), head.dense), self.INNER), head.dropout)
 
     def of_tokens(self, model: keras.Model, tokens: tf.Tensor, run: Arithmetic) -> tf.Tensor:
         """The same of a head of tokens; of a head of answers, where it has dropout."""
@@ -206,16 +207,6 @@ class Bert:
         """Of a head of words: the dense layer, the function and the norm after it, and what holds bias and table."""
         head = model.mlm.predictions
         return head.transform.dense, model.config.hidden_act, head.transform.LayerNorm, head
-
-    # How much is computed, as products of a token.
-
-    def wide_products(self, config: Config) -> int:
-        """Those of a layer's wide part."""
-        return 2 * config.hidden_size * config.intermediate_size
-
-    def embedding_products(self, config: Config) -> int:
-        """Those before the first layer."""
-        return 0
 
 
 ENCODER = Bert()

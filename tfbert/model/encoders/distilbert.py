@@ -34,6 +34,7 @@ class DistilBert(Bert):
     RATES = (*Bert.RATES, "seq_classif_dropout", "qa_dropout")
     TOKEN_TYPES = False
     LORA = ("q_lin", "k_lin", "v_lin", "out_lin", "lin1", "lin2")
+    LAYERS = "transformer.layer"
 
     def parts(self, config: Config, *, has_pooler: bool = False) -> Tree:
         parts = super().parts(config, has_pooler=False)
@@ -68,9 +69,6 @@ class DistilBert(Bert):
         rates = {"TokenClassification": config.hidden_dropout_prob, "QuestionAnswering": config.qa_dropout}
         return super().head_dropout(config, kind)._replace(rate=rates.get(kind, config.seq_classif_dropout))
 
-    def layers(self, base: keras.layers.Layer) -> list[keras.layers.Layer]:
-        return base.transformer.layer
-
     def layer(self, part: keras.layers.Layer, tokens: tf.Tensor, run: Pass, number: int) -> tf.Tensor:
         own, wide = part.attention, part.ffn
         read, *projected = run.project(tokens, own.q_lin, own.k_lin, own.v_lin)
@@ -80,7 +78,7 @@ class DistilBert(Bert):
         return run.norm(output + attended, part.output_layer_norm)
 
     def of_text(self, model: keras.Model, first: tf.Tensor, run: Arithmetic) -> tf.Tensor:
-        return run.drop(run.relu(run.dense(first, model.pre_classifier)), model.dropout)
+        return run.drop(run.act(run.dense(first, model.pre_classifier), "relu"), model.dropout)
 
     def words(self, model: keras.Model) -> tuple[Any, str, Any, Any]:
         return model.vocab_transform, model.config.hidden_act, model.vocab_layer_norm, model.vocab_projector

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from tfbert.model.ops import Arithmetic, Pass
+    from tfbert.model.ops import Arithmetic
 
 
 class Electra(Bert):
@@ -32,6 +32,7 @@ class Electra(Bert):
         "summary_last_dropout": 0.1,
     }
     SIZES = {"embedding_size": 1}
+    INNER = "gelu"
     RATES = (*Bert.RATES, "summary_last_dropout")
     CHOICES = {
         "summary_type": ("first",),
@@ -44,11 +45,6 @@ class Electra(Bert):
     def embedding_size(self, config: Config) -> int:
         return config.embedding_size
 
-    def parts(self, config: Config, *, has_pooler: bool = False) -> Tree:
-        parts = super().parts(config, has_pooler=False)
-        longer = {"embeddings_project": Dense(config.embedding_size, config.hidden_size)}
-        return parts | (longer if config.embedding_size != config.hidden_size else {})
-
     def head(self, config: Config, kind: str, outputs: int) -> Tree:
         if kind == "MultipleChoice":
             hidden, dropout = config.hidden_size, self.head_dropout(config, kind)
@@ -57,18 +53,11 @@ class Electra(Bert):
             return {"sequence_summary": summary, "classifier": Dense(hidden, outputs)}
         return super().head(config, kind, outputs) if kind in self.OUTPUTS else {}
 
-    def start(self, base: keras.layers.Layer, tokens: tf.Tensor, run: Pass) -> tf.Tensor:
-        return run.dense(tokens, base.embeddings_project) if hasattr(base, "embeddings_project") else tokens
-
     def of_text(self, model: keras.Model, first: tf.Tensor, run: Arithmetic) -> tf.Tensor:
         if hasattr(model, "sequence_summary"):
             head = model.sequence_summary
             return run.drop(run.act(run.dense(first, head.summary), model.config.summary_activation), head.last_dropout)
-        head = model.classifier
-        return run.drop(run.act(run.dense(run.drop(first, head.dropout), head.dense), "gelu"), head.dropout)
-
-    def embedding_products(self, config: Config) -> int:
-        return config.embedding_size * config.hidden_size * (config.embedding_size != config.hidden_size)
+        return super().of_text(model, first, run)
 
 
 ENCODER = Electra()

@@ -60,6 +60,8 @@ class ModernBert(Bert):
     ) | {"classifier_pooling": ("cls", "mean"), "classifier_activation": ("gelu", "silu", "relu", "tanh")}
     TOKEN_TYPES = False
     LORA = ("Wqkv", "Wqkv", "Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo")
+    LAYERS = "blocks"
+    WIDE = 3
 
     def problem(self, config: dict[str, Any]) -> str:
         kinds, rotary = config.get("layer_types"), config.get("rope_parameters") or {}
@@ -129,9 +131,6 @@ class ModernBert(Bert):
             found[window] = run.turns((given.get(kind) or {}).get("rope_theta", usual))
         return found
 
-    def layers(self, base: keras.layers.Layer) -> list[keras.layers.Layer]:
-        return base.blocks
-
     def layer(self, part: keras.layers.Layer, tokens: tf.Tensor, run: Pass, number: int) -> tf.Tensor:
         own, wide, window = part.attn, part.mlp, self.windows(run.config)[number]
         before = run.norm(tokens, part.attn_norm) if number else tokens
@@ -156,9 +155,6 @@ class ModernBert(Bert):
 
     def words(self, model: keras.Model) -> tuple[Any, str, Any, Any]:
         return model.head.dense, model.config.classifier_activation, model.head.norm, model.decoder
-
-    def wide_products(self, config: Config) -> int:
-        return 3 * config.hidden_size * config.intermediate_size
 
 
 ENCODER = ModernBert()

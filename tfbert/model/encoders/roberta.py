@@ -3,7 +3,6 @@ token's number, without token types, and with heads of its own."""
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfbert.model.encoders.bert import Bert, Config
@@ -11,9 +10,6 @@ from tfbert.model.layout import Dense, Tree, Words
 
 if TYPE_CHECKING:
     import keras
-    import tensorflow as tf
-
-    from tfbert.model.ops import Arithmetic
 
 
 class Roberta(Bert):
@@ -33,18 +29,6 @@ class Roberta(Bert):
             transform = {"dense": Dense(config.hidden_size, config.hidden_size), "layer_norm": self.norm(config)}
             return {"lm_head": Words(config.vocab_size, transform)}
         return super().head(config, kind, outputs)
-
-    def positions(self, config: Config, inputs: dict[str, tf.Tensor], ops: ModuleType) -> tf.Tensor | None:
-        given = inputs.get("position_ids")
-        if given is not None and "example_ids" not in inputs:
-            return given
-        return ops.positions_after(config.pad_token_id, inputs.get("input_ids"), inputs.get("inputs_embeds"), given)
-
-    def of_text(self, model: keras.Model, first: tf.Tensor, run: Arithmetic) -> tf.Tensor:
-        if model.KIND == "MultipleChoice":
-            return super().of_text(model, first, run)
-        head = model.classifier
-        return run.drop(run.tanh(run.dense(run.drop(first, head.dropout), head.dense)), head.dropout)
 
     def words(self, model: keras.Model) -> tuple[Any, str, Any, Any]:
         return model.lm_head.dense, "gelu", model.lm_head.layer_norm, model.lm_head

@@ -19,7 +19,7 @@ from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, given_names, st
 from tfbert.data.reading import BadRows, GivenTable, Unlabelled
 from tfbert.data.rows import Source
 from tfbert.errors import UsageError
-from tfbert.model.head import Head, sequence_head
+from tfbert.model.head import Head
 from tfbert.tasks import classes, metrics, text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData, rounded
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate, class_start, class_weights
@@ -195,7 +195,7 @@ class Regression(OneLabelTask):
         return table
 
     def head(self) -> Head:
-        return sequence_head(labels=(_LABEL,), problem_type="regression")
+        return Head(labels=(_LABEL,), problem_type="regression")
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
         """The mean of the targets; and new weights as large as their spread, which updates of a fixed size would take
@@ -314,7 +314,7 @@ class Classification(OneLabelTask):
         return out + classes.rare_ones(self.label_names, counts, "classes")
 
     def head(self) -> Head:
-        return sequence_head(labels=self.label_names, has_names=True, problem_type="single_label_classification")
+        return Head(labels=self.label_names, has_names=True, problem_type="single_label_classification")
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
         return class_start(encoded, training, len(self.label_names), "classes")

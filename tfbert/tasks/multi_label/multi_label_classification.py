@@ -24,7 +24,7 @@ from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.data.files import RawTable
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
-from tfbert.model.head import Head, sequence_head
+from tfbert.model.head import Head
 from tfbert.tasks import classes, text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData
 from tfbert.tasks.losses import HeadStart, asked_weights, base_rate
@@ -377,7 +377,7 @@ class MultiLabelClassification(text_task.TextTask):
     # The model and its training.
 
     def head(self) -> Head:
-        return sequence_head(labels=self.label_names, has_names=True, problem_type=self.name)
+        return Head(labels=self.label_names, has_names=True, problem_type=self.name)
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
         bias = base_rate(

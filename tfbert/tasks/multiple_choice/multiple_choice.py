@@ -34,7 +34,7 @@ from tfbert.data.labels import HELD_BACK, NAMES_OR_MISSING, is_missing
 from tfbert.data.reading import OTHER_FORMATS, PREDICTED_TEXTS, BadRows, GivenTable, OpenFile, Unlabelled, plain
 from tfbert.data.rows import Source, input_source, open_source
 from tfbert.errors import UsageError
-from tfbert.model.head import Head, LabelHead
+from tfbert.model.head import Head
 from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, rounded
 from tfbert.tasks.losses import SmoothedCrossEntropy
@@ -666,7 +666,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
         return out
 
     def head(self) -> Head:
-        return LabelHead(kind="MultipleChoice", labels=("LABEL_0",))
+        return Head(kind="MultipleChoice", labels=("LABEL_0",))
 
     def encode(
         self,

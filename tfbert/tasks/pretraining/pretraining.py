@@ -30,7 +30,7 @@ from tfbert.corpus.records import Records, open_records
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
-from tfbert.model.head import PretrainingHead
+from tfbert.model.head import Head
 from tfbert.output.logs import evaluating
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded, subset
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate
@@ -259,8 +259,8 @@ class Pretraining(Task[Records, MaskedPredictions]):
     def notes(self) -> dict[str, Any]:
         return {name: getattr(self.options, name) for name in ("masked_lm_prob", "whole_word_masking")}
 
-    def head(self) -> PretrainingHead:
-        return PretrainingHead(kind="PreTraining" if self.next_sentence else "MaskedLM")
+    def head(self) -> Head:
+        return Head(kind="PreTraining" if self.next_sentence else "MaskedLM")
 
     def encode(
         self, examples: Records, tokenizer: Tokenizer, max_seq_length: int, training: TrainingConfig | None = None

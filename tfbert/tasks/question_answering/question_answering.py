@@ -30,7 +30,7 @@ from tfbert.data.reading import PREDICTED_ANSWERS
 from tfbert.data.rows import Source, input_source
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
-from tfbert.model.head import Head, LabelHead
+from tfbert.model.head import Head
 from tfbert.output.output_dir import write_text
 from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
@@ -167,7 +167,7 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
             )
 
     def head(self) -> Head:
-        return LabelHead(kind="QuestionAnswering", labels=("LABEL_0", "LABEL_1"))
+        return Head(kind="QuestionAnswering")
 
     def encode(
         self,

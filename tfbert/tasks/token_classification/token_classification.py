@@ -35,7 +35,7 @@ from tfbert.data.labels import given_names
 from tfbert.data.reading import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of, format_of
 from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
-from tfbert.model.head import Head, LabelHead
+from tfbert.model.head import Head
 from tfbert.tasks import prediction
 from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, rounded
 from tfbert.tasks.classes import all_alike, names_of_model, or_name_ids, quoted, shortened
@@ -351,7 +351,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         return [f"tags without a word in the training data: {shortened(absent)}"] if absent else []
 
     def head(self) -> Head:
-        return LabelHead(kind="TokenClassification", labels=self.label_names, has_names=True)
+        return Head(kind="TokenClassification", labels=self.label_names, has_names=True)
 
     def encode(
         self,
