@@ -199,18 +199,25 @@ def without_modules(*names: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def signals_handled(handler: Any, *numbers: int) -> Iterator[None]:
+    """In the block, these signals have this handler; afterwards, what they had before."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextlib.contextmanager
 def interrupted_later() -> Iterator[None]:
     """Keeps an interrupt until the block ends, for more than an import that must not be broken off."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
     received: list[int] = []
-    try:
-        signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    with signals_handled(lambda number, frame: received.append(number), signal.SIGINT):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
     if received:
         signal.raise_signal(signal.SIGINT)
 
@@ -472,11 +479,8 @@ def deaf() -> Iterator[None]:
     if not isinstance(handler, _Handler) or os.getpid() == 1:
         yield
         return
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
+    with signals_handled(signal.SIG_DFL, signal.SIGTERM):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)
 
 
 def _forget() -> None:

@@ -251,14 +251,12 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         train = task.encode(data.train, tokenizer, config.data.max_seq_length, training)
     head_start = start_head(task, classifier, train, training)
     schedule = plan_run(config, len(train))
-    schedule = resume.keep_warm_up(start, schedule)
     facts = facts_of(config, data, train, tokenizer, classifier.config)
     if training.lora_rank:  # Checkpoints do not hold them.
         facts["base_weights"] = checksum(*(variable.numpy() for variable in classifier.non_trainable_weights))
     resumed, lines = None, []
     if start.resumed:
-        resumed, lines = resume.check_same_run(start, facts, schedule.total_steps)
-        schedule = dataclasses.replace(schedule, first_step=resumed.step)
+        resumed, schedule, lines = resume.check_same_run(start, facts, schedule)
     with strategy.scope():
         model = trainer_of(classifier, config, task, schedule, accumulation)
 

@@ -144,8 +144,8 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
 
     kept = None
     if evaluation is not None:
-        kept = evaluation.kept_predictions()
-        data = dataclasses.replace(data, task=evaluation.tuned(kept))
+        task, kept = evaluation.kept()
+        data = dataclasses.replace(data, task=task)
     if data.task.notes() != run.data.task.notes():
         note_inputs(run.classifier, run.tokenizer, data, config)
         if run.chief:
