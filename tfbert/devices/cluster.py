@@ -96,7 +96,7 @@ def cluster_from_tf_config(text: str) -> Cluster:
     """
 
     def refuse(received: object) -> UsageError:
-        rule = "TF_CONFIG must list addresses, host:port, each once, of jobs worker and chief (one), and name a task of these"
+        rule = "TF_CONFIG must list addresses, host:port, each once, of jobs worker and chief (one), and name a task"
         return UsageError(f"{rule}. Received: {received}. {_TF_CONFIG_ADVICE}")
 
     try:
