@@ -421,41 +421,31 @@ def run_program(name: str, main: Callable[[], int]) -> int:
     Returns:
         The exit status: 75 if it was told to end by SIGTERM, 130 by Ctrl-C; 1 where a package is missing or broken.
     """
+    is_heard = signal.getsignal(signal.SIGTERM) != signal.SIG_IGN
     with in_command():
         try:
-            return _run(name, main)
+            if is_heard:
+                signal.signal(signal.SIGTERM, _Handler())
+                os.register_at_fork(after_in_child=_forget)
+            return main()
+        except KeyboardInterrupt as stop:
+            told = (stop.status, str(stop)) if isinstance(stop, Terminated) else None
+            status, line = told or (128 + signal.SIGINT, "stopped by Ctrl-C")
         except ImportError as error:
             found = other_project()
             if not found and (error.name or "").partition(".")[0] == "tfbert":
                 raise  # A bug of ours.
-            found = found or (
-                f"The packages that tfbert needs must be there. Received: {first_line(error)} in {sys.executable}. "
-                "Run pip install -e . in the clone."
-            )
+            needed = f"The packages that tfbert needs must be there. Received: {first_line(error)} in {sys.executable}."
+            status, line = 1, f"error: {found or f'{needed} Run pip install -e . in the clone.'}"
         except OSError as error:
             if (found := of_surroundings(error)) is None:
                 raise
-        print(f"{name}: error: {found}", file=sys.stderr)
-        return 1
-
-
-def _run(name: str, main: Callable[[], int]) -> int:
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
-        return main()
-    status = 1
-    try:
-        signal.signal(signal.SIGTERM, _Handler())
-        os.register_at_fork(after_in_child=_forget)
-        status = main()
-    except Terminated as stop:
-        print(f"{name}: {stop}", file=sys.stderr)
-        status = stop.status
-    except KeyboardInterrupt:
-        print(f"{name}: stopped by Ctrl-C", file=sys.stderr)
-        status = 128 + signal.SIGINT
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # What was done is done: the status must say how it ended.
-    return status
+            status, line = 1, f"error: {found}"
+        finally:
+            if is_heard:  # What was done is done: the status must say how it ended.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print(f"{name}: {line}", file=sys.stderr)
+        return status
 
 
 def check() -> None:

@@ -37,7 +37,7 @@ from tfbert.devices.process import is_watched, log_if_slow
 from tfbert.devices.runtime import describe, emulates_bfloat16, peak_memory_bytes, tell
 from tfbert.devices.workers import StopRequest
 from tfbert.errors import Preempted, RunError
-from tfbert.measure import CpuTime, DataClock, StepClock, Work, as_traced, forward_flops, training_flops
+from tfbert.measure import DataClock, StepClock, Work, as_traced, cpu_seconds, cpu_since, forward_flops, training_flops
 from tfbert.model.predictor import Predictor
 from tfbert.output.logs import Record, Reports, RunInfo, RunLog, clock_text
 from tfbert.private import rate_of
@@ -203,13 +203,13 @@ class Evaluate:
     def _evaluate(self, step: int) -> None:
         found: dict[str, float] = {}
         self._predictor.reset_clock()
-        start, cpu = time.perf_counter(), CpuTime.now()
+        start, cpu = time.perf_counter(), cpu_seconds()
         predictions = {name: self._predict(name) for name in self._sets}
         task = self._tuned(predictions[self._first])
         for name, examples in self._examples.items():
             prefix = eval_prefix(name)
             found |= task.metrics(predictions[name], examples, prefix=prefix, way_out=TRAINING_WAY_OUT)
-        speeds = self._speeds(time.perf_counter() - start) | CpuTime.since(cpu).named("eval")
+        speeds = self._speeds(time.perf_counter() - start) | cpu_since(cpu, "eval")
         order, by = decided_by(self.decisive, found, self.best)
         # Without a loss nothing tells equal evaluations apart: the weights that were trained longer are kept then, but
         # nothing has improved.
@@ -299,20 +299,16 @@ class Save:
         stop: Whether a signal asked this worker to stop. Several workers check together, and only every few updates,
             because each check waits for all of them.
         reports: Told of each checkpoint; a user's callbacks, too, may end the run.
+
+    Attributes:
+        costs: How many checkpoints this start wrote, their mean seconds and the bytes of the last; empty if none.
     """
 
     def __init__(self, run: Run, progress: Progress, evaluation: Evaluate | None, stop: StopRequest, reports: Reports):
         self._run, self._progress, self._evaluation = run, progress, evaluation
         self._stop, self._reports = stop, reports
         self._seconds: list[float] = []
-        self._bytes = 0
-
-    def costs(self) -> dict[str, float]:
-        """How many checkpoints this start wrote, their mean seconds and the bytes of the last; empty if none."""
-        if not self._seconds:
-            return {}
-        mean = round(statistics.fmean(self._seconds), 3)
-        return {"checkpoints": len(self._seconds), "checkpoint_seconds": mean, "checkpoint_bytes": self._bytes}
+        self.costs: dict[str, float] = {}
 
     def on_step(self, step: int) -> None:
         """Called after update number `step`.
@@ -331,10 +327,11 @@ class Save:
         if is_stopping or (every and step % every == 0):
             with self._progress.paused():
                 start = time.perf_counter()
-                self._bytes = run.checkpoints.save(run.model, self._state(step))
+                size = run.checkpoints.save(run.model, self._state(step))
                 self._seconds.append(time.perf_counter() - start)
-                costs = {"checkpoint_seconds": self._seconds[-1], "checkpoint_bytes": float(self._bytes)}
-                reports.saved(step, costs)
+                reports.saved(step, {"checkpoint_seconds": self._seconds[-1], "checkpoint_bytes": float(size)})
+            mean = round(statistics.fmean(self._seconds), 3)
+            self.costs = {"checkpoints": len(self._seconds), "checkpoint_seconds": mean, "checkpoint_bytes": size}
         if not is_stopping:
             return
         how = f"checkpoint saved; {how_to_resume(run.config, run.directory)}"
@@ -452,7 +449,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans, shape=run.batches.shape))
     update = as_traced(data_clock.timed(model.update), keras.config.dtype_policy().compute_dtype)
     log.info("ready after %.1f s", time.perf_counter() - started)
-    began, cpu = time.perf_counter(), CpuTime.now()
+    began, cpu = time.perf_counter(), cpu_seconds()
     try:
         _start_reports(run, reports, run_log.logged)
         model.check_same_start()
@@ -466,8 +463,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     finally:
         run_log.close()
         steps.close()
-    seconds, cpu = time.perf_counter() - began, CpuTime.since(cpu)
-    results = train_results(run, progress, seconds) | cpu.named("train")
+    results = train_results(run, progress, time.perf_counter() - began) | cpu_since(cpu, "train")
     return Trained(predictor=predictor, evaluation=evaluation, saving=saving, results=results)
 
 
