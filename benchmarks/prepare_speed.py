@@ -178,7 +178,7 @@ def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.
     from tfbert.corpus.manifest import ENTRIES, Recipe
     from tfbert.corpus.shards import Job, build_shard, shares_of
     from tfbert.corpus.sources import open_source
-    from tfbert.measure import CpuTime
+    from tfbert.measure import cpu_seconds
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import read_vocab_file
 
@@ -194,10 +194,10 @@ def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.
     build_shard(job, 0)
     runs = []
     for _ in range(REPEATS):
-        start, before = time.perf_counter(), CpuTime.now()
+        start, before = time.perf_counter(), cpu_seconds()
         entry = build_shard(job, 0)
-        cpu, seconds = CpuTime.since(before), time.perf_counter() - start
-        used = {"seconds": seconds, "user_seconds": cpu.user, "kernel_seconds": cpu.kernel}
+        cpu, seconds = cpu_seconds() - before, time.perf_counter() - start
+        used = {"seconds": seconds, "user_seconds": float(cpu[0]), "kernel_seconds": float(cpu[1])}
         runs.append({name: entry[name] for name in ("sentences", "records")} | used)
     return runs
 

@@ -146,7 +146,7 @@ def own_step(config):
     from tfbert.devices import runtime
     from tfbert.devices.runtime import build_strategy
     from tfbert.devices.workers import Consensus
-    from tfbert.measure import CpuTime, DataClock
+    from tfbert.measure import DataClock, cpu_seconds
     from tfbert.train.build import build_run
     from tfbert.train.resume import decide
 
@@ -159,12 +159,12 @@ def own_step(config):
     batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans))
 
     def make_updates(count):
-        start, cpu = time.perf_counter(), CpuTime.now()
+        start, cpu = time.perf_counter(), cpu_seconds()
         for _ in range(count):
             update(batches)
         run.model.counters.finite_steps.numpy()
-        seconds, cpu = time.perf_counter() - start, CpuTime.since(cpu)
-        return seconds, cpu.user, cpu.kernel
+        seconds, cpu = time.perf_counter() - start, cpu_seconds() - cpu
+        return seconds, *cpu.tolist()
 
     return make_updates, run
 

@@ -135,33 +135,16 @@ def read_clock(name: str | None = None) -> tf.Tensor:
     return tf.timestamp(name=name)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CpuTime:
-    """CPU seconds of all threads together.
+def cpu_seconds() -> np.ndarray:
+    """CPU seconds of all threads together since the process began, float64 `[2]`: in the program itself; and in the
+    kernel on its behalf: mapping and zeroing memory, files, scheduling."""
+    return np.array(resource.getrusage(resource.RUSAGE_SELF)[:2])
 
-    Attributes:
-        user: In the program itself.
-        kernel: In the kernel on its behalf: mapping and zeroing memory, files, scheduling.
-    """
 
-    user: float
-    kernel: float
-
-    @classmethod
-    def now(cls) -> CpuTime:
-        """CPU time since the process began."""
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        return cls(user=used.ru_utime, kernel=used.ru_stime)
-
-    @classmethod
-    def since(cls, before: CpuTime) -> CpuTime:
-        """CPU time since `before` was read."""
-        now = cls.now()
-        return cls(user=now.user - before.user, kernel=now.kernel - before.kernel)
-
-    def named(self, prefix: str) -> dict[str, float]:
-        """`{prefix}_user_seconds` and `{prefix}_kernel_seconds`."""
-        return {f"{prefix}_user_seconds": round(self.user, 2), f"{prefix}_kernel_seconds": round(self.kernel, 2)}
+def cpu_since(before: np.ndarray, prefix: str) -> dict[str, float]:
+    """`{prefix}_user_seconds` and `{prefix}_kernel_seconds` since `cpu_seconds` gave `before`."""
+    user, kernel = (cpu_seconds() - before).round(2).tolist()
+    return {f"{prefix}_user_seconds": user, f"{prefix}_kernel_seconds": kernel}
 
 
 ASKED, ARRIVED = "data_asked", "data_arrived"

@@ -84,38 +84,39 @@ def test_a_chief_and_workers():
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("{", "TF_CONFIG must be JSON that holds a cluster and a task. Received: TF_CONFIG='{'"),
-        ("[1]", "holds a cluster and a task. Received: TF_CONFIG='[1]'"),
-        ("{}", "TF_CONFIG must be JSON that holds a cluster and a task."),
-        (json.dumps({"cluster": {"worker": ["a:1"]}}), "TF_CONFIG must be JSON that holds a cluster and a task."),
-        (config({"worker": ["a:1"], "ps": ["b:1"]}), "Received: jobs ['ps']"),
-        (config({"worker": "a:1"}), "Each job in TF_CONFIG must be a list of addresses. Received: worker: \"a:1\""),
-        (config({"worker": ["a"]}), "Each address in TF_CONFIG must be host:port. Received: address 'a'"),
+        ("{", "TF_CONFIG='{'"),
+        ("[1]", "TF_CONFIG='[1]'"),
+        ("{}", "TF_CONFIG='{}'"),
+        (json.dumps({"cluster": {"worker": ["a:1"]}}), "TF_CONFIG='{"),
+        (config({"worker": ["a:1"], "ps": ["b:1"]}), 'ps: ["b:1"]'),
+        (config({"worker": "a:1"}), 'worker: "a:1"'),
+        (config({"worker": ["a"]}), "address 'a'"),
         (config({"worker": ["a:0"]}), "address 'a:0'"),
         (config({"worker": ["a:65536"]}), "address 'a:65536'"),
         (config({"worker": ["a:x"]}), "address 'a:x'"),
         (config({"worker": [":1"]}), "address ':1'"),
         (config({"worker": ["::1:2222"]}), "address '::1:2222'"),
-        (config({"worker": ["a:1"]}, index="\u00b2"), '"index": "\\u00b2"'),
-        (config({"worker": ["a:1"]}, ["worker"]), '"type": ["worker"]'),
+        (config({"worker": ["a:1"]}, index="\u00b2"), 'task {"type": "worker", "index": "\\u00b2"}'),
+        (config({"worker": ["a:1"]}, ["worker"]), 'task {"type": ["worker"]'),
         (config({"worker": ["http://a:1"]}), "address 'http://a:1'"),
-        (config({"worker": [1]}), "address 1"),
-        (config({"worker": ["a:1", "a:1"]}), "needs an address of its own. Received: 'a:1' twice"),
-        (config({"worker": ["a:1"], "chief": ["a:1"]}), "'a:1' twice"),
-        (config({"chief": ["a:1", "b:1"]}, "chief"), "A cluster has at most one chief. Received: 2 of them"),
-        (config({"worker": ["a:1"]}, index=1), 'in its cluster. Received: task {"type": "worker", "index": 1}'),
-        (config({"worker": ["a:1"]}, index=-1), "with jobs {worker: 1}"),
-        (config({"worker": ["a:1"]}, index=None), '"index": null'),
-        (config({"worker": ["a:1"]}, index=True), '"index": true'),
-        (config({"worker": ["a:1"]}, "chief"), '"type": "chief"'),
-        (config({"worker": []}), "with jobs {worker: 0}"),
+        (config({"worker": [1]}), "address 1."),
+        (config({"worker": ["a:1", "a:1"]}), "address 'a:1' twice"),
+        (config({"worker": ["a:1"], "chief": ["a:1"]}), "address 'a:1' twice"),
+        (config({"chief": ["a:1", "b:1"]}, "chief"), 'chief: ["a:1", "b:1"]'),
+        (config({"worker": ["a:1"]}, index=1), 'task {"type": "worker", "index": 1} with jobs {worker: 1}'),
+        (config({"worker": ["a:1"]}, index=-1), 'task {"type": "worker", "index": -1}'),
+        (config({"worker": ["a:1"]}, index=None), 'task {"type": "worker", "index": null}'),
+        (config({"worker": ["a:1"]}, index=True), 'task {"type": "worker", "index": true}'),
+        (config({"worker": ["a:1"]}, "chief"), 'task {"type": "chief"'),
+        (config({"worker": []}), 'task {"type": "worker", "index": 0} with jobs {worker: 0}'),
     ],
 )  # fmt: skip
 def test_a_wrong_tf_config_is_one_clear_line(text, message):
     with pytest.raises(UsageError) as caught:
         cluster_from_tf_config(text)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    line = str(caught.value)
+    assert line.startswith("TF_CONFIG must list addresses") and "\n" not in line
+    assert f". Received: {message}" in line
 
 
 def test_neither_tf_config_nor_slurm():

@@ -65,7 +65,7 @@ def test_a_lock_that_is_no_file_is_refused_and_left_alone(kind, tmp_path):
     else:
         path.symlink_to(mine if kind == "link" else tmp_path / "new")
     before = sorted(tmp_path.rglob("*"))
-    with refused("must be a file. Received: .*Remove it"), locked(path.parent):
+    with refused("and .lock in it a file. Received: .*remove what is in the way"), locked(path.parent):
         pass
     assert mine.read_text() == "mine" and sorted(tmp_path.rglob("*")) == before
 

@@ -18,9 +18,14 @@ from tfbert.output import output_dir
 NOW = "20261121-093000"
 
 
+@pytest.fixture(autouse=True)
+def launched(monkeypatch):
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", NOW)
+
+
 def test_the_directory_is_the_one_asked_for(tmp_path):
     config = Config(output=OutputConfig(output_dir=str(tmp_path / "run")))
-    assert output_dir.run_directory(config, NOW) == tmp_path / "run"
+    assert output_dir.run_directory(config) == tmp_path / "run"
 
 
 @pytest.mark.parametrize(
@@ -33,13 +38,13 @@ def test_the_directory_is_the_one_asked_for(tmp_path):
 )
 def test_without_one_it_is_named_for_data_model_and_time_and_other_modes_than_training(mode, model, dataset, name):
     config = Config(mode=mode, model=ModelConfig(model_name_or_path=model), data=DataConfig(dataset=dataset))
-    assert output_dir.run_directory(config, NOW) == pathlib.Path("runs", f"{name}-{NOW}")
+    assert output_dir.run_directory(config) == pathlib.Path("runs", f"{name}-{NOW}")
 
 
 def test_files_are_named_without_their_endings(tmp_path):
     (tmp_path / "my reviews.tsv.gz").write_text("")
     config = Config(model=SCRATCH, data=DataConfig(train_file=str(tmp_path / "my reviews.tsv.gz")))
-    assert output_dir.run_directory(config, NOW).name == f"my_reviews-tiny-{NOW}"
+    assert output_dir.run_directory(config).name == f"my_reviews-tiny-{NOW}"
 
 
 def test_json_is_replaced_whole(tmp_path, monkeypatch):
@@ -54,7 +59,6 @@ def test_json_is_replaced_whole(tmp_path, monkeypatch):
 
 
 def test_workers_and_restarts_of_one_launch_share_the_time_of_their_start(monkeypatch):
-    monkeypatch.setenv("TFBERT_LAUNCHED_AT", NOW)
     assert output_dir.start_time() == NOW
     monkeypatch.delenv("TFBERT_LAUNCHED_AT")
     assert re.fullmatch(r"\d{8}-\d{6}", output_dir.start_time()) and output_dir.start_time() != NOW

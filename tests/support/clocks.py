@@ -45,21 +45,17 @@ def a_model():
     return model
 
 
-def after(part, batch):
-    """Tells a callback of an update of this start, counted from 0."""
-    part.on_step(part.schedule.first_step + batch + 1)
-
-
 def update(model, loss, norm=1.0, finite=True):
     model.counters.update(tf.constant(loss), tf.constant(norm), tf.constant(finite))
 
 
-def progress_over(log, clock, model, waits, first=0):
+def progress_over(log, clock, model, waits, **run):
     """A Progress over updates of 8 examples and 40 tokens that have waited this many seconds for data."""
     data = types.SimpleNamespace(seconds=0.0)
     planned = iter([(Work(examples=8, tokens=40, squared_tokens=200), 5)] * 12)
-    progress = Progress(schedule(first=first), log, StepClock(planned, warm_up=2, clock=clock), data)
-    progress.begin(model)
+    run = types.SimpleNamespace(**{"model": model, "schedule": schedule(), "resumed": None} | run)
+    progress = Progress(run, log, StepClock(planned, warm_up=2, clock=clock), data)
+    progress.steps.start()
     waits = iter(waits)
 
     def wait():

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.support.clocks import Clock, Log, a_model, after, progress_over, schedule, update
+from tests.support.clocks import Clock, Log, a_model, progress_over, schedule, update
 from tfbert.config.modes import OutputConfig
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
@@ -19,7 +19,7 @@ from tfbert.tasks.base import eval_prefix
 from tfbert.tasks.classification.classification import Classification
 from tfbert.train import fit
 from tfbert.train.checkpoint import RunState
-from tfbert.train.fit import Evaluate, Save, StepCallback, StopWhenDiverged, _updates
+from tfbert.train.fit import Evaluate, Save, check_finite, check_trained, make_updates
 from tfbert.train.resume import Identity
 
 
@@ -33,7 +33,7 @@ def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged
         if step == 4:  # An evaluation took 100 s.
             clock.now += 100
             progress.steps.paused += 100
-        after(progress, step)
+        progress.on_step(step + 1)
     assert [(step, kind) for step, kind, _ in log.records] == [(2, "train"), (4, "train"), (6, "train")]
     records = [numbers for _, _, numbers in log.records]
     assert [r["loss"] for r in records] == [2.0, 2.0, 4.5], "a step that was skipped has no loss"
@@ -57,19 +57,16 @@ def test_a_terminal_hears_of_the_first_update(monkeypatch):
     for watched in (True, False):
         monkeypatch.setattr(fit, "is_watched", lambda watched=watched: watched)
         log, clock, model = Log(), Clock(), a_model()
-        progress, wait = progress_over(log, clock, model, [0, 0, 0], first=6)
-        began = []
-        progress.on_first_update = lambda model=model, began=began: began.append(int(model.counters.finite_steps))
-        for batch in range(3):
+        progress, wait = progress_over(log, clock, model, [0, 0, 0], schedule=schedule(first=6))
+        for step in (7, 8, 9):
             update(model, 1.0)
             clock.now += 8
             wait()
-            after(progress, batch)
-        assert began == [1]
+            progress.on_step(step)
         assert log.said[:-1] == ["first update after 8.0 s"] * watched and log.said[-1].startswith("step 8/12")
 
 
-def test_a_device_that_computes_while_python_goes_on_is_timed_itself():
+def test_a_device_that_computes_while_python_goes_on_is_timed_itself(monkeypatch):
     """Updates take it 0.1 s; the host hands one over in 0.01 s, and reads a counter when it logs and evaluates."""
     clock, model = Clock(), a_model()
     done = [clock.now]
@@ -82,6 +79,7 @@ def test_a_device_that_computes_while_python_goes_on_is_timed_itself():
         numpy = staticmethod(lambda: wait_for(-1))
 
     model.counters.finite_steps = Counter
+    monkeypatch.setattr(fit.time, "perf_counter", clock)
     progress, _ = progress_over(Log(), clock, model, [])
 
     def handed_over():
@@ -90,14 +88,12 @@ def test_a_device_that_computes_while_python_goes_on_is_timed_itself():
         number = len(done) - 1
         return types.SimpleNamespace(numpy=lambda: wait_for(number))
 
-    class Evaluation(StepCallback):
-        def on_step(self, step):
-            if step in (6, 9):  # What `Evaluate` does: the update at hand is no pause.
-                Counter.numpy()
+    def evaluate(step):
+        if step in (6, 9):
+            with progress.paused():  # The update at hand is no pause.
                 clock.now += 50
-                progress.steps.paused += 50
 
-    _updates(model, handed_over, schedule(), [progress, Evaluation(schedule())])
+    make_updates(model, handed_over, range(1, 13), [progress.on_step, evaluate])
     steps = progress.steps
     assert steps.percentile(50) == pytest.approx(0.1, rel=0.15)
     assert steps.percentile(95) == pytest.approx(0.1, rel=0.15)
@@ -108,14 +104,13 @@ def test_the_first_loss_after_a_checkpoint_is_that_of_a_run_that_was_not_stopped
     log, clock, model = Log(), Clock(), a_model()
     for loss in (7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 3.0):
         update(model, loss)
-    progress, wait = progress_over(log, clock, model, [0], first=7)
     logged = {"loss_sum": 42.0, "finite_steps": 6, "skipped_steps": 0}
-    progress.restore(RunState(step=7, best={}, best_step=0, without_better=0, identity={}, logged=logged))
-    progress.begin(model)
+    resumed = RunState(step=7, best={}, best_step=0, without_better=0, identity={}, logged=logged)
+    progress, wait = progress_over(log, clock, model, [0], schedule=schedule(first=7), resumed=resumed)
     update(model, 1.0)
     clock.now += 1
     wait()
-    after(progress, 0)
+    progress.on_step(8)
     assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 2.0)]
     assert progress.logged == {"loss_sum": 46.0, "finite_steps": 8, "skipped_steps": 0}
 
@@ -140,6 +135,8 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     counter = iter(range(1, 100))
     monkeypatch.setattr(fit, "get_trained", lambda model: {"w": np.array([next(counter)])})
     run = types.SimpleNamespace(
+        model=model,
+        classifier=None,
         schedule=schedule(total=24, **options),
         config=Config(training=TrainingConfig(early_stopping_patience=patience)),
         data=types.SimpleNamespace(task=scored, validation={name: types.SimpleNamespace(labels=None, name="a.tsv")}),
@@ -147,13 +144,11 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
         metric=metric,
         checkpoints=types.SimpleNamespace(save_best=lambda tensors, step: saved.append((step, int(tensors["w"][0])))),
     )
-    progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0))
     predictor = types.SimpleNamespace(outputs=lambda examples: np.zeros((1, 2)), reset_clock=lambda: None)
-    part = Evaluate(run, log, progress, predictor)
-    part.begin(model)
-    for batch in range(24):
+    part = Evaluate(run, log, types.SimpleNamespace(paused=contextlib.nullcontext), predictor)
+    for step in range(1, 25):
         if not model.stop_training:
-            after(part, batch)
+            part.on_step(step)
     return part, log, saved
 
 
@@ -166,7 +161,7 @@ def test_the_best_weights_are_kept_and_written_once_each(monkeypatch):
 
 def test_patience_counts_evaluations_without_a_better_score(monkeypatch, logged):
     part, log, _ = evaluation(monkeypatch, [0.5, 0.4, 0.6, 0.5, 0.5, 0.9], patience=2)
-    assert part.model.stop_training and [step for step, _, _ in log.records] == [4, 8, 12, 16, 20]
+    assert part._run.model.stop_training and [step for step, _, _ in log.records] == [4, 8, 12, 16, 20]
     assert logged()[-2:] == [
         "evaluation at step 20  eval_accuracy 0.5000",
         "stopped early: eval_accuracy has not improved on 0.6000 (step 12) in 2 evaluations",
@@ -218,7 +213,7 @@ def test_a_tie_with_a_lower_loss_is_named_and_counts_for_patience(monkeypatch, l
 def test_a_tie_across_a_resumed_run_falls_to_the_lower_loss(monkeypatch):
     """A checkpoint holds all metrics of the best evaluation, its loss too."""
     part, _, _ = evaluation(monkeypatch, scored("accuracy", *[(0.1, 1.0)] * 6))
-    part._checkpoints.read_best = lambda step: {"w": np.zeros(1)}
+    part._run.checkpoints.read_best = lambda step: {"w": np.zeros(1)}
     for loss, best_step in ((0.1, 40), (0.3, 32)):
         best = {"eval_accuracy": 1.0, "eval_loss": 0.2}
         part.restore(RunState(step=36, best=best, best_step=32, without_better=1, identity={}))
@@ -241,57 +236,48 @@ def test_speeds_of_an_evaluation_count_every_batch():
     examples = types.SimpleNamespace(lengths=lengths)
     # Of ten batches, only the last ones are remembered each.
     predictor = types.SimpleNamespace(seconds=10.0, waiting_seconds=2.5, batch_seconds=[1.0, 2.0, 3.0])
+    config = BertConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1, intermediate_size=16, num_labels=2)
     run = types.SimpleNamespace(
-        schedule=schedule(),
+        classifier=types.SimpleNamespace(config=config),
         config=Config().resolved(),
         data=types.SimpleNamespace(task=Classification(("0", "1")), validation={"validation": examples}),
         encode=lambda examples: examples,
         metric="accuracy",
-        checkpoints=None,
     )
     part = Evaluate(run, Log(), None, predictor)
-    config = BertConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1, intermediate_size=16, num_labels=2)
-    part.begin(types.SimpleNamespace(model=types.SimpleNamespace(config=config)))
     speeds = part._speeds(12.0)
     assert (speeds["eval_samples_per_second"], speeds["eval_tokens_per_second"]) == (0.3, 1.2)
     assert (speeds["eval_data_wait_share"], speeds["eval_batch_seconds_p50"]) == (0.25, 2.0)
 
 
+def updated(*finite, limit, logging_steps=1):
+    """A run whose updates were finite or not, each looked at."""
+    config = Config(training=TrainingConfig(max_skipped_steps=limit))
+    run = types.SimpleNamespace(model=a_model(), schedule=schedule(logging_steps=logging_steps), config=config)
+    for step, is_finite in enumerate(finite, start=1):
+        update(run.model, 1.0, finite=is_finite)
+        check_finite(run, step)
+    return run
+
+
 def test_a_run_that_stays_non_finite_ends():
-    model = a_model()
-    part = StopWhenDiverged(schedule(logging_steps=1), limit=3)
-    part.begin(model)
-    for batch, finite in enumerate([False, False, True, False, False]):
-        update(model, 1.0, finite=finite)
-        after(part, batch)
-    update(model, 1.0, finite=False)
+    finite = [False, False, True, False, False]
+    updated(*finite, limit=3)
     with pytest.raises(RunError, match="last 3 updates up to step 6 were skipped"):
-        after(part, 5)
+        updated(*finite, False, limit=3)
 
 
-@pytest.mark.parametrize("finite", [False, True])
-def test_a_run_without_one_finite_update_fails_however_short(finite):
-    model = a_model()
-    part = StopWhenDiverged(schedule(logging_steps=50), limit=20)
-    part.begin(model)
-    for batch in range(12):
-        update(model, 1.0, finite=finite and batch == 3)
-        after(part, batch)
-    line = pytest.raises(RunError, match="Received: none that are, in 12 updates")
-    with contextlib.nullcontext() if finite else line:
-        part.end()
+def test_a_run_without_one_finite_update_fails_however_short():
+    check_trained(updated(*[False] * 3, True, *[False] * 8, limit=20, logging_steps=50))
+    with pytest.raises(RunError, match="Received: none that are, in 12 updates"):
+        check_trained(updated(*[False] * 12, limit=20, logging_steps=50))
 
 
 def test_a_few_updates_may_all_go_into_finding_the_loss_scale(caplog):
     """As trying a command out with --max_steps=2 --mixed_precision may."""
-    model = a_model()
-    model.optimizer = keras.optimizers.LossScaleOptimizer(model.optimizer)
-    part = StopWhenDiverged(schedule(total=2, logging_steps=50), limit=20)
-    part.begin(model)
-    for batch in range(2):
-        update(model, 1.0, finite=False)
-        after(part, batch)
-    part.end()
+    run = updated(False, False, limit=20, logging_steps=50)
+    run.model.optimizer = keras.optimizers.LossScaleOptimizer(run.model.optimizer)
+    check_trained(run)
     assert "nothing was trained: 2 updates" in caplog.text
 
 
@@ -299,21 +285,24 @@ def saving(every, stops=(), has_peers=False):
     """The steps saved at, and whether the run was stopped."""
     states, asked = [], []
     run = types.SimpleNamespace(
-        schedule=schedule(total=12),
+        model=a_model(),
+        schedule=schedule(),
         checkpoints=types.SimpleNamespace(save=lambda model, state: states.append(state) or 0, directory="checkpoints"),
         config=Config(output=OutputConfig(output_dir="out", save_steps=every)),
         directory="out",
         identity=Identity(settings={}, choices={}, facts={"task": "classification"}),
         consensus=types.SimpleNamespace(any=lambda opinion: opinion, has_peers=has_peers),
     )
-    progress = types.SimpleNamespace(steps=types.SimpleNamespace(paused=0.0), logged={"loss_sum": 0.5})
+    progress = types.SimpleNamespace(paused=contextlib.nullcontext, logged={"loss_sum": 0.5})
     evaluation = types.SimpleNamespace(state=lambda: {"best": {"eval_loss": 1.0}, "best_step": 2, "without_better": 3})
-    part = Save(run, progress, evaluation, lambda: asked.append(part.now) or part.now in stops, Reports())
-    part.begin(a_model())
-    for batch in range(12):
-        part.now = batch + 1
+
+    class Stop:
+        is_set = property(lambda self: asked.append(step) or step in stops)
+
+    part = Save(run, progress, evaluation, Stop(), Reports())
+    for step in range(1, 13):
         try:
-            after(part, batch)
+            part.on_step(step)
         except Preempted as stopped:
             return states, asked, str(stopped)
     return states, asked, ""

@@ -35,10 +35,15 @@ def config_for(directory="", **options):
     return Config(output=OutputConfig(output_dir=str(directory), **options)).resolved()
 
 
+def checked(start, facts=FACTS, total_steps=12):
+    """The state, the schedule and the lines of a run that resumes."""
+    planned = schedule(total_steps, warmup_steps=warmup_steps(start.asked.training, total_steps))
+    return resume.check_same_run(start, facts, planned) if start.resumed else (None, planned, [])
+
+
 def identity_of(config, total_steps=12, start=None):
     start = start or resume.Start(directory=pathlib.Path(), asked=config, config=config)
-    planned = schedule(total_steps, warmup_steps=warmup_steps(config.training, total_steps))
-    return resume.identify(start, start.config, FACTS, resume.keep_warm_up(start, planned), 1)
+    return resume.identify(start, start.config, FACTS, checked(start, FACTS, total_steps)[1], 1)
 
 
 def write_run(directory, config=None, *, step=0, finished=False):
@@ -218,7 +223,7 @@ def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
         output={"logging_steps": 1, "save_steps": 3, "report_to": ("tensorboard",)},
     )
     start = start_in(tmp_path / "run", config)
-    _, lines = resume.check_same_run(start, FACTS, 12)
+    _, _, lines = checked(start)
     assert lines[0] == f"resuming at step 9 of 12 from {tmp_path}/run/checkpoints/step-00000009"
     (split,) = lines[1:]
     assert "the same updates but for rounding" in split and "num_replicas=2 in place of 0" in split
@@ -226,7 +231,7 @@ def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
     compiled = start_in(
         tmp_path / "run", changed(config, runtime={"strategy": "one_device", "num_replicas": 0, "xla": True})
     )
-    _, (_, split) = resume.check_same_run(compiled, FACTS, 12)
+    _, _, (_, split) = checked(compiled)
     assert "other dropout noise" in split and "xla=True in place of False" in split
     # The whole run's truth: what was otherwise before, for readers of run_config.json; the old form still loads.
     what = identity_of(config, start=start)
@@ -240,10 +245,10 @@ def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
 def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
     config = write_run(tmp_path / "run", step=9)
     start = start_in(tmp_path / "run", changed(config, training={"num_train_epochs": 6.0}))
-    _, lines = resume.check_same_run(start, FACTS, 24)
+    _, planned, lines = checked(start, total_steps=24)
     assert "a longer run than before, 24 updates in place of 12: the learning rate falls to 0 at the new end" in lines
     assert warmup_steps(config.training, 12) == 2 and warmup_steps(config.training, 24) == 3
-    assert resume.keep_warm_up(start, schedule(24, warmup_steps=3)).warmup_steps == 2
+    assert (planned.warmup_steps, planned.first_step) == (2, 9)
 
     # The next start of the longer run, by the same command, or as earlier versions wrote its run_config.json.
     what = identity_of(start.config, 24, start=start)
@@ -252,9 +257,8 @@ def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
     save(15, identity=dataclasses.asdict(what))
     for asked in (start.asked, changed(start.asked, training={"warmup_steps": 2})):
         again = start_in(tmp_path / "run", asked)
-        _, lines = resume.check_same_run(again, FACTS, 24)
-        assert len(lines) == 1
-        assert resume.keep_warm_up(again, schedule(24, warmup_steps=3)).warmup_steps == 2
+        _, planned, lines = checked(again, total_steps=24)
+        assert len(lines) == 1 and planned.warmup_steps == 2
     # What is repeated from it is what was asked for, such as by --seeds over a seed that was continued.
     resume.write_start(tmp_path / "run", start.config, what, is_resumed=True)
     assert not resume.different_in(output_dir.read_run_config(tmp_path / "run"), start.asked)
@@ -263,7 +267,7 @@ def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
     with pytest.raises(
         UsageError, match="15 of 24 planned updates done and 16 asked for now, .*Pass the earlier length"
     ):
-        resume.check_same_run(start, FACTS, 16)
+        checked(start, total_steps=16)
 
 
 def test_what_is_read_from_elsewhere_than_before_is_recorded(tmp_path):
@@ -278,11 +282,11 @@ def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_fo
     write_run(tmp_path / "run", step=9)
     start = start_in(tmp_path / "run")
     with pytest.raises(UsageError, match="order of batches and precision.*train_crc32=1 before and 5 now"):
-        resume.check_same_run(start, FACTS | {"train_crc32": 5}, 12)
+        checked(start, FACTS | {"train_crc32": 5})
     state = dataclasses.replace(start.resumed, best={"eval_loss": 1.0}, best_step=4)
     start = dataclasses.replace(start, resumed=state)
-    assert resume.check_same_run(start, FACTS, 12)[0] == state
-    state, lines = resume.check_same_run(start, FACTS | {resume.EVALUATION: 3}, 12)
+    assert checked(start)[0] == state
+    state, _, lines = checked(start, FACTS | {resume.EVALUATION: 3})
     assert (state.best, state.best_step) == ({}, 0) and "forgotten" in lines[-1]
 
 
@@ -292,14 +296,14 @@ def test_a_run_in_the_batch_order_of_an_earlier_version_is_refused(tmp_path):
     start = start_in(tmp_path / "run")
     earlier = dataclasses.replace(start.earlier, facts=FACTS | {"batch_order": 1})
     with pytest.raises(UsageError, match="batch_order=1 before and 2 now. Finish it with the version of tfbert that"):
-        resume.check_same_run(dataclasses.replace(start, earlier=earlier), FACTS | {"batch_order": 2}, 12)
+        checked(dataclasses.replace(start, earlier=earlier), FACTS | {"batch_order": 2})
 
 
 def test_a_longer_packed_run_says_that_its_rows_are_packed_anew(tmp_path):
     for batching, said in (("packed", ["rows are packed anew"]), ("padded", [])):
         config = changed(config_for(tmp_path / batching), data={"batching": batching})
         write_run(tmp_path / batching, config, step=9)
-        _, lines = resume.check_same_run(start_in(tmp_path / batching, config), FACTS, 24)
+        _, _, lines = checked(start_in(tmp_path / batching, config), total_steps=24)
         assert [line[:20] for line in lines if line.startswith("rows are packed")] == said
 
 
@@ -313,7 +317,7 @@ def test_micro_batches_that_were_found_are_kept_on_as_many_replicas(tmp_path):
     assert resume.decide(tmp_path / "run", config, num_replicas=2).config.training.is_auto
     # Who repeats run_config.json asks for the number: no other run, and nothing to say.
     repeated = start_in(tmp_path / "run", config.accumulating(4))
-    assert len(resume.check_same_run(repeated, FACTS, 12)[1]) == 1
+    assert len(checked(repeated)[2]) == 1
     assert identity_of(config, start=repeated).settings["gradient_accumulation_steps"] == "auto"
 
 
@@ -417,7 +421,7 @@ def test_the_lock_comes_before_anything_is_read(tmp_path, monkeypatch):
     config = write_run(tmp_path / "run", step=9)
     with resume.open_directory(tmp_path / "run", config, STRATEGY, Worker()) as start:
         assert start.resumed.step == 9
-        monkeypatch.setattr(resume, "Found", lambda directory: pytest.fail("read"))
+        monkeypatch.setattr(resume, "decide", lambda *arguments, **options: pytest.fail("read"))
         second = Worker()
         begun = resume.open_directory(tmp_path / "run", config, STRATEGY, second)
         with pytest.raises(RunError, match="another process is writing"), begun:

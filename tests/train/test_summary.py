@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.clocks import Clock, Log, a_model, after, progress_over, update
+from tests.support.clocks import Clock, Log, a_model, progress_over, schedule, update
 from tests.support.models import strategy_of
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import OutputConfig, RuntimeConfig
@@ -27,14 +27,14 @@ def test_speeds_with_warm_up_leave_out_evaluation():
         if step == 2:  # An evaluation and a checkpoint took 40 s.
             clock.now += 40
             progress.steps.paused += 40
-        after(progress, step)
+        progress.on_step(step + 1)
     model.optimizer.iterations.assign(4)
     config = BertConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1, intermediate_size=16, num_labels=2)
     model.all_reduce_dtype = "bfloat16"
     model.trainable_variables = [tf.Variable(np.zeros(shape)) for shape in ([3, 4], [5])]
     run = types.SimpleNamespace(
         model=model,
-        schedule=progress.schedule,
+        schedule=schedule(),
         classifier=types.SimpleNamespace(config=config, lora=None, num_parameters=lambda **only: 17 + 3 * (not only)),
         strategy=types.SimpleNamespace(num_replicas_in_sync=1),
         data=types.SimpleNamespace(task=Classification(("0", "1"))),

@@ -37,18 +37,21 @@ _PROBE_SECONDS, _PAUSE_SECONDS = 2.0, 0.2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """All workers of a run, and which of them this process is."""
+    """All workers of a run, and which of them this process is.
+
+    Attributes:
+        jobs: The addresses (`host:port`) of each job, `chief` (at most one) or `worker`.
+        job: This process's job.
+        index: This process's place in its job.
+        local_index: This process's place among the workers of its machine that share its GPUs.
+        num_local: Workers on this machine that share its GPUs.
+    """
 
     jobs: dict[str, tuple[str, ...]]
-    """The addresses (`host:port`) of each job, `chief` (at most one) or `worker`."""
     job: str
-    """This process's job."""
     index: int
-    """This process's place in its job."""
     local_index: int = 0
-    """This process's place among the workers of its machine that share its GPUs."""
     num_local: int = 1
-    """Workers on this machine that share its GPUs."""
 
     @property
     def address(self) -> str:
@@ -92,33 +95,31 @@ def cluster_from_tf_config(text: str) -> Cluster:
         UsageError: naming what is wrong.
     """
 
-    def refuse(rule: str, received: object) -> UsageError:
-        return UsageError(f"{rule} Received: {received}. {_TF_CONFIG_ADVICE}")
+    def refuse(received: object) -> UsageError:
+        rule = "TF_CONFIG must list addresses, host:port, each once, of jobs worker and chief (one), and name a task"
+        return UsageError(f"{rule}. Received: {received}. {_TF_CONFIG_ADVICE}")
 
     try:
         value = json.loads(text)
         cluster, task = dict(value["cluster"]), dict(value["task"])
     except (ValueError, TypeError, KeyError):
-        raise refuse("TF_CONFIG must be JSON that holds a cluster and a task.", f"TF_CONFIG={text[:200]!r}") from None
-    if unknown := set(cluster) - {"chief", "worker"}:
-        raise refuse("A multi_worker cluster has chief and worker jobs only.", f"jobs {sorted(unknown)}")
-    for job, addresses in cluster.items():
-        if not isinstance(addresses, list):
-            raise refuse("Each job in TF_CONFIG must be a list of addresses.", f"{job}: {json.dumps(addresses)}")
-    addresses = [address for addresses in cluster.values() for address in addresses]
+        raise refuse(f"TF_CONFIG={text[:200]!r}") from None
+    for job, hosts in cluster.items():
+        if job not in ("chief", "worker") or not isinstance(hosts, list) or (job == "chief" and len(hosts) > 1):
+            raise refuse(f"{job}: {json.dumps(hosts)}")
+    addresses = [address for hosts in cluster.values() for address in hosts]
     for address in addresses:
-        if not _is_address(address):
-            raise refuse("Each address in TF_CONFIG must be host:port.", f"address {address!r}")
-    if repeated := sorted({a for a in addresses if addresses.count(a) > 1}):
-        raise refuse("Each worker in TF_CONFIG needs an address of its own.", f"{repeated[0]!r} twice")
-    if len(cluster.get("chief", ())) > 1:
-        raise refuse("A cluster has at most one chief.", f"{len(cluster['chief'])} of them")
+        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+        is_plain = ":" not in host or (host.startswith("[") and host.endswith("]"))
+        is_port = port.isdecimal() and 0 < int(port) < 65536
+        if not (host and is_plain and is_port) or set(host) & set("/ ") or addresses.count(address) > 1:
+            raise refuse(f"address {address!r}{' twice' if addresses.count(address) > 1 else ''}")
     job, index = task.get("type"), task.get("index")
     if isinstance(index, str) and index.isdecimal():  # TensorFlow takes it too, and some operators write it so
         index = int(index)
     if not isinstance(job, str) or job not in cluster or type(index) is not int or not 0 <= index < len(cluster[job]):
         sizes = ", ".join(f"{name}: {len(hosts)}" for name, hosts in cluster.items())
-        raise refuse("TF_CONFIG's task must be in its cluster.", f"task {json.dumps(task)} with jobs {{{sizes}}}")
+        raise refuse(f"task {json.dumps(task)} with jobs {{{sizes}}}")
     return Cluster(jobs={name: tuple(hosts) for name, hosts in cluster.items() if hosts}, job=job, index=index)
 
 
@@ -237,12 +238,6 @@ def split_address(address: str) -> tuple[str, int]:
     """`host:port` -> (host, port); an IPv6 host loses its brackets."""
     host, _, port = address.rpartition(":")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _is_address(address: object) -> bool:
-    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    is_plain = ":" not in host or (host.startswith("[") and host.endswith("]"))
-    return bool(host) and is_plain and not set(host) & set("/ ") and port.isdecimal() and 0 < int(port) < 65536
 
 
 @contextlib.contextmanager

@@ -199,18 +199,25 @@ def without_modules(*names: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def signals_handled(handler: Any, *numbers: int) -> Iterator[None]:
+    """In the block, these signals have this handler; afterwards, what they had before."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextlib.contextmanager
 def interrupted_later() -> Iterator[None]:
     """Keeps an interrupt until the block ends, for more than an import that must not be broken off."""
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         yield
         return
     received: list[int] = []
-    try:
-        signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    with signals_handled(lambda number, frame: received.append(number), signal.SIGINT):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
     if received:
         signal.raise_signal(signal.SIGINT)
 
@@ -414,44 +421,34 @@ def run_program(name: str, main: Callable[[], int]) -> int:
     Returns:
         The exit status: 75 if it was told to end by SIGTERM, 130 by Ctrl-C; 1 where a package is missing or broken.
     """
+    is_heard = signal.getsignal(signal.SIGTERM) != signal.SIG_IGN
     with in_command():
         try:
-            return _run(name, main)
+            if is_heard:
+                signal.signal(signal.SIGTERM, _Handler())
+                os.register_at_fork(after_in_child=_forget)
+            return main()
+        except KeyboardInterrupt as stop:
+            told = (stop.status, str(stop)) if isinstance(stop, Terminated) else None
+            status, line = told or (128 + signal.SIGINT, "stopped by Ctrl-C")
         except ImportError as error:
             found = other_project()
             if not found and (error.name or "").partition(".")[0] == "tfbert":
                 raise  # A bug of ours.
+            needed = f"The packages that tfbert needs must be there. Received: {first_line(error)} in {sys.executable}."
             way_out = "pip install -e . in the clone"
             if "Keras" in str(error) and "TF_USE_LEGACY_KERAS" in os.environ:
                 way_out = "unset TF_USE_LEGACY_KERAS, or pip install tf_keras"
-            found = found or (
-                f"The packages that tfbert needs must be there. Received: {first_line(error)} in {sys.executable}. "
-                f"Run {way_out}."
-            )
+            status, line = 1, f"error: {found or f'{needed} Run {way_out}.'}"
         except OSError as error:
             if (found := of_surroundings(error)) is None:
                 raise
-        print(f"{name}: error: {found}", file=sys.stderr)
-        return 1
-
-
-def _run(name: str, main: Callable[[], int]) -> int:
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN:
-        return main()
-    status = 1
-    try:
-        signal.signal(signal.SIGTERM, _Handler())
-        os.register_at_fork(after_in_child=_forget)
-        status = main()
-    except Terminated as stop:
-        print(f"{name}: {stop}", file=sys.stderr)
-        status = stop.status
-    except KeyboardInterrupt:
-        print(f"{name}: stopped by Ctrl-C", file=sys.stderr)
-        status = 128 + signal.SIGINT
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # What was done is done: the status must say how it ended.
-    return status
+            status, line = 1, f"error: {found}"
+        finally:
+            if is_heard:  # What was done is done: the status must say how it ended.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print(f"{name}: {line}", file=sys.stderr)
+        return status
 
 
 def check() -> None:
@@ -475,11 +472,8 @@ def deaf() -> Iterator[None]:
     if not isinstance(handler, _Handler) or os.getpid() == 1:
         yield
         return
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
+    with signals_handled(signal.SIG_DFL, signal.SIGTERM):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)
 
 
 def _forget() -> None:

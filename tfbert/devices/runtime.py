@@ -12,6 +12,7 @@ import pathlib
 import platform
 import resource
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -48,17 +49,29 @@ def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float | No
         RunError: for workers that did not answer in time, or a port that is taken.
     """
     gpus = tf.config.get_visible_devices("GPU")  # None with --device=cpu, which hides them.
+    cluster, text = None, os.environ.get("TF_CONFIG")
     if config.strategy == "multi_worker":
+        cluster = current_cluster()
+        if not gpus and config.num_replicas > 1:
+            rule = "A worker without GPUs has one replica"
+            raise UsageError(f"{rule}. Received: num_replicas={config.num_replicas}. Start more workers instead.")
+        gpus = _own_gpus(cluster, gpus)
+    elif text and (size := cluster_from_tf_config(text).size) > 1:
+        rule = "One of several workers must train with the others"  # Alone, they would overwrite each other's output.
+        todo = "Pass --strategy=multi_worker, or unset TF_CONFIG."
+        raise UsageError(f"{rule}. Received: strategy={config.strategy!r} with {size} workers in TF_CONFIG. {todo}")
+    if gpus and config.num_replicas > len(gpus):
+        rule = "num_replicas is the number of GPUs to use"
+        todo = f"Pass --num_replicas={len(gpus)} or fewer."
+        raise UsageError(f"{rule}. Received: num_replicas={config.num_replicas} with {len(gpus)} visible. {todo}")
+    if cluster:
         seconds = config.cluster_timeout_seconds if cluster_timeout_seconds is None else cluster_timeout_seconds
-        strategy = _multi_worker_strategy(config, gpus, seconds)
+        strategy = _multi_worker_strategy(cluster, gpus[: config.num_replicas or None], seconds)
+    elif config.strategy == "one_device":
+        strategy = tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
     else:
-        _refuse_lone_workers(config)
-        _refuse_missing_gpus(config, gpus)
-        if config.strategy == "one_device":
-            strategy = tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
-        else:
-            private.number_collectives_apart()
-            strategy = tf.distribute.MirroredStrategy(_devices(config.num_replicas, bool(gpus)))
+        private.number_collectives_apart()
+        strategy = tf.distribute.MirroredStrategy(_devices(config.num_replicas, bool(gpus)))
     with stderr_held_back(), tf.device("CPU"):
         # TensorFlow's C++ code logs once, as an error, that oneDNN lacks an integer type; that is harmless here.
         tf.transpose(tf.zeros([2, 2], tf.int64))
@@ -82,34 +95,6 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     return text
 
 
-def fail_fast(cluster: Cluster, timeout_seconds: float) -> None:
-    """Makes TensorFlow give up on workers that do not register in time, or later stop answering.
-
-    Call this before MultiWorkerMirroredStrategy is built, which otherwise registers without a time limit. Every worker
-    sends heartbeats to the first one (the chief) from a C++ thread. If a worker is killed or frozen, the collective
-    operations of all others raise (see `lost_peers`) within about 20 s.
-
-    Args:
-        cluster: This run's workers.
-        timeout_seconds: For registration, which starts when all workers have been seen.
-    """
-    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-
-    jobs = [job for job in ("chief", "worker") if job in cluster.jobs]
-    private.configure_coordination(
-        service_type="standalone",
-        service_leader=f"/job:{jobs[0]}/replica:0/task:0",
-        cluster_register_timeout_in_ms=int(timeout_seconds * 1000),
-        heartbeat_timeout_in_ms=int(_HEARTBEAT_TIMEOUT_SECONDS * 1000),
-        coordinated_jobs=[
-            coordination_config_pb2.CoordinatedJob(  # pyright: ignore[reportAttributeAccessIssue] - made at run time
-                name=job, num_tasks=len(cluster.jobs[job])
-            )
-            for job in jobs
-        ],
-    )
-
-
 def _devices(num_replicas: int, has_gpus: bool) -> list[str] | None:
     if has_gpus:
         return [f"GPU:{i}" for i in range(num_replicas)] or None
@@ -126,30 +111,14 @@ def _devices(num_replicas: int, has_gpus: bool) -> list[str] | None:
     return [f"CPU:{i}" for i in range(count)]
 
 
-def _refuse_missing_gpus(config: RuntimeConfig, gpus: list) -> None:
-    if gpus and config.num_replicas > len(gpus):
-        rule = "num_replicas is the number of GPUs to use"
-        todo = f"Pass --num_replicas={len(gpus)} or fewer."
-        raise UsageError(f"{rule}. Received: num_replicas={config.num_replicas} with {len(gpus)} visible. {todo}")
+def _multi_worker_strategy(cluster: Cluster, gpus: list, timeout_seconds: float) -> tf.distribute.Strategy:
+    """One in which TensorFlow gives up on workers that do not register in time, or later stop answering.
 
+    Every worker sends heartbeats to the first one (the chief) from a C++ thread. If a worker is killed or frozen, the
+    collective operations of all others raise (see `is_peer_failure`) within about 20 s.
+    """
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 
-def _refuse_lone_workers(config: RuntimeConfig) -> None:
-    """Refuses to train alone as one of several workers: they would overwrite each other's output."""
-    text = os.environ.get("TF_CONFIG")
-    if text and (size := cluster_from_tf_config(text).size) > 1:
-        rule = "One of several workers must train with the others"
-        todo = "Pass --strategy=multi_worker, or unset TF_CONFIG."
-        raise UsageError(f"{rule}. Received: strategy={config.strategy!r} with {size} workers in TF_CONFIG. {todo}")
-
-
-def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: float) -> tf.distribute.Strategy:
-    cluster = current_cluster()
-    if not gpus and config.num_replicas > 1:
-        rule = "A worker without GPUs has one replica"
-        raise UsageError(f"{rule}. Received: num_replicas={config.num_replicas}. Start more workers instead.")
-    gpus = _own_gpus(cluster, gpus)
-    _refuse_missing_gpus(config, gpus)
-    gpus = gpus[: config.num_replicas or None]
     if gpus:
         tf.config.set_visible_devices(gpus, "GPU")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -163,7 +132,15 @@ def _multi_worker_strategy(config: RuntimeConfig, gpus: list, timeout_seconds: f
     if private.devices_are_initialized():
         raise _too_late("TensorFlow has used its devices.")
     wait_for_peers(cluster, timeout_seconds)
-    fail_fast(cluster, timeout_seconds)
+    job_of: Any = coordination_config_pb2.CoordinatedJob  # pyright: ignore[reportAttributeAccessIssue] - made at run time
+    jobs = [job_of(name=job, num_tasks=len(cluster.jobs[job])) for job in ("chief", "worker") if job in cluster.jobs]
+    private.configure_coordination(  # Else the strategy registers without a time limit.
+        service_type="standalone",
+        service_leader=f"/job:{jobs[0].name}/replica:0/task:0",
+        cluster_register_timeout_in_ms=int(timeout_seconds * 1000),
+        heartbeat_timeout_in_ms=int(_HEARTBEAT_TIMEOUT_SECONDS * 1000),
+        coordinated_jobs=jobs,
+    )
     try:
         with deaf():
             return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
@@ -212,7 +189,11 @@ def set_up(config: RuntimeConfig) -> str:
         rule = "device=gpu needs a GPU that TensorFlow can use"
         todo = "Check nvidia-smi and CUDA_VISIBLE_DEVICES, install tensorflow[and-cuda], or pass --device=cpu."
         raise UsageError(f"{rule}. Received: none visible. {todo}")
-    if config.device == "auto" and not gpus and (unused := _unused_gpus()):
+    # The driver may show some that TensorFlow does not: its own warning, of libraries that it cannot load, is among the
+    # messages that a command does not show.
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    unused = 0 if is_hidden else len(list(_DEVICE_FILES.glob("nvidia[0-9]*")))
+    if config.device == "auto" and not gpus and unused:
         log.warning(
             "TensorFlow cannot use this machine's %s: the run takes the CPU. Install tensorflow[and-cuda] and check "
             "nvidia-smi, or pass --device=cpu.",
@@ -264,15 +245,6 @@ def _warn_of_memory_maps() -> None:
             f"{allowed:,}",
             f"{taken:,}",
         )
-
-
-def _unused_gpus() -> int:
-    """How many GPUs the driver shows to a process that TensorFlow shows none; 0 if its environment hides them.
-
-    TensorFlow's own warning, of libraries that it cannot load, is among the messages that a command does not show.
-    """
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return 0 if hidden else len(list(_DEVICE_FILES.glob("nvidia[0-9]*")))
 
 
 def _visible_gpus(device: str) -> list[tf.config.PhysicalDevice]:

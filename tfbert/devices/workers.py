@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfbert.devices.cluster import current_cluster
-from tfbert.devices.process import stderr_held_back
+from tfbert.devices.process import signals_handled, stderr_held_back
 from tfbert.errors import RunError, UsageError, first_line, is_command
 from tfbert.measure import counted_alone
 from tfbert.private import fail_all_workers, has_workers, let_go_of_traced_gradients, publish, published
@@ -56,17 +56,11 @@ class StopRequest:
         log.warning("%s received: %s (a second SIGINT stops at once)", name, self.consequence)
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[StopRequest]:
+    def listening(self) -> Iterator[None]:
         """Handles SIGTERM and SIGINT while active; does nothing outside the main thread, where Python forbids it."""
-        if threading.current_thread() is not threading.main_thread():
-            yield self
-            return
-        before = {number: signal.signal(number, self._receive) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        is_main = threading.current_thread() is threading.main_thread()
+        with signals_handled(self._receive, *((signal.SIGTERM, signal.SIGINT) if is_main else ())):
+            yield
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

@@ -25,7 +25,7 @@ from typing import IO, Any, TextIO
 from tfbert.config.run import FINETUNE, STARTED_AS, typed
 from tfbert.config.types import outside
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, divide_gpus, visible_gpus
-from tfbert.devices.process import ASKS_FOR_HELP, show
+from tfbert.devices.process import ASKS_FOR_HELP, show, signals_handled
 from tfbert.errors import UsageError
 
 _MAX_RESTART_DELAY_SECONDS = 60.0
@@ -188,22 +188,22 @@ _POLL_SECONDS, _DRAIN_SECONDS = 0.1, 1.0
 _PR_SET_PDEATHSIG = 1
 
 
-class Signals:
+class Signals(contextlib.ExitStack):
     """While entered, collects SIGTERM, SIGINT and SIGHUP instead of ending the process; one that is ignored, as SIGHUP
-    under nohup, stays ignored."""
+    under nohup, stays ignored.
+
+    Attributes:
+        received: Signal numbers, in the order they came.
+    """
 
     def __init__(self):
+        super().__init__()
         self.received: list[int] = []
-        """Signal numbers, in the order they came."""
 
     def __enter__(self) -> Signals:
         heard = [n for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signal.getsignal(n) != signal.SIG_IGN]
-        self._old = {n: signal.signal(n, lambda number, frame: self.received.append(number)) for n in heard}
+        self.enter_context(signals_handled(lambda number, frame: self.received.append(number), *heard))
         return self
-
-    def __exit__(self, *_) -> None:
-        for number, handler in self._old.items():
-            signal.signal(number, handler)
 
     def wait(self, seconds: float) -> bool:
         """Sleeps until the time is over or a signal comes. Returns whether one came."""
@@ -421,18 +421,13 @@ def end_child(child: subprocess.Popen) -> None:
     if child.poll() is not None:
         return
     # A second signal, as `timeout` sends, would end this with a traceback and leave the child running.
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
+    with signals_handled(signal.SIG_IGN, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=STOP_SECONDS)
                 return
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def run_to_its_end(

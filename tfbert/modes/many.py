@@ -71,7 +71,7 @@ def train_many(config: Config, start: Starter = run_to_its_end) -> compare.Swept
         Preempted: if asked to stop.
         KeyboardInterrupt: if asked a second time by SIGINT.
     """
-    directory, is_sweep = output_dir.run_directory(config, output_dir.start_time()), bool(config.runtime.sweep)
+    directory, is_sweep = output_dir.run_directory(config), bool(config.runtime.sweep)
     grouped: list[tuple[Point, dict[str, Config]]] = []
     for point in points_of(config) if is_sweep else [Point({}, config)]:
         own = {}

@@ -195,7 +195,7 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     """
     devices = start_devices(config)
     strategy, chief = devices.strategy, devices.chief
-    directory = output_dir.run_directory(config, output_dir.start_time())
+    directory = output_dir.run_directory(config)
     if chief:
         if config.output.overwrite_output_dir:
             output_dir.check_writable(directory)

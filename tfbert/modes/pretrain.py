@@ -93,7 +93,7 @@ def with_named_records(config: Config) -> Config:
         rule = "Several workers need records that exist"
         todo = "Make them with --mode=prepare first, in a directory that all workers see, and pass --train_records."
         raise UsageError(f"{rule}. Received: train_records='' with strategy='multi_worker'. {todo}")
-    directory = output_dir.run_directory(config, output_dir.start_time())
+    directory = output_dir.run_directory(config)
     if not directory.name.strip("."):  # `.` and `..` are no names to add to.
         directory = directory.resolve()
     output_dir.check_writable(directory)

@@ -46,15 +46,24 @@ def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
     """
     directory = directory.absolute()
     made = [path for path in (directory, *directory.parents) if not path.exists()]  # The deepest first.
-    before, was_there, descriptor, is_ours = contents(directory), (directory / LOCK).exists(), None, False
+    path, before, descriptor, is_ours = directory / LOCK, contents(directory), None, False
+    was_there = path.exists()
     try:
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            descriptor = _open_lock(directory / LOCK)
+            # Follows no link and overwrites nothing: the path may be a file of the user's.
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EEXIST, "no file")
         except OSError as error:
-            rule, received = "output_dir must be writable", f"output_dir={str(directory)!r} ({error.strerror})"
-            raise UsageError(f"{rule}. Received: {received}. Pass another.") from None
-        is_ours = _take(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            rule = f"output_dir must be writable, and {LOCK} in it a file"
+            received = f"output_dir={str(directory)!r} ({error.strerror})"
+            raise UsageError(f"{rule}. Received: {received}. Pass another, or remove what is in the way.") from None
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            is_ours = os.fstat(descriptor).st_nlink > 0  # One whose file was removed meanwhile is nobody's.
+        except OSError as error:  # On a file system without locks it is always free.
+            is_ours = error.errno not in _CONFLICTS
         if not is_ours:
             # No waiting: once the other run ends, what the user wanted of the directory is out of date.
             received = f"output_dir={str(directory)!r}, to which another process is writing"
@@ -65,42 +74,12 @@ def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
         # The file server may be gone; the error that ended the block is what counts.
         with contextlib.suppress(OSError):
             if is_ours and not shared and not was_there and contents(directory) == before:
-                (directory / LOCK).unlink(missing_ok=True)
-            for path in made:  # Fails where something was written.
-                path.rmdir()
+                path.unlink(missing_ok=True)
+            for made_here in made:  # Fails where something was written.
+                made_here.rmdir()
         with contextlib.suppress(OSError):
             if descriptor is not None:
                 os.close(descriptor)
-
-
-def _open_lock(path: pathlib.Path) -> int:
-    """Follows no link and overwrites nothing: the path may be a file of the user's."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    except OSError:
-        if path.is_symlink() or path.is_dir():
-            raise _not_a_lock(path) from None
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _not_a_lock(path)
-    return descriptor
-
-
-def _take(descriptor: int, kind: int) -> bool:
-    """Whether the lock was free; on a file system without locks it always is. One whose file was removed
-    meanwhile is nobody's."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in _CONFLICTS
-    return os.fstat(descriptor).st_nlink > 0
-
-
-def _not_a_lock(path: pathlib.Path) -> UsageError:
-    rule = "The lock of an output directory must be a file"
-    todo = "Remove it, or pass another --output_dir."
-    return UsageError(f"{rule}. Received: {str(path)!r}, which is a link or something else. {todo}")
 
 
 SEAL = "crc32"
@@ -162,12 +141,12 @@ _started_at = ""
 
 
 @contextlib.contextmanager
-def one_start_time() -> Iterator[str]:
+def one_start_time() -> Iterator[None]:
     """In the block, `start_time` has one value: all within agree on the directory of a run that was given none."""
     global _started_at
     before, _started_at = _started_at, start_time()
     try:
-        yield _started_at
+        yield
     finally:
         _started_at = before
 
@@ -180,14 +159,14 @@ def start_time() -> str:
     return _started_at or os.environ.get("TFBERT_LAUNCHED_AT") or f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
-def run_directory(config: Config, started_at: str) -> pathlib.Path:
-    """The run's output directory; where none was asked for, one under `runs/` whose name ends in `started_at`."""
+def run_directory(config: Config) -> pathlib.Path:
+    """The run's output directory; where none was asked for, one under `runs/` whose name ends in `start_time()`."""
     if config.output.output_dir:
         return pathlib.Path(config.output.output_dir)
     words = (pathlib.Path(config.source).name.split(".")[0], pathlib.Path(config.model.name).name)
     name = "-".join(re.sub(r"[^\w.]+", "_", word) for word in words)
     name = name if config.mode == "train" else f"{config.mode}-{name}"
-    return pathlib.Path("runs") / f"{name}-{started_at}"
+    return pathlib.Path("runs") / f"{name}-{start_time()}"
 
 
 def contents(directory: pathlib.Path) -> list[str]:

@@ -373,13 +373,13 @@ def _run(
     logs.all_callbacks(config.output.report_to, callbacks)  # TensorFlow takes seconds: what is wrong is told before.
     if config.runtime.keep_freed_memory:
         keep_freed_memory()
-    with logs.shown(quiet), output_dir.one_start_time() as started_at:
+    with logs.shown(quiet), output_dir.one_start_time():
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
             run = verb_of(command, config.mode)
             from tfbert.devices.runtime import library_errors_as_run_errors
         with library_errors_as_run_errors(config):
             numbers = run(config, callbacks) if config.mode == TRAIN else run(config)
-            return Results(numbers, output_dir.run_directory(config, started_at))
+            return Results(numbers, output_dir.run_directory(config))
 
 
 class SweepResults(list[dict[str, Any]]):
@@ -452,7 +452,7 @@ def sweep(
     if in_memory := [each for each in config.given(*OPTIONS.values()).values() if isinstance(each, Given)]:
         todo = "Write it to one, such as df.to_parquet('train.parquet'), and pass the path; several in a list."
         raise UsageError(f"The runs of a sweep read files. Received: {', '.join(in_memory)}. {todo}")
-    directory = output_dir.run_directory(config, output_dir.start_time())
+    directory = output_dir.run_directory(config)
     config = config.changed({"output_dir": str(directory)})
     if config.runtime.keep_freed_memory:
         keep_freed_memory()

@@ -24,7 +24,6 @@ from tfbert.bert.models import build_model
 from tfbert.config.modes import evaluation_options
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
-from tfbert.corpus.records import RecordLengths
 from tfbert.devices.process import log_if_slow
 from tfbert.devices.runtime import is_out_of_memory, reset_peak_memory, tell
 from tfbert.devices.workers import Consensus, checksum, is_chief
@@ -90,7 +89,12 @@ def find_accumulation(
         lengths, split = examples.lengths, config.accumulating(steps)
         batches = training_batches(split, lengths, schedule, num_replicas=replicas)
         micro = batches.rows // (replicas * steps)
-        if micro > 1 and micro * _width(batches, lengths) > MAX_TOKENS:
+        if batches.shape:
+            width = -(-batches.shape.num_tokens // batches.rows)
+        else:
+            sequences = lengths.shape[1] if isinstance(lengths, np.ndarray) and lengths.ndim == 2 else 1
+            width = int(batches.largest.widths.max()) * sequences
+        if micro > 1 and micro * width > MAX_TOKENS:
             continue
         model.split_into(steps)
         with log_if_slow(f"trying a micro-batch of {micro}"):
@@ -106,14 +110,6 @@ def find_accumulation(
         "micro-batch of 1 ran out of memory. Lower --max_seq_length, or add --gradient_checkpointing or "
         "--mixed_precision."
     )
-
-
-def _width(batches: TrainingBatches, lengths: np.ndarray | RecordLengths) -> int:
-    """The most tokens of an example in the batches, padding included."""
-    if batches.shape:
-        return -(-batches.shape.num_tokens // batches.rows)
-    sequences = lengths.shape[1] if isinstance(lengths, np.ndarray) and lengths.ndim == 2 else 1
-    return int(batches.largest.widths.max()) * sequences
 
 
 def _fits(model: FineTuner, examples: EncodedExamples | MaskedRecords, batches: TrainingBatches) -> bool:
@@ -251,16 +247,26 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         train = task.encode(data.train, tokenizer, config.data.max_seq_length, training)
     head_start = start_head(task, classifier, train, training)
     schedule = plan_run(config, len(train))
-    schedule = resume.keep_warm_up(start, schedule)
     facts = facts_of(config, data, train, tokenizer, classifier.config)
     if training.lora_rank:  # Checkpoints do not hold them.
         facts["base_weights"] = checksum(*(variable.numpy() for variable in classifier.non_trainable_weights))
     resumed, lines = None, []
     if start.resumed:
-        resumed, lines = resume.check_same_run(start, facts, schedule.total_steps)
-        schedule = dataclasses.replace(schedule, first_step=resumed.step)
+        resumed, schedule, lines = resume.check_same_run(start, facts, schedule)
     with strategy.scope():
-        model = trainer_of(classifier, config, task, schedule, accumulation)
+        model = FineTuner(
+            classifier,
+            gradient_accumulation_steps=accumulation,
+            max_grad_norm=training.max_grad_norm,
+            all_reduce_dtype=config.runtime.all_reduce_dtype,
+            jit_compile=config.runtime.xla,
+            seed=config.runtime.seed,
+            forward=functools.partial(task.head().forward, recompute=training.gradient_checkpointing),
+        )
+        model.is_foreign = False
+        optimizer = optimizer_of(training, schedule.total_steps, schedule.warmup_steps)
+        model.compile(optimizer=optimizer, loss=task.loss(training))
+        model.create_variables()
 
     # Where the run resumes, and its micro-batches.
     checkpoints = Checkpoints(
@@ -304,26 +310,6 @@ def note_inputs(classifier: PreTrainedModel, tokenizer: Tokenizer, data: TaskDat
     """Has the model's configuration say what its inputs are, and what else its task has found out."""
     notes = {"num_texts": data.train.num_texts, "columns": data.columns, **data.task.notes(), **tokenizer.notes()}
     record_inputs(classifier.config, max_seq_length=config.data.max_seq_length, **notes)
-
-
-def trainer_of(
-    classifier: PreTrainedModel, config: Config, task: Task, schedule: Schedule, accumulation: int
-) -> FineTuner:
-    """What trains a classifier: compiled, its variables created; call in the strategy's scope."""
-    model = FineTuner(
-        classifier,
-        gradient_accumulation_steps=accumulation,
-        max_grad_norm=config.training.max_grad_norm,
-        all_reduce_dtype=config.runtime.all_reduce_dtype,
-        jit_compile=config.runtime.xla,
-        seed=config.runtime.seed,
-        forward=functools.partial(task.head().forward, recompute=config.training.gradient_checkpointing),
-    )
-    model.is_foreign = False
-    optimizer = optimizer_of(config.training, schedule.total_steps, schedule.warmup_steps)
-    model.compile(optimizer=optimizer, loss=task.loss(config.training))
-    model.create_variables()
-    return model
 
 
 def optimizer_of(training: TrainingConfig, total_steps: int, warm_up: int) -> keras.optimizers.Optimizer:

@@ -32,7 +32,7 @@ import pathlib
 import re
 import shutil
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -94,12 +94,12 @@ def newest_intact(directory: pathlib.Path) -> RunState | None:
     for path in reversed(numbered(directory, "step")):
         own = None
         try:
-            saved = read_state(path)
-            _check_whole(path, saved.files)
-            own = saved.state
+            state, files, best_file = read_state(path)
+            _check_whole(path, files)
+            own = state
             if own.best:
                 best = best_weights(directory, own.best_step)
-                _check_whole(best.parent, {best.name: saved.best_file})
+                _check_whole(best.parent, {best.name: best_file})
             return own
         except UsageError:
             raise
@@ -116,16 +116,9 @@ def step_directory(directory: pathlib.Path, step: int) -> pathlib.Path:
     return directory / f"step-{step:08}"
 
 
-class SavedState(NamedTuple):
-    """What `state.json` holds."""
-
-    state: RunState
-    files: dict[str, dict[str, int]]
-    best_file: dict[str, int] | None
-
-
-def read_state(path: pathlib.Path) -> SavedState:
-    """Reads a checkpoint's `state.json`, and nothing else of it. What is sealed is as `Checkpoints.save` wrote it.
+def read_state(path: pathlib.Path) -> tuple[RunState, dict[str, dict[str, int]], dict[str, int] | None]:
+    """Reads a checkpoint's `state.json`, and nothing else of it: the state, the fingerprints of the checkpoint's files,
+    and that of the best weights. What is sealed is as `Checkpoints.save` wrote it.
 
     Raises:
         OSError: where it cannot be read.
@@ -144,7 +137,7 @@ def read_state(path: pathlib.Path) -> SavedState:
     state = RunState(**{name: content[name] for name in fields})
     if path.name != step_directory(path.parent, state.step).name:
         raise ValueError(f"it holds step {state.step}")
-    return SavedState(state, content["files"], content["best_file"])
+    return state, content["files"], content["best_file"]
 
 
 def _check_whole(directory: pathlib.Path, files: dict[str, dict[str, int] | None]) -> None:
@@ -233,7 +226,9 @@ class Checkpoints:
             tensors = {name: variable.numpy() for name, variable in _training_variables(model).items()}
             write_weights(tensors, directory / OPTIMIZER)
             files = {p.name: fingerprint(p) for p in sorted(directory.iterdir())}
-            best_file = self._fingerprint_of_best(state.best_step) if state.best else None
+            if state.best and state.best_step not in self._best_files:  # Later damage must not pass for right.
+                self._best_files[state.best_step] = fingerprint(best_weights(self.directory, state.best_step))
+            best_file = self._best_files[state.best_step] if state.best else None
             content = {"format": FORMAT, **dataclasses.asdict(state), "files": files, "best_file": best_file}
             (directory / STATE).write_text(seal(content), encoding="utf-8")
 
@@ -302,19 +297,13 @@ class Checkpoints:
                 f"the run resumes from {newest}."
             ) from None
 
-    def _fingerprint_of_best(self, step: int) -> dict[str, int]:
-        """Computed once: later damage must not pass for the right content."""
-        if step not in self._best_files:
-            self._best_files[step] = fingerprint(best_weights(self.directory, step))
-        return self._best_files[step]
-
 
 def _keep_only(steps: list[pathlib.Path], directory: pathlib.Path) -> None:
     """Removes all checkpoints but these, best weights to which none of these refers, and what was half written."""
     kept = {*steps}
     for path in steps:
         with contextlib.suppress(OSError, ValueError):  # Not whole: no run resumes from it.
-            kept.add(best_weights(directory, read_state(path).state.best_step).parent)
+            kept.add(best_weights(directory, read_state(path)[0].best_step).parent)
     found = [path for kind in ("step", "best", "last") for path in numbered(directory, kind)]
     for path in (*found, *directory.glob(".partial-*")):
         if path not in kept:

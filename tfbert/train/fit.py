@@ -17,7 +17,8 @@ import math
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, get_args
 
 import keras
@@ -26,7 +27,7 @@ import tensorflow as tf
 
 from tfbert.batches.pipeline import distribute_batches
 from tfbert.batches.plan import micro_batch_size
-from tfbert.batches.schedule import Schedule, planned_steps
+from tfbert.batches.schedule import planned_steps
 from tfbert.bert.lora import get_trained
 from tfbert.config.tables import listed
 from tfbert.config.training import OPTIMIZERS
@@ -36,7 +37,7 @@ from tfbert.devices.process import is_watched, log_if_slow
 from tfbert.devices.runtime import describe, emulates_bfloat16, peak_memory_bytes, tell
 from tfbert.devices.workers import StopRequest
 from tfbert.errors import Preempted, RunError
-from tfbert.measure import CpuTime, DataClock, StepClock, Work, as_traced, forward_flops, training_flops
+from tfbert.measure import DataClock, StepClock, Work, as_traced, cpu_seconds, cpu_since, forward_flops, training_flops
 from tfbert.model.predictor import Predictor
 from tfbert.output.logs import Record, Reports, RunInfo, RunLog, clock_text
 from tfbert.private import rate_of
@@ -51,46 +52,13 @@ from tfbert.train.resume import how_to_resume, settings
 log = logging.getLogger("tfbert")
 
 
-class StepCallback:
-    """What is called beside the updates.
-
-    Attributes:
-        model: What is trained, from `begin` on.
-        schedule: The run in updates.
-    """
-
-    model: FineTuner
-
-    def __init__(self, schedule: Schedule):
-        self.schedule = schedule
-
-    def begin(self, model: FineTuner) -> None:
-        """Called before the first update of this start."""
-        self.model = model
-
-    def before(self, step: int) -> None:
-        """Called before update number `step`."""
-
-    def on_step(self, step: int) -> None:
-        """Called after update number `step`."""
-
-    def end(self) -> None:
-        """Called after the last update."""
-
-    @contextlib.contextmanager
-    def no_update(self, clock: StepClock) -> Iterator[None]:
-        """Around what is no part of an update: not its time, and not its work, which a GPU may still do before."""
-        self.model.counters.finite_steps.numpy()
-        start = time.perf_counter()
-        yield
-        clock.paused += time.perf_counter() - start
-
-
-class Progress(StepCallback):
+class Progress:
     """Loss, learning rate, gradient norm, speed and time left, every `logging_steps` updates.
 
+    The first loss that a resumed run logs covers updates before its checkpoint too, as in a run that was not stopped.
+
     Args:
-        schedule: The run in updates.
+        run: Its model and schedule.
         run_log: Where the numbers go.
         steps: Read after each update.
         data: Attached to the model; says how long updates waited for data.
@@ -98,15 +66,13 @@ class Progress(StepCallback):
     Attributes:
         steps: As above.
         logged: The model's counters when the loss was last logged.
-        on_first_update: Called after the first update of this start.
     """
 
-    def __init__(self, schedule: Schedule, run_log: RunLog, steps: StepClock, data: DataClock):
-        super().__init__(schedule)
-        self._run_log, self.steps, self._data = run_log, steps, data
+    def __init__(self, run: Run, run_log: RunLog, steps: StepClock, data: DataClock):
+        self._model, self._schedule, self._run_log = run.model, run.schedule, run_log
+        self.steps, self._data = steps, data
         self._data_seconds, self._warm = 0.0, (0.0, 0.0)
-        self.logged: dict[str, float] = {}
-        self.on_first_update: Callable[[], None] = lambda: None
+        self.logged = dict(run.resumed.logged) if run.resumed and run.resumed.logged else self._counted()
 
     @property
     def data_wait_share(self) -> float:
@@ -118,43 +84,35 @@ class Progress(StepCallback):
         seconds = self.steps.total.seconds - seconds
         return (self._data.seconds - waited) / seconds if seconds else float("nan")
 
-    def restore(self, state: RunState) -> None:
-        """The first loss that is logged covers updates before the checkpoint too, as in a run that was not stopped."""
-        self.logged = dict(state.logged)
-
-    def begin(self, model: FineTuner) -> None:
-        super().begin(model)
-        self.logged = self.logged or self._counted()
-        self.steps.start()
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Around what is no part of an update: not its time, and not its work, which a GPU may still do before."""
+        self._model.counters.finite_steps.numpy()
+        start = time.perf_counter()
+        yield
+        self.steps.paused += time.perf_counter() - start
 
     def _counted(self) -> dict[str, float]:
-        counters = self.model.counters
-        return {
-            "loss_sum": float(counters.loss_sum.numpy()),
-            "finite_steps": int(counters.finite_steps.numpy()),
-            "skipped_steps": int(counters.skipped_steps.numpy()),
-        }
+        names = ("loss_sum", "finite_steps", "skipped_steps")
+        return {name: getattr(self._model.counters, name).numpy().item() for name in names}
 
     def on_step(self, step: int) -> None:
+        """Called after update number `step`."""
         self.steps.tick()
-        if step == self.schedule.first_step + 1:
-            self.on_first_update()
-        if self.schedule.is_due(step, self.schedule.logging_steps):
-            self._report(step)
-        elif step == self.schedule.first_step + 1 and is_watched():
-            self._run_log.advance(step, f"first update after {self.steps.total.seconds:.1f} s")
-
-    def _report(self, step: int) -> None:
+        if not self._schedule.is_due(step, self._schedule.logging_steps):
+            if step == self._schedule.first_step + 1 and is_watched():  # The next report may be minutes away.
+                self._run_log.advance(step, f"first update after {self.steps.total.seconds:.1f} s")
+            return
         now, before = self._counted(), self.logged
         new = {name: value - before[name] for name, value in now.items()}
         recent, data_seconds = self.steps.take_recent(), self._data.seconds
         known = next((s for s in (self.steps.steady, self.steps.usual) if s.steps), recent)
-        left = (self.schedule.total_steps - step) * known.seconds / known.steps
+        left = (self._schedule.total_steps - step) * known.seconds / known.steps
         numbers = {
             "loss": new["loss_sum"] / new["finite_steps"] if new["finite_steps"] else float("nan"),
-            "learning_rate": float(rate_of(inner_of(self.model.optimizer))(tf.constant(step - 1))),
-            "grad_norm": float(self.model.counters.gradient_norm.numpy()),
-            "epoch": self.schedule.epoch_at(step),
+            "learning_rate": float(rate_of(inner_of(self._model.optimizer))(tf.constant(step - 1))),
+            "grad_norm": float(self._model.counters.gradient_norm.numpy()),
+            "epoch": self._schedule.epoch_at(step),
             "examples_per_second": round(recent.examples_per_second, 1),
             "tokens_per_second": round(recent.tokens_per_second, 1),
             "data_wait_share": round((data_seconds - self._data_seconds) / recent.seconds, 5),
@@ -164,7 +122,7 @@ class Progress(StepCallback):
         self.steps.paused += told
         self._run_log.advance(
             step,
-            f"step {step}/{self.schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
+            f"step {step}/{self._schedule.total_steps}  epoch {numbers['epoch']:.2f}  loss {numbers['loss']:.4f}  "
             f"lr {numbers['learning_rate']:.2e}  {rate_text(recent.examples_per_second)} examples/s  "
             f"{clock_text(left)} left",
         )
@@ -176,7 +134,7 @@ class Progress(StepCallback):
         self._data_seconds, self.logged = data_seconds, now
 
 
-class Evaluate(StepCallback):
+class Evaluate:
     """Evaluates, keeps the best weights, stops early; every worker makes the same decisions.
 
     Args:
@@ -191,33 +149,24 @@ class Evaluate(StepCallback):
         best_step: The step of that evaluation.
         best_weights: What is trained of the model at that step, as `get_trained` has it.
         decisive: Name of the number that decides: `eval_accuracy`, or `eval_matched_accuracy` of MNLI's first set.
+        without_better: Evaluations since the last one that was better than all before it.
+        before_the_end: The `state` before the evaluation that came only because the run ends; None before that.
     """
 
     def __init__(self, run: Run, run_log: RunLog, progress: Progress, predictor: Predictor):
-        super().__init__(run.schedule)
-        self._run_log, self._progress, self._predictor = run_log, progress, predictor
-        self._task, self._metric, self._checkpoints = run.data.task, run.metric, run.checkpoints
-        self._longest = run.config.data.max_seq_length
-        self._patience = run.config.training.early_stopping_patience
-        self._examples = run.data.validation
+        self._run, self._run_log, self._progress, self._predictor = run, run_log, progress, predictor
+        self._task, self._examples = run.data.task, run.data.validation
         self._sets = {name: run.encode(part) for name, part in self._examples.items()}
-        self.decisive = f"{eval_prefix(next(iter(self._sets)))}_{run.metric}"
-        self.without_better = 0
+        self._first = next(iter(self._sets))
+        self.decisive = f"{eval_prefix(self._first)}_{run.metric}"
         self.best: dict[str, float] = {}
-        self.best_step = 0
+        self.best_step = self.without_better = 0
         self.best_weights: dict[str, np.ndarray] = {}
         self._best_predictions: Any = None
-        self._before_the_end: dict[str, Any] | None = None
+        self.before_the_end: dict[str, Any] | None = None
 
-    def state(self, *, of_longer_run: bool = False) -> dict[str, Any]:
-        """What a checkpoint holds of evaluation.
-
-        Args:
-            of_longer_run: As it would be in a run with more updates, which evaluates where this one ends only if that
-                is due there.
-        """
-        if of_longer_run and self._before_the_end is not None:
-            return self._before_the_end
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of evaluation."""
         return {"best": self.best, "best_step": self.best_step, "without_better": self.without_better}
 
     def restore(self, state: RunState) -> None:
@@ -225,46 +174,47 @@ class Evaluate(StepCallback):
         self.best = dict(state.best)
         self.best_step, self.without_better = state.best_step, state.without_better
         if state.best:
-            self.best_weights = self._checkpoints.read_best(state.best_step)
+            self.best_weights = self._run.checkpoints.read_best(state.best_step)
 
-    def kept_predictions(self) -> Any:
-        """The task's predictions for the first set by the best weights, which the model must hold.
+    def kept(self) -> tuple[Task, Any]:
+        """The task with what its predictions for the first set decide, and these, by the best weights, which the model
+        must hold.
 
         They are computed again if an earlier start made the best evaluation, so every worker must call this.
         """
         if self._best_predictions is None:
-            self._best_predictions = self._predict(next(iter(self._sets)))
-        return self._best_predictions
+            self._best_predictions = self._predict(self._first)
+        return self._tuned(self._best_predictions), self._best_predictions
 
-    def tuned(self, predictions: Any) -> Task:
-        """The task with what predictions for the first set decide."""
-        return self._task.tuned(predictions, next(iter(self._examples.values())), self._metric)
+    def _tuned(self, predictions: Any) -> Task:
+        return self._task.tuned(predictions, self._examples[self._first], self._run.metric)
 
     def _predict(self, name: str) -> Any:
         return self._task.predict(self._predictor, self._sets[name], self._examples[name].name)
 
     def on_step(self, step: int) -> None:
-        if not self.schedule.is_due(step, self.schedule.eval_steps):
-            return
-        self._before_the_end = self.state() if step % self.schedule.eval_steps else None
-        with self.no_update(self._progress.steps):
-            self._evaluate(step)
+        """Called after update number `step`."""
+        every = self._run.schedule.eval_steps
+        if self._run.schedule.is_due(step, every):
+            self.before_the_end = self.state() if step % every else None
+            with self._progress.paused():
+                self._evaluate(step)
 
     def _evaluate(self, step: int) -> None:
         found: dict[str, float] = {}
         self._predictor.reset_clock()
-        start, cpu = time.perf_counter(), CpuTime.now()
+        start, cpu = time.perf_counter(), cpu_seconds()
         predictions = {name: self._predict(name) for name in self._sets}
-        task = self.tuned(predictions[next(iter(self._sets))])
+        task = self._tuned(predictions[self._first])
         for name, examples in self._examples.items():
             prefix = eval_prefix(name)
             found |= task.metrics(predictions[name], examples, prefix=prefix, way_out=TRAINING_WAY_OUT)
-        speeds = self._speeds(time.perf_counter() - start) | CpuTime.since(cpu).named("eval")
+        speeds = self._speeds(time.perf_counter() - start) | cpu_since(cpu, "eval")
         order, by = decided_by(self.decisive, found, self.best)
         # Without a loss nothing tells equal evaluations apart: the weights that were trained longer are kept then, but
         # nothing has improved.
         is_kept = order > 0 or (order == 0 and not any(name.endswith("_loss") for name in found))
-        numbers = found | speeds | {"epoch": self.schedule.epoch_at(step)}
+        numbers = found | speeds | {"epoch": self._run.schedule.epoch_at(step)}
         self._run_log.record(step, "eval", numbers)
         shown = task.metrics_line(found, self.decisive)
         why = "" if by == self.decisive else f": {by or 'nothing'} decides among equals"
@@ -275,25 +225,22 @@ class Evaluate(StepCallback):
         self.without_better = 0 if order > 0 else self.without_better + 1
         if is_kept:
             self.best, self.best_step = found, step
-            self.best_weights = get_trained(self.model.model)
-            self._best_predictions = next(iter(predictions.values()))
-            self._checkpoints.save_best(self.best_weights, step)
-        if self._patience and self.without_better >= self._patience:
-            log.info(
-                "stopped early: %s has not improved on %.4f (step %d) in %d evaluations",
-                self.decisive,
-                self.best[self.decisive],
-                self.best_step,
-                self.without_better,
-            )
-            self.model.stop_training = True
+            self.best_weights = get_trained(self._run.classifier)
+            self._best_predictions = predictions[self._first]
+            self._run.checkpoints.save_best(self.best_weights, step)
+        patience = self._run.config.training.early_stopping_patience
+        if patience and self.without_better >= patience:
+            best = f"{self.decisive} has not improved on {self.best[self.decisive]:.4f} (step {self.best_step})"
+            log.info("stopped early: %s in %d evaluations", best, self.without_better)
+            self._run.model.stop_training = True
 
     def _speeds(self, seconds: float) -> dict[str, float]:
         """The speeds of an evaluation of all sets that took `seconds`, metrics included."""
-        work = sum((Work.of(examples.lengths, self._longest) for examples in self._sets.values()), Work())
+        longest = self._run.config.data.max_seq_length
+        work = sum((Work.of(examples.lengths, longest) for examples in self._sets.values()), Work())
         predictor, batches = self._predictor, np.array(self._predictor.batch_seconds)
         read = {"reads_tokens": self._task.reads_tokens, "masked_share": self._task.masked_share}
-        flops = forward_flops(self.model.model.config, work, **read)
+        flops = forward_flops(self._run.classifier.config, work, **read)
         return {
             "eval_runtime": round(seconds, 3),
             "eval_samples_per_second": round(work.examples / predictor.seconds, 2),
@@ -305,152 +252,136 @@ class Evaluate(StepCallback):
         }
 
 
-class StopWhenDiverged(StepCallback):
-    """Ends a run whose gradients stay non-finite, or never were finite.
+def check_finite(run: Run, step: int) -> None:
+    """Looks every `logging_steps` updates whether gradients stay non-finite.
 
-    Args:
-        schedule: The run in updates; looks every `logging_steps`.
-        limit: Skipped steps in a row that end the run.
+    Raises:
+        RunError: after `max_skipped_steps` updates in a row that were skipped.
     """
-
-    def __init__(self, schedule: Schedule, *, limit: int):
-        super().__init__(schedule)
-        self._limit = limit
-
-    def on_step(self, step: int) -> None:
-        if not self.schedule.is_due(step, self.schedule.logging_steps):
-            return
-        in_a_row = int(self.model.counters.skipped_in_a_row.numpy())
-        if in_a_row >= self._limit:
+    if run.schedule.is_due(step, run.schedule.logging_steps):
+        in_a_row = int(run.model.counters.skipped_in_a_row.numpy())
+        if in_a_row >= run.config.training.max_skipped_steps:
             raise RunError(
                 f"Gradients must stay finite; the last {in_a_row} updates up to step {step} were skipped. "
                 "Lower --learning_rate, raise --warmup_ratio, or train without --mixed_precision."
             )
 
-    def end(self) -> None:
-        # A short run can end before it reaches the limit. Its model is unchanged and must not pass for a trained one.
-        if int(self.model.counters.finite_steps.numpy()):
-            return
-        skipped = int(self.model.counters.skipped_steps.numpy())
-        if isinstance(self.model.optimizer, keras.optimizers.LossScaleOptimizer) and skipped < self._limit:
-            updates = counted(skipped, "update")
-            log.warning("nothing was trained: %s went into finding a loss scale; train longer", updates)
-            return
-        rule = "Gradients must be finite"
-        todo = "Lower --learning_rate, or train without --mixed_precision."
-        raise RunError(f"{rule}. Received: none that are, in {counted(skipped, 'update')}. {todo}")
+
+def check_trained(run: Run) -> None:
+    """Checks after the last update that one was finite: a short run can end before `check_finite` ends it, and its
+    model, which is unchanged, must not pass for a trained one.
+
+    Raises:
+        RunError: where none was, unless all went into finding a loss scale.
+    """
+    if int(run.model.counters.finite_steps.numpy()):
+        return
+    skipped = int(run.model.counters.skipped_steps.numpy())
+    updates, limit = counted(skipped, "update"), run.config.training.max_skipped_steps
+    if isinstance(run.model.optimizer, keras.optimizers.LossScaleOptimizer) and skipped < limit:
+        log.warning("nothing was trained: %s went into finding a loss scale; train longer", updates)
+        return
+    rule = "Gradients must be finite"
+    todo = "Lower --learning_rate, or train without --mixed_precision."
+    raise RunError(f"{rule}. Received: none that are, in {updates}. {todo}")
 
 
 _UPDATES_BETWEEN_QUESTIONS = 5
 
 
-class Save(StepCallback):
+class Save:
     """Writes checkpoints, on schedule and when the run is asked to stop. Comes after `Evaluate`, whose state it saves.
 
     Args:
         run: Its identity, how often it is saved, and how it is resumed.
         progress: Told how long saving took.
         evaluation: Whose state is saved; None without evaluation.
-        is_stopped: Whether a signal asked this worker to stop. Several workers check together, and only every few
-            updates, because each check waits for all of them.
+        stop: Whether a signal asked this worker to stop. Several workers check together, and only every few updates,
+            because each check waits for all of them.
         reports: Told of each checkpoint; a user's callbacks, too, may end the run.
+
+    Attributes:
+        costs: How many checkpoints this start wrote, their mean seconds and the bytes of the last; empty if none.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        progress: Progress,
-        evaluation: Evaluate | None,
-        is_stopped: Callable[[], bool],
-        reports: Reports,
-    ):
-        super().__init__(run.schedule)
-        self._run, self._progress, self._evaluation, self._is_stopped = run, progress, evaluation, is_stopped
-        self._reports = reports
-        self._ask_every = _UPDATES_BETWEEN_QUESTIONS if run.consensus.has_peers else 1
+    def __init__(self, run: Run, progress: Progress, evaluation: Evaluate | None, stop: StopRequest, reports: Reports):
+        self._run, self._progress, self._evaluation = run, progress, evaluation
+        self._stop, self._reports = stop, reports
         self._seconds: list[float] = []
-        self._bytes = 0
-
-    def costs(self) -> dict[str, float]:
-        """How many checkpoints this start wrote, their mean seconds and the bytes of the last; empty if none."""
-        if not self._seconds:
-            return {}
-        mean = round(statistics.fmean(self._seconds), 3)
-        return {"checkpoints": len(self._seconds), "checkpoint_seconds": mean, "checkpoint_bytes": self._bytes}
+        self.costs: dict[str, float] = {}
 
     def on_step(self, step: int) -> None:
-        if step == self.schedule.total_steps or self.model.stop_training:
+        """Called after update number `step`.
+
+        Raises:
+            Preempted: if the run was asked to stop.
+            RunError: if a callback failed. There is a checkpoint then, too.
+        """
+        run, reports, total = self._run, self._reports, self._run.schedule.total_steps
+        if step == total or run.model.stop_training:
             return
-        any_of_us, reports = self._run.consensus.any, self._reports
-        is_stopping = step % self._ask_every == 0 and any_of_us(self._is_stopped() or reports.asks_to_end)
-        has_failed = is_stopping and any_of_us(reports.failed is not None)
-        every = self._run.config.output.save_steps
+        asks = not run.consensus.has_peers or step % _UPDATES_BETWEEN_QUESTIONS == 0
+        is_stopping = asks and run.consensus.any(self._stop.is_set or reports.asks_to_end)
+        has_failed = is_stopping and run.consensus.any(reports.failed is not None)
+        every = run.config.output.save_steps
         if is_stopping or (every and step % every == 0):
-            self._save(step)
+            with self._progress.paused():
+                start = time.perf_counter()
+                size = run.checkpoints.save(run.model, self._state(step))
+                self._seconds.append(time.perf_counter() - start)
+                reports.saved(step, {"checkpoint_seconds": self._seconds[-1], "checkpoint_bytes": float(size)})
+            mean = round(statistics.fmean(self._seconds), 3)
+            self.costs = {"checkpoints": len(self._seconds), "checkpoint_seconds": mean, "checkpoint_bytes": size}
         if not is_stopping:
             return
-        who = f" by {reports.who_asks}" if reports.who_asks else ""
-        how = f"checkpoint saved; {how_to_resume(self._run.config, self._run.directory)}"
+        how = f"checkpoint saved; {how_to_resume(run.config, run.directory)}"
         if has_failed:
-            raise reports.error(f"The run ended after step {step} of {self.schedule.total_steps}; {how}")
-        raise Preempted(f"stopped after step {step} of {self.schedule.total_steps}{who}; {how}")
+            raise reports.error(f"The run ended after step {step} of {total}; {how}")
+        who = f" by {reports.who_asks}" if reports.who_asks else ""
+        raise Preempted(f"stopped after step {step} of {total}{who}; {how}")
 
     def save_last(self) -> None:
-        """Writes the state after the last update, from which a longer run goes on."""
-        step = int(self.model.optimizer.iterations.numpy())
-        self._run.checkpoints.save_last(self.model, self._state(step, of_longer_run=True))
+        """Writes the state after the last update, from which a longer run goes on: that evaluates where this one ends
+        only if that is due there."""
+        step = int(self._run.model.optimizer.iterations.numpy())
+        before = self._evaluation and self._evaluation.before_the_end
+        self._run.checkpoints.save_last(self._run.model, dataclasses.replace(self._state(step), **before or {}))
 
-    def _state(self, step: int, **options: bool) -> RunState:
-        evaluated = self._evaluation.state(**options) if self._evaluation else {}
+    def _state(self, step: int) -> RunState:
+        evaluated = self._evaluation.state() if self._evaluation else {}
         identity = dataclasses.asdict(self._run.identity)
         return RunState(step=step, identity=identity, logged=self._progress.logged, **evaluated)
 
-    def _save(self, step: int) -> None:
-        with self.no_update(self._progress.steps):
-            start = time.perf_counter()
-            self._bytes = self._run.checkpoints.save(self.model, self._state(step))
-            self._seconds.append(time.perf_counter() - start)
-            self._reports.saved(step, {"checkpoint_seconds": self._seconds[-1], "checkpoint_bytes": float(self._bytes)})
 
+def profiled(
+    steps: Iterable[int], asked: tuple[int, int], directory: pathlib.Path, pause: Callable[[], AbstractContextManager]
+) -> Generator[int]:
+    """Passes on the numbers of updates, and profiles those from `asked[0]` to `asked[1]`, and nothing beside them.
 
-class Profile(StepCallback):
-    """Profiles updates `first` to `last`, both included, and nothing beside them.
-
-    Comes after callbacks that evaluate or save: what they do between the profiled updates counts as `other`, and what
-    they do before the first one is not in the profile.
+    What callbacks that evaluate or save do between the profiled updates counts as `other`, and what they do before the
+    first one is not in the profile.
 
     Args:
-        schedule: The run in updates.
-        steps: First and last update, counted from 1.
+        steps: All updates of this start.
+        asked: First and last update to profile, counted from 1; 0 for none.
         directory: Where the profile goes; made if needed.
-        clock: Told how long starting the profiler and writing its files took.
+        pause: Makes a block of what is no update: starting the profiler and writing its files.
     """
-
-    def __init__(self, schedule: Schedule, steps: tuple[int, int], directory: pathlib.Path, clock: StepClock):
-        super().__init__(schedule)
-        self._clock = clock
-        self._first, self._last = steps
-        self._directory, self._is_running = directory, False
-        if self._first <= schedule.first_step:
-            log.info("steps %s to %s lie before the checkpoint and are not profiled again", *steps)
-
-    def before(self, step: int) -> None:
-        if step > self._last:
-            self.end()
-        if step == self._first:
-            with self.no_update(self._clock):
-                tf.profiler.experimental.start(str(self._directory))
-            self._is_running = True
-
-    def end(self) -> None:
-        if self._is_running:
-            with self.no_update(self._clock):
-                self.close()
-
-    def close(self) -> None:
-        """Stops the profiler where a run was ended inside the profiled steps: a process has only one."""
-        if self._is_running:
-            self._is_running = False  # Also where its files cannot be written.
+    first, last = asked
+    is_running = False
+    try:
+        for step in steps:
+            if step == first:
+                with pause():
+                    tf.profiler.experimental.start(str(directory))
+                is_running = True
+            yield step
+            if is_running and step == last:
+                is_running = False  # Also where its files cannot be written.
+                with pause():
+                    tf.profiler.experimental.stop()
+    finally:
+        if is_running:  # The run was ended inside the profiled steps: a process has only one profiler.
             tf.profiler.experimental.stop()
 
 
@@ -484,15 +415,10 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
         Preempted: if it was asked to stop; it has saved a checkpoint.
         RunError: for training that diverged, or records that can no longer be read.
     """
-    config, schedule, model = run.config, run.schedule, run.model
+    config, schedule, model, task = run.config, run.schedule, run.model, run.data.task
+    first, total = schedule.first_step, schedule.total_steps
     tell(banner(run))
-    run_log = RunLog(
-        run.directory if run.chief else None,
-        total_steps=schedule.total_steps,
-        first_step=schedule.first_step,
-        reports=reports,
-    )
-    task = run.data.task
+    run_log = RunLog(run.directory if run.chief else None, total_steps=total, first_step=first, reports=reports)
     predictor = Predictor(
         lambda inputs, training: task.select_outputs(model(inputs, training=training), inputs),
         run.strategy,
@@ -501,81 +427,77 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     )
     with run.strategy.scope():
         data_clock = DataClock()
-    model.marks_steps = bool(config.output.profile_steps) and not tf.config.list_logical_devices("GPU")
-    steps = schedule.total_steps - schedule.first_step
     step_clock = StepClock(
         planned_steps(run.batches.plans(), run.train.lengths, config.data.max_seq_length),
-        warm_up=min(config.output.logging_steps, steps // 2),
+        warm_up=min(config.output.logging_steps, (total - first) // 2),
         compiles_widths=config.runtime.xla,
     )
-    progress = Progress(schedule, run_log, step_clock, data_clock)
+    progress = Progress(run, run_log, step_clock, data_clock)
     evaluation = Evaluate(run, run_log, progress, predictor) if run.data.validation else None
-    if run.resumed:
-        progress.restore(run.resumed)
-        if evaluation:
-            evaluation.restore(run.resumed)
-    saving = Save(run, progress, evaluation, lambda: stop.is_set, reports)
-    profile = None
-    if config.output.profile_steps and run.chief:
-        profile = Profile(schedule, config.output.profile_steps, run.directory / "profile", step_clock)
-    diverged = StopWhenDiverged(schedule, limit=config.training.max_skipped_steps)
-    callbacks = [part for part in (progress, diverged, evaluation, saving, profile) if part is not None]
+    if run.resumed and evaluation:
+        evaluation.restore(run.resumed)
+    saving = Save(run, progress, evaluation, stop, reports)
+    after = [progress.on_step, functools.partial(check_finite, run)]
+    after += [evaluation.on_step] if evaluation else []
 
+    asked = config.output.profile_steps
+    model.marks_steps = bool(asked) and not tf.config.list_logical_devices("GPU")
+    if asked and asked[0] <= first:
+        log.info("steps %s to %s lie before the checkpoint and are not profiled again", *asked)
+    asked = asked if asked and run.chief else (0, 0)
+    steps = profiled(range(first + 1, total + 1), asked, run.directory / "profile", progress.paused)
     batches = iter(distribute_batches(run.strategy, run.train, run.batches.plans, shape=run.batches.shape))
     update = as_traced(data_clock.timed(model.update), keras.config.dtype_policy().compute_dtype)
     log.info("ready after %.1f s", time.perf_counter() - started)
-    began, cpu = time.perf_counter(), CpuTime.now()
+    began, cpu = time.perf_counter(), cpu_seconds()
     try:
         _start_reports(run, reports, run_log.logged)
-        with contextlib.ExitStack() as first_update:
-            first_update.enter_context(log_if_slow("tracing and compiling the first update"))
-            progress.on_first_update = first_update.close
-            _updates(model, functools.partial(update, batches), schedule, callbacks)
+        model.check_same_start()
+        model.stop_training = False
+        step_clock.start()
+        make_updates(model, functools.partial(update, batches), steps, [*after, saving.on_step])
+        check_trained(run)
     except (tf.errors.OpError, RunError):  # The first as it is, or as that of a lost worker.
         run.train.check_read()
         raise
     finally:
         run_log.close()
-        if profile:
-            profile.close()
-    seconds, cpu = time.perf_counter() - began, CpuTime.since(cpu)
-    results = train_results(run, progress, seconds) | cpu.named("train")
+        steps.close()
+    results = train_results(run, progress, time.perf_counter() - began) | cpu_since(cpu, "train")
     return Trained(predictor=predictor, evaluation=evaluation, saving=saving, results=results)
 
 
-def _updates(
-    model: FineTuner, update: Callable[[], tf.Tensor], schedule: Schedule, callbacks: Sequence[StepCallback]
+def make_updates(
+    model: FineTuner,
+    update: Callable[[], tf.Tensor],
+    steps: Iterable[int],
+    after: Sequence[Callable[[int], None]],
 ) -> None:
-    """Makes all updates, or fewer where a callback ends the run.
+    """Makes all updates, or fewer where the model is told to stop.
 
     Not by `model.fit`: Keras would wait for each update before it calls back.
 
     Args:
         model: What is trained.
         update: Makes the next one; what it returns is there once the update is made.
-        schedule: The run in updates.
-        callbacks: Told of each.
+        steps: The updates' numbers.
+        after: Called with each, once it is made.
     """
-    model.check_same_start()
-    model.stop_training = False
-    for callback in callbacks:
-        callback.begin(model)
     before = tf.constant(0)
-    for step in range(schedule.first_step + 1, schedule.total_steps + 1):
-        for callback in callbacks:
-            callback.before(step)
-        with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
-            done = update()
-            # A GPU computes while Python runs ahead. Waiting for the previous update here makes each clock reading
-            # follow the device's updates, and never leaves the device without work.
-            before.numpy()
-            before = done
-            for callback in callbacks:
-                callback.on_step(step)
-        if model.stop_training:
-            break
-    for callback in callbacks:
-        callback.end()
+    with contextlib.ExitStack() as first_update:
+        first_update.enter_context(log_if_slow("tracing and compiling the first update"))
+        for step in steps:
+            with tf.profiler.experimental.Trace("train", step_num=step, _r=1):
+                done = update()
+                # A GPU computes while Python runs ahead. Waiting for the previous update here makes each clock reading
+                # follow the device's updates, and never leaves the device without work.
+                before.numpy()
+                before = done
+                first_update.close()
+                for call in after:
+                    call(step)
+            if model.stop_training:
+                break
 
 
 def _start_reports(run: Run, reports: Reports, logged: Sequence[Record]) -> None:
@@ -609,7 +531,6 @@ def _start_reports(run: Run, reports: Reports, logged: Sequence[Record]) -> None
 
 _FEW_UPDATES = 500
 """With fewer, XLA hardly pays on a GPU: compiling takes 12 s for each width, and an update of BERT-base 20 ms less."""
-_SLOW = " (this CPU has no bfloat16 instructions: float32 is faster)"
 
 
 def banner(run: Run) -> list[str]:
@@ -618,107 +539,80 @@ def banner(run: Run) -> list[str]:
     Args:
         run: The run.
     """
-    config, schedule = run.config, run.schedule
-    training, every = config.training, config.output.save_steps
-    policy = keras.config.dtype_policy().name
-    left = schedule.total_steps - schedule.first_step
-    lines = [*run.data.notes]
-    if config.runtime.xla and tf.config.list_logical_devices("GPU") and left < _FEW_UPDATES:
+    config, data, schedule, task = run.config, run.data, run.schedule, run.data.task
+    training, runtime, every = config.training, config.runtime, config.output.save_steps
+    size, pieces = training.global_batch_size, training.gradient_accumulation_steps
+    replicas = run.strategy.num_replicas_in_sync
+    total, epoch, left = schedule.total_steps, schedule.steps_per_epoch, schedule.total_steps - schedule.first_step
+    micro_batch = micro_batch_size(size, replicas, pieces)
+
+    lines = [*data.notes]
+    if runtime.xla and tf.config.list_logical_devices("GPU") and left < _FEW_UPDATES:
         lines.append(
             f"warning: --xla compiles each width of batches for 12 s or more, which {left:,} updates hardly win back "
             "on a GPU; a run as short may be faster without"
         )
     if run.head_start and not run.resumed:
         lines.append(run.head_start)
-    power = f" of power {training.lr_power:g}" if training.lr_schedule == "polynomial" else ""
-    lines += [
-        f"model      {_model_text(run)}",
-        f"data       {_data_text(run)}",
-        f"tokens     {_tokens_text(run)}",
-        f"batch      {_batch_text(run)}",
-        f"batches    {run.batches.description}",
-        f"updates    {_updates_text(run)}",
-        f"rate       {OPTIMIZERS[training.optimizer].label}{training.learning_rate:g}, {training.lr_schedule}{power}, "
-        f"{counted(schedule.warmup_steps, 'update')} of warm-up",
-        f"precision  {policy}{_SLOW if policy == 'mixed_bfloat16' and emulates_bfloat16() else ''}"
-        f"{', XLA' if config.runtime.xla else ''}"
-        f"{', gradient checkpointing' if training.gradient_checkpointing else ''}",
-        f"devices    {_devices_text(run)}",
-        f"output     {run.directory}",
-    ]
+
+    model = config.model.name + (" with random weights" if config.model.is_scratch else "")
+    model += f", {run.classifier.num_parameters():,} parameters"
+    if training.lora_rank:
+        count, targets = run.classifier.num_parameters(only_trainable=True), listed(run.classifier.lora.targets)
+        model += f", {count:,} of them trained: LoRA of rank {training.lora_rank} of {targets}, and the head"
+    lines.append(f"model      {model}")
+
+    sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
+    if data.test is not None:
+        sets["test"] = len(data.test)
+    others = "".join(f", {name} {count:,}" for name, count in sets.items()) or ", nothing to evaluate on"
+    labels = task.label_names
+    kind = f"{len(labels)} {task.label_word}: {', '.join(labels[:8])}" if labels else task.kind
+    lines.append(f"data       {config.source}: train {len(data.train):,}{others}; {kind}")
+
+    lengths, length = run.train.lengths, config.data.max_seq_length
+    # Of examples, or of the sequences of examples that have several.
+    counts = lengths.counts if isinstance(lengths, RecordLengths) else np.bincount(lengths[lengths > 0])
+    median = int(np.quantile(np.arange(len(counts)), 0.5, weights=counts, method="inverted_cdf"))
+    has_windows = config.data.long_texts == "windows"
+    longer = int(counts[length + 1 if has_windows else length :].sum()) if run.train.may_be_cut else 0
+    tokens = f"median {median}, longest {len(counts) - 1}"
+    if task.reads_tokens:  # An example longer than a row takes several.
+        tokens += f", in {len(run.train):,} rows" if len(run.train) != len(data.train) else ""
+    elif longer and has_windows:
+        most = -(-(len(counts) - 1) // length)
+        tokens += f"; {counted(longer, 'text')} in up to {most} windows"
+        tokens += f", up to {most * micro_batch:,} in a micro-batch" if run.batches.shape is None else ""
+    elif longer:
+        tokens += f"; {longer:,} text{'s fill' if longer > 1 else ' fills'} all {length} and may be cut"
+    lines.append(f"tokens     {tokens}")
+
+    split = f"{counted(replicas, 'replica')} x {counted(pieces, 'micro-batch', 'micro-batches')} x {micro_batch}"
+    above = ", above the number of examples: each update takes all" if len(run.train) < size else ""
+    lines += [f"batch      {size} = {split}{above}", f"batches    {run.batches.description}"]
+
+    updates = f"{total:,} ({total / epoch:.4g} epoch{'' if total == epoch else 's'} of {epoch:,})"
+    if data.validation:
+        often = f"every {schedule.eval_steps:,}" if schedule.eval_steps < total else "at the end"
+        updates += f", evaluation {often}"
+    rate = f"{OPTIMIZERS[training.optimizer].label}{training.learning_rate:g}, {training.lr_schedule}"
+    rate += f" of power {training.lr_power:g}" if training.lr_schedule == "polynomial" else ""
+    lines += [f"updates    {updates}", f"rate       {rate}, {counted(schedule.warmup_steps, 'update')} of warm-up"]
+
+    precision = keras.config.dtype_policy().name
+    if precision == "mixed_bfloat16" and emulates_bfloat16():
+        precision += " (this CPU has no bfloat16 instructions: float32 is faster)"
+    precision += ", XLA" if runtime.xla else ""
+    precision += ", gradient checkpointing" if training.gradient_checkpointing else ""
+    devices, dtype = describe(run.strategy), runtime.all_reduce_dtype
+    if dtype != "float32":
+        summed = f"gradients summed in {dtype}" if replicas > 1 else f"no gradients to sum in {dtype}: one replica"
+        devices += f", {summed}"
+    lines += [f"precision  {precision}", f"devices    {devices}", f"output     {run.directory}"]
     if not every or every >= left:
         first = f"a killed run begins at step {schedule.first_step:,} again"
         lines.append(f"no checkpoint before the end (save_steps={every:,}): {first}")
     return lines
-
-
-def _model_text(run: Run) -> str:
-    model, training, trained = run.config.model, run.config.training, ""
-    if training.lora_rank:
-        count, targets = run.classifier.num_parameters(only_trainable=True), listed(run.classifier.lora.targets)
-        trained = f", {count:,} of them trained: LoRA of rank {training.lora_rank} of {targets}, and the head"
-    weights = " with random weights" if model.is_scratch else ""
-    return f"{model.name}{weights}, {run.classifier.num_parameters():,} parameters{trained}"
-
-
-def _data_text(run: Run) -> str:
-    data, names = run.data, run.data.task.label_names
-    sets = {eval_prefix(name): len(part) for name, part in data.validation.items()}
-    if data.test is not None:
-        sets["test"] = len(data.test)
-    others = "".join(f", {name} {size:,}" for name, size in sets.items()) or ", nothing to evaluate on"
-    kind = f"{len(names)} {data.task.label_word}: {', '.join(names[:8])}" if names else data.task.kind
-    return f"{run.config.source}: train {len(data.train):,}{others}; {kind}"
-
-
-def _tokens_text(run: Run) -> str:
-    lengths, length = run.train.lengths, run.config.data.max_seq_length
-    # Of examples, or of the sequences of examples that have several.
-    counts = lengths.counts if isinstance(lengths, RecordLengths) else np.bincount(lengths[lengths > 0])
-    median = int(np.quantile(np.arange(len(counts)), 0.5, weights=counts, method="inverted_cdf"))
-    has_windows = run.config.data.long_texts == "windows"
-    longer = int(counts[length + 1 if has_windows else length :].sum()) if run.train.may_be_cut else 0
-    about = ""
-    if run.data.task.reads_tokens:  # An example longer than a row takes several.
-        about = f", in {len(run.train):,} rows" if len(run.train) != len(run.data.train) else ""
-    elif longer and has_windows:
-        most = -(-(len(counts) - 1) // length)
-        widest = f", up to {most * _micro_batch(run):,} in a micro-batch" if run.batches.shape is None else ""
-        about = f"; {counted(longer, 'text')} in up to {most} windows{widest}"
-    elif longer:
-        about = f"; {longer:,} text{'s fill' if longer > 1 else ' fills'} all {length} and may be cut"
-    return f"median {median}, longest {len(counts) - 1}{about}"
-
-
-def _micro_batch(run: Run) -> int:
-    training = run.config.training
-    replicas, steps = run.strategy.num_replicas_in_sync, training.gradient_accumulation_steps
-    return micro_batch_size(training.global_batch_size, replicas, steps)
-
-
-def _batch_text(run: Run) -> str:
-    training, replicas = run.config.training, run.strategy.num_replicas_in_sync
-    pieces = counted(training.gradient_accumulation_steps, "micro-batch", "micro-batches")
-    is_small = len(run.train) < training.global_batch_size
-    above = ", above the number of examples: each update takes all" if is_small else ""
-    return f"{training.global_batch_size} = {counted(replicas, 'replica')} x {pieces} x {_micro_batch(run)}{above}"
-
-
-def _updates_text(run: Run) -> str:
-    schedule = run.schedule
-    epochs = schedule.total_steps / schedule.steps_per_epoch
-    often = f"every {schedule.eval_steps:,}" if schedule.eval_steps < schedule.total_steps else "at the end"
-    evaluated = f", evaluation {often}" if run.data.validation else ""
-    plural = "" if epochs == 1 else "s"
-    return f"{schedule.total_steps:,} ({epochs:.4g} epoch{plural} of {schedule.steps_per_epoch:,}){evaluated}"
-
-
-def _devices_text(run: Run) -> str:
-    dtype, summed = run.config.runtime.all_reduce_dtype, ""
-    if dtype != "float32":
-        is_one = run.strategy.num_replicas_in_sync == 1
-        summed = f", no gradients to sum in {dtype}: one replica" if is_one else f", gradients summed in {dtype}"
-    return f"{describe(run.strategy)}{summed}"
 
 
 def train_results(run: Run, progress: Progress, seconds: float) -> dict[str, float]:

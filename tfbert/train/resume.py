@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import pathlib
@@ -27,7 +26,7 @@ import tensorflow as tf
 
 from tfbert.batches.pipeline import EncodedExamples, MaskedRecords
 from tfbert.batches.plan import ORDER_VERSION
-from tfbert.batches.schedule import Schedule, warmup_steps
+from tfbert.batches.schedule import Schedule
 from tfbert.config.run import CONTENTS, UNTIL_STEP, Config
 from tfbert.config.types import Given, OnResume, counted, names_given_data
 from tfbert.corpus.manifest import MANIFEST, crc32_of
@@ -83,8 +82,7 @@ class Identity:
 
     def changed(self, asked: Config, *kinds: OnResume) -> dict[str, Any]:
         """The settings of these kinds that differ now: their earlier values, by name."""
-        now = settings(asked, *kinds)
-        return {name: self.settings[name] for name in now if not _is_same(name, now, self.settings, self.choices)}
+        return _changed(self.settings, settings(asked, *kinds), self.choices)
 
 
 def settings(config: Config, *kinds: OnResume) -> dict[str, Any]:
@@ -175,15 +173,21 @@ def other_contents(run_config: dict[str, Any], contents: dict[str, int], *option
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], resolved: dict[str, int] | None = None) -> list[str]:
-    """What differs from before, a phrase each.
+    """What differs from before, a phrase each; the arguments are those of `_changed`."""
+    changed = _changed(before, now, resolved or {})
+    return [f"{name}={value!r} before and {now[name]!r} now" for name, value in changed.items()]
+
+
+def _changed(before: dict[str, Any], now: dict[str, Any], resolved: dict[str, int]) -> dict[str, Any]:
+    """The earlier values of what differs, by name.
 
     Args:
         before: Earlier values by name. A name that is missing here is not compared.
         now: Present values by name.
         resolved: What options like `auto` came to before; such a value now is no difference.
     """
-    different = [name for name in now if not _is_same(name, now, before, resolved or {})]
-    return [f"{name}={before[name]!r} before and {now[name]!r} now" for name in different]
+    both = [name for name in now if name in before]
+    return {name: before[name] for name in both if now[name] not in (before[name], resolved.get(name, before[name]))}
 
 
 def facts_of(
@@ -218,10 +222,6 @@ def facts_of(
 def _completed(saved: dict[str, Any]) -> dict[str, Any]:
     """A run's settings, with those that its version did not have, at their default."""
     return settings(Config(), "same", "longer", "content", "split") | saved
-
-
-def _is_same(name: str, now: dict[str, Any], before: dict[str, Any], resolved: dict[str, int]) -> bool:
-    return name not in before or now[name] in (before[name], resolved.get(name, before[name]))
 
 
 _done: set[pathlib.Path] = set()
@@ -269,59 +269,6 @@ def _launch() -> tuple[str, int]:
 
 
 CHECKPOINTS = "checkpoints"
-
-
-class Found:
-    """What an output directory holds; changes nothing. What takes long to read, or may be damaged, is read when it is
-    first asked for.
-
-    Args:
-        directory: The output directory.
-
-    Attributes:
-        names: The sorted names of its files and directories.
-        run_config: Its `run_config.json`; empty without a whole one.
-        holds_run: Whether it is that of a training run, by any version.
-        is_finished: Whether it holds results.
-        is_restart: Whether an earlier start of this launch wrote it.
-
-    Raises:
-        UsageError: where this process belongs to a launch, and the directory's mark is damaged.
-    """
-
-    def __init__(self, directory: pathlib.Path):
-        self.directory, self.names = directory, output_dir.contents(directory)
-        self.run_config = output_dir.read_run_config(directory)
-        self.holds_run = self.run_config.get("mode") == "train"
-        self.is_finished = (directory / output_dir.RESULTS).exists()
-        self.is_restart = is_restart(directory)
-
-    @functools.cached_property
-    def checkpoint(self) -> RunState | None:
-        """The state of the newest intact checkpoint; of a finished run, None where its checkpoints are mere models."""
-        checkpoints = self.directory / CHECKPOINTS
-        if self.is_finished and not any(checkpoints.glob(f"step-*/{STATE}")):
-            return None
-        return newest_intact(checkpoints)
-
-    @functools.cached_property
-    def results(self) -> dict[str, Any]:
-        """The results of a finished run.
-
-        Raises:
-            UsageError: if they are not whole.
-        """
-        path, facts = self.directory / output_dir.RESULTS, {}
-        with contextlib.suppress(OSError, ValueError):  # Without its report a run is as finished.
-            facts = output_dir.read_json(self.directory / output_dir.FACTS)
-        try:
-            results = output_dir.read_json(path)
-            if changed_file(self.directory, facts, results) == output_dir.RESULTS:
-                raise ValueError("changed after the run had written it")
-            return results
-        except (OSError, ValueError) as error:
-            rule = "A finished run's results must be whole"
-            raise UsageError(f"{rule}. Received: {str(path)!r} ({error}). Remove the file.") from None
 
 
 _SAME_SETTINGS = "Pass the same settings"
@@ -402,7 +349,7 @@ def open_directory(
 
 
 def decide(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) -> Start:
-    """How a run starts in a directory.
+    """How a run starts in a directory; changes nothing.
 
     Args:
         directory: The output directory, locked.
@@ -410,73 +357,103 @@ def decide(directory: pathlib.Path, config: Config, *, num_replicas: int = 1) ->
         num_replicas: Replicas of all workers together.
 
     Raises:
-        UsageError: for a directory that the run cannot use.
+        UsageError: for a directory that the run cannot use, or settings other than those that it began with.
     """
-    found = Found(directory)
-    launched_here, start = found.is_restart, Start(directory=directory, asked=config, config=config)
-    if not found.names:
+    start, names = Start(directory=directory, asked=config, config=config), output_dir.contents(directory)
+    launched_here, run_config = is_restart(directory), output_dir.read_run_config(directory)
+    is_finished, holds_run = (directory / output_dir.RESULTS).exists(), run_config.get("mode") == "train"
+    never = config.output.resume == "never" and not launched_here
+
+    def refusal(what: str, way_out: str = "") -> UsageError:
+        replace = ", or --overwrite_output_dir to replace an earlier run" if holds_run else ""
+        received = f"output_dir={str(directory)!r}, which holds {what}"
+        return UsageError(f"output_dir must be new or empty. Received: {received}. Pass another{replace}{way_out}.")
+
+    if not names:
         return start
-    if found.is_finished and launched_here:
-        if different := different_in(found.run_config, config):
+    if is_finished and launched_here:
+        if different := different_in(run_config, config):
             rule, what = "Each run of a launch needs an output_dir of its own", ", ".join(different)
             received = f"output_dir={str(directory)!r}, in which this launch has finished a run with {what}"
             raise UsageError(f"{rule}. Received: {received}. Pass another.")
-        return dataclasses.replace(start, finished=found.results)
-    _check_apart(directory, config)
+        return dataclasses.replace(start, finished=_results_of(directory))
+    name = config.model.model_name_or_path
+    model = pathlib.Path(name).expanduser()
+    is_read = not config.model.is_scratch and model.exists()
+    if is_read and directory.resolve() in (model.resolve(), *model.resolve().parents):
+        rule = "output_dir must not hold the model that is fine-tuned"  # The run would replace files that it reads.
+        received = f"output_dir={str(directory)!r} with model_name_or_path={name!r}"
+        raise UsageError(f"{rule}. Received: {received}. Pass another --output_dir.")
     if config.output.overwrite_output_dir and not launched_here:
-        if not found.holds_run:
-            raise _refusal(found, f"{found.names[0]!r} and no training run to overwrite")
+        if not holds_run:
+            raise refusal(f"{names[0]!r} and no training run to overwrite")
         return start
-    if found.is_finished:
-        return _further(found, start, num_replicas)
-    if config.output.resume == "never" and not launched_here:
-        raise _refusal(found, "an unfinished run" if found.holds_run else repr(found.names[0]))
-    if found.checkpoint:
-        return _resumed(dataclasses.replace(start, resumed=found.checkpoint), num_replicas)
-    if not found.holds_run:
-        raise _refusal(found, f"{found.names[0]!r} and no run")
-    if not launched_here and (different := different_in(found.run_config, config)):
-        raise _refusal(found, f"an unfinished run of another configuration, with {', '.join(different)}")
+    if never and not is_finished:
+        raise refusal("an unfinished run" if holds_run else repr(names[0]))
+
+    # Of a finished run, checkpoints may be mere models.
+    is_any = not is_finished or any(start.checkpoints.glob(f"step-*/{STATE}"))
+    checkpoint = newest_intact(start.checkpoints) if is_any else None
+    earlier = Identity.of(checkpoint) if checkpoint else None
+    if is_finished:  # It may go further, where more is asked for than it did.
+        way_out = f", or --model={directory} to start a new run from its weights"
+        longer = earlier.changed(config, "longer") if earlier else different_in(run_config, config, ("longer",))
+        if never or not longer:
+            raise refusal("a finished run", way_out)
+        if earlier is None:
+            what = "a finished run without the state of its training, which --keep_optimizer keeps"
+            raise refusal(what, way_out)
+        if checkpoint.step < earlier.choices.get("total_steps", 0):
+            what = f"a run that stopped early, at update {checkpoint.step}, and would stop there again"
+            raise refusal(what, way_out)
+    if earlier:
+        start = dataclasses.replace(start, resumed=checkpoint, earlier=earlier)
+        if different := differences(earlier.settings, settings(config, "same"), earlier.choices):
+            raise _other_run(start, different, "A run resumes with the settings that it began with")
+        found = earlier.choices.get("gradient_accumulation_steps")
+        # With the same number of replicas, a resumed run keeps the micro-batches that it began with.
+        if config.training.is_auto and found and earlier.choices.get("num_replicas", num_replicas) == num_replicas:
+            start = dataclasses.replace(start, config=config.accumulating(found))
+        return start
+    if not holds_run:
+        raise refusal(f"{names[0]!r} and no run")
+    if not launched_here and (different := different_in(run_config, config)):
+        raise refusal(f"an unfinished run of another configuration, with {', '.join(different)}")
     note = f"{directory} holds an unfinished run without a checkpoint to resume from: it starts at the beginning"
     return dataclasses.replace(start, notes=(note,))
 
 
-def _further(found: Found, start: Start, num_replicas: int) -> Start:
-    """The start of a run that goes further than it did when it finished.
+def _results_of(directory: pathlib.Path) -> dict[str, Any]:
+    """The results of a finished run.
 
     Raises:
-        UsageError: for a run that is not asked to, or cannot.
+        UsageError: if they are not whole.
     """
-    config, way_out = start.asked, f", or --model={found.directory} to start a new run from its weights"
-    earlier = Identity.of(found.checkpoint) if found.checkpoint else None
-    longer = earlier.changed(config, "longer") if earlier else different_in(found.run_config, config, ("longer",))
-    if config.output.resume == "never" or not longer:
-        raise _refusal(found, "a finished run", way_out)
-    if earlier is None:
-        what = "a finished run without the state of its training, which --keep_optimizer keeps"
-        raise _refusal(found, what, way_out)
-    if found.checkpoint.step < earlier.choices.get("total_steps", 0):
-        what = f"a run that stopped early, at update {found.checkpoint.step}, and would stop there again"
-        raise _refusal(found, what, way_out)
-    return _resumed(dataclasses.replace(start, resumed=found.checkpoint), num_replicas)
+    path, facts = directory / output_dir.RESULTS, {}
+    with contextlib.suppress(OSError, ValueError):  # Without its report a run is as finished.
+        facts = output_dir.read_json(directory / output_dir.FACTS)
+    try:
+        results = output_dir.read_json(path)
+        if changed_file(directory, facts, results) == output_dir.RESULTS:
+            raise ValueError("changed after the run had written it")
+        return results
+    except (OSError, ValueError) as error:
+        rule = "A finished run's results must be whole"
+        raise UsageError(f"{rule}. Received: {str(path)!r} ({error}). Remove the file.") from None
 
 
-def keep_warm_up(start: Start, schedule: Schedule) -> Schedule:
-    """The schedule with the warm-up that the run began with: `warmup_ratio` of a longer run would be more."""
-    begun = start.earlier.choices.get("warmup_steps") if start.earlier else None
-    return schedule if begun is None else dataclasses.replace(schedule, warmup_steps=begun)
-
-
-def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tuple[RunState, list[str]]:
+def check_same_run(start: Start, facts: dict[str, Any], schedule: Schedule) -> tuple[RunState, Schedule, list[str]]:
     """Checks what is known only once data and model are built, and that the run has not become shorter.
 
     Args:
         start: Of a resumed run.
         facts: Those of model, data and precision now; see `facts_of`.
-        total_steps: Updates of the whole run now.
+        schedule: Of the whole run now.
 
     Returns:
-        The state to resume from, without the best evaluation if that was made on other examples; and lines to log.
+        The state to resume from, without the best evaluation if that was made on other examples; the schedule from
+        there on, with the warm-up that the run began with (`warmup_ratio` of a longer run would be more); and lines to
+        log.
 
     Raises:
         UsageError: naming what differs.
@@ -488,7 +465,9 @@ def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tup
         way_out = "Finish it with the version of tfbert that began it" if is_older else _SAME_SETTINGS
         rule = "A run resumes only with the same model, data, order of batches and precision"
         raise _other_run(start, different, rule, way_out)
+    total_steps = schedule.total_steps
     planned = earlier.choices.get("total_steps", total_steps)
+    begun = earlier.choices.get("warmup_steps", schedule.warmup_steps)
     if total_steps < planned or total_steps <= state.step:
         lengths = settings(start.asked, "longer")
         done = f"{state.step} of {planned} planned updates done and {total_steps} asked for now"
@@ -502,8 +481,7 @@ def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tup
         lines.append(f"a longer run than before, {total_steps} updates in place of {planned}{rate}")
         if start.config.data.batching == "packed":  # Rows are packed for all updates of a run, so here for more.
             lines.append("rows are packed anew for the whole length: dropout may draw other noise from here on")
-        begun = earlier.choices.get("warmup_steps", 0)
-        if begun != warmup_steps(training, total_steps):
+        if begun != schedule.warmup_steps:
             lines.append(f"the warm-up stays as it was, {counted(begun, 'update')}")
     if split := earlier.changed(start.asked, "split"):
         now = settings(start.asked, "split")
@@ -516,7 +494,7 @@ def check_same_run(start: Start, facts: dict[str, Any], total_steps: int) -> tup
         # Earlier metrics cannot be compared with those to come.
         lines.append("the examples to evaluate on are not those of before: the best evaluation so far is forgotten")
         state = state.without_best()
-    return state, lines
+    return state, dataclasses.replace(schedule, warmup_steps=begun, first_step=state.step), lines
 
 
 def identify(start: Start, config: Config, facts: dict[str, Any], schedule: Schedule, num_replicas: int) -> Identity:
@@ -582,22 +560,6 @@ def how_to_resume(config: Config, directory: pathlib.Path) -> str:
     return f"--output_dir={directory} resumes the run, with --resume=auto and without --overwrite_output_dir"
 
 
-def _resumed(start: Start, num_replicas: int) -> Start:
-    """The start of a resumed run, with its identity from the checkpoint.
-
-    Raises:
-        UsageError: for settings other than those that it began with.
-    """
-    earlier = Identity.of(start.resumed)
-    if different := differences(earlier.settings, settings(start.asked, "same"), earlier.choices):
-        raise _other_run(start, different, "A run resumes with the settings that it began with")
-    config, found = start.asked, earlier.choices.get("gradient_accumulation_steps")
-    # With the same number of replicas, a resumed run keeps the micro-batches that it began with.
-    if config.training.is_auto and found and earlier.choices.get("num_replicas", num_replicas) == num_replicas:
-        config = config.accumulating(found)
-    return dataclasses.replace(start, config=config, earlier=earlier)
-
-
 @contextlib.contextmanager
 def _together(consensus: Consensus) -> Iterator[None]:
     """Ends all workers if one of them cannot continue; every worker must enter this block.
@@ -628,22 +590,3 @@ def _other_run(start: Start, different: list[str], rule: str, way_out: str = _SA
         f"{rule}. Received: output_dir={str(start.directory)!r} with {', '.join(different)}. "
         f"{way_out}, or pass another --output_dir{from_these}; --overwrite_output_dir starts over."
     )
-
-
-def _check_apart(directory: pathlib.Path, config: Config) -> None:
-    """Refuses a directory that is the model's, or above it: the run would replace files that it reads."""
-    name = config.model.model_name_or_path
-    model = pathlib.Path(name).expanduser()
-    if config.model.is_scratch or not model.exists():
-        return
-    if directory.resolve() in (model.resolve(), *model.resolve().parents):
-        rule = "output_dir must not hold the model that is fine-tuned"
-        todo = "Pass another --output_dir."
-        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r} with model_name_or_path={name!r}. {todo}")
-
-
-def _refusal(found: Found, what: str, way_out: str = "") -> UsageError:
-    replace = ", or --overwrite_output_dir to replace an earlier run" if found.holds_run else ""
-    rule = "output_dir must be new or empty"
-    todo = f"Pass another{replace}{way_out}."
-    return UsageError(f"{rule}. Received: output_dir={str(found.directory)!r}, which holds {what}. {todo}")

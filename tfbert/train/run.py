@@ -75,7 +75,7 @@ def _finetune(config: Config, callbacks: Sequence[Callback]) -> dict[str, float]
     if _earlier_models:
         gc.collect()  # A model is full of reference cycles, and a GPU has no room for two models.
         runtime.reset_peak_memory()
-    directory = output_dir.run_directory(config, output_dir.start_time())
+    directory = output_dir.run_directory(config)
     # Every stage waits for the other workers somewhere: if one of them fails, this must not look like a bug here.
     failures = peer_failures_as_run_errors()
     with chief_ends_last(devices), failures, resume.open_directory(directory, config, strategy, consensus) as start:
@@ -144,8 +144,8 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
 
     kept = None
     if evaluation is not None:
-        kept = evaluation.kept_predictions()
-        data = dataclasses.replace(data, task=evaluation.tuned(kept))
+        task, kept = evaluation.kept()
+        data = dataclasses.replace(data, task=task)
     if data.task.notes() != run.data.task.notes():
         note_inputs(run.classifier, run.tokenizer, data, config)
         if run.chief:
@@ -153,7 +153,7 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
     if data.test is not None:
         found = data.task.predict(trained.predictor, run.encode(data.test), data.test.name)
         results |= data.task.metrics(found, data.test, prefix="test", way_out=TRAINING_WAY_OUT)
-    results |= trained.saving.costs()
+    results |= trained.saving.costs
     lines = summary(results, run.directory, data.task, evaluation.decisive if evaluation else "")
     if run.chief:
         card = model_card(
