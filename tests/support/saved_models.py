@@ -62,13 +62,10 @@ def make_runs(directory):
         finetune(single)
     save_random(directory / "pairs", ["other", "same"], num_texts=2)
     save_random(directory / "scores", [], num_texts=1)
-    (directory / "empty").mkdir()
-    for name in ("headless", "holed", "misshapen"):
+    for name in ("holed", "misshapen"):
         shutil.copytree(directory / "single", directory / name, ignore=shutil.ignore_patterns("checkpoints"))
         tensors = load_file(directory / name / "model.safetensors")
-        if name == "headless":
-            del tensors["classifier.weight"], tensors["classifier.bias"]
-        elif name == "holed":
+        if name == "holed":
             del tensors["bert.encoder.layer.0.output.dense.weight"]
         else:
             tensors["bert.pooler.dense.bias"] = np.zeros(3, np.float32)

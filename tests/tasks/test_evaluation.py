@@ -142,12 +142,8 @@ def test_the_subset_of_an_evaluation_is_that_of_training(runs):
 
 DEV, PAIRS = {"validation_file": "dev.tsv"}, {"validation_file": "pairs.tsv"}
 BAD = {
-    "no directory": ("nowhere", DEV, "must lead to a model's directory"),
-    "no model": ("empty", DEV, "must hold config.json"),
-    "no head": ("headless", DEV, "need a fine-tuned model.*classifier"),
     "missing weight": ("holed", DEV, "bert.encoder.layer.0.output.dense.weight"),
     "misshapen weight": ("misshapen", DEV, r"pooler.dense.bias \[3\] in place of \[32\]"),
-    "single for pairs": ("pairs", DEV, "trained on pairs of texts.*dev.tsv with sentence"),
     "pairs for single": ("single", PAIRS, "trained on single texts.*sentence1 and sentence2"),
     "other labels": ("single", {"validation_file": "odd.tsv"}, r"model's 2: 0, 1. Received: '7' in .*odd.tsv, line 3"),
     "words for scores": ("scores", {"validation_file": "words.tsv"}, "must be a finite number"),

@@ -379,14 +379,19 @@ def read_table(
         found = [check_text(value, column, where) for value, column in zip(row, texts, strict=False)]
         return line, found, label_of(row[len(texts) :], where)
 
-    rows = list(bad_rows.usable(file.without_rejected().read([*texts, *labels]), checked))
+    columns, found, lines = [[] for _ in texts], [], []
+    for line, own, label in bad_rows.usable(file.without_rejected().read([*texts, *labels]), checked):
+        for value, column in zip(own, columns, strict=True):
+            column.append(value)
+        found.append(label)
+        lines.append(line)
     return RawTable(
         name=file.name,
         text_columns=texts,
-        text=[own[0] for _, own, _ in rows],
-        text_pair=[own[1] for _, own, _ in rows] if len(texts) == 2 else None,
-        labels=[label for *_, label in rows],
-        lines=[line for line, *_ in rows],
+        text=columns[0],
+        text_pair=columns[1] if len(texts) == 2 else None,
+        labels=found,
+        lines=lines,
         unit=file.unit,
         columns={"text_column": texts, "label_column": tuple(labels)},
     )

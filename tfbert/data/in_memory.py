@@ -6,6 +6,7 @@ None of these packages is imported: where a value is of one of them, it has been
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -144,7 +145,8 @@ def _rows_of_columns(argument: str, columns: Mapping[Any, Any]) -> int:
 def _values(column: Any) -> Any:
     """The values of a column in order; a Series is not indexed from 0, and of Arrow, some at a time become Python's."""
     if hasattr(column, "iterchunks"):
-        return (value for at in range(0, len(column), _BATCH) for value in column.slice(at, _BATCH).to_pylist())
+        parts = (chunk.slice(at, _BATCH) for chunk in column.iterchunks() for at in range(0, len(chunk), _BATCH))
+        return itertools.chain.from_iterable(part.to_pylist() for part in parts)
     for name in ("to_pylist", "tolist", "to_list"):
         if callable(method := getattr(column, name, None)):
             return method()

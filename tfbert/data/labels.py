@@ -223,11 +223,9 @@ def names_in_schema(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[s
     except (KeyError, TypeError, ValueError, RecursionError, AttributeError):
         return found
     for column, feature in features:
-        try:
-            feature = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
-            names = feature["names"]
-        except (KeyError, IndexError, TypeError, AttributeError):
-            continue
+        feature = feature[0] if isinstance(feature, list) and feature else feature
+        feature = feature.get("feature", feature) if isinstance(feature, dict) else {}
+        names = feature.get("names") if isinstance(feature, dict) else None
         if isinstance(names, list) and names and all(isinstance(name, str) and name.strip() for name in names):
             found[column] = tuple(sys.intern(name.strip()) for name in names)
     return found

@@ -132,7 +132,6 @@ REFUSED = {
     "a missing value": ("x.tsv", delimited(["a|b", "NA", "b", ""]), {}, "clear whether .* Received: 'NA', .*line 3"),
     "no consensus": ("x.tsv", delimited(["a|b", "-", "b", ""]), {}, "clear whether .* Received: '-', .*line 3"),
     "held back": ("x.jsonl", rows_of([["0"], ["-1"], ["2"], []]), {}, "clear whether .* Received: '-1', .*line 2"),
-    "a database's null": ("x.jsonl", rows_of([["a"], ["\\N"], ["b"], []]), {}, "clear whether .* Received: .*line 2"),
     "one of several": ("x.tsv", delimited(["a|b", "a|#VALUE!", "b", ""]), {}, "clear whether .*'#VALUE!', .*line 3"),
     "ids and texts": ("x.csv", "id,text\n1,good\n", {}, "looks like the labels. .* 'id', 'text'. .*hold 0 and 1, or "),
     "columns that nobody names": (
@@ -141,7 +140,6 @@ REFUSED = {
         {},
         "all that hold 0 and 1, such as --label_column=a,b,c, or",
     ),
-    "texts alone": ("x.jsonl", '{"text": "good"}\n', {}, "looks like the labels. .*; data without labels is for"),
     "two separators": ("x.tsv", delimited(["a|b", "b,c", "b", ""]), {}, r"'\|' in .*2 and ',' in .*3. Pass --l"),
     "an empty label": ("x.tsv", delimited(["a||b", "b", "b", ""]), {}, r"not be empty. Received: 'a\|\|b' in .*line 2"),
     "soft labels": ("x.jsonl", rows_of([[0.3, 0.7], [1, 0], [0, 0], [1, 1]]), {}, "0.3 of the list .*line 1"),
@@ -150,7 +148,6 @@ REFUSED = {
     "Python's sets": ("x.tsv", delimited(["{'a', 'c'}", "a", "b", "c"]), {}, "docs/other_formats.md of"),
     "an empty set": ("x.tsv", delimited(["a", "set()", "b", "c"]), {}, r"brackets must be .*'set\(\)' in .*line 3"),
     "Python's tuples": ("x.tsv", delimited(["a", "b", "('a', 'c')", "()"]), {}, "brackets must be a list.*line 4"),
-    "a dictionary": ("x.tsv", delimited(["a", "b", "{'a': 1}", "c"]), {}, "brackets must be a list.*line 4"),
     "objects": ("x.jsonl", rows_of([{"a": 1}] * 4), {}, "are a list, .* Received: labels={'a': 1} in .*line 1"),
     "not scored": ("x.tsv", in_columns(no="-1"), ABC_COLUMNS, "holds 0 or 1 .* Received: '-1' for 'b' in"),
     "a column that is not there": ("x.tsv", in_columns(), {"label_column": "a,d"}, "='d' is not in the data. R"),
