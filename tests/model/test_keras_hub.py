@@ -247,7 +247,10 @@ def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
     ):
         for name in source.namelist():
             archive.writestr(name, b"\0" * (1 << 24) if name.endswith(".h5") else source.read(name))
+    with zipfile.ZipFile(tmp_path / "quantized.keras", "w") as archive:
+        archive.writestr("config.json", '{"dtype": {"class_name": "QuantizedDTypePolicy"}}')
     for name, message in {
+        "quantized.keras": "must be floating-point numbers. Received: a quantized model in .*quantized.keras",
         "dense.keras": "its BertBackbone. Received: Sequential in .*dense.keras",
         "text.keras": "must be readable and whole. Received: .*text.keras: .*File is not a zip file",
         "bare.keras": "must hold the vocabulary of its tokenizer",

@@ -1,7 +1,5 @@
 """BERT's own heads: their logits where words are masked, against transformers' model; their weights in every format."""
 
-import json
-
 import keras
 import numpy as np
 import pytest
@@ -14,19 +12,18 @@ from tests.support.bert_files import (
     HIDDEN,
     VOCAB,
     Vocabulary,
-    build,
     pytorch_tensors,
     write,
 )
 from tests.support.models import tiny_bert
-from tests.support.transformers_4 import transformers_4
 from tfbert.batches.plan import FILL
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining, build_model
 from tfbert.config.modes import SCRATCH_LAYOUTS, ModelConfig
 from tfbert.errors import UsageError
 from tfbert.model import weights
+from tfbert.model.files import load_config
 from tfbert.model.forward import forward_pretraining
-from tfbert.model.head import Head, save_pretrained
+from tfbert.model.head import Head
 
 KINDS = {True: TFBertForPreTraining, False: TFBertForMaskedLM}
 PREDICTIONS = 3
@@ -82,7 +79,7 @@ def test_packed_logits_are_those_of_one_example_a_row_and_of_all_places(policy, 
 # Weights.
 
 
-def head_tensors(*, next_sentence=True):
+def head_tensors():
     """Random weights of the heads as PyTorch has them, without the decoder's."""
     rng = np.random.default_rng(5)
     stem = "cls.predictions"
@@ -92,8 +89,9 @@ def head_tensors(*, next_sentence=True):
         f"{stem}.transform.dense.bias": [HIDDEN],
         f"{stem}.transform.LayerNorm.weight": [HIDDEN],
         f"{stem}.transform.LayerNorm.bias": [HIDDEN],
+        "cls.seq_relationship.weight": [2, HIDDEN],
+        "cls.seq_relationship.bias": [2],
     }
-    shapes |= {"cls.seq_relationship.weight": [2, HIDDEN], "cls.seq_relationship.bias": [2]} if next_sentence else {}
     return {name: rng.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
@@ -102,22 +100,6 @@ def assert_weights(model, tensors):
     assert found.keys() == tensors.keys()
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(found[name], tensor, err_msg=name)
-
-
-@pytest.mark.parametrize("next_sentence", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_saved_model_loads_in_transformers_and_here(tmp_path, next_sentence, logged):
-    model = build_pretraining(next_sentence=next_sentence)
-    save_pretrained(model, Vocabulary(), tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert saved["architectures"] == ["BertForPreTraining" if next_sentence else "BertForMaskedLM"]
-    assert not any("decoder" in name for name in load_file(tmp_path / "model.safetensors"))
-    loaded, info = transformers_4(KINDS[next_sentence].__name__).from_pretrained(tmp_path, output_loading_info=True)
-    assert info["missing_keys"] == info["unexpected_keys"] == []
-    assert len(loaded.weights) == len(model.weights)
-    logged()
-    again = build_pretraining(tmp_path, next_sentence=next_sentence, seed=7, require_head=True)
-    assert_weights(again, weights.get_weights_dict(model))
-    assert logged() == []
 
 
 def test_weights_of_pytorch_with_their_decoder(tmp_path, logged):
@@ -174,23 +156,12 @@ def test_masked_words_alone_need_no_pooler(tmp_path, logged):
     (unused,) = logged()
     assert "bert.pooler.* (2)" in unused and "cls.seq_relationship.* (2)" in unused
     # And back: what such a model lacks is new.
-    other = tmp_path / "masked_lm"
-    write(other, weights.get_weights_dict(model), CONFIG | {"architectures": ["BertForMaskedLM"]})
-    build_pretraining(other)
+    model.save_pretrained(tmp_path / "masked_lm")
+    assert load_config(tmp_path / "masked_lm").architectures == ["BertForMaskedLM"]
+    assert not any("decoder" in name for name in load_file(tmp_path / "masked_lm" / "model.safetensors"))
+    build_pretraining(tmp_path / "masked_lm")
     (new,) = logged()
     assert "bert.pooler.dense.weight" in new and new.endswith("(the file has no next-sentence head).")
-
-
-def test_a_classifier_starts_from_a_pretrained_model(tmp_path, logged):
-    save_pretrained(build_pretraining(), Vocabulary(), tmp_path)
-    found = weights.get_weights_dict(build(tmp_path, seed=3))
-    new, unused = logged()
-    assert new == "New weights, to be trained: classifier.weight, classifier.bias."
-    assert "cls.predictions.* (5), cls.seq_relationship.* (2)" in unused
-    saved = load_file(tmp_path / "model.safetensors")
-    for name in found:
-        if name.startswith("bert."):
-            np.testing.assert_array_equal(found[name], saved[name])
 
 
 def test_labels_of_a_classifier_are_not_kept(tmp_path):
