@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tests.support.flag_values import parsed
-from tfbert.commandline.options import flags_of
+from tfbert.commandline.command import flags_of
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
 

@@ -178,6 +178,7 @@ def test_every_iterable_gives_a_list_in_its_order(models):
     for inputs in (texts, tuple(texts), iter(texts), Column(texts), np.array(texts), np.array(texts, object)):
         assert_alike(model(inputs), expected)
     assert_alike(model(tuple(texts[:2])), expected[:2])  # No pair: the model takes single texts.
+    assert_alike(model(dict.fromkeys(texts).keys()), expected)
     assert_alike(model([{"text": text} for text in texts]), expected)
     assert_alike(model(np.str_("bad")), expected[1])
     assert all(loaded([]) == loaded(iter(())) == [] for loaded in models.values())
@@ -257,15 +258,6 @@ def test_answers_to_questions_are_those_of_predict_and_of_the_pipeline(saved, mo
     }
 
 
-@pytest.mark.parametrize("inputs", [{"good"}, frozenset(), frozenset(["good", "bad"]), {("good", "bad")}])
-def test_a_set_is_refused_as_answers_come_in_the_order_of_the_inputs(models, inputs):
-    for name in ("classes", "pairs", "entities", "questions"):
-        with pytest.raises(UsageError, match=r"a set has none\. Received: a set of .* Pass a list"):
-            models[name](inputs)
-    ordered = {"good": 1, "bad": 2}
-    assert_alike(models["classes"](ordered.keys()), models["classes"](["good", "bad"]))
-
-
 @pytest.mark.parametrize("directory", [{"runs/mine"}, None, 3, ["runs/mine"], b"runs/mine", {"model": "runs/mine"}])
 def test_what_is_no_path_is_refused_in_a_line(directory):
     with pytest.raises(UsageError, match="the path of a directory, or a name on the hub. Received: directory="):
@@ -333,7 +325,16 @@ def test_nothing_of_the_process_is_changed(saved, models):
     assert loaded[0](TEXTS) == models["classes"](TEXTS)
 
 
+class Table(Column):
+    """What of a pandas table shows that it is one."""
+
+    columns, ndim = ["text", "label"], 2
+
+
 BAD = {
+    "set": ("classes", {"good"}, r"a set has none\. Received: a set of 1 input\. Pass a list"),
+    "set of pairs": ("pairs", frozenset([("good", "bad")]), r"a set has none\. Received: a set of 1 input"),
+    "table": ("classes", Table(["text", "label"]), r"a table with the columns 'text', 'label'\. Pass table\["),
     "none": ("classes", ["a", "b", None], r"needs a text.*Received: none for 'text' in inputs\[2\]\. Repair"),
     "nan": ("classes", np.array(["a", np.nan], object), r"Received: nan for 'text' in inputs\[1\]"),
     "bytes": ("classes", b"text", r"Received: 116 for 'text' in inputs\[0\]"),
@@ -393,17 +394,6 @@ def test_bad_options_and_models(saved, models, tmp_path):
     save_with_nan(saved / "classes", tmp_path / "broken", word="dull")
     with pytest.raises(tfbert.RunError, match=r"must be finite.*for id 2 of inputs"):
         tfbert.load(tmp_path / "broken")(["good", "bad", "dull"])
-
-
-class Table(Column):
-    """What of a pandas table shows that it is one."""
-
-    columns, ndim = ["text", "label"], 2
-
-
-def test_a_table_is_no_column(models):
-    with pytest.raises(tfbert.UsageError, match=r"a table with the columns 'text', 'label'\. Pass table\["):
-        models["classes"](Table(["text", "label"]))
 
 
 def test_direct_predictions_are_those_of_the_pipeline_of_data():

@@ -375,7 +375,7 @@ def _run(
         keep_freed_memory()
     with logs.shown(quiet), output_dir.one_start_time() as started_at:
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            run = verb_of(command, config.mode)
+            run = verb_of(config)
             from tfbert.devices.runtime import library_errors_as_run_errors
         with library_errors_as_run_errors(config):
             numbers = run(config, callbacks) if config.mode == TRAIN else run(config)
