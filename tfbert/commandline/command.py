@@ -71,16 +71,6 @@ def find_flagfile(name: str) -> pathlib.Path:
     raise UsageError(f"{rule}. Received: flagfile={name!r}. {todo}")
 
 
-def flags_in_file(path: pathlib.Path) -> list[str]:
-    """The arguments in a file of flags: a line is one, but for those that begin with # or //, which are comments.
-
-    Raises:
-        UsageError: for a file that cannot be read.
-    """
-    lines = map(str.strip, read_text(FLAGFILE, path).splitlines())
-    return [line for line in lines if line and not line.startswith(("#", "//"))]
-
-
 def read_text(option: str, path: str | pathlib.Path) -> str:
     """The text of a file that an option names.
 
@@ -169,11 +159,6 @@ class Flag(NamedTuple):
     repeats: bool = False
 
     @property
-    def in_words(self) -> str:
-        """What it takes."""
-        return in_words(self.kind, self.name, is_joined=self.is_joined)
-
-    @property
     def choices(self) -> tuple[str, ...]:
         """The words that it takes, where it takes nothing else."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
@@ -182,11 +167,6 @@ class Flag(NamedTuple):
     def is_switch(self) -> bool:
         """Whether it may stand without a value."""
         return bool in (self.kind, *get_args(self.kind))
-
-    @property
-    def takes_several(self) -> bool:
-        """Whether it takes a list."""
-        return self.repeats or self.is_joined or tuple in map(get_origin, (self.kind, *get_args(self.kind)))
 
 
 RUN_CONFIG = "run_config"
@@ -241,8 +221,10 @@ def what_is_meant(command: Command, name: str, value: str = "") -> str:
     tables += [elsewhere()["flags_with_values"], *elsewhere()["flags"].values()]
     answers = [called_elsewhere(table, key) for table in tables for key in (f"{own_name}={value.lower()}", own_name)]
     answer = next(filter(None, answers), f"--{own_name}" if own_name != name else "")
-    for one in (command, FINETUNE, PRETRAIN):
-        if answer and _has_all(one, answer):
+    named = re.findall(r"--(\w+)(?:=([\w./]+))?", answer)
+    for one in (command, FINETUNE, PRETRAIN):  # The first that has all flags which it names, with these values.
+        own = [(flags_of(one).get(option), word) for option, word in named]
+        if answer and all(flag and (not word or not flag.choices or word in flag.choices) for flag, word in own):
             if not answer.startswith("--"):
                 return f"{answer}."
             return f"Here it is {answer}." if one is command else f"In {one.typed} it is {answer}."
@@ -250,12 +232,6 @@ def what_is_meant(command: Command, name: str, value: str = "") -> str:
         if other is not command and name in flags_of(other):
             return f"It is a flag of {other.typed}."
     return did_you_mean(name.lower(), flags_of(command), "--{}")
-
-
-def _has_all(command: Command, answer: str) -> bool:
-    """Whether a command has all flags that an answer names, and these have the values."""
-    found = [(flags_of(command).get(name), value) for name, value in re.findall(r"--(\w+)(?:=([\w./]+))?", answer)]
-    return all(flag and (not value or not flag.choices or value in flag.choices) for flag, value in found)
 
 
 class Reader:
@@ -312,12 +288,14 @@ class Reader:
             self.problems.append(f"Every argument must be a flag. Received: {' '.join(others)}. {todo}")
 
     def _read_flagfile(self, name: str, within: tuple[str, ...]) -> None:
-        """Reads a file of flags; none where there is no name, as a script may have it."""
+        """Reads a file of flags; none where there is no name, as a script may have it. A line is an argument, or begins
+        with # or // and is a comment."""
         path = str(find_flagfile(name)) if name else ""
         if path in within:
             rule = "A flag file must not include itself"
             raise UsageError(f"{rule}. Received: flagfile={path!r}. Remove that line.")
-        self.read_line(flags_in_file(path) if path else [], (*within, path))
+        lines = map(str.strip, read_text(FLAGFILE, path).splitlines() if path else [])
+        self.read_line([line for line in lines if line and not line.startswith(("#", "//"))], (*within, path))
 
     def read_config(self, path: str) -> None:
         """Reads a file of options.
@@ -349,19 +327,19 @@ class Reader:
 
     def _set_to(self, flag: Flag, value: Any, where: str) -> None:
         """Sets a flag to a value in a file: a text, True, False, or a list."""
-        items = value if isinstance(value, list) else [value]
+        items, kinds = value if isinstance(value, list) else [value], (flag.kind, *get_args(flag.kind))
         texts = [str(item).lower() if isinstance(item, bool) else item for item in items]
         todo = ""
         if any(isinstance(item, list) or item is None for item in items):
             todo = "Write plain values."
         elif any(isinstance(item, bool) for item in items) and not flag.is_switch:
             todo = 'Put it in quotes, "true", if it is a name.'
-        elif isinstance(value, list) and not flag.takes_several:
+        elif isinstance(value, list) and not (flag.repeats or flag.is_joined or tuple in map(get_origin, kinds)):
             todo = "Write one value."
         elif flag.is_joined and len(items) > 1 and "," in "".join(texts):
             todo = "Write values without commas."
         if todo:
-            self.problems.append(f"{flag.name} must be {flag.in_words}. Received: {flag.name}={value!r}{where}. {todo}")
+            self._note(flag, value, where, todo)
             return
         for text in texts if flag.repeats or not isinstance(value, list) else [joined(texts)]:
             self._set(flag, text, where)
@@ -380,13 +358,20 @@ class Reader:
                 todo = "Pass one, or several as --seeds."
             elif "," in text and float in (flag.kind, *get_args(flag.kind)):
                 todo = "Pass one value, a fraction after a point."
-            line = f"{name} must be {flag.in_words}. Received: {name}={text!r}{where}. {todo}"
-            self.problems.append(one_of(name, text, flag.choices, where) if flag.choices else line)
+            if flag.choices:
+                self.problems.append(one_of(name, text, flag.choices, where))
+            else:
+                self._note(flag, text, where, todo)
             return
         if name == CONFIG and name in self.values:
             rule, received = "A run has one file of options", f"{CONFIG}={f'{self.values[name]},{value}'!r}"
             raise UsageError(f"{rule}. Received: {received}. Put all options into one of them.")
         self.values[name] = (*self.values.get(name, ()), value) if flag.repeats else value
+
+    def _note(self, flag: Flag, value: Any, where: str, todo: str) -> None:
+        """Notes what is said about a value that a flag does not take."""
+        rule = f"{flag.name} must be {in_words(flag.kind, flag.name, is_joined=flag.is_joined)}"
+        self.problems.append(f"{rule}. Received: {flag.name}={value!r}{where}. {todo}")
 
     def _refuse(self, name: str, value: Any, where: str = "") -> None:
         """Notes what is said about a flag that the command does not have."""
@@ -426,13 +411,17 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
         process.check()
         with library_errors_as_run_errors(config):
             run(config)
-    except EXPECTED as error:
-        return _fail(command, error, error.status, kind="" if isinstance(error, Preempted) else "error: ")
-    except process.Terminated as stop:
-        return _fail(command, stop, stop.status, kind="")
+    except (*EXPECTED, process.Terminated) as error:
+        kind, text, status = "error: ", str(error), error.status
+        if isinstance(error, Preempted | process.Terminated):
+            kind = ""
     except KeyboardInterrupt:  # Before training began, or in another mode: there is nothing to resume from.
-        return _fail(command, RuntimeError("stopped by Ctrl-C"), status=130, kind="")
-    return 0
+        kind, text, status = "", "stopped by Ctrl-C", 130
+    else:
+        return 0
+    for line in text.splitlines():  # One for each thing that is wrong.
+        print(f"{command.typed}: {kind}{line}", file=sys.stderr)
+    return status
 
 
 def verb_of(config: Config) -> Callable[..., Any]:
@@ -477,13 +466,6 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     return base.changed(values, mode)
 
 
-def _fail(command: Command, error: BaseException, status: int, kind: str) -> int:
-    """One line for each thing that is wrong."""
-    for line in str(error).splitlines():
-        print(f"{command.typed}: {kind}{line}", file=sys.stderr)
-    return status
-
-
 _GENERAL, _PRESETS = "general", "presets"
 
 
@@ -518,9 +500,21 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
     Raises:
         UsageError: for an unknown topic.
     """
-    values, topics, name = flags_of(command), _topics(command, mode), topic.lstrip("-")
+    values, name = flags_of(command), topic.lstrip("-")
+    topics = {_GENERAL: [*(() if mode else ("mode",)), CONFIG, RUN_CONFIG, FLAGFILE, "help"]}
+    for each in command.names():
+        part, field, _ = all_options()[each]
+        if not mode or mode in field.metadata["modes"]:
+            topics.setdefault(part, []).append(each)
     if name == _PRESETS:
-        return _preset_list()
+        about = "Presets for --flagfile=NAME. Flags after it replace the preset's. Each file begins with commands:"
+        lines = [about, ""]
+        for preset, path in presets().items():
+            about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "").lstrip("# ")
+            if about.endswith(":"):  # Its last sentence leads to the commands, which are left out here.
+                about = about.rpartition(". ")[0] + "." if ". " in about else about.removesuffix(":")
+            lines += [f"  {preset}", *wrapped(about, "      ")]
+        return "\n".join(lines) + "\n"
     if name in topics:
         return _topic(name, topics[name], values)
     if name in values:
@@ -542,16 +536,6 @@ def help_text(command: Command, topic: str, mode: str = "") -> str:
         lines += [f"  # {what[0].upper()}{what[1:]}:", " \\\n".join(typed)]
     lines += ["", *wrapped(f"Flags by topic; --help=TOPIC shows one: {', '.join([*topics, _PRESETS])}.", "")]
     return "\n".join(lines) + "\n\n" + "\n".join(_topic(name, names, values) for name, names in topics.items())
-
-
-def _topics(command: Command, mode: str) -> dict[str, list[str]]:
-    """The names of flags by topic; with a mode, those that have an effect in it."""
-    topics = {_GENERAL: [*(() if mode else ("mode",)), CONFIG, RUN_CONFIG, FLAGFILE, "help"]}
-    for name in command.names():
-        option = all_options()[name]
-        if not mode or mode in option.field.metadata["modes"]:
-            topics.setdefault(option.part, []).append(name)
-    return topics
 
 
 def _topic(topic: str, names: Sequence[str], values: Mapping[str, Flag]) -> str:
@@ -578,13 +562,3 @@ def _takes(kind: Any) -> str:
     if members:
         return "|".join(_takes(member) for member in members if member is not type(None))
     return {int: "N", float: "X", str: "TEXT", bool: ""}[kind]
-
-
-def _preset_list() -> str:
-    lines = ["Presets for --flagfile=NAME. Flags after it replace the preset's. Each file begins with commands:", ""]
-    for name, path in presets().items():
-        about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "").lstrip("# ")
-        if about.endswith(":"):  # Its last sentence leads to the commands, which are left out here.
-            about = about.rpartition(". ")[0] + "." if ". " in about else about.removesuffix(":")
-        lines += [f"  {name}", *wrapped(about, "      ")]
-    return "\n".join(lines) + "\n"

@@ -210,21 +210,6 @@ def load(directory: str | os.PathLike[str], *, max_seq_length: int | None = None
         rule = "A model is the path of a directory, or a name on the hub"
         raise UsageError(f"{rule}. Received: directory={shown(directory)}. Pass for example 'runs/mine'.")
     options = {name: part for name, part in options.items() if part is not None}
-    _check_options(options)
-    config = Config(
-        mode="predict",
-        model=ModelConfig(model_name_or_path=os.fspath(directory)),
-        data=DataConfig(max_seq_length=max_seq_length),
-        **options,
-        predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode needs one; nothing is read from it.
-    )
-    with settings_kept():
-        keras.config.set_dtype_policy("float32")
-        return LoadedModel(load_trained_model(config))
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    """Refuses what is no part of `Config` with options of one task, and options of files, which have no effect here."""
     kinds = {name: kind for name, kind in field_types(TaskOptions).items() if name in Config.classes()}
     for name, part in options.items():
         if not isinstance(part, kinds.get(name, ())):
@@ -236,6 +221,16 @@ def _check_options(options: dict[str, Any]) -> None:
             if of_files and getattr(part, field.name) != field.default:
                 rule = f"{field.name} says how files are read or written, and a loaded model is called in Python"
                 raise UsageError(f"{rule}. Received: {field.name}={getattr(part, field.name)!r}. Leave it out.")
+    config = Config(
+        mode="predict",
+        model=ModelConfig(model_name_or_path=os.fspath(directory)),
+        data=DataConfig(max_seq_length=max_seq_length),
+        **options,
+        predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode needs one; nothing is read from it.
+    )
+    with settings_kept():
+        keras.config.set_dtype_policy("float32")
+        return LoadedModel(load_trained_model(config))
 
 
 class LoadedModel:
