@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 
 import pytest
@@ -17,8 +18,7 @@ from tests.support.processes import output_of
 from tests.support.refusals import refused
 from tfbert import __version__
 from tfbert.commandline import words
-from tfbert.commandline.command import Reader, verb_of
-from tfbert.commandline.options import find_flagfile
+from tfbert.commandline.command import Reader, find_flagfile, verb_of
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
 from tfbert.report.pages import command_line
@@ -131,7 +131,7 @@ def test_a_wheel_has_the_command(built):
 
 
 def test_presets_are_found_in_what_a_wheel_brings(built, tmp_path):
-    code = "from tfbert.commandline.options import find_flagfile; print(find_flagfile('glue-sst2'))"
+    code = "from tfbert.commandline.command import find_flagfile; print(find_flagfile('glue-sst2'))"
     shown = output_of(code, directory=tmp_path, PYTHONPATH=str(built[0]))
     assert shown.strip() == str(built[0] / "tfbert/presets/glue-sst2.flags")
 
@@ -263,7 +263,8 @@ def test_every_mode_is_a_word_and_has_a_verb(command, kept_argv):
         assert words.main(["tfbert", word]) == 0
     for mode, (ran, _, said) in zip(command.modes, seen, strict=False):
         assert said == mode and ran is (FINETUNE if mode in FINETUNE.modes else PRETRAIN)
-        assert callable(verb_of(command, mode))
+        config = types.SimpleNamespace(mode=mode, data=types.SimpleNamespace(task=command.task))
+        assert callable(verb_of(config))
     assert (seen[-1][0], seen[-1][2]) == (command, "")
 
 

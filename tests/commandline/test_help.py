@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from tests.support.refusals import refused
-from tfbert.commandline.command import parse
-from tfbert.commandline.options import flags_of, help_text, help_topic, presets
+from tfbert.commandline.command import flags_of, help_text, help_topic, parse, presets
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN
 

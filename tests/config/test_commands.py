@@ -5,13 +5,9 @@ import dataclasses
 import pytest
 
 from tests.support.flag_values import parsed
-from tfbert.commandline.options import flags_of
+from tfbert.commandline.command import flags_of
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
-
-
-def parse(command, *arguments):
-    return parsed(*arguments, command=command)
 
 
 def test_every_option_belongs_to_a_command_and_no_name_to_two_parts():
@@ -28,14 +24,14 @@ def test_a_command_has_flags_for_its_options_and_no_others(command):
 
 
 def test_what_it_trains_is_settled_by_the_command():
-    assert (parse(PRETRAIN).data.task, parse(FINETUNE).data.task) == ("pretraining", "auto")
+    assert (parsed(command=PRETRAIN).data.task, parsed(command=FINETUNE).data.task) == ("pretraining", "auto")
     with pytest.raises(UsageError, match=r"Pre-training has a command of its own.*run_pretraining\.py"):
-        parse(FINETUNE, "--task=pretraining")
+        parsed("--task=pretraining", command=FINETUNE)
 
 
 def test_a_corpus_of_files_may_have_rows_that_are_left_out():
     arguments = ["--mode=prepare", "--output_dir=x", "--learn_vocab=100", "--input_files=a.jsonl", "--skip_bad_rows"]
-    assert parse(PRETRAIN, *arguments).data.skip_bad_rows
+    assert parsed(*arguments, command=PRETRAIN).data.skip_bad_rows
 
 
 def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
@@ -43,10 +39,10 @@ def test_a_run_is_repeated_by_the_command_that_made_it(tmp_path):
         (FINETUNE, PRETRAIN, "--weight_decay=0.5"),
         (PRETRAIN, FINETUNE, "--masked_lm_prob=0.3"),
     ):
-        config, path = parse(command, changed), tmp_path / command.script
+        config, path = parsed(changed, command=command), tmp_path / command.script
         path.write_text(config.to_json())
-        assert parse(command, f"--run_config={path}") == config
-        again = parse(command, f"--run_config={path}", "--seed=7")
+        assert parsed(f"--run_config={path}", command=command) == config
+        again = parsed(f"--run_config={path}", "--seed=7", command=command)
         assert again == dataclasses.replace(config, runtime=dataclasses.replace(config.runtime, seed=7))
         with pytest.raises(UsageError, match="Pre-training has a command of its own. Received: task=.* in run_config="):
-            parse(other, f"--run_config={path}")
+            parsed(f"--run_config={path}", command=other)

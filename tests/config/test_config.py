@@ -54,16 +54,14 @@ def test_resolved_writes_out_the_defaults_that_depend_on_others(model, learning_
     assert config.resolved() == config
 
 
-def test_a_metric_may_be_named_as_the_log_names_it():
+def test_resolved_names_no_data_set_beside_files_and_a_metric_as_the_log_does(tmp_path):
     """And as Hugging Face's Trainer does."""
-    config = Config(training=TrainingConfig(metric_for_best_model="eval_f1"))
-    assert config.resolved().training.metric_for_best_model == "f1"
-
-
-def test_resolved_names_no_data_set_beside_files(tmp_path):
-    (tmp_path / "rows.tsv").write_text("text\tlabel\n")
-    config = Config(model=SCRATCH, data=DataConfig(train_file=str(tmp_path / "rows.tsv"))).resolved()
-    assert config.data.dataset == "" and config.data.source == str(tmp_path / "rows.tsv")
+    (tmp_path / "rows.tsv").touch()
+    path, training = str(tmp_path / "rows.tsv"), TrainingConfig(metric_for_best_model="eval_f1")
+    data = DataConfig(train_file=path, validation_file=path)
+    config = Config(model=SCRATCH, data=data, training=training).resolved()
+    assert (config.data.dataset, config.source) == ("", path)
+    assert config.training.metric_for_best_model == "f1"
 
 
 def test_json_has_every_part_and_lacks_what_is_at_its_default():
@@ -75,10 +73,10 @@ def test_json_has_every_part_and_lacks_what_is_at_its_default():
     "text, match",
     [
         ("{", "must be JSON"),
-        ("[1, 2]", "must be an object"),
+        ("[1, 2]", "must be JSON"),
         ('{"training": {"global_batch_sise": 3}}', "global_batch_sise"),
         ('{"trainings": {}}', "trainings"),
-        ('{"training": 3}', "must be an object"),
+        ('{"training": 3}', "must be JSON"),
         ('{"training": {"cls": 1}}', "cls=1"),
         ('{"training": {"global_batch_size": "32"}}', "global_batch_size"),
         ('{"output": {"output_dir": null}}', "output_dir"),
@@ -124,16 +122,6 @@ def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
         assert modes == apart[part] if part in apart else "train" in modes or name in ("top_k", "column_per_label")
 
 
-def in_mode(mode, **parts):
-    """A configuration that breaks no rule of its mode, changed."""
-    base = {
-        "evaluate": {"data": DataConfig(dataset="glue/rte")},
-        "predict": {"predict": PredictConfig(input_file="-")},
-        "export": {"output": OutputConfig(output_dir="somewhere")},
-    }
-    return Config(mode=mode, **({"model": SAVED} | base[mode] | parts))
-
-
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
 def test_options_of_files_in_every_mode_that_reads_some(mode, tmp_path):
     path = tmp_path / "a.tsv"
@@ -155,9 +143,8 @@ def test_delimiters(given, character):
 
 
 def test_standard_input_can_be_evaluated():
-    data = DataConfig(test_file="-", input_format="tsv")
-    assert in_mode("evaluate", data=data).data.source == "standard_input"
-    assert DataConfig(test_file="a-b.tsv").source == "a-b.tsv"
+    config = Config(mode="evaluate", model=SAVED, data=DataConfig(test_file="-", input_format="tsv"))
+    assert config.source == "standard_input" and DataConfig(test_file="a-b.tsv").source == "a-b.tsv"
 
 
 LOOP, LOCKED = "loop", "locked"

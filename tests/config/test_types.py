@@ -75,7 +75,6 @@ TAKES |= {"mixed_precision": "True or False", "seeds": "a list of integers", "ou
 TAKES |= {"delimiter": "a string", "label_column": "a string or a list of strings", "text_column": "a list of strings"}
 TAKES |= {"lora_targets": "a string or a list of strings", "train_file": "a path", "training": "of type TrainingConfig"}
 WAYS = {
-    "None": "Leave it out for",
     "'bf16'": "Pass mixed_precision=True",
     "{'text'": "tfbert.finetune as train=",
 }

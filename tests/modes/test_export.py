@@ -62,11 +62,8 @@ def test_hostile_text_is_answered_as_by_predict(runs, single, ask, tmp_path):
     # Line ends, which a file of lines cannot hold.
     found = ask(single, text=[b"good\r\nfilm\n", b"good film"])
     np.testing.assert_allclose(found["logits"][0], found["logits"][1], atol=1e-6)
-
-
-def test_no_text_gives_no_answer(single, ask):
-    found = ask(single, text=[])
-    assert found["logits"] == found["label"] == []
+    none = ask(single, text=[])
+    assert none["logits"] == none["label"] == []
 
 
 def test_token_ids_are_answered(runs, single, ask):
@@ -164,6 +161,7 @@ def test_a_text_that_is_not_finite_has_no_label_and_changes_no_other(runs, singl
 def test_pairs_without_rows_and_without_second_texts(untrained):
     none = tf.constant([], tf.string)
     assert untrained["text"](text=none, text_pair=none)["logits"].shape == (0, 2)
+    assert untrained["text"](text=tf.constant(["good"]), text_pair=tf.constant(["bad"]))["logits"].shape == (1, 2)
     for texts in ([], ["good", "bad"]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="text and text_pair must be of one length"):
             untrained["text"](text=tf.constant(texts, tf.string), text_pair=tf.constant(["film"]))
@@ -297,19 +295,14 @@ def test_the_current_directory_and_the_root(runs, tmp_path, monkeypatch):
             export_of(runs, "scores", "/", overwrite=overwrite)
 
 
-def test_text_columns_say_what_a_model_leaves_open(runs, untrained, tmp_path):
-    pair = {"text": tf.constant(["good"]), "text_pair": tf.constant(["bad"])}
-    assert untrained["text"](**pair)["logits"].shape == (1, 2)
-    with pytest.raises(UsageError, match="trained on pairs of texts. Received: text_column with a"):
-        export_of(runs, "pairs", tmp_path / "5", data=DataConfig(text_column=("a",)))
-    assert not (tmp_path / "5").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("answering_nothing")
-def test_else_the_columns_or_the_model_say(runs, open_model, tmp_path):
+def test_the_columns_or_the_model_say_how_many_texts_there_are(runs, open_model, tmp_path):
     def num_texts(number, model=open_model, **options):
         return export_of(runs, model, tmp_path / str(number), **options)["num_texts"]
 
     assert num_texts(1) == 1
     assert num_texts(4, "pairs", data=DataConfig(text_column=("a", "b"))) == 2
+    with pytest.raises(UsageError, match="trained on pairs of texts. Received: text_column with a"):
+        num_texts(5, "pairs", data=DataConfig(text_column=("a",)))
+    assert not (tmp_path / "5").exists()

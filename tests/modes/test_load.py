@@ -15,20 +15,19 @@ from tests.support.models import VOCAB, strategy_of, tiny_bert
 from tests.support.runs import WORDS
 from tests.support.saved_models import save_with_nan
 from tests.support.transformers_4 import transformers_4
-from tfbert.config.modes import ModelConfig, PredictConfig, RuntimeConfig
-from tfbert.config.run import Config
+from tfbert.config.modes import RuntimeConfig
 from tfbert.devices.runtime import set_up
 from tfbert.errors import UsageError
 from tfbert.model.files import record_inputs
 from tfbert.model.head import save_pretrained
 from tfbert.model.predictor import Predictor, direct_predictor
-from tfbert.modes.load import load_trained_model
 from tfbert.tasks import prediction as items_module
 from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.prediction import Item
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering, QuestionItems
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.registry import entry_of
 from tfbert.tasks.text_task import TextItems
-from tfbert.tasks.token_classification.token_classification import SentenceItems, TaggedItem, TokenClassification
+from tfbert.tasks.token_classification.token_classification import TaggedItem, TokenClassification
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -68,19 +67,11 @@ def models(saved):
     return {name: tfbert.load(saved / name) for name in TASKS}
 
 
-def records(directory, kind, items):
-    """What `--mode=predict` writes of items, which are of this kind."""
-    config = Config(
-        mode="predict",
-        model=ModelConfig(model_name_or_path=str(directory)),
-        predict=PredictConfig(input_file="-"),
-    )
-    strategy = strategy_of(1)
-    with strategy.scope():
-        model = load_trained_model(config)
-    kind = kind(model)
+def records(loaded, items):
+    """What `--mode=predict` writes of items."""
+    kind = entry_of(loaded.task).items(loaded._model)
     encoded = kind.encode(items)
-    return list(kind.records(items, kind.predictions(model.predictor(strategy, 4).outputs(encoded), encoded)))
+    return list(kind.records(items, kind.predictions(loaded._predictor.outputs(encoded, rows=4), encoded)))
 
 
 def assert_alike(found, expected):
@@ -178,6 +169,7 @@ def test_every_iterable_gives_a_list_in_its_order(models):
     for inputs in (texts, tuple(texts), iter(texts), Column(texts), np.array(texts), np.array(texts, object)):
         assert_alike(model(inputs), expected)
     assert_alike(model(tuple(texts[:2])), expected[:2])  # No pair: the model takes single texts.
+    assert_alike(model(dict.fromkeys(texts).keys()), expected)
     assert_alike(model([{"text": text} for text in texts]), expected)
     assert_alike(model(np.str_("bad")), expected[1])
     assert all(loaded([]) == loaded(iter(())) == [] for loaded in models.values())
@@ -199,7 +191,7 @@ def test_pairs_and_scores(saved, models):
 
 
 def test_entities_of_texts_are_those_of_predict_and_of_the_pipeline(saved, models):
-    written = records(saved / "entities", SentenceItems, [TaggedItem(texts=[text]) for text in TEXTS])
+    written = records(models["entities"], [TaggedItem(texts=[text]) for text in TEXTS])
     expected = [record["entities"] for record in written]
     assert sum(map(len, expected)) > 5
     found = models["entities"](TEXTS, batch_size=3)
@@ -213,9 +205,9 @@ def test_entities_of_texts_are_those_of_predict_and_of_the_pipeline(saved, model
         assert_alike(found[row], theirs)
 
 
-def test_entities_of_words_count_words(saved, models):
+def test_entities_of_words_count_words(models):
     sentences = [text.split() for text in TEXTS[:5]]  # One is longer than a row, one has no words.
-    written = records(saved / "entities", SentenceItems, [TaggedItem(words=words) for words in sentences])
+    written = records(models["entities"], [TaggedItem(words=words) for words in sentences])
     expected = [record["entities"] for record in written]
     assert max(e["end"] for e in expected[1]) > 16
     for inputs in (sentences, map(tuple, sentences), [np.array(words, str) for words in sentences]):
@@ -246,7 +238,7 @@ def test_tags_that_are_no_entities_are_given_word_by_word(saved, models):
 
 
 def test_answers_to_questions_are_those_of_predict_and_of_the_pipeline(saved, models):
-    expected = records(saved / "questions", QuestionItems, [Item(texts=[*asked.values()]) for asked in QUESTIONS])
+    expected = records(models["questions"], [Item(texts=[*asked.values()]) for asked in QUESTIONS])
     found = models["questions"](({**question, "id": 7} for question in QUESTIONS), batch_size=2)
     assert_alike(found, expected)
     assert [list(answer) for answer in found] == [["score", "start", "end", "answer"]] * 3
@@ -257,15 +249,6 @@ def test_answers_to_questions_are_those_of_predict_and_of_the_pipeline(saved, mo
     assert {key: theirs[key] for key in ("start", "end", "answer")} == {
         key: found[0][key] for key in ("start", "end", "answer")
     }
-
-
-@pytest.mark.parametrize("inputs", [{"good"}, frozenset(), frozenset(["good", "bad"]), {("good", "bad")}])
-def test_a_set_is_refused_as_answers_come_in_the_order_of_the_inputs(models, inputs):
-    for name in ("classes", "pairs", "entities", "questions"):
-        with pytest.raises(UsageError, match=r"a set has none\. Received: a set of .* Pass a list"):
-            models[name](inputs)
-    ordered = {"good": 1, "bad": 2}
-    assert_alike(models["classes"](ordered.keys()), models["classes"](["good", "bad"]))
 
 
 @pytest.mark.parametrize("directory", [{"runs/mine"}, None, 3, ["runs/mine"], b"runs/mine", {"model": "runs/mine"}])
@@ -335,7 +318,16 @@ def test_nothing_of_the_process_is_changed(saved, models):
     assert loaded[0](TEXTS) == models["classes"](TEXTS)
 
 
+class Table(Column):
+    """What of a pandas table shows that it is one."""
+
+    columns, ndim = ["text", "label"], 2
+
+
 BAD = {
+    "set": ("classes", {"good"}, r"a set has none\. Received: a set of 1 input\. Pass a list"),
+    "set of pairs": ("pairs", frozenset([("good", "bad")]), r"a set has none\. Received: a set of 1 input"),
+    "table": ("classes", Table(["text", "label"]), r"a table with the columns 'text', 'label'\. Pass table\["),
     "none": ("classes", ["a", "b", None], r"needs a text.*Received: none for 'text' in inputs\[2\]\. Repair"),
     "nan": ("classes", np.array(["a", np.nan], object), r"Received: nan for 'text' in inputs\[1\]"),
     "bytes": ("classes", b"text", r"Received: 116 for 'text' in inputs\[0\]"),
@@ -394,17 +386,6 @@ def test_bad_options_and_models(saved, models, tmp_path):
     save_with_nan(saved / "classes", tmp_path / "broken", word="dull")
     with pytest.raises(tfbert.RunError, match=r"must be finite.*for id 2 of inputs"):
         tfbert.load(tmp_path / "broken")(["good", "bad", "dull"])
-
-
-class Table(Column):
-    """What of a pandas table shows that it is one."""
-
-    columns, ndim = ["text", "label"], 2
-
-
-def test_a_table_is_no_column(models):
-    with pytest.raises(tfbert.UsageError, match=r"a table with the columns 'text', 'label'\. Pass table\["):
-        models["classes"](Table(["text", "label"]))
 
 
 def test_direct_predictions_are_those_of_the_pipeline_of_data():

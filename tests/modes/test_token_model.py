@@ -37,7 +37,7 @@ def inputs(rows, width):
 
 
 def needs(export_format):
-    for package in export.FORMATS[export_format].packages:
+    for package in export.FORMATS[export_format]:
         pytest.importorskip(package)
 
 
@@ -56,10 +56,10 @@ def test_the_file_gives_the_models_logits(export_format, kind, tmp_path):
     save(model, tmp_path / "own")
     results = export_of(tmp_path, "own", tmp_path / "file", export_format=export_format)
     assert results["largest_logit_error"] < 1e-4 and results["max_seq_length"] == 24
-    form = export.FORMATS[export_format]
+    path = tmp_path / "file" / f"model.{export_format}"
     for rows, width in ((1, 2), (3, 24), (2, 64)):
         batch = inputs(rows, width)
-        found = form.run(tmp_path / "file" / form.file, batch)
+        found = export.logits_of_file(path, batch)
         want = np.asarray(transformers_logits(model.classifier, batch))
         real = batch["attention_mask"] > 0 if found.ndim == 3 else slice(None)
         np.testing.assert_allclose(found[real], want[real], atol=1e-4)
@@ -70,7 +70,7 @@ def test_the_file_gives_the_models_logits(export_format, kind, tmp_path):
     with pytest.raises(UsageError, match="must be new or empty"):
         export_of(tmp_path, "own", tmp_path / "file", export_format=export_format)
     export_of(tmp_path, "own", tmp_path / "file", overwrite=True)  # Another format in its place.
-    assert not (tmp_path / "file" / form.file).exists() and (tmp_path / "file" / "saved_model.pb").exists()
+    assert not path.exists() and (tmp_path / "file" / "saved_model.pb").exists()
 
 
 @pytest.fixture
@@ -80,8 +80,9 @@ def own(tmp_path, monkeypatch):
 
 
 def replaced(monkeypatch, **parts):
-    form = export._Format(**{"file": "model.tflite", "packages": (), "convert": lambda *_: b"", "run": None} | parts)
-    monkeypatch.setitem(export.FORMATS, "tflite", form)
+    monkeypatch.setitem(export.FORMATS, "tflite", ())
+    for name, part in ({"content_of": lambda *_: b""} | parts).items():
+        monkeypatch.setattr(export, name, part)
 
 
 def test_a_package_that_is_missing_is_named(own, tmp_path):
@@ -91,10 +92,10 @@ def test_a_package_that_is_missing_is_named(own, tmp_path):
 
 
 def test_an_operation_that_the_converter_does_not_know_is_told_in_one_line(own, tmp_path, monkeypatch):
-    def convert(function, specs, module):
+    def convert(model, export_format):
         raise ValueError("no such operation\nand a page of its graph")
 
-    replaced(monkeypatch, convert=convert)
+    replaced(monkeypatch, content_of=convert)
     with pytest.raises(UsageError, match="Received: no such operation. Export the model as a SavedModel.$"):
         export_of(tmp_path, "own", tmp_path / "file", export_format="tflite")
     assert [path.name for path in tmp_path.iterdir()] == ["own"]
@@ -102,7 +103,7 @@ def test_an_operation_that_the_converter_does_not_know_is_told_in_one_line(own, 
 
 @pytest.mark.parametrize("error", [0.01, float("nan")])
 def test_a_file_with_other_logits_is_not_left(own, error, tmp_path, monkeypatch):
-    replaced(monkeypatch, run=lambda path, inputs: np.full([8, 3], error, np.float32))
+    replaced(monkeypatch, logits_of_file=lambda path, inputs: np.full([8, 3], error, np.float32))
     with pytest.raises(RunError, match="must give the model's logits. Received: logits that differ by"):
         export_of(tmp_path, "own", tmp_path / "file", export_format="tflite")
     assert [path.name for path in tmp_path.iterdir()] == ["own"]

@@ -7,7 +7,7 @@ import inspect
 import pathlib
 from typing import Literal, get_args, get_origin
 
-from tfbert.commandline.options import field_docs
+from tfbert.commandline.command import field_docs
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN, Config, of_arguments
 from tfbert.python.finetune import options_of

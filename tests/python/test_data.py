@@ -42,15 +42,6 @@ def frame_of(path):
     return pytest.importorskip("pandas").DataFrame(rows_of(path))
 
 
-def tensors_of(path):
-    """What a tf.data.Dataset holds, of which `train=` is refused."""
-    texts, labels = zip(*pairs_of(path), strict=True)
-    data = tf.data.Dataset.from_tensor_slices((list(texts), list(labels)))
-    with refused(r"Received: train=.* Pass list\(data.as_numpy_iterator\(\)\)"):
-        tfbert.finetune(train=data)
-    return list(data.as_numpy_iterator())
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     directory = tmp_path_factory.mktemp("corpus")
@@ -88,7 +79,7 @@ def assert_same_examples(found, expected):
         assert ours.labels.dtype == theirs.labels.dtype
 
 
-@pytest.mark.parametrize("form", [frame_of, tensors_of])
+@pytest.mark.parametrize("form", [frame_of, pairs_of])
 def test_a_table_holds_the_examples_of_the_file(form, corpus):
     """tests/data/test_given_kinds.py has every kind of table."""
     train, dev = corpus / "train.tsv", corpus / "dev.tsv"
@@ -99,7 +90,7 @@ def test_a_table_holds_the_examples_of_the_file(form, corpus):
     assert held[0].text == held[1].text and len(held[0]) == 11
 
 
-@pytest.mark.parametrize("first, then", [("file", frame_of), pytest.param(tensors_of, "file", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first, then", [("file", frame_of), pytest.param(pairs_of, "file", marks=pytest.mark.slow)])
 def test_a_run_from_a_file_resumes_from_memory_and_the_other_way_round(first, then, tmp_path, monkeypatch, caplog):
     """That both hold the same examples is shown above; that it ends in the same bits, for the second pair."""
     write_corpus(tmp_path)
@@ -162,17 +153,6 @@ def test_several_validation_sets_have_names(corpus):
     assert [*found] == ["validation_a", "validation_b"]
 
 
-def test_words_and_questions_come_from_memory_as_from_their_files(tmp_path):
-    write_tasks(tmp_path)
-    for task, ending in ((SENTENCES, "conll"), (QUESTIONS, "json")):
-        options = {"version_2_with_negative": True} if task == QUESTIONS else {}
-        train, dev = (tmp_path / f"{name}.{ending}" for name in ("train", "dev"))
-        expected = data_of(options, train=train, validation=dev)
-        found = data_of(options, train=records_of(task, train), validation=records_of(task, dev))
-        assert found.task == expected.task and expected.task.name == task
-        assert_same_examples(found, expected)
-
-
 @pytest.mark.parametrize(
     "options, said",
     [
@@ -185,6 +165,7 @@ def test_words_and_questions_come_from_memory_as_from_their_files(tmp_path):
         ({"train": [("a", 1)], "input_format": "csv"}, "input_format takes effect with files only"),
         ({"train": [("a", 1)], "dataset": "glue/rte"}, "from a data set or from files, not both"),
         ({"train": {"train": [{"a": 1}]}}, "train is one set"),
+        ({"train": tf.data.Dataset.from_tensors("a")}, r"Received: train=.* Pass list\(data.as_numpy_iterator\(\)\)"),
         ({"train": [("a", 1)], "validation": {"a/b": [{"a": 1}]}}, "The name of a validation set has letters"),
         ({"train": [("a", 1)], "validation": {"a": "no/such.tsv"}}, "validation_file must be a file"),
         ({"vallidation": 0.1}, "Did you mean validation?"),

@@ -45,7 +45,7 @@ def test_a_call_trains_the_grid_and_gives_its_table(fake, tmp_path):
     [
         (({"lerning_rate": [1, 2]},), {}, "Did you mean learning_rate"),
         (({"learning_rate": []},), {}, "Each value of learning_rate in a sweep must be a number"),
-        (({"learning_rate": 1e-5},), {}, r"a list of values\. Received: learning_rate=1e-05"),
+        (({"learning_rate": 1e-5},), {}, r"a list of values\. Received: \{'learning_rate': 1e-05\}"),
         (({"learning_rate": "1e-5,3e-5"},), {}, "a list of values"),
         (({"learning_rate": [1e-5, None]},), {}, "must be a number. Received: .*None"),
         (({},), {}, "a dictionary"),

@@ -14,7 +14,6 @@ from tests.support.saved_models import kept_models
 from tfbert.commandline.command import verb_of
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig
-from tfbert.config.run import FINETUNE
 from tfbert.config.tasks import PRETRAINING, PretrainingConfig
 from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
@@ -134,7 +133,7 @@ def command(*arguments):
     """What run_finetune.py does, in this process, without a report; what its verb returns."""
     config = config_of(*arguments)
     with undrawn(), kept_models() if config.mode in ("evaluate", "predict") else contextlib.nullcontext():
-        return verb_of(FINETUNE, config.mode)(config)
+        return verb_of(config)(config)
 
 
 def predict(directory, source, name, *more):

@@ -64,7 +64,8 @@ GRID += [(WINDOWS, "two_workers", 1, "bfloat16", True)]
 def run_command(command, arguments):
     """What the command does, in this process."""
     with undrawn():
-        verb_of(command, "train")(parsed(*map(str, arguments), command=command))
+        config = parsed(*map(str, arguments), command=command)
+        verb_of(config)(config)
 
 
 @pytest.fixture(scope="module")

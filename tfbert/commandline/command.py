@@ -1,22 +1,210 @@
-"""What every command does: flags -> Config -> one verb of tfbert; errors -> a line each and an exit status; what is
-said about a flag that a command does not have, and about a value that a flag does not take."""
+"""What every command does: flags -> Config -> one verb of tfbert; errors -> a line each and an exit status.
+
+A command's flags: one for each field of `Config`; files of options: `--config=run.yaml`, by the flags' names, YAML or
+JSON, where a value is a text as a flag's; files of flags, and the presets that come with tfbert: `--flagfile=glue-sst2`
+finds its file from any directory. What is said about a flag that a command does not have, and about a value that a flag
+does not take.
+
+`--help`: what a command is, examples, and its flags by topic, or one topic only. Imports no TensorFlow.
+"""
 
 from __future__ import annotations
 
+import ast
 import collections
+import contextlib
+import difflib
+import functools
 import importlib
+import inspect
+import itertools
+import json
+import pathlib
 import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from tfbert.commandline import options
-from tfbert.commandline.options import CONFIG, FLAGFILE, RUN_CONFIG, Flag, Pairs, flags_of
-from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, verb_commands
+from tfbert.config.modes import all_options
+from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, command_of, verb_commands
 from tfbert.config.tables import facts_of
-from tfbert.config.types import ALIASES, Mode, called_elsewhere, did_you_mean, elsewhere, joined, of_text, one_of
+from tfbert.config.types import ALIASES, called_elsewhere, did_you_mean, elsewhere, in_words, joined, of_text, one_of
 from tfbert.devices import process
+from tfbert.devices.process import ASKS_FOR_HELP, WIDTH, flag_text, wrapped
 from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
+
+_PACKAGE = pathlib.Path(__file__).parents[1]
+_PLACES = (_PACKAGE / "presets", _PACKAGE.parent / "flags" / "presets")
+"""In a wheel, and in a clone."""
+_IN_CLONE = "flags/presets/"
+_ENDING = ".flags"
+FLAGFILE = "flagfile"
+
+
+def presets() -> dict[str, pathlib.Path]:
+    """The presets' files by name, in order: `glue-sst2`, `pretraining/bert-base-phase1`."""
+    directory = next((place for place in _PLACES if place.is_dir()), _PLACES[0])
+    paths = sorted(directory.rglob(f"*{_ENDING}"))
+    return {path.relative_to(directory).as_posix().removesuffix(_ENDING): path for path in paths}
+
+
+def find_flagfile(name: str) -> pathlib.Path:
+    """The file that a name stands for: one that is there, else the preset of that name.
+
+    Args:
+        name: A path, or a preset's name, with or without its ending and `flags/presets/` in front.
+
+    Raises:
+        UsageError: for a name that is neither, with the nearest presets.
+    """
+    path = pathlib.Path(name)
+    with contextlib.suppress(OSError, RuntimeError, ValueError):  # Such as for an unknown user: it is no file.
+        if path.expanduser().is_file():
+            return path.expanduser()
+    known = presets()
+    wanted = path.as_posix().removeprefix(_IN_CLONE).removesuffix(_ENDING)
+    if wanted in known:
+        return known[wanted]
+    near = difflib.get_close_matches(wanted, known, n=3) or sorted(key for key in known if wanted and wanted in key)
+    rule = "flagfile must be a file, or the name of a preset"
+    todo = f"Check the path, or pass {'' if len(near) == 1 else 'one of '}{', '.join(near or known)}."
+    raise UsageError(f"{rule}. Received: flagfile={name!r}. {todo}")
+
+
+def read_text(option: str, path: str | pathlib.Path) -> str:
+    """The text of a file that an option names.
+
+    Raises:
+        UsageError: for a file that cannot be read, or is not UTF-8.
+    """
+    try:
+        return pathlib.Path(path).expanduser().read_text(encoding="utf-8-sig")
+    except (OSError, RuntimeError, ValueError) as error:  # Of an unknown user, or with a NUL, the path is no path.
+        reason = "not UTF-8" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or str(error)
+        rule = f"{option} must be a file of text"
+        raise UsageError(f"{rule}. Received: {option}={str(path)!r} ({reason}). Check the path.") from None
+
+
+CONFIG = "config"
+_WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
+
+
+class Pairs(list):
+    """The names and values of an object: a dictionary would keep the last of two equal names."""
+
+
+def pairs_in_file(path: str) -> list[tuple[str, Any, str]]:
+    """What a file says, in its order: a name, its value, and where that is, such as ` in run.yaml, line 3`.
+
+    A value is a text as it is written, True, False, None, a list of these, or `Pairs`.
+
+    Raises:
+        UsageError: for a file that cannot be read, is no object, or is the configuration of a run.
+    """
+    import yaml
+
+    received, ending = f"Received: {CONFIG}={path!r}", pathlib.Path(path).suffix.lower()
+    if ending not in (".yaml", ".yml", ".json"):
+        todo = "Rename or convert it, or use --flagfile for a file of flags."
+        raise UsageError(f"A file of options ends in .yaml or .json. {received}. {todo}")
+    text = read_text(CONFIG, path)
+    try:
+        if ending == ".json":
+            top = json.loads(text, object_pairs_hook=Pairs, parse_int=str, parse_float=str, parse_constant=str)
+            found = [(*pair, f" in {path}") for pair in top] if isinstance(top, Pairs) else []
+        else:
+            # Not `yaml.load`: it reads 3e-5 as a text, 010 as 8, "no" as false, and keeps the last of two equal names.
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            lines = [f" in {path}, line {key.start_mark.line + 1}" for key, _ in pairs]
+            found = [(str(key.value), _value_of(value), line) for (key, value), line in zip(pairs, lines, strict=True)]
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        rule, why = f"A {ending} file must be {'JSON' if ending == '.json' else 'YAML'}", " ".join(str(error).split())
+        raise UsageError(f"{rule}. {received} ({why}). Repair it.") from None
+    if {"data", "runtime", "output"} <= {name for name, *_ in found}:
+        todo = f"Pass --run_config={path} to repeat that run."
+        raise UsageError(f"{CONFIG} is a file of options by name. {received}, which a run wrote. {todo}")
+    if not found:
+        rule, todo = "A file of options has a flag's name and its value in each line", "Write for example seed: 7."
+        raise UsageError(f"{rule}. {received}, which has none. {todo}")
+    return found
+
+
+def _value_of(node: Any) -> Any:
+    """What a node of YAML says."""
+    if node.id == "sequence":
+        return [_value_of(item) for item in node.value]
+    if node.id == "mapping":
+        return Pairs((str(key.value), _value_of(value)) for key, value in node.value)
+    return node.value if node.style else _WORDS.get(node.value.lower(), node.value)
+
+
+class Flag(NamedTuple):
+    """A flag.
+
+    Attributes:
+        name: That of the option which it sets, or of what else it is.
+        help: What it does.
+        kind: What its text is, as `of_text` has it.
+        default: The option's; empty where it is none of a run's.
+        is_joined: Whether its text may be several values with commas between.
+        repeats: Whether each value has a flag of its own.
+    """
+
+    name: str
+    help: str
+    kind: Any = str
+    default: Any = ""
+    is_joined: bool = False
+    repeats: bool = False
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes, where it takes nothing else."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it may stand without a value."""
+        return bool in (self.kind, *get_args(self.kind))
+
+
+RUN_CONFIG = "run_config"
+_BESIDE = {
+    RUN_CONFIG: "Repeat the run that wrote this run_config.json. Flags beside it replace its values.",
+    CONFIG: "Read options from a .yaml or .json file: the flags' names without dashes, each with its value, or a list. "
+    "Flags on the command line replace its values.",
+    FLAGFILE: "Read flags from a file, one a line, or from a preset (see --help=presets).",
+    "help": "Show this text, or only a topic, a flag, or all flags that speak of a word.",
+}
+"""The flags that are no options of a run."""
+
+
+@functools.cache
+def flags_of(command: Command) -> dict[str, Flag]:
+    """All flags of a command by name, other names included."""
+    found = {"mode": Flag("mode", command.texts["mode"], Literal[command.modes], Config().mode)}
+    for name in command.names():
+        part, field, kind = all_options()[name]
+        about, text = field.metadata, command.texts.get(name) or field_docs(Config.classes()[part])[name]
+        if about["needs"]:
+            text = f"With --{about['needs']}: {text[0].lower()}{text[1:]}"
+        kind = str if about["repeats"] else kind
+        found[name] = Flag(name, text, kind, field.default, about["joined"], about["repeats"])
+    found |= {alias: found[name] for alias, name in ALIASES.items()}
+    return found | {name: Flag(name, text) for name, text in _BESIDE.items()}
+
+
+@functools.cache
+def field_docs(part: type) -> dict[str, str]:
+    """The string after each field, as one line."""
+    (found,) = ast.parse(inspect.getsource(part)).body
+    assert isinstance(found, ast.ClassDef)
+    return {
+        ast.unparse(field.target): " ".join(ast.literal_eval(doc.value).split())
+        for field, doc in itertools.pairwise(found.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr)
+    }
 
 
 def what_is_meant(command: Command, name: str, value: str = "") -> str:
@@ -33,8 +221,10 @@ def what_is_meant(command: Command, name: str, value: str = "") -> str:
     tables += [elsewhere()["flags_with_values"], *elsewhere()["flags"].values()]
     answers = [called_elsewhere(table, key) for table in tables for key in (f"{own_name}={value.lower()}", own_name)]
     answer = next(filter(None, answers), f"--{own_name}" if own_name != name else "")
-    for one in (command, FINETUNE, PRETRAIN):
-        if answer and _takes(one, answer):
+    named = re.findall(r"--(\w+)(?:=([\w./]+))?", answer)
+    for one in (command, FINETUNE, PRETRAIN):  # The first that has all flags which it names, with these values.
+        own = [(flags_of(one).get(option), word) for option, word in named]
+        if answer and all(flag and (not word or not flag.choices or word in flag.choices) for flag, word in own):
             if not answer.startswith("--"):
                 return f"{answer}."
             return f"Here it is {answer}." if one is command else f"In {one.typed} it is {answer}."
@@ -42,12 +232,6 @@ def what_is_meant(command: Command, name: str, value: str = "") -> str:
         if other is not command and name in flags_of(other):
             return f"It is a flag of {other.typed}."
     return did_you_mean(name.lower(), flags_of(command), "--{}")
-
-
-def _takes(command: Command, answer: str) -> bool:
-    """Whether a command has all flags that an answer names, and these have the values."""
-    found = [(flags_of(command).get(name), value) for name, value in re.findall(r"--(\w+)(?:=([\w./]+))?", answer)]
-    return all(flag and (not value or not flag.choices or value in flag.choices) for flag, value in found)
 
 
 class Reader:
@@ -104,12 +288,14 @@ class Reader:
             self.problems.append(f"Every argument must be a flag. Received: {' '.join(others)}. {todo}")
 
     def _read_flagfile(self, name: str, within: tuple[str, ...]) -> None:
-        """Reads a file of flags; none where there is no name, as a script may have it."""
-        path = str(options.find_flagfile(name)) if name else ""
+        """Reads a file of flags; none where there is no name, as a script may have it. A line is an argument, or begins
+        with # or // and is a comment."""
+        path = str(find_flagfile(name)) if name else ""
         if path in within:
             rule = "A flag file must not include itself"
             raise UsageError(f"{rule}. Received: flagfile={path!r}. Remove that line.")
-        self.read_line(options.flags_in_file(path) if path else [], (*within, path))
+        lines = map(str.strip, read_text(FLAGFILE, path).splitlines() if path else [])
+        self.read_line([line for line in lines if line and not line.startswith(("#", "//"))], (*within, path))
 
     def read_config(self, path: str) -> None:
         """Reads a file of options.
@@ -118,7 +304,7 @@ class Reader:
             UsageError: for a file that cannot be read.
         """
         seen: dict[str, str] = {}
-        for name, value, where in options.read_config(path):
+        for name, value, where in pairs_in_file(path):
             own, flag = ALIASES.get(name, name), self._flags.get(name)
             if isinstance(value, Pairs):
                 form = f"{value[0][0]}: ..." if value else "NAME: VALUE"
@@ -141,19 +327,19 @@ class Reader:
 
     def _set_to(self, flag: Flag, value: Any, where: str) -> None:
         """Sets a flag to a value in a file: a text, True, False, or a list."""
-        items = value if isinstance(value, list) else [value]
+        items, kinds = value if isinstance(value, list) else [value], (flag.kind, *get_args(flag.kind))
         texts = [str(item).lower() if isinstance(item, bool) else item for item in items]
         todo = ""
         if any(isinstance(item, list) or item is None for item in items):
             todo = "Write plain values."
         elif any(isinstance(item, bool) for item in items) and not flag.is_switch:
             todo = 'Put it in quotes, "true", if it is a name.'
-        elif isinstance(value, list) and not flag.takes_several:
+        elif isinstance(value, list) and not (flag.repeats or flag.is_joined or tuple in map(get_origin, kinds)):
             todo = "Write one value."
         elif flag.is_joined and len(items) > 1 and "," in "".join(texts):
             todo = "Write values without commas."
         if todo:
-            self.problems.append(f"{flag.name} must be {flag.in_words}. Received: {flag.name}={value!r}{where}. {todo}")
+            self._note(flag, value, where, todo)
             return
         for text in texts if flag.repeats or not isinstance(value, list) else [joined(texts)]:
             self._set(flag, text, where)
@@ -172,13 +358,20 @@ class Reader:
                 todo = "Pass one, or several as --seeds."
             elif "," in text and float in (flag.kind, *get_args(flag.kind)):
                 todo = "Pass one value, a fraction after a point."
-            line = f"{name} must be {flag.in_words}. Received: {name}={text!r}{where}. {todo}"
-            self.problems.append(one_of(name, text, flag.choices, where) if flag.choices else line)
+            if flag.choices:
+                self.problems.append(one_of(name, text, flag.choices, where))
+            else:
+                self._note(flag, text, where, todo)
             return
         if name == CONFIG and name in self.values:
             rule, received = "A run has one file of options", f"{CONFIG}={f'{self.values[name]},{value}'!r}"
             raise UsageError(f"{rule}. Received: {received}. Put all options into one of them.")
         self.values[name] = (*self.values.get(name, ()), value) if flag.repeats else value
+
+    def _note(self, flag: Flag, value: Any, where: str, todo: str) -> None:
+        """Notes what is said about a value that a flag does not take."""
+        rule = f"{flag.name} must be {in_words(flag.kind, flag.name, is_joined=flag.is_joined)}"
+        self.problems.append(f"{rule}. Received: {flag.name}={value!r}{where}. {todo}")
 
     def _refuse(self, name: str, value: Any, where: str = "") -> None:
         """Notes what is said about a flag that the command does not have."""
@@ -199,9 +392,9 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
         The exit status.
     """
     try:
-        topic = options.help_topic(argv[1:])
+        topic = help_topic(argv[1:])
         if topic is not None:
-            return process.show(options.help_text(command, topic, mode))
+            return process.show(help_text(command, topic, mode))
         config = parse(command, argv, mode)
         process.silence_libraries()
         process.choose_kernels()
@@ -211,25 +404,29 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
             with process.without_modules("sklearn", "matplotlib", "pandas", "scipy"):
                 import tensorflow as tf  # With Keras. Takes seconds; a wrong flag is reported before.
 
-            run = verb_of(command, config.mode)
+            run = verb_of(config)
             tf.config.list_physical_devices("GPU")
             from tfbert.devices.runtime import library_errors_as_run_errors
 
         process.check()
         with library_errors_as_run_errors(config):
             run(config)
-    except EXPECTED as error:
-        return _fail(command, error, error.status, kind="" if isinstance(error, Preempted) else "error: ")
-    except process.Terminated as stop:
-        return _fail(command, stop, stop.status, kind="")
+    except (*EXPECTED, process.Terminated) as error:
+        kind, text, status = "error: ", str(error), error.status
+        if isinstance(error, Preempted | process.Terminated):
+            kind = ""
     except KeyboardInterrupt:  # Before training began, or in another mode: there is nothing to resume from.
-        return _fail(command, RuntimeError("stopped by Ctrl-C"), status=130, kind="")
-    return 0
+        kind, text, status = "", "stopped by Ctrl-C", 130
+    else:
+        return 0
+    for line in text.splitlines():  # One for each thing that is wrong.
+        print(f"{command.typed}: {kind}{line}", file=sys.stderr)
+    return status
 
 
-def verb_of(command: Command, mode: Mode) -> Callable[..., Any]:
-    """What a mode of a command does, imported now."""
-    module, _, function = command.verbs[mode].partition(":")
+def verb_of(config: Config) -> Callable[..., Any]:
+    """What a configuration's mode does, imported now."""
+    module, _, function = command_of(config).verbs[config.mode].partition(":")
     return getattr(importlib.import_module(f"tfbert.modes.{module}"), function)
 
 
@@ -258,7 +455,7 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
         raise UsageError(f"{rule}. Received: mode={other!r} beside it. {todo}")
     values = file.values | ({"mode": mode} if mode else {}) | line.values
     path, mode = values.pop(RUN_CONFIG, ""), values.pop("mode", "")
-    base = Config.from_json(options.read_text(RUN_CONFIG, path)) if path else Config()
+    base = Config.from_json(read_text(RUN_CONFIG, path)) if path else Config()
     if command.task and not path:
         values["task"] = command.task
     task = values.get("task", base.data.task)
@@ -269,8 +466,99 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     return base.changed(values, mode)
 
 
-def _fail(command: Command, error: BaseException, status: int, kind: str) -> int:
-    """One line for each thing that is wrong."""
-    for line in str(error).splitlines():
-        print(f"{command.typed}: {kind}{line}", file=sys.stderr)
-    return status
+_GENERAL, _PRESETS = "general", "presets"
+
+
+def help_topic(arguments: Sequence[str]) -> str | None:
+    """Whether a command line asks for help, and on what.
+
+    Args:
+        arguments: Those after the program.
+
+    Returns:
+        None where it does not; the topic of `--help=TOPIC` or `--help TOPIC`; empty for all.
+    """
+    for place, argument in enumerate(arguments):
+        name, _, topic = argument.partition("=")
+        if argument == "--":
+            break
+        if name in ASKS_FOR_HELP:
+            following = arguments[place + 1 : place + 2]
+            return topic or next((word for word in following if not word.startswith("-")), "")
+    return None
+
+
+def help_text(command: Command, topic: str, mode: str = "") -> str:
+    """The help of a command, at most 100 columns wide.
+
+    Args:
+        command: The command.
+        topic: A part of `Config` such as `training`, `general`, `presets`, the name of a flag, a word that flags
+            speak of, or empty for everything.
+        mode: Show the flags of this mode only; empty: all.
+
+    Raises:
+        UsageError: for an unknown topic.
+    """
+    values, name = flags_of(command), topic.lstrip("-")
+    topics = {_GENERAL: [*(() if mode else ("mode",)), CONFIG, RUN_CONFIG, FLAGFILE, "help"]}
+    for each in command.names():
+        part, field, _ = all_options()[each]
+        if not mode or mode in field.metadata["modes"]:
+            topics.setdefault(part, []).append(each)
+    if name == _PRESETS:
+        about = "Presets for --flagfile=NAME. Flags after it replace the preset's. Each file begins with commands:"
+        lines = [about, ""]
+        for preset, path in presets().items():
+            about = path.read_text(encoding="utf-8").partition("\n#\n")[0].replace("\n#", "").lstrip("# ")
+            if about.endswith(":"):  # Its last sentence leads to the commands, which are left out here.
+                about = about.rpartition(". ")[0] + "." if ". " in about else about.removesuffix(":")
+            lines += [f"  {preset}", *wrapped(about, "      ")]
+        return "\n".join(lines) + "\n"
+    if name in topics:
+        return _topic(name, topics[name], values)
+    if name in values:
+        return _flag(name, values)
+    if name:
+        word = re.compile(rf"(?<![a-z0-9]){re.escape(name)}s?(?![a-z0-9])", re.IGNORECASE)
+        all_flags = [each for names in topics.values() for each in names]
+        if found := [each for each in all_flags if word.search(f"{each} {values[each].help}")]:
+            return f"Flags that speak of '{name}':\n" + "".join(_flag(each, values) for each in found)
+        advice = did_you_mean(name, [*topics, _PRESETS, *values]) or "See --help."
+        rule = f"--help takes a topic ({', '.join([*topics, _PRESETS])}), a flag or a word of theirs"
+        raise UsageError(f"{rule}. Received: help={topic!r}. {advice}")
+    lines = wrapped(f"{command.typed}: the flags of mode={mode}. {command.summary}" if mode else command.summary, "")
+    examples = [(arguments, what) for arguments, what in command.examples if not mode or f"--mode={mode}" in arguments]
+    lines += ["", "Examples:", ""] if examples else []
+    for arguments, what in examples:
+        arguments = arguments.removeprefix(f"--mode={mode} ")
+        typed = wrapped(f"{command.started} {arguments}", "  ", further=4, width=WIDTH - 2)
+        lines += [f"  # {what[0].upper()}{what[1:]}:", " \\\n".join(typed)]
+    lines += ["", *wrapped(f"Flags by topic; --help=TOPIC shows one: {', '.join([*topics, _PRESETS])}.", "")]
+    return "\n".join(lines) + "\n\n" + "\n".join(_topic(name, names, values) for name, names in topics.items())
+
+
+def _topic(topic: str, names: Sequence[str], values: Mapping[str, Flag]) -> str:
+    parts = Config.classes()
+    about = parts[topic].__doc__ if topic in parts else "What to do, and where flags come from."
+    lines = wrapped(f"{topic}: {' '.join((about or '').split())}", "")
+    return "\n".join(lines) + "\n" + "".join(_flag(name, values) for name in names)
+
+
+def _flag(name: str, values: Mapping[str, Flag]) -> str:
+    """A flag: how it is written, what it does, its default."""
+    flag = values[name]
+    names = [name, *(alias for alias, own in ALIASES.items() if own == name)]
+    return flag_text(names, _takes(flag.kind), flag.help, flag.default)
+
+
+def _takes(kind: Any) -> str:
+    """What follows a flag's `=`; empty for a switch."""
+    if get_origin(kind) is Literal:
+        return "|".join(get_args(kind))
+    members = get_args(kind)
+    if get_origin(kind) is tuple or tuple in [get_origin(member) for member in members]:
+        return "A,B"
+    if members:
+        return "|".join(_takes(member) for member in members if member is not type(None))
+    return {int: "N", float: "X", str: "TEXT", bool: ""}[kind]

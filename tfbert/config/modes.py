@@ -22,6 +22,7 @@ from tfbert.config.types import (
     COMPUTE,
     EVALUATE,
     EVERY,
+    OF_MODELS,
     SEED,
     STANDARD_STREAM,
     TRAIN,
@@ -315,7 +316,7 @@ def all_options() -> dict[str, Option]:
 def mode_problems(config: Parts) -> list[str]:
     """Options that do not fit the mode, a line each: options without an effect in it, and options that it lacks."""
     rules = {"train": _train, "evaluate": _evaluate, "predict": _predict, "export": _export, "prepare": _prepare}
-    return [*_without_effect(config), *_files(config), *rules[config.mode](config)]
+    return [*_without_effect(config), *_of_any_mode(config), *rules[config.mode](config)]
 
 
 def _drop(name: str, value: Any) -> str:
@@ -341,22 +342,43 @@ def _without_effect(config: Parts) -> Iterator[str]:
             yield problem(f"{name} is for {listed([*tasks])}", f"{todo}.", task=task, **{name: value})
 
 
-def _files(config: Parts) -> Iterator[str]:
-    """What concerns the reading of files, in any mode."""
-    data = config.data
-    if config.mode == "export":
-        return  # It reads none.
+def _of_any_mode(config: Parts) -> Iterator[str]:
+    """What concerns the files that are read, and the model, in more than one mode."""
+    data, mode, predict = config.data, config.mode, config.predict
+    of_records = facts_of(data.task).of_records
     given = [each for each in (data.train_file, *data.validation_files, data.test_file) if each]
-    if not data.uses_files and not config.predict.input_file and not config.corpus.input_files:
+    if mode == "export":
+        pass  # It reads none.
+    elif not data.uses_files and not predict.input_file and not config.corpus.input_files:
         yield from idle(config, "files", "input_format", "delimiter", "skip_bad_rows")
     elif given and all(isinstance(each, Given) and not isinstance(each.source, pathlib.Path) for each in given):
         yield from idle(config, "files", "input_format", "delimiter", "header")
-    elif data.input_format == "text" and config.mode != "predict":
+    elif data.input_format == "text" and mode != "predict":
         yield problem("Plain text has no labels", "Pass another format, or --mode=predict.", input_format="text")
     for name, file in config.given("input_file", "test_file").items():
         if is_pipe(file) and config.runtime.strategy == "multi_worker":
             rule = "Every worker reads the input, but only one has standard input or a pipe"
             yield problem(rule, "Pass a file that all workers see.", strategy="multi_worker", **{name: file})
+        # Texts of standard input are taken for plain text.
+        knows = data.input_format != "auto" or pathlib.Path(file).suffix or (name, file) == ("input_file", "-")
+        if is_pipe(file) and not knows and mode in ("evaluate", "predict"):
+            rule, todo = "A pipe has no ending that tells its format", "Pass --input_format, such as jsonl or tsv."
+            yield problem(rule, todo, **{name: file})
+    if of_records and mode in EVALUATE:
+        for name, value in config.given("dataset", "data_dir", "text_column").items():
+            if value != "demo":
+                todo = "Make records of it with --mode=prepare, and pass --train_records."
+                yield problem("Pre-training reads prepared records", todo, **{name: value})
+    elif mode in COMPUTE and not data.header and not predict.text:  # And so there are no names.
+        for name in ("text_column", "label_column") if mode in EVALUATE else ("text_column",):
+            value = getattr(data, name)
+            values = value.split(",") if isinstance(value, str) else value
+            if not values or not all(index.isdigit() for index in values):
+                rule = f"Without a header, {name} must be given as indexes from 0"
+                yield problem(rule, f"Pass for example --{name}=0.", **{name: value})
+    if mode in OF_MODELS and mode != "train" and config.model.is_scratch:
+        rule, name = f"mode={mode} needs a trained model", config.model.model_name_or_path
+        yield problem(rule, "Pass a run's output directory as --model.", model_name_or_path=name)
 
 
 def idle(config: Parts, needs: str, *names: str) -> Iterator[str]:
@@ -389,21 +411,21 @@ def _train(config: Parts) -> Iterator[str]:
         todo = "Drop --keep_adapter: the trained model is whole."
         yield problem(rule, todo, keep_adapter=True, model_name_or_path=config.model.name)
     if facts_of(data.task).of_records:
-        yield from _read_by_prepare(config)
+        is_unevaluated, todo = records and not config.pretraining.validation_records, "Pass --validation_records."
         if config.pretraining.validation_records and not records:
             rule = "With validation_records, training needs train_records too"
             yield problem(rule, "Pass --train_records.", train_records="")
-        elif records and not config.pretraining.validation_records:
-            yield from _unevaluated(config, "--validation_records")
-        return
-    if data.test_file == STANDARD_STREAM:
-        rule = "Standard input is for mode=evaluate and mode=predict"
-        yield problem(rule, "Pass a file, or --mode=evaluate later.", test_file="-")
-    if data.uses_files and not data.train_file:
-        yield problem("Training from files needs a training file", "Pass --train_file.", train_file="")
-    if data.uses_files and not data.has_validation_data:
-        yield from _unevaluated(config, "--validation_file or --validation_split")
-    yield from _indexes(config, "text_column", "label_column")
+    else:
+        todo = "Pass --validation_file or --validation_split."
+        is_unevaluated = data.uses_files and not data.has_validation_data
+        if data.test_file == STANDARD_STREAM:
+            rule = "Standard input is for mode=evaluate and mode=predict"
+            yield problem(rule, "Pass a file, or --mode=evaluate later.", test_file="-")
+        if data.uses_files and not data.train_file:
+            yield problem("Training from files needs a training file", "Pass --train_file.", train_file="")
+    unused = evaluation_options(config) if is_unevaluated else {}
+    for name, value in unused.items():
+        yield problem(f"{name} needs data to evaluate on during training", todo, **{name: value})
 
 
 def evaluation_options(config: Parts) -> dict[str, int | str]:
@@ -411,30 +433,14 @@ def evaluation_options(config: Parts) -> dict[str, int | str]:
     return config.given("early_stopping_patience", "metric_for_best_model", "eval_steps")
 
 
-def _unevaluated(config: Parts, options: str) -> Iterator[str]:
-    for name, value in evaluation_options(config).items():
-        yield problem(f"{name} needs data to evaluate on during training", f"Pass {options}.", **{name: value})
-
-
 def _evaluate(config: Parts) -> Iterator[str]:
     data = config.data
     if facts_of(data.task).of_records:
         if not config.pretraining.validation_records:
             yield problem("Evaluation needs records", "Pass --validation_records.", validation_records="")
-        yield from _read_by_prepare(config)
-    else:
-        if not data.dataset and not data.uses_files:
-            todo = "Pass --dataset=NAME, --validation_file or --test_file."
-            yield problem("Evaluation needs labelled examples", todo, validation_file="")
-        yield from _format_of_pipe(config, "test_file", data.test_file)
-        yield from _indexes(config, "text_column", "label_column")
-    yield from _saved_model(config)
-
-
-def _format_of_pipe(config: Parts, name: str, file: str) -> Iterator[str]:
-    if file and is_pipe(file) and not pathlib.Path(file).suffix and config.data.input_format == "auto":
-        rule, todo = "A pipe has no ending that tells its format", "Pass --input_format, such as jsonl or tsv."
-        yield problem(rule, todo, **{name: file})
+    elif not data.dataset and not data.uses_files:
+        todo = "Pass --dataset=NAME, --validation_file or --test_file."
+        yield problem("Evaluation needs labelled examples", todo, validation_file="")
 
 
 def _predict(config: Parts) -> Iterator[str]:
@@ -443,8 +449,6 @@ def _predict(config: Parts) -> Iterator[str]:
     if len(sources) != 1:
         todo = "Pass --input_file, --text='a text', or a GLUE task with --dataset."
         yield problem("Prediction needs one source of texts", todo, **(sources or {"input_file": ""}))
-    if predict.input_file != STANDARD_STREAM:  # Which is taken for plain text.
-        yield from _format_of_pipe(config, "input_file", predict.input_file)
     if dataset and not dataset.startswith("glue/"):
         rule = "Of the data sets, only GLUE's test sets can be predicted"
         yield problem(rule, "Pass --dataset=glue/NAME, or a file with --input_file.", dataset=dataset)
@@ -462,9 +466,6 @@ def _predict(config: Parts) -> Iterator[str]:
     if config.output.output_dir and not is_glue:
         rule = "Predictions go to output_file; output_dir is for GLUE's submission files"
         yield problem(rule, "Pass --output_file.", output_dir=config.output.output_dir)
-    yield from _saved_model(config)
-    if not predict.text:
-        yield from _indexes(config, "text_column")
 
 
 def _export(config: Parts) -> Iterator[str]:
@@ -474,7 +475,6 @@ def _export(config: Parts) -> Iterator[str]:
     if export_format in ("onnx", "tflite") and columns:
         rule = f"export_format={export_format} writes a model of token ids, which takes no texts"
         yield problem(rule, "Drop --text_column.", text_column=columns)
-    yield from _saved_model(config)
 
 
 def _prepare(config: Parts) -> Iterator[str]:
@@ -494,27 +494,3 @@ def _prepare(config: Parts) -> Iterator[str]:
         yield problem(rule, todo, **(sources or {"model_name_or_path": ""}))
     if len(columns) > 1:
         yield problem("A document is the text of one column", "Name one.", text_column=columns)
-
-
-def _read_by_prepare(config: Parts) -> Iterator[str]:
-    """Options of a corpus that were given where records are read."""
-    todo = "Make records of it with --mode=prepare, and pass --train_records."
-    for name, value in config.given("dataset", "data_dir", "text_column").items():
-        if value != "demo":
-            yield problem("Pre-training reads prepared records", todo, **{name: value})
-
-
-def _saved_model(config: Parts) -> Iterator[str]:
-    if config.model.is_scratch:
-        rule, name = f"mode={config.mode} needs a trained model", config.model.model_name_or_path
-        yield problem(rule, "Pass a run's output directory as --model.", model_name_or_path=name)
-
-
-def _indexes(config: Parts, *names: str) -> Iterator[str]:
-    """Columns given by name where there is no header, and so no names."""
-    for name in () if config.data.header else names:
-        value = getattr(config.data, name)
-        values = value.split(",") if isinstance(value, str) else value
-        if not values or not all(index.isdigit() for index in values):
-            rule = f"Without a header, {name} must be given as indexes from 0"
-            yield problem(rule, f"Pass for example --{name}=0.", **{name: value})

@@ -63,7 +63,10 @@ class Config(Parts):
     def __post_init__(self):
         super().__post_init__()
         if self.mode == "train" and self.runtime.sweep:
-            problems = sweep_problems(self)
+            # The runs of the grid must be right: the configuration itself lacks the values that are varied.
+            beside, rule = self.given(*points_of(self)[0].values), "sweep takes the place of {}"
+            problems = [problem(rule.format(name), f"Drop --{name}.", **{name: beside[name]}) for name in beside]
+            problems += one_output(self, "sweep")
         else:
             problems = self.problems() or mode_problems(self)
             problems += [line for part in self.parts() for line in part.problems()]
@@ -141,14 +144,14 @@ class Config(Parts):
         Raises:
             UsageError: for text that is not such an object, an unknown name, or a value of the wrong type.
         """
+        parts = cls.classes()
         try:
             values = json.loads(text)
+            if not isinstance(values, dict) or any(not isinstance(values.get(name, {}), dict) for name in parts):
+                raise ValueError(reprlib.repr(values))
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"A run configuration must be JSON. Received: {error}. Repair the file.") from None
-        parts = cls.classes()
-        if not isinstance(values, dict) or not all(isinstance(values[n], dict) for n in values.keys() & parts.keys()):
-            rule = "A run configuration must be an object with an object for each part"
-            raise UsageError(f"{rule}. Received: {reprlib.repr(values)}. Repair the file.")
+            rule = "A run configuration must be JSON, an object with an object for each part"
+            raise UsageError(f"{rule}. Received: {error}. Repair the file.") from None
         known = {name: value for name, value in values.items() if name not in (UNTIL_STEP, CONTENTS, EARLIER)}
         return cls(**{name: parts[name](**value) if name in parts else value for name, value in known.items()})
 
@@ -259,19 +262,6 @@ def points_of(config: Config) -> list[Point]:
     if problems:
         raise UsageError("\n".join(dict.fromkeys(problems)))
     return points
-
-
-def sweep_problems(config: Config) -> list[str]:
-    """What is wrong with a configuration that has a sweep, a line each. It is the runs of the grid that must be right:
-    the configuration itself lacks the values that are varied."""
-    try:
-        points = points_of(config)
-    except UsageError as error:
-        return str(error).splitlines()
-    beside = config.given(*points[0].values)
-    rule, todo = "sweep takes the place of {0}", "Drop --{0}."
-    taken = [problem(rule.format(name), todo.format(name), **{name: value}) for name, value in beside.items()]
-    return [*one_output(config, "sweep"), *taken]
 
 
 PROGRAMS = ("tfbert", "python -m tfbert")

@@ -21,7 +21,6 @@ import os
 import pathlib
 import re
 import reprlib
-import stat
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -303,8 +302,6 @@ def _members(kind: Any) -> list[Any]:
 
 def _way_out(name: str, value: Any) -> str:
     """What to pass instead."""
-    if value is None:
-        return "Leave it out for the default."
     if name in ("train_file", "validation_file", "test_file"):
         return f"Pass a path, or data in memory to tfbert.finetune as {name.removesuffix('_file')}=."
     if answer := called_elsewhere(elsewhere()["values"].get(name, {}), str(value).lower()):
@@ -410,7 +407,7 @@ def path_of(given: str, option: str) -> pathlib.Path:
     shown = repr(given if len(given) < 200 else f"{given[:100]}... ({len(given):,} characters)")
     try:
         path = pathlib.Path(given).expanduser()
-        if stat.S_ISDIR(path.stat().st_mode) and not os.access(path, os.R_OK | os.X_OK):
+        if path.stat() and path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except (FileNotFoundError, NotADirectoryError):
         return path  # What needs a file there says so.

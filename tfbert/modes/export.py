@@ -11,7 +11,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,10 +26,6 @@ from tfbert.modes.load import check_can, load_trained_model
 from tfbert.output import output_dir
 from tfbert.tasks.prediction import TrainedModel
 from tfbert.tasks.registry import entry_of
-from tfbert.tokens.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from tfbert.model.files import BertConfig
 
 log = logging.getLogger("tfbert")
 
@@ -61,8 +57,11 @@ def export(config: Config) -> dict[str, Any]:
     directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name; a link points elsewhere.
     check_directory(directory, overwrite=config.output.overwrite_output_dir)
     export_format = config.export.export_format
-    if export_format in FORMATS:
-        check_packages(export_format)
+    packages = FORMATS.get(export_format, ())
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        rule = f"export_format={export_format} needs {' and '.join(packages)}"
+        todo = f"Run in the clone: pip install -e '.[{export_format}]'."
+        raise UsageError(f"{rule}. Received: a Python without {' and '.join(missing)}. {todo}")
     with strategy.scope():
         model = load_trained_model(config)
     entry = entry_of(model.task.name)
@@ -200,36 +199,8 @@ _WIDTHS = (32, 5)
 """Of the rows that the file's logits are checked on: one file takes them all."""
 _LARGEST_ERROR = 1e-3
 _ROWS = 8
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Format:
-    """A format of files.
-
-    Attributes:
-        file: What the file is called.
-        packages: The packages without which it is neither written nor checked.
-        convert: The model's function, its inputs and its module -> the content of the file.
-        run: A file, inputs -> logits.
-    """
-
-    file: str
-    packages: tuple[str, ...]
-    convert: Callable[[tf.types.experimental.PolymorphicFunction, list[tf.TensorSpec], tf.Module], bytes]
-    run: Callable[[pathlib.Path, Mapping[str, np.ndarray]], np.ndarray]
-
-
-def check_packages(export_format: str) -> None:
-    """Refuses a format whose packages are not installed.
-
-    Raises:
-        UsageError: if one is missing.
-    """
-    missing = [name for name in FORMATS[export_format].packages if importlib.util.find_spec(name) is None]
-    if missing:
-        rule = f"export_format={export_format} needs {' and '.join(FORMATS[export_format].packages)}"
-        todo = f"Run in the clone: pip install -e '.[{export_format}]'."
-        raise UsageError(f"{rule}. Received: a Python without {' and '.join(missing)}. {todo}")
+FORMATS = {"onnx": ("tf2onnx", "onnxruntime"), "tflite": ("ai_edge_litert",)}
+"""The packages without which a file is neither written nor checked, by its format's name in `--export_format`."""
 
 
 def write_token_model(model: TrainedModel, export_format: str, directory: pathlib.Path) -> dict[str, Any]:
@@ -237,7 +208,7 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
 
     Args:
         model: The model.
-        export_format: A key of `FORMATS`, for which `check_packages` found everything.
+        export_format: A key of `FORMATS`, whose packages are there.
         directory: A new or empty one; made if needed.
 
     Returns:
@@ -249,24 +220,11 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
         UsageError: for a model that the converter does not take.
         RunError: if the file computes other logits than the model.
     """
-    form = FORMATS[export_format]
-    module = tf.Module()
-    module.weights = [v.value for v in model.classifier.weights]  # A converter reads what the module holds.
-
-    names = model.classifier.config.encoder.inputs
-    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
-
-    def logits(
-        input_ids: tf.Tensor, attention_mask: tf.Tensor, token_type_ids: tf.Tensor | None = None
-    ) -> dict[str, tf.Tensor]:
-        values = (input_ids, attention_mask, token_type_ids)
-        return {"logits": model.logits(dict(zip(names, values, strict=False)))}
-
     directory.mkdir(parents=True, exist_ok=True)
-    path, failed = directory / form.file, None
+    path, failed = directory / f"model.{export_format}", None
     with stderr_held_back():
         try:
-            path.write_bytes(form.convert(tf.function(logits, autograph=False), specs, module))
+            path.write_bytes(content_of(model, export_format))
         except OSError:
             raise
         except Exception as error:  # Of several libraries, each with classes of its own.
@@ -274,14 +232,19 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
     if failed is not None:
         rule = "The converter must know every operation of the model"
         raise UsageError(f"{rule}. Received: {first_line(failed)[:200]}. Export the model as a SavedModel.") from failed
-    positions = model.classifier.config.num_positions
-    model.tokenizer.save(directory, model_max_length=positions)
-    errors = []
-    for width in _WIDTHS:
-        inputs = random_pairs(model.classifier.config, model.tokenizer, width=min(width, positions))
+    config, errors = model.classifier.config, []
+    model.tokenizer.save(directory, model_max_length=config.num_positions)
+    for width in (min(width, config.num_positions) for width in _WIDTHS):
+        # Random pairs of several lengths.
+        rng = np.random.default_rng(0)
+        lengths = rng.integers(1, width + 1, [_ROWS, 1])
+        mask, second = np.arange(width) < lengths, np.arange(width) >= lengths // 2
+        ids = rng.integers(0, model.tokenizer.vocab_size, mask.shape)
+        values = {"input_ids": ids, "attention_mask": 1, "token_type_ids": second & (config.type_vocab_size > 1)}
+        inputs = {name: (values[name] * mask).astype(np.int32) for name in config.encoder.inputs}
         own = model.logits({name: tf.constant(value) for name, value in inputs.items()})
         with stderr_held_back():
-            found = form.run(path, inputs)
+            found = logits_of_file(path, inputs)
         # Of tokens alone: what padding has for an answer is -10,000, where float32 has steps of 1e-3.
         real = inputs["attention_mask"] > 0 if found.ndim == 3 else slice(None)
         errors.append(np.abs(found - own.numpy())[real].max())
@@ -290,69 +253,44 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
         rule = "The file must give the model's logits"
         todo = "Export the model as a SavedModel, and report this with the versions of the converter."
         raise RunError(f"{rule}. Received: logits that differ by {largest:.2g}. {todo}")
-    return {"format": export_format, "file": form.file, **_about(model), "largest_logit_error": largest}
+    return {"format": export_format, "file": path.name, **_about(model), "largest_logit_error": largest}
 
 
-def _to_onnx(
-    function: tf.types.experimental.PolymorphicFunction, specs: list[tf.TensorSpec], module: tf.Module
-) -> bytes:
+def content_of(model: TrainedModel, export_format: str) -> bytes:
+    """The content of a file that takes token ids and gives logits."""
+    names = model.classifier.config.encoder.inputs
+    specs = [tf.TensorSpec([None, None], tf.int32, name=name) for name in names]
+    module = tf.Module()
+    module.weights = [v.value for v in model.classifier.weights]  # A converter reads what the module holds.
+
+    def logits(
+        input_ids: tf.Tensor, attention_mask: tf.Tensor, token_type_ids: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
+        values = (input_ids, attention_mask, token_type_ids)
+        return {"logits": model.logits(dict(zip(names, values, strict=False)))}
+
+    function = tf.function(logits, autograph=False)
+    if export_format == "tflite":
+        concrete = function.get_concrete_function(*specs)
+        return tf.lite.TFLiteConverter.from_concrete_functions([concrete], module).convert()
     import tf2onnx
 
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    model, _ = tf2onnx.convert.from_function(function, input_signature=specs, opset=_OPSET)
-    for value in (*model.graph.input, *model.graph.output):
+    proto, _ = tf2onnx.convert.from_function(function, input_signature=specs, opset=_OPSET)
+    for value in (*proto.graph.input, *proto.graph.output):
         for size, name in zip(value.type.tensor_type.shape.dim, ("rows", "width"), strict=False):
             if not size.dim_value:
                 size.dim_param = name  # Said once for all inputs; tf2onnx gives each a name of its own.
-    return model.SerializeToString()
+    return proto.SerializeToString()
 
 
-def _run_onnx(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+def logits_of_file(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What a file computes of some inputs."""
+    if path.suffix == ".tflite":
+        from ai_edge_litert.interpreter import Interpreter
+
+        return Interpreter(model_path=str(path)).get_signature_runner()(**inputs)["logits"]
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(["logits"], dict(inputs))[0]
-
-
-def _to_tflite(
-    function: tf.types.experimental.PolymorphicFunction, specs: list[tf.TensorSpec], module: tf.Module
-) -> bytes:
-    concrete = function.get_concrete_function(*specs)
-    return tf.lite.TFLiteConverter.from_concrete_functions([concrete], module).convert()
-
-
-def _run_tflite(path: pathlib.Path, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    from ai_edge_litert.interpreter import Interpreter
-
-    return Interpreter(model_path=str(path)).get_signature_runner()(**inputs)["logits"]
-
-
-FORMATS = {
-    "onnx": _Format(file="model.onnx", packages=("tf2onnx", "onnxruntime"), convert=_to_onnx, run=_run_onnx),
-    "tflite": _Format(file="model.tflite", packages=("ai_edge_litert",), convert=_to_tflite, run=_run_tflite),
-}
-"""By their names in `--export_format`."""
-
-
-def random_pairs(config: BertConfig, tokenizer: Tokenizer, *, width: int) -> dict[str, np.ndarray]:
-    """The inputs of random pairs of several lengths.
-
-    Args:
-        config: The model's configuration.
-        tokenizer: Its tokenizer.
-        width: The longest, in tokens; no more than the model has positions.
-
-    Returns:
-        `input_ids`, `attention_mask` and, where the model reads it, `token_type_ids`, int32 `[8, width]`, the same in
-        each call.
-    """
-    rng, width = np.random.default_rng(0), min(width, config.num_positions)
-    lengths = rng.integers(1, width + 1, _ROWS)
-    mask = (np.arange(width) < lengths[:, None]).astype(np.int32)
-    second = (np.arange(width) >= lengths[:, None] // 2) & (config.type_vocab_size > 1)
-    inputs = {
-        "input_ids": (rng.integers(0, tokenizer.vocab_size, mask.shape) * mask).astype(np.int32),
-        "attention_mask": mask,
-        "token_type_ids": second.astype(np.int32) * mask,
-    }
-    return {name: inputs[name] for name in config.encoder.inputs}

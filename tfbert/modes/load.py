@@ -59,15 +59,22 @@ def check_can(task: Task, what: str, mode: str) -> None:
         raise UsageError(f"{rule}. Received: a model for {task.kind}. {todo}")
 
 
+def _described(config: Config) -> tuple[pathlib.Path, BertConfig, dict[str, Any]]:
+    """The directory of the model that a configuration names, its `config.json`, and what training wrote there."""
+    directory = resolve_model(config.model)
+    assert directory is not None  # Config refuses scratch models in these modes.
+    saved = load_config(directory)
+    return directory, saved, getattr(saved, OWN_FIELD, None) or {}
+
+
 def saved_task(config: Config) -> Task:
     """The task of the model that a configuration names, without its weights.
 
     Raises:
         UsageError: for a directory that holds no fine-tuned model.
     """
-    directory = resolve_model(config.model)
-    assert directory is not None  # Config refuses scratch models in these modes.
-    return task_of_model(load_config(directory), directory, config.task_options)
+    directory, saved, _ = _described(config)
+    return task_of_model(saved, directory, config.task_options)
 
 
 def as_saved(config: Config) -> Config:
@@ -75,10 +82,8 @@ def as_saved(config: Config) -> Config:
     data, has_input = config.data, config.data.uses_files or config.predict.input_file
     if not data.header or not (has_input or data.dataset not in ("", "demo")):
         return config
-    directory = resolve_model(config.model)
-    assert directory is not None  # Config refuses scratch models in these modes.
-    noted = (getattr(load_config(directory), OWN_FIELD, None) or {}).get("columns", {})
-    columns = {option: tuple(map(Recorded, names)) for option, names in noted.items()}
+    _, _, trained = _described(config)
+    columns = {option: tuple(map(Recorded, names)) for option, names in trained.get("columns", {}).items()}
     label = columns.get("label_column", ()) if config.mode != "predict" else ()
     data = dataclasses.replace(
         data,
@@ -100,12 +105,9 @@ def load_trained_model(config: Config) -> TrainedModel:
     Raises:
         UsageError: for a directory that holds no fine-tuned model.
     """
-    directory = resolve_model(config.model)
-    assert directory is not None  # Config refuses scratch models in these modes.
-    saved = load_config(directory)
+    directory, saved, trained = _described(config)
     task = task_of_model(saved, directory, config.task_options)
     task.check_options(config)
-    trained = getattr(saved, OWN_FIELD, None) or {}
     length, notes = _max_seq_length(config, trained, saved, task), []
     task = task.at_length(length, config.task_options, notes)
     tell(notes)
@@ -150,16 +152,13 @@ def _long_texts(config: Config, trained: dict[str, Any], directory: pathlib.Path
 
 def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, task: Task) -> int:
     asked, own = config.data.max_seq_length, trained.get("max_seq_length")
-    if asked is not None:
-        beside = f", as asked; the model was trained with {own}" if own not in (None, asked) else ""
-        log.info("Inputs are at most %d tokens long%s.", asked, beside)
-        return asked
-    if own is not None:
-        log.info("Inputs are at most %d tokens long, as in training.", own)
-        return own
-    length = min(task.default_max_seq_length, saved.num_positions)
-    unknown = "the model does not say what it was trained with, and max_seq_length is not given"
-    log.info("Inputs are at most %d tokens long: %s.", length, unknown)
+    length = asked or own or min(task.default_max_seq_length, saved.num_positions)
+    why = ": the model does not say what it was trained with, and max_seq_length is not given"
+    if own:
+        why = ", as in training"
+    if asked:
+        why = f", as asked; the model was trained with {own}" if own not in (None, asked) else ""
+    log.info("Inputs are at most %d tokens long%s.", length, why)
     return length
 
 
@@ -211,21 +210,6 @@ def load(directory: str | os.PathLike[str], *, max_seq_length: int | None = None
         rule = "A model is the path of a directory, or a name on the hub"
         raise UsageError(f"{rule}. Received: directory={shown(directory)}. Pass for example 'runs/mine'.")
     options = {name: part for name, part in options.items() if part is not None}
-    _check_options(options)
-    config = Config(
-        mode="predict",
-        model=ModelConfig(model_name_or_path=os.fspath(directory)),
-        data=DataConfig(max_seq_length=max_seq_length),
-        **options,
-        predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode needs one; nothing is read from it.
-    )
-    with settings_kept():
-        keras.config.set_dtype_policy("float32")
-        return LoadedModel(load_trained_model(config))
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    """Refuses what is no part of `Config` with options of one task, and options of files, which have no effect here."""
     kinds = {name: kind for name, kind in field_types(TaskOptions).items() if name in Config.classes()}
     for name, part in options.items():
         if not isinstance(part, kinds.get(name, ())):
@@ -237,6 +221,16 @@ def _check_options(options: dict[str, Any]) -> None:
             if of_files and getattr(part, field.name) != field.default:
                 rule = f"{field.name} says how files are read or written, and a loaded model is called in Python"
                 raise UsageError(f"{rule}. Received: {field.name}={getattr(part, field.name)!r}. Leave it out.")
+    config = Config(
+        mode="predict",
+        model=ModelConfig(model_name_or_path=os.fspath(directory)),
+        data=DataConfig(max_seq_length=max_seq_length),
+        **options,
+        predict=PredictConfig(input_file=STANDARD_STREAM),  # The mode needs one; nothing is read from it.
+    )
+    with settings_kept():
+        keras.config.set_dtype_policy("float32")
+        return LoadedModel(load_trained_model(config))
 
 
 class LoadedModel:

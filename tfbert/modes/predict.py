@@ -4,29 +4,27 @@
 from __future__ import annotations
 
 import collections
-import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
-from tfbert.config.types import counted, rate_text
+from tfbert.config.types import counted, problem, rate_text
 from tfbert.data.files import about_columns
 from tfbert.data.reading import BadRows
 from tfbert.devices.runtime import start_devices, tell
 from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.errors import UsageError
-from tfbert.model.predictor import Predictor
 from tfbert.modes.load import as_saved, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.logs import PassProgress, clock_text
-from tfbert.tasks.base import Examples, Task, check_same_examples, subset
+from tfbert.tasks.base import Examples, check_same_examples, subset
 from tfbert.tasks.prediction import Items, Job, TrainedModel, check_finite, write_predictions
-from tfbert.tasks.registry import Entry, check_files, entry_of
+from tfbert.tasks.registry import check_files, entry_of
 from tfbert.tokens.tokenizer import TokenIds
 
 log = logging.getLogger("tfbert")
@@ -53,7 +51,11 @@ def predict(config: Config) -> dict[str, float]:
     task = saved_task(config)
     entry = entry_of(task.name)
     check_can(task, entry.open_jobs, "predict")
-    _check_asked(task, entry, config)
+    takes = {"dataset": entry.predicts_sets, "glue_task": entry.predicts_sets}
+    takes |= {"text": bool(entry.typed), "text_pair": len(entry.typed) > 1}
+    if given := {name: value for name, value in config.given(*takes).items() if not takes[name]}:
+        rule = f"A model of {task.kind} takes none of these options"
+        raise UsageError(problem(rule, "Pass --input_file and --output_file instead.", **given))
     check_files(task, config.data, filter(None, (config.predict.input_file,)))
     jobs = entry.open_jobs(config)
     for path in (job.path for job in jobs if job.path and chief):
@@ -72,25 +74,35 @@ def predict(config: Config) -> dict[str, float]:
     skip = config.data.skip_bad_rows or (None if config.predict.text else False)
     bad_rows = BadRows(skip, is_logged=True)
 
-    def chunks(job: Job, items: Items) -> Iterator[list[Any]]:
-        for number, chunk in enumerate(items.chunks(job.items(items, bad_rows))):
-            if not number:  # Not before an error in it.
-                tell([*introduction, *job.doubts(chunk)])
-                introduction.clear()
-            yield chunk
-        tell([*job.notes(), *items.notes(job.name)])
-
-    def answered(job: Job, items: Items, on_examples: Callable[[float], None]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def answered(job: Job, items: Items) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Each item with its record; reading and tokenising run ahead in a thread."""
         nonlocal count
-        for chunk, predictions in predict_chunks(items, predictor, chunks(job, items), on_examples):
+        waiting: collections.deque[tuple[list[Any], Any]] = collections.deque()
+
+        def tokens() -> Iterator[TokenIds]:
+            for number, chunk in enumerate(items.chunks(job.items(items, bad_rows))):
+                if not number:  # Not before an error in it.
+                    tell([*introduction, *job.doubts(chunk)])
+                    introduction.clear()
+                encoded = items.encode(chunk)
+                waiting.append((chunk, encoded))
+                yield encoded.tokens
+            tell([*job.notes(), *items.notes(job.name)])
+
+        def on_rows(rows: int) -> None:
+            chunk, encoded = waiting[0]
+            progress.advance(0, rows * len(chunk) / len(encoded.tokens))  # Of a text with several rows, a fraction.
+
+        for outputs in predictor.stream(ahead(tokens()), on_rows=on_rows):
+            chunk, encoded = waiting.popleft()
+            predictions = items.predictions(outputs, encoded)
             check_finite(items.scores(predictions), chunk, job.name)
             yield from zip(chunk, items.records(chunk, predictions), strict=True)
             count += len(chunk)
 
     with PassProgress("predicting", 0, "examples", is_said_at_end=False, is_shown=chief) as progress:
         for (job, items), lines_of in zip(jobs, writers, strict=True):
-            answers = answered(job, items, functools.partial(progress.advance, 0))
-            write_predictions(job.path, lines_of(answers), is_writer=chief)
+            write_predictions(job.path, lines_of(answered(job, items)), is_writer=chief)
     seconds = progress.seconds
     results = {
         "predict_samples": count,
@@ -107,50 +119,6 @@ def predict(config: Config) -> dict[str, float]:
         if job.path:
             log.info("written to %s", job.path)
     return results
-
-
-def _check_asked(task: Task, entry: Entry, config: Config) -> None:
-    """Refuses data sets, and texts of the command line, for a task that has no use for them.
-
-    Raises:
-        UsageError: saying how to give its inputs.
-    """
-    asked, dataset = config.predict, config.data.dataset
-    if (dataset or asked.glue_task) and not entry.predicts_sets:
-        raise UsageError(
-            "Only GLUE's test sets are predicted by name, and GLUE's tasks have one label for each text. "
-            f"Received: dataset={dataset!r}, glue_task={asked.glue_task!r} with a model of {task.kind}. "
-            "Pass --input_file and --output_file."
-        )
-    if asked.text and not entry.typed:
-        rule = f"A model of {task.kind} takes its inputs from a file"
-        raise UsageError(f"{rule}. Received: --text. Pass --input_file instead.")
-    if asked.text_pair and len(entry.typed) < 2:
-        raise UsageError(f"A model of {task.kind} takes single texts. Received: --text_pair. Drop it.")
-
-
-def predict_chunks(
-    items: Items, predictor: Predictor, chunks: Iterable[list[Any]], on_examples: Callable[[float], None]
-) -> Iterator[tuple[list[Any], Any]]:
-    """Each chunk of items with the task's predictions for it; reading and tokenising run ahead in a thread.
-
-    `on_examples` is called after each batch, with the examples in it: fractions of those that have several rows.
-    """
-    waiting: collections.deque[tuple[list[Any], Any]] = collections.deque()
-
-    def tokens() -> Iterator[TokenIds]:
-        for chunk in chunks:
-            encoded = items.encode(chunk)
-            waiting.append((chunk, encoded))
-            yield encoded.tokens
-
-    def on_rows(rows: int) -> None:
-        chunk, encoded = waiting[0]
-        on_examples(rows * len(chunk) / len(encoded.tokens))
-
-    for outputs in predictor.stream(ahead(tokens()), on_rows=on_rows):
-        chunk, encoded = waiting.popleft()
-        yield chunk, items.predictions(outputs, encoded)
 
 
 def ahead(items: Iterable[Any]) -> Iterator[Any]:
@@ -213,7 +181,7 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     results, task = {}, model.task
     for prefix, examples in sets.items():
         started, count = time.perf_counter(), len(examples)
-        predictions = model.predict(predictor, examples)
+        predictions = task.predict(predictor, model.encode(examples), examples.name)
         seconds = time.perf_counter() - started
         metrics = task.metrics(predictions, examples)
         said = counted(count, "example"), rate_text(count, seconds)

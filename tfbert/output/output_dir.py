@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import errno
 import fcntl
+import gzip
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import re
 import shutil
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfbert.config.modes import HubConfig
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 LOCK = ".lock"
 """Empty; it stays where something was written. Who has it locked has the directory."""
-_CONFLICTS = (errno.EWOULDBLOCK, errno.EACCES)
 
 
 @contextlib.contextmanager
@@ -63,7 +63,7 @@ def locked(directory: pathlib.Path, *, shared: bool = False) -> Iterator[None]:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             is_ours = os.fstat(descriptor).st_nlink > 0  # One whose file was removed meanwhile is nobody's.
         except OSError as error:  # On a file system without locks it is always free.
-            is_ours = error.errno not in _CONFLICTS
+            is_ours = error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
         if not is_ours:
             # No waiting: once the other run ends, what the user wanted of the directory is out of date.
             received = f"output_dir={str(directory)!r}, to which another process is writing"
@@ -285,26 +285,33 @@ def write_json(path: pathlib.Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
-def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes a text file so that a reader sees either the old file or the new one, whole.
+def write_text(path: pathlib.Path, text: str | Iterable[str]) -> None:
+    """Writes a text file so that a reader sees either the old file or the new one, whole; compressed, if its name ends
+    in .gz.
 
     What UTF-8 cannot hold, as of a file's name in Latin-1, is written as Python would escape it.
+
+    Args:
+        path: The file.
+        text: Its content, or the parts of it.
 
     Raises:
         RunError: if it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    opener, partial = gzip.open if path.suffix.lower() == ".gz" else open, path.with_name(f".{path.name}.partial")
     with _told_of_failure(path):
+        partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
+        file: Any = opener(partial, "xt", encoding="utf-8", errors="backslashreplace", newline="\n")
         try:
-            partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
-            with partial.open("x", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            file.writelines([text] if isinstance(text, str) else text)
+            file.close()  # Writes the rest: the disk may turn out to be full only now.
+            with partial.open("rb") as written:
+                os.fsync(written.fileno())
             partial.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)  # Else a new directory is neither empty nor that of a run.
+        except BaseException:
+            for undo in (file.close, partial.unlink):  # Else a new directory is neither empty nor that of a run.
+                with contextlib.suppress(OSError):
+                    undo()
             raise
 
 

@@ -375,7 +375,7 @@ def _run(
         keep_freed_memory()
     with logs.shown(quiet), output_dir.one_start_time():
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
-            run = verb_of(command, config.mode)
+            run = verb_of(config)
             from tfbert.devices.runtime import library_errors_as_run_errors
         with library_errors_as_run_errors(config):
             numbers = run(config, callbacks) if config.mode == TRAIN else run(config)
@@ -475,17 +475,12 @@ def _text(values: Any) -> str:
     Raises:
         UsageError: for anything but lists by name.
     """
-    if not isinstance(values, Mapping) or not values:
+    found = values if isinstance(values, Mapping) else {}
+    lists = {name: given.tolist() if hasattr(given, "tolist") else given for name, given in found.items()}
+    if not lists or any(isinstance(v, str | bytes) or not isinstance(v, Sequence) for v in lists.values()):
         rule = "A sweep takes a dictionary: for each option, by its name, a list of values"
         raise UsageError(f"{rule}. Received: {values!r:.80}. Pass for example {{'learning_rate': [1e-5, 3e-5]}}.")
-    lists = {}
-    for name, given in values.items():
-        given = given.tolist() if hasattr(given, "tolist") else given
-        if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-            rule = "Each option of a sweep has a list of values"
-            raise UsageError(f"{rule}. Received: {name}={given!r:.80}. Pass {name}=[...].")
-        lists[name] = [value.item() if hasattr(value, "item") else value for value in given]
-    return sweep_text(lists)
+    return sweep_text({n: [v.item() if hasattr(v, "item") else v for v in given] for n, given in lists.items()})
 
 
 def _start(quiet: bool, command: Sequence[str], _: Mapping[str, str], signals: Signals) -> int:

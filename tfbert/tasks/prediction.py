@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import abc
 import collections
-import contextlib
 import csv
 import dataclasses
 import datetime
 import decimal
 import functools
-import gzip
 import io
 import json
 import math
@@ -91,10 +89,6 @@ class TrainedModel:
     def encode(self, examples: Examples) -> EncodedExamples | MaskedRecords:
         """Examples as token ids, cut or split as in training."""
         return self.task.encode(examples, self.tokenizer, self.max_seq_length)
-
-    def predict(self, predictor: Predictor, examples: Examples) -> Any:
-        """The task's predictions for examples, in their order."""
-        return self.task.predict(predictor, self.encode(examples), examples.name)
 
     def check_texts(self, columns: Sequence[str], source: str) -> None:
         """Checks that data holds as many texts in each row as the model was trained on.
@@ -399,12 +393,11 @@ def table_job(
         UsageError: for a column that does not exist, if no column or several could be meant, or if standard output is
             closed.
     """
-    asked, id_column = config.predict, config.predict.id_column
-    check_id_column(id_column, file.name, file.columns)
-    others = [column for column in file.columns if column != id_column]
+    asked = config.predict
     if not texts:  # Several columns may look like labels: predict has no --label_column.
+        others = [column for column in file.columns if column != asked.id_column]
         texts, _ = find_columns(file, config.data.text_column, columns=others, find_label=False)
-    id_column = id_column or usual_id_column([column for column in others if column not in texts])
+    id_column = id_column_of(asked, file, texts)
 
     def rows() -> Iterator[tuple[str, Any]]:
         for line, cells in file.read([*texts, *([id_column] if id_column else [])]):
@@ -454,17 +447,24 @@ def open_text_file(config: Config) -> OpenFile:
     return open_rows(source, source_format(source, data, TEXTS, "text"), header=data.header, delimiter=data.separator)
 
 
-def check_id_column(id_column: str, name: str, columns: Sequence[str]) -> None:
-    """Refuses a column of ids that the input does not have; an empty name, for no column, is fine.
+def id_column_of(asked: PredictConfig, file: OpenFile, but: Sequence[str] = ()) -> str:
+    """The column of ids: the one asked for, else the only one of its usual names; empty where there is none.
+
+    Args:
+        asked: Names it, perhaps.
+        file: Whose column it is.
+        but: Columns that are something else.
 
     Raises:
-        UsageError: naming the input's columns.
+        UsageError: for a column that the input does not have.
     """
-    if id_column and columns.count(id_column) != 1:
+    if asked.id_column and file.columns.count(asked.id_column) != 1:
         raise UsageError(
-            f"id_column must be a column of the input. Received: id_column={id_column!r} for {name} with columns "
-            f"{', '.join(map(repr, columns[:20])) or 'none'}. Pass one of them, or drop --id_column: rows are numbered."
+            f"id_column must be a column of the input. Received: id_column={asked.id_column!r} for {file.name} with "
+            f"columns {', '.join(map(repr, file.columns[:20])) or 'none'}. Pass one of them, or drop --id_column: rows "
+            "are numbered."
         )
+    return asked.id_column or usual_id_column([column for column in file.columns if column not in but])
 
 
 def usual_id_column(columns: Sequence[str]) -> str:
@@ -514,15 +514,11 @@ def chosen_format(asked: PredictConfig, formats: Formats, *, default: str) -> st
         return "jsonl" if asked.text else default
     if asked.output_format == "auto" and (found := format_of(asked.output_file, formats)):
         return found
-    if asked.output_format != "auto":
-        raise UsageError(
-            f"Predictions of this model are written as {_either(formats)}. "
-            f"Received: output_format={asked.output_format!r}. Pass one of them."
-        )
     endings = _either(known[0] for known in formats.values())
     raise UsageError(
-        f"An output file ends in {endings}, also with .gz. Received: output_file={asked.output_file!r}. "
-        "Rename it, or pass --output_format."
+        f"Predictions of this model are written as {_either(formats)}. "
+        f"Received: output_format={asked.output_format!r}, output_file={asked.output_file!r}. "
+        f"Pass --output_format with one of them, or a file that ends in {endings}, also with .gz."
     )
 
 
@@ -557,62 +553,34 @@ def write_predictions(path: pathlib.Path | None, lines: Iterable[str], *, is_wri
     Raises:
         RunError: if they cannot be written.
     """
+    text = (f"{line}\n" for line in lines)
     if not is_writer:
-        collections.deque(lines, maxlen=0)
-        return
-    name, text = "standard output" if path is None else repr(str(path)), (f"{line}\n" for line in lines)
-    try:
-        _print(text) if path is None else _write(path, text)
-    except OSError as error:
-        if path is None:
-            _drop_standard_output()
-        if isinstance(error, BrokenPipeError):
-            raise ReaderGone from None
-        raise RunError(
-            f"Predictions must be writable. Received: {name} ({error.strerror}). "
-            "Check free space and permissions there."
-        ) from None
-
-
-# JSON can bring a lone surrogate into an id: it is written as \udc80 rather than ending the run.
-_ENCODING: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
+        collections.deque(text, maxlen=0)
+    elif path is not None:
+        output_dir.make(path.parent)
+        output_dir.write_text(path, text)
+    else:
+        _print(text)
 
 
 def _print(text: Iterable[str]) -> None:
     file: Any = standard_output()
-    if hasattr(file, "reconfigure"):
-        file.reconfigure(**_ENCODING)
+    if hasattr(file, "reconfigure"):  # JSON can bring a lone surrogate into an id: it is written as \udc80.
+        file.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        file.writelines(text)
-    finally:  # What was written stays written.
-        file.flush()
-
-
-def _write(path: pathlib.Path, text: Iterable[str]) -> None:
-    output_dir.make(path.parent)
-    opener, partial = gzip.open if path.suffix.lower() == ".gz" else open, path.with_name(f".{path.name}.partial")
-    partial.unlink(missing_ok=True)  # Left by a killed run, or a link: nothing must be written through it.
-    file: Any = opener(partial, "xt", newline="\n", **_ENCODING)
-    try:
-        file.writelines(text)
-        file.close()  # Writes the rest: the disk may turn out to be full only now.
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        partial.replace(path)
-    except BaseException:
-        for undo in (file.close, partial.unlink):  # An unfinished file takes no space.
-            with contextlib.suppress(OSError):
-                undo()
-        raise
-
-
-def _drop_standard_output() -> None:
-    """Discards what is left in its buffer; else the interpreter would fail again when it flushes the buffer at exit."""
-    if sys.stdout is not sys.__stdout__:  # It belongs to a notebook or a test.
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+        try:
+            file.writelines(text)
+        finally:  # What was written stays written.
+            file.flush()
+    except OSError as error:
+        if sys.stdout is sys.__stdout__:  # No notebook's. Python flushes its buffer at exit, and would fail again.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+        if isinstance(error, BrokenPipeError):
+            raise ReaderGone from None
+        rule, todo = "Output must be writable", "Check free space and permissions there."
+        raise RunError(f"{rule}. Received: standard output ({error.strerror}). {todo}") from None
 
 
 def _json_lines(items: Items, answers: Answered) -> Iterator[str]:

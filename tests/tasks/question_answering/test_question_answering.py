@@ -187,7 +187,7 @@ def test_2_0_without_its_flag_and_a_threshold_without_it(trained):
 
 USES = {
     "a format of tags": ("dev.json", "x.json", ["--output_format=conll"], r"jsonl, tsv, csv or squad\. .*'conll'"),
-    "an ending": ("dev.json", "x.txt", [], r"ends in \.jsonl, \.tsv, \.csv or \.json, .*x\.txt"),
+    "an ending": ("dev.json", "x.txt", [], r"x\.txt.* ends in \.jsonl, \.tsv, \.csv or \.json, "),
     "tags": ("dev.conll", "x.json", [], r"fit the model's task\. .*which is for token classification, and a model for"),
     "an id that is not there": ("dev.json", "x.json", ["--id_column=key"], r"id_column='key' for .*columns 'id', "),
     "a stride": ("dev.json", "x.json", ["--doc_stride=22"], "windows skip nothing"),

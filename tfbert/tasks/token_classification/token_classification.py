@@ -656,8 +656,7 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
         is_plain = data.input_format == "auto" and not asked.text and are_lines
         doubts = functools.partial(_about_words, file.name) if is_plain else lambda items: []
         return [prediction.table_job(config, file, format=format, doubts=doubts)]
-    prediction.check_id_column(asked.id_column, file.name, file.columns)
-    id_column = asked.id_column or prediction.usual_id_column(file.columns)
+    id_column = prediction.id_column_of(asked, file)
 
     def read(items: SentenceItems, row: Sentence, number: int, where: str) -> TaggedItem:
         where = f"{file.name}, {file.unit} {row.line}"
