@@ -78,8 +78,7 @@ def test_a_document_has_the_tokens_of_its_sentences_in_one_text(kind, tmp_path):
     tokenizer.save(tmp_path / "saved")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     plain = [d for d in DOCUMENTS if kind not in ("xlm_roberta", "camembert") or "</s>" not in str(d)]  # See `host`.
-    options = Config(mode="prepare", data=DataConfig(max_seq_length=WIDTH, task=PRETRAINING))
-    recipe = Recipe.of_config(options, tokenizer, num_shards=1, model_type="roberta")
+    recipe = Recipe.of_config(config(), tokenizer, num_shards=1, model_type="roberta")
     assert not recipe.random_next_sentence
     found = tokenize(pickle.loads(pickle.dumps(recipe)), ["\n".join(document).encode() for document in plain])
     want = theirs([" ".join(document) for document in plain], add_special_tokens=False)["input_ids"]
