@@ -173,6 +173,7 @@ def most_predictions(args: argparse.Namespace) -> int:
 def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.Path) -> list[dict]:
     """Makes a shard of all documents in this process, reading them included, after one as warm-up."""
     from tfbert.config.data import DataConfig
+    from tfbert.config.modes import ModelConfig, OutputConfig
     from tfbert.config.run import Config
     from tfbert.config.tasks import PRETRAINING, CorpusConfig
     from tfbert.corpus.manifest import ENTRIES, Recipe
@@ -186,8 +187,10 @@ def in_process(args: argparse.Namespace, corpus: pathlib.Path, scratch: pathlib.
     data = DataConfig(task=PRETRAINING, max_seq_length=args.max_seq_length)
     source = open_source(options, data)
     tokenizer = BertTokenizer(read_vocab_file(pathlib.Path(args.vocab_file)))
-    recipe = Recipe.of_config(Config(mode="prepare", data=data, corpus=options), tokenizer, num_shards=1)
     directory = scratch / "one"
+    model, output = ModelConfig(vocab_file=args.vocab_file), OutputConfig(output_dir=str(directory))
+    config = Config(mode="prepare", data=data, model=model, corpus=options, output=output)
+    recipe = Recipe.of_config(config, tokenizer, num_shards=1)
     (directory / ENTRIES).mkdir(parents=True)
     shares = shares_of(source, 1)
     job = Job(source=source, shares=shares, recipe=recipe, digest="", directory=directory, work=directory)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.support.records import as_protobuf
 from tfbert.corpus.masking import Masking, mask, record_keys
-from tfbert.corpus.records import Schema, detect_schema, restore, serialize
+from tfbert.corpus.records import Schema, detect_schema, serialize
 from tfbert.errors import UsageError
 
 WIDTH, MOST, VOCAB = 32, 6, 300_000
@@ -54,13 +54,6 @@ def test_bytes_are_those_of_protobuf(schema, ids_name, segments):
     parsed = tf.io.parse_example(serialized, schema.feature_spec())
     np.testing.assert_array_equal(parsed[ids_name], masked.ids)
     np.testing.assert_array_equal(parsed["masked_lm_weights"], masked.weights)
-
-
-def test_unmasked_ids_are_restored():
-    ids, *_, masked = some()
-    assert (masked.ids != ids).any()
-    restored = restore(masked.ids, masked.positions, masked.labels, masked.weights)
-    np.testing.assert_array_equal(restored, ids)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,24 @@
 """Words that a vocabulary does not know: counted, warned of, refused; and corpora that hold few documents or words."""
 
-import dataclasses
 import logging
 
 import numpy as np
 import pytest
 from transformers import BertTokenizerFast
 
-from tests.support.corpora import CORPUS_VOCAB, WORDS, ListedCorpus, config, content, made_up_corpus
+from tests.support.corpora import (
+    CORPUS_VOCAB,
+    WORDS,
+    ListedCorpus,
+    config,
+    content,
+    made_up_corpus,
+    prepare_files,
+)
 from tests.support.texts import write_vocab
 from tfbert.corpus.manifest import read_manifest
 from tfbert.errors import UsageError
-from tfbert.modes.pretrain import prepare, prepare_records
+from tfbert.modes.pretrain import prepare_records
 from tfbert.tokens.tokenizer import BertTokenizer
 
 TOKENIZER = BertTokenizer(CORPUS_VOCAB)
@@ -43,11 +50,10 @@ def warnings(caplog):
     return [r.getMessage() for r in caplog.records if r.name == "tfbert" and r.levelno == logging.WARNING]
 
 
-@pytest.mark.parametrize("engine", ["one process", pytest.param("two", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("unknown", "share"), [(CYRILLIC, 0.1), (CHINESE, 0.5), (["🎬"], 0.3), (["Zq9"], 0.2)])
-def test_they_are_counted_as_hugging_faces_tokenizer_finds_them(make, tmp_path, caplog, unknown, share, engine):
+def test_they_are_counted_as_hugging_faces_tokenizer_finds_them(make, tmp_path, caplog, unknown, share):
     corpus = mixed(unknown, share)
-    totals = make(corpus, num_processes=1 + (engine == "two"))
+    totals = make(corpus)
     theirs = BertTokenizerFast(str(write_vocab(tmp_path / "vocab.txt", CORPUS_VOCAB)))
     tokens = [t for document in corpus.documents["a"] for sentence in document for t in theirs.tokenize(sentence)]
     assert totals["unknown_words"] == tokens.count("[UNK]") > 0
@@ -77,14 +83,12 @@ def test_capitals_for_a_vocabulary_without_any(make, caplog):
     assert "set do_lower_case to true" in line
 
 
-def prepared(directory, text, name="corpus.txt", **corpus):
+def prepared(directory, text, **corpus):
     """`--mode=prepare` of one file."""
     directory.mkdir(exist_ok=True)
-    (directory / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    options = config(**{"input_files": (str(directory / name),), "num_shards": 1} | corpus)
-    output = dataclasses.replace(options.output, output_dir=str(directory / "out"))
-    prepare(dataclasses.replace(options, output=output))
-    return read_manifest(directory / "out")["totals"]
+    (directory / "corpus.txt").write_text(text, newline="")
+    options = {"num_shards": 1, "learn_vocab": 100} | corpus
+    return prepare_files(directory / "corpus.txt", directory / "out", **options)
 
 
 LINES = "".join(f"This is document {i}. It has two sentences.\n" for i in range(20))

@@ -40,6 +40,7 @@ def test_the_bytes_are_those_of_processes(engine, words, tmp_path):
 
 
 REFUSED = [
+    ([], "must have documents. Received: the list without a sentence"),
     ([["fan.", "bel."]] * 3, "needs at least 2 documents; .* Received: [01] in shard"),
     ([["fan."]] * 40, "40 documents of one sentence each"),
     ([["fan.", "bel."]] * 40 + [["gum." * 100, "bel."]], "text of a shard must be at most 0 MiB"),

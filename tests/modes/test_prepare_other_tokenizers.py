@@ -9,7 +9,7 @@ import pytest
 import transformers
 
 import tfbert
-from tests.support.corpora import WIDTH, ListedCorpus, config, content
+from tests.support.corpora import WIDTH, ListedCorpus, config, content, prepare_files
 from tests.support.encoders import make
 from tests.support.host_tokenizers import KINDS, roberta
 from tests.support.runs import assert_same_bits, changed, run_to, undrawn, weights
@@ -18,7 +18,7 @@ from tests.support.texts import TEXTS
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert.config.tasks import PRETRAINING, PretrainingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.manifest import Recipe
 from tfbert.corpus.records import open_records
@@ -26,7 +26,7 @@ from tfbert.corpus.shards import tokenize
 from tfbert.errors import UsageError
 from tfbert.model.head import save_pretrained
 from tfbert.modes.predict import evaluate_model
-from tfbert.modes.pretrain import prepare, prepare_records, pretrain, with_records
+from tfbert.modes.pretrain import prepare_records, pretrain, with_records
 from tfbert.tasks.pretraining.pretraining import Pretraining
 from tfbert.tokens.host import read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
@@ -60,15 +60,7 @@ def prepared(model, out, **corpus):
     """Records of the sentences, by the command's way."""
     text = out.parent / "corpus.txt"
     text.write_text("\n\n".join("\n".join(document) for document in DOCUMENTS) + "\n")
-    prepare(
-        Config(
-            mode="prepare",
-            data=DataConfig(max_seq_length=WIDTH, task=PRETRAINING),
-            model=ModelConfig(model_name_or_path=str(model)),
-            corpus=CorpusConfig(input_files=(str(text),), num_processes=1, **corpus),
-            output=OutputConfig(output_dir=str(out)),
-        )
-    )
+    prepare_files(text, out, model_name_or_path=model, **corpus)
     return out
 
 
@@ -78,8 +70,7 @@ def test_a_document_has_the_tokens_of_its_sentences_in_one_text(kind, tmp_path):
     tokenizer.save(tmp_path / "saved")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     plain = [d for d in DOCUMENTS if kind not in ("xlm_roberta", "camembert") or "</s>" not in str(d)]  # See `host`.
-    options = Config(mode="prepare", data=DataConfig(max_seq_length=WIDTH, task=PRETRAINING))
-    recipe = Recipe.of_config(options, tokenizer, num_shards=1, model_type="roberta")
+    recipe = Recipe.of_config(config(), tokenizer, num_shards=1, model_type="roberta")
     assert not recipe.random_next_sentence
     found = tokenize(pickle.loads(pickle.dumps(recipe)), ["\n".join(document).encode() for document in plain])
     want = theirs([" ".join(document) for document in plain], add_special_tokens=False)["input_ids"]
@@ -99,10 +90,6 @@ def test_records_hold_whole_sentences_between_special_tokens(kind, tmp_path):
     assert made["totals"]["random_next_sentences"] == 0 and made["options"]["random_next_sentence"] is False
     assert json.loads((tmp_path / "records" / "tokenizer.json").read_text()) == tokenizer._whole
     assert not {"vocab.txt", "tokenizer_config.json"} & {*content(tmp_path / "records")}
-    for task in ("2-3", "0", "1"):
-        array = config(random_next_sentence=None, short_seq_prob=0.0, shards=task)
-        prepare_records(CORPUS, tokenizer, array, tmp_path / "array", model_type="modernbert")
-    assert content(tmp_path / "array") == content(tmp_path / "records")
     records = open_records([str(tmp_path / "records")])
     records.check_tokenizer(tokenizer)
     found = records.read(np.arange(len(records)))

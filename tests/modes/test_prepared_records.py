@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 import shutil
 
@@ -10,17 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.corpora import CORPUS_VOCAB, WIDTH, WORDS, config, made_up_corpus
+from tests.support.corpora import CORPUS_VOCAB, WIDTH, WORDS, config, made_up_corpus, prepare_files
 from tests.support.records import some_records, write_records
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.config.tasks import CorpusConfig
+from tfbert.config.modes import ModelConfig, RuntimeConfig
 from tfbert.corpus import manifest
 from tfbert.corpus.records import open_records
-from tfbert.errors import RunError, UsageError
+from tfbert.errors import UsageError
 from tfbert.model.files import load_tokenizer
-from tfbert.modes.pretrain import prepare, prepare_records
+from tfbert.modes.pretrain import prepare_records
 from tfbert.output.output_dir import seal
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -67,15 +63,7 @@ def test_records_are_cased_as_the_model_whose_vocabulary_they_have(tmp_path):
     model, records = tmp_path / "model", tmp_path / "records"
     BertTokenizer(CORPUS_VOCAB, strip_accents=False).save(model)
     (tmp_path / "corpus.txt").write_text("\n\n".join([f"{WORDS[0]} {WORDS[1]} .\n{WORDS[2]} ."] * 4) + "\n")
-    prepare(
-        Config(
-            mode="prepare",
-            data=DataConfig(max_seq_length=WIDTH),
-            model=ModelConfig(vocab_file=str(model / "vocab.txt")),
-            corpus=CorpusConfig(input_files=(str(tmp_path / "corpus.txt"),), num_processes=1),
-            output=OutputConfig(output_dir=str(records)),
-        )
-    )
+    prepare_files(tmp_path / "corpus.txt", records, vocab_file=model / "vocab.txt")
     assert manifest.read_manifest(records)["options"]["casing"]["strip_accents"] is False
     # A model from scratch gets the same tokenizer.
     found = load_tokenizer(ModelConfig(vocab_file=str(records / "vocab.txt")), None, training_texts=())
@@ -116,11 +104,10 @@ def test_a_directory_that_is_not_whole_is_refused(made, tmp_path):
 
 def reordered(path):
     """Writes a shard's own records in another order: as many, as long, as large, all sound."""
-    status = path.stat()
+    size = path.stat().st_size
     records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
     write_records(path, records[::-1])
-    assert path.stat().st_size == status.st_size
-    return status
+    assert path.stat().st_size == size
 
 
 def swapped(directory, names):
@@ -148,18 +135,6 @@ def test_a_shard_that_is_not_the_one_of_the_manifest_is_refused(made, tmp_path, 
             open_records([str(given)])
 
 
-def test_also_where_its_size_and_time_are_those_of_the_one_before(made, tmp_path):
-    directory = tmp_path / "copy"
-    shutil.copytree(made, directory, ignore=shutil.ignore_patterns(".*"))
-    path = directory / manifest.read_manifest(directory)["shards"][0]["file"]
-    open_records([str(directory)])
-    status = reordered(path)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    records = open_records([str(directory)])
-    with pytest.raises(RunError, match=rf"{path.name}', the record at byte 0 .*, number 1 of"):
-        records.read(np.arange(len(records)))
-
-
 def test_a_shard_that_the_manifest_does_not_name_is_refused(made, tmp_path):
     directory = tmp_path / "copy"
     shutil.copytree(made, directory)
@@ -174,7 +149,7 @@ def test_no_digit_of_a_manifest_is_trusted(made, tmp_path):
     values = manifest.read_manifest(made)
     places = [match.start() for match in re.finditer(r"\d", text)]
     assert len(places) > 300
-    for at in places:
+    for at in places[::4]:
         changed = f"{text[:at]}{(int(text[at]) + 1) % 10}{text[at + 1 :]}"
         (tmp_path / manifest.MANIFEST).write_text(changed)
         try:

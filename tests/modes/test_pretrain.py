@@ -7,19 +7,20 @@ import pathlib
 import pytest
 
 import tfbert
+from tests.support.corpora import prepare_files
 from tests.support.flag_values import SCRATCH
 from tests.support.sweeps import FakeRuns
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert.config.tasks import PRETRAINING, PretrainingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.manifest import read_manifest
 from tfbert.corpus.sources import demo_corpus
 from tfbert.errors import UsageError
 from tfbert.launch import launcher
 from tfbert.model.files import BertConfig
-from tfbert.modes.pretrain import prepare, pretrain, with_records
+from tfbert.modes.pretrain import pretrain, with_records
 from tfbert.tasks.pretraining.pretraining import Pretraining
 from tfbert.tasks.registry import task_of_model
 
@@ -83,15 +84,7 @@ def prepared(directory, masks):
     """Records of a few sentences, in a directory."""
     (directory / "corpus.txt").write_text("one two three .\nfour five six .\n\nseven eight nine .\nten eleven .\n" * 3)
     records = directory / "records"
-    prepare(
-        Config(
-            mode="prepare",
-            data=DataConfig(max_seq_length=24),
-            corpus=CorpusConfig(input_files=(str(directory / "corpus.txt"),), learn_vocab=60, num_processes=1),
-            pretraining=masks,
-            output=OutputConfig(output_dir=str(records)),
-        )
-    )
+    prepare_files(directory / "corpus.txt", records, length=24, masks=masks, learn_vocab=60)
     return records
 
 

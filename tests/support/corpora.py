@@ -4,10 +4,11 @@ import functools
 import random
 
 from tfbert.config.data import DataConfig
-from tfbert.config.modes import OutputConfig
+from tfbert.config.modes import ModelConfig, OutputConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import CorpusConfig
+from tfbert.config.tasks import PRETRAINING, CorpusConfig, PretrainingConfig
 from tfbert.corpus import sources
+from tfbert.modes.pretrain import prepare
 
 WIDTH = 32
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -42,6 +43,21 @@ def config(**corpus):
         corpus=CorpusConfig(**{"num_shards": 4, "num_processes": 1, "learn_vocab": 100} | corpus),
         output=OutputConfig(output_dir="records"),
     )
+
+
+def prepare_files(files, out, *, length=WIDTH, masks=None, **corpus):
+    """The totals of `--mode=prepare` of files, by one process, with the options of a model and a corpus."""
+    names = ("model_name_or_path", "vocab_file")
+    model = ModelConfig(**{name: str(corpus.pop(name)) for name in names if name in corpus})
+    options = Config(
+        mode="prepare",
+        data=DataConfig(max_seq_length=length, task=PRETRAINING),
+        model=model,
+        corpus=CorpusConfig(**{"input_files": (str(files),), "num_processes": 1} | corpus),
+        pretraining=masks or PretrainingConfig(),
+        output=OutputConfig(output_dir=str(out)),
+    )
+    return prepare(options)
 
 
 def content(directory):

@@ -501,10 +501,9 @@ class FileCorpus:
             UsageError: for a file that no longer exists or cannot be read.
         """
         digests = file_digests([file.path for file in self.files])
-        out = {}
+        # Another version of the splitter may find other sentences.
+        splitter, out = f"sentencex {importlib.metadata.version('sentencex')}", {}
         for part, (file, block) in self._places.items():
-            # Another version of the splitter may find other sentences.
-            splitter = f"sentencex {importlib.metadata.version('sentencex')}"
             how = () if file.format == "sentences" else (self.language, splitter)
             out[part] = digest(_VERSION, digests[file.path], file.format, *file.columns, *block, *how)
         return out

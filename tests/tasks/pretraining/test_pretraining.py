@@ -65,7 +65,7 @@ def test_a_new_head_starts_at_the_frequencies_of_masked_words(records, masking, 
         monkeypatch.setattr(pretraining, "_COUNTED_RECORDS", limit)
         counts = np.full(VOCAB, 0.5)
         for row in chosen:
-            _, masked = rows.masked(np.array([row]))
+            masked = rows.masked(np.array([row]))
             for word in masked.labels[masked.weights > 0].tolist():
                 counts[word] += 1
         start = task.head_start(rows, TrainingConfig())
@@ -197,14 +197,16 @@ def test_masks_of_an_evaluation_are_always_the_same_and_those_of_training_are_no
     np.testing.assert_array_equal(one.tokens.flat, other.tokens.flat)
     rows = np.arange(RECORDS)
     trained = [encoded(records, task, TrainingConfig()) for task in tasks]
-    drawn = [examples.masked(rows, epoch)[1].ids for examples, epoch in itertools.product(trained, (0, 1))]
-    drawn.append(encoded(records).masked(rows)[1].ids)
+    drawn = [examples.masked(rows, epoch).tokens.flat for examples, epoch in itertools.product(trained, (0, 1))]
+    drawn.append(encoded(records).masked(rows).tokens.flat)
     for first, second in itertools.combinations(drawn, 2):
         assert (first != second).any()
     static = Pretraining(options=PretrainingConfig(masking="static"))
     examples = encoded(records, static, TrainingConfig())
-    np.testing.assert_array_equal(examples.masked(rows, 0)[1].ids, records.read(rows).masked.ids)
-    first, second = (encoded(records, task).masked(rows)[1].ids for task in (static, tasks[0]))
+    held = records.read(rows)
+    is_token = np.arange(held.ids.shape[1]) < held.lengths[:, None]
+    np.testing.assert_array_equal(examples.masked(rows, 0).tokens.flat, held.masked.ids[is_token])
+    first, second = (encoded(records, task).masked(rows).tokens.flat for task in (static, tasks[0]))
     np.testing.assert_array_equal(first, second)
 
 

@@ -306,8 +306,8 @@ class Pretraining(Task[Records, MaskedPredictions]):
         rows = np.unique(np.linspace(0, len(encoded) - 1, _COUNTED_RECORDS).astype(np.int64))
         words = []
         for part in np.array_split(rows, -(-len(rows) // pipeline.CHUNK)):
-            _, masked = encoded.masked(part)
-            words.append(masked.labels[masked.weights > 0])
+            found = encoded.masked(part)
+            words.append(found.labels[found.weights > 0])
         bias = base_rate(np.concatenate(words), "single_label_classification", num_classes=encoded.tokenizer.vocab_size)
         return HeadStart(bias=bias, words=f"the frequencies of words in {counted(len(rows), 'record')}")
 
