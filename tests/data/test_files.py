@@ -441,10 +441,7 @@ NO_ROWS = {
         {key: dict(enumerate(values)) for key, values in BY.items()},
         "with 'text', 'label'. Convert it; docs/|Every row needs a text",
     ),
-    "lists": (
-        {"text": ["a film", "bad"], "label": [0, 1]},
-        "with 'text', 'label'. Convert|Every row needs a text",
-    ),
+    "lists": ({"text": ["a film", "bad"], "label": [0, 1]}, "with 'text', 'label'. Convert"),  # No words and tags.
     "index": (dict(enumerate(RECORDS)), "an object with '0', '1', '2'. Convert|like the text.* '0', '1', '2'"),
     "split": (SPLIT, r"a list that begins with \['a', 'b'\]. Convert it; docs/other_formats.md"),
     "values": ([["a", "good"]], r"a list that begins with \['a', 'good'\]. Convert it; docs/other"),

@@ -71,6 +71,7 @@ def open_json(
     first, last = (head[place][1].strip() if head else "" for place in (0, -1))
     value = _parsed(first)
     are_lines = isinstance(value, dict) and not isinstance(value.get("data"), list)
+    are_lines = are_lines and (len(head) > 1 or not _is_of_columns(value))
     if isinstance(value, ValueError) and first[:1] != "[" and first[-1:] not in "[{":
         # Either a bad line of JSON lines, or the first line of one JSON text: the next line tells.
         are_lines = isinstance(_parsed(last), dict)
@@ -92,6 +93,14 @@ def open_json(
         )
     what = f"an object with {', '.join(map(repr, list(value)[:5]))}" if isinstance(value, dict) else f"{value!r:.40}"
     raise UsageError(f"{_FORMATS}. Received: {name}, {what}. Convert it; {reading.OTHER_FORMATS}.")
+
+
+def _is_of_columns(value: dict[str, Any]) -> bool:
+    """Whether the only object of a file is a table by columns, as pandas writes it. Its lists may be a sentence's words
+    and their tags, but no word has a blank within."""
+    parts = list(value.values())
+    are_lists = all(isinstance(part, list) and len(part) == len(parts[0]) for part in parts)
+    return are_lists and any(isinstance(item, str) and " " in item.strip() for part in parts for item in part)
 
 
 def _at_most(lines: Iterator[tuple[int, str]], name: str) -> Iterator[tuple[int, str]]:
