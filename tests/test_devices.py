@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.support.reports import make_run
+from tests.support.reports import make_run, note
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "benchmarks"))
 
@@ -103,6 +103,7 @@ def test_the_numbers_are_those_of_the_run(tmp_path):
     speeds |= {"eval_user_seconds": 6.0, "eval_kernel_seconds": 0.5}
     records = [{"step": step, "kind": "eval", "eval_runtime": 9.0 / step} | speeds for step in (1, 2)]
     (run / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    note(run)
     found = devices.numbers_of(run, devices.arguments(["--output_dir=x", "--inference"])[0], 2)
     assert (found["seconds"], found["compile_seconds"], found["batch"]) == (4.5, 4.5, 64)
     assert found["examples_per_second"] == 50.0 and found["step_ms_p50"] == 10.0

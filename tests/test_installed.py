@@ -225,7 +225,7 @@ def kept_argv(monkeypatch):
 )
 def test_messages_name_the_command_as_it_was_typed(program, typed, kept_argv, capsys):
     for arguments, start in (
-        (["report", "nowhere"], f"{typed} report: error: A run is a directory"),
+        (["report", "nowhere"], f"{typed} report: error: A finished run is a directory"),
         (["launch"], f"A command must follow --. Received: none. Usage: {typed} launch --num_workers=N"),
         (["finetune", "--max_steps=-1"], f"{typed} finetune: error: max_steps must be"),
         (["pretrain", "--nonsense"], f"{typed} pretrain: error: Unknown command line flag 'nonsense'"),

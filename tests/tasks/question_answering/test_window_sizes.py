@@ -55,9 +55,17 @@ def test_what_is_asked_for_stays():
 @pytest.mark.parametrize(
     ("length", "options", "rule"),
     [
-        (128, {"doc_stride": 128}, r"the 124 tokens .* skip some\. Received: max_seq_length=128, doc_stride=128"),
-        (24, {"doc_stride": 21, "max_query_length": 4}, r"the 20 tokens .* Received: max_seq_length=24, doc_stride=21"),
-        (64, {"max_query_length": 64}, r"A row must hold a question.* max_seq_length=64, max_query_length=64"),
+        (128, {"doc_stride": 128}, r"doc_stride must be at most 124: .* Received: max_seq_length=128, doc_stride=128"),
+        (
+            24,
+            {"doc_stride": 21, "max_query_length": 4},
+            r"doc_stride must be at most 20: .* max_seq_length=24, doc_stride=21",
+        ),
+        (
+            64,
+            {"max_query_length": 64},
+            r"max_query_length must be at most 60: .* max_seq_length=64, max_query_length=64",
+        ),
     ],
 )
 def test_sizes_that_no_row_can_have_are_refused_before_data_is_read(length, options, rule):
