@@ -18,9 +18,8 @@ from tfbert.report.__main__ import main
 from tfbert.report.compare import by_score, compare, comparison, tables
 from tfbert.report.run_files import MAX_TEXT, MAX_WORST, differing, evaluation_facts, read_run, used
 from tfbert.tasks.classification.classification import Classification, Regression
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.question_answering.question_answering import Candidates, QuestionAnswering
 from tfbert.tasks.question_answering.squad import read_questions
-from tfbert.tasks.question_answering.windows import Candidates
 from tfbert.tasks.token_classification.token_classification import SentenceExamples, TokenClassification
 
 NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from tfbert.config.tasks import AnsweringConfig
-from tfbert.tasks.question_answering import windows as answers_module
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering
-from tfbert.tasks.question_answering.squad import QuestionExamples
-from tfbert.tasks.question_answering.windows import (
+from tfbert.tasks.question_answering import question_answering as answers_module
+from tfbert.tasks.question_answering.question_answering import (
     Candidates,
+    QuestionAnswering,
     Windows,
     decode,
     n_best,
     probabilities,
     select_answers,
 )
+from tfbert.tasks.question_answering.squad import QuestionExamples
 
 OF_TOKENS = ("char_start", "char_end", "max_context")
 

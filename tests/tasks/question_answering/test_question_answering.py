@@ -13,9 +13,8 @@ from tests.support.task_runs import QUESTIONS, arguments_of, command, config_of,
 from tfbert.config.data import DataConfig
 from tfbert.data.in_memory import given_table
 from tfbert.errors import UsageError
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics
+from tfbert.tasks.question_answering.question_answering import Candidates, QuestionAnswering, squad_metrics
 from tfbert.tasks.question_answering.squad import read_questions
-from tfbert.tasks.question_answering.windows import Candidates
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 

@@ -12,9 +12,13 @@ from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tests.support.transformers_4 import transformers_4
 from tfbert.config.tasks import AnsweringConfig
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics
-from tfbert.tasks.question_answering.squad import EncodedQuestions
-from tfbert.tasks.question_answering.windows import make_windows, window_labels
+from tfbert.tasks.question_answering.question_answering import (
+    EncodedQuestions,
+    QuestionAnswering,
+    make_windows,
+    squad_metrics,
+    window_labels,
+)
 from tfbert.tokens.tokenizer import BertTokenizer
 
 LENGTH = 32
