@@ -179,30 +179,6 @@ def test_a_row_that_is_not_finite_has_no_answer_and_changes_no_other(saved, tmp_
         np.testing.assert_array_equal(values, found[name][good])
 
 
-def test_a_row_of_ids_that_do_not_exist_changes_no_other(signatures):
-    ids = np.full((3, 5), 7, np.int32)
-    inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-    want = signatures["token_ids"](**{name: tf.constant(value) for name, value in inputs.items()})
-    ids[1, 4] = len(VOCAB)
-    found = signatures["token_ids"](**{name: tf.constant(value) for name, value in inputs.items()})
-    assert found["error"].numpy().tolist() == [b"", f"input_ids must be from 0 to {len(VOCAB) - 1}.".encode(), b""]
-    for name in ("start_logits", "end_logits"):
-        assert np.isnan(found[name][1]).all()
-        np.testing.assert_allclose(found[name][::2], want[name][::2], atol=1e-6)
-
-
-def test_a_question_is_answered_alone_as_among_others(signatures):
-    """Also where there are more windows than the model computes at a time."""
-    contexts = [LONG, "the fox", LONG[9:], "\x07", LONG[3:]]
-    questions = [QUESTIONS[i] for i in (1, 2, 3, 1, 5)]
-    together = answers_of(signatures["text"], questions, contexts)
-    for i, context in enumerate(contexts):
-        alone = answers_of(signatures["text"], questions[i : i + 1], [context])
-        np.testing.assert_allclose(alone.pop("score"), together["score"][i : i + 1], atol=1e-5)
-        for name, values in alone.items():
-            assert values[0] == together[name][i]
-
-
 def test_token_ids(saved, signatures):
     ids = np.random.default_rng(0).integers(5, len(VOCAB), (3, 9)).astype(np.int32)
     inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
