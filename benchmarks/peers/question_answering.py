@@ -22,16 +22,14 @@ from transformers import AutoModelForQuestionAnswering, DataCollatorWithPadding
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
 from tfbert.config.tasks import AnsweringConfig  # noqa: E402
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics  # noqa: E402
-from tfbert.tasks.question_answering.squad import (
-    read_questions,  # noqa: E402
-    training_questions,  # noqa: E402
-)
-from tfbert.tasks.question_answering.windows import (  # noqa: E402
+from tfbert.tasks.question_answering.question_answering import (  # noqa: E402
     Answers,
-    Windows,  # noqa: E402
-    decode,  # noqa: E402
+    QuestionAnswering,
+    Windows,
+    decode,
+    squad_metrics,
 )
+from tfbert.tasks.question_answering.squad import read_questions, training_questions  # noqa: E402
 
 
 def main() -> None:

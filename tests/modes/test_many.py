@@ -137,11 +137,8 @@ OPTIONS = ("train_file", "validation_file", "test_file", "label_names", "vocab_f
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize(
-    "runtime", [{"sweep": "learning_rate=1e-5,3e-5"}, pytest.param({"seeds": (1, 2)}, marks=pytest.mark.slow)]
-)
-def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(on_files, tmp_path, option, runtime):
-    config, files = on_files
+def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(on_files, tmp_path, option):
+    (config, files), runtime = on_files, {"sweep": "learning_rate=1e-5,3e-5"}
     train_many(config(**runtime), Fake())
     (tmp_path / "model" / "README.md").write_text("a report, which decides nothing")
     os.utime(files[option])
@@ -259,11 +256,16 @@ def test_a_run_that_fails_or_is_refused_does_not_stop_the_others(tmp_path):
         train_many(config_for(tmp_path), fake)
     table = (tmp_path / "sweep.md").read_text()
     assert "| 1e-05 | – | – | – |" in table and "is missing: killed by SIGKILL" in table.replace("\\", "")
+    failed = {name: why for point in written(tmp_path)["points"] for name, why in point["failed"].items()}
+    assert failed == {"learning_rate=1e-05": "refused, see its message", "learning_rate=3e-05": "killed by SIGKILL"}
     again = Fake()
     train_many(config_for(tmp_path), again)
     assert again.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
     with pytest.raises(UsageError, match="Received: learning_rate=1e-05, which was refused"):
         train_many(config_for(tmp_path / "all"), Fake(dict.fromkeys(fake.started, 2)))
+    with pytest.raises(RunError, match=r"1 of 1 runs that failed, seed 1 \(exit status 1\)\."):
+        train_many(of_seeds(tmp_path / "seeds", 1), Fake({"seed-1": 1}))
+    assert not (tmp_path / "seeds" / "sweep.json").exists()
 
 
 def test_equal_runs_have_no_best(tmp_path):
@@ -401,25 +403,6 @@ def test_words_make_the_same_configuration():
     assert parsed(*option_words(config)) == config
     but = ("seeds", "xla", "class_weights", "dataset", "text_column", "model_name_or_path")
     assert option_words(config, but) == ["--gradient_accumulation_steps=auto", "--nokeep_freed_memory"]
-
-
-def test_a_seed_that_fails_does_not_stop_the_others(tmp_path):
-    fake = Fake({"seed-1": 1, "seed-2": -signal.SIGKILL})
-    line = r"2 of 3 runs that failed, seed 1 \(exit status 1\), seed 2 \(killed by SIGKILL\)\."
-    with pytest.raises(RunError, match=line):
-        train_many(of_seeds(tmp_path), fake)
-    assert fake.started == ["seed-1", "seed-2", "seed-3"]
-    (point,) = written(tmp_path)["points"]
-    assert [run["seed"] for run in point["runs"]] == [3]
-    assert point["failed"] == {"seed 1": "exit status 1", "seed 2": "killed by SIGKILL"}
-    assert "seed 1 is missing: exit status 1." in (tmp_path / "sweep.md").read_text()
-    again = Fake()
-    train_many(of_seeds(tmp_path, 3, 2, 1), again)
-    assert [run["seed"] for run in written(tmp_path)["points"][0]["runs"]] == [3, 2, 1]
-    assert again.started == ["seed-2", "seed-1"], "the third is done"
-    with pytest.raises(RunError, match="1 of 1 runs that failed"):
-        train_many(of_seeds(tmp_path / "all", 1), Fake({"seed-1": 1}))
-    assert not (tmp_path / "all" / "sweep.json").exists()
 
 
 def test_what_cannot_be_used_ends_all(tmp_path):

@@ -18,9 +18,8 @@ from tfbert.report.__main__ import main
 from tfbert.report.compare import by_score, compare, comparison, tables
 from tfbert.report.run_files import MAX_TEXT, MAX_WORST, differing, evaluation_facts, read_run, used
 from tfbert.tasks.classification.classification import Classification, Regression
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.question_answering.question_answering import Candidates, QuestionAnswering
 from tfbert.tasks.question_answering.squad import read_questions
-from tfbert.tasks.question_answering.windows import Candidates
 from tfbert.tasks.token_classification.token_classification import SentenceExamples, TokenClassification
 
 NASTY = "<script>alert('x')</script> & \"quoted\" </td> $x_1$"
@@ -321,16 +320,6 @@ def test_a_page_shows_the_options_that_are_not_at_their_default(tmp_path):
     assert "Up to update 9, the run had max_steps 4." in page
 
 
-def test_precision_and_recall_of_each_class_are_scikit_learns(tmp_path):
-    rng, names = np.random.default_rng(0), ("a", "b", "c", "<d>")
-    labels, predicted = rng.integers(0, 3, 90), rng.integers(0, 4, 90)  # One class is never a label.
-    text = evaluated_run(tmp_path / "run", Classification(names), labelled(labels), np.eye(4)[predicted])
-    numbers = metrics.precision_recall_fscore_support(labels, predicted, labels=range(4), zero_division=0)
-    rows = Page(text).rows
-    for i, name in enumerate(names):
-        assert [name, *(f"{column[i]:.4f}" for column in numbers[:3]), str(numbers[3][i])] in rows
-
-
 def test_quality_stands_before_speed(tmp_path):
     run = configure(
         read_run(make_run(tmp_path / "run", train_loss=0.5, eval_loss=0.4)), training={"label_smoothing": 0.1}
@@ -348,14 +337,6 @@ def test_quality_stands_before_speed(tmp_path):
     assert "the point before; the validation loss is the mean over all examples." in page
     results = [row[0] for row in Page(page).rows if row and row[0] in run.results]
     assert results[:3] == ["train_loss", "eval_loss", "eval_accuracy"]
-
-
-def test_markdown_keeps_names_as_they_are(tmp_path):
-    runs = [read_run(make_run(tmp_path / name)) for name in ("a|b", "<i>_x_")]
-    lines = comparison(runs).markdown().splitlines()[2:]
-    assert lines[2].count(" | ") == lines[0].count(" | ")
-    assert "a\\|b" in lines[2]
-    assert "\\<i\\>\\_x\\_" in lines[3]
 
 
 def test_the_score_is_what_the_run_decided_by(tmp_path):

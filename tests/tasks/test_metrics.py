@@ -136,6 +136,8 @@ def test_confusion_matrix_counts_all_classes():
         ("pearson", -0.5, None, True),
         ("loss", math.nan, None, False),
         ("loss", 3.0, math.nan, True),
+        ("perplexity", 0.1, 0.2, True),
+        ("masked_accuracy", 0.1, 0.2, False),
     ],
 )
 def test_is_better(name, new, best, expected):

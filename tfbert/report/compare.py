@@ -388,12 +388,12 @@ def compare(runs: list[RunFiles]) -> list[Scaling]:
             and (batch(other) == batch(run) or batch(other) * run.num_replicas == batch(run) * other.num_replicas)
         ]
         speed, speed_up, efficiency = run.examples_per_second, None, None
-        if speed and len(same) > 1:
-            speed_up = speed / same[0].examples_per_second
+        if speed and len(same) > 1 and (first := same[0].examples_per_second):
+            speed_up = speed / first
         if speed and len({other.num_replicas for other in alike}) > 1:
-            base = alike[0]
-            if base is run or base.num_replicas < run.num_replicas:
-                efficiency = speed / run.num_replicas * base.num_replicas / base.examples_per_second
+            base, first = alike[0], alike[0].examples_per_second
+            if first and (base is run or base.num_replicas < run.num_replicas):
+                efficiency = speed / run.num_replicas * base.num_replicas / first
         rows.append(Scaling(speed_up, efficiency))
     return rows
 

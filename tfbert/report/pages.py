@@ -49,13 +49,7 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "axes.axisbelow": True,
     "grid.color": "#e3e6ea",
-    "grid.linewidth": 0.7,
-    "axes.edgecolor": "#8b95a1",
-    "xtick.color": "#3c4650",
-    "ytick.color": "#3c4650",
-    "lines.linewidth": 1.4,
 }
 
 
@@ -460,8 +454,11 @@ def model_card(
 
     metrics = {name: f"{value:.4f}" for name, value in results.items() if name.startswith(("eval_", "test_"))}
     metadata = {"library_name": "transformers", "pipeline_tag": data.task.pipeline_tag, "tags": [model_type, "tfbert"]}
-    if not config.model.is_scratch and _is_hub_name(config.model.model_name_or_path):
-        metadata["base_model"] = config.model.model_name_or_path
+    name = config.model.model_name_or_path
+    # The hub's names are OWNER/NAME or NAME: neither a directory or a file, which would have been read, nor KerasHub's.
+    is_local = name.startswith((".", "/", "~")) or pathlib.Path(name).exists() or may_be_built_in(name)
+    if name.count("/") <= 1 and not config.model.is_scratch and not is_local:
+        metadata["base_model"] = name
     if metrics:
         names = dict.fromkeys(name.split("_", 1)[1] for name in metrics if name.startswith("eval_"))
         # Counts and thresholds that come with some metrics are not metrics.
@@ -473,21 +470,16 @@ def model_card(
     return render(
         "model_card.md",
         metadata=ModelCardData(**metadata).to_yaml(),
-        name=config.model.model_name_or_path,
-        source=config.source,
+        config=config,
+        results=results,
         task=data.task,
         model_type=model_type,
         num_texts=data.train.num_texts,
         classes=", ".join(map(_code, data.task.label_names)),
         sets=Table(names=("set", "from", "examples"), body=sets).markdown(),
-        max_seq_length=config.data.max_seq_length,
-        has_windows=config.data.long_texts == "windows",
         metrics=Table(names=("metric", "value"), body=[*metrics.items()]).markdown() if metrics else _NOT_EVALUATED,
         command=command_line(config),
         updates=counted(round(results["global_step"]), "update"),
-        results=results,
-        training=config.training,
-        has_adapter=config.output.keep_adapter,
         batch=counted(config.training.global_batch_size, "example"),
         rate=rate_text(results["train_samples_per_second"]),
         head_start=head_start,
@@ -501,13 +493,6 @@ def command_line(config: Config) -> str:
     """The command that repeats a run: each option that is not at its default."""
     command = command_of(config)
     return " ".join([command.started, *map(_shell_word, option_words(config, _WHERE_IT_GOES))])
-
-
-def _is_hub_name(name: str) -> bool:
-    """Whether a name can be the hub's, OWNER/NAME or NAME; not if it is a directory or a file, which would have been
-    read, or a name of KerasHub's."""
-    is_local = name.startswith((".", "/", "~")) or pathlib.Path(name).exists()
-    return name.count("/") <= 1 and not is_local and not may_be_built_in(name)
 
 
 def _code(text: str) -> str:

@@ -192,12 +192,3 @@ def test_the_report_and_the_card(trained):
     assert "Most wrong" in page and 'class="answer"' in page
     card = (directory / "run" / "README.md").read_text()
     assert "pipeline_tag: multiple-choice" in card and "AutoModelForMultipleChoice" in card
-
-
-def test_options_that_have_no_effect_are_refused(trained):
-    directory, _ = trained
-    for flag in ("--label_smoothing=0.1", "--class_weights=balanced", "--doc_stride=9"):
-        with pytest.raises(UsageError, match=" is for .* Received: task='multiple_choice'"):
-            command(*arguments_of(directory, CHOICES, "refused"), flag)
-    with pytest.raises(UsageError, match="choice_columns"):
-        command("--model=scratch/tiny", f"--output_dir={directory / 'no'}", "--choice_columns=a")

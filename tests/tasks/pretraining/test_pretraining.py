@@ -18,7 +18,6 @@ from tfbert.batches.pipeline import MaskedChunk, MaskedRecords, distribute_batch
 from tfbert.batches.plan import choose_packed_shape, exact_widths, plan_epoch, plan_packed_epoch
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining
 from tfbert.config.data import DataConfig
-from tfbert.config.tables import facts_of
 from tfbert.config.tasks import PretrainingConfig, TaskOptions
 from tfbert.config.training import TrainingConfig
 from tfbert.corpus.records import open_records
@@ -28,7 +27,6 @@ from tfbert.model.predictor import Predictor
 from tfbert.report.pages import write_report
 from tfbert.report.run_files import evaluation_facts
 from tfbert.step.keras3.finetuner import FineTuner
-from tfbert.tasks.metrics import is_better
 from tfbert.tasks.pretraining import pretraining
 from tfbert.tasks.pretraining.pretraining import MaskedPredictions, Pretraining
 from tfbert.tasks.tables import load_data
@@ -177,6 +175,7 @@ def test_metrics_are_those_of_all_logits(records, replicas, next_sentence, monke
         expected |= {"loss": loss + pair_loss, "masked_lm_loss": loss, "next_sentence_loss": pair_loss}
         expected["next_sentence_accuracy"] = (pairs.argmax(1) == answers).mean()
     assert set(found) == {f"eval_{name}" for name in expected} and set(expected) == set(task.metric_names)
+    assert task.default_metric in expected and (next_sentence or "next_sentence_accuracy" not in expected)
     for name, value in expected.items():
         assert found[f"eval_{name}"] == pytest.approx(value, rel=1e-4), name
 
@@ -263,16 +262,6 @@ def test_predictions_that_are_not_finite_are_refused(records):
     found.add(chunk_of([2, 6, 3], [1]), outputs_of([6], [np.nan]))
     with pytest.raises(RunError, match="1 of 1 are not"):
         Pretraining(next_sentence=False).metrics(found, records)
-
-
-def test_lower_losses_are_better():
-    task = Pretraining()
-    assert task.default_metric == "loss" and set(task.metric_names) == set(facts_of("pretraining").metrics)
-    for name in task.metric_names:
-        task.check_metric(name)
-        assert is_better(name, 0.1, 0.2) == ("accuracy" not in name)
-    with pytest.raises(UsageError, match="next_sentence_accuracy"):
-        Pretraining(next_sentence=False).check_metric("next_sentence_accuracy")
 
 
 # Around it.

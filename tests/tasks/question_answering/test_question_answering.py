@@ -9,14 +9,12 @@ import pytest
 
 from tests.support.refusals import refused
 from tests.support.saved_models import read_json
-from tests.support.task_runs import QUESTIONS, arguments_of, command, config_of, predict, write_tasks
+from tests.support.task_runs import QUESTIONS, arguments_of, command, predict, write_tasks
 from tfbert.config.data import DataConfig
 from tfbert.data.in_memory import given_table
 from tfbert.errors import UsageError
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics
+from tfbert.tasks.question_answering.question_answering import Candidates, QuestionAnswering, squad_metrics
 from tfbert.tasks.question_answering.squad import read_questions
-from tfbert.tasks.question_answering.windows import Candidates
-from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 
 METRICS = ("f1", "exact", "HasAns_f1", "HasAns_exact", "NoAns_f1", "NoAns_exact", "best_f1", "best_exact")
@@ -143,28 +141,9 @@ def test_an_answer_far_outside_its_context_is_misaligned_like_any_other(write):
 FLAT = {"id": "a", "question": "what?", "context": "the film", "answers": {"text": ["film"], "answer_start": [4]}}
 
 
-@pytest.mark.parametrize(
-    ("row", "task"),
-    [
-        (FLAT, QUESTIONS),
-        ({name: value for name, value in FLAT.items() if name != "answers"}, "auto"),
-        ({"question": "what?", "sentence": "the film", "label": 1}, "auto"),
-        ({"data": "the film", "label": 1}, "auto"),
-    ],
-)
-def test_auto_takes_questions_with_answers_and_nothing_else(write, row, task):
-    assert detect_task(config_of("--train_file=" + write("a.jsonl", json.dumps(row) + "\n"))).data.task == task
-
-
 OPTIONS = {
     "label_smoothing": (["--label_smoothing=0.1"], r"label_smoothing is for classification, multi_label.*=0\.1"),
-    "class_weights": (["--class_weights=balanced"], r"class_weights is for classification, multi_label_class"),
-    "strict_entities": (
-        ["--strict_entities"],
-        r"strict_entities is for token_classification\. Received: task=.question_answering",
-    ),
     "packed": (["--batching=packed"], r"nothing to pack\. Received: batching='packed' for question answering"),
-    "stride 0": (["--doc_stride=0"], r"doc_stride must be 1 or more\. Received: doc_stride=0"),
     "a metric": (["--metric_for_best_model=accuracy"], r"must be a metric of question answering.*f1, exact"),
     "conll": (["--input_format=conll", f"--task={QUESTIONS}"], r"come as JSON .*Received: .* as conll"),
 }
@@ -177,10 +156,8 @@ def test_bad_options_of_training(trained, options, message):
     assert not (trained[0] / "never" / "config.json").exists()
 
 
-def test_2_0_without_its_flag_and_a_threshold_without_it(trained):
+def test_a_threshold_of_no_answer_without_such_questions(trained):
     given = [arg for arg in arguments_of(trained[0], QUESTIONS, "never") if "version_2" not in arg]
-    with pytest.raises(UsageError, match=r"without an answer need version_2_with_negative\. Received: \d+ of 54"):
-        command(*given)
     with pytest.raises(UsageError, match=r"null_score_diff_threshold is for questions that may have no answer"):
         command(*given, "--null_score_diff_threshold=1")
 

@@ -12,9 +12,13 @@ from tests.support.served import export_of, random_model, save
 from tests.support.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tests.support.transformers_4 import transformers_4
 from tfbert.config.tasks import AnsweringConfig
-from tfbert.tasks.question_answering.question_answering import QuestionAnswering, squad_metrics
-from tfbert.tasks.question_answering.squad import EncodedQuestions
-from tfbert.tasks.question_answering.windows import make_windows, window_labels
+from tfbert.tasks.question_answering.question_answering import (
+    EncodedQuestions,
+    QuestionAnswering,
+    make_windows,
+    squad_metrics,
+    window_labels,
+)
 from tfbert.tokens.tokenizer import BertTokenizer
 
 LENGTH = 32
@@ -173,30 +177,6 @@ def test_a_row_that_is_not_finite_has_no_answer_and_changes_no_other(saved, tmp_
     np.testing.assert_allclose(alone.pop("score"), found["score"][good], atol=1e-5)
     for name, values in alone.items():
         np.testing.assert_array_equal(values, found[name][good])
-
-
-def test_a_row_of_ids_that_do_not_exist_changes_no_other(signatures):
-    ids = np.full((3, 5), 7, np.int32)
-    inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-    want = signatures["token_ids"](**{name: tf.constant(value) for name, value in inputs.items()})
-    ids[1, 4] = len(VOCAB)
-    found = signatures["token_ids"](**{name: tf.constant(value) for name, value in inputs.items()})
-    assert found["error"].numpy().tolist() == [b"", f"input_ids must be from 0 to {len(VOCAB) - 1}.".encode(), b""]
-    for name in ("start_logits", "end_logits"):
-        assert np.isnan(found[name][1]).all()
-        np.testing.assert_allclose(found[name][::2], want[name][::2], atol=1e-6)
-
-
-def test_a_question_is_answered_alone_as_among_others(signatures):
-    """Also where there are more windows than the model computes at a time."""
-    contexts = [LONG, "the fox", LONG[9:], "\x07", LONG[3:]]
-    questions = [QUESTIONS[i] for i in (1, 2, 3, 1, 5)]
-    together = answers_of(signatures["text"], questions, contexts)
-    for i, context in enumerate(contexts):
-        alone = answers_of(signatures["text"], questions[i : i + 1], [context])
-        np.testing.assert_allclose(alone.pop("score"), together["score"][i : i + 1], atol=1e-5)
-        for name, values in alone.items():
-            assert values[0] == together[name][i]
 
 
 def test_token_ids(saved, signatures):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.real_texts import SQUAD, needs_real_data, squad, tokenizers
 from tests.support.texts import TEXTS, after_marks, has_ordered_mark, hugging_face, random_texts
-from tfbert.tasks.question_answering.windows import make_windows, window_labels
+from tfbert.tasks.question_answering.question_answering import make_windows, window_labels
 
 
 def assert_equals_hugging_face(tokenizer, reference, questions, contexts, context_of, **sizes):

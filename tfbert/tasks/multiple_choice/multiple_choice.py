@@ -375,20 +375,18 @@ def open_choices(
     return file, columns
 
 
-def _rows(file: OpenFile, columns: Columns) -> Iterator[tuple[int, Asked | UsageError]]:
-    """The line of each question of a table, and the question, or why it cannot be read. Ids of labels get the names
-    that the data has for them."""
+def _reader(file: OpenFile, columns: Columns) -> Callable[[int, list[Any]], Asked]:
+    """Takes the line and the cells of a row, and returns its question. Ids of labels get the names that the data has
+    for them."""
     names = file.label_names.get(columns.label, ())
-    for line, row in file.read(columns.all):
-        try:
-            if isinstance(row, UsageError):
-                raise row
-            values = dict(zip(columns.all, row, strict=True))
-            if type(label := values.get(columns.label)) is int and 0 <= label < len(names):
-                values[columns.label] = names[label]
-            yield line, asked_of(values, columns, f"{file.name}, {file.unit} {line}")
-        except UsageError as error:
-            yield line, error
+
+    def read(line: int, cells: list[Any]) -> Asked:
+        values = dict(zip(columns.all, cells, strict=True))
+        if type(label := values.get(columns.label)) is int and 0 <= label < len(names):
+            values[columns.label] = names[label]
+        return asked_of(values, columns, f"{file.name}, {file.unit} {line}")
+
+    return read
 
 
 def read_choices(source: Source, config: DataConfig, choice_columns: Sequence[str] = ()) -> ChoiceExamples:
@@ -403,9 +401,10 @@ def read_choices(source: Source, config: DataConfig, choice_columns: Sequence[st
         UsageError: for a bad question, one without a label, or no question at all.
     """
     file, columns = open_choices(source, config, choice_columns)
-    bad_rows = BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds))
+    bad_rows, read = BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds)), _reader(file, columns)
 
-    def checked(line: int, asked: Asked) -> tuple[int, Asked]:
+    def checked(line: int, cells: list[Any]) -> tuple[int, Asked]:
+        asked = read(line, cells)
         if asked.label is None:
             raise Unlabelled(
                 f"Every question needs a label, the right choice. Received: none in {file.name}, {file.unit} {line}. "
@@ -413,7 +412,7 @@ def read_choices(source: Source, config: DataConfig, choice_columns: Sequence[st
             )
         return line, asked
 
-    found = list(bad_rows.usable(_rows(file, columns), checked))
+    found = list(bad_rows.usable(file.read(columns.all), checked))
     indexes = find_indexes([asked for _, asked in found], [f"{file.name}, {file.unit} {line}" for line, _ in found])
     kept = list(bad_rows.usable(zip(found, indexes, strict=True), lambda one, index: (*one, index)))
     return ChoiceExamples(
@@ -436,14 +435,15 @@ def holds_choices(path: pathlib.Path | GivenTable, config: DataConfig) -> bool:
         file, columns = open_choices(path, config)
         if file.kinds:
             return bool(columns.label)
-        firsts = [asked for _, asked in itertools.islice(_rows(file, columns), _LOOKED_AT)]
+        bad_rows, rows = BadRows(True), itertools.islice(file.read(columns.all), _LOOKED_AT)
+        firsts = list(bad_rows.usable(rows, _reader(file, columns)))
     except UsageError:
         return False
     # The first of them may be bad rows. A column of choices alone is not enough: another task may read the others.
-    if any(isinstance(one, Asked) and one.label is not None for one in firsts):
+    if any(one.label is not None for one in firsts):
         return True
     # Where all are, reading them as questions says what is wrong, unless the columns are also those of texts.
-    are_bad = bool(firsts) and all(isinstance(one, UsageError) for one in firsts)
+    are_bad = not firsts and bad_rows.count > 0
     return are_bad and bool(columns.label) and not are_of_texts(file)
 
 
@@ -499,19 +499,19 @@ def encode_choices(
     def known(text: str) -> int:
         return index.setdefault(text, len(index))
 
-    counts = np.array([len(one.choices) for one in asked], np.int64)
-    splits, example = splits_of(counts), np.repeat(np.arange(len(asked)), counts)
-    first_of, second_of = np.zeros(len(asked), np.int64), np.zeros(len(example), np.int64)
+    found: list[tuple[int, bool, int, int]] = []
     for row, one in enumerate(asked):
-        first, second = (one.context, one.question) if one.context.strip() else (one.question, "")
-        first_of[row] = known(first)
-        seconds = [f"{second} {choice}" if second.strip() else choice for choice in one.choices]
-        second_of[splits[row] : splits[row + 1]] = [known(text) for text in seconds]
+        has_context = bool(one.context.strip())
+        first, second = (one.context, one.question) if has_context else (one.question, "")
+        for choice in one.choices:
+            own = f"{second} {choice}" if second.strip() else choice
+            found.append((row, has_context, known(first), known(own)))
+    example, has_context, first_of, second_of = np.array(found, np.int64).reshape(-1, 4).T
+    splits = splits_of(np.bincount(example, minlength=len(asked)))
     read = tokenizer.encode_with_offsets(list(index))
     sizes = np.diff(read.row_splits)
 
-    first, second = sizes[first_of][example], sizes[second_of]
-    has_context = np.array([bool(one.context.strip()) for one in asked], bool)[example]
+    first, second = sizes[first_of], sizes[second_of]
     num_special = tokenizer.num_special(2)
     room = max_seq_length - num_special - second
     # Without a context, what comes first is the question, which must not be cut.
@@ -525,19 +525,16 @@ def encode_choices(
             "Pass a larger max_seq_length, or shorten them."
         )
     kept = np.minimum(first, room)
-    is_cut = np.zeros(len(asked), bool)
-    is_cut[example[kept < first]] = True
-
     with tf.device("CPU:0"):
         texts = tf.RaggedTensor.from_row_splits(read.ids, read.row_splits, validate=False)
-        before = beginnings(tf.gather(texts, first_of[example]), kept)
+        before = beginnings(tf.gather(texts, first_of), kept)
         ids, second_start = tokenizer.joined(before, tf.gather(texts, second_of))
         tokens = TokenTensors.of_rows(ids, second_start, tokenizer.pad_id).in_memory()
     return EncodedChoices(
         tokens=dataclasses.replace(tokens, splits=splits),
         labels=np.zeros(len(asked), np.int32) if labels is None else np.asarray(labels, np.int32),
         weights=np.ones(len(asked), np.float32),
-        num_cut=int(is_cut.sum()),
+        num_cut=len(np.unique(example[kept < first])),
     )
 
 

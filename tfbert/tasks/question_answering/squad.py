@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.types import counted
 from tfbert.data.files import UNLABELLED, Finder, check_different, check_text, in_data, named_by_user
@@ -29,7 +28,6 @@ from tfbert.data.reading import BadRows, GivenTable, OpenFile, Row, source_name
 from tfbert.data.rows import Entries, Source, open_rows, source_format
 from tfbert.errors import UsageError
 from tfbert.tasks.base import InMemory
-from tfbert.tasks.question_answering.windows import Windows
 
 Answer = tuple[str, int]
 """The text of an answer, and the character of the context at which it starts."""
@@ -76,14 +74,11 @@ class QuestionExamples(InMemory):
         Where the data puts an answer outside the context, as only evaluation keeps it, the nearest end of the context.
         """
 
-        def span(row: int) -> tuple[int, int]:
-            if not self.answers[row]:
-                return 0, 0
-            (text, start), *_ = self.answers[row]
-            first, end = (min(max(place, 0), len(self.context(row))) for place in (start, start + len(text)))
-            return first, end
-
-        return np.array([span(row) for row in range(len(self))], np.int32).reshape(-1, 2)
+        spans = np.zeros((len(self), 2), np.int32)
+        for row, given in enumerate(self.answers):
+            for text, start in given[:1]:
+                spans[row] = [min(max(place, 0), len(self.context(row))) for place in (start, start + len(text))]
+        return spans
 
     def take(self, indices: Iterable[int]) -> QuestionExamples:
         indices = np.asarray(list(indices), np.int64)
@@ -141,17 +136,6 @@ def training_questions(examples: QuestionExamples) -> QuestionExamples:
         f"out because no answer remains: {len(examples) - len(kept):,} of {len(examples):,}"
     )
     return dataclasses.replace(examples, answers=sound, notes=(*examples.notes, note)).take(kept)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class EncodedQuestions(EncodedExamples):
-    """Windows over the contexts of questions, one row per window.
-
-    Attributes:
-        windows: The windows.
-    """
-
-    windows: Windows
 
 
 def filled_text(value: Any, what: str, where: str, *, strict: bool = True) -> str:
