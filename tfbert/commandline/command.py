@@ -327,14 +327,15 @@ class Reader:
 
     def _set_to(self, flag: Flag, value: Any, where: str) -> None:
         """Sets a flag to a value in a file: a text, True, False, or a list."""
-        items, kinds = value if isinstance(value, list) else [value], (flag.kind, *get_args(flag.kind))
+        items = value if isinstance(value, list) else [value]
+        origins = [get_origin(kind) for kind in (flag.kind, *get_args(flag.kind))]
         texts = [str(item).lower() if isinstance(item, bool) else item for item in items]
         todo = ""
         if any(isinstance(item, list) or item is None for item in items):
             todo = "Write plain values."
         elif any(isinstance(item, bool) for item in items) and not flag.is_switch:
             todo = 'Put it in quotes, "true", if it is a name.'
-        elif isinstance(value, list) and not (flag.repeats or flag.is_joined or tuple in map(get_origin, kinds)):
+        elif isinstance(value, list) and not (flag.repeats or flag.is_joined or tuple in origins):
             todo = "Write one value."
         elif flag.is_joined and len(items) > 1 and "," in "".join(texts):
             todo = "Write values without commas."

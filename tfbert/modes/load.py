@@ -7,8 +7,8 @@ Training writes what transformers has no name for into `config.json` under `tfbe
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import itertools
 import logging
 import os
 import pathlib
@@ -24,7 +24,7 @@ from tfbert.config.data import DataConfig, LongTexts
 from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
-from tfbert.config.types import STANDARD_STREAM, Recorded, counted, field_types, shown
+from tfbert.config.types import STANDARD_STREAM, Recorded, field_types, shown
 from tfbert.devices.process import log_if_slow
 from tfbert.devices.runtime import check_backend, settings_kept, tell
 from tfbert.errors import UsageError
@@ -389,19 +389,11 @@ class LoadedModel:
 
 def _many(inputs: Any) -> Iterator[Any]:
     """The inputs one after the other."""
-    if isinstance(inputs, set | frozenset):
-        rule = "Answers come in the order of the inputs, and a set has none"
-        todo = "Pass a list, such as sorted(inputs)."
-        raise UsageError(f"{rule}. Received: a set of {counted(len(inputs), 'input')}. {todo}")
-    columns = getattr(inputs, "columns", None)
-    if columns is not None and getattr(inputs, "ndim", 0) == 2:  # Iterating over a table of pandas gives column names.
-        names = ", ".join(repr(str(name)) for name in itertools.islice(columns, 10))
-        raise UsageError(
-            f"Inputs are a column, or rows as dictionaries. Received: a table with the columns {names}. "
-            'Pass table["NAME"], or table[["NAME", "OTHER"]].to_dict("records").'
-        )
-    try:
-        return iter(inputs)
-    except TypeError:
-        rule = "A model is called on an input, or an iterable of them"
-        raise UsageError(f"{rule}. Received: {inputs!r:.60}. Pass for example a text.") from None
+    # Iterating over a table of pandas gives the names of its columns.
+    is_table = getattr(inputs, "columns", None) is not None and getattr(inputs, "ndim", 0) == 2
+    if not is_table and not isinstance(inputs, set | frozenset):
+        with contextlib.suppress(TypeError):
+            return iter(inputs)
+    rule = "A model is called on an input, or on many in an order: a list, a column, rows as dictionaries"
+    todo = 'Pass a text or a list; of a set sorted(inputs), of a table table["NAME"] or table.to_dict("records").'
+    raise UsageError(f"{rule}. Received: {shown(inputs)}. {todo}")
