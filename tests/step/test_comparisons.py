@@ -87,6 +87,7 @@ def test_a_layer_that_looks_across_rows(either, function, adds, said):
         either.ours(make, parts=2, replicas=1)
 
 
+@SLOW
 def test_a_sum_of_what_layers_add_in_one_part(either):
     make = lambda: either.classifier(layer(either, lambda values: tf.reduce_sum(values**2), adds=True))  # noqa: E731
     one, found = either.plain(make), either.ours(make, replicas=1)
@@ -103,6 +104,7 @@ def test_a_value_per_row_that_layers_add(either):
         either.ours(make, parts=2, replicas=1)
 
 
+@SLOW
 def test_an_output_whose_second_axis_is_the_batch(either):
     def make():
         kinds = either.keras.layers

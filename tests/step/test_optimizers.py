@@ -317,12 +317,6 @@ def test_an_update_that_is_not_finite_changes_nothing_but_the_count(either, bad,
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_plain_optimizer_gets_the_clipped_gradients(either):
-    found, _ = train(either, lambda: either.sgd(1.0), [([[1, 2], [3, 4]], [5, 6])], replicas=1, factor=0.5)
-    np.testing.assert_allclose(found[0], [[0.5, -3.0], [1.5, -1.5]])
-    np.testing.assert_allclose(found[1], [-1.5, -1.0])
-
-
 @pytest.mark.parametrize(
     "first, growth, bad, good, scale",
     [
@@ -351,11 +345,3 @@ def test_the_loss_scale_halves_when_it_overflows_and_doubles_when_it_can(
     if good:
         wanted, _ = train(either, lambda: either.sgd(0.1), some_gradients(3)[:good], replicas=1)
         np.testing.assert_allclose(found[0], wanted[0], rtol=1e-6)
-
-
-def test_scaling_concerns_loss_scale_optimizers_only(either):
-    for optimizer, scale in ((either.sgd(0.1), 1), (either.scaled(either.sgd(0.1), initial_scale=16.0), 16)):
-        if either.is_keras_3:
-            optimizer.build([either.keras.Variable(np.ones(1, np.float32))])
-        assert float(either.step.scaled(optimizer, tf.constant(3.0))) == 3.0 * scale
-        assert float(either.step.scale_of(optimizer) or 1) == scale

@@ -124,11 +124,9 @@ class Comparing:
             return tf.nest.map_structure(lambda tensor: tf.gather(tensor, numbers), data), tf.cast(first, tf.int64)
 
         graph = values_of.get_concrete_function(*chosen(numbers)).graph
-        own, written = (
-            tf.VariableSynchronization.ON_READ,
-            private.variables_written(graph, 0, self._values_of(self.model.variables)),
-        )
-        written = [(v, tf.identity(v)) for v in written if v is not None and v.synchronization == own]
+        found = private.variables_written(graph, 0, self._values_of(self.model.variables))
+        own = tf.VariableSynchronization.ON_READ
+        written = [(v, tf.identity(v)) for v in found if v is not None and v.synchronization == own]
         losses, again, alone, added = values_of(*chosen(numbers))
         loss_looks_across = _apart(losses[:, :first_half], alone, tolerance) & ~_apart(losses, again, tolerance)
         model_looks_across = adds_no_mean = tf.constant(False)

@@ -91,11 +91,6 @@ def check_methods(model: Any, parts: KerasParts) -> None:
         refuse_own("model", model, [name], instead, parts.libraries if name == "compile" else parts.of_steps)
 
 
-def check_wrapper(optimizer: Any, names: Iterable[str], parts: KerasParts) -> None:
-    """Raises ValueError for an optimizer around another whose own methods would not be called."""
-    refuse_own("optimizer", optimizer, names, "Define it on the inner optimizer", parts.libraries)
-
-
 def check_called(model: Any, name: str, callbacks: Any, parts: KerasParts) -> None:
     """Raises ValueError where a method such as `fit` is called with callbacks of the other Keras, or where the wrapped
     model has an own one, which would not be called."""

@@ -62,7 +62,10 @@ class Terms:
     ):
         self._parts, self._own, self.takes_all = parts, own, own is not None
         loss = loss if own is None else own.compute_loss
-        self._names = output_names or _names_from(loss)
+        count = len(loss) if isinstance(loss, (list, tuple)) else 1
+        # Keras's names for outputs without one.
+        names = sorted(loss) if isinstance(loss, Mapping) else [f"output_{i + 1}" for i in range(count)]
+        self._names = output_names or names
         given = self._by_name(loss, "loss")
         self.losses: dict[str, Any] = {n: parts.loss_of(each) for n, each in given.items() if each is not None}
         names = [_name_of(each) for each in self.losses.values()]
@@ -78,12 +81,11 @@ class Terms:
         weights = self._by_name(loss_weights, "loss_weights")
         self._coefficients = [1.0 if weights[n] is None else float(weights[n]) for n in self.losses] + [1.0]
         self._total = parts.Total([*(f"{name}_loss" for name in self.losses), "added_loss"], self._coefficients)
-        self._means = self._total.means.parts[:-1]
 
     @property
     def metrics(self) -> list[Any]:
         """The loss; then, for a model with several outputs, each term."""
-        return [self._total, *(self._means if len(self._names) > 1 else [])]
+        return [self._total, *(self._total.means.parts[:-1] if len(self._names) > 1 else [])]
 
     def of_outputs(self, outputs: Any, what: str) -> dict[str, tf.Tensor]:
         """The labels or predictions of each term.
@@ -204,13 +206,6 @@ class Terms:
             f"Names, or the length of a list, must be those of the outputs, {', '.join(self._names)}. "
             f"Received: {what} for {_described(given)}. Pass one for each output, None for one that has none."
         )
-
-
-def _names_from(loss: Any) -> list[str]:
-    if isinstance(loss, Mapping):
-        return sorted(loss)
-    # Keras's names for outputs without one.
-    return [f"output_{i + 1}" for i in range(len(loss) if isinstance(loss, (list, tuple)) else 1)]
 
 
 def _described(given: Any) -> str:

@@ -38,45 +38,6 @@ class Now(NamedTuple):
     is_finite: tf.Tensor
 
 
-def update_replicas(
-    distribution: tf.distribute.Strategy,
-    update: Callable[..., None],
-    state: list[list],
-    grads: list,
-    decays: list[float],
-    *,
-    now: Now,
-    betas: tuple[float, float],
-    epsilon: float,
-) -> None:
-    """Updates the variables of all replicas; call it where these meet, with values that are equal on all of them.
-
-    Args:
-        distribution: Whose replicas they are.
-        update: `adamw` or `lamb`.
-        state: The variables, and both their moments.
-        grads: Summed over replicas already, with their variables' shapes.
-        decays: Each variable's weight decay.
-        now: What they share.
-        betas: How slowly each moment changes.
-        epsilon: What is added to the divisor.
-    """
-    update = functools.partial(update, betas=betas, epsilon=epsilon, now=now)
-    *local, grads = [[distribution.experimental_local_results(item) for item in group] for group in [*state, grads]]
-    for replica in range(len(grads[0])):
-        # A variable that Keras wraps, as under mixed precision, or that is created while its step is traced, is
-        # an unknown object to tf.function: the function would be traced for it alone and capture it, and a later
-        # model's call would fail once it is gone. A handle is a tensor, whatever the variable.
-        handles = [[item[replica].handle for item in group] for group in local]
-        groups = [*handles, [grad[replica] for grad in grads], decays]
-        with tf.device(local[0][0][replica].device):
-            if takes_all_at_once(groups[0][0].device):
-                update(*groups)
-                continue
-            for one in zip(*groups, strict=True):
-                update(*([part] for part in one))
-
-
 @functools.partial(tf.function, jit_compile=True, autograph=False)
 def adamw(params, momentums, velocities, grads, decays, *, betas, epsilon, now):
     """AdamW's update (Loshchilov & Hutter 2019)."""

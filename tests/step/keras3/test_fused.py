@@ -55,6 +55,7 @@ def test_plain_fit_replicas_and_fine_tuner_make_the_same_updates(kind, replicas,
     assert worst(train(replicas, micro_batches), train(1, 0)) < 1e-6
 
 
+@SLOW  # By default test_optimizers has the update under a loss scale.
 def test_the_loss_scale_of_float16_stands_around_it():
     keras.config.set_dtype_policy("mixed_float16")
     model = make()

@@ -85,9 +85,12 @@ class Labelled:
             labels: A tensor; of several outputs, one for each, by name or in order.
             logits: The model's outputs, likewise.
         """
-        found = []
+        _, labels = self.separated(None, labels)
+        if isinstance(logits, (list, tuple)) and not hasattr(logits, "keys"):
+            logits = dict(zip(self.LABELS.values(), logits, strict=True))
+        logits, found = self.for_loss(logits), []
         for output, loss in self.own_losses().items():
-            y, logit = (self._of(output, each) for each in (labels, logits))
+            y, logit = (each[output] if isinstance(each, Mapping) else each for each in (labels, logits))
             y, logit = tf.cast(tf.convert_to_tensor(y), tf.float32), tf.cast(logit, tf.float32)
             values = loss.call(tf.nn.relu(y) if self.IGNORES else y, logit)
             if self.IGNORES:
@@ -95,17 +98,6 @@ class Labelled:
                 values = tf.reshape(tf.math.divide_no_nan(tf.reduce_sum(values * counts), tf.reduce_sum(counts)), [1])
             found.append(values * self.LOSS_WEIGHT)
         return tf.add_n(found)
-
-    def _of(self, output: str, given: Any) -> Any:
-        """An output's part of labels or logits."""
-        if isinstance(given, Mapping):
-            names = [output, *(name for name, other in self.LABELS.items() if other == output)]
-            names += [name.replace("_positions", "_position") for name in names]  # As transformers' hf_compute_loss.
-            (name, *_) = [name for name in names if name in given]
-            return given[name]
-        if isinstance(given, (list, tuple)):
-            return given[list(self.LABELS.values()).index(output)]
-        return given
 
     def separated(self, inputs: Any, labels: Any) -> tuple[Any, Any]:
         """Inputs and labels, where these may be among those: a tensor, or of several outputs one for each by name."""
@@ -160,19 +152,18 @@ class Labelled:
         if not self.IGNORES or labels is None:
             return given
 
-        def weights(y: tf.Tensor, given: tf.Tensor | None) -> tf.Tensor:
-            counts = tf.cast(y >= 0, tf.float32)
-            return counts if given is None else counts * tf.cast(given, tf.float32)
-
+        counts = keras.tree.map_structure(lambda y: tf.cast(y >= 0, tf.float32), labels)
+        if given is None:
+            return counts
         if not isinstance(labels, Mapping):
-            return weights(labels, given)
-        return {name: weights(y, (given or {}).get(name)) for name, y in labels.items()}
+            return counts * tf.cast(given, tf.float32)
+        return counts | {name: counts[name] * tf.cast(each, tf.float32) for name, each in given.items()}
 
     def _named(self, given: Any) -> Any:
-        """What is by the names of labels, by those of outputs."""
+        """What is by the names of labels, by those of outputs; transformers' `hf_compute_loss` has `start_position`."""
         if not isinstance(given, Mapping):
             return given
-        return {self.LABELS.get(name, name): value for name, value in given.items()}
+        return {self.LABELS.get(name, self.LABELS.get(f"{name}s", name)): value for name, value in given.items()}
 
 
 def _to_rank(weights: Any, labels: tf.Tensor) -> tf.Tensor:

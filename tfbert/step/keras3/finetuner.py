@@ -179,9 +179,17 @@ class FineTuner(Tuner, keras.Model):
         strategy = self.distribute_strategy
         num_workers = num_workers_of(strategy)
         given = data.as_read(name, given, self.model, seed=self.seed, num_workers=num_workers)
-        if name == "fit" and num_workers > 1:
-            given["callbacks"] = callbacks_of(given.get("callbacks"), strategy, self.check_same_start)
-        return given
+        callbacks = given.get("callbacks")
+        if name != "fit" or num_workers == 1 or isinstance(callbacks, keras.callbacks.CallbackList):
+            return given
+        callbacks = [] if callbacks is None else keras.tree.flatten(callbacks)
+        if not is_chief(strategy):  # Those that do not only write, and `BackupAndRestore` for reading.
+            backup = keras.callbacks.BackupAndRestore
+            callbacks = [each for each in callbacks if not isinstance(each, _OF_THE_CHIEF)]
+            callbacks = [private.without_writing(copy.copy(e)) if isinstance(e, backup) else e for e in callbacks]
+        # The last one compares the workers before the first step.
+        last = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: self.check_same_start())
+        return given | {"callbacks": [*callbacks, last]}
 
 
 _OF_THE_CHIEF = (
@@ -191,22 +199,3 @@ _OF_THE_CHIEF = (
     keras.callbacks.RemoteMonitor,
 )
 """Callbacks that only write; their files would be the same on all workers."""
-
-
-def callbacks_of(callbacks: Any, strategy: tf.distribute.Strategy, check: Callable[[], None]) -> Any:
-    """The callbacks for `fit` on this worker: all on the chief; on the others those that do not only write, and
-    `BackupAndRestore` for reading. One that compares the workers before the first step comes last.
-
-    Args:
-        callbacks: As given to `fit`.
-        strategy: Of several workers.
-        check: Compares them.
-    """
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks
-    given = [] if callbacks is None else keras.tree.flatten(callbacks)
-    if not is_chief(strategy):
-        backup = keras.callbacks.BackupAndRestore
-        given = [each for each in given if not isinstance(each, _OF_THE_CHIEF)]
-        given = [private.without_writing(copy.copy(each)) if isinstance(each, backup) else each for each in given]
-    return [*given, keras.callbacks.LambdaCallback(on_train_begin=lambda logs: check())]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfbert.step.updates import AFTER_WARM_UP, NO_DECAY, Now, adamw, lamb, update_replicas
+from tfbert.step import updates
+from tfbert.step.updates import AFTER_WARM_UP, NO_DECAY, Now, adamw, lamb
 
 
 @keras.saving.register_keras_serializable("tfbert")
@@ -146,16 +148,28 @@ class AdamW(keras.optimizers.AdamW):
         index = [self._get_variable_index(variable) for variable in variables]
         moments = [[kept[i].value for i in index] for kept in (self._momentums, self._velocities)]
         step = tf.cast(self.iterations.value + 1, tf.float32)
-        update_replicas(
-            distribution,
+        rate = tf.cast(tf.convert_to_tensor(learning_rate), tf.float32)
+        decays = [float(self.weight_decay) * self._use_weight_decay(variable) for variable in variables]
+        update = functools.partial(
             self._update,
-            [variables, *moments],
-            grads,
-            [float(self.weight_decay) * self._use_weight_decay(variable) for variable in variables],
-            now=Now(step, tf.cast(tf.convert_to_tensor(learning_rate), tf.float32), factor, is_finite),
             betas=(self.beta_1, self.beta_2),
             epsilon=self.epsilon,
+            now=Now(step, rate, factor, is_finite),
         )
+        each = distribution.experimental_local_results
+        *local, grads = [[each(item) for item in group] for group in (variables, *moments, grads)]
+        for replica in range(len(grads[0])):
+            # A variable that Keras wraps, as under mixed precision, or that is created while its step is traced, is
+            # an unknown object to tf.function: the function would be traced for it alone and capture it, and a later
+            # model's call would fail once it is gone. A handle is a tensor, whatever the variable.
+            handles = [[item[replica].handle for item in group] for group in local]
+            groups = [*handles, [grad[replica] for grad in grads], decays]
+            with tf.device(local[0][0][replica].device):
+                if updates.takes_all_at_once(groups[0][0].device):
+                    update(*groups)
+                    continue
+                for one in zip(*groups, strict=True):
+                    update(*([part] for part in one))
 
 
 @keras.saving.register_keras_serializable("tfbert")

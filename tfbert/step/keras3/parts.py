@@ -15,7 +15,7 @@ from tfbert.step.keras3.fused import LAMB, AdamW
 from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of, summed_already
 from tfbert.step.noise import Noise, known_leading, noise_key
 from tfbert.step.parts import KerasParts
-from tfbert.step.refusals import check_keras, check_wrapper, is_of, needs_scope
+from tfbert.step.refusals import check_keras, is_of, needs_scope, refuse_own
 from tfbert.step.terms import Total, check_labels
 
 _MAX_RANGE = 1 << 23
@@ -120,11 +120,8 @@ class KeyedRandom(Noise):
 
 def inner_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """The optimizer that a `LossScaleOptimizer` is around; any other is its own."""
-    return optimizer.inner_optimizer if _adapts(optimizer) else optimizer
-
-
-def _adapts(optimizer: keras.optimizers.Optimizer) -> bool:
-    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    is_around = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    return optimizer.inner_optimizer if is_around else optimizer
 
 
 def _adapt(optimizer: keras.optimizers.LossScaleOptimizer, is_finite: tf.Tensor) -> None:
@@ -205,7 +202,8 @@ class Keras3Parts(KerasParts):
 
     def scale_of(self, optimizer: keras.optimizers.Optimizer) -> Any:
         """What `scaled` multiplies by, a number or a tensor; None for nothing."""
-        return optimizer.dynamic_scale.value if _adapts(optimizer) else optimizer.loss_scale_factor
+        is_around = inner_of(optimizer) is not optimizer
+        return optimizer.dynamic_scale.value if is_around else optimizer.loss_scale_factor
 
     def apply(self, optimizer, grads, variables, factor, is_finite) -> None:
         """One update with `gradient x factor`, or none if the gradients are not finite; `iterations` counts either. A
@@ -253,7 +251,7 @@ class Keras3Parts(KerasParts):
                 (inner.clipnorm, inner.clipvalue, inner.global_clipnorm, inner.use_ema)
             )
             (fused if is_fused else branched)(strategy, grads, factor, is_finite)
-            if _adapts(optimizer):
+            if inner is not optimizer:
                 _adapt(optimizer, is_finite)
 
         tf.distribute.get_replica_context().merge_call(meet, args=(grads, factor, is_finite))
@@ -295,7 +293,8 @@ class Keras3Parts(KerasParts):
             return  # Keras makes one of its name, or says what is wrong.
         inner = inner_of(optimizer)
         if optimizer is not inner:
-            check_wrapper(optimizer, ("apply", "apply_gradients"), self)
+            instead = "Define it on the inner optimizer"
+            refuse_own("optimizer", optimizer, ("apply", "apply_gradients"), instead, self.libraries)
         for each in (optimizer, inner):
             check_keras("learning_rate", rate_of(each), self)
             if each.gradient_accumulation_steps:

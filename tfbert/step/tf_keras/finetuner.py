@@ -18,7 +18,7 @@ import tf_keras as keras
 from tfbert.private import layers_of, metrics_within
 from tfbert.step.noise import Noise, known_leading
 from tfbert.step.parts import KerasParts
-from tfbert.step.refusals import check_wrapper
+from tfbert.step.refusals import refuse_own
 from tfbert.step.terms import Total, check_labels
 from tfbert.step.tf_keras import private
 from tfbert.step.tuner import Tuner
@@ -220,7 +220,8 @@ class TFKerasParts(KerasParts):
             )
         inner = getattr(optimizer, "inner_optimizer", None)
         if inner is not None and not optimizer.dynamic:
-            check_wrapper(optimizer, ["apply_gradients"], self)
+            instead = "Define it on the inner optimizer"
+            refuse_own("optimizer", optimizer, ["apply_gradients"], instead, self.libraries)
 
 
 class FineTuner(Tuner, keras.Model):
