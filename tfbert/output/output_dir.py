@@ -241,14 +241,10 @@ def check_new_file(path: pathlib.Path, way_out: str) -> None:
         raise UsageError(f"An output file must not exist yet. Received: {str(path)!r}. {way_out}.")
 
 
-@contextlib.contextmanager
-def _told_of_failure(path: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        rule = "Output must be writable"
-        todo = "Check free space and permissions there, or pass another."
-        raise RunError(f"{rule}. Received: {str(path)!r} ({error.strerror}). {todo}") from None
+def _not_written(path: pathlib.Path, error: OSError) -> RunError:
+    received = f"{str(path)!r} ({error.strerror})"
+    todo = "Check free space and permissions there, or pass another."
+    return RunError(f"Output must be writable. Received: {received}. {todo}")
 
 
 def make(directory: pathlib.Path) -> None:
@@ -257,8 +253,10 @@ def make(directory: pathlib.Path) -> None:
     Raises:
         RunError: where it cannot be made.
     """
-    with _told_of_failure(directory):
+    try:
         directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(directory, error) from None
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -294,18 +292,17 @@ def write_text(path: pathlib.Path, text: str) -> None:
         RunError: if it cannot be written.
     """
     partial = path.with_name(f".{path.name}.partial")
-    with _told_of_failure(path):
-        try:
-            partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
-            with partial.open("x", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)  # Else a new directory is neither empty nor that of a run.
-            raise
+    try:
+        partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
+        with partial.open("x", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)  # Else a new directory is neither empty nor that of a run.
+        raise _not_written(path, error) from None
 
 
 UPLOADED = ("README.md", "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
