@@ -254,7 +254,7 @@ def _listening(address: str) -> Iterator[None]:
             rule = "Each worker needs a free port"
             todo = "End the process that holds it (often an earlier run's worker), or use another port."
             raise RunError(f"{rule}. Received: port {port} of {address} is taken. {todo}") from None
-        rule, received = "A worker must be allowed to listen at its port", f"{address}: {os.strerror(error.errno)}"
+        rule, received = "A worker must be allowed to listen at its port", f"{address}: {error.strerror}"
         raise UsageError(f"{rule}. Received: {received}. Use a port above 1023.") from None
     with server:
         yield
