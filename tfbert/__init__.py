@@ -7,7 +7,6 @@ with strategy.scope():
 model.fit(train_ds, epochs=3)
 """
 
-import contextlib
 import difflib
 import importlib
 import re
@@ -27,7 +26,7 @@ from tfbert.config.tasks import (
 )
 from tfbert.config.training import TrainingConfig
 from tfbert.config.types import elsewhere
-from tfbert.devices.process import imported_quietly, keep_freed_memory
+from tfbert.devices.process import imported_quietly, interrupted_later, keep_freed_memory
 from tfbert.errors import Preempted, RunError, UsageError, speak_to_python
 
 if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that editors see it.
@@ -99,7 +98,8 @@ def __getattr__(name: str):
         if error := _error_for(name):
             raise error
         raise AttributeError(f"module 'tfbert' has no attribute {name!r}")
-    with contextlib.nullcontext() if name in ("callbacks", *_NO_TENSORFLOW) else imported_quietly():
+    # An import of NumPy that was broken off cannot be made again, either.
+    with interrupted_later() if name in ("callbacks", *_NO_TENSORFLOW) else imported_quietly():
         if name == "callbacks":  # A module of its own, which a mere `import tfbert` has too.
             return importlib.import_module("tfbert.callbacks")
         return getattr(importlib.import_module(module), name)

@@ -243,7 +243,7 @@ class Stretch:
 class StepClock:
     """Reads the clock after each update.
 
-    On a CPU an update is done when its call returns. On a GPU, `callbacks.Progress` waits for the previous update
+    On a CPU an update is done when its call returns. On a GPU, `fit.make_updates` waits for the previous update
     before each reading: a reading is early by one update, and the time between two readings is that of one update.
 
     Args:
@@ -251,7 +251,6 @@ class StepClock:
             tokens; from the first one made here, and read as far as updates are made.
         warm_up: Updates at the beginning that say nothing about the later speed.
         compiles_widths: Whether a new width is compiled when it first occurs (XLA); else only the first update is.
-        clock: Returns seconds; tests replace it.
 
     Attributes:
         paused: Seconds since the last update that were not training (evaluation, checkpoints); callers add to it.
@@ -260,15 +259,9 @@ class StepClock:
         steady: Those of them after the warm-up.
     """
 
-    def __init__(
-        self,
-        planned: Iterator[tuple[Work, int]],
-        *,
-        warm_up: int,
-        compiles_widths: bool = False,
-        clock: Callable[[], float] = time.perf_counter,
-    ):
-        self._planned, self._warm_up, self._compiles_widths, self._clock = planned, warm_up, compiles_widths, clock
+    def __init__(self, planned: Iterator[tuple[Work, int]], *, warm_up: int, compiles_widths: bool = False):
+        self._planned, self._warm_up, self._compiles_widths = planned, warm_up, compiles_widths
+        self._clock: Callable[[], float] = time.perf_counter
         self._steady_seconds: list[float] = []
         self._compiling_seconds: list[float] = []
         self._widths: set[int] = set()

@@ -2,17 +2,14 @@
 
 import ctypes
 import os
-import pathlib
 import platform
-import subprocess
-import sys
 
 import pytest
 
+from tests.support.processes import output_of
 from tfbert.devices import process
 from tfbert.devices.process import choose_kernels
 
-ROOT = pathlib.Path(__file__).parents[2]
 ALL = {-4: 0, -1: (1 << 31) - 1, -8: 1, -2: 1 << 28}
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc")
 
@@ -43,8 +40,7 @@ thread.join()
 
 @needs_glibc
 def test_a_thread_finds_the_memory_that_it_freed():
-    done = subprocess.run([sys.executable, "-c", FAULTS], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 8, "without it, 8 times 12,800 pages, or 25 large ones"
+    assert int(output_of(FAULTS)) < 8, "without it, 8 times 12,800 pages, or 25 large ones"
 
 
 class Libc:
@@ -87,7 +83,9 @@ def test_another_library_is_left_alone(monkeypatch):
 
 def test_the_command_does_it_and_turns_onednn_on_before_tensorflow_is_imported():
     code = """
-import os, sys, run_finetune
+import os, sys
+os.environ.pop("TF_ENABLE_ONEDNN_OPTS", None)
+import run_finetune
 from tfbert.devices import process
 
 def imports(what):
@@ -100,13 +98,11 @@ for flag in ("--keep_freed_memory", "--nokeep_freed_memory"):
     seen, sys.argv = [], ["run_finetune.py", flag]
     run_finetune.main()
 """
-    environment = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=environment)
     on_x86 = "1" if platform.machine() == "x86_64" else None
-    assert done.stdout.splitlines() == [
+    assert output_of(code).splitlines() == [
         f"--keep_freed_memory memory {on_x86} False",
         f"--nokeep_freed_memory {on_x86} False",
-    ], done.stderr
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """Imports of large libraries run without the garbage collector, which runs again afterwards."""
 
 import gc
-import subprocess
 import sys
 
 import pytest
 
+from tests.support.processes import output_of
 from tfbert.devices.process import without_collections, without_modules
 
 COLLECTIONS_OF_IMPORTS = """
@@ -42,7 +42,7 @@ def test_the_collector_is_as_it_was():
 
 @pytest.mark.slow
 def test_tensorflow_is_imported_without_it():
-    subprocess.run([sys.executable, "-c", COLLECTIONS_OF_IMPORTS], check=True)
+    output_of(COLLECTIONS_OF_IMPORTS)
 
 
 def test_modules_are_not_found_in_the_block_and_are_afterwards():

@@ -1,14 +1,11 @@
 """An interrupt while TensorFlow is first imported: it comes as KeyboardInterrupt, and the next call works."""
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
 
-from tests.support.splits import ROOT
+from tests.support.processes import output_of
 from tfbert.devices.process import interrupted_later
 
 
@@ -66,7 +63,7 @@ def interrupted_at(module):
         pass
     first()
 
-for module in sys.argv[1:]:
+for module in {modules}:
     child = os.fork()
     if not child:
         try:
@@ -82,19 +79,12 @@ for module in sys.argv[1:]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["FineTuner", "load", "build_strategy", "BertTokenizer"])
+@pytest.mark.parametrize("name", ["FineTuner", "load", "build_strategy", "BertTokenizer", "finetune"])
 def test_a_name_that_was_interrupted_in_its_imports_is_there_the_next_time(tmp_path, name):
-    modules = (
-        "tfbert.config.run",
-        "numpy._core.printoptions",
-        "tensorflow.python.eager.context",
-        "tensorflow.python.ops.nn",
-    )
-    script = tmp_path / "script.py"
-    script.write_text(AT_IMPORTS.format(call=f"tfbert.{name}"))
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, script, *modules], env=environment, capture_output=True, text=True)
-    assert not done.returncode, done.stderr
+    modules = ["tfbert.config.run", "numpy._core.printoptions"]
+    if name != "finetune":  # Which imports TensorFlow when it is called.
+        modules += ["tensorflow.python.eager.context", "tensorflow.python.ops.nn"]
+    output_of(AT_IMPORTS.format(call=f"tfbert.{name}", modules=modules), tmp_path)
 
 
 DELAYED = """
@@ -105,7 +95,7 @@ def train():
     return tfbert.finetune(model="scratch/tiny", max_steps=4, output_dir="run", quiet=True)
 
 main = threading.main_thread().ident
-threading.Timer(float(sys.argv[1]), signal.pthread_kill, (main, signal.SIGINT)).start()
+threading.Timer({delay}, signal.pthread_kill, (main, signal.SIGINT)).start()
 try:
     train()
     print("finished before")
@@ -118,12 +108,5 @@ print(train()["global_step"])
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.05, 0.1, 0.2, 0.4, 0.7, 1, 1.5, 2, 3, 4, 5])
 def test_a_run_that_was_interrupted_after_a_moment_resumes(tmp_path, delay):
-    script = tmp_path / "script.py"
-    script.write_text(DELAYED)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, script, str(delay)], env=environment, cwd=tmp_path, capture_output=True, text=True
-    )
-    how, step = done.stdout.split("\n")[:2]
-    assert done.returncode == 0 and how in ("KeyboardInterrupt", "Preempted", "finished before"), done.stderr
-    assert step == "4"
+    how, step = output_of(DELAYED.replace("{delay}", str(delay)), tmp_path).split("\n")[:2]
+    assert how in ("KeyboardInterrupt", "Preempted", "finished before") and step == "4"

@@ -71,7 +71,6 @@ def run(tmp_path, monkeypatch, capfdbinary):
     """Runs the launcher over a worker script in this process: status, what is on stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # Unsaid, a fork after other tests used it is warned of.
 
     def run(script: str, *flags: str, arguments=(), **environment: str) -> tuple[int, bytes, bytes]:
         (tmp_path / "worker.py").write_text(PROLOGUE + textwrap.dedent(script))

@@ -22,6 +22,12 @@ def ticking(readings):
     return iter(readings).__next__
 
 
+def step_clock(*arguments, clock, **options):
+    made = measure.StepClock(*arguments, **options)
+    made._clock = clock
+    return made
+
+
 def planned(examples, tokens, widths):
     return (
         (measure.Work(examples=e, tokens=t, squared_tokens=t * t), w)
@@ -35,7 +41,7 @@ def test_speeds_are_numpys(compiles_widths):
     n, warm_up = 40, 7
     seconds, examples, tokens = rng.random(n), rng.integers(1, 9, n), rng.integers(10, 90, n)
     widths = rng.integers(1, 6, n)
-    clock = measure.StepClock(
+    clock = step_clock(
         planned(examples.tolist(), tokens.tolist(), widths.tolist()),
         warm_up=warm_up,
         compiles_widths=compiles_widths,
@@ -63,7 +69,7 @@ def test_speeds_are_numpys(compiles_widths):
 
 
 def test_pauses_do_not_count_and_stretches_add_up():
-    clock = measure.StepClock(planned([4] * 3, [8] * 3, [8] * 3), warm_up=1, clock=ticking([0.0, 2.0, 7.0, 8.0]))
+    clock = step_clock(planned([4] * 3, [8] * 3, [8] * 3), warm_up=1, clock=ticking([0.0, 2.0, 7.0, 8.0]))
     clock.start()
     clock.tick()
     clock.paused += 4.0  # An evaluation after the first update.
@@ -76,7 +82,7 @@ def test_pauses_do_not_count_and_stretches_add_up():
 
 
 def test_a_run_of_one_update_has_no_steady_speed():
-    clock = measure.StepClock(planned([4], [8], [8]), warm_up=0, clock=ticking([0.0, 2.0]))
+    clock = step_clock(planned([4], [8], [8]), warm_up=0, clock=ticking([0.0, 2.0]))
     clock.start()
     clock.tick()
     assert clock.total.examples_per_second == 2.0

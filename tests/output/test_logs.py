@@ -88,7 +88,7 @@ def test_a_full_disk_is_told_of_once(tmp_path):
     (tmp_path / "log.jsonl").touch()
     log = RunLog(tmp_path, total_steps=4)
     log._file.close()
-    log._file = open("/dev/full", "w")  # noqa: PTH123, SIM115 - the log closes it
+    log._file = log._open.enter_context(open("/dev/full", "w"))  # noqa: PTH123, SIM115
     with pytest.raises(RunError, match="log.jsonl .No space left on device"), contextlib.closing(log):
         log.record(1, "train", {"loss": 0.5})
 

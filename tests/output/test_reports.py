@@ -49,17 +49,6 @@ def values(callback):
     return [call for call in callback.calls if call[0] in ("train", "eval")]
 
 
-def test_a_run_tells_its_callbacks_in_order(tmp_path):
-    one = Heard()
-    reports = begun(tmp_path, [one])
-    for told in (record(1), record(2), record(2, "eval")):
-        reports.logged(told)
-    reports.saved(2, {})
-    reports.end("finished", 3, {"eval_loss": 1})
-    logged = [("train", 1, 1.0), ("train", 2, 2.0), ("eval", 2, 2.0)]
-    assert one.calls == [("start", 0), *logged, ("save", 2), ("finished", 3)]
-
-
 def test_trackers_alone_are_told_what_earlier_starts_logged(tmp_path):
     class Tracker(Heard):
         _hears_all = True

@@ -54,7 +54,9 @@ def progress_over(log, clock, model, waits, **run):
     data = types.SimpleNamespace(seconds=0.0)
     planned = iter([(Work(examples=8, tokens=40, squared_tokens=200), 5)] * 12)
     run = types.SimpleNamespace(**{"model": model, "schedule": schedule(), "resumed": None} | run)
-    progress = Progress(run, log, StepClock(planned, warm_up=2, clock=clock), data)
+    steps = StepClock(planned, warm_up=2)
+    steps._clock = clock
+    progress = Progress(run, log, steps, data)
     progress.steps.start()
     waits = iter(waits)
 

@@ -26,7 +26,7 @@ def is_running(pid: int) -> bool:
 
 def output_of(code, directory=ROOT, **variables) -> str:
     """What Python code prints in a process of its own, which ends well."""
-    command, environment = [sys.executable, "-c", code], os.environ | variables
+    command, environment = [sys.executable, "-c", code], os.environ | {"PYTHONPATH": str(ROOT)} | variables
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

@@ -1,7 +1,9 @@
 """Whole runs: a small corpus and its configuration, what a run leaves, and ways to disturb it."""
 
+import contextlib
 import dataclasses
 import functools
+import gc
 import json
 import os
 import pathlib
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from tests.support.models import VOCAB, tiny_bert
 from tfbert.config.data import DataConfig
@@ -133,6 +136,31 @@ def checkpoints_in(tmp_path, keep=0):
         return checkpoints.save(model, state)
 
     return checkpoints, save
+
+
+def traced():
+    """The graphs of this process that hold a variable."""
+    while gc.collect():  # What one pass finalises may leave garbage for the next.
+        pass
+    graphs = [found for found in gc.get_objects() if isinstance(found, FuncGraph)]
+    return sum(1 for graph in graphs if any(tensor.dtype == tf.resource for tensor in graph.external_captures))
+
+
+@contextlib.contextmanager
+def nothing_kept():
+    """What happens in the block leaves no graph."""
+    before = traced()
+    yield
+    assert traced() <= before, "fewer where an earlier test's garbage went meanwhile"
+
+
+def flipped(path, every=1):
+    """The file with each of its bytes, or every so many, changed in turn."""
+    original = path.read_bytes()
+    for place in range(0, len(original), every):
+        path.write_bytes(original[:place] + bytes([original[place] ^ 1 << place % 8]) + original[place + 1 :])
+        yield place
+    path.write_bytes(original)
 
 
 def undrawn():

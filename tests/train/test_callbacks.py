@@ -115,6 +115,27 @@ def test_the_first_loss_after_a_checkpoint_is_that_of_a_run_that_was_not_stopped
     assert progress.logged == {"loss_sum": 46.0, "finite_steps": 8, "skipped_steps": 0}
 
 
+def test_the_updates_asked_for_are_profiled_and_no_profiler_is_left(monkeypatch, tmp_path):
+    """A real one: test_profiling.py."""
+    said = []
+    monkeypatch.setattr(fit.tf.profiler.experimental, "start", lambda path: said.append("start"))
+    monkeypatch.setattr(fit.tf.profiler.experimental, "stop", lambda: said.append("stop"))
+
+    def made(first, last, asked=(3, 4)):
+        said.clear()
+        steps = fit.profiled(range(first, 7), asked, tmp_path, contextlib.nullcontext)
+        for step in steps:
+            said.append(step)
+            if step == last:
+                break
+        steps.close()
+        return said
+
+    assert made(1, 6) == [1, 2, "start", 3, 4, "stop", 5, 6]
+    assert made(1, 3) == [1, 2, "start", 3, "stop"]
+    assert made(4, 6) == made(4, 6, asked=(0, 0)) == [4, 5, 6]
+
+
 def metrics_of(score, prefix, metric):
     """The metrics of an evaluation: of the metric that decides, or of several by name."""
     return {f"{prefix}{name}": value for name, value in (score if isinstance(score, dict) else {metric: score}).items()}
@@ -136,6 +157,7 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
     monkeypatch.setattr(fit, "get_trained", lambda model: {"w": np.array([next(counter)])})
     run = types.SimpleNamespace(
         model=model,
+        predictor=types.SimpleNamespace(outputs=lambda examples: np.zeros((1, 2)), reset_clock=lambda: None),
         classifier=None,
         schedule=schedule(total=24, **options),
         config=Config(training=TrainingConfig(early_stopping_patience=patience)),
@@ -144,8 +166,7 @@ def evaluation(monkeypatch, scores, metric="accuracy", patience=0, name="validat
         metric=metric,
         checkpoints=types.SimpleNamespace(save_best=lambda tensors, step: saved.append((step, int(tensors["w"][0])))),
     )
-    predictor = types.SimpleNamespace(outputs=lambda examples: np.zeros((1, 2)), reset_clock=lambda: None)
-    part = Evaluate(run, log, types.SimpleNamespace(paused=contextlib.nullcontext), predictor)
+    part = Evaluate(run, log, types.SimpleNamespace(paused=contextlib.nullcontext))
     for step in range(1, 25):
         if not model.stop_training:
             part.on_step(step)
@@ -157,15 +178,6 @@ def test_the_best_weights_are_kept_and_written_once_each(monkeypatch):
     assert saved == [(4, 1), (8, 2), (20, 3)]
     assert (part.best_step, part.best, part.best_weights["w"][0]) == (20, {"eval_accuracy": 0.9}, 3)
     assert [step for step, _, _ in log.records] == [4, 8, 12, 16, 20, 24]
-
-
-def test_patience_counts_evaluations_without_a_better_score(monkeypatch, logged):
-    part, log, _ = evaluation(monkeypatch, [0.5, 0.4, 0.6, 0.5, 0.5, 0.9], patience=2)
-    assert part._run.model.stop_training and [step for step, _, _ in log.records] == [4, 8, 12, 16, 20]
-    assert logged()[-2:] == [
-        "evaluation at step 20  eval_accuracy 0.5000",
-        "stopped early: eval_accuracy has not improved on 0.6000 (step 12) in 2 evaluations",
-    ]
 
 
 def scored(metric, *pairs, loss="loss"):
@@ -239,12 +251,13 @@ def test_speeds_of_an_evaluation_count_every_batch():
     config = BertConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1, intermediate_size=16, num_labels=2)
     run = types.SimpleNamespace(
         classifier=types.SimpleNamespace(config=config),
+        predictor=predictor,
         config=Config().resolved(),
         data=types.SimpleNamespace(task=Classification(("0", "1")), validation={"validation": examples}),
         encode=lambda examples: examples,
         metric="accuracy",
     )
-    part = Evaluate(run, Log(), None, predictor)
+    part = Evaluate(run, Log(), None)
     speeds = part._speeds(12.0)
     assert (speeds["eval_samples_per_second"], speeds["eval_tokens_per_second"]) == (0.3, 1.2)
     assert (speeds["eval_data_wait_share"], speeds["eval_batch_seconds_p50"]) == (0.25, 2.0)

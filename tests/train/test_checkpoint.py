@@ -2,11 +2,9 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import pathlib
-import shutil
 import types
 
 import numpy as np
@@ -16,12 +14,11 @@ from tests.support.runs import (
     TIMES,
     assert_same_bits,
     checkpoints_in,
+    flipped,
     make_config,
     run_to,
     stop_at,
-    undrawn,
     weights,
-    write_corpus,
 )
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.weights import write_weights
@@ -40,31 +37,11 @@ WAYS = [
 """By default test_told.py has a run on one device."""
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory):
-    """Of options of `RuntimeConfig`: a corpus with a `run` that a signal stopped at step 7 of 12, as it was then."""
-
-    @functools.cache
-    def run(options):
-        corpus = tmp_path_factory.mktemp("stopped")
-        write_corpus(corpus)
-        with undrawn(), pytest.MonkeyPatch.context() as patch:
-            run_to(7, make_config(corpus, "run", **json.loads(options)), patch)
-        return corpus, shutil.copytree(corpus, tmp_path_factory.mktemp("kept") / "corpus")
-
-    def stopped(**runtime):
-        corpus, kept = run(json.dumps(runtime))
-        shutil.rmtree(corpus)
-        return shutil.copytree(kept, corpus)
-
-    return stopped
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("runtime", WAYS, ids=lambda runtime: "-".join(map(str, runtime.values())))
-def test_a_stopped_run_goes_on_to_the_same_bits(stopped, runtime):
-    corpus = stopped(**runtime)
+def test_a_stopped_run_goes_on_to_the_same_bits(corpus, monkeypatch, runtime):
+    run_to(7, make_config(corpus, "run", **runtime), monkeypatch)
     straight = finetune(make_config(corpus, "straight", **runtime))
     assert not (corpus / "run" / "all_results.json").exists()
     resumed = finetune(make_config(corpus, "run", **runtime))
@@ -78,11 +55,11 @@ def test_a_stopped_run_goes_on_to_the_same_bits(stopped, runtime):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(stopped, caplog):
+def test_damaged_checkpoints_are_passed_over_and_other_runs_refused(corpus, caplog, monkeypatch):
     """And the best evaluation is forgotten where its examples are others: metrics of two sets do not compare, and the
     old best would never be beaten."""
-    corpus = stopped()
     config = make_config(corpus, "run")
+    run_to(7, config, monkeypatch)
     kept = sorted(p.name for p in (corpus / "run" / "checkpoints").glob("step-*"))
     assert kept == ["step-00000006", "step-00000007"]
 
@@ -168,6 +145,7 @@ def two_checkpoints(tmp_path):
 
 def test_every_byte_that_is_changed_is_noticed_or_harmless(tmp_path, caplog):
     directory = two_checkpoints(tmp_path)
+    caplog.set_level("ERROR", "tfbert")  # Thousands of warnings take seconds.
     right, before = newest_intact(directory), newest_intact(tmp_path / "none")
     assert right.step == 8 and before is None
     for path in sorted((directory / "step-00000008").iterdir()):
@@ -183,13 +161,10 @@ def test_every_byte_that_is_changed_is_noticed_or_harmless(tmp_path, caplog):
             if is_harmless:
                 assert unseal(damage.decode()) == unseal(original.decode()), "only the space between values"
         path.write_bytes(original)
-        caplog.clear()
     assert newest_intact(directory) == right
     # The best weights, to which both refer: the updates are not lost with them.
     best = directory / "best-00000004" / MODEL
-    original = best.read_bytes()
-    for place in range(len(original)):
-        best.write_bytes(original[:place] + bytes([original[place] ^ 1 << place % 8]) + original[place + 1 :])
+    for _ in flipped(best):
         assert newest_intact(directory) == dataclasses.replace(right, best={}, best_step=0)
 
 

@@ -1,18 +1,16 @@
 """What runs and models leave in the process that called them: no graph, no weights, and no more memory each time."""
 
-import contextlib
 import gc
-import subprocess
 import sys
 
 import keras
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework.func_graph import FuncGraph
 
 import tfbert
 from tests.support.models import strategy_of
-from tests.support.runs import changed, make_config, run_to
+from tests.support.processes import output_of
+from tests.support.runs import changed, make_config, nothing_kept, run_to
 from tests.support.task_runs import QUESTIONS, SENTENCES, TEXTS, config_of, run_of
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig, PredictConfig
@@ -22,21 +20,6 @@ from tfbert.errors import RunError
 from tfbert.modes.predict import evaluate_model, predict
 from tfbert.private import let_go_of_traced_gradients
 from tfbert.train.fit import Progress
-
-
-def traced():
-    """The graphs of this process that hold a variable."""
-    while gc.collect():  # What one pass finalises may leave garbage for the next.
-        pass
-    graphs = [found for found in gc.get_objects() if isinstance(found, FuncGraph)]
-    return sum(1 for graph in graphs if any(tensor.dtype == tf.resource for tensor in graph.external_captures))
-
-
-@contextlib.contextmanager
-def nothing_kept():
-    before = traced()
-    yield
-    assert traced() <= before, "fewer where an earlier test's garbage went meanwhile"
 
 
 def short(config, **training):
@@ -53,10 +36,11 @@ RUNS = {
     "recomputing": (TEXTS, {}, {"gradient_checkpointing": True}),
     "bfloat16": (TEXTS, {"mixed_precision": True, "mixed_precision_dtype": "bfloat16"}, {}),
 }
-QUICK = ("two_replicas",)
+"""By default test_finetune.py has one on two replicas."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in RUNS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
 def test_a_run_leaves_nothing(corpus, undrawn, name):
     kind, runtime, training = RUNS[name]
     config = short(run_of(kind, corpus, "out", **runtime)[1], **training)
@@ -163,7 +147,7 @@ def test_gradients_are_saved(tmp_path):
 
 
 REPEATED = """
-import ctypes, gc, pathlib, sys
+import ctypes, gc
 import tfbert
 
 def resident():
@@ -176,7 +160,7 @@ for number in range(6):
         model=tfbert.ModelConfig(model_name_or_path="scratch/small"),
         data=tfbert.DataConfig(max_seq_length=32),
         training=tfbert.TrainingConfig(max_steps=2, global_batch_size=4),
-        output=tfbert.OutputConfig(output_dir=f"{sys.argv[1]}/{number}", save_steps=0),
+        output=tfbert.OutputConfig(output_dir=f"{number}", save_steps=0),
     ))
     print(resident(), flush=True)
 """
@@ -186,10 +170,7 @@ for number in range(6):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_memory_of_a_process_stays_as_it_was_after_its_first_run(tmp_path):
     """scratch/small has 115 MB of weights and optimizer state; each run kept 197 MB."""
-    done = subprocess.run(
-        [sys.executable, "-c", REPEATED, str(tmp_path)], capture_output=True, text=True, check=True, timeout=900
-    )
-    sizes = [int(line) for line in done.stdout.split()]
+    sizes = [int(line) for line in output_of(REPEATED, tmp_path).split()]
     assert len(sizes) == 6
     assert max(sizes[1:]) < 1.05 * sizes[0], sizes
 

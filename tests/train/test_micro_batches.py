@@ -1,10 +1,6 @@
 """`--gradient_accumulation_steps=auto`: the largest micro-batch that fits, found without a trace, and kept."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -13,7 +9,9 @@ import tensorflow as tf
 
 from tests.support.batches import BATCH, make_examples
 from tests.support.models import strategy_of, tiny_bert
+from tests.support.processes import output_of
 from tests.support.runs import assert_same_bits, changed, limit_memory, make_config, stop_at, weights
+from tests.support.splits import ROOT, launched
 from tests.support.updates import fused
 from tfbert.batches.schedule import plan_run, training_batches
 from tfbert.config.data import DataConfig
@@ -31,7 +29,6 @@ from tfbert.train.resume import decide
 from tfbert.train.run import finetune
 
 SLOW = pytest.mark.slow
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def setting(replicas=1, batching="length_grouped", xla=False, count=37):
@@ -150,7 +147,7 @@ def test_the_peak_of_memory_is_not_that_of_a_try(corpus, monkeypatch):
 
 
 SMALL_GPU = """
-import json, sys
+import json
 import tensorflow as tf
 from tfbert.config.run import Config
 from tfbert.train.run import finetune
@@ -160,7 +157,7 @@ tf.config.set_visible_devices(gpu, "GPU")
 tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=1024)])
 # A device with a limit cannot grow too.
 tf.config.experimental.set_memory_growth = lambda *args: None
-print(json.dumps(finetune(Config.from_json(open(sys.argv[1]).read()))))
+print(json.dumps(finetune(Config.from_json(open("config.json").read()))))
 """
 
 
@@ -175,15 +172,7 @@ def test_a_gpu_that_is_too_small_gets_smaller_micro_batches(tmp_path):
         output=OutputConfig(output_dir=str(tmp_path / "out")),
     )
     (tmp_path / "config.json").write_text(config.to_json())
-    done = subprocess.run(
-        [sys.executable, "-c", SMALL_GPU, str(tmp_path / "config.json")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads(done.stdout.splitlines()[-1])
+    results = json.loads(output_of(SMALL_GPU, tmp_path).splitlines()[-1])
     assert results["global_step"] == 3 and np.isfinite(results["train_loss"])
     written = json.loads((tmp_path / "out" / "run_config.json").read_text())
     assert written["training"]["gradient_accumulation_steps"] > 1
@@ -224,8 +213,9 @@ def test_a_start_that_came_to_no_checkpoint_is_taken_up(corpus, monkeypatch):
     assert Config.from_json((corpus / "auto" / "run_config.json").read_text()).training.gradient_accumulation_steps == 1
 
 
-WORKER = """
+WORKER = f"""
 import json, os, sys
+sys.path.insert(0, {str(ROOT)!r})
 import pytest
 from tests.support.runs import limit_memory
 from tfbert.config.run import Config
@@ -244,15 +234,6 @@ def test_workers_agree_on_what_fits_on_all(corpus):
     config = auto(make_config(corpus, "two", strategy="multi_worker"))
     (corpus / "config.json").write_text(config.to_json())
     (corpus / "worker.py").write_text(WORKER)
-    launch = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--"]
-    done = subprocess.run(
-        [*launch, str(corpus / "worker.py"), str(corpus / "config.json")],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    launched(str(corpus / "worker.py"), [str(corpus / "config.json")])
     written = json.loads((corpus / "two" / "run_config.json").read_text())
     assert written["training"]["gradient_accumulation_steps"] == 2

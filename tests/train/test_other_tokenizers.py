@@ -81,7 +81,9 @@ def test_pairs(corpus):
     assert len((out / "p.jsonl").read_text().splitlines()) == 20
 
 
+@SLOW
 def test_tags(corpus):
+    """By default tasks/token_classification has those of WordPiece, tokens/test_host.py words of this tokenizer."""
     out = run(corpus, SENTENCES)
     model = tfbert.load(out)
     words = ["film,", "</s>", "plôt", "cast"]

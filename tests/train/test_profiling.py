@@ -1,4 +1,4 @@
-"""`--profile_steps`: which updates are profiled; that no profiler is left behind shows test_told.py."""
+"""`--profile_steps`: which updates are profiled, and that no profiler is left behind."""
 
 import json
 import pathlib
@@ -6,8 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.support.runs import changed, make_config
+from tests.support.runs import changed, make_config, run_to
 from tfbert.train.run import finetune
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "benchmarks"))
@@ -26,3 +27,13 @@ def test_a_run_is_profiled_and_its_split_adds_up_to_its_steps(corpus):
     speeds = {r["step"]: r["examples_per_second"] for r in records if r["kind"] == "train"}
     seconds = np.mean([8 / speeds[8], 8 / speeds[9]])
     assert 0.3 * seconds < sum(parts.values()) < 3 * seconds
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_that_is_stopped_leaves_no_profiler(corpus, monkeypatch):
+    """A process has one."""
+    run_to(4, changed(make_config(corpus, "out"), output={"profile_steps": (3, 9)}), monkeypatch)
+    assert list((corpus / "out" / "profile").rglob("*.xplane.pb"))
+    tf.profiler.experimental.start(str(corpus / "another"))
+    tf.profiler.experimental.stop(save=False)

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from tests.support.clocks import schedule
-from tests.support.runs import changed, checkpoints_in
+from tests.support.runs import changed, checkpoints_in, flipped
 from tfbert.batches.schedule import warmup_steps
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import HubConfig, ModelConfig, OutputConfig, RuntimeConfig
@@ -366,15 +366,6 @@ def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):
         (run / output_dir.LAUNCH).write_text(damaged)
         with pytest.raises(UsageError, match="launched_at.*damaged"):
             steps()
-
-
-def flipped(path, every=1):
-    """The file with each of its bytes, or every so many, changed in turn."""
-    original = path.read_bytes()
-    for place in range(0, len(original), every):
-        path.write_bytes(original[:place] + bytes([original[place] ^ 1 << place % 8]) + original[place + 1 :])
-        yield place
-    path.write_bytes(original)
 
 
 @pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])

@@ -1,12 +1,8 @@
 """Nothing on the way of training, loading, predicting and exporting imports transformers or tf_keras."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.splits import ROOT
+from tests.support.processes import output_of
 
 PROGRAM = """
 import importlib, importlib.abc, sys
@@ -42,13 +38,5 @@ except tfbert.UsageError as error:
 
 @pytest.mark.slow
 def test_the_command_needs_neither(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "'tfbert-trainer[tf-keras]'" in done.stdout and "from tfbert import TFBert" in done.stdout
+    said = output_of(PROGRAM, tmp_path)
+    assert "'tfbert-trainer[tf-keras]'" in said and "from tfbert import TFBert" in said

@@ -245,19 +245,16 @@ def _listening(address: str) -> Iterator[None]:
     """Answers at this process's port on all interfaces, as TensorFlow's server will."""
     port = split_address(address)[1]
     is_dual = socket.has_dualstack_ipv6()  # A name may stand for an address of either kind.
-    with socket.socket(socket.AF_INET6 if is_dual else socket.AF_INET, socket.SOCK_STREAM) as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_dual:
-            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        try:
-            server.bind(("", port))
-            # The kernel completes connections by itself; nothing needs to be accepted.
-            server.listen(1024)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                rule = "Each worker needs a free port"
-                todo = "End the process that holds it (often an earlier run's worker), or use another port."
-                raise RunError(f"{rule}. Received: port {port} of {address} is taken. {todo}") from None
-            rule = "A worker must be allowed to listen at its port"
-            raise UsageError(f"{rule}. Received: {address}: {error.strerror}. Use a port above 1023.") from None
+    family = socket.AF_INET6 if is_dual else socket.AF_INET
+    try:
+        # The kernel completes connections by itself; nothing needs to be accepted.
+        server = socket.create_server(("", port), family=family, backlog=1024, dualstack_ipv6=is_dual)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            rule = "Each worker needs a free port"
+            todo = "End the process that holds it (often an earlier run's worker), or use another port."
+            raise RunError(f"{rule}. Received: port {port} of {address} is taken. {todo}") from None
+        rule, received = "A worker must be allowed to listen at its port", f"{address}: {error.strerror}"
+        raise UsageError(f"{rule}. Received: {received}. Use a port above 1023.") from None
+    with server:
         yield

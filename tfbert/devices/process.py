@@ -67,11 +67,6 @@ def is_unwatched() -> bool:
     return _nobody_watches
 
 
-def is_terminal() -> bool:
-    """Whether somebody watches stderr on a terminal; not if it is closed."""
-    return not _nobody_watches and sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
-
-
 def is_notebook() -> bool:
     """Whether this process runs the cells of a notebook, in Jupyter, Colab or an editor."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -80,7 +75,8 @@ def is_notebook() -> bool:
 
 def is_watched() -> bool:
     """Whether somebody watches as it happens: what is drawn is seen at once, and may change."""
-    return is_terminal() or is_notebook()
+    is_terminal = sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+    return (is_terminal and not _nobody_watches) or is_notebook()
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ memory), the strategy built, and only the chief's messages shown."""
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import logging
 import os
@@ -78,8 +77,8 @@ def build_strategy(config: RuntimeConfig, *, cluster_timeout_seconds: float | No
     return strategy
 
 
-def describe(strategy: tf.distribute.Strategy) -> str:
-    """The devices in a few words, for the start banner and the report."""
+def describe(strategy: tf.distribute.Strategy, *, precision: bool = False) -> str:
+    """The devices in a few words, and the precision if asked for."""
     replicas = strategy.num_replicas_in_sync
     gpus = tf.config.get_visible_devices("GPU")[:replicas]
     kind = "GPU" if gpus else "CPU"
@@ -92,7 +91,7 @@ def describe(strategy: tf.distribute.Strategy) -> str:
         text += f", {counted(num_workers_of(strategy), 'worker')}"
     elif kind == "CPU" and replicas > 1:
         text += " (logical devices that share its cores)"
-    return text
+    return f"{text}, {keras.config.dtype_policy().name}" if precision else text
 
 
 def _devices(num_replicas: int, has_gpus: bool) -> list[str] | None:
@@ -342,26 +341,11 @@ _OF_CHIEF = "is_of_the_chief"
 """Marks what every worker would say of the same run."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Devices:
-    """Where a mode computes.
-
-    Attributes:
-        strategy: The strategy.
-        policy: The precision policy's name.
-        chief: Whether this process writes files and shows progress.
-    """
-
-    strategy: tf.distribute.Strategy
-    policy: str
-    chief: bool
-
-    def __str__(self) -> str:
-        return f"{describe(self.strategy)}, {self.policy}"
-
-
-def start_devices(config: Config) -> Devices:
+def start_devices(config: Config) -> tuple[tf.distribute.Strategy, bool]:
     """Sets the process up, builds the strategy and compares its workers' options; all of these must call this.
+
+    Returns:
+        The strategy, and whether this process is the chief, which writes files and shows progress.
 
     Raises:
         UsageError: for devices, or a cluster, that cannot be used; for workers of other options or versions; and in a
@@ -382,22 +366,22 @@ def start_devices(config: Config) -> Devices:
         )
     inform_on_chief_alone(chief)
     check_same(lambda: config.shared() | {"precision": policy} | versions_of("keras"), strategy)
-    return Devices(strategy=strategy, policy=policy, chief=chief)
+    return strategy, chief
 
 
 @contextlib.contextmanager
-def chief_ends_last(devices: Devices) -> Iterator[None]:
+def chief_ends_last(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Keeps the other workers at the end of the block until the chief is there: of one that ends before it, TensorFlow
     says there that it has crashed."""
     name = f"tfbert/ended/{next(_runs)}"
-    has_peers = isinstance(devices.strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    has_peers, chief = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy), is_chief(strategy)
     try:
         yield
     finally:
-        if has_peers and devices.chief:
+        if has_peers and chief:
             with contextlib.suppress(tf.errors.OpError):
                 private.publish(name, "")
-    if has_peers and not devices.chief:
+    if has_peers and not chief:
         with contextlib.suppress(tf.errors.OpError):  # The chief is gone.
             while private.published(name, seconds=1.0) is None:
                 pass

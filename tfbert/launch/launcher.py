@@ -148,6 +148,7 @@ def worker_environments(num_workers: int, restarts: int = 0, launched_at: str = 
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         environment = {
             "PYTHONUNBUFFERED": "1",  # through a pipe, Python would hold lines back
+            "PYTHONPATH": "",  # not that of `start_child`: the command is the user's
             **os.environ,
             "TF_CONFIG": json.dumps(task),
             "TFBERT_RESTARTS": str(restarts),
@@ -276,7 +277,13 @@ class WorkerGroup:
         readers: list[threading.Thread] = []
         try:
             for index, environment in enumerate(environments):
-                self._running[index] = _started(command, environment)
+                pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+                try:
+                    self._running[index] = start_child(command, environment, **pipes)
+                except OSError as error:
+                    rule = "The command must be a program"
+                    received = f"{command[0]!r} ({error.strerror})"
+                    raise UsageError(f"{rule}. Received: {received}. Check its path.") from None
             for index, process in self._running.items():  # No thread yet: each start is a fork.
                 for file, pipe in ((sys.stdout, process.stdout), (sys.stderr, process.stderr)):
                     arguments = (f"[worker {index}] ".encode(), file, pipe)
@@ -335,22 +342,6 @@ class WorkerGroup:
     def _send(self, number: int) -> None:
         for process in self._running.values():
             _send(process, number)
-
-
-def _started(command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen:
-    try:
-        return subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=dies_with(os.getpid()),
-        )
-    except OSError as error:
-        rule = "The command must be a program"
-        raise UsageError(f"{rule}. Received: {command[0]!r} ({error.strerror}). Check its path.") from None
 
 
 def _send(process: subprocess.Popen, number: int) -> None:

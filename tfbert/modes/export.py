@@ -53,7 +53,7 @@ def export(config: Config) -> dict[str, Any]:
         UsageError: for anything given that cannot be used; nothing has been written then.
         RunError: if it cannot be written.
     """
-    strategy = start_devices(config).strategy
+    strategy, _ = start_devices(config)
     directory = pathlib.Path(os.path.realpath(config.output.output_dir))  # "." has no name; a link points elsewhere.
     check_directory(directory, overwrite=config.output.overwrite_output_dir)
     export_format = config.export.export_format

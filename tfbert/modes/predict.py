@@ -16,7 +16,7 @@ from tfbert.config.run import Config
 from tfbert.config.types import counted, problem, rate_text
 from tfbert.data.files import about_columns
 from tfbert.data.reading import BadRows
-from tfbert.devices.runtime import start_devices, tell
+from tfbert.devices.runtime import describe, start_devices, tell
 from tfbert.devices.workers import peer_failures_as_run_errors
 from tfbert.errors import UsageError
 from tfbert.modes.load import as_saved, check_can, load_trained_model, saved_task
@@ -45,8 +45,7 @@ def predict(config: Config) -> dict[str, float]:
             output file is left then.
         RunError: for output that cannot be written, or predictions that are not finite.
     """
-    devices = start_devices(config)
-    strategy, chief = devices.strategy, devices.chief
+    strategy, chief = start_devices(config)
     config = as_saved(config)
     task = saved_task(config)
     entry = entry_of(task.name)
@@ -64,7 +63,7 @@ def predict(config: Config) -> dict[str, float]:
         model = load_trained_model(config)
     jobs = [(job, entry.items(model)) for job in jobs]
     writers = [job.writer(items) for job, items in jobs]
-    introduction = [f"predicting with {model.name} on {devices}"]
+    introduction = [f"predicting with {model.name} on {describe(strategy, precision=True)}"]
     asked = {"text_column": config.data.text_column, "choice_columns": config.choosing.choice_columns}
     introduction += [line for job, _ in jobs for line in about_columns(job.name, job.columns, asked)]
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
@@ -161,8 +160,7 @@ def evaluate_model(config: Config) -> dict[str, Any]:
     Raises:
         UsageError: for anything given that cannot be used; nothing has been written then.
     """
-    devices = start_devices(config)
-    strategy, chief = devices.strategy, devices.chief
+    strategy, chief = start_devices(config)
     directory = output_dir.run_directory(config)
     if chief:
         if config.output.overwrite_output_dir:
@@ -175,7 +173,7 @@ def evaluate_model(config: Config) -> dict[str, Any]:
         model = load_trained_model(config)
     sets = labelled_sets(config.data, model)
     check_same_examples(sets, strategy)
-    log.info("evaluating %s on %s", model.name, devices)
+    log.info("evaluating %s on %s", model.name, describe(strategy, precision=True))
 
     predictor = model.predictor(strategy, config.runtime.per_device_eval_batch_size)
     results, task = {}, model.task

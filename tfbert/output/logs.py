@@ -182,14 +182,14 @@ class RunLog:
     ):
         self._reports = reports or Reports()
         self._path = None if directory is None else directory / LOG
-        self._file, self.logged = None, []
+        self._file, self.logged, self._open = None, [], contextlib.ExitStack()
         if directory is not None:
             lines = _read(self._path, first_step)
             write_text(self._path, "".join(line for _, line in lines))
-            self._file, self.logged = self._path.open("a", encoding="utf-8"), [record for record, _ in lines]
+            self._file = self._open.enter_context(self._path.open("a", encoding="utf-8"))
+            self.logged = [record for record, _ in lines]
         self._first_step, self._total_steps = first_step, total_steps
         self._bar = None
-        self._above_bar = contextlib.ExitStack()
 
     def record(self, step: int, kind: str, numbers: dict[str, float]) -> float:
         """Writes one record, and tells callbacks of it.
@@ -231,21 +231,16 @@ class RunLog:
         if not log.isEnabledFor(logging.INFO):
             return
         if self._bar is None:
-            self._bar = bar(
-                total=self._total_steps, initial=self._first_step, bar_format="{percentage:3.0f}%|{bar}| {desc}"
-            )
-            self._above_bar.enter_context(logging_redirect_tqdm())
+            shape = {"total": self._total_steps, "initial": self._first_step}
+            self._bar = self._open.enter_context(bar(**shape, bar_format="{percentage:3.0f}%|{bar}| {desc}"))
+            self._open.enter_context(logging_redirect_tqdm())
         self._bar.set_description_str(text, refresh=False)
         self._bar.update(step - self._bar.n)
 
     def close(self) -> None:
-        """Ends the bar and the files."""
-        self._above_bar.close()
-        for part in (self._bar, self._file):
-            if part is not None:
-                # `record` has reported a full disk; a second error would replace the first.
-                with contextlib.suppress(OSError):
-                    part.close()
+        """Ends the bar and the file."""
+        with contextlib.suppress(OSError):  # `record` has reported a full disk; a second error would replace the first.
+            self._open.close()
 
 
 def _read(path: pathlib.Path, last_step: int) -> list[tuple[Record, str]]:

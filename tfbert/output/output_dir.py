@@ -241,14 +241,10 @@ def check_new_file(path: pathlib.Path, way_out: str) -> None:
         raise UsageError(f"An output file must not exist yet. Received: {str(path)!r}. {way_out}.")
 
 
-@contextlib.contextmanager
-def _told_of_failure(path: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        rule = "Output must be writable"
-        todo = "Check free space and permissions there, or pass another."
-        raise RunError(f"{rule}. Received: {str(path)!r} ({error.strerror}). {todo}") from None
+def _not_written(path: pathlib.Path, error: OSError) -> RunError:
+    received = f"{str(path)!r} ({error.strerror})"
+    todo = "Check free space and permissions there, or pass another."
+    return RunError(f"Output must be writable. Received: {received}. {todo}")
 
 
 def make(directory: pathlib.Path) -> None:
@@ -257,8 +253,10 @@ def make(directory: pathlib.Path) -> None:
     Raises:
         RunError: where it cannot be made.
     """
-    with _told_of_failure(directory):
+    try:
         directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(directory, error) from None
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -299,7 +297,7 @@ def write_text(path: pathlib.Path, text: str | Iterable[str]) -> None:
         RunError: if it cannot be written.
     """
     opener, partial = gzip.open if path.suffix.lower() == ".gz" else open, path.with_name(f".{path.name}.partial")
-    with _told_of_failure(path):
+    try:
         partial.unlink(missing_ok=True)  # Left by a kill, or a link, which must not be written through.
         file: Any = opener(partial, "xt", encoding="utf-8", errors="backslashreplace", newline="\n")
         try:
@@ -313,6 +311,8 @@ def write_text(path: pathlib.Path, text: str | Iterable[str]) -> None:
                 with contextlib.suppress(OSError):
                     undo()
             raise
+    except OSError as error:
+        raise _not_written(path, error) from None
 
 
 UPLOADED = ("README.md", "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json")

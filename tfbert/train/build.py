@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfbert.batches.pipeline import EncodedExamples, MaskedRecords, make_dataset
+from tfbert.batches.pipeline import make_dataset
 from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, plan_run, training_batches
 from tfbert.bert.lora import write_adapter
@@ -32,6 +32,7 @@ from tfbert.measure import counted_alone
 from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.forward import output_layer
 from tfbert.model.head import save_pretrained
+from tfbert.model.predictor import Predictor
 from tfbert.output.output_dir import check_login
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule
@@ -42,7 +43,7 @@ from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import Tokenizer
 from tfbert.train import resume
 from tfbert.train.checkpoint import ADAPTER, MODEL, Checkpoints, RunState
-from tfbert.train.resume import Identity, Start, contents_of, facts_of
+from tfbert.train.resume import Encoded, Identity, Start, contents_of, facts_of
 
 if TYPE_CHECKING:
     from tfbert.bert.pretrained import PreTrainedModel
@@ -56,11 +57,7 @@ the attention scores of 512 tokens, have 2^13 elements a token. Far fewer tokens
 
 
 def find_accumulation(
-    model: FineTuner,
-    consensus: Consensus,
-    config: Config,
-    examples: EncodedExamples | MaskedRecords,
-    schedule: Schedule,
+    model: FineTuner, consensus: Consensus, config: Config, examples: Encoded, schedule: Schedule
 ) -> int:
     """Finds the fewest micro-batches with which the run's largest batch fits into memory; leaves `model` split so.
 
@@ -112,7 +109,7 @@ def find_accumulation(
     )
 
 
-def _fits(model: FineTuner, examples: EncodedExamples | MaskedRecords, batches: TrainingBatches) -> bool:
+def _fits(model: FineTuner, examples: Encoded, batches: TrainingBatches) -> bool:
     strategy = model.distribute_strategy
     replicas = strategy.num_replicas_in_sync
     largest = make_dataset(examples, lambda: iter([batches.largest]), range(replicas), replicas, shape=batches.shape)
@@ -156,6 +153,7 @@ class Run:
         batches: The batches of these updates.
         classifier: The model that is saved.
         model: What trains the classifier: compiled, its variables created.
+        predictor: Runs the model.
     """
 
     config: Config
@@ -170,13 +168,14 @@ class Run:
     metric: str
     head_start: str
     tokenizer: Tokenizer
-    train: EncodedExamples | MaskedRecords
+    train: Encoded
     schedule: Schedule
     batches: TrainingBatches
     classifier: PreTrainedModel
     model: FineTuner
+    predictor: Predictor
 
-    def encode(self, examples: Examples) -> EncodedExamples | MaskedRecords:
+    def encode(self, examples: Examples) -> Encoded:
         """Examples to predict, encoded as the training examples are."""
         with log_if_slow(f"encoding {len(examples):,} examples to evaluate"):
             return self.data.task.encode(examples, self.tokenizer, self.config.data.max_seq_length)
@@ -303,6 +302,12 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         batches=training_batches(config, train.lengths, schedule, num_replicas=replicas),
         classifier=classifier,
         model=model,
+        predictor=Predictor(
+            lambda inputs, training: task.select_outputs(model(inputs, training=training), inputs),
+            strategy,
+            rows_per_replica=config.runtime.per_device_eval_batch_size,
+            of_tokens=task.reads_tokens,
+        ),
     )
 
 
@@ -326,12 +331,7 @@ def optimizer_of(training: TrainingConfig, total_steps: int, warm_up: int) -> ke
     return _OPTIMIZERS[training.optimizer](rate, training.weight_decay, no_decay=(*NO_DECAY, "norm/"))
 
 
-def start_head(
-    task: Task,
-    classifier: PreTrainedModel,
-    train: EncodedExamples | MaskedRecords,
-    training: TrainingConfig,
-) -> str:
+def start_head(task: Task, classifier: PreTrainedModel, train: Encoded, training: TrainingConfig) -> str:
     """Gives a new head the bias of the training labels' frequencies, and says so; empty if there is nothing to do."""
     head, new = task.head(), classifier.new_weights
     if training.head_bias == "zero" or head.names(classifier.config)[1] not in new:

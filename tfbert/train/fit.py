@@ -38,7 +38,6 @@ from tfbert.devices.runtime import describe, emulates_bfloat16, peak_memory_byte
 from tfbert.devices.workers import StopRequest
 from tfbert.errors import Preempted, RunError
 from tfbert.measure import DataClock, StepClock, Work, as_traced, cpu_seconds, cpu_since, forward_flops, training_flops
-from tfbert.model.predictor import Predictor
 from tfbert.output.logs import Record, Reports, RunInfo, RunLog, clock_text
 from tfbert.private import rate_of
 from tfbert.step.keras3.finetuner import FineTuner
@@ -142,7 +141,6 @@ class Evaluate:
             its checkpoints keep them.
         run_log: Where the metrics go.
         progress: Told how long evaluation took, so that it does not count as training.
-        predictor: Runs the model.
 
     Attributes:
         best: All metrics of the best evaluation.
@@ -153,8 +151,8 @@ class Evaluate:
         before_the_end: The `state` before the evaluation that came only because the run ends; None before that.
     """
 
-    def __init__(self, run: Run, run_log: RunLog, progress: Progress, predictor: Predictor):
-        self._run, self._run_log, self._progress, self._predictor = run, run_log, progress, predictor
+    def __init__(self, run: Run, run_log: RunLog, progress: Progress):
+        self._run, self._run_log, self._progress, self._predictor = run, run_log, progress, run.predictor
         self._task, self._examples = run.data.task, run.data.validation
         self._sets = {name: run.encode(part) for name, part in self._examples.items()}
         self._first = next(iter(self._sets))
@@ -301,11 +299,12 @@ class Save:
         reports: Told of each checkpoint; a user's callbacks, too, may end the run.
 
     Attributes:
+        evaluation: As above.
         costs: How many checkpoints this start wrote, their mean seconds and the bytes of the last; empty if none.
     """
 
     def __init__(self, run: Run, progress: Progress, evaluation: Evaluate | None, stop: StopRequest, reports: Reports):
-        self._run, self._progress, self._evaluation = run, progress, evaluation
+        self._run, self._progress, self.evaluation = run, progress, evaluation
         self._stop, self._reports = stop, reports
         self._seconds: list[float] = []
         self.costs: dict[str, float] = {}
@@ -344,11 +343,11 @@ class Save:
         """Writes the state after the last update, from which a longer run goes on: that evaluates where this one ends
         only if that is due there."""
         step = int(self._run.model.optimizer.iterations.numpy())
-        before = self._evaluation and self._evaluation.before_the_end
+        before = self.evaluation and self.evaluation.before_the_end
         self._run.checkpoints.save_last(self._run.model, dataclasses.replace(self._state(step), **before or {}))
 
     def _state(self, step: int) -> RunState:
-        evaluated = self._evaluation.state() if self._evaluation else {}
+        evaluated = self.evaluation.state() if self.evaluation else {}
         identity = dataclasses.asdict(self._run.identity)
         return RunState(step=step, identity=identity, logged=self._progress.logged, **evaluated)
 
@@ -385,24 +384,7 @@ def profiled(
             tf.profiler.experimental.stop()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Trained:
-    """What is known after the last update.
-
-    Attributes:
-        predictor: Runs the model in training.
-        evaluation: With the best weights; None without evaluation.
-        saving: With the costs of checkpoints.
-        results: As `train_results`, with the CPU time of all updates.
-    """
-
-    predictor: Predictor
-    evaluation: Evaluate | None
-    saving: Save
-    results: dict[str, float]
-
-
-def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Trained:
+def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> tuple[Save, dict[str, float]]:
     """Trains a run to its end.
 
     Args:
@@ -411,20 +393,18 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
         started: When preparation began, on `time.perf_counter`.
         reports: Told of the run.
 
+    Returns:
+        What wrote checkpoints, with the evaluation that has the best weights; and `train_results`, with the CPU time of
+        all updates.
+
     Raises:
         Preempted: if it was asked to stop; it has saved a checkpoint.
         RunError: for training that diverged, or records that can no longer be read.
     """
-    config, schedule, model, task = run.config, run.schedule, run.model, run.data.task
+    config, schedule, model = run.config, run.schedule, run.model
     first, total = schedule.first_step, schedule.total_steps
     tell(banner(run))
     run_log = RunLog(run.directory if run.chief else None, total_steps=total, first_step=first, reports=reports)
-    predictor = Predictor(
-        lambda inputs, training: task.select_outputs(model(inputs, training=training), inputs),
-        run.strategy,
-        rows_per_replica=config.runtime.per_device_eval_batch_size,
-        of_tokens=task.reads_tokens,
-    )
     with run.strategy.scope():
         data_clock = DataClock()
     step_clock = StepClock(
@@ -433,7 +413,7 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
         compiles_widths=config.runtime.xla,
     )
     progress = Progress(run, run_log, step_clock, data_clock)
-    evaluation = Evaluate(run, run_log, progress, predictor) if run.data.validation else None
+    evaluation = Evaluate(run, run_log, progress) if run.data.validation else None
     if run.resumed and evaluation:
         evaluation.restore(run.resumed)
     saving = Save(run, progress, evaluation, stop, reports)
@@ -463,15 +443,11 @@ def fit(run: Run, stop: StopRequest, started: float, reports: Reports) -> Traine
     finally:
         run_log.close()
         steps.close()
-    results = train_results(run, progress, time.perf_counter() - began) | cpu_since(cpu, "train")
-    return Trained(predictor=predictor, evaluation=evaluation, saving=saving, results=results)
+    return saving, train_results(run, progress, time.perf_counter() - began) | cpu_since(cpu, "train")
 
 
 def make_updates(
-    model: FineTuner,
-    update: Callable[[], tf.Tensor],
-    steps: Iterable[int],
-    after: Sequence[Callable[[int], None]],
+    model: FineTuner, update: Callable[[], tf.Tensor], steps: Iterable[int], after: Sequence[Callable[[int], None]]
 ) -> None:
     """Makes all updates, or fewer where the model is told to stop.
 

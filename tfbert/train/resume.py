@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from tfbert.model.files import BertConfig
     from tfbert.tokens.tokenizer import Tokenizer
 
+Encoded = EncodedExamples | MaskedRecords
+"""Training examples as token ids, or the records that these are read from."""
+
 EVALUATION = "evaluation_crc32"
 """The fact that tells evaluation sets apart: their names, texts and labels."""
 BATCH_ORDER = "batch_order"
@@ -191,11 +194,7 @@ def _changed(before: dict[str, Any], now: dict[str, Any], resolved: dict[str, in
 
 
 def facts_of(
-    config: Config,
-    data: TaskData,
-    train: EncodedExamples | MaskedRecords,
-    tokenizer: Tokenizer,
-    bert_config: BertConfig,
+    config: Config, data: TaskData, train: Encoded, tokenizer: Tokenizer, bert_config: BertConfig
 ) -> dict[str, Any]:
     """The facts by which a resumed run checks that model, data and precision are the same."""
     evaluation = 0

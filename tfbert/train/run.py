@@ -29,7 +29,7 @@ from tfbert.tasks.registry import detect_task
 from tfbert.train import resume
 from tfbert.train.build import Run, build_run, note_inputs
 from tfbert.train.checkpoint import tidy
-from tfbert.train.fit import Trained, fit, summary
+from tfbert.train.fit import Save, fit, summary
 from tfbert.train.resume import EXAMPLES
 
 if TYPE_CHECKING:
@@ -70,15 +70,15 @@ def finetune(config: Config, *, callbacks: Sequence[Callback] = ()) -> dict[str,
 
 def _finetune(config: Config, callbacks: Sequence[Callback]) -> dict[str, float]:
     started = time.perf_counter()
-    devices = start_devices(config)
-    strategy, consensus = devices.strategy, Consensus(devices.strategy)
+    strategy, chief = start_devices(config)
+    consensus = Consensus(strategy)
     if _earlier_models:
         gc.collect()  # A model is full of reference cycles, and a GPU has no room for two models.
         runtime.reset_peak_memory()
     directory = output_dir.run_directory(config)
     # Every stage waits for the other workers somewhere: if one of them fails, this must not look like a bug here.
     failures = peer_failures_as_run_errors()
-    with chief_ends_last(devices), failures, resume.open_directory(directory, config, strategy, consensus) as start:
+    with chief_ends_last(strategy), failures, resume.open_directory(directory, config, strategy, consensus) as start:
         if start.finished is None:
             run = build_run(start, strategy, consensus)
             _earlier_models.add(run.model)
@@ -86,11 +86,11 @@ def _finetune(config: Config, callbacks: Sequence[Callback]) -> dict[str, float]
         else:
             results = start.finished
             log.info("%s holds this run, finished before the restart", start.directory)
-            if devices.chief:
+            if chief:
                 # In case it was killed there.
                 keep = {"keep": config.output.save_total_limit, "keep_state": config.output.keep_optimizer}
                 tidy(start.directory, **keep)
-        if devices.chief and config.hub.push_to_hub:  # Before a restart, this may have failed.
+        if chief and config.hub.push_to_hub:  # Before a restart, this may have failed.
             log.info("uploaded to %s", output_dir.upload(start.directory, config.hub))
         return results
 
@@ -103,9 +103,9 @@ def _train(run: Run, started: float, callbacks: Sequence[Callback]) -> dict[str,
     stop = StopRequest()
     with stop.listening():
         try:
-            trained = fit(run, stop, started, reports)
+            saving, results = fit(run, stop, started, reports)
             stop.consequence = "training is done, writing what is left"
-            results = finish(run, trained, reports)
+            results = finish(run, saving, results, reports)
         except BaseException as error:
             reports.end("stopped" if isinstance(error, Preempted) else "failed")
             raise
@@ -115,12 +115,13 @@ def _train(run: Run, started: float, callbacks: Sequence[Callback]) -> dict[str,
     return results
 
 
-def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
+def finish(run: Run, saving: Save, results: dict[str, float], reports: Reports) -> dict[str, float]:
     """Writes model, card, report and results; every worker must call.
 
     Args:
         run: The run.
-        trained: What it was trained to.
+        saving: As `fit` returns it.
+        results: Of training.
         reports: Told of the results, on the chief.
 
     Returns:
@@ -129,10 +130,9 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
     Raises:
         RunError: where something cannot be written, or the kept weights' predictions are not finite.
     """
-    config, data, evaluation = run.config, run.data, trained.evaluation
-    results = trained.results
+    config, data, evaluation = run.config, run.data, saving.evaluation
     if config.output.keep_optimizer:
-        trained.saving.save_last()
+        saving.save_last()
     if evaluation is not None:
         set_trained(run.classifier, evaluation.best_weights)
         results |= evaluation.best | {"best_step": evaluation.best_step}
@@ -151,9 +151,9 @@ def finish(run: Run, trained: Trained, reports: Reports) -> dict[str, float]:
         if run.chief:
             save_pretrained(run.classifier, run.tokenizer, run.directory)
     if data.test is not None:
-        found = data.task.predict(trained.predictor, run.encode(data.test), data.test.name)
+        found = data.task.predict(run.predictor, run.encode(data.test), data.test.name)
         results |= data.task.metrics(found, data.test, prefix="test", way_out=TRAINING_WAY_OUT)
-    results |= trained.saving.costs
+    results |= saving.costs
     lines = summary(results, run.directory, data.task, evaluation.decisive if evaluation else "")
     if run.chief:
         card = model_card(
