@@ -152,7 +152,7 @@ ENTRIES = (
         typed=("text",),
         items_class="token_classification.token_classification:SentenceItems",
         served_class="token_classification.token_classification:Tagger",
-        test="token_classification.tagged:holds_tags",
+        test="token_classification.tagged:holds_words",
     ),
     Entry(
         name="multiple_choice",

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from tfbert.errors import UsageError
 from tfbert.tokens.normalizer import FlatPieces
-from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, map_texts, splits_of
+from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, Tokenizer, map_texts, splits_of
 from tfbert.tokens.vocabulary import JsonObject, class_name, ends, fast_tokenizer, named_tokens, token_text
 
 if TYPE_CHECKING:
@@ -158,14 +158,11 @@ class HostTokenizer(Tokenizer):
         """Splits words, each as if a blank stood before it: as transformers with `add_prefix_space=True`."""
         return fast_tokenizer(_with_prefix_space(self._plain, True), self._source)
 
-    def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
-        def rows(*texts: list[str]) -> list[np.ndarray]:
-            with tf.device("CPU:0"):
-                parts = (tf.RaggedTensor.from_row_lengths(*self.ids_of(own), validate=False) for own in texts)
-                ids, *others = self.rows(*parts, max_seq_length=max_seq_length)
-                return [tensor.numpy() for tensor in (ids.values, ids.row_lengths(), *others)]
-
-        return TokenIds.of(*map_texts(rows, *columns), pad_id=self.pad_id)
+    def _rows(self, columns: tuple[list[str], ...], max_seq_length: int) -> Sequence[np.ndarray]:
+        with tf.device("CPU:0"):
+            texts = (tf.RaggedTensor.from_row_lengths(*self.ids_of(own), validate=False) for own in columns)
+            ids, *others = self.rows(*texts, max_seq_length=max_seq_length)
+            return [tensor.numpy() for tensor in (ids.values, ids.row_lengths(), *others)]
 
     def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         rows = [row.ids for row in self._texts.encode_batch_fast(texts, add_special_tokens=False)]

@@ -162,4 +162,4 @@ def test_float16_finds_nearly_the_same_entities(saved, signatures, tmp_path):
 def test_a_row_without_room_for_a_word():
     model = random_model(TokenClassification(IOB2), num_texts=1, max_seq_length=2)
     with pytest.raises(UsageError, match="must hold 2 special tokens and a word. Received: max_seq_length=2"):
-        Tagger(model)
+        Tagger(model).answer(text=tf.constant(["a"]))

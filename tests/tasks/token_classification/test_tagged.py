@@ -18,7 +18,7 @@ from tfbert.config.run import Config
 from tfbert.errors import UsageError
 from tfbert.tasks.registry import detect_task, entry_of
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.token_classification.tagged import holds_tags, open_sentences, read_sentences
+from tfbert.tasks.token_classification.tagged import holds_words, open_sentences, read_sentences
 
 NCBI = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ncbi_disease"
 WORDS = [["Ann", "left"], ["Oslo"]]
@@ -82,7 +82,7 @@ AS_MANY = {
 @pytest.mark.parametrize("table", AS_MANY.values(), ids=AS_MANY)
 def test_a_tag_for_each_word_of_a_text_is_no_class(table, tmp_path):
     path = written(table, tmp_path / "a.jsonl")
-    assert not holds_tags(path)
+    assert not holds_words(path)
     with refused("A text has one label, not a tag for each of its words. Received: .*Write words and tags as li"):
         load_data(DataConfig(train_file=str(path)))
     notes = load_data(DataConfig(train_file=str(path), task="classification")).notes
@@ -110,12 +110,8 @@ OF_TEXTS = {
 @pytest.mark.parametrize("table", OF_TEXTS.values(), ids=OF_TEXTS)
 def test_names_of_classes_are_no_tags(table, tmp_path):
     path = written({key: values * 5 for key, values in table.items()}, tmp_path / "a.jsonl")
-    assert not holds_tags(path)
+    assert not holds_words(path)
     assert not any("tag" in note for note in load_data(DataConfig(train_file=str(path))).notes)
-
-
-def test_ids_are_text_where_they_have_no_names(write):
-    assert read_sentences(write("a.jsonl", rows_of(tokens=WORDS, ner_tags=IDS))).tags == [["1", "0"], ["2"]]
 
 
 CLASSES = {"names": NAMES, "_type": "ClassLabel"}
@@ -240,7 +236,6 @@ LIKE = {
     "no list of words": ("a.jsonl", json_lines({"tokens": [1], "label": [1]}), {}, False),
     "other columns": ("a.jsonl", TAGGED_XY, {}, False),
     "columns that are named": ("a.jsonl", TAGGED_XY, {"text_column": ["x"], "label_column": "y"}, True),
-    "conll": ("a.txt", "Ann B-PER\n\nleft O\n", {}, True),
     "conll by index": ("a.txt", "Ann B-PER\n\nleft O\n", {"text_column": ["0"]}, True),
     "conll by its ending and by name": ("a.conll", "Ann\tO\n", {"label_column": "ner"}, True),
     "no conll by name": ("a.tsv", "Ann\tB-PER\n\nleft\tO\n", {"text_column": ["text"]}, False),
@@ -253,7 +248,7 @@ LIKE = {
 
 @pytest.mark.parametrize(("name", "content", "options", "expected"), LIKE.values(), ids=LIKE)
 def test_what_looks_tagged(name, content, options, expected, write):
-    assert holds_tags(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
+    assert holds_words(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
 
 
 WORD_ROWS = {
@@ -298,7 +293,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
 def test_other_tables_are_not_taken_for_words(content, write):
-    assert not holds_tags(pathlib.Path(write("a.csv", content)))
+    assert not holds_words(pathlib.Path(write("a.csv", content)))
 
 
 def test_a_classifier_of_single_words_is_warned_of(write):
@@ -331,7 +326,7 @@ def test_ncbi_disease(part, size):
     path = NCBI / f"{part}.txt"
     blocks = path.read_text().strip("\n").split("\n\n")
     table = read_sentences(path)
-    assert len(table) == size and holds_tags(path)
+    assert len(table) == size and holds_words(path)
     for column, found in ((0, table.words), (3, table.tags)):
         assert found == [[line.split("\t")[column] for line in block.split("\n")] for block in blocks]
     assert [[line[:-1] for line in s.written] for s in open_sentences(path).read(())] == [b.split("\n") for b in blocks]

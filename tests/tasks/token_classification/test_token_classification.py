@@ -161,10 +161,6 @@ def test_transformers_loads_it_by_its_names_and_gives_the_same_logits(trained, t
 # --- What is refused -----------------------------------------------------------------------------------------------
 
 BAD_DATA = {
-    "differing columns": ("a.conll", "a\tB-X\nb\tX\tO\n\n", [], r"2 columns separated by tabs.*Received: 3 in .* 2"),
-    "no tag column": ("a.conll", "a\tO\n\n", ["--label_column=7"], r"label_column='7' for .* with columns 0 to 1"),
-    "lengths": ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}\n', [], r"tags=\['O'\] for 2 words in .*line 1"),
-    "no sentence": ("a.conll", "\n\n", [], r"at least one sentence\. Received: .* with none"),
     "one tag": ("a.conll", "a\tO\n\nb\tO\n", [], r"two tags or more\. Received: \['O'\]\. Check --label"),
     "a delimiter": ("a.conll", "a\tO\n\n", ["--delimiter=;"], r"A delimiter is of tables.*delimiter=';'"),
 }
