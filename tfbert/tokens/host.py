@@ -185,8 +185,10 @@ class HostTokenizer(Tokenizer):
 
     def _files(self, model_max_length: int, fills_masks: bool) -> dict[str, Any]:
         """`tokenizer.json` as it was read, and a configuration by which that file alone decides."""
-        flags = {token["content"]: token for token in self._whole["added_tokens"]}
-        names = {f"{kind}_token": _flagged(flags.get(token, token)) for kind, token in self.names.items()}
+        unusual = ("lstrip", "rstrip", "single_word")  # Tokens with such flags are written as objects.
+        added = [token for token in self._whole["added_tokens"] if any(token[flag] for flag in unusual)]
+        flagged = {each["content"]: {key: value for key, value in each.items() if key != "id"} for each in added}
+        names = {f"{kind}_token": flagged.get(token, token) for kind, token in self.names.items()}
         objects = {name: {"__type": "AddedToken"} | token for name, token in names.items() if isinstance(token, dict)}
         # A class that transformers 4 and 5 both know, and for which both take what the file says.
         config = self._config | {
@@ -294,13 +296,6 @@ def _with_prefix_space(whole: dict[str, Any], wanted: bool) -> dict[str, Any]:
         return part | inner | ({"add_prefix_space": wanted} if "add_prefix_space" in part else {})
 
     return whole | {"pre_tokenizer": changed(whole["pre_tokenizer"])} if whole["pre_tokenizer"] else whole
-
-
-def _flagged(token: Any) -> Any:
-    """A token as `special_tokens_map.json` has it: with its flags where these are not the usual ones."""
-    if isinstance(token, str) or not (token["lstrip"] or token["rstrip"] or token["single_word"]):
-        return token if isinstance(token, str) else token["content"]
-    return {key: value for key, value in token.items() if key != "id"}
 
 
 @functools.cache

@@ -586,9 +586,9 @@ class BertTokenizer(Tokenizer):
 def _traced(compute: Callable[..., Any], tokenizer: BertTokenizer, num_columns: int = 1, **options: Any) -> Any:
     """A function of tensors of texts as one of lists of texts, which returns arrays. Tracing takes a second, and a
     process may train or load several models alike: tokenizers that are equal share it."""
-    signature = [tf.TensorSpec([None], tf.string)] * num_columns
 
-    @counted_alone(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
+    # Autograph would hide a UsageError.
+    @counted_alone(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)] * num_columns)
     def traced(*texts):
         return compute(tokenizer, *texts, **options)
 

@@ -218,13 +218,6 @@ def test_a_comment_beyond_the_first_lines(monkeypatch):
     assert found == TWO and "23 lines" in notes[0]
 
 
-def test_bad_sentences_and_lines_of_words(write):
-    path = write("a.conllu", CONLLU.replace("1\tAh\tah", "1\tAh") + "\n# x\n1\tOh\toh\tINTJ\t_\t_\t_\t_\t_\t_\n")
-    table = read_sentences(path, DataConfig(skip_bad_rows=True))
-    assert (table.words, table.lines) == ([["de", "le", "pain"], ["Oh"]], [5, 13])
-    assert "1 of 3 sentences skipped" in table.notes[-1]
-
-
 LIKE = {
     "by its ending": ("a.conll", "a\n", True),
     "by its ending, .gz": ("a.iob.gz", "a\n", True),
