@@ -19,7 +19,7 @@ from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.table import cell_of, indicated_labels
 from tfbert.tasks.multiple_choice.multiple_choice import label_of
 from tfbert.tasks.question_answering.squad import holds_questions, read_questions
-from tfbert.tasks.token_classification.tagged import holds_tags, read_sentences
+from tfbert.tasks.token_classification.tagged import holds_words, read_sentences
 
 TEXTS = ["good film", "bad", " dull,\nslow ", "naïve 😀", ""]
 LABELS = [1, 0, 0, 1, 1]
@@ -84,7 +84,7 @@ def test_data_of_every_kind_is_that_of_a_file(kind, what, tmp_path):
     same(found, read(in_file(tmp_path / "f.jsonl", columns)))
     assert found.name.startswith("train=") and found.name.endswith(f" of {len(records(columns))} rows")
     assert found.where(1).endswith("row 2")
-    assert (holds_tags(given), holds_questions(given)) == (what == "sentences", what == "questions")
+    assert (holds_words(given), holds_questions(given)) == (what == "sentences", what == "questions")
 
 
 def test_a_word_a_row_is_refused_in_a_frame_as_in_a_file(tmp_path):
@@ -92,7 +92,7 @@ def test_a_word_a_row_is_refused_in_a_frame_as_in_a_file(tmp_path):
     columns = {"Sentence #": ["1", "", "", "2", ""], "Word": ["Ann", "met", "Bo", "it", "rained"]}
     frame = pandas.DataFrame(columns | {"Tag": ["B-PER", "O", "B-PER", "O", "O"]}).replace("", None)
     frame.to_csv(tmp_path / "f.csv", index=False)
-    assert holds_tags(table(frame))
+    assert holds_words(table(frame))
     for source in (table(frame), tmp_path / "f.csv"):
         with pytest.raises(UsageError, match="with one word per row, in 'Word'"):
             read_sentences(source)

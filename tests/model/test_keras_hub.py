@@ -25,7 +25,6 @@ from tfbert.model import files, weights
 from tfbert.model import keras_hub as keras_hub_files
 from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.head import Head, save_pretrained
-from tfbert.report.pages import _is_hub_name
 from tfbert.step.keras3.finetuner import FineTuner
 from tfbert.tasks.classification.classification import Classification
 from tfbert.tokens.tokenizer import BertTokenizer
@@ -301,12 +300,6 @@ def test_a_preset_on_the_hugging_face_hub_is_fetched_whole(made, monkeypatch):
     needed = [str(path.relative_to(made[0] / "preset")) for path in (made[0] / "preset").rglob("*") if path.is_file()]
     missing = {p for p in needed if not any(fnmatch.fnmatch(p, pattern) for pattern in patterns)}
     assert missing == {"metadata.json", "preprocessor.json"}
-
-
-def test_a_model_card_names_no_hub_that_has_not_the_model(made):
-    assert _is_hub_name("bert-base-uncased") and _is_hub_name("me/mine")
-    for name in ("bert_base_en", "kaggle://keras/bert/keras/bert_base_en", str(made[0] / "model.keras")):
-        assert not _is_hub_name(name)
 
 
 def test_keras_hub_is_imported_for_a_preset_alone(made):

@@ -71,7 +71,7 @@ def records(loaded, items):
     """What `--mode=predict` writes of items."""
     kind = entry_of(loaded.task).items(loaded._model)
     encoded = kind.encode(items)
-    return list(kind.records(items, kind.predictions(loaded._predictor.outputs(encoded, rows=4), encoded)))
+    return list(kind.records(items, kind.predictions(loaded._outputs(encoded, rows=4), encoded)))
 
 
 def assert_alike(found, expected):

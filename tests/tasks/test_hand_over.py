@@ -53,13 +53,20 @@ def test_the_card_of_a_run_says_data_metrics_command_and_versions(runs):
     assert "gives single texts one of 2 classes" in body
 
 
-def test_a_directory_is_no_base_model(tmp_path, monkeypatch):
+def test_a_card_names_the_hubs_models_alone(tmp_path, monkeypatch):
+    """Neither directories nor names of KerasHub's."""
     monkeypatch.chdir(tmp_path)
-    config = Config(model=ModelConfig(model_name_or_path="runs/first"), data=DataConfig(dataset="demo"))
     data = TaskData(task=Regression(), train=labelled([1.0], ["x"]), validation={}, test=None, notes=())
-    assert "\nbase_model: runs/first\n" in model_card(config, data, RESULTS, **OPTIONS)
+
+    def card(name):
+        config = Config(model=ModelConfig(model_name_or_path=name), data=DataConfig(dataset="demo"))
+        return model_card(config, data, RESULTS, **OPTIONS)
+
+    for name in ("runs/first", "bert-base-uncased"):
+        assert f"\nbase_model: {name}\n" in card(name)
     (tmp_path / "runs" / "first").mkdir(parents=True)
-    assert "base_model" not in model_card(config, data, RESULTS, **OPTIONS)
+    for name in ("runs/first", "bert_base_en", "kaggle://keras/bert/keras/bert_base_en", "./model.keras"):
+        assert "base_model" not in card(name)
 
 
 def test_the_command_of_a_card_is_that_of_the_run(runs):

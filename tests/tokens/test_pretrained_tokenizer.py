@@ -34,7 +34,7 @@ def write(directory, vocab, *, config=None, fast=None, names=None, model=None):
 
 
 def ours(directory):
-    return BertTokenizer.from_pretrained(directory).encode([TEXT], max_seq_length=99).flat.tolist()
+    return BertTokenizer.from_pretrained(directory)([TEXT], max_seq_length=99)[0].to_list()[0]
 
 
 def theirs(directory):

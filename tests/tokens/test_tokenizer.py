@@ -93,8 +93,10 @@ def test_the_call_of_hugging_face_that_gives_the_same(vocab_file):
     assert ids.to_list() != [reference(text, pair)["input_ids"]]
 
 
-@pytest.mark.parametrize("fills_masks", [False, True])
-@pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
+SAVED = [(False, casing) for casing in CASINGS.values()] + [(True, CASINGS["uncased"])]
+
+
+@pytest.mark.parametrize("fills_masks, casing", SAVED)
 def test_what_is_saved_finds_no_special_tokens_in_texts_either(vocab_file, tmp_path, casing, fills_masks):
     """For transformers and for `tokenizers` alone; models that fill in words find the places for these."""
     tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
@@ -111,6 +113,7 @@ def test_what_is_saved_finds_no_special_tokens_in_texts_either(vocab_file, tmp_p
         for theirs in (loaded, cls.from_pretrained(tmp_path / "again")):
             assert (theirs(texts, add_special_tokens=False)["input_ids"] == ours) != fills_masks
         assert (theirs("[MASK]", add_special_tokens=False)["input_ids"] == [theirs.mask_token_id]) == fills_masks
+        assert loaded.model_max_length == 40
     assert (alone.encode("[MASK]", add_special_tokens=False).ids == [tokenizer.mask_id]) == fills_masks
     assert BertTokenizer.from_pretrained(tmp_path) == tokenizer
 
@@ -132,7 +135,7 @@ def test_invalid_utf8_is_dropped(tokenizer, reference):
 
 
 def test_a_lone_surrogate_is_dropped(tokenizer):
-    encoded = tokenizer.encode(["the \ud83dfox", "the fox"], max_seq_length=9)
+    encoded = tokenizer.encode(["the \ud83dfox", "the fox"], max_seq_length=16)
     np.testing.assert_array_equal(encoded.flat[: encoded.lengths[0]], encoded.flat[encoded.lengths[0] :])
 
 
@@ -176,39 +179,40 @@ def test_too_small_max_seq_length_and_missing_second_texts(tokenizer):
         tokenizer.encode(["a", "b"], ["c"], max_seq_length=8)
 
 
-class TestEncode:
-    def test_equals_hugging_face_in_order(self, tokenizer, reference, monkeypatch):
-        monkeypatch.setattr(
-            tokenizer_module, "_CHUNK_CHARACTERS", 300
-        )  # Some texts are longer, so are chunks of their own.
-        rng = random.Random(1)
-        texts, pairs = rng.choices(TEXTS, k=200), rng.choices(TEXTS, k=200)
-        for columns in ((texts,), (texts, pairs)):
-            encoded = tokenizer.encode(*columns, max_seq_length=16)
-            want = reference(*columns, truncation=True, max_length=16)
-            rows = [row.tolist() for row in np.split(encoded.flat, encoded.row_splits[1:-1])]
-            assert rows == want["input_ids"] and len(encoded) == 200
-            np.testing.assert_array_equal(encoded.lengths, [len(row) for row in rows])
-            starts = [types.index(1) if 1 in types else len(types) for types in want["token_type_ids"]]
-            np.testing.assert_array_equal(encoded.second_start, starts)
-            assert encoded.flat.dtype == encoded.second_start.dtype == encoded.lengths.dtype == np.int32
-            assert encoded.row_splits.dtype == np.int64
+def test_encoded_in_order_it_equals_hugging_face(tokenizer, reference, monkeypatch):
+    monkeypatch.setattr(
+        tokenizer_module, "_CHUNK_CHARACTERS", 300
+    )  # Some texts are longer, so are chunks of their own.
+    rng = random.Random(1)
+    texts, pairs = rng.choices(TEXTS, k=200), rng.choices(TEXTS, k=200)
+    for columns in ((texts,), (texts, pairs)):
+        encoded = tokenizer.encode(*columns, max_seq_length=16)
+        want = reference(*columns, truncation=True, max_length=16)
+        rows = [row.tolist() for row in np.split(encoded.flat, encoded.row_splits[1:-1])]
+        assert rows == want["input_ids"] and len(encoded) == 200
+        np.testing.assert_array_equal(encoded.lengths, [len(row) for row in rows])
+        starts = [types.index(1) if 1 in types else len(types) for types in want["token_type_ids"]]
+        np.testing.assert_array_equal(encoded.second_start, starts)
+        assert encoded.flat.dtype == encoded.second_start.dtype == encoded.lengths.dtype == np.int32
+        assert encoded.row_splits.dtype == np.int64
 
-    def test_what_is_alike_is_traced_once(self, monkeypatch):
-        traced = []
-        noted = lambda text, **casing: traced.append(casing) or normalize(text, **casing)  # noqa: E731
-        monkeypatch.setattr(tokenizer_module, "normalize", noted)
-        vocab = [*SPECIAL, "Deep", "deep", "##er", "never", "elsewhere"]
-        alike, one, other = (BertTokenizer(vocab, do_lower_case=lower) for lower in (True, True, False))
-        assert alike == one != other and hash(alike) == hash(one) and one != vocab
-        for tokenizer, ids in ((alike, [6, 7]), (one, [6, 7]), (other, [5, 7])):
-            assert tokenizer.encode(["Deeper"], max_seq_length=9).flat[1:-1].tolist() == ids
-        assert [casing["do_lower_case"] for casing in traced] == [True, False]
 
-    def test_nothing(self, tokenizer):
-        encoded = tokenizer.encode([], max_seq_length=8)
-        assert (len(encoded), encoded.flat.size, encoded.row_splits.tolist()) == (0, 0, [0])
-        assert encoded.lengths.size == encoded.second_start.size == 0
+def test_what_is_alike_is_traced_once(monkeypatch):
+    traced = []
+    noted = lambda text, **casing: traced.append(casing) or normalize(text, **casing)  # noqa: E731
+    monkeypatch.setattr(tokenizer_module, "normalize", noted)
+    vocab = [*SPECIAL, "Deep", "deep", "##er", "never", "elsewhere"]
+    alike, one, other = (BertTokenizer(vocab, do_lower_case=lower) for lower in (True, True, False))
+    assert alike == one != other and hash(alike) == hash(one) and one != vocab
+    for tokenizer, ids in ((alike, [6, 7]), (one, [6, 7]), (other, [5, 7])):
+        assert tokenizer.encode(["Deeper"], max_seq_length=9).flat[1:-1].tolist() == ids
+    assert [casing["do_lower_case"] for casing in traced] == [True, False]
+
+
+def test_no_texts(tokenizer):
+    encoded = tokenizer.encode([], max_seq_length=16)
+    assert (len(encoded), encoded.flat.size, encoded.row_splits.tolist()) == (0, 0, [0])
+    assert encoded.lengths.size == encoded.second_start.size == 0
 
 
 @pytest.mark.parametrize(
@@ -259,30 +263,14 @@ def test_built_inside_a_dataset_function(vocab_file, reference):
     assert kept[0].tokenize(TEXTS).to_list() == want
 
 
-class TestFiles:
-    @pytest.mark.parametrize("casing", [{"do_lower_case": True}, {"do_lower_case": True, "strip_accents": False}])
-    def test_what_of_a_saved_tokenizer_is_needed(self, tmp_path, vocab_file, casing):
-        tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-        tokenizer.save(tmp_path, model_max_length=99)
-        assert BertTokenizerFast.from_pretrained(tmp_path).model_max_length == 99
-        for name in ("vocab.txt", "tokenizer_config.json", "special_tokens_map.json"):
-            (tmp_path / name).unlink()
-        if "strip_accents" in casing:  # Without tokenizer_config.json, transformers takes its own defaults.
-            with pytest.raises(UsageError, match=r"normalizer\..* State .* in tokenizer_config"):
-                BertTokenizer.from_pretrained(tmp_path)
-            return
-        from_json = BertTokenizer.from_pretrained(tmp_path)
-        assert from_json.vocab == tokenizer.vocab
-        assert from_json.tokenize(TEXTS).to_list() == tokenizer.tokenize(TEXTS).to_list()
-
-    def test_lines_end_at_newlines_only(self, tmp_path):
-        """Windows line ends do not count; U+2028, U+0085 and the no-break space are characters of a token."""
-        vocab = SPECIAL + ["a\u2028b", "\x85", "\xa0", " ", "the"]
-        path = tmp_path / "vocab.txt"
-        path.write_bytes("\r\n".join(vocab).encode())
-        assert BertTokenizer.from_vocab_file(path).vocab == tuple(vocab)
-        if int(transformers.__version__.partition(".")[0]) < 5:  # 5 takes blanks off a token.
-            assert hugging_face(path).get_vocab() == {token: i for i, token in enumerate(vocab)}
+def test_lines_of_a_vocabulary_end_at_newlines_only(tmp_path):
+    """Windows line ends do not count; U+2028, U+0085 and the no-break space are characters of a token."""
+    vocab = SPECIAL + ["a\u2028b", "\x85", "\xa0", " ", "the"]
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("\r\n".join(vocab).encode())
+    assert BertTokenizer.from_vocab_file(path).vocab == tuple(vocab)
+    if int(transformers.__version__.partition(".")[0]) < 5:  # 5 takes blanks off a token.
+        assert hugging_face(path).get_vocab() == {token: i for i, token in enumerate(vocab)}
 
 
 @pytest.mark.slow

@@ -136,7 +136,7 @@ ENTRIES = (
         typed=("text",),
         items=Named("token_classification.token_classification:SentenceItems"),
         served=Named("token_classification.token_classification:Tagger"),
-        test=Named("token_classification.tagged:holds_tags"),
+        test=Named("token_classification.tagged:holds_words"),
     ),
     Entry(
         name="multiple_choice",

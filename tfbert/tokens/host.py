@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from tfbert.errors import UsageError
 from tfbert.tokens.normalizer import FlatPieces
-from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, TokenIds, Tokenizer, map_texts, splits_of
+from tfbert.tokens.tokenizer import TOKENIZER_JSON, BertTokenizer, Tokenizer, map_texts, splits_of
 from tfbert.tokens.vocabulary import JsonObject, class_name, ends, fast_tokenizer, named_tokens, token_text
 
 if TYPE_CHECKING:
@@ -158,14 +158,11 @@ class HostTokenizer(Tokenizer):
         """Splits words, each as if a blank stood before it: as transformers with `add_prefix_space=True`."""
         return fast_tokenizer(_with_prefix_space(self._plain, True), self._source)
 
-    def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
-        def rows(*texts: list[str]) -> list[np.ndarray]:
-            with tf.device("CPU:0"):
-                parts = (tf.RaggedTensor.from_row_lengths(*self.ids_of(own), validate=False) for own in texts)
-                ids, *others = self.rows(*parts, max_seq_length=max_seq_length)
-                return [tensor.numpy() for tensor in (ids.values, ids.row_lengths(), *others)]
-
-        return TokenIds.of(*map_texts(rows, *columns), pad_id=self.pad_id)
+    def _rows(self, columns: tuple[list[str], ...], max_seq_length: int) -> Sequence[np.ndarray]:
+        with tf.device("CPU:0"):
+            texts = (tf.RaggedTensor.from_row_lengths(*self.ids_of(own), validate=False) for own in columns)
+            ids, *others = self.rows(*texts, max_seq_length=max_seq_length)
+            return [tensor.numpy() for tensor in (ids.values, ids.row_lengths(), *others)]
 
     def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         rows = [row.ids for row in self._texts.encode_batch_fast(texts, add_special_tokens=False)]
@@ -188,8 +185,10 @@ class HostTokenizer(Tokenizer):
 
     def _files(self, model_max_length: int, fills_masks: bool) -> dict[str, Any]:
         """`tokenizer.json` as it was read, and a configuration by which that file alone decides."""
-        flags = {token["content"]: token for token in self._whole["added_tokens"]}
-        names = {f"{kind}_token": _flagged(flags.get(token, token)) for kind, token in self.names.items()}
+        unusual = ("lstrip", "rstrip", "single_word")  # Tokens with such flags are written as objects.
+        added = [token for token in self._whole["added_tokens"] if any(token[flag] for flag in unusual)]
+        flagged = {each["content"]: {key: value for key, value in each.items() if key != "id"} for each in added}
+        names = {f"{kind}_token": flagged.get(token, token) for kind, token in self.names.items()}
         objects = {name: {"__type": "AddedToken"} | token for name, token in names.items() if isinstance(token, dict)}
         # A class that transformers 4 and 5 both know, and for which both take what the file says.
         config = self._config | {
@@ -297,13 +296,6 @@ def _with_prefix_space(whole: dict[str, Any], wanted: bool) -> dict[str, Any]:
         return part | inner | ({"add_prefix_space": wanted} if "add_prefix_space" in part else {})
 
     return whole | {"pre_tokenizer": changed(whole["pre_tokenizer"])} if whole["pre_tokenizer"] else whole
-
-
-def _flagged(token: Any) -> Any:
-    """A token as `special_tokens_map.json` has it: with its flags where these are not the usual ones."""
-    if isinstance(token, str) or not (token["lstrip"] or token["rstrip"] or token["single_word"]):
-        return token if isinstance(token, str) else token["content"]
-    return {key: value for key, value in token.items() if key != "id"}
 
 
 @functools.cache

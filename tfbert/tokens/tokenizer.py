@@ -219,11 +219,13 @@ class Tokenizer(abc.ABC):
                 "Every text needs its second text. "
                 f"Received: {len(texts)} texts, {len(text_pairs)} second texts. Check the data."
             )
-        return self._encode([texts] if text_pairs is None else [texts, text_pairs], max_seq_length)
+        columns = [texts] if text_pairs is None else [texts, text_pairs]
+        arrays = map_texts(lambda *columns: self._rows(columns, max_seq_length), *columns)
+        return TokenIds.of(*arrays, pad_id=self.pad_id)
 
     @abc.abstractmethod
-    def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
-        """As `encode`, of one or two columns of texts."""
+    def _rows(self, columns: tuple[list[str], ...], max_seq_length: int) -> Sequence[np.ndarray]:
+        """What `TokenIds.of` takes, of one or two columns of texts."""
 
     @abc.abstractmethod
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
@@ -518,9 +520,8 @@ class BertTokenizer(Tokenizer):
         second = None if text_pair is None else self.tokenize(text_pair)
         return self.rows(self.tokenize(text), second, max_seq_length=max_seq_length)[:2]
 
-    def _encode(self, columns: list[Sequence[str]], max_seq_length: int) -> TokenIds:
-        rows = _traced(_flat_rows, self, len(columns), max_seq_length=max_seq_length)
-        return TokenIds.of(*map_texts(rows, *columns), pad_id=self.pad_id)
+    def _rows(self, columns: tuple[list[str], ...], max_seq_length: int) -> Sequence[np.ndarray]:
+        return _traced(_flat_rows, self, len(columns), max_seq_length=max_seq_length)(*columns)
 
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
         ids, starts, ends, lengths, *_ = map_texts(_traced(_flat_pieces, self), texts, batch_size=batch_size)
@@ -585,9 +586,9 @@ class BertTokenizer(Tokenizer):
 def _traced(compute: Callable[..., Any], tokenizer: BertTokenizer, num_columns: int = 1, **options: Any) -> Any:
     """A function of tensors of texts as one of lists of texts, which returns arrays. Tracing takes a second, and a
     process may train or load several models alike: tokenizers that are equal share it."""
-    signature = [tf.TensorSpec([None], tf.string)] * num_columns
 
-    @counted_alone(autograph=False, input_signature=signature)  # Autograph would hide a UsageError.
+    # Autograph would hide a UsageError.
+    @counted_alone(autograph=False, input_signature=[tf.TensorSpec([None], tf.string)] * num_columns)
     def traced(*texts):
         return compute(tokenizer, *texts, **options)
 

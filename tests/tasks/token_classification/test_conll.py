@@ -12,7 +12,7 @@ from tfbert.config.data import DataConfig
 from tfbert.errors import UsageError
 from tfbert.tasks.token_classification import conll
 from tfbert.tasks.token_classification.conll import looks_like_conll, open_conll
-from tfbert.tasks.token_classification.tagged import holds_tags, read_sentences
+from tfbert.tasks.token_classification.tagged import holds_words, read_sentences
 
 
 def read(content, **options):
@@ -119,7 +119,7 @@ def test_the_user_says_which_column_holds_what(line, what, write):
     named = {"text_column": [str(word)], "label_column": str(tag)}
     assert read(content, **named)[0][0].startswith(f"Annaa/{columns[tag]} Annab/")
     if "B-PER" in columns:  # So that the message is about the columns.
-        assert holds_tags(pathlib.Path(write("a.tsv", content.replace(" ", "\t"))))
+        assert holds_words(pathlib.Path(write("a.tsv", content.replace(" ", "\t"))))
     elif what == "words":
         with refused(message):
             read(content, with_tags=False)
@@ -184,8 +184,10 @@ def test_words_alone_are_words():
     assert found == ["Ann left", "Oslo"] and "2 lines without a word left out" in notes[0]
 
 
+WITHOUT_TAGS = {"with_tags": False}
 BAD = {
     "numbers and words": ("1 Ann\n2 left\n\n1 Oslo\n", {"text_column": ["1"]}, "column 1 of 2 for both"),
+    "one column": ("a\nb\n", {}, "different columns.* column 0 of 1 for both in .* 0: 'a', 'b'.* or --mode=predict"),
     "a line without a tag": ("Ann O\n# newdoc x O\nleft\n", {}, "must have 2 columns.* Received: 1 in .*, line 3"),
     "the first line": ("A title of a file\nAnn\tO\nleft\tO\n", {}, "must have 2 columns.*Received: 1 in .*, line 1"),
     "tags for words": (
@@ -194,11 +196,12 @@ BAD = {
         "column 1 cannot hold the words: 0: 'Ann', 'left'; 1: 'B-PER', 'O'. Pass the",
     ),
     "comments alone": ("# a b\n\n# c\n\n# a O\n", {}, "at least one sentence. Received: .* none but comments"),
-    "a header": (
-        "Sentence #\tWord\tTag\n1\tAnn\tO\n1\tleft\tO\n",
-        {"with_tags": False},
-        "no header.*'Word', 'Tag'",
-    ),
+    "nothing": ("\n\n-DOCSTART- O\n\n", {}, "at least one sentence. Received: 'standard input' with none"),
+    "headers": ("Sentence #\tWord\tTag\n1\tAnn\tO\n1\tleft\tO\n", WITHOUT_TAGS, "no header.*'Word', 'Tag'"),
+    "an index": ("a O\n", {"label_column": "2"}, "label_column='2' for standard input with columns 0 to 1"),
+    "no index": ("a O\n", {"label_column": "-1"}, "label_column='-1'"),
+    "a name": ("a O\n", {"text_column": ["tokens"]}, "text_column='tokens'"),
+    "two": ("a O\n", {"text_column": ["0", "1"]}, "text_column='0,1'"),
 }
 
 
@@ -213,13 +216,6 @@ def test_a_comment_beyond_the_first_lines(monkeypatch):
     comments = "# a b\n" * 11
     found, notes = read(f"{comments}Ann B-PER\nleft O\n\n{comments}#\nOslo B-LOC\n")
     assert found == TWO and "23 lines" in notes[0]
-
-
-def test_bad_sentences_and_lines_of_words(write):
-    path = write("a.conllu", CONLLU.replace("1\tAh\tah", "1\tAh") + "\n# x\n1\tOh\toh\tINTJ\t_\t_\t_\t_\t_\t_\n")
-    table = read_sentences(path, DataConfig(skip_bad_rows=True))
-    assert (table.words, table.lines) == ([["de", "le", "pain"], ["Oh"]], [5, 13])
-    assert "1 of 3 sentences skipped" in table.notes[-1]
 
 
 LIKE = {
@@ -251,12 +247,12 @@ LIKE = {
 @pytest.mark.parametrize(("name", "content", "expected"), LIKE.values(), ids=LIKE)
 def test_what_looks_like_conll(name, content, expected, write):
     path = pathlib.Path(write(name, content))
-    assert looks_like_conll(path) is expected and holds_tags(path) is expected
+    assert looks_like_conll(path) is expected and holds_words(path) is expected
     if name == "a.tsv" and content.startswith("#\t"):
-        assert holds_tags(path, DataConfig(text_column=["1"], label_column="2"))
-        assert not holds_tags(path, DataConfig(text_column=["1"], label_column="ner"))
+        assert holds_words(path, DataConfig(text_column=["1"], label_column="2"))
+        assert not holds_words(path, DataConfig(text_column=["1"], label_column="ner"))
         path = pathlib.Path(write(name, GERMEVAL.replace("B-PER\n", "O\n")))
-        assert not holds_tags(path, DataConfig(label_column="3"))
+        assert not holds_words(path, DataConfig(label_column="3"))
 
 
 def test_the_language_before_each_word_is_warned_of():
@@ -351,25 +347,6 @@ def test_a_file_without_blank_lines_does_not_fill_the_memory(monkeypatch):
     assert "at most 3 words, and a blank line ends it. Received: more words in standard input, from" in str(next(found))
     assert next(found).line == 12
     assert rows_of("a O\na O\na O\n") == [(1, ["a"] * 3, ["O"] * 3)]
-
-
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        ("", {}, "at least one sentence. Received: 'standard input' with none"),
-        ("\n\n-DOCSTART- O\n\n", {}, "at least one sentence"),
-        ("a O\n", {"label_column": "2"}, "label_column='2' for standard input with columns 0 to 1"),
-        ("a O\n", {"label_column": "-1"}, "label_column='-1'"),
-        ("a O\n", {"text_column": ["tokens"]}, "text_column='tokens'"),
-        ("a O\n", {"text_column": ["0", "1"]}, "text_column='0,1'"),
-        ("a O\n", {"text_column": ["1"]}, "must be in different columns.* Received: column 1 of 2 for both"),
-        ("a\nb\n", {}, "Received: column 0 of 1 for both in standard input: 0: 'a', 'b'. Pass.* or --mode=predict"),
-        ("word\tlabel\na\tO\n", {}, "have no header. Received: .* 'label'"),
-    ],
-)
-def test_files_that_do_not_serve(content, options, message):
-    with pytest.raises(UsageError, match=message):
-        open_conll(io.BytesIO(content.encode()), **options)
 
 
 def test_lines_of_words_as_they_were():

@@ -27,7 +27,7 @@ WRONG = {
     "IO": ["O I-PER I-PER O I-LOC", "I-PER O I-PER I-PER"],
 }
 RIGHT_WORDS = {"BIOES": 5 / 9, "BILOU": 5 / 9, "BMES": 5 / 9, "IO": 7 / 9}
-MODELS = list(WRONG)
+MODELS = ["BIOES", "IO", *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("BILOU", "BMES"))]
 
 
 def labels_of(scheme):

@@ -18,7 +18,7 @@ from tfbert.config.run import Config
 from tfbert.errors import UsageError
 from tfbert.tasks.registry import detect_task, entry_of
 from tfbert.tasks.tables import load_data
-from tfbert.tasks.token_classification.tagged import holds_tags, open_sentences, read_sentences
+from tfbert.tasks.token_classification.tagged import holds_words, open_sentences, read_sentences
 
 NCBI = pathlib.Path(__file__).parents[4] / "shared" / "data" / "ncbi_disease"
 WORDS = [["Ann", "left"], ["Oslo"]]
@@ -82,7 +82,7 @@ AS_MANY = {
 @pytest.mark.parametrize("table", AS_MANY.values(), ids=AS_MANY)
 def test_a_tag_for_each_word_of_a_text_is_no_class(table, tmp_path):
     path = written(table, tmp_path / "a.jsonl")
-    assert not holds_tags(path)
+    assert not holds_words(path)
     with refused("A text has one label, not a tag for each of its words. Received: .*Write words and tags as li"):
         load_data(DataConfig(train_file=str(path)))
     notes = load_data(DataConfig(train_file=str(path), task="classification")).notes
@@ -110,21 +110,11 @@ OF_TEXTS = {
 @pytest.mark.parametrize("table", OF_TEXTS.values(), ids=OF_TEXTS)
 def test_names_of_classes_are_no_tags(table, tmp_path):
     path = written({key: values * 5 for key, values in table.items()}, tmp_path / "a.jsonl")
-    assert not holds_tags(path)
+    assert not holds_words(path)
     assert not any("tag" in note for note in load_data(DataConfig(train_file=str(path))).notes)
 
 
-def test_ids_are_text_where_they_have_no_names(write):
-    assert read_sentences(write("a.jsonl", rows_of(tokens=WORDS, ner_tags=IDS))).tags == [["1", "0"], ["2"]]
-
-
 CLASSES = {"names": NAMES, "_type": "ClassLabel"}
-
-
-def parquet_of_ids(path, about, column="ner_tags"):
-    table = pa.table({"tokens": WORDS, column: IDS})
-    parquet.write_table(table.replace_schema_metadata({"huggingface": about}) if about else table, path)
-    return path
 
 
 def about(features):
@@ -137,16 +127,11 @@ OF_OTHERS = ["{", "[]", '{"info": null}', about({"ner_tags": {"feature": 1}}), N
 
 @pytest.mark.parametrize("metadata", [*NAMED, *OF_OTHERS])
 def test_parquet_with_the_names_that_datasets_wrote(metadata, tmp_path):
-    path = parquet_of_ids(tmp_path / "a.parquet", metadata)
+    path, table = tmp_path / "a.parquet", pa.table({"tokens": WORDS, "ner_tags": IDS})
+    parquet.write_table(table.replace_schema_metadata({"huggingface": metadata} if metadata else None), path)
     found = read_sentences(path)
     assert (found.words, found.unit, found.where(1)) == (WORDS, "row", f"{path}, row 2")
     assert found.tags == (TAGS if metadata in NAMED else [["1", "0"], ["2"]])
-
-
-def test_an_id_without_a_name(tmp_path):
-    info = about({"tags": {"feature": {"names": ["O", "B-PER"]}}})
-    with refused("id must be one of the 2 that the file names. Received: 2 for 'tags' in .*, row 2"):
-        read_sentences(parquet_of_ids(tmp_path / "a.parquet", info, "tags"))
 
 
 GOOD = {"tokens": ["a", "b"], "tags": ["O", "O"]}
@@ -240,7 +225,6 @@ LIKE = {
     "no list of words": ("a.jsonl", json_lines({"tokens": [1], "label": [1]}), {}, False),
     "other columns": ("a.jsonl", TAGGED_XY, {}, False),
     "columns that are named": ("a.jsonl", TAGGED_XY, {"text_column": ["x"], "label_column": "y"}, True),
-    "conll": ("a.txt", "Ann B-PER\n\nleft O\n", {}, True),
     "conll by index": ("a.txt", "Ann B-PER\n\nleft O\n", {"text_column": ["0"]}, True),
     "conll by its ending and by name": ("a.conll", "Ann\tO\n", {"label_column": "ner"}, True),
     "no conll by name": ("a.tsv", "Ann\tB-PER\n\nleft\tO\n", {"text_column": ["text"]}, False),
@@ -253,7 +237,7 @@ LIKE = {
 
 @pytest.mark.parametrize(("name", "content", "options", "expected"), LIKE.values(), ids=LIKE)
 def test_what_looks_tagged(name, content, options, expected, write):
-    assert holds_tags(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
+    assert holds_words(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
 
 
 WORD_ROWS = {
@@ -298,7 +282,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
 def test_other_tables_are_not_taken_for_words(content, write):
-    assert not holds_tags(pathlib.Path(write("a.csv", content)))
+    assert not holds_words(pathlib.Path(write("a.csv", content)))
 
 
 def test_a_classifier_of_single_words_is_warned_of(write):
@@ -331,7 +315,7 @@ def test_ncbi_disease(part, size):
     path = NCBI / f"{part}.txt"
     blocks = path.read_text().strip("\n").split("\n\n")
     table = read_sentences(path)
-    assert len(table) == size and holds_tags(path)
+    assert len(table) == size and holds_words(path)
     for column, found in ((0, table.words), (3, table.tags)):
         assert found == [[line.split("\t")[column] for line in block.split("\n")] for block in blocks]
     assert [[line[:-1] for line in s.written] for s in open_sentences(path).read(())] == [b.split("\n") for b in blocks]

@@ -78,8 +78,6 @@ def test_the_scheme_of_a_model(names, scheme):
         (["I-A O I-B I-A"], "IO", "or IOB1"),
         (["B-A I-A O B-A", "I-A"], "IOB2", ""),
         (["I-A B-A O I-A", "B-A I-A I-B"], "IOB1", ""),
-        (["I-A E-A O I-A E-A"], "BIOES", ""),
-        (["B-A L-A S-A"], "BILOU", ""),
         (["B- -A B b-A"], "none", ""),
         ([""], "IOB2", "no entity"),
     ],

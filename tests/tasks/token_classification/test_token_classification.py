@@ -162,10 +162,6 @@ def test_transformers_loads_it_by_its_names_and_gives_the_same_logits(trained, t
 # --- What is refused -----------------------------------------------------------------------------------------------
 
 BAD_DATA = {
-    "differing columns": ("a.conll", "a\tB-X\nb\tX\tO\n\n", [], r"2 columns separated by tabs.*Received: 3 in .* 2"),
-    "no tag column": ("a.conll", "a\tO\n\n", ["--label_column=7"], r"label_column='7' for .* with columns 0 to 1"),
-    "lengths": ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}\n', [], r"tags=\['O'\] for 2 words in .*line 1"),
-    "no sentence": ("a.conll", "\n\n", [], r"at least one sentence\. Received: .* with none"),
     "one tag": ("a.conll", "a\tO\n\nb\tO\n", [], r"two tags or more\. Received: \['O'\]\. Check --label"),
     "a delimiter": ("a.conll", "a\tO\n\n", ["--delimiter=;"], r"A delimiter is of tables.*delimiter=';'"),
 }
@@ -208,8 +204,6 @@ def test_the_log_names_the_scheme_of_each_file(write, content, line):
 
 OPTIONS = {
     "doc_stride": (["--doc_stride=4"], r"doc_stride is for question_answering\. Received: task=.*doc_stride=4"),
-    "metric": (["--metric_for_best_model=exact_match"], r"must be a metric of token classification.*f1, precision"),
-    "class_weights": (["--class_weights=1,2"], r"one weight for each of the 4 classes\. Received: 2"),
     "squad": (["--input_format=squad", f"--task={SENTENCES}"], r"are read from conll, jsonl, parquet\. .*'squad'"),
     "a table": (["--input_format=conll", "--task=classification"], r"read from tsv, csv, .*input_format='con"),
 }
@@ -218,8 +212,7 @@ OPTIONS = {
 @pytest.mark.parametrize(("options", "message"), OPTIONS.values(), ids=OPTIONS)
 def test_bad_options_of_training(trained, options, message):
     with refused(message):
-        is_small = "--class_weights=1,2" in options  # Refused when the model is there.
-        command(*arguments_of(trained[0], SENTENCES, "never", is_small=is_small), *options)
+        command(*arguments_of(trained[0], SENTENCES, "never"), *options)
     assert not (trained[0] / "never").exists()
 
 
@@ -228,10 +221,8 @@ USES = {
     "an ending": ("dev.conll", "x.xls", [], r"x\.xls.* ends in \.conll, \.jsonl, \.tsv or \.csv"),
     "conll of texts": ("plain.txt", "x.conll", [], r"plain\.txt, .* read as texts\. .*--input_format=conll"),
     "conll of a table": ("table.csv", "x.conll", [], r"table\.csv, which is read as texts\. Pass --output_form"),
-    "conll by name": ("table.csv", "x.tsv", ["--output_format=conll"], r"Received: the format conll for .*\.csv"),
     "conll of rows": ("words.jsonl", "x.conll", [], r"with one more column\. .*read as jsonl"),
     "ids in conll": ("dev.conll", "x.jsonl", ["--id_column=1"], r"id_column='1' for .* columns none.*rows are numb"),
-    "questions": ("dev.json", "x.jsonl", [], r"fit the model's task\. .*dev\.json', which is for question answering"),
     "glue": ("dev.conll", "", ["--glue_task=sst2"], r"takes none of these options. Received: glue_task='sst2'"),
     "a bad line": ("bad.conll", "x.conll", [], r"2 columns separated by tabs.*line 2\. .*Or pass --skip_bad_rows"),
 }

@@ -167,13 +167,15 @@ class _Layout:
         asked = in_data((*text_column, *filter(None, [label_column])), list(map(str, range(size))))  # All or none.
         own_text, own_label = asked[: len(text_column)], asked[len(text_column) :]
         self.asked = {"text_column": own_text, "label_column": own_label}
-        text, label = _FORM if is_conllu else 0, None
-        if own_text:
-            text = _column_index("text_column", ",".join(own_text), size, name)
-        if with_tags and own_label:
-            label = _column_index("label_column", "".join(own_label), size, name)
-        elif with_tags:
-            label = _UPOS if is_conllu else size - 1
+        for option, value in ((option, ",".join(own)) for option, own in self.asked.items() if own):
+            if not (value.isascii() and value.isdigit()) or int(value) >= size:
+                raise UsageError(
+                    f"{option} of a CoNLL file must be a column's index, from 0. Received: {option}={value!r} for "
+                    f"{name} with columns 0 to {size - 1}. Pass one of them."
+                )
+        text, label = (_FORM, _UPOS) if is_conllu else (0, size - 1)
+        text = int(own_text[0]) if own_text else text
+        label = None if not with_tags else int(own_label[0]) if own_label else label
         shown = (", ".join(f"{value!r:.40}" for value in [*dict.fromkeys(column)][:3]) for column in columns)
         examples = "; ".join(f"{n}: {values}" for n, values in enumerate(itertools.islice(shown, _CONLLU_COLUMNS)))
         if label == text:
@@ -360,13 +362,3 @@ def _is_header(row: Sequence[str]) -> bool:
     """Whether these are the names of columns of words and of tags."""
     names = {cell.strip().lower() for cell in row}
     return bool(names & _HEADER_WORDS and names & _HEADER_TAGS)
-
-
-def _column_index(flag: str, value: str, size: int, name: str) -> int:
-    """The column that an option names; an error where it is none of the file's."""
-    if not (value.isascii() and value.isdigit()) or int(value) >= size:
-        raise UsageError(
-            f"{flag} of a CoNLL file must be a column's index, from 0. "
-            f"Received: {flag}={value!r} for {name} with columns 0 to {size - 1}. Pass one of them."
-        )
-    return int(value)

@@ -256,12 +256,7 @@ def read_sentences(source: Source, config: DataConfig = _BY_NAME) -> TaggedTable
     )
 
 
-def holds_tags(path: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME) -> bool:
-    """Whether a file can be for no other task than tagging, see `holds_words`."""
-    return holds_words(path, config, with_tags=True)
-
-
-def holds_words(path: pathlib.Path | GivenTable, config: DataConfig, *, with_tags: bool = False) -> bool:
+def holds_words(path: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME, *, with_tags: bool = True) -> bool:
     """Whether a file certainly holds sentences that are split into words: `looks_like_conll` says so; it is a table
     with one word per row, which is refused when it is opened; or one of the first rows of JSON lines or Parquet has a
     list of strings in the column of words and another list in the column of tags.
@@ -269,7 +264,7 @@ def holds_words(path: pathlib.Path | GivenTable, config: DataConfig, *, with_tag
     Args:
         path: The file, or a table in memory.
         config: As for `open_sentences`.
-        with_tags: As for `open_sentences`.
+        with_tags: Whether it must have tags, and so can be for no other task than tagging.
 
     Returns:
         False also for a file that cannot be read: reading it later says why.

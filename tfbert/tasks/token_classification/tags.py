@@ -29,9 +29,8 @@ from tfbert.config.types import counted
 from tfbert.tasks.metrics import ratios
 
 OUTSIDE = "O"
-PREFIXES = ("", "O", "B", "I", "E", "S")
-"""What a tag's prefix means, by its code: 0 for a tag without one, such as `NOUN`."""
-PLAIN, OUT, BEGIN, INSIDE, END, SINGLE = range(len(PREFIXES))
+PLAIN, OUT, BEGIN, INSIDE, END, SINGLE = range(6)
+"""What a tag's prefix means: none as in `NOUN`; `O` itself; and those of entities, in the order of classes."""
 _CODES = {"B": BEGIN, "I": INSIDE, "E": END, "S": SINGLE, "M": INSIDE, "L": END, "U": SINGLE}
 _WRITTEN = {"IOB2": "IBIB", "BIOES": "IBES", "BILOU": "IBLU", "BMES": "MBES", "IO": "IIII"}
 """By scheme, the letters for a word inside an entity, one that begins it, one that ends it, one that is all of it."""
@@ -160,7 +159,7 @@ class TagMeanings:
         names: The tags, which must all be different.
 
     Attributes:
-        prefixes: int32 `[num_tags]`, indexes of `PREFIXES`.
+        prefixes: int32 `[num_tags]`, `PLAIN` to `SINGLE`.
         types: int32 `[num_tags]`, indexes of `type_names`; -1 for `O`. The type of a tag without a prefix is the tag.
         type_names: In alphabetical order.
     """
@@ -174,7 +173,7 @@ class TagMeanings:
 
 
 def split_tag(tag: str) -> tuple[int, str]:
-    """A tag's prefix, as an index of `PREFIXES`, and its type: `(BEGIN, "PER")`, `(OUT, "")`, `(PLAIN, "NOUN")`."""
+    """A tag's prefix, `PLAIN` to `SINGLE`, and its type: `(BEGIN, "PER")`, `(OUT, "")`, `(PLAIN, "NOUN")`."""
     if tag == OUTSIDE:
         return OUT, ""
     code = _CODES.get(tag[0], PLAIN) if tag[1:2] == "-" and len(tag) > 2 else PLAIN

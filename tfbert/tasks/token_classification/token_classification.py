@@ -111,20 +111,10 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], *, ma
     pieces = tokenizer.encode_words(list(index))
     first, last = pieces.row_splits[which], pieces.row_splits[np.array(which, np.int64) + 1]
     splits = splits_of(np.array([len(words) for words in sentences], np.int64))
-    check_room(max_seq_length)
     with tf.device("CPU:0"):
         arrays = (tf.constant(part, tf.int64) for part in (first, last - first, splits))
         tokens, *parts = _word_rows(tokenizer, tf.constant(pieces.ids), *arrays, max_seq_length)
     return WordRows(tokens.in_memory(), *(part.numpy() for part in parts))
-
-
-def check_room(max_seq_length: int) -> None:
-    """Refuses rows that are too short for a word."""
-    if max_seq_length < 3:
-        raise UsageError(
-            "max_seq_length must hold 2 special tokens and a word. "
-            f"Received: max_seq_length={max_seq_length}. Pass a larger one."
-        )
 
 
 def text_rows_in_graph(tokenizer: Tokenizer, pieces: Pieces, max_seq_length: int) -> WordRows:
@@ -133,7 +123,7 @@ def text_rows_in_graph(tokenizer: Tokenizer, pieces: Pieces, max_seq_length: int
     Args:
         tokenizer: The tokenizer.
         pieces: The texts, as the tokenizer splits them.
-        max_seq_length: Longest row, special tokens counted: 3 or more.
+        max_seq_length: Longest row, special tokens counted.
     """
     word_splits = pieces.word_starts.row_splits
     word = tf.cast(pieces.words.values, tf.int64) + tf.gather(word_splits, pieces.words.value_rowids())
@@ -151,6 +141,11 @@ def _word_rows(
     max_seq_length: int,
 ) -> WordRows:
     """Rows of words. Each word is `sizes` ids from `ids[first]` on, int64 [words] both; a word of 0 ids is `[UNK]`."""
+    if max_seq_length < 3:
+        raise UsageError(
+            "max_seq_length must hold 2 special tokens and a word. "
+            f"Received: max_seq_length={max_seq_length}. Pass a larger one."
+        )
     room = max_seq_length - 2
     first = tf.where(sizes == 0, tf.size(ids, tf.int64), first)
     ids = tf.concat([ids, [tokenizer.unk_id]], 0)
@@ -536,16 +531,6 @@ class TaggedItem(prediction.Item):
     spans: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     written: Sequence[str] = ()
 
-    def marked(self, what: str, kind: str, first: int, last: int, score: float) -> dict[str, Any]:
-        """The words `first:last` as transformers has an entity: `start` and `end` count characters in a text and words
-        in a sentence."""
-        if not self.texts:
-            word, start, end = " ".join(self.words[first:last]), first, last
-        else:
-            start, end = self.spans[first][0], self.spans[last - 1][1]
-            word = self.texts[0][start:end]
-        return {what: kind, "score": rounded(score), "word": word, "start": start, "end": end}
-
 
 class SentenceItems(prediction.Items[TaggedItem]):
     """Texts whose words are found and tagged, and lists of words."""
@@ -584,8 +569,9 @@ class SentenceItems(prediction.Items[TaggedItem]):
 
     def _marked(
         self, items: Sequence[TaggedItem], predictions: np.ndarray
-    ) -> Iterator[tuple[TaggedItem, list[str], Iterator[dict[str, Any]]]]:
-        """Each item with the tags of its words, and its entities; or its words, where tags mark no entities."""
+    ) -> Iterator[tuple[TaggedItem, list[str], list[dict[str, Any]]]]:
+        """Each item with the tags of its words, and its entities as transformers has them, or its words where tags mark
+        no entities: `start` and `end` count characters in a text and words in a sentence."""
         what, counts = "entity_group" if self.task.has_entities else "entity", [len(item.words) for item in items]
         tags = [self.task.label_names[tag] for tag in predictions.argmax(axis=1)]
         with tf.device("CPU:0"):
@@ -593,24 +579,29 @@ class SentenceItems(prediction.Items[TaggedItem]):
             marks, firsts, lasts, scores = (p.numpy().tolist() for p in self.task.marked(predictions, sentences))
         kinds = (self.task.marks[mark] for mark in marks)
         spans = list(zip(kinds, firsts, lasts, scores, strict=True))
-        ends = [*itertools.accumulate(counts)]
-        places = np.searchsorted(firsts, [0, *ends]).tolist()
-        for item, end, (first, last) in zip(items, ends, itertools.pairwise(places), strict=True):
-            at = end - len(item.words)
-            own = (item.marked(what, kind, a - at, b - at, score) for kind, a, b, score in spans[first:last])
-            yield item, tags[at:end], own
+        stops = [*itertools.accumulate(counts)]
+        places = np.searchsorted(firsts, [0, *stops]).tolist()
+        for item, stop, (first, last) in zip(items, stops, itertools.pairwise(places), strict=True):
+            at, found = stop - len(item.words), []
+            for kind, a, b, score in spans[first:last]:
+                start, end, word = a - at, b - at, " ".join(item.words[a - at : b - at])
+                if item.texts:
+                    start, end = item.spans[start][0], item.spans[end - 1][1]
+                    word = item.texts[0][start:end]
+                found.append({what: kind, "score": rounded(score), "word": word, "start": start, "end": end})
+            yield item, tags[at:stop], found
 
     def answers(self, items: Sequence[TaggedItem], predictions: np.ndarray) -> Iterator[list[dict[str, Any]]]:
-        return ([*marked] for _, _, marked in self._marked(items, predictions))
+        return (marked for _, _, marked in self._marked(items, predictions))
 
     def records(self, items: Sequence[TaggedItem], predictions: np.ndarray) -> Iterator[dict[str, Any]]:
         """`tags` of a sentence, and `entities`; `words` of a text where tags mark no entities."""
         for item, tags, marked in self._marked(items, predictions):
             found: dict[str, Any] = {} if item.texts else {"tags": tags}
             if self.task.has_entities:
-                found["entities"] = [*marked]
+                found["entities"] = marked
             elif item.texts:
-                found["words"] = [*marked]
+                found["words"] = marked
             yield found
 
     def columns(self) -> Sequence[str]:
@@ -638,7 +629,7 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
         is_named = data.input_format == "auto" and ending_of(asked.input_file) in CONLL_ENDINGS
         are_words = data.input_format == "conll" or is_named
     else:  # CoNLL, or a list of words in each row.
-        are_words = holds_words(pathlib.Path(asked.input_file), data)
+        are_words = holds_words(pathlib.Path(asked.input_file), data, with_tags=False)
     if are_words:
         file = open_sentences(input_source(asked.input_file), data)
     else:
@@ -654,7 +645,14 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
     if not isinstance(file, SentenceFile):
         are_lines = asked.input_file == STANDARD_STREAM or format_of(asked.input_file, TEXTS) == "text"
         is_plain = data.input_format == "auto" and not asked.text and are_lines
-        doubts = functools.partial(_about_words, file.name) if is_plain else lambda items: []
+
+        def doubts(items: Sequence[TaggedItem]) -> list[str]:
+            """A line if texts look like words and blank lines: one is blank, or most have one word."""
+            counts = [len(item.texts[0].split()) for item in items] if is_plain else []
+            looks_odd = 0 in counts or 2 * counts.count(1) > len(counts)
+            line = f"reading {file.name} as plain texts, one a line; --input_format=conll reads words, one a line"
+            return [line] if looks_odd else []
+
         return [prediction.table_job(config, file, format=format, doubts=doubts)]
     id_column = prediction.id_column_of(asked, file)
 
@@ -680,14 +678,6 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
     ]
 
 
-def _about_words(name: str, items: Sequence[TaggedItem]) -> list[str]:
-    """A line if texts look like words with blank lines between sentences: one is blank, or most have one word."""
-    counts = [len(item.texts[0].split()) for item in items]
-    if 0 not in counts and 2 * counts.count(1) <= len(counts):
-        return []
-    return [f"reading {name} as plain texts, one a line; --input_format=conll reads words, one a line"]
-
-
 class Tagger(prediction.ServedModel):
     """Takes `text`; gives the predictions of `--mode=predict`.
 
@@ -698,17 +688,10 @@ class Tagger(prediction.ServedModel):
     `word_score`. And `error`, string `[n]`, see `ServedModel`: nothing is said about a text with an error.
 
     For rows of token ids, returns `logits`, float32 `[n, length, num_labels]`, and `error`.
-
-    Raises:
-        UsageError: if `max_seq_length` has no room for a word.
     """
 
     num_texts: ClassVar[int | None] = 1
     text_inputs = ("text",)
-
-    def __init__(self, model: prediction.TrainedModel):
-        check_room(model.max_seq_length)
-        super().__init__(model)
 
     @staticmethod
     def settings(task: Task) -> dict[str, Any]:
