@@ -16,7 +16,7 @@ import pytest
 from tests.support.processes import output_of
 
 ROOT = pathlib.Path(__file__).parent.parent
-MODULES = sorted(path.relative_to(ROOT) for path in (ROOT / "tfbert").rglob("*.py")) + [
+MODULES = sorted(path.relative_to(ROOT) for top in ("tfbert", "flags") for path in (ROOT / top).rglob("*.py")) + [
     pathlib.Path("run_finetune.py"),
     pathlib.Path("run_pretraining.py"),
 ]
@@ -166,7 +166,7 @@ def test_the_registry_names_what_exists():
 
 
 def test_the_library_never_imports_the_command():
-    command = ("run_finetune", "run_pretraining")
+    command = ("flags", "run_finetune", "run_pretraining")
     assert not [path for path in LIBRARY for module, _ in imports(path) if module.split(".")[0] in command]
 
 
@@ -245,6 +245,11 @@ def test_the_step_needs_no_configuration():
         assert {other[0] for other in used} <= {"step", "measure", "private"}, path
 
 
+def test_flags_are_read_in_the_command_only():
+    users = {path.parts[1] for path in LIBRARY if re.search(r"\bFLAGS\b", text_of(path))}
+    assert users <= {"commandline"}
+
+
 TF_KERAS = ("tfbert", "step", "tf_keras")
 """The folder for models of tf_keras, an extra."""
 
@@ -298,7 +303,7 @@ def test_no_test_file_imports_another():
 
 
 def test_the_scripts_are_short():
-    for name in ("run_finetune.py", "run_pretraining.py"):
+    for name in ("run_finetune.py", "run_pretraining.py", "flags/__init__.py"):
         assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) < 40
 
 
@@ -317,7 +322,7 @@ def test_every_module_and_every_public_thing_is_documented():
 @pytest.mark.parametrize(
     "modules, allowed",
     [
-        ("run_finetune, tfbert.commandline.words, tfbert.commandline.command, tfbert.launch.launcher", "[]"),
+        ("run_finetune, flags, tfbert.commandline.words, tfbert.commandline.command, tfbert.launch.launcher", "[]"),
         ("tfbert.report.__main__", "['numpy']"),
     ],
 )

@@ -86,7 +86,7 @@ WORD += "sys.exit(run_program('tfbert', lambda: words.main(['tfbert', {!r}])))"
     "installed, package, body, status, lines",
     [
         (THEIRS, "'Not ours.'", WORD.format("--version"), 1, r"tfbert: error: The distr.* clone\.\n$"),
-        (OURS, None, WORD.format("train"), 1, r"tfbert: error: The packages .*'tensorflow' in .* clone\.\n$"),
+        (OURS, None, WORD.format("train"), 1, r"tfbert: error: The packages .*'absl' in .* clone\.\n$"),
         (OURS, None, f"import sys; sys.modules['tfbert.config.run'] = None; {WORD.format('train')}", 1, r"Traceback"),
     ],
 )

@@ -3,8 +3,9 @@
 import dataclasses
 
 import pytest
+from absl import flags as absl_flags
 
-from tests.support.flag_values import parsed
+from tests.support.flag_values import defined, parsed
 from tfbert.commandline.command import flags_of
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
@@ -18,6 +19,7 @@ def test_every_option_belongs_to_a_command_and_no_name_to_two_parts():
 @pytest.mark.parametrize("command", [FINETUNE, PRETRAIN], ids=lambda command: command.script)
 def test_a_command_has_flags_for_its_options_and_no_others(command):
     flags = flags_of(command)
+    assert {*defined(command)} == {*flags} - {"config", "flagfile", "help"}
     assert {*command.names()} <= {*flags}
     assert {*flags} - {*command.names()} == {"mode", "model", "run_config", "config", "flagfile", "help"}
     assert flags["mode"].choices == command.modes
@@ -27,6 +29,8 @@ def test_what_it_trains_is_settled_by_the_command():
     assert (parsed(command=PRETRAIN).data.task, parsed(command=FINETUNE).data.task) == ("pretraining", "auto")
     with pytest.raises(UsageError, match=r"Pre-training has a command of its own.*run_pretraining\.py"):
         parsed("--task=pretraining", command=FINETUNE)
+    with pytest.raises(absl_flags.UnrecognizedFlagError, match="train_file"):
+        parsed("--train_file=x.tsv", command=PRETRAIN)
 
 
 def test_a_corpus_of_files_may_have_rows_that_are_left_out():

@@ -7,8 +7,9 @@ import shlex
 import subprocess
 
 import pytest
+from absl import flags as absl_flags
 
-from tfbert.commandline.command import parse as parse_command
+import flags
 from tfbert.config.run import PRETRAIN
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -18,7 +19,10 @@ ARRAY = "pretraining/prepare_array.sbatch"
 
 
 def parse(arguments):
-    return parse_command(PRETRAIN, arguments)
+    values = absl_flags.FlagValues()
+    flags.define_flags(values, PRETRAIN)
+    assert values(arguments) == [PRETRAIN.script]
+    return flags.config_from_flags(values, PRETRAIN)
 
 
 def start(script, directory, code, arguments=(), **variables):

@@ -1,12 +1,22 @@
-"""What flags mean; and the model of tests whose model does not matter."""
+"""The commands' flags, apart from those of the process; and the model of tests whose model does not matter."""
 
-from tfbert.commandline.command import parse
+from absl import flags as absl_flags
+
+import flags
 from tfbert.config.modes import ModelConfig
 from tfbert.config.run import FINETUNE
 
 SCRATCH = ModelConfig(model_name_or_path="scratch/tiny")
 
 
+def defined(command=FINETUNE):
+    values = absl_flags.FlagValues()
+    flags.define_flags(values, command)
+    return values
+
+
 def parsed(*arguments, command=FINETUNE):
-    """The configuration that flags describe."""
-    return parse(command, [command.script, *arguments])
+    """The configuration that flags describe; no word is anything else."""
+    values = defined(command)
+    assert values([command.script, *arguments]) == [command.script]
+    return flags.config_from_flags(values, command)

@@ -23,7 +23,9 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
+
+from absl import flags
 
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, command_of, verb_commands
@@ -139,34 +141,48 @@ def _value_of(node: Any) -> Any:
     return node.value if node.style else _WORDS.get(node.value.lower(), node.value)
 
 
-class Flag(NamedTuple):
-    """A flag.
+class _Parser(flags.ArgumentParser):
+    """Reads the text of a flag as its option's type says."""
+
+    def __init__(self, kind: Any):
+        self._kind = kind
+
+    def parse(self, argument: Any) -> Any:
+        return of_text(self._kind, argument) if isinstance(argument, str) else argument
+
+
+class Flag(flags.Flag):
+    """A flag of absl's.
 
     Attributes:
         name: That of the option which it sets, or of what else it is.
-        help: What it does.
         kind: What its text is, as `of_text` has it.
-        default: The option's; empty where it is none of a run's.
         is_joined: Whether its text may be several values with commas between.
-        repeats: Whether each value has a flag of its own.
+        repeats: Whether each value has a flag of its own; its value is a tuple of them.
     """
 
-    name: str
-    help: str
-    kind: Any = str
-    default: Any = ""
-    is_joined: bool = False
-    repeats: bool = False
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        kind: Any = str,
+        default: Any = "",
+        is_joined: bool = False,
+        repeats: bool = False,
+    ):
+        self.kind, self.is_joined, self.repeats = kind, is_joined, repeats
+        super().__init__(_Parser(kind), None, name, default, text, boolean=bool in (kind, *get_args(kind)))
+
+    def parse(self, argument: Any) -> None:
+        before = self.value or () if self.present else ()
+        super().parse(argument)
+        if self.repeats:
+            self.value = (*before, self.value)
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The words that it takes, where it takes nothing else."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
-
-    @property
-    def is_switch(self) -> bool:
-        """Whether it may stand without a value."""
-        return bool in (self.kind, *get_args(self.kind))
 
 
 RUN_CONFIG = "run_config"
@@ -180,19 +196,31 @@ _BESIDE = {
 """The flags that are no options of a run."""
 
 
-@functools.cache
-def flags_of(command: Command) -> dict[str, Flag]:
-    """All flags of a command by name, other names included."""
-    found = {"mode": Flag("mode", command.texts["mode"], Literal[command.modes], Config().mode)}
+def define_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> None:
+    """Declares every flag of a command: name, default, type and help are those of a field of `Config`."""
+    found = [Flag("mode", command.texts["mode"], Literal[command.modes], Config().mode)]
     for name in command.names():
         part, field, kind = all_options()[name]
         about, text = field.metadata, command.texts.get(name) or field_docs(Config.classes()[part])[name]
         if about["needs"]:
             text = f"With --{about['needs']}: {text[0].lower()}{text[1:]}"
         kind = str if about["repeats"] else kind
-        found[name] = Flag(name, text, kind, field.default, about["joined"], about["repeats"])
-    found |= {alias: found[name] for alias, name in ALIASES.items()}
-    return found | {name: Flag(name, text) for name, text in _BESIDE.items()}
+        found.append(Flag(name, text, kind, field.default, about["joined"], about["repeats"]))
+    for flag in (*found, Flag(RUN_CONFIG, _BESIDE[RUN_CONFIG])):
+        flags.DEFINE_flag(flag, flag_values)
+    for alias, name in ALIASES.items():
+        flag_values[alias] = flag_values[name]
+
+
+def made_flags(command: Command) -> dict[str, Flag]:
+    """All flags of a command by name, other names included, and those that are read apart; none is set."""
+    values: Any = flags.FlagValues()  # absl's own set has flags such as --pdb besides, which would be ignored.
+    define_flags(values, command)
+    return {name: values[name] for name in values} | {name: Flag(name, text) for name, text in _BESIDE.items()}
+
+
+flags_of = functools.cache(made_flags)
+"""The same, to look them up."""
 
 
 @functools.cache
@@ -224,7 +252,9 @@ def what_is_meant(command: Command, name: str, value: str = "") -> str:
     named = re.findall(r"--(\w+)(?:=([\w./]+))?", answer)
     for one in (command, FINETUNE, PRETRAIN):  # The first that has all flags which it names, with these values.
         own = [(flags_of(one).get(option), word) for option, word in named]
-        if answer and all(flag and (not word or not flag.choices or word in flag.choices) for flag, word in own):
+        if answer and all(
+            flag is not None and (not word or not flag.choices or word in flag.choices) for flag, word in own
+        ):
             if not answer.startswith("--"):
                 return f"{answer}."
             return f"Here it is {answer}." if one is command else f"In {one.typed} it is {answer}."
@@ -238,15 +268,18 @@ class Reader:
     """What a command line says, or a file of options.
 
     Attributes:
-        values: Those of the flags that it names, by their names.
         problems: A line for each argument that is no flag, and each value that its flag does not take.
     """
 
     def __init__(self, command: Command):
         self._command = command
-        self._flags = {name: flag for name, flag in flags_of(command).items() if name != "help"}
-        self.values: dict[str, Any] = {}
+        self._flags = {name: flag for name, flag in made_flags(command).items() if name != "help"}
         self.problems: list[str] = []
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Those of the flags that it names, by their names."""
+        return {flag.name: flag.value for flag in self._flags.values() if flag.present}
 
     def read_line(self, arguments: Sequence[str], within: tuple[str, ...] = ()) -> None:
         """Reads a command line, or the lines of a file of flags, which may name others.
@@ -269,20 +302,22 @@ class Reader:
                 break
             if text == argument or not name:
                 others.append(argument)
-            elif flag and flag.is_switch and not equals:
-                self.values[flag.name] = True
-            elif not (flag or equals) and denied and denied.is_switch:
-                self.values[denied.name] = False
-            elif not equals and flag and (not left or left[0].startswith("--")):
+            elif flag is not None and flag.boolean and not equals:
+                flag.parse(True)
+            elif flag is None and not equals and denied is not None and denied.boolean:
+                denied.parse(False)
+            elif not equals and flag is not None and (not left or left[0].startswith("--")):
                 at = f"before {left[0]}" if left else "at the end"
                 self.problems.append(f"{name} takes a value. Received: --{name} {at}. Write --{name}=VALUE.")
             else:
-                if not equals and left and (flag or not left[0].startswith("-")):
+                if not equals and left and (flag is not None or not left[0].startswith("-")):
                     value = left.popleft()
-                if flag and name == FLAGFILE:
+                if name == FLAGFILE:
                     self._read_flagfile(value.strip(), within)
+                elif flag is None:
+                    self._refuse(name, value)
                 else:
-                    self._set(flag, value) if flag else self._refuse(name, value)
+                    self._set(flag, value)
         if others:
             todo = "Write --name=value; see --help."
             self.problems.append(f"Every argument must be a flag. Received: {' '.join(others)}. {todo}")
@@ -311,7 +346,7 @@ class Reader:
                 rule = "A file of options is flat, a flag's name and its value in each line"
                 todo = f"Write {form} without {name!r} above it."
                 self.problems.append(f"{rule}. Received: an object as {name!r}{where}. {todo}")
-            elif not flag:
+            elif flag is None:
                 self._refuse(name, value, where)
             elif own in seen:
                 twice = f"{name!r} twice" if seen[own] == name else f"{seen[own]!r} and {name!r}, which are the same"
@@ -321,8 +356,8 @@ class Reader:
             elif value is not None:
                 self._set_to(flag, value, where)
             seen.setdefault(own, name)
-        if CONFIG in self.values:
-            rule, received = "A file of options names no other", f"{CONFIG}={self.values[CONFIG]!r} in {path}"
+        if config := self.values.get(CONFIG):
+            rule, received = "A file of options names no other", f"{CONFIG}={config!r} in {path}"
             self.problems.append(f"{rule}. Received: {received}. Put all options into one.")
 
     def _set_to(self, flag: Flag, value: Any, where: str) -> None:
@@ -333,7 +368,7 @@ class Reader:
         todo = ""
         if any(isinstance(item, list) or item is None for item in items):
             todo = "Write plain values."
-        elif any(isinstance(item, bool) for item in items) and not flag.is_switch:
+        elif any(isinstance(item, bool) for item in items) and not flag.boolean:
             todo = 'Put it in quotes, "true", if it is a name.'
         elif isinstance(value, list) and not (flag.repeats or flag.is_joined or tuple in origins):
             todo = "Write one value."
@@ -347,27 +382,25 @@ class Reader:
 
     def _set(self, flag: Flag, text: str, where: str = "") -> None:
         """Gives a flag the value that a text stands for; `where` is its place, if it is not on the command line."""
-        name = flag.name
-        try:
-            value = of_text(flag.kind, text)
-        except ValueError:
-            todo = f"--help={name} says what it takes."
-            if flag.is_switch:
-                answer = called_elsewhere(elsewhere()["values"].get(name, {}), text.strip().lower())
-                todo = answer or f"Pass --{name}, or --no{name}."
-            elif "," in text and name == "seed":
-                todo = "Pass one, or several as --seeds."
-            elif "," in text and float in (flag.kind, *get_args(flag.kind)):
-                todo = "Pass one value, a fraction after a point."
-            if flag.choices:
-                self.problems.append(one_of(name, text, flag.choices, where))
-            else:
-                self._note(flag, text, where, todo)
+        name, before = flag.name, flag.value if flag.present else ""
+        with contextlib.suppress(flags.IllegalFlagValueError):
+            flag.parse(text)
+            if name == CONFIG and before:
+                rule, received = "A run has one file of options", f"{CONFIG}={f'{before},{text}'!r}"
+                raise UsageError(f"{rule}. Received: {received}. Put all options into one of them.")
             return
-        if name == CONFIG and name in self.values:
-            rule, received = "A run has one file of options", f"{CONFIG}={f'{self.values[name]},{value}'!r}"
-            raise UsageError(f"{rule}. Received: {received}. Put all options into one of them.")
-        self.values[name] = (*self.values.get(name, ()), value) if flag.repeats else value
+        todo = f"--help={name} says what it takes."
+        if flag.boolean:
+            answer = called_elsewhere(elsewhere()["values"].get(name, {}), text.strip().lower())
+            todo = answer or f"Pass --{name}, or --no{name}."
+        elif "," in text and name == "seed":
+            todo = "Pass one, or several as --seeds."
+        elif "," in text and float in (flag.kind, *get_args(flag.kind)):
+            todo = "Pass one value, a fraction after a point."
+        if flag.choices:
+            self.problems.append(one_of(name, text, flag.choices, where))
+        else:
+            self._note(flag, text, where, todo)
 
     def _note(self, flag: Flag, value: Any, where: str, todo: str) -> None:
         """Notes what is said about a value that a flag does not take."""
@@ -444,7 +477,7 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     """
     line, file = Reader(command), Reader(command)
     line.read_line(argv[1:])
-    if path := line.values.pop(CONFIG, ""):
+    if path := line.values.get(CONFIG):
         file.read_config(path)
     if problems := [*file.problems, *line.problems]:
         raise UsageError("\n".join(dict.fromkeys(problems)))
@@ -454,8 +487,23 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
         rule = f"{command.typed} says the mode itself"
         todo = f"Drop --mode, or use {command.typed.removesuffix(mode)}{word}."
         raise UsageError(f"{rule}. Received: mode={other!r} beside it. {todo}")
-    values = file.values | ({"mode": mode} if mode else {}) | line.values
-    path, mode = values.pop(RUN_CONFIG, ""), values.pop("mode", "")
+    return _config_of(command, file.values | ({"mode": mode} if mode else {}) | line.values)
+
+
+def config_from_flags(flag_values: flags.FlagValues = flags.FLAGS, command: Command = FINETUNE) -> Config:
+    """The configuration that parsed flags of a command describe.
+
+    Raises:
+        UsageError: naming every rule that is broken.
+    """
+    own = (flag_values[name] for name in (*command.names(), "mode", RUN_CONFIG))
+    return _config_of(command, {flag.name: flag.value for flag in own if flag.present})
+
+
+def _config_of(command: Command, values: dict[str, Any]) -> Config:
+    names = {*command.names()}
+    path, mode = values.get(RUN_CONFIG, ""), values.get("mode", "")
+    values = {name: value for name, value in values.items() if name in names}
     base = Config.from_json(read_text(RUN_CONFIG, path)) if path else Config()
     if command.task and not path:
         values["task"] = command.task
