@@ -65,6 +65,7 @@ class HostTokenizer(Tokenizer):
 
     in_graph: ClassVar[bool] = False
     most_per_character: ClassVar[float] = math.inf
+    batch_size: ClassVar[int] = 4096  # Rows are made of them without a graph, 15 ms whatever their number.
 
     def __init__(self, whole: dict[str, Any], config: dict[str, Any], source: str):
         self._whole = whole | {"truncation": None, "padding": None}
@@ -158,7 +159,7 @@ class HostTokenizer(Tokenizer):
         """Splits words, each as if a blank stood before it: as transformers with `add_prefix_space=True`."""
         return fast_tokenizer(_with_prefix_space(self._plain, True), self._source)
 
-    def _rows(self, columns: tuple[list[str], ...], max_seq_length: int) -> Sequence[np.ndarray]:
+    def _rows(self, *columns: list[str], max_seq_length: int) -> Sequence[np.ndarray]:
         with tf.device("CPU:0"):
             texts = (tf.RaggedTensor.from_row_lengths(*self.ids_of(own), validate=False) for own in columns)
             ids, *others = self.rows(*texts, max_seq_length=max_seq_length)

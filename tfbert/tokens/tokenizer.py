@@ -114,6 +114,7 @@ class Tokenizer(abc.ABC):
         special_ids: The ids that pre-training never predicts.
         in_graph: Whether it can be part of a SavedModel.
         most_per_character: The most tokens of a character: three, those of Hangul's letters.
+        batch_size: The most texts that are encoded together.
     """
 
     vocab: tuple[str, ...]
@@ -130,6 +131,7 @@ class Tokenizer(abc.ABC):
     special_ids: tuple[int, ...]
     in_graph: ClassVar[bool] = True
     most_per_character: ClassVar[float] = 3
+    batch_size: ClassVar[int] = 1024
     _kind: tuple[Any, ...]
     """All that decides the ids of a text."""
 
@@ -220,11 +222,12 @@ class Tokenizer(abc.ABC):
                 f"Received: {len(texts)} texts, {len(text_pairs)} second texts. Check the data."
             )
         columns = [texts] if text_pairs is None else [texts, text_pairs]
-        arrays = map_texts(lambda *columns: self._rows(columns, max_seq_length), *columns)
+        rows = functools.partial(self._rows, max_seq_length=max_seq_length)
+        arrays = map_texts(rows, *columns, batch_size=self.batch_size)
         return TokenIds.of(*arrays, pad_id=self.pad_id)
 
     @abc.abstractmethod
-    def _rows(self, columns: tuple[list[str], ...], max_seq_length: int) -> Sequence[np.ndarray]:
+    def _rows(self, *columns: list[str], max_seq_length: int) -> Sequence[np.ndarray]:
         """What `TokenIds.of` takes, of one or two columns of texts."""
 
     @abc.abstractmethod
@@ -520,7 +523,7 @@ class BertTokenizer(Tokenizer):
         second = None if text_pair is None else self.tokenize(text_pair)
         return self.rows(self.tokenize(text), second, max_seq_length=max_seq_length)[:2]
 
-    def _rows(self, columns: tuple[list[str], ...], max_seq_length: int) -> Sequence[np.ndarray]:
+    def _rows(self, *columns: list[str], max_seq_length: int) -> Sequence[np.ndarray]:
         return _traced(_flat_rows, self, len(columns), max_seq_length=max_seq_length)(*columns)
 
     def encode_with_offsets(self, texts: Sequence[str], *, batch_size: int = 1024) -> FlatPieces:
