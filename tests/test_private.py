@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import pytest
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
@@ -53,6 +54,13 @@ def is_own(node):
 @pytest.mark.parametrize("path", [path for path in MODULES if path.name != "private.py"], ids=str)
 def test_no_other_module_uses_private_parts(path):
     assert not [found for found in foreign_private_parts(path) if found != "os._exit"]
+
+
+def test_the_layer_of_an_output_is_found():
+    one, split = keras.layers.Dense(2), keras.layers.Lambda(lambda x: [x, 2 * x])
+    x = keras.Input([3])
+    assert private.made_by(one(x)) == (one, 0)
+    assert private.made_by(split(x)[1]) == (split, 1)
 
 
 def test_a_process_may_fork_before_it_uses_tensorflow_and_leaves_no_file_of_autographs(tmp_path):

@@ -43,6 +43,12 @@ def check_not_in_tf_keras(name: str) -> None:
         )
 
 
+def made_by(output: Any) -> tuple[Any, int]:
+    """The layer of a symbolic output of either Keras, and which of its outputs it is. There is no public way to ask."""
+    layer, _, index = output._keras_history
+    return layer, index
+
+
 def is_op_determinism_enabled() -> bool:
     """Whether only deterministic kernels run. There is a public way to set that, but none to ask."""
     return framework_config.is_op_determinism_enabled()

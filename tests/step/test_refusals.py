@@ -395,6 +395,14 @@ IN_FIT = {
         {"xy": (tf.data.Dataset.from_tensors((X, np.where(Y == 1, 0.5, Y))), None), "batch_size": None},
         "from 0 on. Received: a number with a fraction, or none, among the labels",
     ),
+    "logits for probabilities": (
+        {"compiled": lambda each: {"loss": PLAIN}},
+        "those of layer 'dense.*', without an activation, and loss='sparse_cat",
+    ),
+    "the same in a model in a model": (
+        {"make": lambda each: each.sequential(lambda: [each.classifier()]), "compiled": lambda each: {"loss": PLAIN}},
+        "those of layer 'dense.*', without an activation",
+    ),
     "an own loss of one number": (
         {"make": compute_loss(lambda model, y_pred: tf.reduce_mean(y_pred)), "compiled": lambda each: {"loss": None}},
         "compute_loss of Own, which returns one number",

@@ -320,16 +320,35 @@ def test_a_loss_with_a_call_of_its_own_takes_what_it_takes(either):
     kind = either.keras.losses.SparseCategoricalCrossentropy
     own = type("Values", (kind,), {"call": lambda self, y, p: kind(from_logits=True, reduction="none")(y, p)})
     either.like(replicas=1, parts=3, compiled=lambda: {"loss": own()})
+    with pytest.raises(ValueError, match="logits, not probabilities"):
+        either.ours(xy=rows(8), replicas=1, compiled={"loss": kind()})
 
 
 @pytest.mark.parametrize(
-    "activation",
+    "kind",
     [
-        lambda x: tf.nn.softmax(20 * x) * 1.04 - 0.02,  # As rounded.
-        pytest.param(lambda x: 9 * tf.exp(x), marks=SLOW),  # The loss divides them.
+        "a layer",
+        *(pytest.param(k, marks=SLOW) for k in ("outputs that the loss divides", "a functional model", "rounded ones")),
     ],
 )
-def test_outputs_that_the_user_makes_probabilities(either, activation):
+def test_outputs_that_the_user_makes_probabilities(either, kind):
+    class Probabilities(either.layers.Dense):
+        def call(self, inputs):
+            return tf.nn.softmax(super().call(inputs))
+
+    class Model(either.keras.Model):
+        def call(self, inputs, training=None, mask=None):
+            return tf.nn.softmax(super().call(inputs))
+
+    def functional():
+        model = either.classifier()
+        return Model(model.inputs, model.outputs[0])
+
+    make = {
+        "a layer": lambda: either.sequential(lambda: [Probabilities(3)]),
+        "a functional model": functional,
+        "outputs that the loss divides": lambda: either.classifier(activation=lambda x: 9 * tf.exp(x)),
+        "rounded ones": lambda: either.classifier(activation=lambda x: tf.nn.softmax(20 * x) * 1.04 - 0.02),
+    }[kind]
     x, y = rows(20)
-    make = lambda: either.classifier(activation=activation)  # noqa: E731
     either.like(make, (x, np.eye(3)[y]), replicas=1, parts=1, compiled={"loss": "categorical_crossentropy"})

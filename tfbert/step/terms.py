@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfbert.devices.workers import peer_failures_as_run_errors
-from tfbert.private import mask_of
+from tfbert.private import made_by, mask_of
 from tfbert.step.parts import KerasParts
 from tfbert.step.refusals import is_own
 
@@ -386,6 +386,25 @@ def takes_probabilities(loss: Any, get: Callable[[str], Any]) -> bool:
         return is_theirs and loss.get_config().get("from_logits") is False
     function = _of_keras(loss)
     return function is not None and "from_logits" in inspect.signature(function).parameters
+
+
+def check_probabilities(terms: Terms, outputs: Any, parts: KerasParts) -> None:
+    """Raises ValueError for losses of probabilities of symbolic outputs that are a layer's sums of inputs x weights."""
+    found = terms.of_outputs(outputs, "outputs") if terms.of_probabilities else {}
+    for name, loss in terms.of_probabilities.items():
+        layer = _made_by(found[name], parts)
+        is_linear = getattr(layer, "activation", None) is parts.keras.activations.linear and hasattr(layer, "kernel")
+        if is_linear and not is_own(layer, "call", parts.libraries):
+            received = f"those of layer {layer.name!r}, without an activation"
+            raise loss_of_probabilities(loss, received, "Give it one, softmax or sigmoid, or pass")
+
+
+def _made_by(output: Any, parts: KerasParts) -> Any:
+    """The layer that gives a symbolic output, within models in models."""
+    layer, index = made_by(output)
+    is_known = isinstance(layer, parts.keras.Model) and not is_own(layer, "call", parts.libraries)
+    inner = parts.outputs_of(layer) if is_known else None
+    return layer if inner is None else _made_by(tf.nest.flatten(inner)[index], parts)
 
 
 def most_of(loss: Any) -> float:

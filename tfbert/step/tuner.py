@@ -19,7 +19,7 @@ from tfbert.devices.workers import check_same, checksum, versions_of
 from tfbert.private import check_not_forked, let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import refusals
 from tfbert.step.core import Step
-from tfbert.step.terms import Terms, one_line
+from tfbert.step.terms import Terms, check_probabilities, one_line
 
 _MOST_IN_A_ROW = 20
 """Updates that loss scaling may skip before the user hears of it: it needs some to find its scale."""
@@ -86,6 +86,10 @@ class Tuner(Step):
                 self._terms = Terms(self._parts, None, own=self.model)
             else:
                 self._terms = Terms(self._parts, given["loss"], given.get("loss_weights"), names)
+            # What computes the outputs otherwise may make them probabilities: then the step looks at their values.
+            is_own = self._forward is not None or refusals.is_own(self.model, "call", self._parts.libraries)
+            if outputs is not None and not is_own:
+                check_probabilities(self._terms, outputs, self._parts)
             super().compile(**given | {"jit_compile": False})
         measured = tf.nest.flatten([given.get("metrics"), given.get("weighted_metrics")])
         self._has_metrics = any(metric is not None for metric in measured)
