@@ -506,6 +506,14 @@ def test_logits_for_probabilities_on_all_replicas(either, xla):
         model.evaluate(X, Y, verbose=0)
 
 
+def test_a_refused_compile_leaves_the_loss_as_it_was(either):
+    model = either.build(either.classifier)
+    before = model._terms
+    with pytest.raises(ValueError, match="without an activation"):
+        model.compile("sgd", PLAIN)
+    assert model._terms is before
+
+
 def test_layers_that_talk_to_other_replicas(either):
     kinds = [functools.partial(either.layers.BatchNormalization, synchronized=True)]
     kinds += [] if either.is_keras_3 else [either.layers.experimental.SyncBatchNormalization]

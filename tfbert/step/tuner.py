@@ -83,13 +83,14 @@ class Tuner(Step):
         with self.distribute_strategy.scope():
             # Keras must not track its means, like compiled metrics: they are not weights to save and load.
             if refusals.has_own_loss(self.model, self._parts):
-                self._terms = Terms(self._parts, None, own=self.model)
+                terms = Terms(self._parts, None, own=self.model)
             else:
-                self._terms = Terms(self._parts, given["loss"], given.get("loss_weights"), names)
+                terms = Terms(self._parts, given["loss"], given.get("loss_weights"), names)
             # What computes the outputs otherwise may make them probabilities: then the step looks at their values.
             is_own = self._forward is not None or refusals.is_own(self.model, "call", self._parts.libraries)
             if outputs is not None and not is_own:
-                check_probabilities(self._terms, outputs, self._parts)
+                check_probabilities(terms, outputs, self._parts)
+            self._terms = terms  # Not before: `fit` after a refusal has the loss that was compiled.
             super().compile(**given | {"jit_compile": False})
         measured = tf.nest.flatten([given.get("metrics"), given.get("weighted_metrics")])
         self._has_metrics = any(metric is not None for metric in measured)
