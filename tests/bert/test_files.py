@@ -91,6 +91,7 @@ REFUSED = {
     "a decoder": (lambda directory: TFBertModel.from_pretrained(directory, is_decoder=True), "Received: is_decoder"),
     "cross-attention": (lambda directory: BertConfig(add_cross_attention=True), "add_cross_attention=True"),
     "other positions": (lambda directory: BertConfig(position_embedding_type="relative_key"), "relative_key"),
+    "another's type": (lambda directory: BertConfig(model_type="roberta"), "Received: model_type='roberta'. Use Rob"),
     "heads that do not divide": (lambda directory: BertConfig(num_attention_heads=5), "num_attention_heads=5"),
     "names that are too few": (
         lambda directory: BertConfig(num_labels=3, id2label=["a", "b"]),

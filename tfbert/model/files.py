@@ -355,7 +355,11 @@ class BertConfig:
         if problem := architecture_problem({"model_type": self.model_type} | values, path):
             raise UsageError(problem)
         values = _DEFAULTS | encoder.DEFAULTS | encoder.in_our_names(values)
-        values.pop("model_type", None)
+        if (given := values.pop("model_type", self.model_type)) != self.model_type:
+            raise UsageError(
+                f"{type(self).__name__} is of model_type {self.model_type}. Received: model_type={given!r}. "
+                f"Use {CONFIGS[given].__name__}."
+            )
         rules = _RULES | {name: _whole(least, 10_000_000) for name, least in encoder.SIZES.items()}
         rules |= dict.fromkeys(encoder.RATES, _fraction(below_one=True))
         rules |= {name: _one_of(choices) for name, choices in encoder.CHOICES.items()}
