@@ -15,7 +15,7 @@ from tfbert.devices.process import run_program
 
 def main() -> int:
     """Flags -> Config -> one verb of tfbert; returns the exit status."""
-    from tfbert.commandline.command import run_command
+    from tfbert.commandline import run_command
     from tfbert.config.run import PRETRAIN
 
     return run_command(PRETRAIN, sys.argv)

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 from ring import ring_bytes_per_second  # noqa: E402
 
 from tfbert.config.types import counted  # noqa: E402
-from tfbert.launch.launcher import end_child, start_child  # noqa: E402
+from tfbert.launch import end_child, start_child  # noqa: E402
 from tfbert.output.output_dir import write_json, write_text  # noqa: E402
 from tfbert.report.pages import (  # noqa: E402
     Table,

@@ -229,7 +229,7 @@ def baselines(records: pathlib.Path, args: argparse.Namespace) -> dict[str, floa
 
     from tfbert.config.tasks import PretrainingConfig
     from tfbert.corpus.records import open_records
-    from tfbert.tasks.pretraining.pretraining import Pretraining
+    from tfbert.tasks.pretraining import Pretraining
     from tfbert.tokens.tokenizer import BertTokenizer
     from tfbert.tokens.vocabulary import read_vocab_file
 

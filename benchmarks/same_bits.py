@@ -78,7 +78,7 @@ def digests_of(checkout: pathlib.Path, data: pathlib.Path) -> dict[str, str]:
 def digests_here() -> None:
     """Runs everything in the working directory, with the library that is imported, and prints the digests."""
     import tfbert
-    from tfbert.commandline.words import main as command
+    from tfbert.__main__ import main as command
 
     write_more_data()
     digests = {}

@@ -42,7 +42,7 @@ from tfbert.config.data import DataConfig  # noqa: E402
 from tfbert.data.files import read_file  # noqa: E402
 from tfbert.data.rows import file_format, open_rows  # noqa: E402
 from tfbert.report.run_files import environment  # noqa: E402
-from tfbert.tasks.multiple_choice.multiple_choice import read_choices  # noqa: E402
+from tfbert.tasks.multiple_choice import read_choices  # noqa: E402
 from tfbert.tasks.question_answering.squad import read_questions  # noqa: E402
 from tfbert.tasks.token_classification.tagged import read_sentences  # noqa: E402
 

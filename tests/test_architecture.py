@@ -77,20 +77,20 @@ def own_imports(path, for_types=False):
 MOST_LINES = {
     "batches": 680,
     "bert": 965,
-    "commandline": 465,
+    "commandline": 410,
     "config": 1546,
     "corpus": 1830,
     "data": 1425,
     "devices": 932,
-    "doors": 633,
-    "launch": 313,
-    "model": 2034,
+    "doors": 686,
+    "launch": 308,
+    "model": 2038,
     "modes": 984,
     "output": 640,
     "python": 278,
     "report": 907,
     "step": 2697,
-    "tasks": 5600,
+    "tasks": 5601,
     "tokens": 1058,
     "train": 1415,
 }
@@ -113,7 +113,8 @@ def code_lines(path):
 def test_no_room_has_more_lines_than_it_needs():
     found = collections.Counter()
     for path in LIBRARY:
-        found[path.parts[1] if len(path.parts) > 2 else "doors"] += code_lines(path)
+        room = path.with_suffix("").parts[1]
+        found[room if room in MOST_LINES else "doors"] += code_lines(path)
     grown = [f"{room}: {lines}" for room, lines in found.items() if lines > MOST_LINES.get(room, 0)]
     assert not grown, "make it shorter, or raise the number and say why"
 
@@ -246,8 +247,8 @@ def test_the_step_needs_no_configuration():
 
 
 def test_flags_are_read_in_the_command_only():
-    users = {path.parts[1] for path in LIBRARY if re.search(r"\bFLAGS\b", text_of(path))}
-    assert users <= {"commandline"}
+    users = {path.stem for path in LIBRARY if re.search(r"\bFLAGS\b", text_of(path))}
+    assert users <= {"commandline", "__main__"}
 
 
 TF_KERAS = ("tfbert", "step", "tf_keras")
@@ -322,7 +323,7 @@ def test_every_module_and_every_public_thing_is_documented():
 @pytest.mark.parametrize(
     "modules, allowed",
     [
-        ("run_finetune, flags, tfbert.commandline.words, tfbert.commandline.command, tfbert.launch.launcher", "[]"),
+        ("run_finetune, flags, tfbert.__main__, tfbert.commandline, tfbert.launch", "[]"),
         ("tfbert.report.__main__", "['numpy']"),
     ],
 )

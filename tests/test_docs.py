@@ -17,7 +17,7 @@ import yaml
 import tfbert
 from tests.support.flag_values import parsed
 from tests.support.processes import output_of
-from tfbert.commandline.command import Reader
+from tfbert.commandline import Reader
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 
 ROOT = pathlib.Path(__file__).parent.parent

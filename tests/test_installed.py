@@ -16,9 +16,9 @@ import pytest
 import tfbert
 from tests.support.processes import output_of
 from tests.support.refusals import refused
+from tfbert import __main__ as words
 from tfbert import __version__
-from tfbert.commandline import words
-from tfbert.commandline.command import Reader, find_flagfile, verb_of
+from tfbert.commandline import Reader, find_flagfile, verb_of
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
 from tfbert.report.pages import command_line
@@ -78,7 +78,7 @@ def test_an_editable_install_is_a_plain_path(tmp_path):
 
 
 THEIRS, OURS = ("0.2.4", "Author: deepdialog"), ("1.0.0", "Author: The tfbert maintainers")
-WORD = "import sys; from tfbert.devices.process import run_program; from tfbert.commandline import words\n"
+WORD = "import sys; from tfbert.devices.process import run_program; from tfbert import __main__ as words\n"
 WORD += "sys.exit(run_program('tfbert', lambda: words.main(['tfbert', {!r}])))"
 
 
@@ -131,7 +131,7 @@ def test_a_wheel_has_the_command(built):
 
 
 def test_presets_are_found_in_what_a_wheel_brings(built, tmp_path):
-    code = "from tfbert.commandline.command import find_flagfile; print(find_flagfile('glue-sst2'))"
+    code = "from tfbert.commandline import find_flagfile; print(find_flagfile('glue-sst2'))"
     shown = output_of(code, directory=tmp_path, PYTHONPATH=str(built[0]))
     assert shown.strip() == str(built[0] / "tfbert/presets/glue-sst2.flags")
 
@@ -258,7 +258,7 @@ def test_a_command_is_named_for_what_started_it(kept_argv):
 @pytest.mark.parametrize("command", [FINETUNE, PRETRAIN], ids=lambda command: command.word)
 def test_every_mode_is_a_word_and_has_a_verb(command, kept_argv):
     seen = []
-    kept_argv.setattr("tfbert.commandline.command.run_command", lambda *given: seen.append(given) or 0)
+    kept_argv.setattr("tfbert.commandline.run_command", lambda *given: seen.append(given) or 0)
     for word in (*command.modes, command.word):
         assert words.main(["tfbert", word]) == 0
     for mode, (ran, _, said) in zip(command.modes, seen, strict=False):

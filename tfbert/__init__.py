@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # What `__getattr__` imports when it is asked for, so that ed
     from tfbert.finetuner import FineTuner
     from tfbert.model.files import BertConfig
     from tfbert.modes.load import load
-    from tfbert.python.finetune import Results, SweepResults, evaluate, finetune, pretrain, sweep
+    from tfbert.python import Results, SweepResults, evaluate, finetune, pretrain, sweep
     from tfbert.step.keras3.fused import LAMB, AdamW, WarmupSchedule, create_optimizer
     from tfbert.tasks.losses import base_rate
     from tfbert.tokens.tokenizer import BertTokenizer
@@ -63,7 +63,7 @@ speak_to_python(of_arguments)
 # TensorFlow takes seconds to import; a configuration needs none of it.
 _IN_MODULES = {
     "tfbert.finetuner": "FineTuner",
-    "tfbert.python.finetune": "Results SweepResults evaluate finetune pretrain sweep",
+    "tfbert.python": "Results SweepResults evaluate finetune pretrain sweep",
     "tfbert.modes.load": "load",
     "tfbert.tasks.losses": "base_rate",
     "tfbert.devices.runtime": "build_strategy",

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tfbert.commandline.command import flags_of, parse, what_is_meant
+from tfbert.commandline import flags_of, parse, what_is_meant
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.config.types import elsewhere, of_text
 from tfbert.errors import UsageError

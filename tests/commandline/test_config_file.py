@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tfbert.commandline.command import parse
+from tfbert.commandline import parse
 from tfbert.config.run import FINETUNE, Config, points_of
 from tfbert.errors import UsageError
 

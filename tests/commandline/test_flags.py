@@ -6,7 +6,7 @@ import json
 from typing import Literal, get_args, get_origin
 
 from tests.support.flag_values import parsed as parse
-from tfbert.commandline.command import Reader, flags_of
+from tfbert.commandline import Reader, flags_of
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, Config
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.refusals import refused
-from tfbert.commandline.command import flags_of, help_text, help_topic, parse, presets
+from tfbert.commandline import flags_of, help_text, help_topic, parse, presets
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN
 
@@ -111,7 +111,7 @@ def test_help_is_asked_for_in_these_ways(words, topic):
 
 def test_help_needs_no_tensorflow_and_may_be_cut_short():
     code = (
-        "import sys; from tfbert.commandline.command import run_command; from tfbert.config.run import FINETUNE\n"
+        "import sys; from tfbert.commandline import run_command; from tfbert.config.run import FINETUNE\n"
         "status = run_command(FINETUNE, ['x', '--help'])\n"
         'sys.exit(f\'{status} {sorted({"tensorflow", "numpy", "transformers"} & set(sys.modules))}\')'
     )

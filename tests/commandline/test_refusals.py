@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from tfbert.commandline.command import parse
+from tfbert.commandline import parse
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.errors import UsageError, in_command
 

@@ -6,7 +6,7 @@ import pytest
 from absl import flags as absl_flags
 
 from tests.support.flag_values import defined, parsed
-from tfbert.commandline.command import flags_of
+from tfbert.commandline import flags_of
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import UsageError
 

@@ -17,7 +17,7 @@ from tfbert.data.in_memory import given_table
 from tfbert.data.reading import plain
 from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.table import cell_of, indicated_labels
-from tfbert.tasks.multiple_choice.multiple_choice import label_of
+from tfbert.tasks.multiple_choice import label_of
 from tfbert.tasks.question_answering.squad import holds_questions, read_questions
 from tfbert.tasks.token_classification.tagged import holds_words, read_sentences
 

@@ -36,7 +36,7 @@ from tfbert.devices.cluster import (
 from tfbert.devices.runtime import _own_gpus, build_strategy, is_chief
 from tfbert.devices.workers import is_peer_failure, peer_failures_as_run_errors
 from tfbert.errors import RunError, UsageError
-from tfbert.launch.launcher import worker_environments
+from tfbert.launch import worker_environments
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from tests.support.processes import processes_of
 from tfbert.config.run import MAY_DIFFER, Config
 from tfbert.devices import workers
 from tfbert.errors import RunError, UsageError
-from tfbert.launch.launcher import worker_environments
+from tfbert.launch import worker_environments
 
 LONG = [f"label {place}" for place in range(20)]
 

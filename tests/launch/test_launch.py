@@ -14,9 +14,9 @@ import pytest
 
 from tests.support.processes import is_running, wait_until
 from tests.support.refusals import refused
+from tfbert import launch as launch_module
 from tfbert.devices.cluster import PREEMPTED_STATUS
-from tfbert.launch import launcher as launch_module
-from tfbert.launch.launcher import Signals, launch, parse_command_line, worker_environments
+from tfbert.launch import Signals, launch, parse_command_line, worker_environments
 
 ROOT = pathlib.Path(__file__).parents[2]
 TIMEOUT_SECONDS = 30

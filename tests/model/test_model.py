@@ -37,7 +37,7 @@ from tests.support.bert_files import (
 )
 from tests.support.refusals import refused
 from tests.support.transformers_4 import transformers_4
-from tfbert.commandline.command import parse
+from tfbert.commandline import parse
 from tfbert.config.modes import ModelConfig
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 from tfbert.errors import RunError, UsageError

@@ -7,7 +7,7 @@ import sys
 SCRIPT = """
 import os, sys
 from tokenizers import Tokenizer, models, pre_tokenizers
-from tfbert.launch.launcher import start_child
+from tfbert.launch import start_child
 tokenizer = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
 tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
 tokenizer.encode_batch(["a a"] * 64)

@@ -480,7 +480,7 @@ def test_a_second_interrupt_stops_at_once(tmp_path):
 
 RUNS_A_CHILD = """
 import sys
-from tfbert.launch.launcher import Signals, run_to_its_end
+from tfbert.launch import Signals, run_to_its_end
 with Signals() as signals:
     status = run_to_its_end([sys.executable, "child.py"], {"A": "b"}, signals)
 print(status, [int(number) for number in signals.received])

@@ -27,7 +27,7 @@ from tfbert.errors import UsageError
 from tfbert.model.head import save_pretrained
 from tfbert.modes.predict import evaluate_model
 from tfbert.modes.pretrain import prepare_records, pretrain, with_records
-from tfbert.tasks.pretraining.pretraining import Pretraining
+from tfbert.tasks.pretraining import Pretraining
 from tfbert.tokens.host import read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
 from tfbert.train.run import finetune

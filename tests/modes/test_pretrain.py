@@ -10,6 +10,7 @@ import tfbert
 from tests.support.corpora import prepare_files
 from tests.support.flag_values import SCRATCH
 from tests.support.sweeps import FakeRuns
+from tfbert import launch as launcher
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
@@ -18,10 +19,9 @@ from tfbert.config.training import TrainingConfig
 from tfbert.corpus.manifest import read_manifest
 from tfbert.corpus.sources import demo_corpus
 from tfbert.errors import UsageError
-from tfbert.launch import launcher
 from tfbert.model.files import BertConfig
 from tfbert.modes.pretrain import pretrain, with_records
-from tfbert.tasks.pretraining.pretraining import Pretraining
+from tfbert.tasks.pretraining import Pretraining
 from tfbert.tasks.registry import task_of_model
 
 TASK = DataConfig(task=PRETRAINING)

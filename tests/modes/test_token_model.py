@@ -14,7 +14,7 @@ from tfbert.config.tasks import ChoosingConfig
 from tfbert.errors import RunError, UsageError
 from tfbert.modes import export
 from tfbert.tasks.classification.classification import Classification
-from tfbert.tasks.multiple_choice.multiple_choice import MultipleChoice
+from tfbert.tasks.multiple_choice import MultipleChoice
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering
 from tfbert.tasks.token_classification.token_classification import TokenClassification
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.processes import processes_of
 from tests.support.saved_models import save_random
-from tfbert.launch.launcher import worker_environments
+from tfbert.launch import worker_environments
 
 pytestmark = [pytest.mark.slow, pytest.mark.multi_worker]
 

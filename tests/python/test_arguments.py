@@ -7,10 +7,10 @@ import inspect
 import pathlib
 from typing import Literal, get_args, get_origin
 
-from tfbert.commandline.command import field_docs
+from tfbert.commandline import field_docs
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN, Config, of_arguments
-from tfbert.python.finetune import options_of
+from tfbert.python import options_of
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "arguments.md"
 HEAD = """# Arguments

@@ -20,7 +20,7 @@ from tests.support.refusals import refused
 from tests.support.runs import assert_same_bits, steps_logged, stop_at, undrawn, weights, write_corpus
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES, write_tasks
 from tfbert.config.run import FINETUNE
-from tfbert.python.finetune import config_of
+from tfbert.python import config_of
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 from tfbert.train.resume import decide
@@ -165,7 +165,6 @@ def test_several_validation_sets_have_names(corpus):
         ({"train": [("a", 1)], "input_format": "csv"}, "input_format takes effect with files only"),
         ({"train": [("a", 1)], "dataset": "glue/rte"}, "from a data set or from files, not both"),
         ({"train": {"train": [{"a": 1}]}}, "train is one set"),
-        ({"train": tf.data.Dataset.from_tensors("a")}, r"Received: train=.* Pass list\(data.as_numpy_iterator\(\)\)"),
         ({"train": [("a", 1)], "validation": {"a/b": [{"a": 1}]}}, "The name of a validation set has letters"),
         ({"train": [("a", 1)], "validation": {"a": "no/such.tsv"}}, "validation_file must be a file"),
         ({"vallidation": 0.1}, "Did you mean validation?"),
@@ -177,6 +176,12 @@ def test_several_validation_sets_have_names(corpus):
 def test_what_does_not_go_together_is_refused_in_a_line(options, said):
     with refused(said):
         tfbert.finetune(model="scratch/tiny", **options)
+
+
+def test_a_data_set_of_tensorflow_is_refused_with_the_line_that_reads_it():
+    data = tf.data.Dataset.from_tensors("a")  # Not at import, which would set TensorFlow up in the runs below.
+    with refused(r"Received: train=.* Pass list\(data.as_numpy_iterator\(\)\)"):
+        tfbert.finetune(model="scratch/tiny", train=data)
 
 
 def test_a_saved_model_is_evaluated_on_data_in_memory_as_on_its_file(runs, tmp_path):

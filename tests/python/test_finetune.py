@@ -54,7 +54,7 @@ def run(called):
 def test_a_call_trains_what_the_command_trains(corpus, monkeypatch):
     trained = []
     verb = lambda config, callbacks: trained.append(config) or {}  # noqa: E731
-    monkeypatch.setattr(importlib.import_module("tfbert.python.finetune"), "verb_of", lambda config: verb)
+    monkeypatch.setattr(importlib.import_module("tfbert.python"), "verb_of", lambda config: verb)
     tfbert.finetune(**arguments(corpus, "commanded"))
     expected = changed(make_config(corpus, "commanded"), training={"max_steps": 3})
     expected = changed(expected, data={"validation_file": str(corpus / "train.tsv")})

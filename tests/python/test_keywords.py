@@ -14,7 +14,7 @@ from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.config.types import EVERY
 from tfbert.errors import UsageError
-from tfbert.python.finetune import config_of
+from tfbert.python import config_of
 
 EVALUATION = tfbert.Config(
     mode="evaluate", model=tfbert.ModelConfig(model_name_or_path="m"), data=tfbert.DataConfig(dataset="glue/sst2")

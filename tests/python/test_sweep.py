@@ -10,16 +10,16 @@ import pytest
 
 import tfbert
 from tests.support.sweeps import FakeRuns
+from tfbert import launch
+from tfbert import python as module
 from tfbert.errors import UsageError
-from tfbert.launch import launcher
-from tfbert.launch.launcher import Signals
-from tfbert.python import finetune as module
+from tfbert.launch import Signals
 
 
 @pytest.fixture
 def fake(monkeypatch):
     fake = FakeRuns()
-    monkeypatch.setattr(launcher, "run_to_its_end", lambda command, variables, signals, **_: fake(command, {}, signals))
+    monkeypatch.setattr(launch, "run_to_its_end", lambda command, variables, signals, **_: fake(command, {}, signals))
     return fake
 
 

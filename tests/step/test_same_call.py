@@ -11,7 +11,7 @@ import tfbert
 from tests.support.either_keras import CLASSES, FEATURES, rows
 from tests.support.processes import processes_of
 from tfbert.errors import UsageError
-from tfbert.launch.launcher import worker_environments
+from tfbert.launch import worker_environments
 from tfbert.step import tuner as tuners
 
 KERASES = ("keras", "tf_keras")

@@ -11,7 +11,7 @@ from tests.support.flag_values import parsed
 from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.runs import TOKENS, WORDS, changed, make_config, save_encoder, undrawn
 from tests.support.saved_models import kept_models
-from tfbert.commandline.command import verb_of
+from tfbert.commandline import verb_of
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig
 from tfbert.config.tasks import PRETRAINING, PretrainingConfig

@@ -28,8 +28,8 @@ from tfbert.report.pages import _string, command_line, model_card, render
 from tfbert.tasks.base import TaskData
 from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
-from tfbert.tasks.multiple_choice.multiple_choice import MultipleChoice
-from tfbert.tasks.pretraining.pretraining import Pretraining
+from tfbert.tasks.multiple_choice import MultipleChoice
+from tfbert.tasks.pretraining import Pretraining
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.token_classification.token_classification import TokenClassification

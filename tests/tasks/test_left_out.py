@@ -17,7 +17,7 @@ from tfbert.data.rows import open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
-from tfbert.tasks.multiple_choice.multiple_choice import MultipleChoice
+from tfbert.tasks.multiple_choice import MultipleChoice
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data

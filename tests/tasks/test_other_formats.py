@@ -14,7 +14,7 @@ from tfbert.config.data import DataConfig
 from tfbert.data.files import read_file
 from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.table import SetReader
-from tfbert.tasks.multiple_choice.multiple_choice import read_choices
+from tfbert.tasks.multiple_choice import read_choices
 from tfbert.tasks.question_answering import squad
 from tfbert.tasks.token_classification.tagged import in_usual_form, read_sentences
 

@@ -13,7 +13,7 @@ import pytest
 
 import run_finetune
 from tests.support.saved_models import model_with
-from tfbert.commandline import command
+from tfbert import commandline as command
 from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.errors import ReaderGone, RunError, UsageError

@@ -17,7 +17,7 @@ from tfbert.data.reading import OpenFile
 from tfbert.errors import UsageError
 from tfbert.model.files import record_inputs
 from tfbert.modes.load import as_saved, saved_task
-from tfbert.tasks.multiple_choice.multiple_choice import ChoiceItems
+from tfbert.tasks.multiple_choice import ChoiceItems
 from tfbert.tasks.registry import entry_of
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.text_task import TextItems

@@ -14,7 +14,7 @@ from tests.support.encoders import batch_of, make, write_run
 from tests.support.host_tokenizers import OF_ENCODERS
 from tests.support.models import strategy_of
 from tests.support.runs import assert_same_bits, changed, make_config, run_to, undrawn, weights
-from tfbert.commandline.command import run_command
+from tfbert.commandline import run_command
 from tfbert.config.run import FINETUNE
 from tfbert.config.tables import ENCODERS
 from tfbert.model.forward import forward

@@ -24,7 +24,7 @@ from tfbert.bert.models import (
     TFBertForSequenceClassification,
     TFBertForTokenClassification,
 )
-from tfbert.commandline.command import verb_of
+from tfbert.commandline import verb_of
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.model.head import save_pretrained
 from tfbert.tokens.vocabulary import SPECIAL_TOKENS

@@ -17,7 +17,7 @@ class Blocked(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Blocked())
 
 import tfbert
-from tfbert.commandline.command import run_command
+from tfbert.commandline import run_command
 from tfbert.config.run import FINETUNE
 
 DEMO = {"dataset": "demo", "max_steps": 2, "max_train_examples": 64, "max_eval_examples": 16, "max_seq_length": 32}

@@ -19,7 +19,7 @@ from tfbert.config.types import counted
 from tfbert.corpus.records import as_records_are
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS
 from tfbert.errors import Preempted, RunError, UsageError
-from tfbert.launch.launcher import Signals, run_to_its_end
+from tfbert.launch import Signals, run_to_its_end
 from tfbert.output import output_dir
 from tfbert.output.logs import Callback, all_callbacks
 from tfbert.report import compare

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pathlib
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ class Entry:
     def folder(self) -> str:
         """Its folder. There, `report.html` is the template of its report, `run.html` with the blocks `breakdown` and
         `worst`; `usage.md` is Python for its card, which uses a model through transformers and PyTorch."""
-        return self.task.partition(".")[0]
+        return re.split("[.:]", self.task)[0]
 
     def holds(self, source: Source, config: DataConfig) -> bool:
         """Whether a file, a table in memory or a data set can be for no other task."""
@@ -141,19 +142,19 @@ ENTRIES = (
     Entry(
         name="multiple_choice",
         architectures=("ForMultipleChoice",),
-        task=Named("multiple_choice.multiple_choice:MultipleChoice"),
-        load=Named("multiple_choice.multiple_choice:load_choices"),
-        open_jobs=Named("multiple_choice.multiple_choice:open_choice_files"),
-        items=Named("multiple_choice.multiple_choice:ChoiceItems"),
-        served=Named("multiple_choice.multiple_choice:ChoiceRows"),
-        test=Named("multiple_choice.multiple_choice:holds_choices"),
+        task=Named("multiple_choice:MultipleChoice"),
+        load=Named("multiple_choice:load_choices"),
+        open_jobs=Named("multiple_choice:open_choice_files"),
+        items=Named("multiple_choice:ChoiceItems"),
+        served=Named("multiple_choice:ChoiceRows"),
+        test=Named("multiple_choice:holds_choices"),
     ),
     Entry(
         name="pretraining",
         architectures=("ForPreTraining", "ForMaskedLM"),
-        task=Named("pretraining.pretraining:Pretraining"),
-        load=Named("pretraining.pretraining:load_records"),
-        items=Named("pretraining.pretraining:MaskedItems"),
+        task=Named("pretraining:Pretraining"),
+        load=Named("pretraining:load_records"),
+        items=Named("pretraining:MaskedItems"),
         accuracies=("masked_accuracy", "next_sentence_accuracy"),
     ),
 )

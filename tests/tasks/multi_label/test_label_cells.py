@@ -14,7 +14,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.run import FINETUNE, Config
 from tfbert.config.tasks import MultiLabelConfig, TaskOptions
 from tfbert.errors import UsageError
-from tfbert.python.finetune import config_of
+from tfbert.python import config_of
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 

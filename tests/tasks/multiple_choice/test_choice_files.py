@@ -10,7 +10,7 @@ from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
 from tfbert.data.in_memory import given_table
 from tfbert.errors import UsageError
-from tfbert.tasks.multiple_choice.multiple_choice import asked_of, holds_choices, open_choices, read_choices
+from tfbert.tasks.multiple_choice import asked_of, holds_choices, open_choices, read_choices
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 

@@ -16,7 +16,7 @@ from tfbert.config.run import Config
 from tfbert.config.tasks import ChoosingConfig
 from tfbert.config.training import TrainingConfig
 from tfbert.measure import Work, forward_flops
-from tfbert.tasks.multiple_choice.multiple_choice import Asked, MultipleChoice, encode_choices
+from tfbert.tasks.multiple_choice import Asked, MultipleChoice, encode_choices
 from tfbert.tokens.tokenizer import BertTokenizer
 
 WORDS = ["the", "a", "film", "plot", "is", "was", "very", "good", "bad", "who", "what", "ella", "tom", "sang", "wrote"]

@@ -15,7 +15,7 @@ from tests.support.saved_models import read_json, save_with_nan
 from tests.support.task_runs import CHOICES, arguments_of, command, config_of, predict, write_tasks
 from tests.support.transformers_4 import transformers_4
 from tfbert.errors import RunError, UsageError
-from tfbert.tasks.multiple_choice.multiple_choice import Choices, choice_metrics
+from tfbert.tasks.multiple_choice import Choices, choice_metrics
 from tfbert.train.run import finetune
 
 METRICS = ("accuracy", "mean_reciprocal_rank", "loss")

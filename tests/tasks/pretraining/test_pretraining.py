@@ -27,8 +27,8 @@ from tfbert.model.predictor import Predictor
 from tfbert.report.pages import write_report
 from tfbert.report.run_files import evaluation_facts
 from tfbert.step.keras3.finetuner import FineTuner
-from tfbert.tasks.pretraining import pretraining
-from tfbert.tasks.pretraining.pretraining import MaskedPredictions, Pretraining
+from tfbert.tasks import pretraining
+from tfbert.tasks.pretraining import MaskedPredictions, Pretraining
 from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer, TokenIds
 from tfbert.train.build import start_head

@@ -1,6 +1,10 @@
-"""Parses the launcher's command line, starts the workers and restarts them; see `tfbert.launch`. Worker processes are
-treated as one: their output, the signals to them, and their common end. And a run as a process of its own, which finds
-the package, ends when this process does, and gets its signals. Standard library only."""
+"""Many workers on this machine: `python -m tfbert.launch --num_workers=2 -- run_finetune.py --strategy=multi_worker`.
+
+Starts the command N times with TF_CONFIG on free loopback ports and the GPUs divided among them, passes their output on
+line by line, and treats them as one: signals go to all, the first failure ends all, and with `--max_restarts` all start
+again. And a run as a process of its own, which finds the package, ends when this process does, and gets its signals.
+Imports no TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from typing import IO, Any, TextIO
 from tfbert.config.run import FINETUNE, STARTED_AS, typed
 from tfbert.config.types import outside
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, divide_gpus, visible_gpus
-from tfbert.devices.process import ASKS_FOR_HELP, show, signals_handled
+from tfbert.devices.process import ASKS_FOR_HELP, run_program, show, signals_handled
 from tfbert.errors import UsageError
 
 _MAX_RESTART_DELAY_SECONDS = 60.0
@@ -392,7 +396,7 @@ def start_child(command: Sequence[str], variables: Mapping[str, str] | None = No
     # A run that is killed stays open in a service of wandb that it shares with others, which then refuses it.
     inherited = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
     # The package may not be installed: the child finds it where this process did.
-    path = os.pathsep.join(filter(None, [str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(pathlib.Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     environment = {**inherited, "PYTHONPATH": path, **(variables or {})}
     # In a process that has tokenised texts, tokenizers writes five lines into each fork, even one that becomes another
     # program at once, unless this is set.
@@ -462,3 +466,7 @@ def run_to_its_end(
         end_child(child)
         if on_text is not None:
             reader.join(_LAST_LINES_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(run_program("tfbert.launch", lambda: main(sys.argv[1:])))

@@ -1,5 +1,7 @@
-"""`tfbert.finetune`, `tfbert.pretrain` and `tfbert.evaluate`: a run as one call, in a script or a notebook; and
-`tfbert.sweep`: the runs of a grid as one call, each in a process of its own.
+"""Training from Python: the command's options as arguments, and what it shows, in a script or a notebook.
+
+`tfbert.finetune`, `tfbert.pretrain` and `tfbert.evaluate` are a run as one call; `tfbert.sweep` the runs of a grid as
+one call, each in a process of its own.
 
 The command's options are their arguments: names, types, and the `Config` that they make; `train`, `validation` and
 `test` are paths or data in memory.
@@ -21,7 +23,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from tfbert.commandline.command import verb_of, what_is_meant
+from tfbert.commandline import verb_of, what_is_meant
 from tfbert.config.modes import Option, all_options
 from tfbert.config.run import FINETUNE, PRETRAIN, Command, Config, command_of, sweep_text
 from tfbert.config.types import ALIASES, Given, converted, did_you_mean, path_of, problem, shown
@@ -32,7 +34,7 @@ from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.output import logs, output_dir
 
 if TYPE_CHECKING:
-    from tfbert.launch.launcher import Signals
+    from tfbert.launch import Signals
     from tfbert.modes.load import LoadedModel
 
 _USUAL = {name for names in (*TEXT_PAIRS, TEXT_NAMES, *LABEL_NAMES, *WORDS_NAMES, *TAGS_NAMES) for name in names}
@@ -485,7 +487,7 @@ def _text(values: Any) -> str:
 
 def _start(quiet: bool, command: Sequence[str], _: Mapping[str, str], signals: Signals) -> int:
     """Runs a command to its end, and shows its output where this process shows its own: also in a notebook."""
-    from tfbert.launch.launcher import run_to_its_end
+    from tfbert.launch import run_to_its_end
 
     # What a child writes on its standard error arrives where this process's does, unless a notebook has replaced that.
     show = None if sys.stderr is sys.__stderr__ else _show

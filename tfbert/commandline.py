@@ -1,4 +1,4 @@
-"""What every command does: flags -> Config -> one verb of tfbert; errors -> a line each and an exit status.
+"""The command line: flags -> Config -> one verb of tfbert; errors -> a line each and an exit status.
 
 A command's flags: one for each field of `Config`; files of options: `--config=run.yaml`, by the flags' names, YAML or
 JSON, where a value is a text as a flag's; files of flags, and the presets that come with tfbert: `--flagfile=glue-sst2`
@@ -35,7 +35,7 @@ from tfbert.devices import process
 from tfbert.devices.process import ASKS_FOR_HELP, WIDTH, flag_text, wrapped
 from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
 
-_PACKAGE = pathlib.Path(__file__).parents[1]
+_PACKAGE = pathlib.Path(__file__).parent
 _PLACES = (_PACKAGE / "presets", _PACKAGE.parent / "flags" / "presets")
 """In a wheel, and in a clone."""
 _IN_CLONE = "flags/presets/"

@@ -1,1 +1,0 @@
-"""The command line: flags -> Config -> one verb of tfbert; errors -> a line each and an exit status."""
