@@ -100,6 +100,10 @@ def test_what_is_missing_is_named(tmp_path):
     write(tmp_path / "two", weights, "model.ckpt-2")
     with pytest.raises(UsageError, match=r"must hold one checkpoint.*model.ckpt-1.index, model.ckpt-2.index\. Keep"):
         load(directory)
+    write(directory := write(tmp_path / "trained", weights), weights, "model-1000")
+    (directory / "checkpoint").write_text('model_checkpoint_path: "model-1000"')
+    with pytest.raises(UsageError, match=r"must hold one checkpoint.*bert_model.ckpt.index, model-1000.index\. Keep"):
+        load(directory)
     directory = write(tmp_path / "wordless", weights)
     (directory / "vocab.txt").unlink()
     with pytest.raises(UsageError, match="must hold its vocabulary.*--vocab_file"):

@@ -213,6 +213,18 @@ COMPILED = [
 ]
 
 
+def test_executions_of_several_updates_that_are_set_after_compile():
+    """Keras counts the batches of each by this attribute; all but one of them would be left out."""
+    tuner = tfbert.FineTuner(keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(2)]))
+    tuner.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    tuner.steps_per_execution = 4
+    for call in (tuner.fit, tuner.evaluate):
+        with pytest.raises(
+            ValueError, match="one update in an execution. Received: steps_per_execution=4. Leave it out"
+        ):
+            call(np.zeros((16, 4), np.float32), np.zeros(16, np.int32), batch_size=4, verbose=0)
+
+
 @pytest.mark.parametrize(("either", "given", "message"), COMPILED, indirect=["either"])
 def test_arguments_of_compile(either, given, message):
     with pytest.raises(ValueError, match=message):

@@ -72,11 +72,11 @@ def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
     """The directory's weight file (the index file of a TensorFlow 1 checkpoint), or None.
 
     Raises:
-        UsageError: for several checkpoints.
+        UsageError: for several checkpoints, whatever their names.
     """
     directory = keras_hub.plain(directory)
     found = [directory / name for name in WEIGHT_FILES if (directory / name).is_file()]
-    if not found and len(found := sorted(directory.glob("*.ckpt*.index"))) > 1:
+    if not found and len(found := sorted(directory.glob("*.index"))) > 1:
         raise UsageError(
             "A directory must hold one checkpoint of TensorFlow 1. "
             f"Received: {directory} with {list_names(path.name for path in found)}. Keep only the one to use."

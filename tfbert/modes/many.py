@@ -141,7 +141,8 @@ def train_all(
     for name, run in runs.items():
         _check_same(run, contents[name], is_done=name in done)
     output_dir.make(directory)
-    for name in _FILES + _EARLIER_FILES if config.output.overwrite_output_dir else ():
+    stale = _FILES + _EARLIER_FILES if config.output.overwrite_output_dir else _EARLIER_FILES[:2]
+    for name in stale:
         (directory / name).unlink(missing_ok=True)
     failed: dict[str, str] = {}
     refused: list[str] = []

@@ -91,6 +91,15 @@ def check_methods(model: Any, parts: KerasParts) -> None:
         refuse_own("model", model, [name], instead, parts.libraries if name == "compile" else parts.of_steps)
 
 
+def check_executions(steps: int | None) -> None:
+    """Raises ValueError for several updates in an execution: all but one of their batches would be left out."""
+    if steps not in (None, 1):
+        raise ValueError(
+            f"FineTuner makes one update in an execution. Received: steps_per_execution={steps!r}. Leave it out; "
+            "larger batches, or FineTuner(jit_compile=True), save the host's time too."
+        )
+
+
 def check_called(model: Any, name: str, callbacks: Any, parts: KerasParts) -> None:
     """Raises ValueError where a method such as `fit` is called with callbacks of the other Keras, or where the wrapped
     model has an own one, which would not be called."""
@@ -162,12 +171,7 @@ def check_compile(given: dict[str, Any], model: Any, parts: KerasParts, strategy
             "XLA compiles the local part of a step only. "
             f"Received: compile(jit_compile={given['jit_compile']!r}). Pass FineTuner(jit_compile=True)."
         )
-    if given.get("steps_per_execution") not in (None, 1):
-        raise ValueError(
-            "FineTuner makes one update in an execution. "
-            f"Received: steps_per_execution={given['steps_per_execution']!r}. Leave it out; larger batches, or "
-            "FineTuner(jit_compile=True), save the host's time too."
-        )
+    check_executions(given.get("steps_per_execution"))
     losses = [each for each in tf.nest.flatten(given["loss"]) if each is not None]
     is_named = any(isinstance(each, str) and each in OWN_LOSS for each in losses)
     if not has_own_loss(model, parts) and (not losses or is_named):

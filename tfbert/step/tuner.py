@@ -185,6 +185,7 @@ class Tuner(Step):
         check_not_forked()  # TensorFlow would hang.
         given = self._arguments_of(name, args, kwargs)
         refusals.check_called(self.model, name, given.get("callbacks"), self._parts)
+        refusals.check_executions(vars(self).get("steps_per_execution"))  # In Keras 3 it may be set after `compile`.
         given = self._checked(given)
         if name in ("fit", "train_on_batch") and self._dropout is not None:
             refusals.check_trained(self.model, self._trained)

@@ -7,12 +7,32 @@ import pytest
 from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
-from tfbert.config.tasks import TaskOptions
+from tfbert.config.tasks import ChoosingConfig, TaskOptions
 from tfbert.data.in_memory import given_table
 from tfbert.errors import UsageError
 from tfbert.tasks.multiple_choice import asked_of, holds_choices, open_choices, read_choices
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
+
+_IN_ORDER = [index % 4 for index in range(8)]
+
+
+@pytest.mark.parametrize(
+    "columns, choices, shown, expected",
+    [
+        ("c q 1 2 3 4 label", "1 2 3 4", "0123", _IN_ORDER),
+        ("0 1 2 3 4 5 label", "2 3 4 5", "0123", _IN_ORDER),  # As columns of a file without a header are called.
+        ("c q A B C D label", "A B C D", "ABCD", _IN_ORDER),
+        ("c q A B C D label", "D C B A", "ABCD", [3 - index for index in _IN_ORDER]),
+    ],
+)
+def test_labels_that_are_numbers_count_from_0_whatever_columns_are_called(columns, choices, shown, expected, tmp_path):
+    rows = [[f"c{i}", f"q{i}", *(f"{each}{i}" for each in "stuv"), shown[i % 4]] for i in range(8)]
+    (tmp_path / "a.csv").write_text("\n".join(map(",".join, [columns.split(), *rows])), encoding="utf-8")
+    config = DataConfig(task="multiple_choice", train_file=str(tmp_path / "a.csv"), text_column=columns.split()[:2])
+    options = TaskOptions(choosing=ChoosingConfig(choice_columns=tuple(choices.split())))
+    assert [*load_data(config, options).train.labels] == expected
+
 
 RACE = {"answers": ["B", "A"], "options": [["x", "y"], ["u", "v", "w"]], "questions": ["q1?", "q2 _ ."]}
 RACE |= {"article": "art", "id": "high1.txt"}

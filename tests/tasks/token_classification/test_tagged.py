@@ -15,6 +15,7 @@ from tests.support.task_runs import SENTENCES
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
+from tfbert.data.in_memory import given_table
 from tfbert.errors import UsageError
 from tfbert.tasks.registry import detect_task, entry_of
 from tfbert.tasks.tables import load_data
@@ -238,6 +239,13 @@ LIKE = {
 @pytest.mark.parametrize(("name", "content", "options", "expected"), LIKE.values(), ids=LIKE)
 def test_what_looks_tagged(name, content, options, expected, write):
     assert holds_words(pathlib.Path(write(name, content)), DataConfig(**options)) is expected
+
+
+@pytest.mark.parametrize("texts, expected", [(["a b", "c d e"], False), (["1 000", "men"], True), ([], True)])
+def test_batches_of_texts_in_memory_are_no_words(texts, expected):
+    """As `list(data.as_numpy_iterator())` of a `tf.data.Dataset` with batches has them."""
+    rows = [(texts, [1, 0][: len(texts)])] * 2
+    assert holds_words(given_table("train", rows), DataConfig()) is expected
 
 
 WORD_ROWS = {

@@ -292,8 +292,8 @@ def asked_of(row: Mapping[str, Any], columns: Columns, where: str, *, labelled: 
                 f"Received: {label!r:.60} for choices named {names!r:.60} in {where}. {_REPAIR}"
             )
         index = names.index(str(label))
-    elif label in columns.choices[: len(choices)] and label not in choices and not _LETTER.fullmatch(str(label)):
-        index = columns.choices.index(str(label))  # The name of its column, as `choice1` in COPA.
+    elif label in columns.choices[: len(choices)] and label not in choices and _number(label, ()) is None:
+        index = columns.choices.index(str(label))  # The name of its column, as `choice1` in COPA; numbers count from 0.
     return Asked(context=context, question=question, choices=choices, label=label, index=index)
 
 

@@ -585,8 +585,8 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
             trained, own = getattr(self.options, name), getattr(resolved.options, name)
             if trained not in (None, own):
                 notes.append(
-                    f"{line.format(own)}: the {trained} that the model was trained with are more than a row of "
-                    f"{max_seq_length} holds."
+                    f"warning: {line.format(own)}: the {trained} that the model was trained with are more than a row "
+                    f"of {max_seq_length} holds."
                 )
         if stride > max_seq_length - 3 - longest:
             notes.append(
