@@ -379,6 +379,14 @@ def test_runs_that_differ_otherwise_have_no_mean(tmp_path):
     assert "Over the seeds" not in [table.title for table in tables(runs)]
 
 
+def test_a_table_of_an_earlier_version_does_not_stay_beside_the_new_one(tmp_path):
+    for name in ("seeds.json", "seeds.md", "comparison.html"):
+        (tmp_path / name).write_text("of two seeds")
+    train_many(of_seeds(tmp_path), Fake())
+    assert len(written(tmp_path)["points"][0]["runs"]) == 3
+    assert not [*tmp_path.glob("seeds.*")] and (tmp_path / "comparison.html").read_text() == "of two seeds"
+
+
 def test_each_run_is_the_command_with_its_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["tfbert finetune", "--x"])
     training = TrainingConfig(learning_rate=3e-5, max_steps=9)

@@ -34,7 +34,8 @@ Starter = Callable[[Sequence[str], Mapping[str, str], Signals], int]
 _INTERRUPTED = 128 + signal.SIGINT
 """The exit status of a command that Ctrl-C ended before it trained, or at once."""
 _FILES = tuple(f"{compare.SWEEP}.{ending}" for ending in ("json", "md", "html"))
-_EARLIER_FILES = ("seeds.json", "seeds.md", "comparison.html", "comparison.md")
+_EARLIER_TABLES = ("seeds.json", "seeds.md")  # Which would be out of date.
+_EARLIER_FILES = (*_EARLIER_TABLES, "comparison.html", "comparison.md")
 _OWN = re.compile("|".join([r"seed-\d+|\w+=[^/]+|data", *map(re.escape, _FILES + _EARLIER_FILES)]))
 """What a directory of such runs holds; `data` is of earlier versions, too."""
 _COMPARED = "Runs are compared with everything else equal."
@@ -141,8 +142,7 @@ def train_all(
     for name, run in runs.items():
         _check_same(run, contents[name], is_done=name in done)
     output_dir.make(directory)
-    stale = _FILES + _EARLIER_FILES if config.output.overwrite_output_dir else _EARLIER_FILES[:2]
-    for name in stale:
+    for name in _FILES + _EARLIER_FILES if config.output.overwrite_output_dir else _EARLIER_TABLES:
         (directory / name).unlink(missing_ok=True)
     failed: dict[str, str] = {}
     refused: list[str] = []

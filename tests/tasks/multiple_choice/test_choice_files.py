@@ -24,6 +24,7 @@ _IN_ORDER = [index % 4 for index in range(8)]
         ("0 1 2 3 4 5 label", "2 3 4 5", "0123", _IN_ORDER),  # As columns of a file without a header are called.
         ("c q A B C D label", "A B C D", "ABCD", _IN_ORDER),
         ("c q A B C D label", "D C B A", "ABCD", [3 - index for index in _IN_ORDER]),
+        ("x q a b c d label", "d c b a", ["(a)", "B", "c.", "d"], [3 - index for index in _IN_ORDER]),
     ],
 )
 def test_labels_that_are_numbers_count_from_0_whatever_columns_are_called(columns, choices, shown, expected, tmp_path):

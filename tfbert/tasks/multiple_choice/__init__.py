@@ -292,9 +292,16 @@ def asked_of(row: Mapping[str, Any], columns: Columns, where: str, *, labelled: 
                 f"Received: {label!r:.60} for choices named {names!r:.60} in {where}. {_REPAIR}"
             )
         index = names.index(str(label))
-    elif label in columns.choices[: len(choices)] and label not in choices and _number(label, ()) is None:
-        index = columns.choices.index(str(label))  # The name of its column, as `choice1` in COPA; numbers count from 0.
+    elif label not in choices and _number(label, ()) is None:
+        index = _column(label, columns.choices[: len(choices)])
     return Asked(context=context, question=question, choices=choices, label=label, index=index)
+
+
+def _column(label: int | str | None, names: Sequence[str]) -> int | None:
+    """Which column a label names, as `choice1` in COPA; a letter in whatever form letters have."""
+    letter = _LETTER.fullmatch(str(label).strip())
+    name, own = (letter[1].upper(), [each.upper() for each in names]) if letter else (label, names)
+    return own.index(str(name)) if name in own else None
 
 
 def label_of(value: Any, where: str) -> int | str | None:

@@ -283,8 +283,8 @@ def holds_words(path: pathlib.Path | GivenTable, config: DataConfig = _BY_NAME, 
             return words in rows.of_kinds("texts")
         for _, row in itertools.islice(rows.read([words, label] if with_tags else [words]), _LOOKED_AT):
             if isinstance(row, list) and all(isinstance(cell, list) for cell in row):
-                are_texts = row[0] and all(len(str(word).split()) > 1 for word in row[0])  # A batch, and its labels.
-                if all(isinstance(word, str) for word in row[0]) and not are_texts:
+                num_texts = sum(len(str(word).split()) > 1 for word in row[0])  # In a batch of texts with labels, most.
+                if all(isinstance(word, str) for word in row[0]) and 2 * num_texts <= len(row[0]):
                     return True
     except UsageError:
         pass
