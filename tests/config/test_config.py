@@ -105,6 +105,15 @@ def test_what_version_1_did_says_where_it_is_and_its_files_are_read():
     assert Config.from_json(json.dumps(values)) == Config()
 
 
+def test_a_configuration_of_version_2_0_is_read_unless_it_asks_for_what_went():
+    values = json.loads(Config().to_json())
+    values["answering"]["keep_misaligned_answers"] = values["pretraining"]["skip_bad_records"] = False
+    assert Config.from_json(json.dumps(values)) == Config()
+    values["answering"]["keep_misaligned_answers"] = True
+    with pytest.raises(UsageError, match="keep_misaligned_answers=True"):
+        Config.from_json(json.dumps(values))
+
+
 def test_the_mode_is_kept_in_json_and_training_is_the_default():
     config = Config(mode="evaluate", model=SAVED, data=DataConfig(dataset="glue/rte"))
     assert Config.from_json(config.to_json()) == config

@@ -114,7 +114,7 @@ PACKED = gzip.compress(b"One.\n" * 999, mtime=0)
         ("a.txt.gz", PACKED[:-9], "A .gz file must be whole. Received: .*a.txt.gz, broken"),
         ("a.txt", PACKED, "such as of an archive, Excel or Parquet. Give it the ending of what it is"),
         ("a.txt", b"PK\3\4", "such as of an archive.*unpack it"),
-        ("a.txt", CUT.decode().encode("utf-16"), "must be UTF-8. Received: .*a.txt, whose beginning is as in UTF-16"),
+        ("a.txt", CUT.decode().encode("utf-16"), "must be UTF-8. Received: .*a.txt, whose line 1 is as in UTF-16"),
         ("a.txt", b"a\0b.\n", "must be text in UTF-8. Received: .* zero bytes"),
         ("a.txt", b"", "A corpus needs text. Received: .* 1 empty"),
         ("a.txt", b"One.\nTwo.\n\n", "blank lines between documents. Received: 1 of 1 .*Pass --corpus_format"),

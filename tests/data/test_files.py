@@ -24,7 +24,7 @@ from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.data import rows
 from tfbert.data.files import read_file
-from tfbert.data.reading import ROWS, WORDS
+from tfbert.data.reading import ROWS, WORDS, lines_of
 from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.errors import UsageError
 from tfbert.tasks.classification.classification import read_labelled
@@ -223,6 +223,15 @@ def test_a_stray_quote_ends_the_reading(monkeypatch):
     csv.field_size_limit(rows._FIELD_CHARACTERS)
 
 
+def test_a_quote_that_is_closed_by_a_row_far_below_is_told(caplog):
+    lines = ["text,label", '"stray,1', *(["good,0"] * rows._LONG_ROW), 'bad",0', "good,0"]
+    assert len(read("\n".join(lines), "csv")) == 2
+    assert "standard input: the row in line 2 takes 102 lines: a field in quotes goes on" in caplog.text
+    caplog.clear()
+    read("\n".join(lines[: rows._LONG_ROW] + lines[-2:]), "csv")
+    assert not caplog.text
+
+
 class Endless(io.BytesIO):
     def __iter__(self):
         return itertools.chain([b"text,label\n", b'"stray,1\n'], itertools.repeat(b"good,0\n"))
@@ -288,6 +297,14 @@ def test_other_encodings_are_refused_with_the_way_out(tmp_path, encoding):
         (tmp_path / name).write_bytes(content("a.csv").replace("日本 😀", "x").encode(encoding))
         with refused("must be UTF-8. .* as in UTF-16 or UTF-32. Convert it with iconv -f UTF-16 -t UTF-8"):
             read_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("text", ["Привет\nмир\n", "مرحبا\nعالم\n", "नमस्ते\nदुनिया\n", "สวัสดี\nโลก\n"])
+def test_utf_16_is_seen_in_any_script_and_where_it_begins_later(text, encoding):
+    for start in (b"", b"Good.\n"):
+        with refused("must be UTF-8. .*, whose line [123] is as in UTF-16"):
+            list(lines_of(io.BytesIO(start + text.encode(encoding)), "a.txt"))
 
 
 @pytest.mark.parametrize("first", ["sep=;", "SEP=;", '"sep=;"', "\ufeffsep=;"])

@@ -1,5 +1,6 @@
 """Model files that are damaged, of another model or made to do harm: one line in good time, and no file outside."""
 
+import contextlib
 import json
 import os
 import struct
@@ -11,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.support.bert_files import FINE_TUNED, HIDDEN, SPECIALS, build, pytorch_tensors, write
+from tests.support.refusals import refused
 from tfbert.config.modes import ModelConfig, PredictConfig
 from tfbert.config.run import Config
 from tfbert.data import reading
@@ -290,6 +292,15 @@ def tensor(shape, offsets, dtype="F32"):
 def test_safetensors_that_lie(tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
     refuse(weights.read_weights, tmp_path / "model.safetensors", match="must be readable and whole")
+
+
+def test_a_weight_under_two_names_must_be_one(tmp_path):
+    path, weight = tmp_path / "model.safetensors", {"bert.pooler.dense.bias": np.zeros(2, np.float32)}
+    for value in (0, 1):
+        save_file(weight | {"pooler.dense.bias": np.full(2, value, np.float32)}, path)
+        same = contextlib.nullcontext() if value == 0 else refused("two weights that are bert.pooler.dense.bias, which")
+        with same, weights.open_weights(path, "bert", ("pooler",)) as found:
+            assert found["bert.pooler.dense.bias"].read().tolist() == [0, 0]
 
 
 def test_hdf5_reads_no_other_file(tmp_path):

@@ -37,6 +37,8 @@ CONTENTS = "contents_crc32"
 """Likewise: what the files that options name held when the run read them."""
 EARLIER = "benchmark"
 """A part that configurations of version 1 have, without effect on a run."""
+_OFF = ("keep_misaligned_answers", "skip_bad_records")
+"""Options of earlier versions, which at false did what is done now."""
 
 
 MAY_DIFFER = frozenset(
@@ -153,7 +155,11 @@ class Config(Parts):
             rule = "A run configuration must be JSON, an object with an object for each part"
             raise UsageError(f"{rule}. Received: {error}. Repair the file.") from None
         known = {name: value for name, value in values.items() if name not in (UNTIL_STEP, CONTENTS, EARLIER)}
-        return cls(**{name: parts[name](**value) if name in parts else value for name, value in known.items()})
+        for name in parts:
+            known[name] = parts[name](
+                **{option: v for option, v in values.get(name, {}).items() if v or option not in _OFF}
+            )
+        return cls(**known)
 
 
 _FIXED = ("seed", "task", "strategy", "metric_for_best_model")

@@ -116,6 +116,8 @@ def lines_of(
             for number, line in enumerate(file, start=1):
                 if number == 1 and is_start:
                     _check_text(line, name)
+                if line.startswith(b"\0") or line.endswith(b"\0\n"):  # How lines break in UTF-16, whatever the script.
+                    raise _utf16_error(name, number)
                 text = line.decode("utf-8", "surrogateescape")
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -170,15 +172,19 @@ def _check_text(first: bytes, name: str) -> None:
             f"{OTHER_FORMATS}."
         )
     if head.startswith(_UTF16) or (head.count(0) > 1 and 4 * head.count(0) > len(head)):
-        raise UsageError(
-            f"Data files must be UTF-8. Received: {name}, whose beginning is as in UTF-16 or UTF-32. Convert it with "
-            "iconv -f UTF-16 -t UTF-8 (-f UTF-16LE if it has no byte order mark), or save a sheet as CSV (UTF-8)."
-        )
+        raise _utf16_error(name, 1)
     if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
         raise UsageError(
             "Lines must end in line feeds. "
             f"Received: {name}, whose lines end in carriage returns, as on old Macs. Convert it: tr '\\r' '\\n'."
         )
+
+
+def _utf16_error(name: str, line: int) -> UsageError:
+    return UsageError(
+        f"Data files must be UTF-8. Received: {name}, whose line {line} is as in UTF-16 or UTF-32. Convert it with "
+        "iconv -f UTF-16 -t UTF-8 (-f UTF-16LE if it has no byte order mark), or save a sheet as CSV (UTF-8)."
+    )
 
 
 def _is_utf8(head: bytes) -> bool:

@@ -285,6 +285,7 @@ _QUOTED = re.compile(r'"(?:[^"]+|"")*+"')
 _AS_CSV = "--input_format=csv --delimiter=tab"
 _NO_HEADER_HINT = ", or indexes with --noheader where the file has no header"
 _PARQUET_BATCH = 4096
+_LONG_ROW = 100  # Lines. A text may have some; a quote that nothing closes has those up to the next one.
 _FIELD_CHARACTERS = 1 << 24  # Of a field of CSV, at most. War and Peace has 3 million.
 
 
@@ -452,6 +453,7 @@ def _csv_records(name: str, lines: Iterator[tuple[int, str]], delimiter: str) ->
     # The default limit is 128 KiB; a review may be longer. Behind a stray quote, all of a file would be one field.
     csv.field_size_limit(_FIELD_CHARACTERS)
     taken: list[tuple[int, str]] = []  # The lines of the current record.
+    is_told = False
 
     def feed() -> Iterator[str]:
         for line in lines:
@@ -462,6 +464,13 @@ def _csv_records(name: str, lines: Iterator[tuple[int, str]], delimiter: str) ->
         for record in csv.reader(feed(), delimiter=delimiter, strict=True):
             if len(taken) > 1 or not _is_blank(taken[0][1]):
                 yield taken[0][0], record
+            if len(taken) > _LONG_ROW and not is_told:
+                is_told = True
+                log.warning(
+                    "%s: the row in line %d takes %d lines: a field in quotes goes on up to the next quote. If these "
+                    "are several rows, repair that quote, or save as .tsv",
+                    *(name, taken[0][0], len(taken)),
+                )
             taken.clear()
     except csv.Error as error:
         raise UsageError(

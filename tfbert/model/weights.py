@@ -142,7 +142,11 @@ def open_weights(path: pathlib.Path, prefix: str = "", parts: tuple[str, ...] = 
                 if not name.endswith(_BUFFERS):
                     shape = tuple(map(int, shape))[:: -1 if is_transposed else 1]
                     name = f"{prefix}.{name}" if name.startswith(parts) else name
-                    found[name] = Stored(file, shape, get, is_transposed)
+                    stored = Stored(file, shape, get, is_transposed)
+                    # A .h5 has shared weights in each layer that uses them.
+                    if name in found and not np.array_equal(found[name].read(), stored.read()):
+                        raise ValueError(f"it has two weights that are {name}, which differ")
+                    found[name] = stored
         except UsageError:
             raise
         except Exception as error:  # As above.

@@ -153,12 +153,11 @@ def _long_texts(config: Config, trained: dict[str, Any], directory: pathlib.Path
 def _max_seq_length(config: Config, trained: dict[str, Any], saved: BertConfig, task: Task) -> int:
     asked, own = config.data.max_seq_length, trained.get("max_seq_length")
     length = asked or own or min(task.default_max_seq_length, saved.num_positions)
-    why = ": the model does not say what it was trained with, and max_seq_length is not given"
-    if own:
-        why = ", as in training"
+    why = ", as in training" if own else ": the model does not say what it was trained with; pass max_seq_length"
     if asked:
         why = f", as asked; the model was trained with {own}" if own not in (None, asked) else ""
-    log.info("Inputs are at most %d tokens long%s.", length, why)
+    # A guess is a warning, which Python shows without being told to.
+    log.log(logging.INFO if asked or own else logging.WARNING, "Inputs are at most %d tokens long%s.", length, why)
     return length
 
 
