@@ -272,8 +272,8 @@ def finetune(
     Args:
         config: The run as a `tfbert.Config`; the other arguments change it. None: the defaults.
         train: What to train on: a path, or data in memory, whose columns are found as a file's are: a DataFrame of
-            pandas or polars, an Arrow table, a dictionary of columns, a list of records or of (text, label) pairs, a
-            finite `tf.data.Dataset`, or a `datasets.Dataset`.
+            pandas or polars, an Arrow table, a dictionary of columns, a list of records or of (text, label) pairs, or
+            a `datasets.Dataset`.
         validation: What to evaluate on during training: the same, several sets in a dictionary by name, or a share of
             the training examples to hold out, such as 0.1.
         test: What to evaluate the final model on, likewise.

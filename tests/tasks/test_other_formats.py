@@ -75,7 +75,7 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
         "data.conll": (tagged, TWO),
     },
     "Words that start with a hash": {
-        "old.conll": "#Oslo HT\nnow RB\n\nleft VB\n",
+        "old.conll": "-DOCSTART- O\n\n#Oslo HT\nnow RB\n\nleft VB\n",
         "data.jsonl": (tagged, ["#Oslo/HT now/RB", "left/VB"]),
     },
     "One word per row": {

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -61,7 +61,8 @@ class Comparing:
     def _row_faults(self, inputs: Any, rows: Any, weights: Any, first_row: Any) -> Faults:
         """Compares a micro-batch's rows with the same beside others, and with half of them."""
         num_parts, split = self.gradient_accumulation_steps, self._split()
-        if not (self.is_foreign and split):
+        is_packed = self._forward is not None and isinstance(inputs, Mapping) and "example_ids" in inputs
+        if not (self.is_foreign and split) or is_packed:  # Rows of packed inputs are not those of labels.
             return tf.zeros([0]), []
         data, terms = (inputs, rows, weights), self._terms
 
@@ -90,7 +91,6 @@ class Comparing:
 
         function = tf.function(values_of, autograph=self._autograph)
         num_rows = [tf.shape(each)[0] for each in tf.nest.flatten(data)]
-        # Packed inputs have another number of rows than labels.
         is_whole = tf.reduce_all(tf.equal(num_rows, num_rows[0])) & (num_rows[0] > 0)
         due = _is_due(self.counters.steps() - self._compared_from)
         faults = tf.cond(due & is_whole, lambda: self._compare_rows(function, data), lambda: tf.zeros([3]))

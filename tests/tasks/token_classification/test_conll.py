@@ -96,6 +96,7 @@ WRONG = {
     "the file": ("news.txt Ann B-PER", "words"),
     "nothing": ("_ Ann B-PER", "words"),
     "sentences": ("1 Ann NNP", "words"),
+    "parts of speech in front": ("NNP Ann B-PER", "words"),
     "the tags": ("B-PER NNP Ann", "words"),
     "two columns, the tags first": ("B-PER Ann", "words"),
     "sentences behind": ("Ann B-PER 1", "tags"),

@@ -191,9 +191,12 @@ class _Layout:
         no_words = _are_mostly(words, lambda cell: not any(map(str.isalpha, cell))) or (
             size > 2 and 2 * repeated > len(words) > _MANY
         )
+        kinds = [len({cell for cell in column if any(map(str.isalpha, cell))}) for column in columns]
+        others = [count for column, count in enumerate(kinds) if column not in (text, last)]
+        no_words = no_words or max(others, default=0) > max(_MANY, 5 * kinds[text])  # As tags in front of words.
         are_tags = are_entities[text] and (last == text or not are_entities[last])
         wrong = "words" if size > 1 and (are_tags or (no_words and not is_named)) else ""
-        if not wrong and label is not None and not own_label and not is_conllu and not are_entities[label]:
+        if not wrong and label is not None and not own_label and not are_entities[label]:
             others = any(are_entities[:text] + are_entities[text + 1 :])
             are_many = len({*tags}) > max(_MANY, len({*words}))
             wrong = "tags" if are_many or (others and {*tags} != {"O"}) else ""
