@@ -80,7 +80,7 @@ MOST_LINES = {
     "commandline": 410,
     "config": 1552,
     "corpus": 1830,
-    "data": 1438,
+    "data": 1439,
     "devices": 932,
     "doors": 686,
     "launch": 308,

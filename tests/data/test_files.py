@@ -303,7 +303,7 @@ def test_other_encodings_are_refused_with_the_way_out(tmp_path, encoding):
 @pytest.mark.parametrize("text", ["Привет\nмир\n", "مرحبا\nعالم\n", "नमस्ते\nदुनिया\n", "สวัสดี\nโลก\n"])
 def test_utf_16_is_seen_in_any_script_and_where_it_begins_later(text, encoding):
     for start in (b"", b"Good.\n"):
-        with refused("must be UTF-8. .*, whose line [123] is as in UTF-16"):
+        with refused("must be UTF-8. .*, whose line [1-4] is as in UTF-16"):
             list(lines_of(io.BytesIO(start + text.encode(encoding)), "a.txt"))
 
 

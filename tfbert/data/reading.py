@@ -110,13 +110,15 @@ def lines_of(
     Raises:
         UsageError: during iteration, for a file that is not readable, not whole or no text.
     """
-    number = 0
+    number, is_wide = 0, False
     try:
         with opened(source) if isinstance(source, pathlib.Path) else contextlib.closing(source) as file:
             for number, line in enumerate(file, start=1):
                 if number == 1 and is_start:
                     _check_text(line, name)
-                if line.startswith(b"\0") or line.endswith(b"\0\n"):  # How lines break in UTF-16, whatever the script.
+                # How lines break in UTF-16, whatever the script; one alone may be a text.
+                before, is_wide = is_wide, line.startswith(b"\0") or line.endswith(b"\0\n")
+                if before and is_wide:
                     raise _utf16_error(name, number)
                 text = line.decode("utf-8", "surrogateescape")
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
