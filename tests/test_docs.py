@@ -241,7 +241,7 @@ def test_what_comes_after_training_runs(tmp_path):
     lines = [line for line in re.findall(r"^    (.*)", text, re.MULTILINE) if "run_finetune.py" in line]
     others = {"onnx": "onnxruntime", "tflite": "ai_edge_litert"}
     missing = {name for name, package in others.items() if importlib.util.find_spec(package) is None}
-    assert len(lines) == 10 and len(blocks) == 6
+    assert len(lines) == 11 and len(blocks) == 6
     lines = [line for line in lines if not any(f"--export_format={name}" in line for name in missing)]
     blocks = [block for block in blocks if not (missing and "onnxruntime" in block)]
     for line in lines:

@@ -28,10 +28,10 @@ LONG = [f"label {place}" for place in range(20)]
         ([{"loss": {"of": "A", "by": [1]}}, {"loss": {"of": "A", "by": []}}], "loss.by=[1] on 0 and [] on 1"),
         (
             [{"labels": LONG}, {"labels": [*LONG[:-1], "z"]}],
-            "labels=...bel 18', 'label 19'] on 0 and ...bel 18', 'z'] on 1",
+            "labels=...l 17', 'label 18', 'label 19'] on 0 and ...l 17', 'label 18', 'z'] on 1",
         ),
         ([{"path": "x" * 99}, {"path": ""}], f"path='{'x' * 59}... on 0 and '' on 1"),
-        ([{"a": "x" * 99 + "y"}, {"a": "x" * 99 + "z"}], f"a=...{'x' * 10}y' on 0 and ...{'x' * 10}z' on 1"),
+        ([{"a": "x" * 99 + "y"}, {"a": "x" * 99 + "z"}], f"a=...{'x' * 20}y' on 0 and ...{'x' * 20}z' on 1"),
         ([dict.fromkeys("abcdefgh", 0), dict.fromkeys("abcdefgh", 1)], "e=0 on 0 and 1 on 1; 3 more"),
     ],
 )

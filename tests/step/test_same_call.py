@@ -2,6 +2,7 @@
 process has otherwise. Both Kerases."""
 
 import importlib
+import re
 
 import numpy as np
 import pytest
@@ -170,12 +171,12 @@ except ValueError as error:
 """
 EXPECTED = (
     "seed=0 on worker 0 and 1 on worker 1",
-    "activation='tanh' on worker 0 and 'relu' on worker 1",
+    r"'activation': 'tanh', .* on worker 0 and .*'activation': 'relu', .* on worker 1",
     "epochs=1 on worker 0 and 2 on worker 1",
     "trained",
     "Workers must begin with the same weights after the same number of steps. Received: sum of the weights=",
     "trained",
-    "x='float32[16, 5], ",
+    r"x='float32\[16, 5\], ",
 )
 
 
@@ -191,4 +192,4 @@ def test_two_workers_that_differ_are_refused_and_those_alike_train(name):
     )
     assert first == second and len(first) == len(EXPECTED), outputs
     for line, expected in zip(first, EXPECTED, strict=True):
-        assert expected in line
+        assert re.search(expected, line)

@@ -125,8 +125,8 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
         "data.jsonl": (chosen, [("p", "What happened as a result?", ("u", "v"), 0)]),
     },
     "Several labels: sets and tuples as text": {
-        "old.csv": "text,labels\np,\"{'b', 'a'}\"\nq,set()\nr,\"('b',)\"\n",
-        "data.csv": (labelled, [("a", "b"), (), ("b",)]),
+        "old.csv": "text,labels\np,\"{'b', 'a'}\"\nq,set()\nr,\"('b',)\"\ns,\"('b', 'a')\"\n",
+        "data.csv": (labelled, [("a", "b"), (), ("b",), ("b", "a")]),
     },
     "Questions: lines of MRQA": {
         "old.jsonl.gz": json.dumps({"header": {"dataset": "x"}}) + "\n" + json.dumps(MRQA) + "\n",

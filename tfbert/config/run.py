@@ -156,9 +156,8 @@ class Config(Parts):
             raise UsageError(f"{rule}. Received: {error}. Repair the file.") from None
         known = {name: value for name, value in values.items() if name not in (UNTIL_STEP, CONTENTS, EARLIER)}
         for name in parts:
-            known[name] = parts[name](
-                **{option: v for option, v in values.get(name, {}).items() if v or option not in _OFF}
-            )
+            own = values.get(name, {})
+            known[name] = parts[name](**{key: own[key] for key in own if own[key] is not False or key not in _OFF})
         return cls(**known)
 
 

@@ -116,7 +116,7 @@ class Consensus:
 
 
 _WAY_OUT = "Give all workers the same; only paths, and what is logged or written, may differ"
-_SHOWN, _BEFORE, _MOST = 60, 10, 5
+_SHOWN, _BEFORE, _MOST = 60, 20, 5
 """The most characters of a value in a message, those of them before a difference, and the most facts."""
 _SECONDS = 60.0
 _numbers = itertools.count()

@@ -61,7 +61,7 @@ class Comparing:
     def _row_faults(self, inputs: Any, rows: Any, weights: Any, first_row: Any) -> Faults:
         """Compares a micro-batch's rows with the same beside others, and with half of them."""
         num_parts, split = self.gradient_accumulation_steps, self._split()
-        is_packed = self._forward is not None and isinstance(inputs, Mapping) and "example_ids" in inputs
+        is_packed = self._forward is not None and isinstance(inputs, Mapping) and "cls_positions" in inputs
         if not (self.is_foreign and split) or is_packed:  # Rows of packed inputs are not those of labels.
             return tf.zeros([0]), []
         data, terms = (inputs, rows, weights), self._terms
