@@ -137,13 +137,13 @@ class RuntimeConfig(Options):
     sweep: str = option("", resume="free", modes=("train",))
     """Train once for each combination of these values, as `learning_rate=1e-5,3e-5;global_batch_size=16,32`, with each
     of `seeds` where there are any, each run in a directory of its own in `output_dir`, and rank them by the metric that
-    decides. The same command resumes. A curve is drawn over the option with most values: with
-    `max_train_examples=100,300,1000` it is a learning curve. Empty: train once."""
+    decides. The same command resumes. With `max_train_examples=100,300,1000` the table is a learning curve.
+    Empty: train once."""
     deterministic: bool = option(False, resume="split", modes=COMPUTE)
     """Use deterministic kernels only (slower on a GPU), so that the same command gives the same bits."""
     keep_freed_memory: bool = option(True, resume="free", modes=EVERY)
     """Set glibc's malloc, before TensorFlow is imported, so that freed memory is reused rather than returned to the
-    kernel at every step. What MALLOC_ARENA_MAX and the like or GLIBC_TUNABLES set is left as it is."""
+    kernel at every step. Where MALLOC_ARENA_MAX and the like, or GLIBC_TUNABLES, set something, nothing is."""
 
     def rules(self) -> Iterator[str]:
         """A line for each rule that it breaks."""
@@ -236,9 +236,9 @@ class ExportConfig(Options):
     """What `--mode=export` writes."""
 
     export_format: Literal["saved_model", "onnx", "tflite"] = option("saved_model", modes=("export",))
-    """`saved_model`: a SavedModel with the tokenizer inside. `onnx`, `tflite`: a file that takes token ids and gives
-    logits, of any task but pre-training, with the tokenizer's files beside it (`pip install -e '.[onnx]'` or
-    `'.[tflite]'` in the clone). KerasHub needs no export: it reads a run's directory."""
+    """`saved_model`: a SavedModel, with a tokenizer of WordPiece inside; of multiple choice it takes token ids. `onnx`,
+    `tflite`: a file that takes token ids, of any task but pre-training, with the tokenizer's files beside it
+    (`pip install -e '.[onnx]'` or `'.[tflite]'` in the clone). KerasHub needs no export: it reads a run's directory."""
     export_float16: bool = option(False, modes=("export",), needs="export_format=saved_model")
     """Store the weights in float16, half as large; computation stays in float32."""
 

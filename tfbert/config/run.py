@@ -335,7 +335,7 @@ def typed(word: str, otherwise: str, also: Collection[str] = ()) -> str:
         otherwise: What to return where a script, or a user's own Python code, started it.
         also: Other words that start the same; the one that was typed is kept.
     """
-    # `words.main` puts what was typed there: `tfbert finetune`.
+    # `__main__.main` puts what was typed there: `tfbert finetune`.
     program, _, said = sys.argv[0].rpartition(" ")
     return f"{program} {said if said in also else word}" if program in PROGRAMS else otherwise
 

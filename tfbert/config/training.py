@@ -36,7 +36,7 @@ OPTIMIZERS: dict[Optimizer, OptimizerFacts] = {
     "adamw": OptimizerFacts(rate=5e-5, scratch_rate=5e-4),
     "lamb": OptimizerFacts(rate=5e-4, scratch_rate=5e-3, label="LAMB, "),
 }
-"""By the name of `--optimizer`; `step/optimizer` has the classes."""
+"""By the name of `--optimizer`; `step/keras3/fused` has the classes."""
 LORA_TARGETS = ("query", "key", "value", "attention.output.dense", "intermediate.dense", "output.dense")
 """The dense layers of an encoder layer, by the ends of their names; "output.dense" means both that end so."""
 

@@ -11,7 +11,10 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import io
+import itertools
 import json
+import tokenize
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Self
 
@@ -436,13 +439,20 @@ def read_file(
 
 
 def literal(text: str) -> Any:
-    """The list, dictionary, set or tuple that a text is, as JSON or Python writes it; None for any other text."""
-    for parse in (json.loads, ast.literal_eval):
+    """The list, dictionary, set or tuple that a text is, as JSON or Python writes it; None for any other text, and for
+    an array as NumPy writes it, `['a' 'b']`, which Python reads as `['ab']`."""
+    for parse in (json.loads, _apart):
         with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             value = parse(text)
             if isinstance(value, list | dict | set | tuple):
                 return value
     return None
+
+
+def _apart(text: str) -> Any:
+    value, tokens = ast.literal_eval(text), tokenize.generate_tokens(io.StringIO(text).readline)
+    kinds = [token.type for token in tokens if token.string.strip()]
+    return None if (tokenize.STRING,) * 2 in itertools.pairwise(kinds) else value
 
 
 def check_text(value: Any, column: str, where: str, *, strict: bool = True) -> str:

@@ -16,7 +16,7 @@ A line about work that takes long, shown only once it does, so that nobody takes
 Help on the screen: the text of a flag, and printing for a reader that may leave.
 
 Without a handler SIGTERM kills a process, which schedulers take for a failure; and as PID 1, as in a container, a
-process without one never notices it. While a run trains, `preemption` handles signals instead, and saves.
+process without one never notices it. While a run trains, `workers.StopRequest` hears signals instead, and it saves.
 """
 
 from __future__ import annotations

@@ -426,7 +426,7 @@ class Callback:
         Args:
             step: Updates made by earlier starts.
             values: `total_steps`, `steps_per_epoch`, `warmup_steps`, `global_batch_size`, `num_replicas`,
-                `train_examples`, `eval_examples`, `parameters`.
+                `train_examples`, `eval_examples`, `parameters`, `trained_parameters`.
         """
 
     def on_log(self, step: int, values: Mapping[str, float]) -> None:

@@ -461,12 +461,12 @@ class BertTokenizer(Tokenizer):
     def from_pretrained(cls, directory: str | pathlib.Path, **options: Any) -> BertTokenizer:
         """Reads a model directory: `vocab.txt`, or else the vocabulary in `tokenizer.json`.
 
-        The casing is what `tokenizer_config.json` says, as for transformers. Where that does not say whether text is
-        lower-cased, the vocabulary shows it, and a line is logged.
+        The casing is what `tokenizer_config.json` says, as for transformers. Where no file says whether text is
+        lower-cased, it is, and a line is logged.
 
         Raises:
-            UsageError: if neither file exists, they contradict each other, or they describe a tokenizer that would give
-                other ids than this one.
+            UsageError: if neither file exists, they contradict each other, they describe a tokenizer that would give
+                other ids than this one, or none says how a vocabulary with capitals or accents is cased.
         """
         _check_own(options)
         return cls._of(directory, *read_pretrained(pathlib.Path(directory)))

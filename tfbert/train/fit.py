@@ -1,4 +1,4 @@
-"""The training of a run: `FineTuner.fit` over its batches, with the callbacks that run beside the updates; and what the
+"""The training of a run: `FineTuner`'s updates over its batches, with the callbacks that run beside them; and what the
 run reports: the banner at its start, its results, the lines at its end.
 
 What happens beside the updates of a run: progress, evaluation, the best weights, early stopping, checkpoints, a

@@ -37,6 +37,8 @@ from tfbert.tasks.prediction import usual_id_column
 SEPARATORS = ("|", ";", ",")
 """What is taken for a separator unless the user names one."""
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
+_COLLECTION = re.compile(r"(set|frozenset|array|list|tuple|Index)\(")
+"""As Python writes what is not a list."""
 _NUMBERS = re.compile(r"[0-9]+(\s+[0-9]+)*")
 Cell = str | list
 WORDS = {name for names in WORDS_NAMES for name in names}
@@ -101,7 +103,7 @@ def cell_of(value: Any, column: str, where: str, names: Sequence[str] = ()) -> C
         text = stripped(str(value), where)
         is_bracketed = text[:1] == "[" and text[-1:] == "]"
         value = literal(text) if is_bracketed or text[:1] in ("{", "(") else None
-        if value is None and not is_bracketed and text != "set()":
+        if value is None and not is_bracketed and not _COLLECTION.match(text):
             return text
         if not isinstance(value, list):
             raise UsageError(
