@@ -75,24 +75,24 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 680,
+    "batches": 687,
     "bert": 965,
-    "commandline": 410,
+    "commandline": 398,
     "config": 1551,
-    "corpus": 1830,
-    "data": 1446,
-    "devices": 932,
-    "doors": 686,
-    "launch": 308,
-    "model": 2041,
-    "modes": 983,
-    "output": 640,
-    "python": 278,
-    "report": 907,
-    "step": 2700,
-    "tasks": 5611,
-    "tokens": 1058,
-    "train": 1415,
+    "corpus": 1817,
+    "data": 1438,
+    "devices": 906,
+    "doors": 688,
+    "launch": 302,
+    "model": 2029,
+    "modes": 942,
+    "output": 634,
+    "python": 274,
+    "report": 900,
+    "step": 2660,
+    "tasks": 5455,
+    "tokens": 1039,
+    "train": 1412,
 }
 
 
@@ -243,7 +243,7 @@ def test_gradients_need_tensorflow_alone():
 def test_the_step_needs_no_configuration():
     for path in [path for path in LIBRARY if path.parts[1] == "step"]:
         used = set(own_imports(path)) - {("devices", "workers"), ("devices", "process")}
-        assert {other[0] for other in used} <= {"step", "measure", "private"}, path
+        assert {other[0] for other in used} <= {"step", "errors", "measure", "private"}, path
 
 
 def test_flags_are_read_in_the_command_only():

@@ -21,7 +21,6 @@ import itertools
 import json
 import pathlib
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
@@ -33,7 +32,7 @@ from tfbert.config.tables import facts_of
 from tfbert.config.types import ALIASES, called_elsewhere, did_you_mean, elsewhere, in_words, joined, of_text, one_of
 from tfbert.devices import process
 from tfbert.devices.process import ASKS_FOR_HELP, WIDTH, flag_text, wrapped
-from tfbert.errors import EXPECTED, Preempted, UsageError, in_command
+from tfbert.errors import EXPECTED, UsageError, in_command
 
 _PACKAGE = pathlib.Path(__file__).parent
 _PLACES = (_PACKAGE / "presets", _PACKAGE.parent / "flags" / "presets")
@@ -68,9 +67,8 @@ def find_flagfile(name: str) -> pathlib.Path:
     if wanted in known:
         return known[wanted]
     near = difflib.get_close_matches(wanted, known, n=3) or sorted(key for key in known if wanted and wanted in key)
-    rule = "flagfile must be a file, or the name of a preset"
     todo = f"Check the path, or pass {'' if len(near) == 1 else 'one of '}{', '.join(near or known)}."
-    raise UsageError(f"{rule}. Received: flagfile={name!r}. {todo}")
+    raise UsageError(f"flagfile must be a file, or the name of a preset. Received: flagfile={name!r}. {todo}")
 
 
 def read_text(option: str, path: str | pathlib.Path) -> str:
@@ -327,8 +325,7 @@ class Reader:
         with # or // and is a comment."""
         path = str(find_flagfile(name)) if name else ""
         if path in within:
-            rule = "A flag file must not include itself"
-            raise UsageError(f"{rule}. Received: flagfile={path!r}. Remove that line.")
+            raise UsageError(f"A flag file must not include itself. Received: flagfile={path!r}. Remove that line.")
         lines = map(str.strip, read_text(FLAGFILE, path).splitlines() if path else [])
         self.read_line([line for line in lines if line and not line.startswith(("#", "//"))], (*within, path))
 
@@ -445,17 +442,9 @@ def run_command(command: Command, argv: list[str], mode: str = "") -> int:
         process.check()
         with library_errors_as_run_errors(config):
             run(config)
-    except (*EXPECTED, process.Terminated) as error:
-        kind, text, status = "error: ", str(error), error.status
-        if isinstance(error, Preempted | process.Terminated):
-            kind = ""
-    except KeyboardInterrupt:  # Before training began, or in another mode: there is nothing to resume from.
-        kind, text, status = "", "stopped by Ctrl-C", 130
-    else:
-        return 0
-    for line in text.splitlines():  # One for each thing that is wrong.
-        print(f"{command.typed}: {kind}{line}", file=sys.stderr)
-    return status
+    except (*EXPECTED, KeyboardInterrupt) as error:
+        return process.told(command.typed, error)
+    return 0
 
 
 def verb_of(config: Config) -> Callable[..., Any]:
@@ -484,9 +473,8 @@ def parse(command: Command, argv: list[str], mode: str = "") -> Config:
     other = line.values.get("mode", mode)
     if mode and other != mode:
         word = other if verb_commands()[other] is command else f"{command.word} --mode={other}"
-        rule = f"{command.typed} says the mode itself"
         todo = f"Drop --mode, or use {command.typed.removesuffix(mode)}{word}."
-        raise UsageError(f"{rule}. Received: mode={other!r} beside it. {todo}")
+        raise UsageError(f"{command.typed} says the mode itself. Received: mode={other!r} beside it. {todo}")
     return _config_of(command, file.values | ({"mode": mode} if mode else {}) | line.values)
 
 

@@ -10,8 +10,10 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager
 from importlib import metadata
+from typing import Any
 
 _is_command = False
 _for_python: Callable[[str], str] = str
@@ -24,14 +26,23 @@ def speak_to_python(wording: Callable[[str], str]) -> None:
 
 
 @contextlib.contextmanager
-def in_command() -> Iterator[None]:
-    """For a program's `main`: in the block, this process is a command, whose user types flags."""
-    global _is_command
-    before, _is_command = _is_command, True
+def replaced(space: MutableMapping[str, Any], **values: Any) -> Iterator[None]:
+    """In the block, names have these values: in `globals()`, `os.environ`, `sys.modules`, or the `vars` of an object,
+    whose own `__setattr__`, by which Keras tracks what an object holds, hears nothing of it. Afterwards all is as
+    before."""
+    before = {name: space[name] for name in values if name in space}
+    space.update(values)
     try:
         yield
     finally:
-        _is_command = before
+        space.update(before)
+        for name in values.keys() - before.keys():
+            del space[name]
+
+
+def in_command() -> AbstractContextManager[None]:
+    """For a program's `main`: in the block, this process is a command, whose user types flags."""
+    return replaced(globals(), _is_command=True)
 
 
 def is_command() -> bool:

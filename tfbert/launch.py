@@ -30,7 +30,7 @@ from tfbert.config.run import FINETUNE, STARTED_AS, typed
 from tfbert.config.types import outside
 from tfbert.devices.cluster import PREEMPTED_STATUS, USAGE_STATUS, divide_gpus, visible_gpus
 from tfbert.devices.process import ASKS_FOR_HELP, run_program, show, signals_handled
-from tfbert.errors import UsageError
+from tfbert.errors import UsageError, replaced
 
 _MAX_RESTART_DELAY_SECONDS = 60.0
 # Below the ports that the kernel gives to clients: one of those may be taken by the time TensorFlow is imported.
@@ -286,8 +286,7 @@ class WorkerGroup:
                     self._running[index] = start_child(command, environment, **pipes)
                 except OSError as error:
                     rule = "The command must be a program"
-                    received = f"{command[0]!r} ({error.strerror})"
-                    raise UsageError(f"{rule}. Received: {received}. Check its path.") from None
+                    raise UsageError(f"{rule}. Received: {command[0]!r} ({error.strerror}). Check its path.") from None
             for index, process in self._running.items():  # No thread yet: each start is a fork.
                 for file, pipe in ((sys.stdout, process.stdout), (sys.stderr, process.stderr)):
                     arguments = (f"[worker {index}] ".encode(), file, pipe)
@@ -400,15 +399,10 @@ def start_child(command: Sequence[str], variables: Mapping[str, str] | None = No
     environment = {**inherited, "PYTHONPATH": path, **(variables or {})}
     # In a process that has tokenised texts, tokenizers writes five lines into each fork, even one that becomes another
     # program at once, unless this is set.
-    is_unsaid = "TOKENIZERS_PARALLELISM" not in os.environ
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    try:
+    with replaced(os.environ, TOKENIZERS_PARALLELISM=os.environ.get("TOKENIZERS_PARALLELISM", "true")):
         return subprocess.Popen(
             command, env=environment, start_new_session=True, preexec_fn=dies_with(os.getpid()), **streams
         )
-    finally:
-        if is_unsaid:
-            del os.environ["TOKENIZERS_PARALLELISM"]
 
 
 def end_child(child: subprocess.Popen) -> None:

@@ -25,7 +25,7 @@ from tensorflow.python.framework import auto_control_deps_utils, ops
 from tensorflow.python.framework import config as framework_config
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from tfbert.errors import UsageError
+from tfbert.errors import UsageError, replaced
 
 
 def check_not_in_tf_keras(name: str) -> None:
@@ -185,14 +185,10 @@ def _held_weakly(gradient: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def as_not_trainable(layers: list[Any]) -> Iterator[None]:
     """While active, layers take themselves for frozen. By the public property their variables would change too."""
-    before = [(each, each._trainable) for each in layers]
-    for each in layers:
-        object.__setattr__(each, "_trainable", False)
-    try:
+    with contextlib.ExitStack() as stack:
+        for each in layers:
+            stack.enter_context(replaced(vars(each), _trainable=False))
         yield
-    finally:
-        for each, value in before:
-            object.__setattr__(each, "_trainable", value)
 
 
 def variables_written(

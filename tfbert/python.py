@@ -456,18 +456,14 @@ def sweep(
         raise UsageError(f"The runs of a sweep read files. Received: {', '.join(in_memory)}. {todo}")
     directory = output_dir.run_directory(config)
     config = config.changed({"output_dir": str(directory)})
-    if config.runtime.keep_freed_memory:
-        keep_freed_memory()
     with logs.shown(quiet):
         with imported_quietly("" if quiet else "importing TensorFlow", silent=quiet):
             from tfbert.modes.many import train_many
-            from tfbert.report.compare import Swept
         if command is PRETRAIN:
             from tfbert.modes.pretrain import with_named_records
 
             config = with_named_records(config)
         found = train_many(config, functools.partial(_start, quiet))
-    assert isinstance(found, Swept)
     return SweepResults(found.rows(), directory, found.ranking.decisive)
 
 

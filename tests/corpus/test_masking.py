@@ -11,6 +11,7 @@ from tokenizers import normalizers, pre_tokenizers
 
 from tests.support.host_tokenizers import KINDS
 from tests.support.texts import SPECIAL, TEXTS
+from tfbert.config.tasks import PretrainingConfig
 from tfbert.corpus.masking import Masking, mask, most_predictions, record_keys
 from tfbert.errors import UsageError
 from tfbert.tokens.host import read_tokenizer
@@ -21,8 +22,8 @@ VOCAB = SPECIAL + [f"w{i}" for i in range(40)] + [f"##p{i}" for i in range(25)]
 
 
 def masking(prob=0.15, most=20, whole_words=False):
-    options = {"masked_lm_prob": prob, "max_predictions_per_seq": most, "whole_words": whole_words}
-    return Masking.of_tokenizer(BertTokenizer(VOCAB), **options)
+    options = PretrainingConfig(masked_lm_prob=prob, max_predictions_per_seq=most, whole_word_masking=whole_words)
+    return Masking.of_tokenizer(BertTokenizer(VOCAB), options, 1)
 
 
 def records(rows, width, seed=0, pair=True):
@@ -194,8 +195,8 @@ def test_whole_words_of_other_tokenizers_are_those_of_the_text(kind, tmp_path):
     tokenizer = read_tokenizer(KINDS[kind](tmp_path / "source"))
     tokenizer.save(tmp_path / "saved")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
-    options = {"masked_lm_prob": 0.4, "max_predictions_per_seq": 100, "whole_words": True}
-    masking, num_words, kept = Masking.of_tokenizer(tokenizer, **options), 0, 0
+    options = PretrainingConfig(masked_lm_prob=0.4, max_predictions_per_seq=100, whole_word_masking=True)
+    masking, num_words, kept = Masking.of_tokenizer(tokenizer, options, 128), 0, 0
     special = {token["id"] for token in json.loads((tmp_path / "saved" / "tokenizer.json").read_text())["added_tokens"]}
     special = {*theirs.all_special_ids, *(() if kind == "modernbert" else special)}
     assert special == {*range(len(theirs))} - {*masking.drawn_ids.tolist()}
@@ -226,13 +227,14 @@ def places_of(tokenizer, text):
 
 def test_a_tokenizer_without_a_mask_or_blanks_is_refused(tmp_path):
     directory = KINDS["roberta"](tmp_path)
-    options = {"masked_lm_prob": 0.15, "max_predictions_per_seq": 2}
+    options = PretrainingConfig(masked_lm_prob=0.15, max_predictions_per_seq=2)
+    whole_words = PretrainingConfig(masked_lm_prob=0.15, max_predictions_per_seq=2, whole_word_masking=True)
     text = (directory / "tokenizer.json").read_text()
     (directory / "tokenizer.json").write_text(text.replace("\u0120", "\u0152"))
     tokenizer = read_tokenizer(directory)
-    assert Masking.of_tokenizer(tokenizer, **options, whole_words=False).word_marks is None
+    assert Masking.of_tokenizer(tokenizer, options, 1).word_marks is None
     with pytest.raises(UsageError, match="Received: whole_word_masking=True with a tokenizer that has no such piece"):
-        Masking.of_tokenizer(tokenizer, **options, whole_words=True)
+        Masking.of_tokenizer(tokenizer, whole_words, 1)
     tokenizer.mask_id = None
     with pytest.raises(UsageError, match="must have a mask. Received: one without. State mask_token"):
-        Masking.of_tokenizer(tokenizer, **options, whole_words=False)
+        Masking.of_tokenizer(tokenizer, options, 1)

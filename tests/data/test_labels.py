@@ -317,13 +317,10 @@ def test_a_parquet_file_names_its_own_ids(names, tmp_path):
     assert scores.train.labels.tolist() == [1.0, 0.0, 1.0]
 
 
-@pytest.mark.parametrize(
-    "label, message",
-    [(-1, "-1, which stands for a missing one, for 'label' in .*, row 2"), (2, "one of the 2 that the")],
-)
-def test_an_id_without_a_name_is_refused_by_its_row(label, message, tmp_path):
+@pytest.mark.parametrize("label", [-1, 2])
+def test_an_id_without_a_name_is_refused_by_its_row(label, tmp_path):
     path = rows_with_names(tmp_path / "a.parquet", [1, label, 0], MRPC)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=f"one of the 2 that the file names. Received: {label} for .*row 2"):
         load_data(DataConfig(train_file=path))
     assert load_data(DataConfig(train_file=path, skip_bad_rows=True)).train.labels.tolist() == [1, 0]
 

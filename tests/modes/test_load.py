@@ -361,7 +361,6 @@ def test_bad_options_and_models(saved, models, tmp_path):
         ("classes", {"top_k": 0}, "top_k must be a whole number of at least 1. Received: top_k=0"),
         ("questions", {"top_k": 3}, "top_k chooses among classes, and this is question answering"),
         ("entities", {"batch_size": 0.5}, "batch_size must be a whole number of at least 1. Received: batch_size=0.5"),
-        ("classes", {"errors": "return"}, "Received: errors='return'. Drop it; where a call fails, call on each input"),
     ):
         with pytest.raises(tfbert.UsageError, match=message):
             models[model](["a"], **options)

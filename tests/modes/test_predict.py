@@ -249,7 +249,7 @@ def test_columns_that_look_like_labels_do_not_matter(runs, tmp_path, expected):
 def test_predictions_that_are_not_finite_are_no_predictions(runs, tmp_path, name):
     save_with_nan(runs / "single", tmp_path / "broken", word="dull")
     write_texts(tmp_path / "in.txt")
-    with pytest.raises(RunError, match=r"must be finite\. Received: \[nan nan\] for id 3 of .*in\.txt\. Pass another"):
+    with pytest.raises(RunError, match=r"Received: \[nan nan\] for id 3 of .*in\.txt, .* are not\. Pass another"):
         run(tmp_path, "broken", input_file=tmp_path / "in.txt", output_file=tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "in.txt"]
 

@@ -146,7 +146,8 @@ def _packed(tokens: TokenIds, sequences: np.ndarray, starts: np.ndarray, shape: 
 
 
 MASKED_LM, NEXT_SENTENCE = "masked_lm", "next_sentence"
-POSITIONS = "masked_lm_positions"
+POSITIONS, LABELS = "masked_lm_positions", "masked_lm_ids"
+"""Inputs: the masked places, and the words at them, which a model gets only for evaluation."""
 CHUNK = 8192
 """Records in memory at a time while all are predicted."""
 _MULTIPLE = 8
@@ -158,21 +159,42 @@ is not evaluated with masks from training."""
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MaskedChunk:
-    """Some masked records in memory.
+    """Some masked records in memory, or texts with words to fill in, see `predictor.Chunk`.
 
     Attributes:
         tokens: What the model is given.
         positions: int32 `[n, predictions]`: masked places in the row, ascending; 0 after the last.
-        labels: int32 `[n, predictions]`: the ids that were there; 0 after the last.
-        weights: float32 `[n, predictions]`: 1; 0 after the last.
+        labels: int32 `[n, predictions]`: the ids that were there; 0 after the last. None if they are not known.
+        weights: float32 `[n, predictions]`: 1; 0 after the last. None likewise.
         next_sentence: int32 `[n]`: 1 where segment B is of another document; None if that is not predicted.
     """
 
     tokens: TokenIds
     positions: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray
-    next_sentence: np.ndarray | None
+    labels: Any = None
+    weights: Any = None
+    next_sentence: np.ndarray | None = None
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of what `inputs` returns."""
+        names = (*INPUTS, POSITIONS)
+        return names if self.labels is None else (*names, LABELS)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int32 `[n]`: tokens of each row."""
+        return self.tokens.lengths
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
+        """A batch's inputs."""
+        others = {POSITIONS: self.positions} | ({} if self.labels is None else {LABELS: self.labels})
+        is_real = (rows != FILL)[:, None]  # Places of other rows may lie beyond the width.
+        given = {name: np.where(is_real, array[rows], 0) for name, array in others.items()}
+        return padded_inputs(self.tokens, rows, width) | given
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

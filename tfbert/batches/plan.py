@@ -439,9 +439,8 @@ def plan_packed_epoch(
     starts, misfit = place(lines, shape.num_rows, shape.width)
     assert misfit is None, "the shape was chosen to hold this epoch"
     rows, starts = parts.reshape(rows.shape), starts.reshape(rows.shape)
-    return BatchPlan(
-        rows=rows, widths=np.full(len(rows), shape.width, np.int32), epoch=epoch, starts=starts, shape=shape
-    )
+    widths = np.full(len(rows), shape.width, np.int32)
+    return BatchPlan(rows=rows, widths=widths, epoch=epoch, starts=starts, shape=shape)
 
 
 def _lengths_of(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:

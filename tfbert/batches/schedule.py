@@ -206,15 +206,8 @@ def _packed(config: Config, lengths: np.ndarray | RecordLengths, size: int, epoc
         lengths = np.asarray(lengths)
     if lengths.ndim == 2:  # All sequences of an example stand in one row, one after the other.
         lengths = lengths.sum(axis=1)
-    seed = config.runtime.seed
-    shape = choose_packed_shape(
-        lengths,
-        global_batch_size=size,
-        seed=seed,
-        epochs=range(epochs),
-        num_parts=num_parts,
-        max_width=config.data.max_seq_length,
-    )
+    options, width = {"global_batch_size": size, "seed": config.runtime.seed}, config.data.max_seq_length
+    shape = choose_packed_shape(lengths, **options, epochs=range(epochs), num_parts=num_parts, max_width=width)
     share = lengths.sum() / (steps_per_epoch(len(lengths), size) * shape.num_tokens)
     description = (
         f"packed: {counted(shape.num_examples, 'example')} of a micro-batch in {counted(shape.num_rows, 'row')} of "
@@ -222,7 +215,7 @@ def _packed(config: Config, lengths: np.ndarray | RecordLengths, size: int, epoc
     )
 
     def plan(epoch: int) -> BatchPlan:
-        return plan_packed_epoch(lengths, global_batch_size=size, seed=seed, epoch=epoch, shape=shape)
+        return plan_packed_epoch(lengths, **options, epoch=epoch, shape=shape)
 
     return lambda epoch, done: iter([plan(epoch).part(slice(done, None))]), plan(0).part(slice(0, 1)), description
 

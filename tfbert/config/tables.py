@@ -76,7 +76,7 @@ TASKS = {
         metrics=_names("accuracy mean_reciprocal_rank loss"), max_seq_length=256, demo_epochs=8.0
     ),
     "pretraining": TaskFacts(
-        metrics=_names("masked_accuracy loss perplexity next_sentence_accuracy masked_lm_loss next_sentence_loss"),
+        metrics=_names("loss masked_accuracy perplexity next_sentence_accuracy masked_lm_loss next_sentence_loss"),
         of_records=True,
     ),
 }

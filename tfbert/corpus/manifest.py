@@ -139,12 +139,7 @@ class Recipe:
     @functools.cached_property
     def masking(self) -> Masking:
         """How the records are masked."""
-        return Masking.of_tokenizer(
-            self.tokenizer,
-            masked_lm_prob=self.masked_lm_prob,
-            max_predictions_per_seq=self.max_predictions_per_seq,
-            whole_words=self.whole_word_masking,
-        )
+        return Masking.of_tokenizer(self.tokenizer, self, self.max_seq_length)
 
     def dealt(self, part: int, place: int, count: int) -> Iterator[bool]:
         """Which rows of a part are dealt to one of the shards that read it, without end.
@@ -396,9 +391,7 @@ def _has_shards(directory: pathlib.Path) -> bool:
 def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     """In what the records that were found differ from those that are wanted."""
     old, new = found.get("options", {}), wanted["options"]
-    differs = [
-        f"{name}={old.get(name)!r}, asked for {value!r}" for name, value in new.items() if old.get(name) != value
-    ]
+    differs = [f"{name}={old.get(name)!r}, asked for {own!r}" for name, own in new.items() if old.get(name) != own]
     inputs, files = found.get("inputs", {}), wanted["inputs"]
     if inputs != files:
         changed = sorted(name for name in {*inputs, *files} if inputs.get(name) != files.get(name))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,37 +47,38 @@ class Masking:
     max_predictions_per_seq: int
 
     @classmethod
-    def of_tokenizer(
-        cls, tokenizer: Tokenizer, *, masked_lm_prob: float, max_predictions_per_seq: int, whole_words: bool
-    ) -> Masking:
+    def of_tokenizer(cls, tokenizer: Tokenizer, options: Any, max_seq_length: int) -> Masking:
         """The masking of a tokenizer's ids.
 
         Args:
             tokenizer: The model's.
-            masked_lm_prob: See the class.
-            max_predictions_per_seq: See the class.
-            whole_words: Predict all pieces of a word together. A word with too many pieces is skipped.
+            options: `masked_lm_prob`, `max_predictions_per_seq` and `whole_word_masking` as attributes, such as of a
+                `PretrainingConfig`. Whole words: all pieces of a word together; one with too many pieces is skipped.
+            max_seq_length: The records' length, in tokens.
 
         Raises:
-            UsageError: for a tokenizer without a mask; with `whole_words`, for one whose pieces have no blanks.
+            UsageError: for a tokenizer without a mask; for whole words, one whose pieces have no blanks; for fewer
+                predictions than a record of full length needs.
         """
         if tokenizer.mask_id is None:
             raise UsageError(
                 "A tokenizer to pre-train with must have a mask. Received: one without. State mask_token in its "
                 "tokenizer_config.json, or use another model."
             )
+        prob, whole_words = options.masked_lm_prob, options.whole_word_masking
         if whole_words and not any(piece.startswith(" ") for piece in tokenizer.pieces):
             raise UsageError(
                 "Whole words are found by the blanks that their first pieces begin with. Received: "
                 "whole_word_masking=True with a tokenizer that has no such piece. Drop --whole_word_masking."
             )
+        most = options.max_predictions_per_seq
         return cls(
             mask_id=tokenizer.mask_id,
             is_special=np.isin(np.arange(tokenizer.vocab_size), tokenizer.special_ids),
             drawn_ids=tokenizer.drawn_ids,
             word_marks=tokenizer.word_marks if whole_words else None,
-            masked_lm_prob=masked_lm_prob,
-            max_predictions_per_seq=max_predictions_per_seq,
+            masked_lm_prob=prob,
+            max_predictions_per_seq=most_predictions(most, masked_lm_prob=prob, max_seq_length=max_seq_length),
         )
 
 

@@ -98,9 +98,7 @@ def detect_schema(record: bytes, where: str) -> Schema:
         features = tf.train.Example.FromString(record).features.feature
     except DecodeError:
         raise _error(where, "a record that is not a tf.train.Example") from None
-    found = {
-        name: len(getattr(value, value.WhichOneof("kind") or "int64_list").value) for name, value in features.items()
-    }
+    found = {name: len(getattr(own, own.WhichOneof("kind") or "int64_list").value) for name, own in features.items()}
     names: RecordNames = "v2" if IDS["v2"] in found else "v1"
     schema = Schema(
         names=names,
@@ -752,8 +750,7 @@ def as_records_are(config: Config) -> Config:
     first = find_files(config.pretraining.train_records, "train_records")[0].parent
     made_with = read_manifest(first)["options"] if (first / MANIFEST).is_file() else {}
     if config.data.max_seq_length is None and made_with:
-        data = dataclasses.replace(config.data, max_seq_length=made_with["max_seq_length"])
-        config = dataclasses.replace(config, data=data)
+        config = config.changed({"max_seq_length": made_with["max_seq_length"]})
     config = dataclasses.replace(config, pretraining=config.pretraining.with_masking(made_with))
     if config.model.is_scratch and not config.model.vocab_file:
         if TOKENIZER_JSON in made_with.get("casing", {}):
@@ -763,8 +760,7 @@ def as_records_are(config: Config) -> Config:
                 "--model, the directory of the model whose tokenizer that is; its weights may be random."
             )
         if (first / VOCAB).is_file():
-            model = dataclasses.replace(config.model, vocab_file=str(first / VOCAB))
-            config = dataclasses.replace(config, model=model)
+            config = config.changed({"vocab_file": str(first / VOCAB)})
     return config
 
 

@@ -175,8 +175,7 @@ def block_lines(path: pathlib.Path, block: Block = WHOLE, *, between_blank_lines
         line = file.readline(MAX_LINE_BYTES)
         if len(line) == MAX_LINE_BYTES:
             rule = f"A line of a corpus must be shorter than {MAX_LINE_BYTES >> 20} MiB"
-            todo = "Cut it, or check the file's format."
-            raise UsageError(f"{rule}. Received: a longer one in {str(path)!r}. {todo}")
+            raise UsageError(f"{rule}. Received: a longer one in {str(path)!r}. Cut it, or check the file's format.")
         return line
 
     position, end = block
@@ -355,9 +354,8 @@ def _format(path: pathlib.Path, asked_for: str) -> str:
     if format == "parquet":
         return format
     if ending in (".csv", ".tsv") and not format:
-        rule = "A corpus is text, JSON lines or Parquet"
         todo = "Convert it to JSON lines, or pass --corpus_format."
-        raise UsageError(f"{rule}. Received: {str(path)!r}, a table. {todo}")
+        raise UsageError(f"A corpus is text, JSON lines or Parquet. Received: {str(path)!r}, a table. {todo}")
     first, size, is_after_blank = "", 0, False
     for _, line in reading.lines_of(block_lines(path), str(path)):
         if "\0" in line:

@@ -16,7 +16,9 @@ import itertools
 import json
 import tokenize
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from tfbert.config.data import DataConfig
 from tfbert.config.types import Recorded
@@ -291,7 +293,7 @@ def find_tag_columns(
 _BY_NAME = DataConfig()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
     """Rows as they were written.
 
@@ -301,10 +303,12 @@ class Table:
         unit: What `lines` counts: `line` or `row`.
         notes: What the user should know, one line each.
         columns: Those that were read, by the options that name them; empty where nobody can choose them.
+        per_row: The attributes with an entry for each row, besides `lines`.
     """
 
+    per_row: ClassVar[tuple[str, ...]] = ()
     name: str
-    lines: Sequence[int]
+    lines: Any
     unit: str = "line"
     notes: tuple[str, ...] = ()
     columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -312,6 +316,16 @@ class Table:
     def where(self, row: int) -> str:
         """What messages call row `row`, counted from 0."""
         return f"{self.name}, {self.unit} {self.lines[row]}"
+
+    def take(self, rows: Iterable[int]) -> Self:
+        """These rows, counted from 0, in that order."""
+        rows, found = np.asarray([*rows], np.int64), {name: getattr(self, name) for name in ("lines", *self.per_row)}
+        taken = {
+            name: values[rows] if isinstance(values, np.ndarray) else [values[row] for row in rows]
+            for name, values in found.items()
+            if values is not None
+        }
+        return dataclasses.replace(self, **taken)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -329,6 +343,7 @@ class RawTable(Table):
         is_regression: Whether the data set itself says that its labels are measurements.
     """
 
+    per_row = ("text", "text_pair", "labels")
     text_columns: tuple[str, ...]
     text: list[str]
     text_pair: list[str] | None
@@ -340,21 +355,15 @@ class RawTable(Table):
     def __len__(self) -> int:
         return len(self.text)
 
-    def take(self, labels: Sequence[tuple[int, Any]], bad_rows: BadRows) -> Self:
+    def labelled(self, labels: Sequence[tuple[int, Any]], bad_rows: BadRows) -> Self:
         """The rows of these numbers, from 0, with these labels; a note says what was left out.
 
         Raises:
             UsageError: for none.
         """
-        rows, text_pair = [row for row, _ in labels], self.text_pair
-        return dataclasses.replace(
-            self,
-            text=[self.text[row] for row in rows],
-            text_pair=None if text_pair is None else [text_pair[row] for row in rows],
-            labels=[label for _, label in labels],
-            lines=[self.lines[row] for row in rows],
-            notes=(*self.notes, *bad_rows.skipped(self.name, len(rows), "example", "rows")),
-        )
+        notes = (*self.notes, *bad_rows.skipped(self.name, len(labels), "example", "rows"))
+        taken = self.take(row for row, _ in labels)
+        return dataclasses.replace(taken, labels=[label for _, label in labels], notes=notes)
 
 
 def read_table(

@@ -245,11 +245,6 @@ def named_id(value: Any, names: Sequence[str], column: str, where: str) -> Any:
     """
     if type(value) is not int:
         return value
-    if str(value) == HELD_BACK:
-        raise UsageError(
-            f"Every row needs a label. Received: -1, which stands for a missing one, for {column!r} in {where}. "
-            "Add it or drop the row."
-        )
     if not 0 <= value < len(names):
         raise UsageError(
             f"A label's id must be one of the {len(names)} that the file names. "

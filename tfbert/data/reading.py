@@ -124,7 +124,8 @@ def lines_of(
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UsageError(
-            f"A .gz file must be whole. Received: {name}, broken after line {number} ({error}). Copy it again."
+            f"A .gz file holds gzip data, all of it. Received: {name}, broken after line {number} ({error}). Copy it "
+            "again, or drop .gz from its name if it holds plain text."
         ) from None
     except OSError as error:
         raise UsageError(
@@ -141,19 +142,9 @@ def opened(path: pathlib.Path) -> BinaryIO:
     """Opens a file, decompressed where it ends in .gz.
 
     Raises:
-        UsageError: for a .gz file that does not begin with gzip data; says what it is.
-        OSError: for a file that cannot be opened.
+        OSError: for a file that cannot be opened, or, when it is read, for one that is not whole.
     """
-    if path.suffix.lower() != ".gz":
-        return path.open("rb")
-    with path.open("rb") as file:
-        head = file.read(512)
-    if head and not head.startswith(_GZIP_MAGIC):
-        is_text = all(byte >= 0x20 or byte in b"\t\r\n" for byte in head)
-        what = f"plain text. Rename it to {path.stem!r}" if is_text else f"something else ({head[:4]!r}). Copy it again"
-        rule = "A .gz file must hold gzip data"
-        raise UsageError(f"{rule}. Received: {str(path)!r}, which holds {what}, or compress it.")
-    return gzip.open(path, "rb")
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def _check_text(first: bytes, name: str) -> None:

@@ -80,9 +80,8 @@ def current_cluster() -> Cluster:
         return cluster_from_tf_config(os.environ["TF_CONFIG"])
     if "SLURM_JOB_ID" in os.environ or "SLURM_PROCID" in os.environ:
         return cluster_from_slurm()
-    rule = "multi_worker needs TF_CONFIG or SLURM's variables in the environment"
     todo = "Start the command with python -m tfbert.launch --num_workers=N -- COMMAND, with srun, or set TF_CONFIG."
-    raise UsageError(f"{rule}. Received: neither. {todo}")
+    raise UsageError(f"multi_worker needs TF_CONFIG or SLURM's variables in the environment. Received: neither. {todo}")
 
 
 def cluster_from_tf_config(text: str) -> Cluster:

@@ -37,9 +37,10 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from tfbert.errors import first_line, in_command, of_surroundings, other_project
+from tfbert.errors import Preempted, RunError, first_line, in_command, of_surroundings, other_project, replaced
 
 log = logging.getLogger("tfbert")
 
@@ -51,15 +52,9 @@ SECONDS_IN_A_FILE = 10.0
 _nobody_watches = False
 
 
-@contextlib.contextmanager
-def nobody_watching() -> Iterator[None]:
+def nobody_watching() -> AbstractContextManager[None]:
     """In the block, no terminal and no notebook counts as watched: nothing is drawn there."""
-    global _nobody_watches
-    before, _nobody_watches = _nobody_watches, True
-    try:
-        yield
-    finally:
-        _nobody_watches = before
+    return replaced(globals(), _nobody_watches=True)
 
 
 def is_unwatched() -> bool:
@@ -176,8 +171,7 @@ def without_collections() -> Iterator[None]:
         gc.enable()
 
 
-@contextlib.contextmanager
-def without_modules(*names: str) -> Iterator[None]:
+def without_modules(*names: str) -> AbstractContextManager[None]:
     """For a block of imports that try these modules and do without them: there they are not found, unless they are
     imported already. Keras imports all of scikit-learn, matplotlib, pandas and scipy, for wrappers, galleries and data
     frames that no command gives it: 1.1 of the 3.5 s of these imports, and 150 MB.
@@ -185,13 +179,7 @@ def without_modules(*names: str) -> Iterator[None]:
     Args:
         names: The modules.
     """
-    absent = [name for name in names if name not in sys.modules]
-    sys.modules |= dict.fromkeys(absent)  # pyright: ignore[reportArgumentType]
-    try:
-        yield
-    finally:
-        for name in absent:
-            del sys.modules[name]
+    return replaced(sys.modules, **{name: None for name in names if name not in sys.modules})
 
 
 @contextlib.contextmanager
@@ -243,23 +231,19 @@ def imported_quietly(what: str = "", *, silent: bool = False) -> Iterator[None]:
         yield
         return
     choose_kernels()
-    is_own = _LEVEL not in os.environ
-    os.environ.setdefault(_LEVEL, _ONLY_FATAL if silent else _ONLY_ERRORS)  # Read once, when TensorFlow is loaded.
-    try:
-        # Warnings of the libraries to themselves; in a notebook stderr is more than the descriptor that is held back.
-        with (
-            interrupted_later(),
-            stderr_held_back(what),
-            warnings.catch_warnings(action="ignore"),
-            without_collections(),
-        ):
-            yield
-            import tensorflow as tf
+    level = os.environ.get(_LEVEL, _ONLY_FATAL if silent else _ONLY_ERRORS)  # Read once, when TensorFlow is loaded.
+    # Warnings of the libraries to themselves; in a notebook stderr is more than the descriptor that is held back.
+    with (
+        replaced(os.environ, **{_LEVEL: level}),
+        interrupted_later(),
+        stderr_held_back(what),
+        warnings.catch_warnings(action="ignore"),
+        without_collections(),
+    ):
+        yield
+        import tensorflow as tf
 
-            tf.config.list_physical_devices("GPU")
-    finally:
-        if is_own:
-            del os.environ[_LEVEL]
+        tf.config.list_physical_devices("GPU")
 
 
 @contextlib.contextmanager
@@ -291,16 +275,10 @@ def stderr_held_back(what: str = "") -> Iterator[None]:
         held.close()
 
 
-@contextlib.contextmanager
-def without_main_module() -> Iterator[None]:
+def without_main_module() -> AbstractContextManager[None]:
     """For a block that starts a process of multiprocessing's "spawn": it does not import the program that runs here,
     which a user may have written without a guard for `__main__`."""
-    before = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = before
+    return replaced(sys.modules, __main__=types.ModuleType("__main__"))
 
 
 def start_quietly(threads: int = 0, *, silent: bool = False) -> None:
@@ -405,6 +383,15 @@ class _Handler:
             raise Terminated
 
 
+def told(name: str, error: BaseException) -> int:
+    """Says how a program ended, a line for each thing that is wrong; returns its exit status."""
+    text = "stopped by Ctrl-C" if type(error) is KeyboardInterrupt else str(error)
+    kind = "" if isinstance(error, Preempted | KeyboardInterrupt) else "error: "
+    for line in text.splitlines():
+        print(f"{name}: {kind}{line}", file=sys.stderr)
+    return getattr(error, "status", 128 + signal.SIGINT)
+
+
 def run_program(name: str, main: Callable[[], int]) -> int:
     """Runs a program's `main`, which imports what it needs, so that SIGTERM ends it from its first line on.
 
@@ -425,8 +412,7 @@ def run_program(name: str, main: Callable[[], int]) -> int:
                 os.register_at_fork(after_in_child=_forget)
             return main()
         except KeyboardInterrupt as stop:
-            told = (stop.status, str(stop)) if isinstance(stop, Terminated) else None
-            status, line = told or (128 + signal.SIGINT, "stopped by Ctrl-C")
+            ended = stop
         except ImportError as error:
             found = other_project()
             if not found and (error.name or "").partition(".")[0] == "tfbert":
@@ -435,16 +421,14 @@ def run_program(name: str, main: Callable[[], int]) -> int:
             way_out = "pip install -e . in the clone"
             if "Keras" in str(error) and "TF_USE_LEGACY_KERAS" in os.environ:
                 way_out = "unset TF_USE_LEGACY_KERAS, or pip install tf_keras"
-            status, line = 1, f"error: {found or f'{needed} Run {way_out}.'}"
+            ended = RunError(found or f"{needed} Run {way_out}.")
         except OSError as error:
-            if (found := of_surroundings(error)) is None:
+            if (ended := of_surroundings(error)) is None:
                 raise
-            status, line = 1, f"error: {found}"
         finally:
             if is_heard:  # What was done is done: the status must say how it ended.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        print(f"{name}: {line}", file=sys.stderr)
-        return status
+        return told(name, ended)
 
 
 def check() -> None:

@@ -185,19 +185,16 @@ def set_up(config: RuntimeConfig) -> str:
         keep_freed_memory()  # The command did so before it imported TensorFlow; another program may not have.
     gpus = _visible_gpus(config.device)
     if config.device == "gpu" and not gpus:
-        rule = "device=gpu needs a GPU that TensorFlow can use"
         todo = "Check nvidia-smi and CUDA_VISIBLE_DEVICES, install tensorflow[and-cuda], or pass --device=cpu."
-        raise UsageError(f"{rule}. Received: none visible. {todo}")
+        raise UsageError(f"device=gpu needs a GPU that TensorFlow can use. Received: none visible. {todo}")
     # The driver may show some that TensorFlow does not: its own warning, of libraries that it cannot load, is among the
     # messages that a command does not show.
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     unused = 0 if is_hidden else len(list(_DEVICE_FILES.glob("nvidia[0-9]*")))
     if config.device == "auto" and not gpus and unused:
-        log.warning(
-            "TensorFlow cannot use this machine's %s: the run takes the CPU. Install tensorflow[and-cuda] and check "
-            "nvidia-smi, or pass --device=cpu.",
-            "GPU" if unused == 1 else f"{unused} GPUs",
-        )
+        these = "GPU" if unused == 1 else f"{unused} GPUs"
+        todo = "Install tensorflow[and-cuda] and check nvidia-smi, or pass --device=cpu."
+        log.warning("TensorFlow cannot use this machine's %s: the run takes the CPU. %s", these, todo)
     for gpu in gpus:
         with contextlib.suppress(RuntimeError):  # In use already, so that it stays as it is.
             tf.config.experimental.set_memory_growth(gpu, True)
@@ -238,12 +235,9 @@ def _warn_of_memory_maps() -> None:
     except (OSError, ValueError):  # Not Linux.
         return
     if taken > allowed // 2:
-        log.warning(
-            "A process crashes when it needs more than %s memory maps. Received: one that has %s, to which each run "
-            "with XLA adds thousands that TensorFlow never frees. Train in a new process, or raise vm.max_map_count.",
-            f"{allowed:,}",
-            f"{taken:,}",
-        )
+        rule = f"A process crashes when it needs more than {allowed:,} memory maps"
+        received = f"one that has {taken:,}, to which each run with XLA adds thousands that TensorFlow never frees"
+        log.warning("%s. Received: %s. Train in a new process, or raise vm.max_map_count.", rule, received)
 
 
 def _visible_gpus(device: str) -> list[tf.config.PhysicalDevice]:

@@ -145,9 +145,8 @@ def check_directory(directory: pathlib.Path, *, overwrite: bool) -> None:
     present = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
     present.discard(_PARTIAL)  # Left by an export that was killed.
     if present and not overwrite:
-        rule = "output_dir must be new or empty"
         todo = "Pass another, or --overwrite_output_dir to replace an earlier export."
-        raise UsageError(f"{rule}. Received: output_dir={str(directory)!r}. {todo}")
+        raise UsageError(f"output_dir must be new or empty. Received: output_dir={str(directory)!r}. {todo}")
     # Without our file, they are another program's assets or SavedModel.
     if others := present - {*_OWN} or (present if EXPORT_RESULTS not in present else ()):
         rule = "overwrite_output_dir replaces an earlier export, and nothing else"
@@ -250,9 +249,8 @@ def write_token_model(model: TrainedModel, export_format: str, directory: pathli
         errors.append(np.abs(found - own.numpy())[real].max())
     largest = float(np.max(errors))
     if not largest <= _LARGEST_ERROR:  # Also where it is NaN.
-        rule = "The file must give the model's logits"
         todo = "Export the model as a SavedModel, and report this with the versions of the converter."
-        raise RunError(f"{rule}. Received: logits that differ by {largest:.2g}. {todo}")
+        raise RunError(f"The file must give the model's logits. Received: logits that differ by {largest:.2g}. {todo}")
     return {"format": export_format, "file": path.name, **_about(model), "largest_logit_error": largest}
 
 

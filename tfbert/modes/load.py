@@ -31,8 +31,8 @@ from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD, load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.predictor import direct_predictor
 from tfbert.private import check_not_forked
-from tfbert.tasks.base import Task
-from tfbert.tasks.prediction import BEST, NAME, TrainedModel, check_finite, check_whole
+from tfbert.tasks.base import Task, check_finite
+from tfbert.tasks.prediction import BEST, NAME, TrainedModel, check_whole
 from tfbert.tasks.registry import entry_of, task_of_model
 from tfbert.tasks.text_task import TextItems
 
@@ -54,9 +54,8 @@ def check_can(task: Task, what: str, mode: str) -> None:
         UsageError: for a model that was only pre-trained.
     """
     if not what:
-        rule = f"--mode={mode} is for models that were fine-tuned"
         todo = "Fine-tune it first, or fill in words with tfbert.load(DIRECTORY)."
-        raise UsageError(f"{rule}. Received: a model for {task.kind}. {todo}")
+        raise UsageError(f"--mode={mode} is for models that were fine-tuned. Received: a model for {task.kind}. {todo}")
 
 
 def _described(config: Config) -> tuple[pathlib.Path, BertConfig, dict[str, Any]]:
@@ -85,13 +84,12 @@ def as_saved(config: Config) -> Config:
     _, _, trained = _described(config)
     columns = {option: tuple(map(Recorded, names)) for option, names in trained.get("columns", {}).items()}
     label = columns.get("label_column", ()) if config.mode != "predict" else ()
-    data = dataclasses.replace(
-        data,
-        text_column=data.text_column or columns.get("text_column", ()),
-        label_column=data.label_column or (label[0] if len(label) == 1 else ""),
-    )
-    choices = config.choosing.choice_columns or columns.get("choice_columns", ())
-    return dataclasses.replace(config, data=data, choosing=dataclasses.replace(config.choosing, choice_columns=choices))
+    own = {
+        "text_column": data.text_column or columns.get("text_column", ()),
+        "label_column": data.label_column or (label[0] if len(label) == 1 else ""),
+        "choice_columns": config.choosing.choice_columns or columns.get("choice_columns", ()),
+    }
+    return config.changed(own)
 
 
 def load_trained_model(config: Config) -> TrainedModel:
@@ -267,14 +265,7 @@ class LoadedModel:
     def __deepcopy__(self, memo: dict[int, Any]) -> LoadedModel:
         return self
 
-    def __call__(
-        self,
-        inputs: Any,
-        *,
-        top_k: int | None | Literal["best"] = BEST,
-        batch_size: int = 32,
-        errors: Literal["raise"] = "raise",
-    ) -> Any:
+    def __call__(self, inputs: Any, *, top_k: int | None | Literal["best"] = BEST, batch_size: int = 32) -> Any:
         """Answers one input, or many. Keys are those of transformers' pipelines.
 
         Of every task but tagging and filling in words, an input may also be a row of a table as a dictionary: its
@@ -314,7 +305,6 @@ class LoadedModel:
                 several labels a text likewise, but with `"best"` those above the threshold. For words to fill in, how
                 many to give; `"best"` gives 5.
             batch_size: Rows that are computed at a time; inputs are sorted by length, some thousand at once.
-            errors: An input that the model does not take, such as an empty question, is an error.
 
         Raises:
             UsageError: for an input that the model does not take, naming it, before any input is computed; for an
@@ -323,10 +313,6 @@ class LoadedModel:
         """
         check_not_forked()
         check_whole("batch_size", batch_size)
-        if errors != "raise":
-            rule = "A call answers all of its inputs, or names one that it cannot answer"
-            todo = "Drop it; where a call fails, call on each input alone."
-            raise UsageError(f"{rule}. Received: errors={errors!r}. {todo}")
         given = entry_of(self.task).items(self._model, top_k)
         is_one, found = given.is_one(inputs), []
         values = [("the input", inputs)] if is_one else ((f"{NAME}[{i}]", v) for i, v in enumerate(_many(inputs)))

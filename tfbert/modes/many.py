@@ -6,7 +6,6 @@ So each of them resumes, restarts and is refused like any other run.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import pathlib
 import re
@@ -113,12 +112,8 @@ def directory_of(run: Config) -> pathlib.Path:
 
 def run_in(config: Config, directory: pathlib.Path, seed: int | None = None) -> Config:
     """A single run, with its own directory and perhaps another seed."""
-    own = {"seeds": (), "sweep": ""} | ({} if seed is None else {"seed": seed})
-    return dataclasses.replace(
-        config,
-        runtime=dataclasses.replace(config.runtime, **own),
-        output=dataclasses.replace(config.output, output_dir=str(directory)),
-    )
+    own = {"seeds": (), "sweep": "", "output_dir": str(directory)}
+    return config.changed(own if seed is None else own | {"seed": seed})
 
 
 def train_all(

@@ -22,8 +22,8 @@ from tfbert.errors import UsageError
 from tfbert.modes.load import as_saved, check_can, load_trained_model, saved_task
 from tfbert.output import output_dir
 from tfbert.output.logs import PassProgress, clock_text
-from tfbert.tasks.base import Examples, check_same_examples, subset
-from tfbert.tasks.prediction import Items, Job, TrainedModel, check_finite, write_predictions
+from tfbert.tasks.base import Examples, check_finite, check_same_examples, subset
+from tfbert.tasks.prediction import Items, Job, TrainedModel, write_predictions
 from tfbert.tasks.registry import check_files, entry_of
 from tfbert.tokens.tokenizer import TokenIds
 

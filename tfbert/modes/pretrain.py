@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import itertools
 import logging
@@ -20,11 +19,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.tables import check_kind
-from tfbert.config.tasks import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert.config.tasks import PRETRAINING, CorpusConfig
 from tfbert.config.types import counted
 from tfbert.corpus import manifest, vocabulary
 from tfbert.corpus.manifest import Recipe
@@ -110,12 +107,8 @@ def with_named_records(config: Config) -> Config:
         except BrokenProcessPool:
             rule = "The process that makes records was ended, probably by the kernel because memory is short"
             raise RunError(f"{rule}. Received: the built-in corpus. Start again.") from None
-    return dataclasses.replace(
-        config,
-        model=dataclasses.replace(config.model, model_name_or_path=config.model.name),
-        pretraining=dataclasses.replace(config.pretraining, train_records=(train,), validation_records=(validation,)),
-        output=dataclasses.replace(config.output, output_dir=str(directory)),
-    )
+    records = {"train_records": (train,), "validation_records": (validation,)}
+    return config.changed({"model_name_or_path": config.model.name, **records, "output_dir": str(directory)})
 
 
 def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str]:
@@ -126,18 +119,12 @@ def _prepare_built_in(config: Config, directory: pathlib.Path) -> tuple[str, str
         tokenizer = BertTokenizer(learn_vocab(built_in_corpus("train"), _TOKENS_OF_BUILT_IN, config.runtime.seed))
     else:
         tokenizer = load_tokenizer(config.model, model, training_texts=())
-    names, found = ("masked_lm_prob", "max_predictions_per_seq", "whole_word_masking"), []
-    masks = {name: getattr(config.pretraining, name) for name in names}
+    names, found = ("masked_lm_prob", "max_predictions_per_seq", "whole_word_masking", "seed"), []
+    values = {name: config.values()[name] for name in names} | {"max_seq_length": config.max_seq_length}
+    values |= {"task": PRETRAINING, "num_processes": 1, "learn_vocab": _TOKENS_OF_BUILT_IN}
     for split in ("train", "validation"):
         path = directory / split
-        options = Config(
-            mode="prepare",
-            data=DataConfig(max_seq_length=config.max_seq_length, task=PRETRAINING),
-            corpus=CorpusConfig(num_processes=1, learn_vocab=_TOKENS_OF_BUILT_IN),
-            pretraining=PretrainingConfig(**masks),
-            runtime=RuntimeConfig(seed=config.runtime.seed),
-            output=OutputConfig(output_dir=str(path)),
-        )
+        options = Config().changed(values | {"output_dir": str(path)}, "prepare")
         prepare_records(built_in_corpus(split), tokenizer, options, path, model_type=model_type)
         found.append(str(path))
     return found[0], found[1]
@@ -179,15 +166,12 @@ def prepare(config: Config) -> dict[str, Any]:
         return {}
     totals = made["totals"]
     unused = totals.get("unused_tokens")
-    log.info(
-        "Records in %s: %s of up to %d tokens, from %s of %s; %s to predict; %.2f%% of the words unknown%s",
-        directory,
-        *(f"{totals['records']:,}", config.max_seq_length),
-        *(counted(totals[f"{noun}s"], noun) for noun in ("sentence", "document")),
-        counted(totals["predictions"], "token"),
-        100 * vocabulary.share_of(totals),
-        f"; {unused / totals['tokens']:.1%} of the tokens cut off by max_seq_length" if unused else "",
-    )
+    corpus = " of ".join(counted(totals[f"{noun}s"], noun) for noun in ("sentence", "document"))
+    about = f"{totals['records']:,} of up to {config.max_seq_length} tokens, from {corpus}"
+    about += f"; {counted(totals['predictions'], 'token')} to predict"
+    about += f"; {100 * vocabulary.share_of(totals):.2f}% of the words unknown"
+    about += f"; {unused / totals['tokens']:.1%} of the tokens cut off by max_seq_length" if unused else ""
+    log.info("Records in %s: %s", directory, about)
     return totals
 
 
@@ -325,13 +309,8 @@ def _make_missing(job: Job, shards: range, corpus: CorpusConfig, identity: dict[
                 raise RunError(f"{rule}. Received: {received}. Run it again, or pass another --output_dir.")
             records, sentences = (sum(entry[name] for entry in entries.values()) for name in ("records", "sentences"))
             seconds = time.perf_counter() - start
-            log.info(
-                "%s of %s in %s: %s sentences/s.",
-                counted(records, "record"),
-                counted(sentences, "sentence"),
-                clock_text(seconds),
-                f"{sentences / seconds:,.0f}",
-            )
+            written = f"{counted(records, 'record')} of {counted(sentences, 'sentence')} in {clock_text(seconds)}"
+            log.info("%s: %s sentences/s.", written, f"{sentences / seconds:,.0f}")
         made = manifest.of_entries(directory, identity)
         if made is not None:
             vocabulary.check_totals(job.source, job.recipe, made["totals"])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfbert.config.modes import HubConfig
 from tfbert.config.run import Config
-from tfbert.errors import RunError, UsageError, first_line
+from tfbert.errors import RunError, UsageError, first_line, replaced
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -140,15 +140,9 @@ _OWN += (LOG, CARD, "config.json", RESULTS, LAUNCH, TRACKER_ID)
 _started_at = ""
 
 
-@contextlib.contextmanager
-def one_start_time() -> Iterator[None]:
+def one_start_time() -> contextlib.AbstractContextManager[None]:
     """In the block, `start_time` has one value: all within agree on the directory of a run that was given none."""
-    global _started_at
-    before, _started_at = _started_at, start_time()
-    try:
-        yield
-    finally:
-        _started_at = before
+    return replaced(globals(), _started_at=start_time())
 
 
 def start_time() -> str:

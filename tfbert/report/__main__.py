@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 from tfbert.config.run import typed
-from tfbert.devices.process import run_program
+from tfbert.devices.process import run_program, told
 from tfbert.errors import RunError, UsageError
 from tfbert.output.output_dir import check_writable, make
 from tfbert.report.compare import COMPARISON, comparison
@@ -47,9 +47,7 @@ def main(argv: list[str] | None = None) -> int:
             rule = "output_dir is for a comparison"
             raise UsageError(f"{rule}. Received: one RUN_DIR. Pass several, or drop --output_dir.")
     except (UsageError, RunError) as error:
-        for line in str(error).splitlines():
-            print(f"{typed('report', 'tfbert.report')}: error: {line}", file=sys.stderr)
-        return error.status
+        return told(typed("report", "tfbert.report"), error)
     return 0
 
 

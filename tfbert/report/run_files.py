@@ -125,9 +125,8 @@ def read_run(directory: str | pathlib.Path, results: dict[str, Any] | None = Non
     facts = read_json_object(path / FACTS, _RULE)
     results = results or read_json_object(path / RESULTS, _RULE)
     if not {SEAL, _OF_FILES} <= facts.keys():
-        rule = f"{FACTS} must be of this version"
         todo = "Read the report.html that the run wrote, or leave the run out."
-        raise UsageError(f"{rule}. Received: {str(path / FACTS)!r} without checksums. {todo}")
+        raise UsageError(f"{FACTS} must be of this version. Received: {str(path / FACTS)!r} without checksums. {todo}")
     if name := changed_file(path, facts, results):
         rule = "A finished run's numbers must be as it wrote them"
         todo = "Restore the file, or leave the run out."
@@ -150,11 +149,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-_DEFAULTS = {
-    field.name: list(field.default) if isinstance(field.default, tuple) else field.default
-    for part in Config.classes().values()
-    for field in dataclasses.fields(part)
-}
+_DEFAULTS: dict[str, Any] = json.loads(json.dumps(Config().values()))
 """Of every option, as JSON has it."""
 
 

@@ -184,23 +184,19 @@ class Comparing:
                 return part if mask is None else with_mask(part, mask[start:stop])
 
             self._update_metrics(*tf.nest.map_structure(cut, measured))
-            return [[tf.cast(tf.identity(variable), tf.float64) for variable in each] for each in metrics]
+            return tf.nest.map_structure(lambda variable: tf.cast(tf.identity(variable), tf.float64), metrics)
+
+        def is_no_sum(before: tf.Tensor, whole: tf.Tensor, one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+            both = one + other - tf.cast(before, tf.float64)
+            return _apart(tf.reshape(whole, [1, -1]), tf.reshape(both, [1, -1]), 1e-3)
 
         def compare() -> tf.Tensor:
-            before, after = [[tf.identity(variable) for variable in each] for each in metrics], []
+            before, after = tf.nest.map_structure(tf.identity, metrics), []
             for part in ((0, num_rows), (0, half), (half, num_rows)):
                 after.append(state_after(*part))
-                for variables, values in zip(metrics, before, strict=True):
-                    for variable, value in zip(variables, values, strict=True):
-                        variable.assign(value)
-            faults = []
-            for start, whole, one, other in zip(before, *after, strict=True):
-                pairs = [
-                    (tf.reshape(all_, [1, -1]), tf.reshape(first + rest - tf.cast(none, tf.float64), [1, -1]))
-                    for none, all_, first, rest in zip(start, whole, one, other, strict=True)
-                ]
-                faults.append(tf.reduce_any([_apart(*pair, 1e-3) for pair in pairs] or [False]))
-            return tf.cast(tf.stack(faults), tf.float32)
+                tf.nest.map_structure(lambda variable, value: variable.assign(value), metrics, before)
+            found = tf.nest.map_structure(is_no_sum, before, *after)
+            return tf.cast(tf.stack([tf.reduce_any(each or [False]) for each in found]), tf.float32)
 
         step = self.counters.steps() - self._compared_from if training else self.counters.evaluated
         faults = tf.cond(_is_due(step) & (num_rows > 1), compare, lambda: tf.zeros([len(states)]))

@@ -16,7 +16,6 @@ from tfbert.private import let_go_of_traced_gradients, mask_of, with_mask
 from tfbert.step import comparisons, gradients, refusals
 from tfbert.step.gradients import num_rows_of
 from tfbert.step.noise import noise_key, rows_of
-from tfbert.step.parts import KerasParts
 from tfbert.step.updates import global_norm
 
 log = logging.getLogger("tfbert")
@@ -98,7 +97,7 @@ class Step(comparisons.Comparing):
             that a batch can be cut.
     """
 
-    _parts: KerasParts
+    _parts: refusals.KerasParts
 
     def __init__(
         self,

@@ -21,9 +21,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfbert.devices.workers import peer_failures_as_run_errors
+from tfbert.errors import replaced
 from tfbert.private import made_by, mask_of
-from tfbert.step.parts import KerasParts
-from tfbert.step.refusals import is_own
+from tfbert.step.refusals import KerasParts, is_own
 
 
 class Terms:
@@ -251,8 +251,7 @@ def _masked(weights: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
     return tf.where(mask, weights, 0.0) if fits else weights
 
 
-@contextlib.contextmanager
-def _without(model: Any, name: str) -> Iterator[None]:
+def _without(model: Any, name: str) -> contextlib.AbstractContextManager[None]:
     """While active, `super().compute_loss` and the compiled loss say what to write instead."""
 
     def refuse(*args: Any, **options: Any) -> None:
@@ -263,12 +262,7 @@ def _without(model: Any, name: str) -> Iterator[None]:
             "value per row."
         )
 
-    before = getattr(model, name)
-    object.__setattr__(model, name, refuse)
-    try:
-        yield
-    finally:
-        object.__setattr__(model, name, before)
+    return replaced(vars(model), **{name: refuse})
 
 
 class _Means:

@@ -186,6 +186,8 @@ class Tuner(Step):
         given = self._arguments_of(name, args, kwargs)
         refusals.check_called(self.model, name, given.get("callbacks"), self._parts)
         refusals.check_executions(vars(self).get("steps_per_execution"))  # In Keras 3 it may be set after `compile`.
+        if given.get("_use_cached_eval_dataset"):  # `fit` evaluates on what it has checked, compared and preprocessed.
+            return getattr(super(), name)(**given)
         given = self._checked(given)
         if name in ("fit", "train_on_batch") and self._dropout is not None:
             refusals.check_trained(self.model, self._trained)
@@ -211,8 +213,6 @@ class Tuner(Step):
         Raises:
             UsageError: on all workers alike.
         """
-        if given.get("_use_cached_eval_dataset"):  # `fit` evaluates, whose workers have been compared.
-            return
         given = {**self._compiled_with, **given, **self._arguments()}
         trained = self.model.trainable_variables if self.model.built else []
         check_same(

@@ -12,7 +12,7 @@ import abc
 import dataclasses
 import pathlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tfbert.batches.pipeline import INPUTS, EncodedExamples, MaskedRecords
 from tfbert.config.tables import facts_of, listed
+from tfbert.data.files import Table
 from tfbert.devices.workers import check_same
 from tfbert.errors import RunError, UsageError
 from tfbert.model.head import Head
@@ -40,37 +41,21 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class InMemory(abc.ABC):
+class InMemory(Table, abc.ABC):
     """Examples whose texts and labels are in memory; each task has its own class of them.
 
     Attributes:
-        name: Where they came from, for messages.
         labels: In the form that the task defines; None where there are none.
         num_texts: 1 for single texts, 2 for pairs.
         lines: int64 `[n]`: where each is, counted from 1 in `unit`; None for examples of no file.
-        unit: What `lines` counts: `line` or `row`.
     """
 
-    lines: np.ndarray | None = None
-    unit: str = "line"
-
-    if TYPE_CHECKING:  # Fields of each class, or of all of it.
-
-        @property
-        def name(self) -> str: ...
-
-        @property
-        def labels(self) -> np.ndarray | None: ...
-
-        @property
-        def num_texts(self) -> int: ...
+    labels: ClassVar[Any]  # A field of most classes.
+    num_texts: ClassVar[Any]
+    lines: Any = None
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
-
-    @abc.abstractmethod
-    def take(self, indices: Iterable[int]) -> Self:
-        """The examples at `indices`, in that order."""
 
     @abc.abstractmethod
     def texts(self) -> list[str]:
@@ -99,6 +84,10 @@ class InMemory(abc.ABC):
 Examples: TypeAlias = "InMemory | Records"
 """The examples that a task trains and is evaluated on: `Records` of pre-training are read from their files."""
 ExamplesT = TypeVar("ExamplesT", bound="InMemory | Records")
+CheckTexts: TypeAlias = Callable[[Sequence[str], str], None]
+"""Takes the names of a set's text columns and the set's name; raises if the model takes another number of texts."""
+Training: TypeAlias = "TrainingConfig | None"
+"""For training, its options, which decide the weight of each example; None for prediction, where each weighs 1."""
 
 
 def eval_prefix(name: str) -> str:
@@ -145,6 +134,25 @@ TRAINING_WAY_OUT = "Lower --learning_rate or raise --warmup_ratio"
 PredictionsT = TypeVar("PredictionsT")
 
 
+def check_finite(scores: np.ndarray, ids: Sequence[Any], name: str, way_out: str = SAVED_MODEL_WAY_OUT) -> None:
+    """Refuses predictions that are not finite: their labels would look like any others.
+
+    Args:
+        scores: The numbers behind predictions, `[n, ...]`.
+        ids: What names each example, by its `repr`.
+        name: What messages call all examples together.
+        way_out: What to do.
+
+    Raises:
+        RunError: for the first that is not finite.
+    """
+    bad = np.flatnonzero(~np.isfinite(scores).all(axis=tuple(range(1, scores.ndim))))
+    if len(bad):
+        which = f"id {ids[bad[0]]!r}" if len(scores) == len(ids) else "a row"
+        received = f"{str(scores[bad[0]]):.60} for {which} of {name}, {len(bad):,} of {len(scores):,} are not"
+        raise RunError(f"Predictions must be finite. Received: {received}. {way_out}.")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ErrorAnalysis:
     """How the predictions for one set compare with its labels, for the readers of a report.
@@ -171,7 +179,6 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
     Attributes:
         name: What `--task` calls it.
         pipeline_tag: What the Hugging Face hub calls it.
-        default_metric: The metric that decides which weights are kept, unless the user names one.
         reads_tokens: Whether the model has one output per token rather than one per row.
         masked_share: Share of tokens for which the model scores the whole vocabulary.
         input_names: The model's inputs for examples without labels.
@@ -183,7 +190,6 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
 
     name: ClassVar[str]
     pipeline_tag: ClassVar[str]
-    default_metric: ClassVar[str]
     reads_tokens: ClassVar[bool] = False
     masked_share: float = 0.0
     input_names: ClassVar[tuple[str, ...]] = INPUTS
@@ -238,7 +244,7 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
 
     @abc.abstractmethod
     def encode(
-        self, examples: ExamplesT, tokenizer: Tokenizer, max_seq_length: int, training: TrainingConfig | None = None
+        self, examples: ExamplesT, tokenizer: Tokenizer, max_seq_length: int, training: Training = None
     ) -> EncodedExamples | MaskedRecords:
         """Tokenises examples once, for all epochs.
 
@@ -266,9 +272,7 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
         """The loss per example, float32 `[rows]`, or per token, `[rows, width]`; for several outputs, one by name."""
 
     @abc.abstractmethod
-    def labelled_sets(
-        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
-    ) -> dict[str, ExamplesT]:
+    def labelled_sets(self, config: DataConfig, notes: list[str], check_texts: CheckTexts) -> dict[str, ExamplesT]:
         """Reads the sets that a saved model of this task is evaluated on, with the model's own labels.
 
         Args:
@@ -369,6 +373,11 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
         return tuple(name for name in facts_of(self.name).metrics if name not in self.undefined_metrics)
 
     @property
+    def default_metric(self) -> str:
+        """The metric that decides which weights are kept, unless the user names one: the first."""
+        return self.metric_names[0]
+
+    @property
     def undefined_metrics(self) -> tuple[str, ...]:
         """Those of the task's metrics that are not defined for these classes or options."""
         return ()
@@ -393,13 +402,7 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
         """
         if not len(examples):
             raise UsageError("Metrics need at least one labelled example. Received: none. Check the evaluation data.")
-        scores = self.scores(predictions)
-        bad = len(scores) - int(np.isfinite(scores.reshape(len(scores), -1)).all(axis=1).sum())
-        if bad:
-            raise RunError(
-                f"Predictions must be finite. Received: {bad} of {len(scores)} are not: training has diverged. "
-                f"{way_out}."
-            )
+        check_finite(self.scores(predictions), range(len(examples)), examples.name, way_out)
         found = self._metrics(predictions, examples)
         return {f"{prefix}_{name}" if prefix else name: float(value) for name, value in found.items()}
 

@@ -110,26 +110,6 @@ class TrainedModel:
         )
 
 
-def check_finite(scores: np.ndarray, ids: Sequence[Any], name: str) -> None:
-    """Refuses predictions that are not finite: their labels would look like any others.
-
-    Args:
-        scores: The numbers behind predictions, `[n, ...]`.
-        ids: What names each example, by its `repr`.
-        name: What messages call all examples together.
-
-    Raises:
-        RunError: for the first that is not finite.
-    """
-    bad = np.flatnonzero(~np.isfinite(scores).all(axis=tuple(range(1, scores.ndim))))
-    if len(bad):
-        which = f"id {ids[bad[0]]!r}" if len(scores) == len(ids) else "a row"
-        raise RunError(
-            f"Predictions must be finite. Received: {str(scores[bad[0]]):.60} for {which} of {name}. "
-            f"{SAVED_MODEL_WAY_OUT}."
-        )
-
-
 CHUNK_ROWS = 8192
 """The most items that are read, sorted by length and predicted together."""
 CHUNK_CHARACTERS = 1 << 22

@@ -17,7 +17,7 @@ import collections
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -99,11 +99,6 @@ def _tables(config: DataConfig, task: str, read: Read[Table], *, with_train: boo
         from tfbert.data.tfds_builder import read_splits  # imports TensorFlow Datasets
 
         return read_splits(config.dataset, config.data_dir, read, with_train=with_train)
-    if config.text_column or config.label_column:
-        raise UsageError(
-            "The demo corpus has no columns to choose. Received: "
-            f"text_column={','.join(config.text_column)!r}, label_column={config.label_column!r}. Drop them."
-        )
     splits = ("train", "validation") if with_train else ("validation",)
     tables = {split: read(demo_table(task, split)) for split in splits}
     return {split: dataclasses.replace(table, columns={}) for split, table in tables.items()}
@@ -129,18 +124,12 @@ def validation_names(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def data_of(
-    task: Task,
-    sets: dict[str, Examples],
-    notes: Sequence[str],
-    config: DataConfig,
-    columns: Mapping[str, tuple[str, ...]],
-) -> TaskData:
+def data_of(task: Task, sets: dict[str, Any], notes: Sequence[str], config: DataConfig) -> TaskData:
     """The sets by their names. Without a test file, a split `test` counts as validation if the data set has no other
     examples to evaluate on, as a part of the training examples that is held out."""
     is_last = config.test_file or config.validation_split is not None
     train, test = sets.pop("train"), sets.pop("test", None) if is_last else None
-    return TaskData(task=task, train=train, validation=sets, test=test, notes=tuple(notes), columns=columns)
+    return TaskData(task=task, train=train, validation=sets, test=test, notes=tuple(notes), columns=train.columns)
 
 
 def load_data(config: DataConfig, options: TaskOptions | None = None) -> TaskData:

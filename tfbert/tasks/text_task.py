@@ -21,7 +21,7 @@ from tfbert.data.reading import PREDICTED_TEXTS
 from tfbert.errors import UsageError
 from tfbert.model.files import check_token_types
 from tfbert.tasks import prediction
-from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, rounded
+from tfbert.tasks.base import CheckTexts, InMemory, Task, TaskData, Training, rounded
 from tfbert.tasks.classes import as_in_model
 from tfbert.tasks.tables import Read, data_of, hold_out, read_training_tables, that_share_texts
 
@@ -47,13 +47,12 @@ class TextExamples(InMemory):
     """Texts with their labels, see `Examples`.
 
     Attributes:
-        name: Where they came from, for messages.
         text: The texts, or the first of each pair.
         text_pair: The second of each pair; None for single texts.
         labels: `[n]`, as the task makes them; None when unlabelled.
     """
 
-    name: str
+    per_row = ("text", "text_pair", "labels")
     text: list[str]
     text_pair: list[str] | None
     labels: np.ndarray | None
@@ -64,16 +63,6 @@ class TextExamples(InMemory):
 
     def __len__(self) -> int:
         return len(self.text)
-
-    def take(self, indices: Iterable[int]) -> TextExamples:
-        indices = np.asarray(list(indices), np.int64)
-        return dataclasses.replace(
-            self,
-            text=[self.text[i] for i in indices],
-            text_pair=None if self.text_pair is None else [self.text_pair[i] for i in indices],
-            labels=None if self.labels is None else self.labels[indices],
-            lines=None if self.lines is None else self.lines[indices],
-        )
 
     def texts(self) -> list[str]:
         return self.text + (self.text_pair or [])
@@ -98,7 +87,7 @@ class TextTask(Task[TextExamples, np.ndarray]):
 
     def examples(self, table: RawTable) -> TextExamples:
         """Turns a table into examples; raises as `labels` does."""
-        kept = {name: getattr(table, name) for name in ("name", "text", "text_pair", "unit")}
+        kept = {name: getattr(table, name) for name in ("name", "text", "text_pair", "unit", "columns")}
         return TextExamples(**kept, labels=self.labels(table), lines=np.asarray(table.lines, np.int64))
 
     @abc.abstractmethod
@@ -118,9 +107,7 @@ class TextTask(Task[TextExamples, np.ndarray]):
         """
         return as_in_model(table, self.label_names, notes, are_given=are_given)
 
-    def labelled_sets(
-        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
-    ) -> dict[str, TextExamples]:
+    def labelled_sets(self, config: DataConfig, notes: list[str], check_texts: CheckTexts) -> dict[str, TextExamples]:
         sets, are_given = {}, bool(given_names(config))
         for prefix, table in self.tables(config, notes).items():
             check_texts(table.text_columns, table.name)
@@ -139,7 +126,7 @@ class TextTask(Task[TextExamples, np.ndarray]):
     # Training.
 
     def encode(
-        self, examples: TextExamples, tokenizer: Tokenizer, max_seq_length: int, training: TrainingConfig | None = None
+        self, examples: TextExamples, tokenizer: Tokenizer, max_seq_length: int, training: Training = None
     ) -> EncodedExamples:
         count = len(examples)
         weights = np.ones(count, np.float32) if training is None else self.example_weights(examples.labels, training)
@@ -247,27 +234,15 @@ def load_texts(
         lambda train: that_share_texts(list(train.contents()), config.validation_split, notes),
         task.strata,
     )
-    data = data_of(task, sets, notes, config, train.columns)
+    data = data_of(task, sets, notes, config)
     about = (line for examples in data.sets.values() for line in task.about_labels(examples))
     return dataclasses.replace(data, notes=(*data.notes, *about))
 
 
-def error_analysis_of_texts(
-    examples: TextExamples,
-    errors: np.ndarray,
-    measure: str,
-    labels: Sequence[str],
-    predictions: Sequence[str],
-    facts: dict[str, Any],
-) -> ErrorAnalysis:
-    """Texts with their labels and predictions in readable form."""
-
-    def shown(row: int) -> dict[str, Any]:
-        pair = None if examples.text_pair is None else examples.text_pair[row]
-        found = {"text": examples.text[row], "text_pair": pair}
-        return found | {"label": labels[row], "prediction": predictions[row]}
-
-    return ErrorAnalysis(errors=errors, measure=measure, shown=shown, facts=facts)
+def shown_text(examples: TextExamples, labels: Sequence[str], predictions: Sequence[str], row: int) -> dict[str, Any]:
+    """A text with its label and prediction in readable form, for a report."""
+    pair = None if examples.text_pair is None else examples.text_pair[row]
+    return {"text": examples.text[row], "text_pair": pair, "label": labels[row], "prediction": predictions[row]}
 
 
 def takes(num_texts: int) -> str:

@@ -282,10 +282,7 @@ def _without_control(whole: dict[str, Any], special: set[str]) -> dict[str, Any]
         model["vocab"] = [[hidden(token), score] for token, score in vocab]
     if "unk_token" in model:
         model["unk_token"] = hidden(model["unk_token"])
-    added = [
-        token | {"content": hidden(token["content"]), "special": token["content"] in special}
-        for token in whole["added_tokens"]
-    ]
+    added = [t | {"content": hidden(t["content"]), "special": t["content"] in special} for t in whole["added_tokens"]]
     return whole | {"model": model, "added_tokens": added}
 
 

@@ -36,7 +36,7 @@ from tfbert.measure import counted_alone
 from tfbert.output.logs import bar
 from tfbert.private import check_not_forked
 from tfbert.tokens.normalizer import FlatPieces, Pieces, find_pieces, normalize
-from tfbert.tokens.vocabulary import MAX_WORD_CHARS, SPECIAL_TOKENS, read_pretrained, read_vocab_file
+from tfbert.tokens.vocabulary import MAX_WORD_CHARS, NORMALIZER_NAMES, SPECIAL_TOKENS, read_pretrained, read_vocab_file
 
 __all__ = ["BertTokenizer", "TokenIds", "Tokenizer"]
 
@@ -66,12 +66,10 @@ class TokenIds:
     splits: np.ndarray | None = None
 
     @classmethod
-    def of(
-        cls, flat: np.ndarray, lengths: np.ndarray, second_start: np.ndarray, counts: np.ndarray, pad_id: int
-    ) -> Self:
+    def of(cls, flat: np.ndarray, lengths: np.ndarray, second: np.ndarray, counts: np.ndarray, pad_id: int) -> Self:
         """From what `Tokenizer.rows` returns, as arrays."""
         splits = None if len(counts) == len(lengths) else splits_of(counts)
-        return cls(flat=flat, row_splits=splits_of(lengths), second_start=second_start, pad_id=pad_id, splits=splits)
+        return cls(flat=flat, row_splits=splits_of(lengths), second_start=second, pad_id=pad_id, splits=splits)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -112,6 +110,12 @@ class Tokenizer(abc.ABC):
         has_token_types: Whether the model is told which of two texts a token is of.
         long_texts: What rows keep of texts that are too long, see `cutting`.
         special_ids: The ids that pre-training never predicts.
+        casing: What besides the vocabulary decides the ids of a text, as JSON can hold it.
+        file: The file that decides the ids of words: its name and its content.
+        pieces: What each token is in a text, with the blank before it. A byte that is a part of a character is a
+            surrogate, as Python's `surrogateescape` has it.
+        word_marks: bool [vocab_size] twice: the tokens that begin a word wherever they stand, and those after which one
+            begins. Words are BERT's: between blanks, each punctuation mark and each Chinese character by itself.
         in_graph: Whether it can be part of a SavedModel.
         most_per_character: The most tokens of a character: three, those of Hangul's letters.
         batch_size: The most texts that are encoded together.
@@ -129,6 +133,10 @@ class Tokenizer(abc.ABC):
     has_token_types: bool = True
     long_texts: str = "cut"
     special_ids: tuple[int, ...]
+    casing: dict[str, Any]
+    file: tuple[str, str]
+    pieces: tuple[str, ...]
+    word_marks: tuple[np.ndarray, np.ndarray]
     in_graph: ClassVar[bool] = True
     most_per_character: ClassVar[float] = 3
     batch_size: ClassVar[int] = 1024
@@ -145,11 +153,6 @@ class Tokenizer(abc.ABC):
     def vocab_size(self) -> int:
         """The number of tokens."""
         return len(self.vocab)
-
-    @property
-    @abc.abstractmethod
-    def casing(self) -> dict[str, Any]:
-        """What besides the vocabulary decides the ids of a text, as JSON can hold it."""
 
     @functools.cached_property
     def crc32(self) -> int:
@@ -174,26 +177,9 @@ class Tokenizer(abc.ABC):
         return np.arange(self.vocab_size)
 
     @property
-    @abc.abstractmethod
-    def file(self) -> tuple[str, str]:
-        """The file that decides the ids of words: its name and its content."""
-
-    @property
-    @abc.abstractmethod
-    def pieces(self) -> tuple[str, ...]:
-        """What each token is in a text, with the blank before it. A byte that is a part of a character is a surrogate,
-        as Python's `surrogateescape` has it."""
-
-    @property
     def shown_vocab(self) -> tuple[str, ...]:
         """The tokens in the order of their ids, for people to read."""
         return self.vocab
-
-    @property
-    @abc.abstractmethod
-    def word_marks(self) -> tuple[np.ndarray, np.ndarray]:
-        """bool [vocab_size] twice: the tokens that begin a word wherever they stand, and those after which one begins.
-        Words are BERT's: between blanks, each punctuation mark and each Chinese character by itself."""
 
     @abc.abstractmethod
     def ids_of(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -565,11 +551,7 @@ class BertTokenizer(Tokenizer):
             "tokenizer_class": "BertTokenizer",
         }
         fast: Any = Fast(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS))
-        fast.normalizer = normalizers.BertNormalizer(
-            lowercase=self._casing["do_lower_case"],
-            strip_accents=self._casing["strip_accents"],
-            handle_chinese_chars=self._casing["tokenize_chinese_chars"],
-        )
+        fast.normalizer = normalizers.BertNormalizer(**{NORMALIZER_NAMES[name]: v for name, v in self._casing.items()})
         fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         fast.post_processor = processors.TemplateProcessing(
             "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", [("[CLS]", self.cls_id), ("[SEP]", self.sep_id)]

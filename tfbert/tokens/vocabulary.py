@@ -164,9 +164,7 @@ def _in_words(code: int) -> bool:
 
 
 # What tokenizer_config.json and tokenizer.json must say about the algorithm, if they say anything.
-_CLASSES = {
-    name + fast for name in ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer") for fast in ("", "Fast")
-}
+_CLASSES = {f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "Electra") for fast in ("", "Fast")}
 _OF_TOKENIZER_JSON = {"PreTrainedTokenizerFast", "TokenizersBackend"}
 """Classes for which tokenizer.json alone decides."""
 _PIPELINE = {
@@ -179,7 +177,7 @@ _PIPELINE = {
     ("pre_tokenizer", "type"): "BertPreTokenizer",
 }
 _NAMED = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
-_NORMALIZER_NAMES = {
+NORMALIZER_NAMES = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
@@ -209,7 +207,7 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
             other.
     """
     config, fast = JsonObject.read(directory / "tokenizer_config.json"), JsonObject.read(directory / "tokenizer.json")
-    found = _casing_in(fast.object("normalizer"), _NORMALIZER_NAMES)
+    found = _casing_in(fast.object("normalizer"), NORMALIZER_NAMES)
     kind = class_name(config)
     _refuse_unlike(directory, config, fast, kind)
     tokens = _read_tokens(directory, fast)
@@ -237,7 +235,7 @@ def read_pretrained(directory: pathlib.Path) -> tuple[list[str], Casing]:
         if ours[key] != theirs[key]:
             raise UsageError(
                 "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: normalizer."
-                f"{_NORMALIZER_NAMES[key]}={json.dumps(ours[key])} in {fast.path}, which transformers takes as "
+                f"{NORMALIZER_NAMES[key]}={json.dumps(ours[key])} in {fast.path}, which transformers takes as "
                 f"{json.dumps(theirs[key])}. State {key} in tokenizer_config.json."
             )
     return tokens, casing
@@ -314,7 +312,7 @@ def _share(found: list[bool]) -> float:
 
 def _casing_in(file: JsonObject, names: Mapping[str, str] | None = None) -> Casing:
     """What a file says of the casing, under its own names for the options."""
-    found = {key: file.get((names or {}).get(key, key), bool) for key in _NORMALIZER_NAMES}
+    found = {key: file.get((names or {}).get(key, key), bool) for key in NORMALIZER_NAMES}
     return {key: value for key, value in found.items() if value is not None}
 
 

@@ -217,8 +217,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
     if not data.validation and (given := evaluation_options(config)):
         name, value = next(iter(given.items()))
         rule = f"{name} needs examples to evaluate on during training"
-        received = f"{name}={value!r} with {config.source}, which has none"
-        raise UsageError(f"{rule}. Received: {received}. Drop --{name}.")
+        raise UsageError(f"{rule}. Received: {name}={value!r} with {config.source}, which has none. Drop --{name}.")
 
     # The model and its inputs.
     with log_if_slow("loading the vocabulary, or learning one from the training texts"):

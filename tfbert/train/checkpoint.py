@@ -269,8 +269,7 @@ class Checkpoints:
                 variable.assign(tensors[name].reshape(variable.shape))  # safetensors has no scalars.
         except (OSError, SafetensorError, ValueError) as error:
             rule = "A checkpoint must hold this run's variables"
-            todo = "Remove this checkpoint and start again."
-            raise RunError(f"{rule}. Received: {path}: {error}. {todo}") from None
+            raise RunError(f"{rule}. Received: {path}: {error}. Remove this checkpoint and start again.") from None
 
     def _write(self, name: str, write: Callable[[pathlib.Path], None]) -> None:
         """Writes a directory under another name, makes it durable, then renames it."""

@@ -279,9 +279,8 @@ def check_trained(run: Run) -> None:
     if isinstance(run.model.optimizer, keras.optimizers.LossScaleOptimizer) and skipped < limit:
         log.warning("nothing was trained: %s went into finding a loss scale; train longer", updates)
         return
-    rule = "Gradients must be finite"
     todo = "Lower --learning_rate, or train without --mixed_precision."
-    raise RunError(f"{rule}. Received: none that are, in {updates}. {todo}")
+    raise RunError(f"Gradients must be finite. Received: none that are, in {updates}. {todo}")
 
 
 _UPDATES_BETWEEN_QUESTIONS = 5

@@ -170,15 +170,10 @@ class Bert:
 
     def layer(self, part: keras.layers.Layer, tokens: tf.Tensor, run: Pass, number: int) -> tf.Tensor:
         """One layer, of this number."""
-        own, output, middle, end = (
-            part.attention.self_attention,
-            part.attention.dense_output,
-            part.intermediate,
-            part.bert_output,
-        )
+        own, output = part.attention.self_attention, part.attention.dense_output
         read, *projected = run.project(tokens, own.query, own.key, own.value)
         attended = self._add(output, run.attend(*projected, own.dropout), read, run)
-        return self._add(end, run.act(run.dense(attended, middle.dense)), attended, run)
+        return self._add(part.bert_output, run.act(run.dense(attended, part.intermediate.dense)), attended, run)
 
     def _add(self, part: keras.layers.Layer, tokens: tf.Tensor, to: tf.Tensor, run: Pass) -> tf.Tensor:
         tokens = run.drop(run.dense(tokens, part.dense), part.dropout)

@@ -37,14 +37,6 @@ class ModernBert(Bert):
         "max_position_embeddings": 8192,
         "layer_norm_eps": 1e-5,
         "pad_token_id": 50283,
-        "attention_probs_dropout_prob": 0.0,
-        "embedding_dropout": 0.0,
-        "mlp_dropout": 0.0,
-        "classifier_dropout": 0.0,
-        "norm_bias": False,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "classifier_bias": False,
         "decoder_bias": True,
         "classifier_pooling": "cls",
         "classifier_activation": "gelu",
@@ -55,9 +47,10 @@ class ModernBert(Bert):
     }
     SIZES = {"local_attention": 0, "global_attn_every_n_layers": 1}
     RATES = ("attention_probs_dropout_prob", "embedding_dropout", "mlp_dropout", "classifier_dropout")
-    CHOICES = dict.fromkeys(
-        ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias"), (True, False)
-    ) | {"classifier_pooling": ("cls", "mean"), "classifier_activation": ("gelu", "silu", "relu", "tanh")}
+    BIASES = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias")
+    DEFAULTS |= dict.fromkeys(RATES, 0.0) | dict.fromkeys(BIASES, False)
+    CHOICES = dict.fromkeys((*BIASES, "decoder_bias"), (True, False))
+    CHOICES |= {"classifier_pooling": ("cls", "mean"), "classifier_activation": ("gelu", "silu", "relu", "tanh")}
     TOKEN_TYPES = False
     LORA = ("Wqkv", "Wqkv", "Wqkv", "attn.Wo", "mlp.Wi", "mlp.Wo")
     LAYERS = "blocks"

@@ -212,8 +212,6 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
         model: The model that takes them; None where that is not known.
         loss: What `compile` was given.
     """
-    if given.get("_use_cached_eval_dataset"):  # `fit` has done it, and preprocessed the rows.
-        return
     tokenizes = getattr(getattr(model, "preprocessor", None), "tokenizer", None) is not None
     output, num_classes = private.outputs_of(model), None
     if hasattr(output, "shape"):
@@ -372,8 +370,6 @@ def as_read(name: str, given: dict[str, Any], model: keras.Model, *, seed: int, 
     if preprocess is None and (name != "fit" or num_workers == 1):
         return given
     if preprocess is None and not all(isinstance(each, arrays) for each in keras.tree.flatten(given.get("x"))):
-        return given
-    if given.get("_use_cached_eval_dataset"):  # `fit` has done it.
         return given
     given = dict(given)
     columns = [given.pop(each, None) for each in names]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfbert.errors import replaced
 from tfbert.step import updates
 from tfbert.step.updates import AFTER_WARM_UP, NO_DECAY, Now, adamw, lamb
 
@@ -122,14 +123,9 @@ class AdamW(keras.optimizers.AdamW):
         """The constructor's arguments."""
         return super().get_config() | {"no_decay": list(self._no_decay)}
 
-    @contextlib.contextmanager
-    def given(self, factor: tf.Tensor, is_finite: tf.Tensor) -> Iterator[None]:
+    def given(self, factor: tf.Tensor, is_finite: tf.Tensor) -> AbstractContextManager[None]:
         """While active, updates are with `gradient x factor`, or only counted if the gradients are not finite."""
-        self._given = factor, is_finite
-        try:
-            yield
-        finally:
-            self._given = None
+        return replaced(vars(self), _given=(factor, is_finite))
 
     def apply(self, grads: list[Any], trainable_variables: list[keras.Variable] | None = None) -> None:
         """As Keras's, with dense gradients, in which what several tokens give to one row is added up."""

@@ -14,8 +14,7 @@ from tfbert.step.keras3 import private
 from tfbert.step.keras3.fused import LAMB, AdamW
 from tfbert.step.keras3.private import OTHER_DRAWS, GivenSeed, drawn_by, generators_of, summed_already
 from tfbert.step.noise import Noise, known_leading, noise_key
-from tfbert.step.parts import KerasParts
-from tfbert.step.refusals import check_keras, is_of, needs_scope, refuse_own
+from tfbert.step.refusals import KerasParts, check_keras, is_of, needs_scope, refuse_own
 from tfbert.step.terms import Total, check_labels
 
 _MAX_RANGE = 1 << 23

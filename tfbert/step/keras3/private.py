@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src import backend
 from keras.src.trainers.compile_utils import get_loss
+
+from tfbert.errors import replaced
 
 
 def generators_of(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
@@ -101,25 +103,17 @@ def compiled_metrics_of(model: keras.Model) -> keras.metrics.Metric | None:
     return model._compile_metrics
 
 
-@contextlib.contextmanager
-def summed_already(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+def summed_already(optimizer: keras.optimizers.Optimizer) -> AbstractContextManager[None]:
     """While active, `apply` takes gradients as they are: neither summed over replicas nor divided by a loss scale.
 
     Moving averages that overwrite the weights do so on each replica by itself: Keras's own way cannot be taken there.
     """
-    own = {
-        "_all_reduce_sum_gradients": lambda grads_and_vars: grads_and_vars,
-        "_overwrite_model_variables_with_average_value": functools.partial(_overwrite, optimizer),
-    }
-    scale, optimizer.loss_scale_factor = optimizer.loss_scale_factor, None
-    for name, value in own.items():
-        object.__setattr__(optimizer, name, value)
-    try:
-        yield
-    finally:
-        optimizer.loss_scale_factor = scale
-        for name in own:
-            object.__delattr__(optimizer, name)
+    return replaced(
+        vars(optimizer),
+        loss_scale_factor=None,
+        _all_reduce_sum_gradients=lambda grads_and_vars: grads_and_vars,
+        _overwrite_model_variables_with_average_value=functools.partial(_overwrite, optimizer),
+    )
 
 
 def _overwrite(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> None:
@@ -142,8 +136,7 @@ OTHER_DRAWS = ("categorical", "shuffle", "gamma", "binomial", "beta")
 _active = threading.local()  # Replicas are threads.
 
 
-@contextlib.contextmanager
-def drawn_by(drawer: Any) -> Iterator[None]:
+def drawn_by(drawer: Any) -> AbstractContextManager[None]:
     """While active, in this thread, Keras's random functions ask `drawer.draw(name, function, arguments)`.
 
     All layers of Keras draw through a handful of functions of its backend; by their seeds alone it could not be said
@@ -153,13 +146,8 @@ def drawn_by(drawer: Any) -> Iterator[None]:
         function = getattr(backend.random, name)
         if not hasattr(function, "asks_drawer"):
             setattr(backend.random, name, _asking(name, function))
-    before = getattr(_active, "drawer", None)
     # A layer may create a variable while it is being traced, whose initial value is none of a row's.
-    _active.drawer, _active.is_eager = drawer, tf.executing_eagerly()
-    try:
-        yield
-    finally:
-        _active.drawer = before
+    return replaced(vars(_active), drawer=drawer, is_eager=tf.executing_eagerly())
 
 
 def _asking(name: str, function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:

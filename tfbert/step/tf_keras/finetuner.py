@@ -17,8 +17,7 @@ import tf_keras as keras
 
 from tfbert.private import layers_of, metrics_within
 from tfbert.step.noise import Noise, known_leading
-from tfbert.step.parts import KerasParts
-from tfbert.step.refusals import refuse_own
+from tfbert.step.refusals import KerasParts, refuse_own
 from tfbert.step.terms import Total, check_labels
 from tfbert.step.tf_keras import private
 from tfbert.step.tuner import Tuner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Collection, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,7 @@ class TextReader:
             )
 
         bad_rows = BadRows(self._config.skip_bad_rows, is_data_set=bool(self._config.dataset))
-        return table.take(list(bad_rows.usable(enumerate(table.labels), checked)), bad_rows)
+        return table.labelled(list(bad_rows.usable(enumerate(table.labels), checked)), bad_rows)
 
     def _with_doubt(self, table: RawTable) -> RawTable:
         """The same table, with a warning where -1 may well stand for a missing label, but is taken as it is."""
@@ -160,18 +161,13 @@ class Regression(OneLabelTask):
     and `loss`, which equals `mse`.
     """
 
-    name = "regression"
+    name = kind = "regression"
     pipeline_tag = "text-classification"
-    default_metric = "pearson"
 
     @classmethod
     def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Regression:
         """The task of a saved model."""
         return cls()
-
-    @property
-    def kind(self) -> str:
-        return "regression"
 
     def labels(self, table: RawTable) -> np.ndarray:
         out = np.empty(len(table.labels), np.float32)
@@ -217,7 +213,8 @@ class Regression(OneLabelTask):
         labels = examples.labels
         scores = np.asarray(predictions, np.float64).reshape(len(labels))
         written = ([f"{value:.4g}" for value in column] for column in (labels, scores))
-        return text_task.error_analysis_of_texts(examples, np.abs(scores - labels), "error", *written, {})
+        shown = functools.partial(text_task.shown_text, examples, *written)
+        return ErrorAnalysis(errors=np.abs(scores - labels), measure="error", shown=shown, facts={})
 
     def columns(self) -> list[str]:
         return ["score"]
@@ -253,14 +250,11 @@ class Classification(OneLabelTask):
 
     name = "classification"
     pipeline_tag = "text-classification"
-    default_metric = "accuracy"
 
     def __post_init__(self):
         if len(self.label_names) < 2:
-            raise UsageError(
-                f"A classifier needs two classes or more. Received: labels={list(self.label_names)}. "
-                "Check the label column."
-            )
+            received = f"labels={list(self.label_names)}"
+            raise UsageError(f"A classifier needs two classes or more. Received: {received}. Check the label column.")
 
     @classmethod
     def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> Classification:
@@ -348,15 +342,11 @@ class Classification(OneLabelTask):
         """The error is the cross-entropy of a wrong prediction."""
         logits, labels, names = np.asarray(predictions), examples.labels, self.label_names
         predicted = logits.argmax(axis=1)
-        entropy = metrics.cross_entropy(logits, labels)
-        return text_task.error_analysis_of_texts(
-            examples,
-            np.where(predicted != labels, entropy, 0.0),
-            "loss",
-            [names[label] for label in labels],
-            [names[label] for label in predicted],
-            {"confusion": metrics.confusion_matrix(logits, labels, len(names)).tolist()},
-        )
+        errors = np.where(predicted != labels, metrics.cross_entropy(logits, labels), 0.0)
+        written = ([names[label] for label in column] for column in (labels, predicted))
+        shown = functools.partial(text_task.shown_text, examples, *written)
+        facts = {"confusion": metrics.confusion_matrix(logits, labels, len(names)).tolist()}
+        return ErrorAnalysis(errors=errors, measure="loss", shown=shown, facts=facts)
 
     def columns(self) -> list[str]:
         return ["label", *(f"probability_{name}" for name in self.label_names)]

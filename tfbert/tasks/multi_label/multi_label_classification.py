@@ -9,6 +9,7 @@ the threshold, in float32: here, in the graph of a served model and in transform
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
 from tfbert.model.head import Head
 from tfbert.tasks import classes, text_task
-from tfbert.tasks.base import ErrorAnalysis, TaskData
+from tfbert.tasks.base import ErrorAnalysis, TaskData, Training
 from tfbert.tasks.losses import HeadStart, asked_weights, base_rate
 from tfbert.tasks.metrics import by_row, ratios
 from tfbert.tasks.multi_label.table import SetReader
@@ -286,7 +287,6 @@ class MultiLabelClassification(text_task.TextTask):
 
     name = "multi_label_classification"
     pipeline_tag = "text-classification"
-    default_metric = "micro_f1"
     label_word = "labels"
 
     @classmethod
@@ -392,11 +392,7 @@ class MultiLabelClassification(text_task.TextTask):
         return MeanBinaryCrossEntropy(training.label_smoothing)
 
     def encode(
-        self,
-        examples: text_task.TextExamples,
-        tokenizer: Tokenizer,
-        max_seq_length: int,
-        training: TrainingConfig | None = None,
+        self, examples: text_task.TextExamples, tokenizer: Tokenizer, max_seq_length: int, training: Training = None
     ) -> EncodedExamples:
         """See `Task`; the label of an encoded example is its weight where the example has it."""
         encoded = super().encode(examples, tokenizer, max_seq_length, training)
@@ -438,19 +434,16 @@ class MultiLabelClassification(text_task.TextTask):
             _SHOWN_SEPARATOR.join(f"{self.label_names[i]} ({scores[row, i]:.2f})" for i in np.flatnonzero(given))
             for row, given in enumerate(predicted)
         ]
-        return text_task.error_analysis_of_texts(
-            examples,
-            np.where((labels != predicted).any(axis=1), losses, 0.0),
-            "loss",
-            [_SHOWN_SEPARATOR.join(self.label_names[i] for i in np.flatnonzero(own)) for own in labels],
-            found,
-            {
-                "per_label": self._per_label(predictions, examples),
-                "thresholds": list(self.thresholds),
-                "threshold_choice": self.asked.label_threshold if self.asked.chooses_threshold else "",
-                "threshold_curve": threshold_curve(predictions, examples.labels),
-            },
-        )
+        right = [_SHOWN_SEPARATOR.join(self.label_names[i] for i in np.flatnonzero(own)) for own in labels]
+        shown = functools.partial(text_task.shown_text, examples, right, found)
+        facts = {
+            "per_label": self._per_label(predictions, examples),
+            "thresholds": list(self.thresholds),
+            "threshold_choice": self.asked.label_threshold if self.asked.chooses_threshold else "",
+            "threshold_curve": threshold_curve(predictions, examples.labels),
+        }
+        errors = np.where((labels != predicted).any(axis=1), losses, 0.0)
+        return ErrorAnalysis(errors=errors, measure="loss", shown=shown, facts=facts)
 
     def columns(self) -> list[str]:
         if self.asked.column_per_label:

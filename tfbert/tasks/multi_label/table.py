@@ -355,7 +355,7 @@ class SetReader:
                 raise missing_error(min(missing), table.where(row))
             return row, labels
 
-        table = table.take(list(bad_rows.usable(kept, checked)), bad_rows)
+        table = table.labelled(list(bad_rows.usable(kept, checked)), bad_rows)
         self._seen.update(distinct_labels(table.labels))
         table = dataclasses.replace(
             table,

@@ -18,7 +18,7 @@ import logging
 import pathlib
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -36,8 +36,9 @@ from tfbert.data.rows import Source, input_source, open_source
 from tfbert.errors import UsageError
 from tfbert.model.head import Head
 from tfbert.tasks import prediction
-from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, rounded
+from tfbert.tasks.base import CheckTexts, ErrorAnalysis, InMemory, Task, TaskData, Training, rounded
 from tfbert.tasks.losses import SmoothedCrossEntropy
+from tfbert.tasks.metrics import cross_entropy
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
 from tfbert.tokens.tokenizer import Tokenizer, beginnings, splits_of
 
@@ -82,29 +83,16 @@ class ChoiceExamples(InMemory):
     """Questions with their choices, see `Examples`.
 
     Attributes:
-        name: Where they came from, for messages.
         asked: The questions.
         labels: int32 `[n]`: the right choice of each, from 0.
-        notes: What the user should know, one line each.
-        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
-    name: str
+    per_row, num_texts = ("asked", "labels"), 2
     asked: list[Asked]
     labels: np.ndarray
-    notes: tuple[str, ...] = ()
-    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-
-    num_texts = 2
 
     def __len__(self) -> int:
         return len(self.asked)
-
-    def take(self, indices: Iterable[int]) -> ChoiceExamples:
-        indices = np.asarray(list(indices), np.int64)
-        return dataclasses.replace(
-            self, asked=[self.asked[i] for i in indices], labels=self.labels[indices], lines=self.lines[indices]
-        )
 
     def texts(self) -> list[str]:
         contexts = dict.fromkeys(asked.context for asked in self.asked)  # Many questions may be about one.
@@ -589,13 +577,6 @@ class Choices:
         """float64 `[n, choices]`: a softmax over the choices of each example; 0 for missing ones."""
         return softmax(self.logits.astype(np.float64), axis=1)
 
-    def losses(self, labels: np.ndarray) -> np.ndarray:
-        """float64 `[n]`: the cross-entropy of each right choice, in nats."""
-        logits = self.logits.astype(np.float64)
-        most = logits.max(axis=1)
-        total = most + np.log(np.exp(logits - most[:, None]).sum(axis=1))
-        return total - logits[np.arange(len(labels)), labels]
-
 
 def choice_metrics(choices: Choices, labels: np.ndarray) -> dict[str, float]:
     """The metrics of predictions, given the right choices, int `[n]`."""
@@ -606,7 +587,7 @@ def choice_metrics(choices: Choices, labels: np.ndarray) -> dict[str, float]:
     return {
         "accuracy": float((ranks == 1).mean()),
         "mean_reciprocal_rank": float((1 / ranks).mean()),
-        "loss": float(choices.losses(labels).mean()),
+        "loss": float(cross_entropy(logits, labels).mean()),
     }
 
 
@@ -630,9 +611,8 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
 
     options: ChoosingConfig
 
-    name = "multiple_choice"
+    name, kind = "multiple_choice", "multiple choice"
     pipeline_tag = "multiple-choice"
-    default_metric = "accuracy"
     length_rule = "Contexts are cut to fit"
 
     @classmethod
@@ -640,17 +620,11 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
         """The task of a saved model."""
         return cls(options.choosing)
 
-    @property
-    def kind(self) -> str:
-        return "multiple choice"
-
     def read(self, source: Source, config: DataConfig) -> ChoiceExamples:
         """The questions that an option names."""
         return read_choices(source, config, self.options.choice_columns)
 
-    def labelled_sets(
-        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
-    ) -> dict[str, ChoiceExamples]:
+    def labelled_sets(self, config: DataConfig, notes: list[str], check_texts: CheckTexts) -> dict[str, ChoiceExamples]:
         columns = self.options.choice_columns
         return read_labelled_tables(config, self.name, lambda source: self.read(source, config), notes, columns)
 
@@ -675,11 +649,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
         return Head(kind="MultipleChoice", labels=("LABEL_0",))
 
     def encode(
-        self,
-        examples: ChoiceExamples,
-        tokenizer: Tokenizer,
-        max_seq_length: int,
-        training: TrainingConfig | None = None,
+        self, examples: ChoiceExamples, tokenizer: Tokenizer, max_seq_length: int, training: Training = None
     ) -> EncodedChoices:
         encoded = encode_choices(
             examples.asked,
@@ -720,7 +690,7 @@ class MultipleChoice(Task[ChoiceExamples, Choices]):
             more = " …" if len(one.context) > _SHOWN_CONTEXT else ""
             return {"context": one.context[:_SHOWN_CONTEXT] + more, "question": one.question, "choices": choices}
 
-        errors = np.where(chosen != labels, predictions.losses(labels), 0.0)
+        errors = np.where(chosen != labels, cross_entropy(predictions.logits, labels), 0.0)
         return ErrorAnalysis(errors=errors, measure="loss", shown=shown, facts={})
 
     def card(self, num_texts: int) -> str:
@@ -742,7 +712,7 @@ def load_choices(config: DataConfig, options: TaskOptions) -> TaskData:
 
     sets = hold_out(sets, config, own_notes, groups)
     notes = (*notes, *own_notes)
-    return data_of(task, sets, notes, config, sets["train"].columns)
+    return data_of(task, sets, notes, config)
 
 
 class ChoiceRows(prediction.ServedModel):

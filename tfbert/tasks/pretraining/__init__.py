@@ -8,31 +8,30 @@ Texts with words to fill in: `Paris is the [MASK] of France.` -> rows -> the bes
 
 from __future__ import annotations
 
-import collections
 import dataclasses
+import itertools
 import logging
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
 from tfbert.batches import pipeline
-from tfbert.batches.plan import FILL
 from tfbert.config.data import DataConfig
 from tfbert.config.run import PRETRAIN
 from tfbert.config.tables import kinds_of
 from tfbert.config.tasks import PRETRAINING, PretrainingConfig, TaskOptions
 from tfbert.config.types import counted
-from tfbert.corpus.masking import Masking, most_predictions
+from tfbert.corpus.masking import Masking
 from tfbert.corpus.records import Records, open_records
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
 from tfbert.model.files import OWN_FIELD
 from tfbert.model.head import Head
 from tfbert.output.logs import evaluating
-from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded, subset
+from tfbert.tasks.base import CheckTexts, ErrorAnalysis, Task, TaskData, Training, rounded, subset
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate
 from tfbert.tasks.prediction import BEST, Item, Items, TrainedModel
 from tfbert.tokens.tokenizer import TokenIds, Tokenizer, splits_of
@@ -46,48 +45,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("tfbert")
 
 
-LABELS = "masked_lm_ids"
-"""The input with the words at the masked places; a model gets it only for evaluation."""
 MOST_CANDIDATES = 100
 """The most words that a user can request for a masked place."""
 KEPT_RECORDS = 512
 """How many records of an evaluation are kept, the first ones, so that a report can show them."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class MaskedRows:
-    """Rows with masked words to be predicted, see `predictor.Chunk`.
-
-    Attributes:
-        tokens: The model's input.
-        positions: int32 `[n, most]`: the masked places of each row; 0 after the last one.
-        labels: int32 `[n, most]`: the words at these places; None if they are not known.
-    """
-
-    tokens: TokenIds
-    positions: np.ndarray
-    labels: np.ndarray | None = None
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """The names of what `inputs` returns."""
-        names = (*pipeline.INPUTS, pipeline.POSITIONS)
-        return names if self.labels is None else (*names, LABELS)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """int32 `[n]`: tokens of each row."""
-        return self.tokens.lengths
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def inputs(self, rows: np.ndarray, width: int) -> dict[str, np.ndarray]:
-        """A batch's inputs."""
-        others = {pipeline.POSITIONS: self.positions} | ({} if self.labels is None else {LABELS: self.labels})
-        is_real = (rows != FILL)[:, None]  # Places of other rows may lie beyond the width.
-        given = {name: np.where(is_real, array[rows], 0) for name, array in others.items()}
-        return pipeline.padded_inputs(self.tokens, rows, width) | given
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -244,7 +205,6 @@ class Pretraining(Task[Records, MaskedPredictions]):
     name = PRETRAINING
     length_rule = "Records have at most"
     pipeline_tag = "fill-mask"
-    default_metric = "loss"
     input_names = (*pipeline.INPUTS, pipeline.POSITIONS)
     made = "pre-trained"
 
@@ -263,7 +223,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         return Head(kind="PreTraining" if self.next_sentence else "MaskedLM")
 
     def encode(
-        self, examples: Records, tokenizer: Tokenizer, max_seq_length: int, training: TrainingConfig | None = None
+        self, examples: Records, tokenizer: Tokenizer, max_seq_length: int, training: Training = None
     ) -> EncodedRecords:
         """Adds how records are masked; the records stay in their files.
 
@@ -284,14 +244,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
                 "%s has rows of %d tokens, below max_seq_length=%d: %s", examples.name, length, max_seq_length, about
             )
         options = self.options
-        masking = Masking.of_tokenizer(
-            tokenizer,
-            masked_lm_prob=options.masked_lm_prob,
-            max_predictions_per_seq=most_predictions(
-                options.max_predictions_per_seq, masked_lm_prob=options.masked_lm_prob, max_seq_length=length
-            ),
-            whole_words=options.whole_word_masking,
-        )
+        masking = Masking.of_tokenizer(tokenizer, options, length)
         return EncodedRecords(
             records=examples,
             masking=None if training and options.masking == "static" else masking,
@@ -316,9 +269,7 @@ class Pretraining(Task[Records, MaskedPredictions]):
         names = (pipeline.MASKED_LM, pipeline.NEXT_SENTENCE) if self.next_sentence else (pipeline.MASKED_LM,)
         return {name: SmoothedCrossEntropy() for name in names}
 
-    def labelled_sets(
-        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
-    ) -> dict[str, Records]:
+    def labelled_sets(self, config: DataConfig, notes: list[str], check_texts: CheckTexts) -> dict[str, Records]:
         options = self.options
         if not options.validation_records:
             raise UsageError(
@@ -333,11 +284,11 @@ class Pretraining(Task[Records, MaskedPredictions]):
         Else the best words, best first: their probabilities as `score`, float32, and ids as `token`, int32, both
         `[rows, predictions, words]`."""
         logits = outputs[pipeline.MASKED_LM]
-        if LABELS not in inputs:
+        if pipeline.LABELS not in inputs:
             best, ids = tf.math.top_k(logits, k=min(MOST_CANDIDATES, logits.shape[-1]))
             return {"score": tf.exp(best - tf.reduce_logsumexp(logits, axis=-1, keepdims=True)), "token": ids}
         kept = {
-            "log_probability": -tf.nn.sparse_softmax_cross_entropy_with_logits(inputs[LABELS], logits),
+            "log_probability": -tf.nn.sparse_softmax_cross_entropy_with_logits(inputs[pipeline.LABELS], logits),
             "best": tf.argmax(logits, axis=-1, output_type=tf.int32),
         }
         if pipeline.NEXT_SENTENCE in outputs:
@@ -346,16 +297,10 @@ class Pretraining(Task[Records, MaskedPredictions]):
 
     def predict(self, predictor: Predictor, encoded: EncodedRecords, name: str) -> MaskedPredictions:
         """Chunk by chunk, in memory that does not grow with the number of records."""
-        found, chunks = MaskedPredictions(encoded.tokenizer), collections.deque()
-
-        def rows() -> Iterator[MaskedRows]:
-            for chunk in encoded.chunks():
-                chunks.append(chunk)
-                yield MaskedRows(tokens=chunk.tokens, positions=chunk.positions, labels=chunk.labels)
-
+        found, (given, own) = MaskedPredictions(encoded.tokenizer), itertools.tee(encoded.chunks())
         with evaluating(len(encoded), name) as on_rows:
-            for outputs in predictor.stream(rows(), on_rows=on_rows):
-                found.add(chunks.popleft(), outputs)
+            for outputs, chunk in zip(predictor.stream(given, on_rows=on_rows), own, strict=True):
+                found.add(chunk, outputs)
         return found
 
     def scores(self, predictions: MaskedPredictions) -> np.ndarray:
@@ -463,7 +408,7 @@ class MaskedItems(Items[Item]):
             )
         return Item(name=where, texts=[text])
 
-    def encode(self, items: Sequence[Item]) -> MaskedRows:
+    def encode(self, items: Sequence[Item]) -> pipeline.MaskedChunk:
         """Texts as rows. A literal mask, such as `[MASK]`, is a masked place; every other special token is plain text.
 
         Raises:
@@ -493,9 +438,9 @@ class MaskedItems(Items[Item]):
         tokens = TokenIds(flat=np.concatenate(rows), row_splits=splits, second_start=lengths, pad_id=pad_id)
         positions = np.zeros((len(rows), counts.max()), np.int32)
         positions[np.arange(counts.max()) < counts[:, None]] = np.concatenate(places)
-        return MaskedRows(tokens=tokens, positions=positions)
+        return pipeline.MaskedChunk(tokens=tokens, positions=positions)
 
-    def predictions(self, outputs: dict[str, np.ndarray], encoded: MaskedRows) -> dict[str, Any]:
+    def predictions(self, outputs: dict[str, np.ndarray], encoded: pipeline.MaskedChunk) -> dict[str, Any]:
         return outputs | {"texts": encoded}
 
     def scores(self, predictions: dict[str, Any]) -> np.ndarray:

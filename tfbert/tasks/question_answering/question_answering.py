@@ -35,7 +35,7 @@ import json
 import pathlib
 import re
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -53,7 +53,7 @@ from tfbert.model.files import OWN_FIELD
 from tfbert.model.head import Head
 from tfbert.output.output_dir import write_text
 from tfbert.tasks import prediction
-from tfbert.tasks.base import ErrorAnalysis, Task, TaskData, rounded
+from tfbert.tasks.base import CheckTexts, ErrorAnalysis, Task, TaskData, Training, rounded
 from tfbert.tasks.losses import SpanCrossEntropy
 from tfbert.tasks.question_answering import squad
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
@@ -103,14 +103,7 @@ class EncodedQuestions(EncodedExamples):
 
 
 def make_windows(
-    tokenizer: Tokenizer,
-    questions: Sequence[str],
-    contexts: Sequence[str],
-    context_of: np.ndarray,
-    *,
-    max_seq_length: int = 384,
-    doc_stride: int = 128,
-    max_query_length: int = 64,
+    tokenizer: Tokenizer, questions: Sequence[str], contexts: Sequence[str], context_of: np.ndarray, **sizes: int
 ) -> Windows:
     """Makes the windows of all questions. Each distinct question and context is tokenized once, on all cores.
 
@@ -119,9 +112,7 @@ def make_windows(
         questions: n questions.
         contexts: The contexts, each once.
         context_of: int [n]: the context of each question.
-        max_seq_length: Longest row, special tokens counted.
-        doc_stride: Most tokens from the start of a window to the start of the next one, at least 1.
-        max_query_length: Most tokens of a question, at least 1; the rest is left out.
+        sizes: As for `windows_in_graph`.
 
     Returns:
         The windows, as arrays.
@@ -137,9 +128,7 @@ def make_windows(
             tf.gather(_ragged(asked.ids, asked.row_splits), question_of),
             Pieces(ids, starts, ends, words=None, word_starts=None, word_ends=None),
             np.asarray(context_of, np.int64),
-            max_seq_length=max_seq_length,
-            doc_stride=doc_stride,
-            max_query_length=max_query_length,
+            **sizes,
         )
     return Windows(found.tokens.in_memory(), *(part.numpy() for part in found[1:]))
 
@@ -150,9 +139,9 @@ def windows_in_graph(
     contexts: Pieces,
     context_of: tf.Tensor,
     *,
-    max_seq_length: int,
-    doc_stride: int,
-    max_query_length: int,
+    max_seq_length: int = 384,
+    doc_stride: int = 128,
+    max_query_length: int = 64,
 ) -> Windows:
     """The windows as tensors.
 
@@ -534,7 +523,6 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
     name = "question_answering"
     length_rule = "Longer texts are split into rows of"
     pipeline_tag = "question-answering"
-    default_metric = "f1"
     reads_tokens = True
 
     @classmethod
@@ -604,12 +592,21 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         stride, longest = tasks.window_sizes(max_seq_length, *sizes)
         return QuestionAnswering(dataclasses.replace(options, doc_stride=stride, max_query_length=longest))
 
+    def sizes(self, max_seq_length: int) -> dict[str, int]:
+        """The windows' sizes for rows of this length, as `windows_in_graph` takes them."""
+        own = self.resolved(max_seq_length).options
+        return {
+            "max_seq_length": max_seq_length,
+            "doc_stride": own.doc_stride,
+            "max_query_length": own.max_query_length,
+        }
+
     def read(self, source: Source, config: DataConfig) -> squad.QuestionExamples:
         """The questions that an option names."""
         return squad.read_questions(source, config, version_2_with_negative=self.options.version_2_with_negative)
 
     def labelled_sets(
-        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+        self, config: DataConfig, notes: list[str], check_texts: CheckTexts
     ) -> dict[str, squad.QuestionExamples]:
         return read_labelled_tables(config, self.name, lambda source: self.read(source, config), notes)
 
@@ -625,22 +622,10 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         return Head(kind="QuestionAnswering")
 
     def encode(
-        self,
-        examples: squad.QuestionExamples,
-        tokenizer: Tokenizer,
-        max_seq_length: int,
-        training: TrainingConfig | None = None,
+        self, examples: squad.QuestionExamples, tokenizer: Tokenizer, max_seq_length: int, training: Training = None
     ) -> EncodedQuestions:
-        sizes = self.resolved(max_seq_length).options
-        windows = make_windows(
-            tokenizer,
-            examples.questions,
-            examples.contexts,
-            examples.context_of,
-            max_seq_length=max_seq_length,
-            doc_stride=sizes.doc_stride,
-            max_query_length=sizes.max_query_length,
-        )
+        sizes = self.sizes(max_seq_length)
+        windows = make_windows(tokenizer, examples.questions, examples.contexts, examples.context_of, **sizes)
         count = len(windows.example)
         labels = np.zeros([count, 2], np.int32) if training is None else window_labels(windows, examples.labels)
         return EncodedQuestions(
@@ -749,7 +734,7 @@ def load_questions(config: DataConfig, options: tasks.TaskOptions) -> TaskData:
         sets["validation"] = dataclasses.replace(sets["validation"], notes=())
     sets["train"] = squad.training_questions(sets["train"])
     notes = (*notes, *own_notes, *(line for part in sets.values() for line in part.notes))
-    return data_of(task, sets, notes, config, sets["train"].columns)
+    return data_of(task, sets, notes, config)
 
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -935,8 +920,7 @@ class QuestionAnswerer(prediction.ServedModel):
         return dataclasses.asdict(task.options)
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
-        length, tokenizer = self._model.max_seq_length, self._model.tokenizer
-        options = self._model.task.resolved(length).options
+        tokenizer, options = self._model.tokenizer, self._model.task.options
         with tf.device("CPU:0"):
             is_blank = [tf.strings.regex_full_match(text, prediction.BLANK) for text in (question, context)]
             error = tf.where(is_blank[0] | is_blank[1], "A question and its context must not be empty.", "")
@@ -946,9 +930,7 @@ class QuestionAnswerer(prediction.ServedModel):
                 tokenizer.tokenize(question),
                 tokenizer.tokenize_with_offsets(context),
                 tf.range(tf.size(context, tf.int64)),
-                max_seq_length=length,
-                doc_stride=options.doc_stride,
-                max_query_length=options.max_query_length,
+                **self._model.task.sizes(self._model.max_seq_length),
             )
         logits = self.token_logits(windows.tokens)
         with tf.device("CPU:0"):

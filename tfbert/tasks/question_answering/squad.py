@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,24 +39,19 @@ class QuestionExamples(InMemory):
     """Questions about contexts, and their answers as they were written; see `Examples`.
 
     Attributes:
-        name: Where they came from, for messages.
         ids: One per question, all different.
         questions: One per question.
         contexts: The distinct contexts.
         context_of: int32 `[n]`: which of `contexts` a question is about.
         answers: All gold answers of each question; empty for a question that has none.
-        notes: What the user should know, one line each.
-        columns: Those that were read, by the options that name them; empty where nobody can choose them.
     """
 
-    name: str
+    per_row = ("ids", "questions", "context_of", "answers")
     ids: list[str]
     questions: list[str]
     contexts: list[str]
     context_of: np.ndarray
     answers: list[tuple[Answer, ...]]
-    notes: tuple[str, ...] = ()
-    columns: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     num_texts = 2
 
@@ -80,18 +75,11 @@ class QuestionExamples(InMemory):
                 spans[row] = [min(max(place, 0), len(self.context(row))) for place in (start, start + len(text))]
         return spans
 
-    def take(self, indices: Iterable[int]) -> QuestionExamples:
-        indices = np.asarray(list(indices), np.int64)
-        used, context_of = np.unique(self.context_of[indices], return_inverse=True)
-        return dataclasses.replace(
-            self,
-            ids=[self.ids[i] for i in indices],
-            questions=[self.questions[i] for i in indices],
-            contexts=[self.contexts[i] for i in used],
-            context_of=context_of.astype(np.int32).reshape(-1),
-            answers=[self.answers[i] for i in indices],
-            lines=None if self.lines is None else self.lines[indices],
-        )
+    def take(self, rows: Iterable[int]) -> QuestionExamples:
+        taken = super().take(rows)
+        used, context_of = np.unique(taken.context_of, return_inverse=True)
+        contexts = [self.contexts[place] for place in used]
+        return dataclasses.replace(taken, contexts=contexts, context_of=context_of.astype(np.int32).reshape(-1))
 
     def texts(self) -> list[str]:
         return self.questions + self.contexts

@@ -28,6 +28,7 @@ from tfbert.data.reading import (
     CONLL_ENDINGS,
     OTHER_FORMATS,
     WORDS,
+    OpenFile,
     ending_of,
     lines_of,
     not_utf8,
@@ -76,26 +77,19 @@ class Sentence:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SentenceFile:
-    """A file whose columns are known and whose sentences have yet to be read, once.
+class SentenceFile(OpenFile):
+    """A file whose columns are known and whose sentences have yet to be read, once. In CoNLL it has no columns: none
+    names a sentence. `read` takes further columns, whose values become `others`, and iterates over the sentences, with
+    an error in place of each that cannot be read.
 
     Attributes:
-        name: What messages call it.
         format: `conll`, `jsonl` or `parquet`.
-        columns: The names of the columns; empty in CoNLL, where none names a sentence.
-        unit: What the sentences' positions count: `line` or `row`.
-        read: Takes further columns (none in CoNLL), whose values become `others`. Iterates over the sentences, with an
-            error in place of each that cannot be read.
         notes: What the user should know of what was read so far, one line each.
         chosen: The columns that are read, by the options that name them. In CoNLL, those that a user named: which are
             found depends on how many there are.
     """
 
-    name: str
     format: str
-    columns: list[str]
-    unit: str
-    read: Callable[[Sequence[str]], Iterator[Sentence | UsageError]]
     notes: Callable[[], tuple[str, ...]] = tuple
     chosen: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -141,7 +135,6 @@ def open_conll(
         name=name,
         format="conll",
         columns=[],
-        unit="line",
         read=lambda others: sentences,
         notes=layout.notes,
         chosen=layout.asked,

@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import itertools
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -37,7 +37,7 @@ from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
 from tfbert.model.head import Head
 from tfbert.tasks import prediction
-from tfbert.tasks.base import ErrorAnalysis, InMemory, Task, TaskData, rounded
+from tfbert.tasks.base import CheckTexts, ErrorAnalysis, InMemory, Task, TaskData, Training, rounded
 from tfbert.tasks.classes import all_alike, names_of_model, or_name_ids, quoted, shortened
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, class_start, class_weights
 from tfbert.tasks.metrics import class_table, cross_entropy
@@ -212,18 +212,15 @@ class SentenceExamples(InMemory):
     """Sentences whose words have tags, see `Examples`.
 
     Attributes:
-        name: Where they came from, for messages.
         words: The words of each sentence, at least one.
         labels: int32 `[words]`, the class of each word of all sentences in order; None when unlabelled.
         starts: bool `[words]`, which words start an entity, where the classes do not say it; None: as they say.
     """
 
-    name: str
+    per_row, num_texts = ("words",), 1
     words: list[list[str]]
     labels: np.ndarray | None
     starts: np.ndarray | None = None
-
-    num_texts = 1
 
     def __len__(self) -> int:
         return len(self.words)
@@ -238,12 +235,11 @@ class SentenceExamples(InMemory):
         """int64 `[words]`: the sentence of each word."""
         return np.repeat(np.arange(len(self)), list(map(len, self.words)))
 
-    def take(self, indices: Iterable[int]) -> SentenceExamples:
-        rows, splits = np.array(list(indices), np.int64), self.splits
+    def take(self, rows: Iterable[int]) -> SentenceExamples:
+        rows, splits = np.array([*rows], np.int64), self.splits
         places = ranges(splits[rows], np.diff(splits)[rows])
-        taken = {"labels": places, "starts": places, "lines": rows}
-        found = {name: getattr(self, name)[at] for name, at in taken.items() if getattr(self, name) is not None}
-        return dataclasses.replace(self, words=[self.words[row] for row in rows], **found)
+        taken = {name: own[places] for name in ("labels", "starts") if (own := getattr(self, name)) is not None}
+        return dataclasses.replace(super().take(rows), **taken)
 
     def rarest_tags(self, num_tags: int) -> np.ndarray:
         """The tag of each sentence that fewest words of all sentences have: int64 `[n]`."""
@@ -329,10 +325,6 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         return gold, found
 
     @property
-    def default_metric(self) -> str:
-        return "f1" if self.has_entities else "accuracy"
-
-    @property
     def kind(self) -> str:
         if not self.has_entities:
             return f"token classification with {len(self.label_names)} tags"
@@ -349,11 +341,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         return Head(kind="TokenClassification", labels=self.label_names, has_names=True)
 
     def encode(
-        self,
-        examples: SentenceExamples,
-        tokenizer: Tokenizer,
-        max_seq_length: int,
-        training: TrainingConfig | None = None,
+        self, examples: SentenceExamples, tokenizer: Tokenizer, max_seq_length: int, training: Training = None
     ) -> EncodedSentences:
         found = encode_words(tokenizer, examples.words, max_seq_length=max_seq_length)
         count = len(found.tokens.flat)
@@ -371,7 +359,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
         )
 
     def labelled_sets(
-        self, config: DataConfig, notes: list[str], check_texts: Callable[[Sequence[str], str], None]
+        self, config: DataConfig, notes: list[str], check_texts: CheckTexts
     ) -> dict[str, SentenceExamples]:
         tables = read_labelled_tables(config, self.name, lambda source: read_sentences(source, config), notes)
         return {prefix: self.examples(table, notes) for prefix, table in tables.items()}
@@ -408,6 +396,7 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
             starts=TagSequences(table.tags).starts if self.scheme == "IO" else None,
             lines=np.asarray(table.lines, np.int64),
             unit=table.unit,
+            columns=table.columns,
         )
 
     def head_start(self, encoded: EncodedExamples, training: TrainingConfig) -> HeadStart:
@@ -509,7 +498,7 @@ def load_sentences(config: DataConfig, options: TaskOptions) -> TaskData:
     sets = hold_out(
         sets, config, notes, lambda train: equal(train.contents()), lambda train: train.rarest_tags(num_tags)
     )
-    return data_of(task, sets, notes, config, tables["train"].columns)
+    return data_of(task, sets, notes, config)
 
 
 _WORD_SIZE = 32
