@@ -75,24 +75,24 @@ def own_imports(path, for_types=False):
 # The most lines of code of each room, without docstrings, comments and blank lines. They may fall freely, and are
 # raised by hand, in the commit that needs it, with the reason.
 MOST_LINES = {
-    "batches": 687,
-    "bert": 965,
+    "batches": 684,
+    "bert": 938,
     "commandline": 398,
-    "config": 1551,
-    "corpus": 1817,
-    "data": 1438,
+    "config": 1549,
+    "corpus": 1800,
+    "data": 1395,
     "devices": 906,
-    "doors": 688,
+    "doors": 687,
     "launch": 302,
-    "model": 2029,
-    "modes": 942,
+    "model": 2002,
+    "modes": 939,
     "output": 634,
     "python": 274,
     "report": 900,
-    "step": 2660,
-    "tasks": 5455,
-    "tokens": 1039,
-    "train": 1412,
+    "step": 2603,
+    "tasks": 5326,
+    "tokens": 1013,
+    "train": 1405,
 }
 
 

@@ -11,7 +11,6 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import AbstractContextManager
 from importlib import metadata
 from typing import Any
 
@@ -40,9 +39,11 @@ def replaced(space: MutableMapping[str, Any], **values: Any) -> Iterator[None]:
             del space[name]
 
 
-def in_command() -> AbstractContextManager[None]:
+@contextlib.contextmanager
+def in_command() -> Iterator[None]:
     """For a program's `main`: in the block, this process is a command, whose user types flags."""
-    return replaced(globals(), _is_command=True)
+    with replaced(globals(), _is_command=True):
+        yield
 
 
 def is_command() -> bool:

@@ -36,11 +36,9 @@ def check_not_in_tf_keras(name: str) -> None:
     """
     calls = sys.modules.get("tf_keras.src.engine.base_layer_utils")
     if calls is not None and calls.call_context().in_call:
-        raise UsageError(
-            f"A model of Keras 3 is trained within models of Keras 3. Received: {name} called by a layer of tf_keras, "
-            "which would leave it as it is. Write `import keras` and derive from its classes. (`tf.keras` is tf_keras "
-            "where TF_USE_LEGACY_KERAS=1.)"
-        )
+        received = f"{name} called by a layer of tf_keras, which would leave it as it is"
+        todo = "Write `import keras` and derive from its classes. (`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
+        raise UsageError(f"A model of Keras 3 is trained within models of Keras 3. Received: {received}. {todo}")
 
 
 def made_by(output: Any) -> tuple[Any, int]:

@@ -74,10 +74,9 @@ def plan_run(config: Config, num_examples: int) -> Schedule:
     total = min(limits)
     profiled = config.output.profile_steps
     if profiled and profiled[1] > total:
-        raise UsageError(
-            f"profile_steps must lie within the run's {total} updates. "
-            f"Received: profile_steps={','.join(map(str, profiled))}. Pass earlier ones, or train longer."
-        )
+        rule = f"profile_steps must lie within the run's {total} updates"
+        received = f"profile_steps={','.join(map(str, profiled))}"
+        raise UsageError(f"{rule}. Received: {received}. Pass earlier ones, or train longer.")
     return Schedule(
         steps_per_epoch=epoch,
         total_steps=total,
@@ -198,11 +197,9 @@ def _one_a_row(config: Config, lengths: np.ndarray | RecordLengths, size: int) -
 def _packed(config: Config, lengths: np.ndarray | RecordLengths, size: int, epochs: int, num_parts: int) -> _Settled:
     if isinstance(lengths, RecordLengths):
         if len(lengths) * epochs > _MOST_PACKED:
-            raise UsageError(
-                f"Packing plans all epochs before the first update, for at most {_MOST_PACKED:,} records in all. "
-                f"Received: batching='packed' with {len(lengths):,} records and {counted(epochs, 'epoch')}. "
-                "Pass --batching=length_grouped."
-            )
+            rule = f"Packing plans all epochs before the first update, for at most {_MOST_PACKED:,} records in all"
+            received = f"batching='packed' with {len(lengths):,} records and {counted(epochs, 'epoch')}"
+            raise UsageError(f"{rule}. Received: {received}. Pass --batching=length_grouped.")
         lengths = np.asarray(lengths)
     if lengths.ndim == 2:  # All sequences of an example stand in one row, one after the other.
         lengths = lengths.sum(axis=1)

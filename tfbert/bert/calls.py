@@ -53,10 +53,8 @@ class Called:
         check_not_in_tf_keras(type(self).__name__)
         inputs, options = gather(args, options, self.LABELS)
         if "token_type_ids" in inputs and not self.config.encoder.TOKEN_TYPES:
-            raise UsageError(
-                f"A {self.config.model_type} model is not told which tokens are of a second text. "
-                "Received: token_type_ids. Leave it out."
-            )
+            rule = f"A {self.config.model_type} model is not told which tokens are of a second text"
+            raise UsageError(f"{rule}. Received: token_type_ids. Leave it out.")
         return super().__call__(inputs, **options)
 
     @tf.autograph.experimental.do_not_convert
@@ -112,32 +110,26 @@ def gather(args: tuple, options: dict[str, Any], labels: Iterable[str]) -> tuple
         elif value is not None and name in known:
             inputs[name] = _as_tensor(value, name)
     if ("input_ids" in inputs) == ("inputs_embeds" in inputs):
-        raise UsageError(
-            "A model reads input_ids, or inputs_embeds in their place. "
-            f"Received: {', '.join(inputs) or 'neither'}. Pass one of them."
-        )
+        rule = "A model reads input_ids, or inputs_embeds in their place"
+        raise UsageError(f"{rule}. Received: {', '.join(inputs) or 'neither'}. Pass one of them.")
     name, dimensions = (
         ("input_ids", "rows, width") if "input_ids" in inputs else ("inputs_embeds", "rows, width, hidden")
     )
     shape, mask = inputs[name].shape, inputs.get("attention_mask")
     if len(shape) <= dimensions.count(","):
-        raise UsageError(
-            f"A batch is [{dimensions}]. Received: {name} of shape {tuple(shape)}. Add a dimension: {name}[None]."
-        )
+        rule = f"A batch is [{dimensions}]"
+        raise UsageError(f"{rule}. Received: {name} of shape {tuple(shape)}. Add a dimension: {name}[None].")
     if name == "input_ids" and mask is not None and len(mask.shape) != len(shape):
-        raise UsageError(
-            "attention_mask has a value for each token, [rows, width]. "
-            f"Received: a shape of {len(mask.shape)} dimensions. Pass 1 for a token and 0 for padding."
-        )
+        rule = "attention_mask has a value for each token, [rows, width]"
+        received = f"a shape of {len(mask.shape)} dimensions"
+        raise UsageError(f"{rule}. Received: {received}. Pass 1 for a token and 0 for padding.")
     return inputs, told
 
 
 def _as_tensor(value: Any, name: str) -> Any:
     if type(value).__module__.split(".")[0] == "tf_keras":
-        raise UsageError(
-            f"A model of Keras 3 takes inputs of Keras 3. Received: {name} of tf_keras. Write `import keras` and "
-            "keras.Input(...). (`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
-        )
+        todo = "Write `import keras` and keras.Input(...). (`tf.keras` is tf_keras where TF_USE_LEGACY_KERAS=1.)"
+        raise UsageError(f"A model of Keras 3 takes inputs of Keras 3. Received: {name} of tf_keras. {todo}")
     if isinstance(value, keras.KerasTensor):
         return value
     value = tf.convert_to_tensor(as_array(value, name) if isinstance(value, (list, tuple, str)) else value)

@@ -62,9 +62,8 @@ class Lora:
         theirs = dict(zip(LORA_TARGETS, encoder.LORA, strict=True))
         known = tuple(dict.fromkeys((*LORA_TARGETS, *encoder.LORA)))
         if any(name not in known for name in names):
-            raise UsageError(
-                f"lora_targets are among {', '.join(known)}, or all. Received: {targets!r}. Pass ('query', 'value')."
-            )
+            rule = f"lora_targets are among {', '.join(known)}, or all"
+            raise UsageError(f"{rule}. Received: {targets!r}. Pass ('query', 'value').")
         if "output.dense" in names:  # Both that end so in a BERT.
             names = [*names, "attention.output.dense"]
         own = {name if name in encoder.LORA else theirs[name] for name in names}
@@ -183,10 +182,9 @@ def load_adapter(model: Any, directory: str | pathlib.Path) -> None:
     lora = Lora.of(values.get("r"), values.get("lora_alpha"), targets, encoder)
     layers = {_peft_name(model, name) for name in _targeted(model, lora.targets)}
     if layers != ends:
-        raise UsageError(
-            "An adapter updates the same layers everywhere in the encoder. "
-            f"Received: {weights.list_names(sorted(ends ^ layers))} in {path}. Merge it in PyTorch."
-        )
+        rule = "An adapter updates the same layers everywhere in the encoder"
+        received = f"{weights.list_names(sorted(ends ^ layers))} in {path}"
+        raise UsageError(f"{rule}. Received: {received}. Merge it in PyTorch.")
     if model.lora is None:
         enable(model, lora, seed=0)
     elif model.lora != lora:
@@ -196,10 +194,8 @@ def load_adapter(model: Any, directory: str | pathlib.Path) -> None:
         model.bert.pooler.trainable = True
     known = {name for name, *_ in _trained(model)}
     if unknown := sorted(tensors.keys() - known):
-        raise UsageError(
-            "An adapter has updates of the encoder's layers, a head and a pooler. "
-            f"Received: {weights.list_names(unknown)} in {path}. Merge it in PyTorch."
-        )
+        rule = "An adapter has updates of the encoder's layers, a head and a pooler"
+        raise UsageError(f"{rule}. Received: {weights.list_names(unknown)} in {path}. Merge it in PyTorch.")
     if missing := sorted(known - tensors.keys()):
         log.warning("The adapter has no weights for these, which stay as they are: %s.", ", ".join(missing))
     set_trained(model, get_trained(model) | tensors)

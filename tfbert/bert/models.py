@@ -209,11 +209,9 @@ def build_model(
         sizes = {rows, len(read_vocab_file(own)) if own.is_file() else rows}
         if tokens > rows or (config.vocab_file and tokens not in sizes):
             instead = ", or no --vocab_file" if config.vocab_file else ""
-            raise UsageError(
-                f"The vocabulary must be that of the model, which has {rows} embeddings. "
-                f"Received: {config.vocab_file or directory} with {tokens} tokens. "
-                f"Pass the vocabulary the model was trained with{instead}."
-            )
+            rule = f"The vocabulary must be that of the model, which has {rows} embeddings"
+            received = f"{config.vocab_file or directory} with {tokens} tokens"
+            raise UsageError(f"{rule}. Received: {received}. Pass the vocabulary the model was trained with{instead}.")
         if max_seq_length > bert_config.num_positions:
             raise UsageError(
                 f"max_seq_length must be within the model's {bert_config.num_positions} positions "
@@ -267,10 +265,8 @@ class _Auto:
     KIND: ClassVar[str]
 
     def __new__(cls, *args: Any, **options: Any) -> Any:
-        raise UsageError(
-            f"{cls.__name__} chooses a class for files. Received: a call of it. "
-            f"Write {cls.__name__}.from_pretrained(name), or {class_name('bert', cls.KIND)}(config)."
-        )
+        todo = f"Write {cls.__name__}.from_pretrained(name), or {class_name('bert', cls.KIND)}(config)."
+        raise UsageError(f"{cls.__name__} chooses a class for files. Received: a call of it. {todo}")
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **options: Any) -> Any:

@@ -106,10 +106,9 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
         """The configuration, if it is of this class's encoder."""
         if config.model_type != cls.MODEL_TYPE:
             other = ENCODERS[config.model_type].classes
-            raise UsageError(
-                f"{cls.__name__} is of model_type {cls.MODEL_TYPE}. Received: model_type={config.model_type!r}. "
-                f"Take TF{other}Model or TF{other}For..., or TFAutoModel...from_pretrained for any."
-            )
+            rule = f"{cls.__name__} is of model_type {cls.MODEL_TYPE}"
+            todo = f"Take TF{other}Model or TF{other}For..., or TFAutoModel...from_pretrained for any."
+            raise UsageError(f"{rule}. Received: model_type={config.model_type!r}. {todo}")
         return config
 
     @classmethod
@@ -143,10 +142,8 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
         options = {option: value for option, value in options.items() if option in fields or value not in (None, False)}
         if unknown := [option for option in options if option not in fields and option not in _SAME_EITHER_WAY]:
             todo = did_you_mean(unknown[0], sorted(fields)) or "Leave them out."
-            raise UsageError(
-                "from_pretrained takes values of the configuration, and options of the hub. "
-                f"Received: {', '.join(unknown)}. {todo}"
-            )
+            rule = "from_pretrained takes values of the configuration, and options of the hub"
+            raise UsageError(f"{rule}. Received: {', '.join(unknown)}. {todo}")
         changed = {option: value for option, value in options.items() if option in fields}
         name = str(pretrained_model_name_or_path)
         directory = resolve_model(ModelConfig(model_name_or_path=name), **of_hub)
@@ -163,11 +160,9 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
         head = None if cls.KIND == "Model" else Head(kind=cls.KIND, labels=labels, has_names=are_reordered)
         read = heads.read_weights(directory, saved, head)
         if "labels, this task" in read.reason and not takes_new_head:
-            raise UsageError(
-                f"A head has a row for each label. Received: num_labels={len(labels)} for {directory}, where "
-                f"{read.reason.rpartition(',')[0]}. "
-                "Leave out num_labels, or pass ignore_mismatched_sizes=True for a new head."
-            )
+            received = f"num_labels={len(labels)} for {directory}, where {read.reason.rpartition(',')[0]}"
+            todo = "Leave out num_labels, or pass ignore_mismatched_sizes=True for a new head."
+            raise UsageError(f"A head has a row for each label. Received: {received}. {todo}")
         if cls.__init__ is PreTrainedModel.__init__:  # A class that derives from ours may have other arguments.
             of_keras["initializer"] = "zeros"
         model = cls(config, **of_keras)
@@ -187,16 +182,13 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
         """
         options = {name: value for name, value in options.items() if (name, value) != ("safe_serialization", True)}
         if options and not push_to_hub:
-            raise UsageError(
-                f"save_pretrained writes PyTorch's layout as safetensors. Received: {', '.join(options)}. "
-                "Leave it out; for a SavedModel call model.export(directory)."
-            )
+            rule = "save_pretrained writes PyTorch's layout as safetensors"
+            todo = "Leave it out; for a SavedModel call model.export(directory)."
+            raise UsageError(f"{rule}. Received: {', '.join(options)}. {todo}")
         for layer in layers_of(self):
             if getattr(layer, "quantization_mode", None):
-                raise UsageError(
-                    f"PyTorch's layout has whole weights. Received: {layer.name!r}, quantized. "
-                    "Save it by model.save('x.keras')."
-                )
+                rule = "PyTorch's layout has whole weights"
+                raise UsageError(f"{rule}. Received: {layer.name!r}, quantized. Save it by model.save('x.keras').")
         heads.save_pretrained(self, None, pathlib.Path(directory))
         if push_to_hub:
             self.push_to_hub(**{"repo_id": pathlib.Path(directory).absolute().name} | options)
@@ -306,10 +298,9 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
             return self.hf_compute_loss(x, y)
         _, y = self.separated(x, y)
         if y is None:
-            raise UsageError(
-                f"A loss needs labels. Received: inputs without {' and '.join(self.LABELS) or 'labels'}. "
-                "Pass y, pairs of inputs and labels, or labels among the inputs."
-            )
+            rule = "A loss needs labels"
+            todo = "Pass y, pairs of inputs and labels, or labels among the inputs."
+            raise UsageError(f"{rule}. Received: inputs without {' and '.join(self.LABELS) or 'labels'}. {todo}")
         sample_weight = self.row_weights(y, sample_weight)
         y, outputs = self.counted(y, self.for_loss(y_pred))
         return super().compute_loss(x, y, outputs, sample_weight, training)
@@ -427,10 +418,8 @@ class PreTrainedModel(Called, Labelled, WithParts, keras.Model):
             **options: Those of the data set's `to_tf_dataset`, such as `collate_fn`.
         """
         if not hasattr(dataset, "to_tf_dataset"):
-            raise UsageError(
-                f"prepare_tf_dataset takes a datasets.Dataset. Received: {type(dataset).__name__}. "
-                "Make batches with tf.data.Dataset.from_tensor_slices((dict(inputs), labels)).batch(16)."
-            )
+            todo = "Make batches with tf.data.Dataset.from_tensor_slices((dict(inputs), labels)).batch(16)."
+            raise UsageError(f"prepare_tf_dataset takes a datasets.Dataset. Received: {type(dataset).__name__}. {todo}")
 
         def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
             rows = [{"labels" if name == "label" else name: value for name, value in row.items()} for row in rows]

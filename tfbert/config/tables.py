@@ -142,10 +142,8 @@ def check_kind(model_type: str, kind: str) -> None:
     known = kinds_of(model_type)
     if kind not in known:
         name = class_name(model_type, kind).removeprefix("TF")
-        raise UsageError(
-            f"A {model_type} model has no head for this. Received: {name}. "
-            f"It has heads for {', '.join(known[1:])}: take another model."
-        )
+        rule = f"A {model_type} model has no head for this"
+        raise UsageError(f"{rule}. Received: {name}. It has heads for {', '.join(known[1:])}: take another model.")
 
 
 def class_name(model_type: str, kind: str) -> str:

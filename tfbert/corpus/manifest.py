@@ -109,10 +109,8 @@ class Recipe:
         makes_pairs = told_apart and "PreTraining" in kinds_of(model_type)
         if config.corpus.random_next_sentence and not makes_pairs:
             why = f"a {model_type} model" if told_apart else "a tokenizer without types for two texts"
-            raise UsageError(
-                "Next sentences are predicted by BERT alone, with a tokenizer as BERT's. Received: "
-                f"random_next_sentence=True for {why}. Drop --random_next_sentence."
-            )
+            rule = "Next sentences are predicted by BERT alone, with a tokenizer as BERT's"
+            raise UsageError(f"{rule}. Received: random_next_sentence=True for {why}. Drop --random_next_sentence.")
         length = config.max_seq_length
         if length < _LEAST_LENGTH:
             rule = f"Records must have room for {_LEAST_LENGTH} tokens"

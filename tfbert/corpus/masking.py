@@ -61,16 +61,13 @@ class Masking:
                 predictions than a record of full length needs.
         """
         if tokenizer.mask_id is None:
-            raise UsageError(
-                "A tokenizer to pre-train with must have a mask. Received: one without. State mask_token in its "
-                "tokenizer_config.json, or use another model."
-            )
+            todo = "State mask_token in its tokenizer_config.json, or use another model."
+            raise UsageError(f"A tokenizer to pre-train with must have a mask. Received: one without. {todo}")
         prob, whole_words = options.masked_lm_prob, options.whole_word_masking
         if whole_words and not any(piece.startswith(" ") for piece in tokenizer.pieces):
-            raise UsageError(
-                "Whole words are found by the blanks that their first pieces begin with. Received: "
-                "whole_word_masking=True with a tokenizer that has no such piece. Drop --whole_word_masking."
-            )
+            rule = "Whole words are found by the blanks that their first pieces begin with"
+            received = "whole_word_masking=True with a tokenizer that has no such piece"
+            raise UsageError(f"{rule}. Received: {received}. Drop --whole_word_masking.")
         most = options.max_predictions_per_seq
         return cls(
             mask_id=tokenizer.mask_id,

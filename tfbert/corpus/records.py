@@ -345,11 +345,9 @@ def _build(path: pathlib.Path, advance: Callable[[int], None]) -> RecordFile:
                 rule = "An index of records must be writable"
                 todo = "Check free space and permissions there."
                 raise RunError(f"{rule}. Received: {str(index)!r} ({error.strerror}). {todo}") from None
-    raise UsageError(
-        "An index must be kept beside the records, or in the user's cache. "
-        f"Received: {str(path)!r}, and {' and '.join(str(place.parent) for place in _places(path))} cannot be "
-        "written. Point XDG_CACHE_HOME to a writable directory."
-    )
+    rule = "An index must be kept beside the records, or in the user's cache"
+    received = f"{str(path)!r}, and {' and '.join(str(place.parent) for place in _places(path))} cannot be written"
+    raise UsageError(f"{rule}. Received: {received}. Point XDG_CACHE_HOME to a writable directory.")
 
 
 def _read(path: pathlib.Path, index: pathlib.Path) -> RecordFile:
@@ -563,11 +561,9 @@ class Records:
                 raise UsageError(f"{rule}. Received: {given} another one, its {name}. {way_out}")
             if _effective(other) != _effective(casing):
                 theirs, ours = (", ".join(f"{name}={value}" for name, value in c.items()) for c in (other, casing))
-                raise UsageError(
-                    "Records must be cased and split as the model's tokenizer does it. "
-                    f"Received: {given} {theirs}, and a model with {ours}. "
-                    "Prepare new records with --model, or --vocab_file in the model's directory."
-                )
+                rule = "Records must be cased and split as the model's tokenizer does it"
+                todo = "Prepare new records with --model, or --vocab_file in the model's directory."
+                raise UsageError(f"{rule}. Received: {given} {theirs}, and a model with {ours}. {todo}")
 
     def take(self, indices: Iterable[int]) -> Records:
         """The records at `indices`, in that order. They keep their numbers."""
@@ -800,10 +796,8 @@ def open_records(paths: Sequence[str], option: str = "train_records") -> Records
             raise UsageError(f"{rule}. Received: {first} and {other}. Pass records of one kind.")
         files.append(file)
     if not files:
-        raise UsageError(
-            f"{option} must hold records. Received: {option}={','.join(paths)!r}, {counted(len(found), 'file')} "
-            "without records. Pass others."
-        )
+        received = f"{option}={','.join(paths)!r}, {counted(len(found), 'file')} without records"
+        raise UsageError(f"{option} must hold records. Received: {received}. Pass others.")
     schema = files[0].schema
     return Records(
         name=paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more",

@@ -530,9 +530,8 @@ def make_shards_with_beam(job: Job, shards: Sequence[int], beam_args: Sequence[s
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError:
-        raise UsageError(
-            "engine=beam needs Apache Beam. Received: a Python without it. Run in the clone: pip install -e '.[beam]'."
-        ) from None
+        todo = "Run in the clone: pip install -e '.[beam]'."
+        raise UsageError(f"engine=beam needs Apache Beam. Received: a Python without it. {todo}") from None
     pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
     _ = (
         pipeline

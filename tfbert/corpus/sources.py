@@ -253,10 +253,8 @@ def find_inputs(
         name = os.fsencode(path.relative_to(above).as_posix()).decode("utf-8", "backslashreplace")
         found.append(_input_file(path, name, format, size, tuple(text_column)))
     if len(empty) == len(paths):
-        raise UsageError(
-            "A corpus needs text. "
-            f"Received: input_files={','.join(corpus.input_files)!r}, {len(paths):,} empty files. Check them."
-        )
+        received = f"input_files={','.join(corpus.input_files)!r}, {len(paths):,} empty files"
+        raise UsageError(f"A corpus needs text. Received: {received}. Check them.")
     if empty:
         log.info("empty files left out of the corpus: %d; the first: %s", len(empty), empty[0])
     if uncut:
@@ -304,10 +302,9 @@ def _paths(corpus: CorpusConfig, output_dir: pathlib.Path | None) -> list[pathli
         log.info("files of records left out of the corpus: %d; the first: %s", len(of_records), min(of_records))
     for path in paths:
         if not path.is_file():
-            raise UsageError(
-                "A corpus must consist of regular files, because they are read more than once. "
-                f"Received: {str(path)!r}, which is something else, such as a pipe or a broken link. Leave it out."
-            )
+            rule = "A corpus must consist of regular files, because they are read more than once"
+            received = f"{str(path)!r}, which is something else, such as a pipe or a broken link"
+            raise UsageError(f"{rule}. Received: {received}. Leave it out.")
     by_place = {}
     # Path.resolve would follow links: a file would get another name, and perhaps another format.
     absolute = {pathlib.Path(os.path.abspath(path)) for path in paths}  # noqa: PTH100
@@ -614,10 +611,8 @@ def open_source(corpus: CorpusConfig, data: DataConfig, output_dir: pathlib.Path
     """
     if data.dataset not in ("", "demo") or (data.dataset and corpus.input_files):
         files = f" and input_files={','.join(corpus.input_files)!r}" if corpus.input_files else ""
-        raise UsageError(
-            f"A corpus is files or the built-in one. Received: dataset={data.dataset!r}{files}. Drop it; texts are "
-            f"passed as lines of JSON, as --input_files; {reading.OTHER_FORMATS}."
-        )
+        todo = f"Drop it; texts are passed as lines of JSON, as --input_files; {reading.OTHER_FORMATS}."
+        raise UsageError(f"A corpus is files or the built-in one. Received: dataset={data.dataset!r}{files}. {todo}")
     files = find_inputs(corpus, data.text_column, output_dir) if corpus.input_files else []
     if data.text_column and not any(file.columns for file in files):
         rule, given = "Only JSON lines and Parquet have columns", ",".join(data.text_column)

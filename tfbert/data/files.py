@@ -478,16 +478,14 @@ def check_text(value: Any, column: str, where: str, *, strict: bool = True) -> s
     """
     if not isinstance(value, str):
         received = "none" if value is None else f"{value!r:.60}"
-        raise UsageError(
-            f"Every row needs a text, as a string. Received: {received} for {column!r} in {where}. Repair or drop it."
-        )
+        rule = "Every row needs a text, as a string"
+        raise UsageError(f"{rule}. Received: {received} for {column!r} in {where}. Repair or drop it.")
     if strict and not value.isascii():
         if byte := not_utf8(value):
             raise not_utf8_error(byte, where)
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise UsageError(
-                f"Text must be valid Unicode. Received: half a surrogate pair in {where}. Repair or drop the row."
-            ) from None
+            rule = "Text must be valid Unicode"
+            raise UsageError(f"{rule}. Received: half a surrogate pair in {where}. Repair or drop the row.") from None
     return value

@@ -110,18 +110,16 @@ def _arrow_table(argument: str, value: Any) -> Any:
 
     if _is_of(value, "datasets", "Dataset"):
         if (value.format or {}).get("type") == "custom":
-            raise UsageError(
-                "A datasets.Dataset is read as it is stored. "
-                f"Received: {argument} with a transform that is applied when it is read. Pass its map(...) instead."
-            )
+            rule = "A datasets.Dataset is read as it is stored"
+            received = f"{argument} with a transform that is applied when it is read"
+            raise UsageError(f"{rule}. Received: {received}. Pass its map(...) instead.")
         value = value.with_format("arrow")[:]
     try:
         return pyarrow.table(value)
     except (pyarrow.ArrowException, TypeError, ValueError, NotImplementedError) as error:
-        raise UsageError(
-            "A table's columns must have types that Arrow knows. "
-            f"Received: {argument}={type(value).__name__} ({first_line(error)}). Pass a dictionary of columns."
-        ) from None
+        rule = "A table's columns must have types that Arrow knows"
+        received = f"{argument}={type(value).__name__} ({first_line(error)})"
+        raise UsageError(f"{rule}. Received: {received}. Pass a dictionary of columns.") from None
 
 
 def _rows_of_columns(argument: str, columns: Mapping[Any, Any]) -> int:
@@ -131,10 +129,8 @@ def _rows_of_columns(argument: str, columns: Mapping[Any, Any]) -> int:
     for name, values in columns.items():
         is_list = not isinstance(values, str | bytes | Mapping | set | frozenset) and hasattr(values, "__getitem__")
         if not is_list or not hasattr(values, "__len__") or getattr(values, "shape", (0,)) == ():
-            raise UsageError(
-                f"In a dictionary of columns, each is a list with a value for each row. "
-                f"Received: {argument}[{name!r}]={shown(values)}. Pass lists."
-            )
+            rule = "In a dictionary of columns, each is a list with a value for each row"
+            raise UsageError(f"{rule}. Received: {argument}[{name!r}]={shown(values)}. Pass lists.")
         lengths[name] = len(values)
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name!r}: {length:,}" for name, length in lengths.items())

@@ -140,15 +140,13 @@ def given_names(config: DataConfig) -> tuple[str, ...]:
         return ()
     names = [name.strip() for name in names]
     if len(names) < 2:
-        raise UsageError(
-            f"There must be two labels or more. Received: {', '.join(map(repr, names))} in {where}. Name all of them."
-        )
+        rule = "There must be two labels or more"
+        raise UsageError(f"{rule}. Received: {', '.join(map(repr, names))} in {where}. Name all of them.")
     bad = next((number for number, name in enumerate(names) if not name or name in names[:number]), None)
     if bad is not None:
         what = f"{names[bad]!r} twice" if names[bad] else "an empty name"
-        raise UsageError(
-            f"Every label needs a name of its own. Received: {what} in {where}, for label {bad}. Repair it."
-        )
+        rule = "Every label needs a name of its own"
+        raise UsageError(f"{rule}. Received: {what} in {where}, for label {bad}. Repair it.")
     return tuple(names)
 
 
@@ -189,11 +187,9 @@ def named_labels(
         are_ids, are_names = fits if any(fits) else (True, True)
     if are_ids and are_names and by_id != by_name:
         label = next(label for label in distinct if by_id[label] != by_name[label])
-        raise UsageError(
-            "Where label_names has numbers, it must be clear whether a label is a name or an id. "
-            f"Received: {label!r} in {where(label)}, the name {by_name[label]!r} or the id of {by_id[label]!r}. "
-            "Write the names in the file, or pass words."
-        )
+        rule = "Where label_names has numbers, it must be clear whether a label is a name or an id"
+        received = f"{label!r} in {where(label)}, the name {by_name[label]!r} or the id of {by_id[label]!r}"
+        raise UsageError(f"{rule}. Received: {received}. Write the names in the file, or pass words.")
     if are_ids:
         return by_id
     if are_names:
@@ -202,10 +198,8 @@ def named_labels(
     has_names = any(name is not None and by_id[label] is None for label, name in by_name.items())
     label = next(label for label in distinct if (by_name if has_names else by_id)[label] is None)
     mixed = "" if by_id[label] is None else " beside names"
-    raise UsageError(
-        f"Labels must be the {len(names)} names of label_names, or their numbers 0 to {len(names) - 1}. "
-        f"Received: {label!r:.60}{mixed} in {where(label)}. Correct it, or --label_names."
-    )
+    rule = f"Labels must be the {len(names)} names of label_names, or their numbers 0 to {len(names) - 1}"
+    raise UsageError(f"{rule}. Received: {label!r:.60}{mixed} in {where(label)}. Correct it, or --label_names.")
 
 
 def names_in_schema(metadata: Mapping[bytes, bytes] | None) -> dict[str, tuple[str, ...]]:
@@ -246,8 +240,6 @@ def named_id(value: Any, names: Sequence[str], column: str, where: str) -> Any:
     if type(value) is not int:
         return value
     if not 0 <= value < len(names):
-        raise UsageError(
-            f"A label's id must be one of the {len(names)} that the file names. "
-            f"Received: {value} for {column!r} in {where}. Repair or drop the row."
-        )
+        rule = f"A label's id must be one of the {len(names)} that the file names"
+        raise UsageError(f"{rule}. Received: {value} for {column!r} in {where}. Repair or drop the row.")
     return names[value]

@@ -89,10 +89,8 @@ def not_utf8(text: str) -> str | None:
 
 def not_utf8_error(byte: str, where: str) -> UsageError:
     """The error for a byte that is not UTF-8, as `not_utf8` returns it."""
-    return UsageError(
-        f"Data files must be UTF-8. Received: byte {byte} in {where}. Convert it, for example with "
-        "iconv -f WINDOWS-1252 -t UTF-8."
-    )
+    todo = "Convert it, for example with iconv -f WINDOWS-1252 -t UTF-8."
+    return UsageError(f"Data files must be UTF-8. Received: byte {byte} in {where}. {todo}")
 
 
 def lines_of(
@@ -123,14 +121,12 @@ def lines_of(
                 text = line.decode("utf-8", "surrogateescape")
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UsageError(
-            f"A .gz file holds gzip data, all of it. Received: {name}, broken after line {number} ({error}). Copy it "
-            "again, or drop .gz from its name if it holds plain text."
-        ) from None
+        rule = "A .gz file holds gzip data, all of it"
+        todo = "Copy it again, or drop .gz from its name if it holds plain text."
+        raise UsageError(f"{rule}. Received: {name}, broken after line {number} ({error}). {todo}") from None
     except OSError as error:
-        raise UsageError(
-            f"A data file must be readable. Received: {name!r} ({error.strerror}). Check the path."
-        ) from None
+        rule = "A data file must be readable"
+        raise UsageError(f"{rule}. Received: {name!r} ({error.strerror}). Check the path.") from None
 
 
 def without_end(line: str) -> str:
@@ -159,18 +155,14 @@ def _check_text(first: bytes, name: str) -> None:
     if head.lstrip(b"\xef\xbb\xbf ").startswith(_FASTTEXT):
         what = "of fastText, whose labels are in the texts"
     if what:
-        raise UsageError(
-            f"A file that is read as text holds texts, and labels in a column of their own. Received: {name}, whose "
-            f"beginning is {what}. Give it the ending of what it is, unpack it, save a sheet as CSV, or convert it; "
-            f"{OTHER_FORMATS}."
-        )
+        rule = "A file that is read as text holds texts, and labels in a column of their own"
+        todo = f"Give it the ending of what it is, unpack it, save a sheet as CSV, or convert it; {OTHER_FORMATS}."
+        raise UsageError(f"{rule}. Received: {name}, whose beginning is {what}. {todo}")
     if head.startswith(_UTF16) or (head.count(0) > 1 and 4 * head.count(0) > len(head)):
         raise _utf16_error(name, 1)
     if not first.endswith(b"\n") and b"\r" in first.rstrip(b"\r"):
-        raise UsageError(
-            "Lines must end in line feeds. "
-            f"Received: {name}, whose lines end in carriage returns, as on old Macs. Convert it: tr '\\r' '\\n'."
-        )
+        received = f"{name}, whose lines end in carriage returns, as on old Macs"
+        raise UsageError(f"Lines must end in line feeds. Received: {received}. Convert it: tr '\\r' '\\n'.")
 
 
 def _utf16_error(name: str, line: int) -> UsageError:
@@ -484,17 +476,13 @@ def file_beside(index: pathlib.Path, name: str) -> pathlib.Path:
     directory = index.parent
     is_plain = 0 < len(name) < 256 and name not in (".", "..") and not re.search(r"[/\\\0]", name)
     if not is_plain or not (directory / name).is_file():
-        raise UsageError(
-            f"All files that {index.name} lists must exist beside it. "
-            f"Received: {directory} without {name[:100]!r}. Copy or download the model again."
-        )
+        rule = f"All files that {index.name} lists must exist beside it"
+        raise UsageError(f"{rule}. Received: {directory} without {name[:100]!r}. Copy or download the model again.")
     own, target = directory.resolve(), (directory / name).resolve()
     blobs = own.parent.parent / "blobs"
     if not target.is_relative_to(own) and not (own.parent.name == "snapshots" and target.parent == blobs):
-        raise UsageError(
-            f"All files that {index.name} lists must be in its directory. "
-            f"Received: {directory / name}, a link to {target}. Put the file itself there."
-        )
+        rule = f"All files that {index.name} lists must be in its directory"
+        raise UsageError(f"{rule}. Received: {directory / name}, a link to {target}. Put the file itself there.")
     return directory / name
 
 

@@ -87,10 +87,8 @@ def open_json(
         # No object begins on the first two lines, and it is not one text either.
         if any(isinstance(_parsed(line), dict) for _, line in head[:_LINES_TO_AN_OBJECT]):
             return open_json_lines(name, iter(head))
-        raise UsageError(
-            f"A .json file must be JSON, and whole. Received: {name}, which is not JSON ({value}). "
-            "Repair it, or copy or download it again."
-        )
+        todo = "Repair it, or copy or download it again."
+        raise UsageError(f"A .json file must be JSON, and whole. Received: {name}, which is not JSON ({value}). {todo}")
     what = f"an object with {', '.join(map(repr, list(value)[:5]))}" if isinstance(value, dict) else f"{value!r:.40}"
     raise UsageError(f"{_FORMATS}. Received: {name}, {what}. Convert it; {reading.OTHER_FORMATS}.")
 
@@ -109,10 +107,8 @@ def _at_most(lines: Iterator[tuple[int, str]], name: str) -> Iterator[tuple[int,
     for number, line in lines:
         size += len(line)
         if size > _MOST_CHARACTERS:
-            raise UsageError(
-                f"JSON that is one text has at most {_MOST_CHARACTERS >> 20:,} MiB: it is read whole. "
-                f"Received: {name} with more. Write an object a line; {reading.OTHER_FORMATS}."
-            )
+            rule = f"JSON that is one text has at most {_MOST_CHARACTERS >> 20:,} MiB: it is read whole"
+            raise UsageError(f"{rule}. Received: {name} with more. Write an object a line; {reading.OTHER_FORMATS}.")
         yield number, line
 
 
@@ -189,10 +185,8 @@ def _open_list(name: str, entries: list[Any], takes_articles: bool) -> reading.O
     if isinstance(first.get("paragraphs"), list):
         if takes_articles:
             return Entries(name, entries)
-        raise UsageError(
-            f"{_FORMATS}. Received: {name}, SQuAD's articles of questions. "
-            "Pass --task=question_answering, or a model for it, or convert the file."
-        )
+        todo = "Pass --task=question_answering, or a model for it, or convert the file."
+        raise UsageError(f"{_FORMATS}. Received: {name}, SQuAD's articles of questions. {todo}")
     unit = "question" if {"question", "context"} <= first.keys() else "record"
 
     def objects() -> Iterator[tuple[int, dict | UsageError]]:
@@ -245,9 +239,8 @@ def open_tree(path: pathlib.Path) -> reading.OpenFile:
             try:
                 text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
             except OSError as error:
-                raise UsageError(
-                    f"A text must be readable. Received: {str(file)!r} ({error.strerror}). Check the directory."
-                ) from None
+                rule = "A text must be readable"
+                raise UsageError(f"{rule}. Received: {str(file)!r} ({error.strerror}). Check the directory.") from None
             row = {"id": file.relative_to(path).as_posix(), "text": text, "label": file.parent.name}
             byte = reading.not_utf8(text)
             yield number, reading.not_utf8_error(byte, str(file)) if byte else [row[column] for column in wanted]
@@ -327,19 +320,17 @@ def input_source(name: str, option: str = "input_file") -> pathlib.Path | Binary
     if isinstance(name, Given):
         return name.source
     if name == STANDARD_STREAM and sys.stdin is None:
-        raise UsageError(
-            f"Standard input must be open to be read. Received: {option}='-' with standard input closed. "
-            "Pipe the rows in, or pass a file's path."
-        )
+        rule = "Standard input must be open to be read"
+        received = f"{option}='-' with standard input closed"
+        raise UsageError(f"{rule}. Received: {received}. Pipe the rows in, or pass a file's path.")
     if name == STANDARD_STREAM:
         return sys.stdin.buffer
     path = pathlib.Path(name)
     try:
         return path.open("rb") if is_pipe(name) else path
     except OSError as error:
-        raise UsageError(
-            f"{option} must be readable. Received: {option}={name!r} ({error.strerror}). Check the path."
-        ) from None
+        rule = f"{option} must be readable"
+        raise UsageError(f"{rule}. Received: {option}={name!r} ({error.strerror}). Check the path.") from None
 
 
 def demo_table(task: str, split: str) -> reading.GivenTable:
@@ -404,10 +395,9 @@ def open_rows(
     source = pathlib.Path(source) if isinstance(source, str) else source
     name = reading.source_name(source)
     if format not in reading.TEXTS:
-        raise UsageError(
-            "A table is read from tsv, csv, jsonl or parquet. "
-            f"Received: input_format={format!r} for {name!r}. Pass one of them, or the --task that reads this format."
-        )
+        rule = "A table is read from tsv, csv, jsonl or parquet"
+        received = f"input_format={format!r} for {name!r}"
+        raise UsageError(f"{rule}. Received: {received}. Pass one of them, or the --task that reads this format.")
     if not header and format not in ("tsv", "csv"):
         raise UsageError(f"Only .tsv and .csv files can lack a header. Received: {name!r}. Drop --noheader.")
     if delimiter and format not in ("tsv", "csv"):
@@ -473,10 +463,9 @@ def _csv_records(name: str, lines: Iterator[tuple[int, str]], delimiter: str) ->
                 )
             taken.clear()
     except csv.Error as error:
-        raise UsageError(
-            "CSV must follow RFC 4180: a field with delimiters, quotes or line ends must be in double quotes. "
-            f"Received: {error} in the row of {name}, line {taken[0][0]}. Repair the row, or save as .tsv."
-        ) from None
+        rule = "CSV must follow RFC 4180: a field with delimiters, quotes or line ends must be in double quotes"
+        received = f"{error} in the row of {name}, line {taken[0][0]}"
+        raise UsageError(f"{rule}. Received: {received}. Repair the row, or save as .tsv.") from None
 
 
 def _open_delimited(name: str, records: Iterator[reading.Row], header: bool, format: str) -> reading.OpenFile:
@@ -484,10 +473,9 @@ def _open_delimited(name: str, records: Iterator[reading.Row], header: bool, for
     if first is None:
         raise UsageError(f"A data file needs at least one example. Received: {name!r}, empty. Check the path.")
     if _SEPARATOR_LINE.match(first[0]):
-        raise UsageError(
-            f"A .tsv or .csv file begins with its columns' names. Received: {name}, line {line}: {first[0]!r}, by "
-            "which Excel knows the delimiter. Drop the line, and pass the character as --delimiter."
-        )
+        rule = "A .tsv or .csv file begins with its columns' names"
+        received = f"{name}, line {line}: {first[0]!r}, by which Excel knows the delimiter"
+        raise UsageError(f"{rule}. Received: {received}. Drop the line, and pass the character as --delimiter.")
     if byte := reading.not_utf8("".join(first)) if header else None:
         raise reading.not_utf8_error(byte, f"{name}, line {line}")
     columns = first if header else [str(index) for index in range(len(first))]

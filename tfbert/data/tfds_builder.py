@@ -43,11 +43,10 @@ def open_builder(dataset: str, data_dir: str = "") -> tfds.core.DatasetBuilder:
             builder.download_and_prepare()
         return builder
     except Exception as error:  # whatever this data set's own code raises
-        raise UsageError(
-            "A data set must be on disk, or it must be possible to download it. "
-            f"Received: dataset={dataset!r}, data_dir={data_dir!r} ({_first_line(error)}). "
-            "Prepare it on a connected machine and pass its directory with --data_dir, or pass --train_file."
-        ) from error
+        rule = "A data set must be on disk, or it must be possible to download it"
+        received = f"dataset={dataset!r}, data_dir={data_dir!r} ({_first_line(error)})"
+        todo = "Prepare it on a connected machine and pass its directory with --data_dir, or pass --train_file."
+        raise UsageError(f"{rule}. Received: {received}. {todo}") from error
 
 
 def read_splits(
@@ -94,9 +93,8 @@ def read_splits(
     if not others:
         notes.append(f"{dataset} has no labelled split besides 'train': nothing is evaluated during training")
         if not with_train:
-            raise UsageError(
-                f"Evaluation needs labels. Received: dataset={dataset!r}, {notes[-1]}. Pass another --dataset."
-            )
+            rule = "Evaluation needs labels"
+            raise UsageError(f"{rule}. Received: dataset={dataset!r}, {notes[-1]}. Pass another --dataset.")
     tables = train | others
     first, table = next(iter(tables.items()))
     return tables | {first: dataclasses.replace(table, notes=(*notes, *table.notes))}
@@ -119,10 +117,9 @@ def open_tests(dataset: str, data_dir: str = "", text_column: Sequence[str] = ()
     builder = open_builder(dataset, data_dir)
     tables = {split: table_of(builder, dataset, split) for split in builder.info.splits if split.startswith("test")}
     if not tables or "idx" not in builder.info.features:
-        raise UsageError(
-            "Prediction for a data set needs a test split and the feature idx. "
-            f"Received: dataset={dataset!r} without one of them. Pass a GLUE task, or --input_file."
-        )
+        rule = "Prediction for a data set needs a test split and the feature idx"
+        received = f"dataset={dataset!r} without one of them"
+        raise UsageError(f"{rule}. Received: {received}. Pass a GLUE task, or --input_file.")
     texts, _ = find_columns(next(iter(tables.values())), text_column)
     return {split: dataclasses.replace(table, columns=[*texts, "idx"]) for split, table in tables.items()}
 
@@ -234,11 +231,9 @@ def find_builder(dataset: str, data_dir: str = "") -> tfds.core.DatasetBuilder:
     try:
         return tfds.builder(dataset, data_dir=data_dir or None)
     except Exception as error:  # of many classes, AssertionError and RuntimeError among them
-        raise UsageError(
-            "A data set is demo or a TensorFlow Datasets name. "
-            f"Received: dataset={dataset!r} ({_first_line(error)}). Check the name, or pass your own files with "
-            "--train_file."
-        ) from None
+        rule = "A data set is demo or a TensorFlow Datasets name"
+        todo = "Check the name, or pass your own files with --train_file."
+        raise UsageError(f"{rule}. Received: dataset={dataset!r} ({_first_line(error)}). {todo}") from None
 
 
 def _refuse_offline(builder: tfds.core.DatasetBuilder) -> None:

@@ -131,11 +131,9 @@ def check_token_types(config: Any, num_texts: int) -> None:
         UsageError: for such pairs.
     """
     if config.encoder.TOKEN_TYPES and num_texts > config.type_vocab_size:
-        raise UsageError(
-            "Pairs of texts need a model with two token types. "
-            f"Received: pairs with type_vocab_size={config.type_vocab_size} in the model's config.json. "
-            "Pass another model, or one column with --text_column."
-        )
+        rule = "Pairs of texts need a model with two token types"
+        received = f"pairs with type_vocab_size={config.type_vocab_size} in the model's config.json"
+        raise UsageError(f"{rule}. Received: {received}. Pass another model, or one column with --text_column.")
 
 
 _TOKENIZER_FILES = ("vocab.txt", "vocab.json", "merges.txt", "tokenizer*.json")
@@ -254,10 +252,9 @@ def load_tokenizer(config: ModelConfig, directory: pathlib.Path | None, *, train
         log.info("Text is %s for the vocabulary %s.", lower, config.vocab_file)
         return BertTokenizer.from_vocab_file(path, **casing)
     if plain and plain != directory and not (plain / "vocab.txt").is_file():
-        raise UsageError(
-            "A KerasHub model must hold the vocabulary of its tokenizer. "
-            f"Received: {directory} without one. Save it with its preprocessor, or pass --vocab_file."
-        )
+        rule = "A KerasHub model must hold the vocabulary of its tokenizer"
+        received = f"{directory} without one"
+        raise UsageError(f"{rule}. Received: {received}. Save it with its preprocessor, or pass --vocab_file.")
     if plain:
         return read_tokenizer(plain)
     *_, vocab_size = SCRATCH_LAYOUTS[config.name.removeprefix(SCRATCH_PREFIX)]
@@ -356,10 +353,8 @@ class BertConfig:
             raise UsageError(problem)
         values = _DEFAULTS | encoder.DEFAULTS | encoder.in_our_names(values)
         if (given := values.pop("model_type", self.model_type)) != self.model_type:
-            raise UsageError(
-                f"{type(self).__name__} is of model_type {self.model_type}. Received: model_type={given!r}. "
-                f"Use {CONFIGS[given].__name__}."
-            )
+            rule = f"{type(self).__name__} is of model_type {self.model_type}"
+            raise UsageError(f"{rule}. Received: model_type={given!r}. Use {CONFIGS[given].__name__}.")
         rules = _RULES | {name: _whole(least, 10_000_000) for name, least in encoder.SIZES.items()}
         rules |= dict.fromkeys(encoder.RATES, _fraction(below_one=True))
         rules |= {name: _one_of(choices) for name, choices in encoder.CHOICES.items()}
@@ -369,9 +364,8 @@ class BertConfig:
                 shown = f"{theirs}={reprlib.repr(values[key])} in {path}"
                 raise UsageError(f"config.json must give {theirs} as {what}. Received: {shown}. Repair it.")
         if problem := encoder.problem(values):
-            raise UsageError(
-                f"config.json must describe a model that is here. Received: {problem}, in {path}. Pass another."
-            )
+            rule = "config.json must describe a model that is here"
+            raise UsageError(f"{rule}. Received: {problem}, in {path}. Pass another.")
         if _path and values.get("id2label") is not None:  # Which may be of a head, and the number of another.
             values.pop("num_labels", None)
         vars(self).update(copy.deepcopy(_with_labels(values, path)))
@@ -413,9 +407,8 @@ class BertConfig:
         name = str(pretrained_model_name_or_path)
         directory = resolve_model(ModelConfig(model_name_or_path=name), needs_weights=False, **options)
         if directory is None:
-            raise UsageError(
-                f"A model must have files. Received: {name}. Pass a directory, or BertConfig(...) for none."
-            )
+            rule = "A model must have files"
+            raise UsageError(f"{rule}. Received: {name}. Pass a directory, or BertConfig(...) for none.")
         return cls.from_dict(load_config(directory).to_dict(), **values)
 
     @classmethod
@@ -437,10 +430,8 @@ class BertConfig:
         values = config.to_diff_dict() if hasattr(config, "to_diff_dict") else config
         if isinstance(values, dict):
             return cls.from_dict(values)
-        raise UsageError(
-            f"A model is described by a BertConfig. Received: {type(config).__name__}. "
-            "Pass BertConfig(...), or call from_pretrained for a model that exists."
-        )
+        todo = "Pass BertConfig(...), or call from_pretrained for a model that exists."
+        raise UsageError(f"A model is described by a BertConfig. Received: {type(config).__name__}. {todo}")
 
     def to_dict(self) -> dict[str, Any]:
         """All values, as `config.json` may hold them."""
@@ -498,7 +489,6 @@ def _with_labels(values: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
         shown = f"id2label={reprlib.repr(names)} in {path}"
         raise UsageError(f"id2label must name each label under its number. Received: {shown}. Repair it.")
     if count is not None and len(named) != count:
-        raise UsageError(
-            f"Each label has a name. Received: num_labels={count} and id2label of {len(named)}. Leave out num_labels."
-        )
+        rule = "Each label has a name"
+        raise UsageError(f"{rule}. Received: num_labels={count} and id2label of {len(named)}. Leave out num_labels.")
     return values | {"id2label": named, "label2id": {name: number for number, name in named.items()}}

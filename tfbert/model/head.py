@@ -185,9 +185,8 @@ def read_weights(directory: pathlib.Path, bert_config: BertConfig, head: Head | 
             todo = "Check that both are of the same model"
             if not needed & stored.keys():
                 what, todo = f"{what}, but with {list_names(stored)}", "Save them under transformers' names"
-            raise UsageError(
-                f"The weights must be those that config.json describes. Received: {path} with {what}. {todo}."
-            )
+            rule = "The weights must be those that config.json describes"
+            raise UsageError(f"{rule}. Received: {path} with {what}. {todo}.")
         parts = encoder.shapes(bert_config, head.kind if head else "Model")
         tensors = {name: stored[name].read() for name in parts if name in stored}
         more, reason = head.read(stored, bert_config) if head else ({}, "")
@@ -271,10 +270,9 @@ def save_pretrained(model: Any, tokenizer: Tokenizer | None, directory: pathlib.
         for path in sorted(partial.iterdir(), key=lambda path: path.name == "config.json"):
             path.replace(directory / path.name)
     except OSError as error:
-        raise RunError(
-            f"The model must be written whole. Received: {directory} ({first_line(error)}). "
-            "Check free space and permissions there."
-        ) from error
+        rule = "The model must be written whole"
+        received = f"{directory} ({first_line(error)})"
+        raise RunError(f"{rule}. Received: {received}. Check free space and permissions there.") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

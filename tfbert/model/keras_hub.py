@@ -105,10 +105,8 @@ def download(name: str) -> pathlib.Path | None:
         what = "Kaggle cannot be reached, and the preset is not in kagglehub's cache"
     except Exception as error:  # Its own errors have no common class.
         what = first_line(error)
-    raise UsageError(
-        "A model of KerasHub must be a local preset or on Kaggle. "
-        f"Received: model={name!r}: {what}. Pass a directory that save_to_preset has written."
-    )
+    rule = "A model of KerasHub must be a local preset or on Kaggle"
+    raise UsageError(f"{rule}. Received: model={name!r}: {what}. Pass a directory that save_to_preset has written.")
 
 
 def plain(path: pathlib.Path) -> pathlib.Path:
@@ -140,10 +138,9 @@ def _converted(path: pathlib.Path, stamp: Any) -> tempfile.TemporaryDirectory:
     except UsageError:
         raise
     except Exception as error:  # On a damaged file, any library can raise anything.
-        raise UsageError(
-            f"A KerasHub model must be readable and whole. Received: {path}: {' '.join(str(error).split())[:300]}. "
-            "Copy or download it again."
-        ) from None
+        rule = "A KerasHub model must be readable and whole"
+        received = f"{path}: {' '.join(str(error).split())[:300]}"
+        raise UsageError(f"{rule}. Received: {received}. Copy or download it again.") from None
     return made
 
 
@@ -158,10 +155,8 @@ def _convert(path: pathlib.Path, directory: pathlib.Path) -> None:
     is_whole = is_archive(path)
     described = zipfile.ZipFile(path).read("config.json") if is_whole else (path / "config.json").read_bytes()
     if b"QuantizedDTypePolicy" in described:
-        raise UsageError(
-            "The weights of a KerasHub model must be floating-point numbers. "
-            f"Received: a quantized model in {path}. Pass the model that it was made from."
-        )
+        rule = "The weights of a KerasHub model must be floating-point numbers"
+        raise UsageError(f"{rule}. Received: a quantized model in {path}. Pass the model that it was made from.")
     has_weights = is_whole or any((path / name).is_file() for name in _WEIGHTS)
     with keras.device("cpu:0"):
         if is_whole:
@@ -208,19 +203,16 @@ def _check(path: pathlib.Path, model: Any, tokenizer: Any) -> None:
         with h5py.File(file, "r") as opened:
             opened.visititems(lambda name, item: sizes.append(getattr(item, "size", 0)))  # A group has none.
     if sum(sizes) not in (0, backbone.count_params()):  # KerasHub leaves out what the configuration has no place for.
-        raise UsageError(
-            f"A KerasHub model's weights must be those that config.json describes. Received: {path} with "
-            f"{sum(sizes):,} numbers for {backbone.count_params():,}. Repair config.json, or download the model again."
-        )
+        rule = "A KerasHub model's weights must be those that config.json describes"
+        received = f"{path} with {sum(sizes):,} numbers for {backbone.count_params():,}"
+        raise UsageError(f"{rule}. Received: {received}. Repair config.json, or download the model again.")
     if tokenizer is None:
         return
     own = _TOKENIZER if isinstance(tokenizer, models.BertTokenizer) else {}
     unlike = [f"{name}={v!r}" for name, wanted in own.items() if (v := getattr(tokenizer, name)) != wanted]
     if unlike or not own:
-        raise UsageError(
-            "A model's tokenizer must be BERT's WordPiece. "
-            f"Received: {', '.join(unlike) or type(tokenizer).__name__} in {path}. Use another model."
-        )
+        received = f"{', '.join(unlike) or type(tokenizer).__name__} in {path}"
+        raise UsageError(f"A model's tokenizer must be BERT's WordPiece. Received: {received}. Use another model.")
     keeps_accents = tokenizer.lowercase and not tokenizer.strip_accents
     if keeps_accents and share_of_accents(tokenizer.vocabulary) <= FEW_ACCENTS:
         log.warning(

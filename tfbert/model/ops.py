@@ -128,9 +128,8 @@ def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
         UsageError: for one that is not here.
     """
     if name not in _ACTIVATIONS:
-        raise UsageError(
-            f"hidden_act is one of {', '.join(_ACTIVATIONS)}. Received: hidden_act={name!r}. Use another model."
-        )
+        rule = f"hidden_act is one of {', '.join(_ACTIVATIONS)}"
+        raise UsageError(f"{rule}. Received: hidden_act={name!r}. Use another model.")
     return _ACTIVATIONS[name]
 
 

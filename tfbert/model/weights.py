@@ -77,10 +77,9 @@ def find_weight_file(directory: pathlib.Path) -> pathlib.Path | None:
     directory = keras_hub.plain(directory)
     found = [directory / name for name in WEIGHT_FILES if (directory / name).is_file()]
     if not found and len(found := sorted(directory.glob("*.index"))) > 1:
-        raise UsageError(
-            "A directory must hold one checkpoint of TensorFlow 1. "
-            f"Received: {directory} with {list_names(path.name for path in found)}. Keep only the one to use."
-        )
+        rule = "A directory must hold one checkpoint of TensorFlow 1"
+        received = f"{directory} with {list_names(path.name for path in found)}"
+        raise UsageError(f"{rule}. Received: {received}. Keep only the one to use.")
     return found[0] if found else None
 
 
@@ -213,9 +212,8 @@ def assign(named: Iterable[Named], tensors: Mapping[str, np.ndarray]) -> None:
     """Assigns variables their values; see `set_weights_dict`."""
     named = [*named]
     if what := describe_mismatch(tensors, get_shapes(named)):
-        raise UsageError(
-            f"The weights must be those of this model. Received: {what}. Pass the weights of the same model."
-        )
+        rule = "The weights must be those of this model"
+        raise UsageError(f"{rule}. Received: {what}. Pass the weights of the same model.")
     for name, variable, transposed in named:
         value = tensors[name]
         variable.assign(np.asarray(value.T if transposed else value, np.float32))
@@ -254,10 +252,8 @@ def write_weights(tensors: Mapping[str, np.ndarray], path: pathlib.Path) -> None
         partial.replace(path)
     except (OSError, SafetensorError) as error:
         partial.unlink(missing_ok=True)
-        raise RunError(
-            f"The weights must be written whole. Received: {path} ({first_line(error)}). "
-            "Check free space and permissions there."
-        ) from error
+        todo = "Check free space and permissions there."
+        raise RunError(f"The weights must be written whole. Received: {path} ({first_line(error)}). {todo}") from error
 
 
 def describe_mismatch(tensors: Mapping[str, np.ndarray | Stored], shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -335,10 +331,8 @@ def _of_torch(path: pathlib.Path, files: contextlib.ExitStack) -> Entries:
     try:
         import torch
     except ImportError:
-        raise UsageError(
-            f"{path.name} can only be read with PyTorch. Received: {path}. "
-            "Run pip install -e '.[torch]' in the clone, or convert the file to model.safetensors."
-        ) from None
+        todo = "Run pip install -e '.[torch]' in the clone, or convert the file to model.safetensors."
+        raise UsageError(f"{path.name} can only be read with PyTorch. Received: {path}. {todo}") from None
 
     def get(tensor: torch.Tensor) -> np.ndarray:  # NumPy has no bfloat16.
         return (tensor.float() if tensor.is_floating_point() else tensor).detach().numpy()

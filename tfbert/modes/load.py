@@ -139,10 +139,9 @@ def _long_texts(config: Config, trained: dict[str, Any], directory: pathlib.Path
     asked, own = config.data.long_texts, trained.get("long_texts") or "cut"
     known = get_args(LongTexts)
     if asked is None and own not in known:
-        raise UsageError(
-            f"A model's long_texts is one of {', '.join(known)}. Received: {own!r:.80} in {directory / 'config.json'}. "
-            "Repair it, or pass --long_texts."
-        )
+        rule = f"A model's long_texts is one of {', '.join(known)}"
+        received = f"{own!r:.80} in {directory / 'config.json'}"
+        raise UsageError(f"{rule}. Received: {received}. Repair it, or pass --long_texts.")
     if asked not in (None, own):
         log.info("Of long texts is kept what long_texts=%s says, as asked; the model was trained with %s.", asked, own)
     return asked or own
@@ -199,10 +198,8 @@ def load(directory: str | os.PathLike[str], *, max_seq_length: int | None = None
     check_not_forked()
     check_backend()
     if tf.distribute.has_strategy():
-        raise UsageError(
-            "A loaded model computes on one device. "
-            f"Received: a call in the scope of {type(tf.distribute.get_strategy()).__name__}. Call it outside."
-        )
+        received = f"a call in the scope of {type(tf.distribute.get_strategy()).__name__}"
+        raise UsageError(f"A loaded model computes on one device. Received: {received}. Call it outside.")
     if not isinstance(directory, str | os.PathLike):
         rule = "A model is the path of a directory, or a name on the hub"
         raise UsageError(f"{rule}. Received: directory={shown(directory)}. Pass for example 'runs/mine'.")

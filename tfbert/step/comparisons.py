@@ -249,11 +249,10 @@ class Comparing:
         except (RuntimeError, ValueError) as caught:
             error = caught
         for metric in private.metrics_within(self.model):
-            raise ValueError(
-                "A layer's own metric is updated for each part of a batch, of whatever size. "
-                f"Received: metric {metric.name!r} of a layer (add_metric, or a Metric as an attribute), {split}. "
-                "Pass it to FineTuner.compile(metrics=...), of an output of the model, or train in one part."
-            )
+            rule = "A layer's own metric is updated for each part of a batch, of whatever size"
+            received = f"metric {metric.name!r} of a layer (add_metric, or a Metric as an attribute), {split}"
+            todo = "Pass it to FineTuner.compile(metrics=...), of an output of the model, or train in one part."
+            raise ValueError(f"{rule}. Received: {received}. {todo}")
         # TensorFlow's words for a variable that is assigned on a replica, or that replicas would have to meet for.
         if error is not None and ("merge_call" in str(error) or "aggregation method" in str(error)):
             raise _of_state("a layer that assigns a variable in its call", split) from error
@@ -264,11 +263,10 @@ class Comparing:
 
     def _check_writes(self, graph: tf.Graph, first: int, split: str, *, is_once: bool) -> None:
         for name in drawing_in(graph, first) if self._parts.refuses_draws else ():
-            raise ValueError(
-                "Random numbers must belong to rows of the global batch, or they depend on the split. "
-                f"Received: a layer that draws by itself, with the operation {name}, {split}. "
-                "Use keras.random with a SeedGenerator, or train in one part."
-            )
+            rule = "Random numbers must belong to rows of the global batch, or they depend on the split"
+            received = f"a layer that draws by itself, with the operation {name}, {split}"
+            todo = "Use keras.random with a SeedGenerator, or train in one part."
+            raise ValueError(f"{rule}. Received: {received}. {todo}")
         found = private.variables_written(
             graph, first, self._values_of(self.model.variables), apart_from=self._running_averages()
         )
@@ -302,8 +300,6 @@ def _apart(one: tf.Tensor, other: tf.Tensor, tolerance: float) -> tf.Tensor:
 
 
 def _of_state(what: str, split: str) -> ValueError:
-    return ValueError(
-        "A layer's own state must change once in a step, whatever the split. "
-        f"Received: {what}, {split}. "
-        "Count steps by optimizer.iterations, or train with gradient_accumulation_steps=1 on one replica."
-    )
+    rule = "A layer's own state must change once in a step, whatever the split"
+    todo = "Count steps by optimizer.iterations, or train with gradient_accumulation_steps=1 on one replica."
+    return ValueError(f"{rule}. Received: {what}, {split}. {todo}")

@@ -76,10 +76,8 @@ def check_data(data: Any, *, xla: bool = False) -> None:
 def no_labels(inputs: Any) -> ValueError:
     """For a batch of inputs alone."""
     among = f", with {', '.join(sorted(inputs))}" if isinstance(inputs, Mapping) else ""
-    return ValueError(
-        f"FineTuner needs labels for its loss. Received: inputs alone{among}. "
-        "Let the data set give pairs, (inputs, labels), or pass y."
-    )
+    todo = "Let the data set give pairs, (inputs, labels), or pass y."
+    return ValueError(f"FineTuner needs labels for its loss. Received: inputs alone{among}. {todo}")
 
 
 class Step(comparisons.Comparing):

@@ -130,10 +130,8 @@ def refuse_own(what: str, holder: Any, names: Iterable[str], instead: str, libra
     """
     for name in names:
         if is_own(holder, name, libraries):
-            raise ValueError(
-                "FineTuner's step has a fixed order and would never call it. "
-                f"Received: {what} {type(holder).__name__} with a {name} of its own. {instead}."
-            )
+            rule = "FineTuner's step has a fixed order and would never call it"
+            raise ValueError(f"{rule}. Received: {what} {type(holder).__name__} with a {name} of its own. {instead}.")
 
 
 def check_methods(model: Any, parts: KerasParts) -> None:
@@ -145,10 +143,8 @@ def check_methods(model: Any, parts: KerasParts) -> None:
 def check_executions(steps: int | None) -> None:
     """Raises ValueError for several updates in an execution: all but one of their batches would be left out."""
     if steps not in (None, 1):
-        raise ValueError(
-            f"FineTuner makes one update in an execution. Received: steps_per_execution={steps!r}. Leave it out; "
-            "larger batches, or FineTuner(jit_compile=True), save the host's time too."
-        )
+        todo = "Leave it out; larger batches, or FineTuner(jit_compile=True), save the host's time too."
+        raise ValueError(f"FineTuner makes one update in an execution. Received: steps_per_execution={steps!r}. {todo}")
 
 
 def check_called(model: Any, name: str, callbacks: Any, parts: KerasParts) -> None:
@@ -165,14 +161,11 @@ def check_model(model: Any, parts: KerasParts) -> None:
     the step that Keras gives it."""
     if not isinstance(model, parts.keras.Model):
         check_keras("model", model, parts)
-        raise ValueError(
-            f"FineTuner wraps a {parts.keras.__name__}.Model. Received: model={model!r}. Build one of its layers."
-        )
+        rule = f"FineTuner wraps a {parts.keras.__name__}.Model"
+        raise ValueError(f"{rule}. Received: model={model!r}. Build one of its layers.")
     if hasattr(model, "gradient_accumulation_steps"):
-        raise ValueError(
-            f"FineTuner wraps the model itself. Received: model={type(model).__name__}, which is one already. "
-            "Pass its `model`."
-        )
+        rule = "FineTuner wraps the model itself"
+        raise ValueError(f"{rule}. Received: model={type(model).__name__}, which is one already. Pass its `model`.")
     parts.check_model(model)
     here = tf.distribute.get_strategy()
     there = strategy_of(model) or here
@@ -181,11 +174,10 @@ def check_model(model: Any, parts: KerasParts) -> None:
     made = [weight for weight in weights if isinstance(weight, tf.Variable)]
     is_outside = any(not here.extended.variable_created_in_scope(variable) for variable in made)
     if is_outside or needs_scope(there, here):
-        raise ValueError(
-            "A model's variables belong to the strategy in whose scope it was built. "
-            f"Received: a model built outside it, or under another, and FineTuner under {type(here).__name__}. "
-            "Write both lines, and compile, in the same `with strategy.scope():`."
-        )
+        rule = "A model's variables belong to the strategy in whose scope it was built"
+        received = f"a model built outside it, or under another, and FineTuner under {type(here).__name__}"
+        todo = "Write both lines, and compile, in the same `with strategy.scope():`."
+        raise ValueError(f"{rule}. Received: {received}. {todo}")
     check_methods(model, parts)
 
 
@@ -218,28 +210,23 @@ def check_compile(given: dict[str, Any], model: Any, parts: KerasParts, strategy
         for each in tf.nest.flatten(value):
             check_keras(argument, each, parts)
     if given.get("jit_compile") not in (None, False, "auto"):
-        raise ValueError(
-            "XLA compiles the local part of a step only. "
-            f"Received: compile(jit_compile={given['jit_compile']!r}). Pass FineTuner(jit_compile=True)."
-        )
+        rule = "XLA compiles the local part of a step only"
+        received = f"compile(jit_compile={given['jit_compile']!r})"
+        raise ValueError(f"{rule}. Received: {received}. Pass FineTuner(jit_compile=True).")
     check_executions(given.get("steps_per_execution"))
     losses = [each for each in tf.nest.flatten(given["loss"]) if each is not None]
     is_named = any(isinstance(each, str) and each in OWN_LOSS for each in losses)
     if not has_own_loss(model, parts) and (not losses or is_named):
-        raise ValueError(
-            f"FineTuner needs a loss for an output. Received: loss={given['loss']!r}. Pass a Keras loss, such as "
-            "keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
-        )
+        todo = "Pass a Keras loss, such as keras.losses.SparseCategoricalCrossentropy(from_logits=True)."
+        raise ValueError(f"FineTuner needs a loss for an output. Received: loss={given['loss']!r}. {todo}")
     for each in losses:
         if isinstance(each, parts.keras.losses.Loss):
             instead = "Put it into `call(y_true, y_pred)`, with one value per row as its result"
             refuse_own("loss", each, parts.of_losses, instead, parts.libraries)
             if each.reduction not in parts.means:
-                raise ValueError(
-                    "FineTuner takes the mean over the global batch, of rows whose weight is not 0. "
-                    f"Received: a loss with reduction={each.reduction!r}. "
-                    "Drop it, and scale the learning rate or the weights instead."
-                )
+                rule = "FineTuner takes the mean over the global batch, of rows whose weight is not 0"
+                todo = "Drop it, and scale the learning rate or the weights instead."
+                raise ValueError(f"{rule}. Received: a loss with reduction={each.reduction!r}. {todo}")
     optimizer = given["optimizer"]
     parts.check_optimizer(optimizer, strategy)
     for each in (optimizer, getattr(optimizer, "inner_optimizer", None)):
@@ -258,27 +245,22 @@ def check_layers(model: Any, num_micro_batches: int, recurrent: type) -> None:
     to row, where a batch is in several parts; and for variables that are set to their gradients."""
     for variable in model.trainable_variables:
         if getattr(variable, "overwrite_with_gradient", False):
-            raise ValueError(
-                "A gradient is a sum over micro-batches and replicas. "
-                f"Received: variable {variable.path!r}, which takes its gradient as its value (float8 training). "
-                "Train in float32, mixed_bfloat16 or mixed_float16."
-            )
+            rule = "A gradient is a sum over micro-batches and replicas"
+            received = f"variable {variable.path!r}, which takes its gradient as its value (float8 training)"
+            raise ValueError(f"{rule}. Received: {received}. Train in float32, mixed_bfloat16 or mixed_float16.")
     num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
     for layer in layers_of(model):
         # BatchNormalization, and the older SyncBatchNormalization.
         if num_replicas > 1 and getattr(layer, "synchronized", False):
-            raise ValueError(
-                "A replica computes its micro-batches alone. "
-                f"Received: layer {layer.name!r} with synchronized=True on several replicas. "
-                "Set synchronized=False."
-            )
+            rule = "A replica computes its micro-batches alone"
+            received = f"layer {layer.name!r} with synchronized=True on several replicas"
+            raise ValueError(f"{rule}. Received: {received}. Set synchronized=False.")
         num_parts = num_micro_batches * num_replicas
         if num_parts > 1 and isinstance(layer, recurrent) and layer.stateful:
-            raise ValueError(
-                "A stateful layer carries each row's state on to the same row of the next batch. "
-                f"Received: layer {layer.name!r} with stateful=True and a batch in {num_parts} parts. "
-                "Set stateful=False, or train with gradient_accumulation_steps=1 on one replica."
-            )
+            rule = "A stateful layer carries each row's state on to the same row of the next batch"
+            received = f"layer {layer.name!r} with stateful=True and a batch in {num_parts} parts"
+            todo = "Set stateful=False, or train with gradient_accumulation_steps=1 on one replica."
+            raise ValueError(f"{rule}. Received: {received}. {todo}")
 
 
 def check_keras(argument: str, value: Any, parts: KerasParts) -> None:

@@ -99,11 +99,9 @@ class Terms:
             return dict.fromkeys(self.losses, flat[0])
         found = self._by_name(outputs, what, others=True) if tf.nest.is_nested(outputs) else {}
         if any(found.get(name) is None or tf.nest.is_nested(found[name]) for name in self.losses):
-            raise ValueError(
-                "Each loss needs an output and labels of its own. "
-                f"Received: {what} for {_described(outputs)}, and losses for {', '.join(self.losses)}. "
-                "Name both alike, or pass lists in the order of the outputs, none within another."
-            )
+            received = f"{what} for {_described(outputs)}, and losses for {', '.join(self.losses)}"
+            todo = "Name both alike, or pass lists in the order of the outputs, none within another."
+            raise ValueError(f"Each loss needs an output and labels of its own. Received: {received}. {todo}")
         return {name: found[name] for name in self.losses}
 
     def rows(self, labels: Any, sample_weight: Any) -> dict[str, Any]:
@@ -202,10 +200,9 @@ class Terms:
             return dict(zip(self._names, given, strict=True))
         if not isinstance(given, (Mapping, list, tuple)):
             return dict.fromkeys(self._names, given)
-        raise ValueError(
-            f"Names, or the length of a list, must be those of the outputs, {', '.join(self._names)}. "
-            f"Received: {what} for {_described(given)}. Pass one for each output, None for one that has none."
-        )
+        rule = f"Names, or the length of a list, must be those of the outputs, {', '.join(self._names)}"
+        received = f"{what} for {_described(given)}"
+        raise ValueError(f"{rule}. Received: {received}. Pass one for each output, None for one that has none.")
 
 
 def _described(given: Any) -> str:
@@ -476,11 +473,9 @@ def _times_weights(values: tf.Tensor, weights: tf.Tensor, loss: str, mask: tf.Te
         )
     if mask is not None and values.shape.rank > weights.shape.rank:
         # Keras takes the mean over the positions that a replica's rows leave unmasked: another mean for each split.
-        raise ValueError(
-            "A row's loss is the mean over its positions, and sample_weight must say which of them count. "
-            "Received: masked positions without a sample_weight for each. "
-            "Pass sample_weight of shape [rows, positions], 0 where there is padding."
-        )
+        rule = "A row's loss is the mean over its positions, and sample_weight must say which of them count"
+        todo = "Pass sample_weight of shape [rows, positions], 0 where there is padding."
+        raise ValueError(f"{rule}. Received: masked positions without a sample_weight for each. {todo}")
     values = tf.cast(values, tf.float32)
     if values.shape[0] == 1 != weights.shape[0]:
         with tf.control_dependencies([refuse_unless_equal(tf.shape(weights)[0], 1, rule)]):

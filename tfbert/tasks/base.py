@@ -302,10 +302,8 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
             for field in dataclasses.fields(part) if dataclasses.is_dataclass(part) else ():
                 value, tasks = getattr(part, field.name), field.metadata["tasks"]
                 if tasks and self.name not in tasks and value != field.default:
-                    raise UsageError(
-                        f"{field.name} is for {listed(tasks)}, and this is {self.kind}. "
-                        f"Received: {field.name}={value!r}. Drop --{field.name}."
-                    )
+                    rule = f"{field.name} is for {listed(tasks)}, and this is {self.kind}"
+                    raise UsageError(f"{rule}. Received: {field.name}={value!r}. Drop --{field.name}.")
 
     def at_length(self, max_seq_length: int, options: TaskOptions, notes: list[str]) -> Task:
         """The same task for rows of some length.
@@ -421,10 +419,8 @@ class Task(abc.ABC, Generic[ExamplesT, PredictionsT]):
             UsageError: for a metric that does not exist, such as `matthews_correlation` with three classes.
         """
         if name not in self.metric_names:
-            raise UsageError(
-                f"metric_for_best_model must be a metric of {self.kind}: {', '.join(self.metric_names)}. "
-                f"Received: metric_for_best_model={name!r}. Pass one of them."
-            )
+            rule = f"metric_for_best_model must be a metric of {self.kind}: {', '.join(self.metric_names)}"
+            raise UsageError(f"{rule}. Received: metric_for_best_model={name!r}. Pass one of them.")
 
     def remarks(self, predictions: PredictionsT, examples: ExamplesT) -> list[str]:
         """What is wrong with predictions of which all are alike, and what to do, one line each."""

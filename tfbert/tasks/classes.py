@@ -120,10 +120,8 @@ def names_of_model(saved: BertConfig, directory: pathlib.Path) -> tuple[str, ...
     names = tuple(saved.id2label.get(i, f"LABEL_{i}") for i in range(saved.num_labels))
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(
-            "Every label of a model must have a different name. "
-            f"Received: {twice!r} more than once in id2label of {directory / 'config.json'}. Repair it."
-        )
+        received = f"{twice!r} more than once in id2label of {directory / 'config.json'}"
+        raise UsageError(f"Every label of a model must have a different name. Received: {received}. Repair it.")
     return names
 
 
@@ -152,11 +150,9 @@ def class_ids(labels: Sequence[str], label_names: Sequence[str], where: Callable
     for row, label in enumerate(labels):
         known = ids.get(label, ids.get(canonical(label)))
         if known is None:
-            raise UsageError(
-                f"A label must be one of the training data's {len(ids)}: {shortened(label_names)}. "
-                f"Received: {quoted(label)} in {where(row)}. "
-                f"Correct it, or add it to the training data{or_name_ids(label, label_names)}."
-            )
+            rule = f"A label must be one of the training data's {len(ids)}: {shortened(label_names)}"
+            todo = f"Correct it, or add it to the training data{or_name_ids(label, label_names)}."
+            raise UsageError(f"{rule}. Received: {quoted(label)} in {where(row)}. {todo}")
         out[row] = known
     return out
 
@@ -292,10 +288,8 @@ def with_names(table: RawTable, names: tuple[str, ...], known: dict[str, str]) -
         return table
     columns = (table.label_names or ()) if table.has_all else ()
     if columns and len(columns) != len(names):
-        raise UsageError(
-            f"label_names must be as many as the labels of the data, {len(columns)}. "
-            f"Received: {len(names)} names for {table.name}. Name each of them."
-        )
+        rule = f"label_names must be as many as the labels of the data, {len(columns)}"
+        raise UsageError(f"{rule}. Received: {len(names)} names for {table.name}. Name each of them.")
     sets, notes = label_sets(table), table.notes
 
     def where(label: str) -> str:
@@ -334,10 +328,8 @@ def as_in_model(table: RawTable, names: Sequence[str], notes: list[str], *, are_
     rename = ", or write the names of the model's labels into id2label of its config.json"
     given = (table.label_names or ()) if are_given else names
     if len(given) != len(names) or None in named_alike(given, names).values():
-        raise UsageError(
-            f"label_names must be {own_names}. Received: {len(given)} names, {shortened(given)}. "
-            f"Write each as the model does, in the order of the data's numbers{rename if is_numbered else ''}."
-        )
+        todo = f"Write each as the model does, in the order of the data's numbers{rename if is_numbered else ''}."
+        raise UsageError(f"label_names must be {own_names}. Received: {len(given)} names, {shortened(given)}. {todo}")
     if None not in found.values():
         return renamed(table, found)
     ids = {str(place): name for place, name in enumerate(names)}
@@ -351,10 +343,9 @@ def as_in_model(table: RawTable, names: Sequence[str], notes: list[str], *, are_
         way_out = rename
     elif None not in by_id.values():
         way_out = ", or --label_names with the names of 0, 1, ... in this order"
-    raise UsageError(
-        f"Labels must be {own_names}. Received: {unknown!r} in {table.where(row) if row < len(table) else table.name}. "
-        f"Pass data for this model, or --label_column{way_out}."
-    )
+    rule = f"Labels must be {own_names}"
+    received = f"{unknown!r} in {table.where(row) if row < len(table) else table.name}"
+    raise UsageError(f"{rule}. Received: {received}. Pass data for this model, or --label_column{way_out}.")
 
 
 def are_numbered(names: Sequence[str]) -> bool:

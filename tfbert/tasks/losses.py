@@ -43,10 +43,8 @@ def asked_weights(training: TrainingConfig | None, balanced: np.ndarray, what: s
     if weights == "balanced":
         return np.asarray(balanced, np.float32)
     if len(weights) != count:
-        raise UsageError(
-            f"class_weights takes one weight for each of the {count} {what}. "
-            f"Received: {len(weights)} weights. Pass {count}, or --class_weights=balanced."
-        )
+        rule = f"class_weights takes one weight for each of the {count} {what}"
+        raise UsageError(f"{rule}. Received: {len(weights)} weights. Pass {count}, or --class_weights=balanced.")
     return np.asarray(weights, np.float32)
 
 
@@ -155,29 +153,24 @@ def base_rate(
     labels = np.asarray(labels)
     weights = np.ones(1) if sample_weight is None else np.asarray(sample_weight, np.float64)
     if not labels.size or not weights.sum() > 0:
-        raise ValueError(
-            f"A base rate needs labels that count. Received: labels of shape {labels.shape}, none with a weight above "
-            "0. Pass those of the training data."
-        )
+        received = f"labels of shape {labels.shape}, none with a weight above 0"
+        raise ValueError(f"A base rate needs labels that count. Received: {received}. Pass those of the training data.")
     weights = weights * (np.count_nonzero(weights) / weights.sum())  # 1 on average: half an example stays half a one.
     if problem_type == one_label:
         weights = np.broadcast_to(weights, labels.shape)
         labels, weights = labels[weights > 0], weights[weights > 0]
         if num_classes is None or labels.dtype.kind not in "iu" or not 0 <= labels.min() <= labels.max() < num_classes:
-            raise ValueError(
-                f"Classes are integers from 0 to num_classes - 1. Received: num_classes={num_classes} and "
-                f"{labels.dtype} labels from {labels.min()} to {labels.max()}. Pass the number of classes, and a "
-                "sample_weight of 0 for labels that do not count."
-            )
+            received = f"num_classes={num_classes} and {labels.dtype} labels from {labels.min()} to {labels.max()}"
+            todo = "Pass the number of classes, and a sample_weight of 0 for labels that do not count."
+            raise ValueError(f"Classes are integers from 0 to num_classes - 1. Received: {received}. {todo}")
         counts = np.bincount(labels, weights, num_classes) + 0.5
         logs = np.log((1 - label_smoothing) * counts / counts.sum() + label_smoothing / num_classes)
         bias = logs - logs.mean()
     elif problem_type == several_labels:
         if labels.ndim != 2 or (labels < 0).any():
-            raise ValueError(
-                "Several labels a text are 0 or 1 in a table [rows, num_labels]. Received: labels of shape "
-                f"{labels.shape}, the least {labels.min()}. Pass a column for each label."
-            )
+            rule = "Several labels a text are 0 or 1 in a table [rows, num_labels]"
+            received = f"labels of shape {labels.shape}, the least {labels.min()}"
+            raise ValueError(f"{rule}. Received: {received}. Pass a column for each label.")
         weights = np.broadcast_to(weights, labels.shape[:1])
         present, absent = weights @ labels, weights @ (labels == 0)
         moved = label_smoothing / 2  # To the other side.
@@ -187,10 +180,8 @@ def base_rate(
         flat = labels.reshape(-1).astype(np.float64)
         bias = np.average(flat, weights=np.broadcast_to(weights, labels.size), keepdims=True)
     else:
-        raise ValueError(
-            f"problem_type must be one of {', '.join(get_args(ProblemType))}. "
-            f"Received: problem_type={problem_type!r}. Pass one of them."
-        )
+        rule = f"problem_type must be one of {', '.join(get_args(ProblemType))}"
+        raise ValueError(f"{rule}. Received: problem_type={problem_type!r}. Pass one of them.")
     return bias.astype(np.float32)
 
 

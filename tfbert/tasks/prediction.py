@@ -104,10 +104,8 @@ class TrainedModel:
         todo = f"--text_column={todo}"
         if source == TYPED_TEXTS:
             todo = "a --text_pair for each --text" if self.num_texts == 2 else "--text without --text_pair"
-        raise UsageError(
-            f"The model was trained on {takes}. Received: {source} with {' and '.join(columns)}. "
-            f"Pass {todo}, or a model for {'single texts' if len(columns) == 1 else 'pairs'}."
-        )
+        todo = f"Pass {todo}, or a model for {'single texts' if len(columns) == 1 else 'pairs'}."
+        raise UsageError(f"The model was trained on {takes}. Received: {source} with {' and '.join(columns)}. {todo}")
 
 
 CHUNK_ROWS = 8192
@@ -159,9 +157,8 @@ class Items(abc.ABC, Generic[ItemT]):
 
     def __init__(self, model: TrainedModel, top_k: int | None | Literal["best"] = BEST):
         if top_k != BEST and not self.takes_top_k:
-            raise UsageError(
-                f"top_k chooses among classes, and this is {model.task.kind}. Received: top_k={top_k!r}. Drop it."
-            )
+            rule = f"top_k chooses among classes, and this is {model.task.kind}"
+            raise UsageError(f"{rule}. Received: top_k={top_k!r}. Drop it.")
         if top_k is not None and top_k != BEST:
             check_whole("top_k", top_k)
         self._model, self._top_k, self.task = model, top_k, model.task
@@ -459,10 +456,8 @@ def row_id(value: Any, column: str, where: str) -> str | int | float:
         return str(value)
     if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise UsageError(
-        f"An id must be a word, a number or a date. Received: {column}={value!r:.60} in {where}. "
-        "Repair or drop the row, or pass another --id_column."
-    )
+    todo = "Repair or drop the row, or pass another --id_column."
+    raise UsageError(f"An id must be a word, a number or a date. Received: {column}={value!r:.60} in {where}. {todo}")
 
 
 def output_path(asked: PredictConfig) -> pathlib.Path | None:
@@ -495,11 +490,9 @@ def chosen_format(asked: PredictConfig, formats: Formats, *, default: str) -> st
     if asked.output_format == "auto" and (found := format_of(asked.output_file, formats)):
         return found
     endings = _either(known[0] for known in formats.values())
-    raise UsageError(
-        f"Predictions of this model are written as {_either(formats)}. "
-        f"Received: output_format={asked.output_format!r}, output_file={asked.output_file!r}. "
-        f"Pass --output_format with one of them, or a file that ends in {endings}, also with .gz."
-    )
+    received = f"output_format={asked.output_format!r}, output_file={asked.output_file!r}"
+    todo = f"Pass --output_format with one of them, or a file that ends in {endings}, also with .gz."
+    raise UsageError(f"Predictions of this model are written as {_either(formats)}. Received: {received}. {todo}")
 
 
 def _either(words: Iterable[str]) -> str:
@@ -515,10 +508,9 @@ def standard_output() -> TextIO:
         UsageError: if it is closed: Python would silently drop what is written.
     """
     if sys.stdout is None:
-        raise UsageError(
-            "Standard output must be open to write predictions to it. Received: output_file='-' with it closed. "
-            "Pass --output_file=FILE, or run the command without >&-."
-        )
+        rule = "Standard output must be open to write predictions to it"
+        received = "output_file='-' with it closed"
+        raise UsageError(f"{rule}. Received: {received}. Pass --output_file=FILE, or run the command without >&-.")
     return sys.stdout
 
 

@@ -228,8 +228,6 @@ def check_files(task: Task, data: DataConfig, paths: Iterable[str]) -> None:
     for path in paths if not data.text_column else ():
         for entry in others:
             if entry.name != task.name and not is_pipe(path) and entry.holds(input_source(path), data):
-                raise UsageError(
-                    f"A file must fit the model's task. Received: {path!r}, which is for "
-                    f"{entry.name.replace('_', ' ')}, and a model for {task.kind}. "
-                    "Pass a model for that task, or another file, or the columns to read with --text_column."
-                )
+                received = f"{path!r}, which is for {entry.name.replace('_', ' ')}, and a model for {task.kind}"
+                todo = "Pass a model for that task, or another file, or the columns to read with --text_column."
+                raise UsageError(f"A file must fit the model's task. Received: {received}. {todo}")

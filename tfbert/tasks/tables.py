@@ -117,10 +117,8 @@ def validation_names(paths: Sequence[str]) -> list[str]:
         return ["validation"] * len(paths)
     names = [f"validation_{pathlib.Path(path).name.partition('.')[0]}" for path in paths]
     if len(set(names)) != len(names):
-        raise UsageError(
-            "Validation files need different names, so that their metrics can be told apart. "
-            f"Received: validation_file={','.join(paths)!r}. Rename one."
-        )
+        rule = "Validation files need different names, so that their metrics can be told apart"
+        raise UsageError(f"{rule}. Received: validation_file={','.join(paths)!r}. Rename one.")
     return names
 
 
@@ -199,20 +197,17 @@ def hold_out(
     if share is None:
         return sets
     if found := [name for name in sets if name.startswith("validation")]:
-        raise UsageError(
-            "validation_split is for data without examples to evaluate on. "
-            f"Received: validation_split={share} with {sets[found[0]].name}. Drop --validation_split."
-        )
+        rule = "validation_split is for data without examples to evaluate on"
+        received = f"validation_split={share} with {sets[found[0]].name}"
+        raise UsageError(f"{rule}. Received: {received}. Drop --validation_split.")
     wanted, group = int(share * len(train) + 0.5), groups(train)
     is_held, largest = held_out_rows(group, strata(train), share, seed), np.bincount(group).max()
     together = f", in groups of up to {largest:,} that share their texts" if largest > 1 else ""
     count = int(is_held.sum())
     if not count:
-        raise UsageError(
-            "validation_split must hold out at least one example, and leave one of each class to train on. "
-            f"Received: validation_split={share} of {len(train):,} in {train.name}{together}. "
-            "Pass a larger share, or more examples."
-        )
+        rule = "validation_split must hold out at least one example, and leave one of each class to train on"
+        received = f"validation_split={share} of {len(train):,} in {train.name}{together}"
+        raise UsageError(f"{rule}. Received: {received}. Pass a larger share, or more examples.")
     few = f", rather than {wanted:,}, as they come{together[1:]}" if 2 * count < wanted else ""
     notes.append(
         f"validation_split={share:g}: {count:,} of {len(train):,} examples of {train.name} are held out to evaluate "

@@ -279,16 +279,14 @@ class TextItems(prediction.Items[prediction.Item]):
             is_named = value.keys() <= {*_NAMES}
             row = [] if is_named else self.as_trained(value, "text_column")
             if not row and not (is_named and _NAMES[0] in value):
-                raise UsageError(
-                    "A text has the key 'text', and a pair also 'text_pair'. "
-                    f"Received: the keys {', '.join(map(repr, value))} in {where}. Rename or drop any other key."
-                )
+                rule = "A text has the key 'text', and a pair also 'text_pair'"
+                received = f"the keys {', '.join(map(repr, value))} in {where}"
+                raise UsageError(f"{rule}. Received: {received}. Rename or drop any other key.")
             texts = dict(zip(_NAMES, row or [value[name] for name in _NAMES if name in value], strict=False))
         elif isinstance(value, tuple | list | np.ndarray):
             if len(value) != 2:
-                raise UsageError(
-                    f"A pair of texts is {_PAIR}. Received: {len(value)} values in {where}. Repair or drop it."
-                )
+                rule = f"A pair of texts is {_PAIR}"
+                raise UsageError(f"{rule}. Received: {len(value)} values in {where}. Repair or drop it.")
             texts = dict(zip(_NAMES, value, strict=True))
         else:
             texts = {"text": value}
@@ -299,10 +297,8 @@ class TextItems(prediction.Items[prediction.Item]):
             self._num_texts = count
         if count != self._num_texts:
             todo = f"Pass {_PAIR}" if self._num_texts == 2 else "Pass a text"
-            raise UsageError(
-                f"The model takes {takes(self._num_texts)}, one kind per call. "
-                f"Received: {'a single text' if count == 1 else 'a pair'} in {where}. {todo}."
-            )
+            rule = f"The model takes {takes(self._num_texts)}, one kind per call"
+            raise UsageError(f"{rule}. Received: {'a single text' if count == 1 else 'a pair'} in {where}. {todo}.")
         return found
 
     def check_columns(self, texts: Sequence[str], source: str) -> None:

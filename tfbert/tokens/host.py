@@ -85,10 +85,9 @@ class HostTokenizer(Tokenizer):
         absent = {kind: token for kind, token in self.names.items() if token not in ids}
         if absent or "pad" not in self.names:
             kind, token = next(iter(absent.items()), ("pad", None))
-            raise UsageError(
-                f"A tokenizer must have a token to pad with, and all that its files name. Received: {kind}_token="
-                f"{token!r} in {source}. State {kind}_token in its tokenizer_config.json."
-            )
+            rule = "A tokenizer must have a token to pad with, and all that its files name"
+            received = f"{kind}_token={token!r} in {source}"
+            raise UsageError(f"{rule}. Received: {received}. State {kind}_token in its tokenizer_config.json.")
         self.pad_id = ids[self.names["pad"]]
         self.unk_id = ids[self.names.get("unk", self.names["pad"])]
         self.mask_token = self.names.get("mask", "")
@@ -242,11 +241,9 @@ def _from_json(directory: pathlib.Path, fast: JsonObject) -> HostTokenizer:
     found = (whole["pre_tokenizer"] or {}).get("add_prefix_space")
     if found is not None and bool(stated) != found:
         if stated is None:  # transformers takes its absence for false.
-            raise UsageError(
-                "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: "
-                f"pre_tokenizer.add_prefix_space=true in {fast.path}, which transformers takes as false. State "
-                "add_prefix_space in tokenizer_config.json."
-            )
+            rule = "tokenizer.json and tokenizer_config.json must describe one tokenizer"
+            received = f"pre_tokenizer.add_prefix_space=true in {fast.path}, which transformers takes as false"
+            raise UsageError(f"{rule}. Received: {received}. State add_prefix_space in tokenizer_config.json.")
         whole = _with_prefix_space(whole, bool(stated))
     _refuse_other_tokens(directory, config, whole)
     return HostTokenizer(whole, config.values, str(directory))
@@ -261,11 +258,10 @@ def _refuse_other_tokens(directory: pathlib.Path, config: JsonObject, whole: dic
     for text, is_special in named_tokens(directory, config):
         if text is not None and (text not in known or is_special not in (None, known[text])):
             how = "special" if known.get(text) else "no special one"
-            raise UsageError(
-                "tokenizer.json and tokenizer_config.json must describe one tokenizer. Received: token "
-                f"{text!r}, which tokenizer.json lacks or calls {how}, in {directory}. Save it anew in transformers: "
-                "AutoTokenizer.from_pretrained(D).save_pretrained(D)."
-            )
+            rule = "tokenizer.json and tokenizer_config.json must describe one tokenizer"
+            received = f"token {text!r}, which tokenizer.json lacks or calls {how}, in {directory}"
+            todo = "Save it anew in transformers: AutoTokenizer.from_pretrained(D).save_pretrained(D)."
+            raise UsageError(f"{rule}. Received: {received}. {todo}")
 
 
 def _without_control(whole: dict[str, Any], special: set[str]) -> dict[str, Any]:

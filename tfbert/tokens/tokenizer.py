@@ -203,10 +203,8 @@ class Tokenizer(abc.ABC):
             UsageError: if there are not as many second texts as texts, or `max_seq_length` is too small.
         """
         if text_pairs is not None and len(text_pairs) != len(texts):
-            raise UsageError(
-                "Every text needs its second text. "
-                f"Received: {len(texts)} texts, {len(text_pairs)} second texts. Check the data."
-            )
+            rule = "Every text needs its second text"
+            raise UsageError(f"{rule}. Received: {len(texts)} texts, {len(text_pairs)} second texts. Check the data.")
         columns = [texts] if text_pairs is None else [texts, text_pairs]
         rows = functools.partial(self._rows, max_seq_length=max_seq_length)
         arrays = map_texts(rows, *columns, batch_size=self.batch_size)
@@ -294,10 +292,8 @@ class Tokenizer(abc.ABC):
         num_special, has_windows = self.num_special(len(texts)), self.long_texts == "windows"
         least, beside = (num_special + len(texts), " and a token of each text") if has_windows else (num_special, "")
         if max_seq_length < least:
-            raise UsageError(
-                f"max_seq_length must hold {num_special} special tokens{beside}. "
-                f"Received: max_seq_length={max_seq_length}. Pass a larger one."
-            )
+            rule = f"max_seq_length must hold {num_special} special tokens{beside}"
+            raise UsageError(f"{rule}. Received: max_seq_length={max_seq_length}. Pass a larger one.")
         room, totals = max_seq_length - num_special, [text.row_lengths() for text in texts]
         sizes = [tf.minimum(totals[0], room)] if second is None else _longest_first(totals[0], totals[1], room)
         counts = tf.ones_like(totals[0])
@@ -370,9 +366,8 @@ class BertTokenizer(Tokenizer):
             "tokenize_chinese_chars": tokenize_chinese_chars,
         }
         if len(self.vocab) > _MAX_TOKENS:
-            raise UsageError(
-                f"A vocabulary must have at most {_MAX_TOKENS:,} tokens. Received: {len(self.vocab):,}. Use another."
-            )
+            rule = f"A vocabulary must have at most {_MAX_TOKENS:,} tokens"
+            raise UsageError(f"{rule}. Received: {len(self.vocab):,}. Use another.")
         ids: dict[str, int] = {}
         for i, token in enumerate(self.vocab):  # An empty one is fine: SciBERT has it.
             is_text = not _NOT_A_TOKEN.search(token)
@@ -386,10 +381,9 @@ class BertTokenizer(Tokenizer):
             ids[token] = i
         missing = [token for token in SPECIAL_TOKENS if token not in ids]
         if missing:
-            raise UsageError(
-                f"A BERT vocabulary must hold {' '.join(SPECIAL_TOKENS)}. "
-                f"Received: {len(ids)} tokens without {' '.join(missing)}. Use the model's own vocabulary."
-            )
+            rule = f"A BERT vocabulary must hold {' '.join(SPECIAL_TOKENS)}"
+            received = f"{len(ids)} tokens without {' '.join(missing)}"
+            raise UsageError(f"{rule}. Received: {received}. Use the model's own vocabulary.")
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
         self.special_ids = self.pad_id, self.cls_id, self.sep_id
         with tf.init_scope(), tf.device("CPU:0"):  # The compiled vocabulary must not belong to a particular graph.

@@ -58,10 +58,8 @@ def read_vocab_file(path: str | pathlib.Path) -> list[str]:
     tokens = text.removesuffix("\n").split("\n")  # str.splitlines would split at U+2028 and others as well.
     blank = len(tokens) - len(text.rstrip("\n").split("\n"))
     if blank > 1:  # A single one is a token: SciBERT has it.
-        raise UsageError(
-            f"A vocabulary must hold one token per line. Received: {path} with {blank} blank lines at its end, from "
-            f"line {len(tokens) - blank + 1}. Remove them."
-        )
+        received = f"{path} with {blank} blank lines at its end, from line {len(tokens) - blank + 1}"
+        raise UsageError(f"A vocabulary must hold one token per line. Received: {received}. Remove them.")
     return tokens
 
 
@@ -98,15 +96,12 @@ def learn_vocabulary(
     texts = [_LONG_WORD.sub(" ", normalize(text)) for text in _followed(f"normalizing the {what}", texts, unit)]
     codes, continues = _characters(texts)
     if not len(codes):
-        raise UsageError(
-            f"A vocabulary is learned from words. Received: {len(texts):,} {unit} without one. Check the data."
-        )
+        rule = "A vocabulary is learned from words"
+        raise UsageError(f"{rule}. Received: {len(texts):,} {unit} without one. Check the data.")
     num_first = len(SPECIAL_TOKENS) + np.cumsum(1 + continues)
     if is_sample and num_first[-1] > vocab_size:
-        raise UsageError(
-            f"A vocabulary needs room for the corpus's {num_first[-1]:,} characters. "
-            f"Received: learn_vocab={vocab_size}. Pass a larger one, or --vocab_file."
-        )
+        rule = f"A vocabulary needs room for the corpus's {num_first[-1]:,} characters"
+        raise UsageError(f"{rule}. Received: learn_vocab={vocab_size}. Pass a larger one, or --vocab_file.")
     alphabet = sorted(map(chr, codes[num_first <= vocab_size]))
     continuing = sorted(f"##{chr(code)}" for code in codes[(num_first <= vocab_size) & continues])
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS))
@@ -281,11 +276,10 @@ def _decided(casing: Casing, tokens: Sequence[str], file: JsonObject) -> Casing:
         words, share, state = "accents", share_of_accents(tokens), {"do_lower_case": True, "strip_accents": False}
         if share <= FEW_ACCENTS or "strip_accents" in casing:
             return {"do_lower_case": True} | casing
-    raise UsageError(
-        "A file must say how text is cased, where the vocabulary has words that lower-cased text has not. "
-        f"Received: {words} in {share:.0%} of its words, and no do_lower_case in {file.path}. "
-        f"Write {json.dumps(state)} there, or what else the model was trained with."
-    )
+    rule = "A file must say how text is cased, where the vocabulary has words that lower-cased text has not"
+    received = f"{words} in {share:.0%} of its words, and no do_lower_case in {file.path}"
+    todo = f"Write {json.dumps(state)} there, or what else the model was trained with."
+    raise UsageError(f"{rule}. Received: {received}. {todo}")
 
 
 def share_of_accents(tokens: Sequence[str]) -> float:
@@ -335,10 +329,8 @@ class JsonObject:
         """A value of a type, or None."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, kind):
-            raise UsageError(
-                f"A tokenizer's file must give {key} as {_KINDS[kind]}. "
-                f"Received: {key}={reprlib.repr(value)} in {self.path}. Repair the file."
-            )
+            rule = f"A tokenizer's file must give {key} as {_KINDS[kind]}"
+            raise UsageError(f"{rule}. Received: {key}={reprlib.repr(value)} in {self.path}. Repair the file.")
         return value
 
     def warn_of_side(self) -> None:
@@ -356,17 +348,14 @@ def _read_tokens(directory: pathlib.Path, fast: JsonObject) -> list[str]:
     listed = read_vocab_file(directory / "vocab.txt") if (directory / "vocab.txt").is_file() else None
     if not fast.exists:
         if listed is None:
-            raise UsageError(
-                "A BERT model directory must hold its vocabulary. "
-                f"Received: {directory} without vocab.txt and tokenizer.json. Add one, or pass --vocab_file."
-            )
+            rule = "A BERT model directory must hold its vocabulary"
+            received = f"{directory} without vocab.txt and tokenizer.json"
+            raise UsageError(f"{rule}. Received: {received}. Add one, or pass --vocab_file.")
         return listed
     ids = fast.object("model").get("vocab", dict) or {}
     if not all(type(id) is int for id in ids.values()) or sorted(ids.values()) != list(range(len(ids))):
-        raise UsageError(
-            "The ids of a vocabulary must be 0 to n - 1. "
-            f"Received: others in {directory / 'tokenizer.json'}. Repair the file."
-        )
+        rule = "The ids of a vocabulary must be 0 to n - 1"
+        raise UsageError(f"{rule}. Received: others in {directory / 'tokenizer.json'}. Repair the file.")
     tokens = sorted(ids, key=ids.get)
     if listed is None or listed == tokens:
         return tokens
@@ -402,11 +391,9 @@ def _refuse_unlike(directory: pathlib.Path, config: JsonObject, fast: JsonObject
     if names - {None, *SPECIAL_TOKENS}:
         unlike["added_tokens"] = sorted(names - {None, *SPECIAL_TOKENS})
     if unlike:
-        raise UsageError(
-            "A model's tokenizer must be BERT's WordPiece without added tokens. "
-            f"Received: {', '.join(f'{key}={reprlib.repr(value)}' for key, value in unlike.items())} in {directory}. "
-            "Use another model."
-        )
+        rule = "A model's tokenizer must be BERT's WordPiece without added tokens"
+        received = f"{', '.join(f'{key}={reprlib.repr(value)}' for key, value in unlike.items())} in {directory}"
+        raise UsageError(f"{rule}. Received: {received}. Use another model.")
 
 
 def named_tokens(directory: pathlib.Path, *files: JsonObject) -> list[tuple[str | None, bool | None]]:
@@ -439,10 +426,9 @@ def fast_tokenizer(whole: dict[str, Any], source: str) -> tokenizers.Tokenizer:
     try:
         found = tokenizers.Tokenizer.from_str(json.dumps(whole | {"truncation": None, "padding": None}))
     except Exception as error:  # tokenizers raises nothing more specific.
-        raise UsageError(
-            f"tokenizer.json must be one that the installed tokenizers {tokenizers.__version__} reads. "
-            f"Received: {first_line(error)} in {source}. Use another version, or another model."
-        ) from None
+        rule = f"tokenizer.json must be one that the installed tokenizers {tokenizers.__version__} reads"
+        received = f"{first_line(error)} in {source}"
+        raise UsageError(f"{rule}. Received: {received}. Use another version, or another model.") from None
     found.encode_special_tokens = True
     return found
 
@@ -458,8 +444,6 @@ def ends(tokenizer: tokenizers.Tokenizer, source: str) -> tuple[int, int, int, b
         between, are_ends = ids[end + 1 : second], of[:2] == [-1, 0] and of[-2:] == [1, -1]
         fits = are_ends and 1 <= len(between) <= 2 and {*between, ids[-1]} == {ids[-1]}
     if not fits or single.ids != [ids[0], *ids[1 : end + 1], ids[-1]]:
-        raise UsageError(
-            "tokenizer.json must put one special token before texts, one after, and one or two of these "
-            f"between two. Received: {' '.join(pair.tokens)} in {source}. Use another model."
-        )
+        rule = "tokenizer.json must put one special token before texts, one after, and one or two of these between two"
+        raise UsageError(f"{rule}. Received: {' '.join(pair.tokens)} in {source}. Use another model.")
     return int(ids[0]), int(ids[-1]), len(between), pair.type_ids[second] != pair.type_ids[1]

@@ -102,11 +102,9 @@ def find_accumulation(
         log.info("a micro-batch of %d does not fit into memory", micro)
         if micro == 1:  # If the data is less than a global batch, more steps would only add empty rows.
             break
-    raise RunError(
-        f"One example per replica must fit into memory. Received: global_batch_size={size} on {replicas} replicas; a "
-        "micro-batch of 1 ran out of memory. Lower --max_seq_length, or add --gradient_checkpointing or "
-        "--mixed_precision."
-    )
+    received = f"global_batch_size={size} on {replicas} replicas; a micro-batch of 1 ran out of memory"
+    todo = "Lower --max_seq_length, or add --gradient_checkpointing or --mixed_precision."
+    raise RunError(f"One example per replica must fit into memory. Received: {received}. {todo}")
 
 
 def _fits(model: FineTuner, examples: Encoded, batches: TrainingBatches) -> bool:

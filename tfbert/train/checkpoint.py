@@ -290,11 +290,8 @@ class Checkpoints:
             shutil.rmtree(partial, ignore_errors=True)
             reason = getattr(error, "strerror", None) or error
             newest = next(reversed(numbered(self.directory, "step")), "its beginning")
-            raise RunError(
-                f"A checkpoint must be written whole. Received: {final} ({reason}). "
-                "Free space there, or see to the file server, and start again: "
-                f"the run resumes from {newest}."
-            ) from None
+            todo = f"Free space there, or see to the file server, and start again: the run resumes from {newest}."
+            raise RunError(f"A checkpoint must be written whole. Received: {final} ({reason}). {todo}") from None
 
 
 def _keep_only(steps: list[pathlib.Path], directory: pathlib.Path) -> None:

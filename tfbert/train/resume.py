@@ -585,7 +585,5 @@ def _other_run(start: Start, different: list[str], rule: str, way_out: str = _SA
     from_these = f": with --model={start.checkpoint} a new run starts from these weights"
     if weights_in(start.checkpoint).name != MODEL:
         from_these = ""
-    return UsageError(
-        f"{rule}. Received: output_dir={str(start.directory)!r} with {', '.join(different)}. "
-        f"{way_out}, or pass another --output_dir{from_these}; --overwrite_output_dir starts over."
-    )
+    todo = f"{way_out}, or pass another --output_dir{from_these}; --overwrite_output_dir starts over."
+    return UsageError(f"{rule}. Received: output_dir={str(start.directory)!r} with {', '.join(different)}. {todo}")

@@ -58,10 +58,8 @@ class Labelled:
         """The model's own losses and their weights, as `compile` takes them."""
         losses = self.own_losses()
         if not losses:
-            raise ValueError(
-                f"{type(self).__name__} has no loss of its own. Received: compile without a loss. "
-                "Put layers on top and pass their loss, or take the class of a task."
-            )
+            todo = "Put layers on top and pass their loss, or take the class of a task."
+            raise ValueError(f"{type(self).__name__} has no loss of its own. Received: compile without a loss. {todo}")
         if len(losses) == 1:
             return next(iter(losses.values())), None
         return losses, dict.fromkeys(losses, self.LOSS_WEIGHT)
@@ -232,10 +230,8 @@ def check_rows(given: dict[str, Any], model: keras.Model | None, loss: Any) -> N
         elif isinstance(model, Labelled):
             _check_ids(name, inputs, model)
         if _is_column(inputs) and _is_column(labels) and len(inputs) != len(labels):
-            raise ValueError(
-                f"Each row has its label. Received: {len(inputs):,} rows and {len(labels):,} labels in {name}. "
-                "Pass as many of one as of the other."
-            )
+            received = f"{len(inputs):,} rows and {len(labels):,} labels in {name}"
+            raise ValueError(f"Each row has its label. Received: {received}. Pass as many of one as of the other.")
         if is_sparse and _is_column(labels):
             ignores = isinstance(model, Labelled) and model.IGNORES
             _check_classes(name, labels, num_classes, getattr(loss, "ignore_class", None), ignores)
@@ -254,17 +250,14 @@ def _check_class_weight(given: dict[str, Any], num_classes: int | None, is_spars
         is_whole = isinstance(key, numbers.Real) and key % 1 == 0
         if not is_whole or not (0 <= key < count or np.isin(key, labels)):  # Those of hinge losses are -1 and 1.
             most = f" to {count - 1}" if count < math.inf else ""
-            raise ValueError(
-                f"class_weight gives numbers of classes, from 0{most}, their weights. "
-                f"Received: class_weight={weight!r:.80}, with {key!r:.40}. Pass a dictionary, {{0: 1.0, 1: 2.0}}."
-            )
+            rule = f"class_weight gives numbers of classes, from 0{most}, their weights"
+            received = f"class_weight={weight!r:.80}, with {key!r:.40}"
+            raise ValueError(f"{rule}. Received: {received}. Pass a dictionary, {{0: 1.0, 1: 2.0}}.")
     has_several = is_wide and (is_sparse or (abs(np.sum(labels, axis=-1) - 1) > 0.01).any())
     if has_several or (y is None and isinstance(given.get("x"), dict)):
         received = f"labels {list(labels.shape)} of several" if has_several else "no y"
-        raise ValueError(
-            f"class_weight weighs rows by their labels y, each of which is one class. Received: {received}. "
-            "Pass y, or sample_weight of the rows or of the labels' shape."
-        )
+        rule = "class_weight weighs rows by their labels y, each of which is one class"
+        raise ValueError(f"{rule}. Received: {received}. Pass y, or sample_weight of the rows or of the labels' shape.")
     if num_classes:  # Keras finds no weight for the others in data sets.
         given["class_weight"] = dict.fromkeys(range(max(num_classes, 2)), 1.0) | weight
 
@@ -289,17 +282,14 @@ def _check_texts(name: str, inputs: Any) -> None:
         inputs = keras.utils.unpack_x_y_sample_weight(inputs.element_spec)[0]
     values = keras.tree.flatten(inputs)
     if values and all(map(_is_number, values)):
-        raise ValueError(
-            f"A task with a preprocessor takes texts. Received: numbers alone in {name}. "
-            "Pass texts; for ids of tokens set task.preprocessor = None before."
-        )
+        todo = "Pass texts; for ids of tokens set task.preprocessor = None before."
+        raise ValueError(f"A task with a preprocessor takes texts. Received: numbers alone in {name}. {todo}")
     for column in inputs if isinstance(inputs, tuple) else (inputs,):
         if hasattr(column, "columns"):
             columns = ", ".join(map(str, column.columns))
-            raise ValueError(
-                "Texts are a column, pairs a tuple of two. "
-                f"Received: a table with the columns {columns} in {name}. Pass one of its columns."
-            )
+            rule = "Texts are a column, pairs a tuple of two"
+            received = f"a table with the columns {columns} in {name}"
+            raise ValueError(f"{rule}. Received: {received}. Pass one of its columns.")
 
 
 def _check_ids(name: str, inputs: Any, model: Any) -> None:
@@ -314,15 +304,13 @@ def _check_ids(name: str, inputs: Any, model: Any) -> None:
         return
     size, most = model.config.vocab_size, model.config.num_positions
     if not 0 <= ids.min() <= ids.max() < size:
-        raise ValueError(
-            f"Ids of tokens are 0 to {size - 1}, the vocabulary of the model. Received: {ids.min()} to {ids.max()} in "
-            f"{name}. Tokenize with the model's own tokenizer."
-        )
+        rule = f"Ids of tokens are 0 to {size - 1}, the vocabulary of the model"
+        received = f"{ids.min()} to {ids.max()} in {name}"
+        raise ValueError(f"{rule}. Received: {received}. Tokenize with the model's own tokenizer.")
     if ids.ndim > 1 and ids.shape[-1] > most and not (isinstance(inputs, dict) and "position_ids" in inputs):
-        raise ValueError(
-            f"A row has at most {most:,} tokens, the positions of the model. Received: {ids.shape[-1]:,} in {name}. "
-            f"Cut them: tokenizer(..., truncation=True, max_length={most})."
-        )
+        rule = f"A row has at most {most:,} tokens, the positions of the model"
+        received = f"{ids.shape[-1]:,} in {name}"
+        raise ValueError(f"{rule}. Received: {received}. Cut them: tokenizer(..., truncation=True, max_length={most}).")
 
 
 def _check_classes(name: str, labels: Any, num_classes: int | None, ignored: int | None, ignores: bool) -> None:
@@ -401,10 +389,8 @@ def as_read(name: str, given: dict[str, Any], model: keras.Model, *, seed: int, 
         first = math.floor(len(data) * (1 - share)) if are_rows else 0
         if not (are_rows and 0 < first < len(data)):
             received = f"{share} of {len(data)} rows" if are_rows else f"{share} of a tf.data.Dataset"
-            raise ValueError(
-                "validation_split takes rows of arrays, and must leave some on either side. "
-                f"Received: validation_split={received}. Change it, or pass validation_data."
-            )
+            rule = "validation_split takes rows of arrays, and must leave some on either side"
+            raise ValueError(f"{rule}. Received: validation_split={received}. Change it, or pass validation_data.")
         given["validation_data"] = batches(data.skip(first), True, size)
         data = data.take(first)
     if name != "fit":
@@ -419,17 +405,13 @@ def _rows_of(columns: Any, batch_size: int | None) -> tuple[tf.data.Dataset, boo
     if isinstance(x, tf.data.Dataset):
         others = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         if given := [name for name, each in others.items() if each is not None]:
-            raise ValueError(
-                "A data set has its labels, weights and batches. "
-                f"Received: x=a tf.data.Dataset and {', '.join(given)}. Leave them out."
-            )
+            rule = "A data set has its labels, weights and batches"
+            raise ValueError(f"{rule}. Received: x=a tf.data.Dataset and {', '.join(given)}. Leave them out.")
         return x, False
     try:
         return tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(x, y, sample_weight)), True
     except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(
-            "A KerasHub task's preprocessor takes columns, with a text in each row and as many labels, or a data set. "
-            f"Received: {type(x).__name__}, {reason}. Drop rows without a text; make a tf.data.Dataset of "
-            "what is no column; or set task.preprocessor = None."
-        ) from None
+        rule = "A KerasHub task's preprocessor takes columns, with a text in each row and as many labels, or a data set"
+        todo = "Drop rows without a text; make a tf.data.Dataset of what is no column; or set task.preprocessor = None."
+        raise ValueError(f"{rule}. Received: {type(x).__name__}, {reason}. {todo}") from None

@@ -49,10 +49,9 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         from_zero: bool = False,
     ):
         if schedule not in AFTER_WARM_UP or warmup_steps < 0 or total_steps < 1:
-            raise ValueError(
-                f"A schedule is {' or '.join(AFTER_WARM_UP)}, has an update or more, and a warm-up of none or more. "
-                f"Received: schedule={schedule!r}, warmup_steps={warmup_steps}, total_steps={total_steps}. Pass such."
-            )
+            rule = f"A schedule is {' or '.join(AFTER_WARM_UP)}, has an update or more, and a warm-up of none or more"
+            received = f"schedule={schedule!r}, warmup_steps={warmup_steps}, total_steps={total_steps}"
+            raise ValueError(f"{rule}. Received: {received}. Pass such.")
         self.peak, self.schedule, self.warmup_steps, self.total_steps = peak, schedule, warmup_steps, total_steps
         self.power, self.from_zero = power, from_zero
 
@@ -98,10 +97,8 @@ class AdamW(keras.optimizers.AdamW):
         super().__init__(learning_rate, weight_decay, *args, **options)
         self.exclude_from_weight_decay(var_names=no_decay)
         if self.amsgrad:
-            raise ValueError(
-                f"{type(self).__name__} computes plain {type(self).__name__}. Received: amsgrad=True. "
-                "Use keras.optimizers.AdamW."
-            )
+            rule = f"{type(self).__name__} computes plain {type(self).__name__}"
+            raise ValueError(f"{rule}. Received: amsgrad=True. Use keras.optimizers.AdamW.")
         self._given = None
 
     def build(self, var_list: list[keras.Variable]) -> None:

@@ -107,11 +107,9 @@ class KeyedRandom(Noise):
         low, high = given["minval"], given["maxval"]
         span = tf.get_static_value(tf.convert_to_tensor(high)), tf.get_static_value(tf.convert_to_tensor(low))
         if None in span or span[0] - span[1] > _MAX_RANGE:
-            raise ValueError(
-                f"Whole numbers are drawn by row from a known range of at most {_MAX_RANGE}. "
-                f"Received: a layer that calls keras.random.randint(minval={low}, maxval={high}). "
-                "Use keras.random.uniform there, and round what it gives."
-            )
+            rule = f"Whole numbers are drawn by row from a known range of at most {_MAX_RANGE}"
+            received = f"a layer that calls keras.random.randint(minval={low}, maxval={high})"
+            raise ValueError(f"{rule}. Received: {received}. Use keras.random.uniform there, and round what it gives.")
         size = float(span[0] - span[1])
         drawn = tf.minimum(tf.floor(self.uniform(number, given["shape"]) * size), size - 1)
         return tf.cast(tf.cast(drawn, tf.int64) + tf.cast(low, tf.int64), dtype)
@@ -268,10 +266,8 @@ class Keras3Parts(KerasParts):
         if of.has_strategy() and not isinstance(
             here, (of.OneDeviceStrategy, of.MirroredStrategy, of.MultiWorkerMirroredStrategy)
         ):
-            raise ValueError(
-                "FineTuner trains on one device, with MirroredStrategy or MultiWorkerMirroredStrategy. "
-                f"Received: {type(here).__name__}. Use one of these."
-            )
+            rule = "FineTuner trains on one device, with MirroredStrategy or MultiWorkerMirroredStrategy"
+            raise ValueError(f"{rule}. Received: {type(here).__name__}. Use one of these.")
         for layer in layers_of(model):
             for name, value in vars(layer).items():
                 if name.startswith("_self_"):  # TensorFlow's own lists of what the others hold.
@@ -280,11 +276,10 @@ class Keras3Parts(KerasParts):
                 held = list(value.values()) if isinstance(value, dict) else value
                 for each in held if isinstance(held, (list, tuple)) else [held]:
                     if isinstance(each, tf.Module) and is_of("tf_keras", each):
-                        raise ValueError(
-                            "Keras 3 does not train layers of tf_keras within a model. "
-                            f"Received: {type(each).__name__} of tf_keras as {type(layer).__name__}.{name}. Use a "
-                            "layer of Keras 3, or build the whole model with tf_keras."
-                        )
+                        rule = "Keras 3 does not train layers of tf_keras within a model"
+                        received = f"{type(each).__name__} of tf_keras as {type(layer).__name__}.{name}"
+                        todo = "Use a layer of Keras 3, or build the whole model with tf_keras."
+                        raise ValueError(f"{rule}. Received: {received}. {todo}")
 
     def check_optimizer(self, optimizer: Any, strategy: tf.distribute.Strategy) -> None:
         """Raises ValueError for an optimizer whose updates would not be those of the global batch."""

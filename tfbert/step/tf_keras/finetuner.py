@@ -102,11 +102,9 @@ def _apply(optimizer: keras.optimizers.Optimizer, grads: list[tf.Tensor], variab
     with private.without_aggregation(optimizer) as asked:
         optimizer.apply_gradients(pairs)
     if not asked and tf.distribute.get_strategy().num_replicas_in_sync > 1:
-        raise ValueError(
-            "FineTuner sums gradients over replicas before apply_gradients. "
-            f"Received: optimizer {type(optimizer).__name__}, whose apply_gradients keeps Keras from doing so. "
-            "Give it the argument skip_gradients_aggregation, and sum nothing where it is True."
-        )
+        received = f"optimizer {type(optimizer).__name__}, whose apply_gradients keeps Keras from doing so"
+        todo = "Give it the argument skip_gradients_aggregation, and sum nothing where it is True."
+        raise ValueError(f"FineTuner sums gradients over replicas before apply_gradients. Received: {received}. {todo}")
 
 
 @keras.saving.register_keras_serializable("tfbert")  # So that a saved FineTuner finds it.

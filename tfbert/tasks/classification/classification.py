@@ -174,20 +174,16 @@ class Regression(OneLabelTask):
         for row, label in enumerate(table.labels):
             value = float(label) if classes.is_number(label) else np.nan
             if not abs(value) <= float(np.finfo(np.float32).max):
-                raise UsageError(
-                    "A regression label must be a finite number. Received: "
-                    f"{classes.quoted(label)} in {table.where(row)}. Repair or drop the row, or pass "
-                    "--task=classification."
-                )
+                rule = "A regression label must be a finite number"
+                todo = "Repair or drop the row, or pass --task=classification."
+                raise UsageError(f"{rule}. Received: {classes.quoted(label)} in {table.where(row)}. {todo}")
             out[row] = value
         return out
 
     def with_model_labels(self, table: RawTable, notes: list[str], *, are_given: bool) -> RawTable:
         if table.label_names:
-            raise UsageError(
-                "A regression model is evaluated on scores. "
-                f"Received: {table.name} with the classes {', '.join(table.label_names[:5])}. Pass other data."
-            )
+            received = f"{table.name} with the classes {', '.join(table.label_names[:5])}"
+            raise UsageError(f"A regression model is evaluated on scores. Received: {received}. Pass other data.")
         return table
 
     def head(self) -> Head:
@@ -278,11 +274,9 @@ class Classification(OneLabelTask):
         present = set(train.labels)
         if min(len(names), len(present)) < 2:
             left_out = "".join(f" ({note})" for note in train.notes if "left out" in note or "skipped" in note)
-            raise UsageError(
-                "Classification needs at least two classes. "
-                f"Received: only {classes.shortened(sorted(present))} in {train.name}{left_out}. "
-                "Check the file and --label_column."
-            )
+            rule = "Classification needs at least two classes"
+            received = f"only {classes.shortened(sorted(present))} in {train.name}{left_out}"
+            raise UsageError(f"{rule}. Received: {received}. Check the file and --label_column.")
         return cls(names)
 
     @property
@@ -376,10 +370,8 @@ def _class_names(train: RawTable, *, is_asked_for: bool) -> tuple[str, ...]:
     are_numbers = all(map(classes.is_number, train.labels))
     endless = (row for row, label in enumerate(train.labels) if are_numbers and not np.isfinite(float(label)))
     for row in endless:
-        raise UsageError(
-            "Where labels are numbers, each must be finite. "
-            f"Received: {train.labels[row]!r} in {train.where(row)}. Repair or drop the row."
-        )
+        rule = "Where labels are numbers, each must be finite"
+        raise UsageError(f"{rule}. Received: {train.labels[row]!r} in {train.where(row)}. Repair or drop the row.")
     names = classes.in_order(train.labels)
     way_out = ", or --task=regression if they are measurements" if are_numbers else ""
     classes.check_few(train, names, way_out, most=None if is_asked_for else MAX_CLASSES)

@@ -49,11 +49,9 @@ class GlueTask:
             written = dict(zip(known, self.labels, strict=True))
             if sorted(written) == sorted(label_names):
                 return [written[name] for name in label_names]
-        raise UsageError(
-            f"The model's labels must be those of the task: {', '.join(self.labels) or 'a score'}. "
-            f"Received: {', '.join(label_names) or 'a model for regression'}. "
-            f"{'Name them under id2label in its config.json' if is_unnamed else 'Pass a model of this task'}."
-        )
+        rule = f"The model's labels must be those of the task: {', '.join(self.labels) or 'a score'}"
+        todo = f"{'Name them under id2label in its config.json' if is_unnamed else 'Pass a model of this task'}."
+        raise UsageError(f"{rule}. Received: {', '.join(label_names) or 'a model for regression'}. {todo}")
 
 
 _THREE = ("entailment", "neutral", "contradiction")
@@ -86,9 +84,8 @@ def task_of_split(dataset: str, split: str) -> str:
     """
     name = f"{dataset.partition(':')[0].removeprefix('glue/')}{_SPLITS.get(split, '')}"
     if name not in TASKS:
-        raise UsageError(
-            f"GLUE's tasks are {', '.join(TASKS)}. Received: dataset={dataset!r}, {split!r}. Pass one of them."
-        )
+        rule = f"GLUE's tasks are {', '.join(TASKS)}"
+        raise UsageError(f"{rule}. Received: dataset={dataset!r}, {split!r}. Pass one of them.")
     return name
 
 
@@ -144,9 +141,8 @@ def submission(task: GlueTask, items: Items) -> Lines:
             try:
                 index = int(item.name)
             except ValueError:
-                raise UsageError(
-                    f"GLUE's ids must be numbers. Received: id {item.name!r}. Pass their column with --id_column."
-                ) from None
+                rule = "GLUE's ids must be numbers"
+                raise UsageError(f"{rule}. Received: id {item.name!r}. Pass their column with --id_column.") from None
             rows.append((index, written[record["label"]] if written else score_text(float(record["score"]))))
         yield from (f"{index}\t{text}" for index, text in sorted(rows))
 

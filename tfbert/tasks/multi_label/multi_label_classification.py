@@ -294,19 +294,15 @@ class MultiLabelClassification(text_task.TextTask):
         """The task of a saved model."""
         asked, names = options.multi_label, classes.names_of_model(saved, directory)
         if asked.chooses_threshold:
-            raise UsageError(
-                "The threshold of a saved model is its own, or a number. "
-                f"Received: label_threshold={asked.label_threshold!r}, which training chooses. Pass a number, or drop "
-                "it."
-            )
+            rule = "The threshold of a saved model is its own, or a number"
+            received = f"label_threshold={asked.label_threshold!r}, which training chooses"
+            raise UsageError(f"{rule}. Received: {received}. Pass a number, or drop it.")
         noted = (getattr(saved, OWN_FIELD, None) or {}).get(_NOTED, DEFAULT)
         thresholds = tuple(noted) if isinstance(noted, list) else (noted,)
         are_known = all(type(value) in (int, float) and 0 < value < 1 for value in thresholds)
         if not are_known or len(thresholds) not in (1, len(names)):
-            raise UsageError(
-                f"A model's {_NOTED} is a probability, or one for each label. "
-                f"Received: {noted!r:.80} in {directory / 'config.json'}. Repair it."
-            )
+            rule = f"A model's {_NOTED} is a probability, or one for each label"
+            raise UsageError(f"{rule}. Received: {noted!r:.80} in {directory / 'config.json'}. Repair it.")
         return cls(names, tuple(map(float, thresholds)) if asked.threshold is None else (asked.threshold,), asked)
 
     @property
@@ -331,11 +327,9 @@ class MultiLabelClassification(text_task.TextTask):
         # Of rows that say of each label whether they have it: one that is missing would count as one that no row has.
         missing = [label for label in self.label_names if label not in (table.label_names or ())]
         if missing and table.has_all:
-            raise UsageError(
-                f"Data must have each of the {len(self.label_names)} labels. "
-                f"Received: {table.name} without {classes.shortened(missing, 5)}. "
-                "Pass data whose rows say of each whether they have it."
-            )
+            rule = f"Data must have each of the {len(self.label_names)} labels"
+            received = f"{table.name} without {classes.shortened(missing, 5)}"
+            raise UsageError(f"{rule}. Received: {received}. Pass data whose rows say of each whether they have it.")
         labels = np.zeros((len(table), len(self.label_names)), np.int8)
         rows = [row for row, own in enumerate(table.labels) for _ in own]
         written = [label for own in table.labels for label in own]
@@ -449,10 +443,9 @@ class MultiLabelClassification(text_task.TextTask):
         if self.asked.column_per_label:
             return list(self.label_names)
         if ambiguous := [name for name in self.label_names if _SEPARATOR in name]:
-            raise UsageError(
-                f"A table separates labels by {_SEPARATOR!r}, which must be in no label. "
-                f"Received: the label {classes.quoted(ambiguous[0])}. Write .jsonl, or add --column_per_label."
-            )
+            rule = f"A table separates labels by {_SEPARATOR!r}, which must be in no label"
+            received = f"the label {classes.quoted(ambiguous[0])}"
+            raise UsageError(f"{rule}. Received: {received}. Write .jsonl, or add --column_per_label.")
         return ["labels", "scores"]
 
     def cells(self, record: dict[str, Any]) -> list[Any]:
@@ -511,10 +504,8 @@ def load_label_sets(config: DataConfig, options: TaskOptions) -> TaskData:
     read = SetReader(config, asked.label_separator)
     data = text_task.load_texts(config, MultiLabelClassification.name, read, choose)
     if asked.chooses_threshold and not data.validation:
-        raise UsageError(
-            f"label_threshold={asked.label_threshold} is chosen on validation examples. Received: none. "
-            "Pass --validation_file or --validation_split, or a number."
-        )
+        rule = f"label_threshold={asked.label_threshold} is chosen on validation examples"
+        raise UsageError(f"{rule}. Received: none. Pass --validation_file or --validation_split, or a number.")
     parts = ((part, int((~part.labels.any(axis=1)).sum())) for part in (data.train, *data.sets.values()))
     bare = (f"{part.name}: {count:,} of {len(part):,} texts have no label" for part, count in parts if count)
     return dataclasses.replace(data, notes=(*data.notes, *bare))
@@ -530,10 +521,9 @@ def _names(train: RawTable) -> tuple[str, ...]:
     found = classes.in_order(classes.distinct_labels(train.labels))
     names = found if train.label_names is None else train.label_names
     if len(names) < 2 or not found:
-        raise UsageError(
-            "Multi-label classification needs at least two labels, and a text that has one. "
-            f"Received: {'only ' + classes.shortened(found) if found else 'no label'} in {train.name}. "
-            "Check the file and --label_column; one label or none is --task=classification."
-        )
+        rule = "Multi-label classification needs at least two labels, and a text that has one"
+        received = f"{'only ' + classes.shortened(found) if found else 'no label'} in {train.name}"
+        todo = "Check the file and --label_column; one label or none is --task=classification."
+        raise UsageError(f"{rule}. Received: {received}. {todo}")
     classes.check_few(train, found, " and --label_separator")
     return names

@@ -63,11 +63,9 @@ def indicated_labels(values: Sequence[Any], columns: Sequence[str], where: str) 
         text = str(reading.plain(value)).strip().lower()
         if text not in (*_YES, *_NO):
             received = "none" if text in ("none", "") else f"{value!r:.60}"
-            raise UsageError(
-                "The column of a label holds 0 or 1 in each row, or true or false. "
-                f"Received: {received} for {column!r} in {where}. Repair or drop the row, or pass another "
-                "--label_column."
-            )
+            rule = "The column of a label holds 0 or 1 in each row, or true or false"
+            received = f"{received} for {column!r} in {where}"
+            raise UsageError(f"{rule}. Received: {received}. Repair or drop the row, or pass another --label_column.")
         found += [column] if text in _YES else []
     return tuple(found)
 
@@ -93,10 +91,9 @@ def cell_of(value: Any, column: str, where: str, names: Sequence[str] = ()) -> C
             f"Received: none for {column!r} in {where}. Write [] or '' where a text has no label, or drop the row."
         )
     if not isinstance(value, str | int | float | list) or isinstance(value, bool):
-        raise UsageError(
-            "The labels of a row are a list, or a text in which a character separates them. "
-            f"Received: {column}={value!r:.60} in {where}. Convert them, or pass another --label_column."
-        )
+        rule = "The labels of a row are a list, or a text in which a character separates them"
+        received = f"{column}={value!r:.60} in {where}"
+        raise UsageError(f"{rule}. Received: {received}. Convert them, or pass another --label_column.")
     if names and type(value) is int:
         return [value]
     if not isinstance(value, list):
@@ -136,15 +133,11 @@ def form_of(cells: Sequence[Cell], separator: str, known: Collection[str], table
 
     if any(lists):
         if not all(lists):
-            raise UsageError(
-                "All rows must have their labels in one form. "
-                f"Received: {shown(lists.index(not lists[0]))}, {shown(0)}. Convert one of them."
-            )
+            rule = "All rows must have their labels in one form"
+            raise UsageError(f"{rule}. Received: {shown(lists.index(not lists[0]))}, {shown(0)}. Convert one of them.")
         if separator:
-            raise UsageError(
-                f"A list needs no separator. Received: label_separator={separator!r} for {shown(0)}. Drop "
-                "--label_separator."
-            )
+            rule = "A list needs no separator"
+            raise UsageError(f"{rule}. Received: label_separator={separator!r} for {shown(0)}. Drop --label_separator.")
         sizes, items = {len(cell) for cell in cells}, [item for cell in cells for item in cell]
         # Ids occur once in a row, and there are others than 0 and 1 or rows of other lengths.
         are_vectors = len(sizes) == 1 and all(isinstance(item, int | float) and item in (0, 1) for item in items)
@@ -155,9 +148,8 @@ def form_of(cells: Sequence[Cell], separator: str, known: Collection[str], table
     found = {mark: cell for mark in SEPARATORS if (cell := next((cell for cell in whole if mark in cell), None))}
     if len(found) > 1:
         seen = " and ".join(f"{mark!r} in {table.where(cells.index(cell))}" for mark, cell in found.items())
-        raise UsageError(
-            f"One character separates labels. Received: {seen}. Pass --label_separator with the right one."
-        )
+        rule = "One character separates labels"
+        raise UsageError(f"{rule}. Received: {seen}. Pass --label_separator with the right one.")
     for mark in found:
         return mark, 0, f"labels are separated by {mark!r}; --label_separator takes another character"
     if any(" " in cell for cell in whole) and all(map(_NUMBERS.fullmatch, whole)):
@@ -185,10 +177,9 @@ def labels_of(cell: Cell, separator: str, known: Collection[str], where: str) ->
                 )
             is_id = type(item) is int and item >= 0
             if not is_id and not (isinstance(item, str) and item.strip()) or reading.not_utf8(str(item)):
-                raise UsageError(
-                    "A list of labels holds names, or ids from 0, or a 0 or 1 for each label, as many in all rows. "
-                    f"Received: {item!r:.60} of the list {cell!r:.60} in {where}. Repair or drop the row."
-                )
+                rule = "A list of labels holds names, or ids from 0, or a 0 or 1 for each label, as many in all rows"
+                received = f"{item!r:.60} of the list {cell!r:.60} in {where}"
+                raise UsageError(f"{rule}. Received: {received}. Repair or drop the row.")
         parts = list(map(str, cell))
     else:
         if cell and is_missing(cell, known):
@@ -196,20 +187,17 @@ def labels_of(cell: Cell, separator: str, known: Collection[str], where: str) ->
         parts = [cell] if cell in known or not separator else cell.split(separator)
         parts = parts[:-1] if not parts[-1].strip() else parts  # As in `a|b|`; and of an empty text.
         if not all(map(str.strip, parts)):
-            raise UsageError(
-                f"Labels must not be empty. Received: {cell!r:.60} in {where}, separated by {separator!r}. Repair the "
-                "row, or pass another --label_separator."
-            )
+            rule = "Labels must not be empty"
+            received = f"{cell!r:.60} in {where}, separated by {separator!r}"
+            raise UsageError(f"{rule}. Received: {received}. Repair the row, or pass another --label_separator.")
     found = tuple(canonical(part.strip()) for part in parts)
     if missing := next((label for label in found if is_missing(label, {*known, *NAMES_OR_MISSING})), None):
         raise missing_error(missing, where)
     if len(set(found)) < len(found):
         twice = next(label for label in found if found.count(label) > 1)
         vector = ", or write a 0 or 1 for each label, as many in all rows" if twice in ("0", "1") else ""
-        raise UsageError(
-            f"A row has each label once. Received: {twice!r:.60} twice in {where}. Repair the row{vector}; for tags of "
-            f"words, {OTHER_FORMATS}."
-        )
+        todo = f"Repair the row{vector}; for tags of words, {OTHER_FORMATS}."
+        raise UsageError(f"A row has each label once. Received: {twice!r:.60} twice in {where}. {todo}")
     return found
 
 
@@ -326,10 +314,8 @@ class SetReader:
         known = (*self._names, *self._model_labels, *names)
         bad_rows = reading.BadRows(config.skip_bad_rows, is_data_set=bool(file.kinds))
         if has_one_each and separator:
-            raise UsageError(
-                "Columns of 0 and 1 need no separator. "
-                f"Received: label_separator={separator!r} for {file.name}. Drop --label_separator."
-            )
+            received = f"label_separator={separator!r} for {file.name}"
+            raise UsageError(f"Columns of 0 and 1 need no separator. Received: {received}. Drop --label_separator.")
 
         def written(values: list[Any], where: str) -> Any:
             if has_one_each:

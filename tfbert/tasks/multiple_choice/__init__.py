@@ -275,10 +275,8 @@ def asked_of(row: Mapping[str, Any], columns: Columns, where: str, *, labelled: 
     index = None
     if names and label is not None:
         if names.count(str(label)) != 1:
-            raise UsageError(
-                "A label must be the name of one choice. "
-                f"Received: {label!r:.60} for choices named {names!r:.60} in {where}. {_REPAIR}"
-            )
+            rule = "A label must be the name of one choice"
+            raise UsageError(f"{rule}. Received: {label!r:.60} for choices named {names!r:.60} in {where}. {_REPAIR}")
         index = names.index(str(label))
     elif label not in choices and _number(label, ()) is None:
         index = _column(label, columns.choices[: len(choices)])

@@ -233,11 +233,9 @@ class Pretraining(Task[Records, MaskedPredictions]):
         examples.check_tokenizer(tokenizer)
         length = examples.schema.max_seq_length
         if length > max_seq_length:
-            raise UsageError(
-                "max_seq_length must be at least that of the records. "
-                f"Received: max_seq_length={max_seq_length} with {examples.name}, of {length} tokens. "
-                f"Pass --max_seq_length={length}, or prepare shorter records."
-            )
+            received = f"max_seq_length={max_seq_length} with {examples.name}, of {length} tokens"
+            todo = f"Pass --max_seq_length={length}, or prepare shorter records."
+            raise UsageError(f"max_seq_length must be at least that of the records. Received: {received}. {todo}")
         if training is not None and length < max_seq_length:
             about = "positions above learn nothing; prepare longer records for them"
             log.warning(
@@ -272,10 +270,8 @@ class Pretraining(Task[Records, MaskedPredictions]):
     def labelled_sets(self, config: DataConfig, notes: list[str], check_texts: CheckTexts) -> dict[str, Records]:
         options = self.options
         if not options.validation_records:
-            raise UsageError(
-                "A model for pre-training is evaluated on records. "
-                f"Received: {config.source}. Use {PRETRAIN.typed} --mode=evaluate --validation_records=..."
-            )
+            todo = f"Use {PRETRAIN.typed} --mode=evaluate --validation_records=..."
+            raise UsageError(f"A model for pre-training is evaluated on records. Received: {config.source}. {todo}")
         return {"eval": open_records(options.validation_records, "validation_records")}
 
     def select_outputs(self, outputs: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -392,20 +388,16 @@ class MaskedItems(Items[Item]):
     def __init__(self, model: TrainedModel, top_k: int | None | Literal["best"] = BEST):
         super().__init__(model, top_k)
         if top_k is None or (top_k != BEST and top_k > MOST_CANDIDATES):
-            raise UsageError(
-                f"top_k must be at most {MOST_CANDIDATES} where words are filled in. "
-                f"Received: top_k={top_k}. Pass fewer."
-            )
+            rule = f"top_k must be at most {MOST_CANDIDATES} where words are filled in"
+            raise UsageError(f"{rule}. Received: top_k={top_k}. Pass fewer.")
         self._words = _FILLED if top_k == BEST else top_k
 
     def item(self, value: Any, where: str) -> Item:
         text = check_text(value, "text", where, strict=False)
         mask = self._model.tokenizer.mask_token
         if mask not in text:
-            raise UsageError(
-                f"A text to fill in must have a {mask}. Received: {text!r:.60} in {where}. "
-                f"Write {mask} for the word to find."
-            )
+            rule = f"A text to fill in must have a {mask}"
+            raise UsageError(f"{rule}. Received: {text!r:.60} in {where}. Write {mask} for the word to find.")
         return Item(name=where, texts=[text])
 
     def encode(self, items: Sequence[Item]) -> pipeline.MaskedChunk:
@@ -429,10 +421,9 @@ class MaskedItems(Items[Item]):
             rows.append(np.array([*ids[: longest - 1], tokenizer.sep_id], np.int32))
             places.append(np.flatnonzero(rows[-1] == tokenizer.mask_id))
             if len(places[-1]) < len(own) - 1:
-                raise UsageError(
-                    f"Every {mask} must be within the first {longest} tokens of its text. Received: a later one in "
-                    f"{item.name}. Shorten the text, or load the model with a larger max_seq_length."
-                )
+                rule = f"Every {mask} must be within the first {longest} tokens of its text"
+                todo = "Shorten the text, or load the model with a larger max_seq_length."
+                raise UsageError(f"{rule}. Received: a later one in {item.name}. {todo}")
         lengths, counts = (np.array([*map(len, some)], np.int32) for some in (rows, places))
         splits, pad_id = splits_of(lengths), tokenizer.pad_id
         tokens = TokenIds(flat=np.concatenate(rows), row_splits=splits, second_start=lengths, pad_id=pad_id)

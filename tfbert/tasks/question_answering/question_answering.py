@@ -544,11 +544,9 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         noted = noted or {}
         version_2 = options.version_2_with_negative or noted.get("version_2_with_negative") is True
         if options.null_score_diff_threshold and not version_2:
-            raise UsageError(
-                "null_score_diff_threshold is for questions that may have no answer. Received: "
-                f"null_score_diff_threshold={options.null_score_diff_threshold} without version_2_with_negative. "
-                "Add --version_2_with_negative, or drop it."
-            )
+            rule = "null_score_diff_threshold is for questions that may have no answer"
+            received = f"null_score_diff_threshold={options.null_score_diff_threshold} without version_2_with_negative"
+            raise UsageError(f"{rule}. Received: {received}. Add --version_2_with_negative, or drop it.")
         sizes = {}
         for name in ("doc_stride", "max_query_length"):
             value = noted.get(name)
@@ -613,10 +611,8 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
     def check_options(self, config: Config) -> None:
         super().check_options(config)
         if config.data.batching == "packed":
-            raise UsageError(
-                "Windows over contexts fill their rows: there is nothing to pack. "
-                "Received: batching='packed' for question answering. Drop --batching."
-            )
+            rule = "Windows over contexts fill their rows: there is nothing to pack"
+            raise UsageError(f"{rule}. Received: batching='packed' for question answering. Drop --batching.")
 
     def head(self) -> Head:
         return Head(kind="QuestionAnswering")
@@ -879,10 +875,8 @@ def open_question_files(config: Config) -> list[prediction.Job]:
     """
     asked, data = config.predict, config.data
     if asked.text and not asked.text_pair:
-        raise UsageError(
-            f"A question is answered from a context. Received: text={asked.text[0]!r:.60} alone. "
-            "Pass --text=QUESTION --text_pair=CONTEXT."
-        )
+        todo = "Pass --text=QUESTION --text_pair=CONTEXT."
+        raise UsageError(f"A question is answered from a context. Received: text={asked.text[0]!r:.60} alone. {todo}")
     if asked.text:
         file = prediction.typed_texts(asked, squad.QUESTION_COLUMNS)
     else:
@@ -892,10 +886,9 @@ def open_question_files(config: Config) -> list[prediction.Job]:
 
     def check(name: Any, where: str) -> None:
         if format == "squad" and str(name) in seen:
-            raise UsageError(
-                "In SQuAD's form, every question needs a unique id. "
-                f"Received: {str(name)!r:.60} a second time in {where}. Rename one, or pass --output_format=jsonl."
-            )
+            rule = "In SQuAD's form, every question needs a unique id"
+            received = f"{str(name)!r:.60} a second time in {where}"
+            raise UsageError(f"{rule}. Received: {received}. Rename one, or pass --output_format=jsonl.")
         seen.add(str(name))
 
     return [prediction.table_job(config, file, columns, check=check, format=format)]

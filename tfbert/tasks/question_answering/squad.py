@@ -113,11 +113,10 @@ def training_questions(examples: QuestionExamples) -> QuestionExamples:
         return examples
     kept = [row for row, given in enumerate(sound) if given or not examples.answers[row]]
     if not kept:
-        raise UsageError(
-            "Training needs an answer that is in its context at answer_start, counted in characters. "
-            f"Received: {examples.name}, where none of {len(examples):,} questions has one. Repair the file: "
-            "answer_start = context.find(text) looks for it."
-        )
+        rule = "Training needs an answer that is in its context at answer_start, counted in characters"
+        received = f"{examples.name}, where none of {len(examples):,} questions has one"
+        todo = "Repair the file: answer_start = context.find(text) looks for it."
+        raise UsageError(f"{rule}. Received: {received}. {todo}")
     num_bad = sum(map(len, examples.answers)) - sum(map(len, sound))
     note = (
         f"{examples.name}: {num_bad:,} answers that are not at answer_start are left out of training; questions left "
@@ -144,10 +143,8 @@ def filled_text(value: Any, what: str, where: str, *, strict: bool = True) -> st
 def _answers(given: Any, impossible: Any, where: str) -> tuple[Answer, ...]:
     """The answers, empty for an impossible question."""
     if given is None and not impossible:
-        raise UsageError(
-            "Every question needs 'answers', an empty list if it has none. "
-            f"Received: no 'answers' in {where}. Add them or drop the question{UNLABELLED}."
-        )
+        rule = "Every question needs 'answers', an empty list if it has none"
+        raise UsageError(f"{rule}. Received: no 'answers' in {where}. Add them or drop the question{UNLABELLED}.")
     match given or []:
         case {"text": list(texts), "answer_start": list(starts)}:
             pairs = list(itertools.zip_longest(texts, starts))
@@ -164,10 +161,9 @@ def _answers(given: Any, impossible: Any, where: str) -> tuple[Answer, ...]:
                 f"Received: text={text!r:.60}, answer_start={start!r:.60} in {where}. Repair or drop the question."
             )
     if not isinstance(impossible, bool | None) or (impossible and pairs):
-        raise UsageError(
-            "is_impossible must be true or false, and a question with true must have no answers. Received: "
-            f"is_impossible={impossible!r:.60} with {counted(len(pairs), 'answer')} in {where}. Repair it."
-        )
+        rule = "is_impossible must be true or false, and a question with true must have no answers"
+        received = f"is_impossible={impossible!r:.60} with {counted(len(pairs), 'answer')} in {where}"
+        raise UsageError(f"{rule}. Received: {received}. Repair it.")
     return tuple((check_text(text, "text", where), start) for text, start in pairs)
 
 
@@ -198,11 +194,9 @@ def open_questions(source: Source, config: DataConfig = _BY_NAME) -> OpenFile:
     if not isinstance(file, Entries):
         return file
     if named_by_user(*config.text_column, config.label_column):
-        raise UsageError(
-            "JSON with questions grouped by their contexts has no columns to choose. Received: "
-            f"text_column={','.join(config.text_column)!r}, label_column={config.label_column!r} for {file.name}. "
-            "Drop them."
-        )
+        rule = "JSON with questions grouped by their contexts has no columns to choose"
+        received = f"text_column={','.join(config.text_column)!r}, label_column={config.label_column!r} for {file.name}"
+        raise UsageError(f"{rule}. Received: {received}. Drop them.")
 
     def read(wanted: Sequence[str]) -> Iterator[Row]:
         for number, row in enumerate(_nested_rows(file.entries, file.name, {}, _LEVELS), start=1):
@@ -249,10 +243,8 @@ def read_questions(
     """
     format = _format(source, config)
     if format not in ("jsonl", "parquet"):
-        raise UsageError(
-            "Questions with answers come as JSON (SQuAD's own, or one question per line) or .parquet. "
-            f"Received: {source_name(source)!r} as {format}. Convert it."
-        )
+        rule = "Questions with answers come as JSON (SQuAD's own, or one question per line) or .parquet"
+        raise UsageError(f"{rule}. Received: {source_name(source)!r} as {format}. Convert it.")
     file = open_questions(source, config).without_rejected()
     texts = question_columns(file, config.text_column)
     label = "".join(in_data([config.label_column], file.columns)) or "answers"
@@ -266,9 +258,8 @@ def read_questions(
         own_id, *asked, given, impossible = map(row.get, columns)
         if isinstance(own_id, bool) or not isinstance(own_id, str | int) or own_id == "":
             received = "none" if own_id in (None, "") else f"id={own_id!r:.60}"
-            raise UsageError(
-                f"Every question needs an id, a word or a number. Received: {received} in {at}. Add one or drop it."
-            )
+            rule = "Every question needs an id, a word or a number"
+            raise UsageError(f"{rule}. Received: {received} in {at}. Add one or drop it.")
         own_id = check_text(str(own_id), "id", at)
         at = f"{at} (id {own_id!r:.60})"
         if own_id in known:
@@ -326,10 +317,8 @@ def question_columns(file: OpenFile, text_column: Sequence[str] = ()) -> tuple[s
         found.the_one(what, "text_column", [(what,)] if what in found.usual else [])[0] for what in QUESTION_COLUMNS
     )
     if len(columns) != 2:
-        raise UsageError(
-            "Question answering needs two text columns: one of questions, one of contexts. "
-            f"Received: text_column={','.join(columns)!r}. Pass --text_column=QUESTION,CONTEXT."
-        )
+        rule = "Question answering needs two text columns: one of questions, one of contexts"
+        raise UsageError(f"{rule}. Received: text_column={','.join(columns)!r}. Pass --text_column=QUESTION,CONTEXT.")
     check_different(*columns)
     return columns
 

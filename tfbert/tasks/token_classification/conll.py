@@ -122,9 +122,8 @@ def open_conll(
         head += more
     if not _rows(head)[2]:
         comments = " but comments" if any(line.startswith("#") for _, line in head) else ""
-        raise UsageError(
-            f"A data file needs at least one sentence. Received: {name!r} with none{comments}. Check the path."
-        )
+        rule = "A data file needs at least one sentence"
+        raise UsageError(f"{rule}. Received: {name!r} with none{comments}. Check the path.")
     try:
         layout = _Layout(name, head, text_column, label_column, with_tags)
     except UsageError:  # The columns of a model's training need not be those of this file.
@@ -162,21 +161,18 @@ class _Layout:
         self.asked = {"text_column": own_text, "label_column": own_label}
         for option, value in ((option, ",".join(own)) for option, own in self.asked.items() if own):
             if not (value.isascii() and value.isdigit()) or int(value) >= size:
-                raise UsageError(
-                    f"{option} of a CoNLL file must be a column's index, from 0. Received: {option}={value!r} for "
-                    f"{name} with columns 0 to {size - 1}. Pass one of them."
-                )
+                rule = f"{option} of a CoNLL file must be a column's index, from 0"
+                received = f"{option}={value!r} for {name} with columns 0 to {size - 1}"
+                raise UsageError(f"{rule}. Received: {received}. Pass one of them.")
         text, label = (_FORM, _UPOS) if is_conllu else (0, size - 1)
         text = int(own_text[0]) if own_text else text
         label = None if not with_tags else int(own_label[0]) if own_label else label
         shown = (", ".join(f"{value!r:.40}" for value in [*dict.fromkeys(column)][:3]) for column in columns)
         examples = "; ".join(f"{n}: {values}" for n, values in enumerate(itertools.islice(shown, _CONLLU_COLUMNS)))
         if label == text:
-            raise UsageError(
-                "Words and tags must be in different columns, separated by tabs or spaces. Received: column "
-                f"{text} of {size} for both in {name}: {examples}. Pass another --text_column or --label_column, or "
-                "--mode=predict for words without tags."
-            )
+            rule = "Words and tags must be in different columns, separated by tabs or spaces"
+            todo = "Pass another --text_column or --label_column, or --mode=predict for words without tags."
+            raise UsageError(f"{rule}. Received: column {text} of {size} for both in {name}: {examples}. {todo}")
         last, is_named = size - 1 if label is None else label, bool(named_by_user(*text_column))
         words, tags = columns[text], columns[last]
         are_entities = [hold_entities(collections.Counter(column)) for column in columns]
@@ -201,11 +197,9 @@ class _Layout:
                 "both."
             )
         if self._separator == "\t" and not is_named and _are_mostly(words, lambda cell: " " in cell):
-            raise UsageError(
-                f"Tabs separate either all columns or none. Received: {name}, where nearly all words hold blanks, such "
-                f"as {words[0]!r:.60} in column {text}. Write tabs in their place, or pass --text_column={text} if "
-                "these are the words."
-            )
+            received = f"{name}, where nearly all words hold blanks, such as {words[0]!r:.60} in column {text}"
+            todo = f"Write tabs in their place, or pass --text_column={text} if these are the words."
+            raise UsageError(f"Tabs separate either all columns or none. Received: {received}. {todo}")
         self._text, self._label, self._known = text, label, {*tags}
         self._read = (text,) if label is None else (text, label)
         self._is_counted = text > 0 and is_numbered  # So that `1-2` and `8.1` are no words.
@@ -257,10 +251,8 @@ class _Layout:
     def _sentence(self, block: list[tuple[int, str, list[str]]]) -> Sentence:
         first = block[0][0]
         if len(block) > MOST_WORDS:
-            raise UsageError(
-                f"A sentence has at most {MOST_WORDS:,} words, and a blank line ends it. "
-                f"Received: more words in {self._name}, from line {first}. Add blank lines."
-            )
+            rule = f"A sentence has at most {MOST_WORDS:,} words, and a blank line ends it"
+            raise UsageError(f"{rule}. Received: more words in {self._name}, from line {first}. Add blank lines.")
         for number, line, columns in block:
             if byte := not_utf8(line):
                 raise not_utf8_error(byte, f"{self._name}, line {number}")
@@ -282,10 +274,9 @@ class _Layout:
                 )
             for column in self._read:
                 if not columns[column].strip(" "):
-                    raise UsageError(
-                        f"A word must not be blank, and needs a tag. Received: {columns[column]!r} in column {column} "
-                        f"of {self._name}, line {number}. Repair it or drop the sentence, or pass another column."
-                    )
+                    received = f"{columns[column]!r} in column {column} of {self._name}, line {number}"
+                    todo = "Repair it or drop the sentence, or pass another column."
+                    raise UsageError(f"A word must not be blank, and needs a tag. Received: {received}. {todo}")
         return Sentence(
             line=first,
             words=[columns[self._text] for _, _, columns in block],

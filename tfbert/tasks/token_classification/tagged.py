@@ -118,11 +118,10 @@ def sentences_of_rows(
             if label:
                 tags = rest.pop(0)
                 if not isinstance(tags, list) or len(tags) != len(found):
-                    raise UsageError(
-                        "Tags must be a list of names or ids in each row, one for each word. "
-                        f"Received: {label}={tags!r:.60} for {counted(len(found), 'word')} in {where}. Repair or drop "
-                        "the row, or pass another --label_column."
-                    )
+                    rule = "Tags must be a list of names or ids in each row, one for each word"
+                    received = f"{label}={tags!r:.60} for {counted(len(found), 'word')} in {where}"
+                    todo = "Repair or drop the row, or pass another --label_column."
+                    raise UsageError(f"{rule}. Received: {received}. {todo}")
                 tags = [_tag_text(tag, label, names, where) for tag in tags]
             yield conll.Sentence(line=line, words=found, tags=tags, others=rest)
         except UsageError as error:
@@ -186,18 +185,14 @@ def open_sentences(source: Source, config: DataConfig = _BY_NAME, *, with_tags: 
             "pass --task=classification if each word is an example."
         )
     if config.delimiter and not is_given:
-        raise UsageError(
-            "A delimiter is of tables; CoNLL has tabs or spaces between its columns. "
-            f"Received: delimiter={config.separator!r}. Drop --delimiter."
-        )
+        rule = "A delimiter is of tables; CoNLL has tabs or spaces between its columns"
+        raise UsageError(f"{rule}. Received: delimiter={config.separator!r}. Drop --delimiter.")
     format = source_format(source, config, WORDS, "")
     format = {"tsv": "conll", "text": "conll"}.get(format, format)
     if format not in WORDS:
         what = f"input_format={format!r}" if format else "standard input without input_format"
-        raise UsageError(
-            f"Tagged words are read from {', '.join(WORDS)}. Received: {what}. Pass --input_format with one of them; "
-            f"for another form, {OTHER_FORMATS}."
-        )
+        todo = f"Pass --input_format with one of them; for another form, {OTHER_FORMATS}."
+        raise UsageError(f"Tagged words are read from {', '.join(WORDS)}. Received: {what}. {todo}")
     text_column, label_column = config.text_column, config.label_column if with_tags else ""
     if format == "conll":
         return conll.open_conll(source, text_column=text_column, label_column=label_column, with_tags=with_tags)
@@ -321,10 +316,8 @@ def in_usual_form(
     are_entities, is_foreign_form = must_be_entities(own, counts), are_of_another_form(counts)
     tags = ", ".join([quoted(tag) for tag in counts if tag != "O"][:4])
     if is_foreign_form and model_has_entities:
-        raise UsageError(
-            f"Entity tags are written as B-PER, I-PER and O. Received: {tags} in {table.name}. "
-            f"Write them so: {OTHER_FORMATS}."
-        )
+        rule = "Entity tags are written as B-PER, I-PER and O"
+        raise UsageError(f"{rule}. Received: {tags} in {table.name}. Write them so: {OTHER_FORMATS}.")
     is_bare, letters = all(len(tag) == 1 for tag in own), {tag[0] for tag in own}
     if are_entities and not others and model_has_entities:
         if not is_bare:
@@ -364,10 +357,9 @@ def in_scheme(target: str, table: TaggedTable, notes: list[str], *, strict: bool
     if invalid := found.invalid():
         sentence, what = invalid
         if strict:
-            raise UsageError(
-                "With strict_entities, every tag must be able to follow the one before. "
-                f"Received: {what} in the sentence of {table.where(sentence)}. Correct them, or drop --strict_entities."
-            )
+            rule = "With strict_entities, every tag must be able to follow the one before"
+            received = f"{what} in the sentence of {table.where(sentence)}"
+            raise UsageError(f"{rule}. Received: {received}. Correct them, or drop --strict_entities.")
         notes.append(
             f"warning: {table.name}: {what} in the sentence of {table.unit} {table.lines[sentence]}: each starts an "
             "entity, as for conlleval"

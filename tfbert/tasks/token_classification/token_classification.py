@@ -142,10 +142,8 @@ def _word_rows(
 ) -> WordRows:
     """Rows of words. Each word is `sizes` ids from `ids[first]` on, int64 [words] both; a word of 0 ids is `[UNK]`."""
     if max_seq_length < 3:
-        raise UsageError(
-            "max_seq_length must hold 2 special tokens and a word. "
-            f"Received: max_seq_length={max_seq_length}. Pass a larger one."
-        )
+        rule = "max_seq_length must hold 2 special tokens and a word"
+        raise UsageError(f"{rule}. Received: max_seq_length={max_seq_length}. Pass a larger one.")
     room = max_seq_length - 2
     first = tf.where(sizes == 0, tf.size(ids, tf.int64), first)
     ids = tf.concat([ids, [tokenizer.unk_id]], 0)
@@ -291,9 +289,8 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
 
     def __post_init__(self):
         if len(self.label_names) < 2:
-            raise UsageError(
-                f"A tagger needs two tags or more. Received: {list(self.label_names)}. Check --label_column."
-            )
+            rule = "A tagger needs two tags or more"
+            raise UsageError(f"{rule}. Received: {list(self.label_names)}. Check --label_column.")
 
     @classmethod
     def of_model(cls, saved: BertConfig, directory: pathlib.Path, options: TaskOptions) -> TokenClassification:
@@ -384,11 +381,10 @@ class TokenClassification(Task[SentenceExamples, np.ndarray]):
             row = next(row for row, own in enumerate(tags) if unknown & {*own})
             tag, old = next(pair for pair in zip(tags[row], written[row], strict=True) if pair[0] in unknown)
             as_written = f", written {quoted(old)}," if tag != old else ""
-            raise UsageError(
-                f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}. "
-                f"Received: {quoted(tag)}{as_written} in the sentence of {table.where(row)}. "
-                f"Correct it, or add it to the training data{or_name_ids(old, self.label_names)}."
-            )
+            rule = f"A tag must be one of the training data's {len(ids)}: {shortened(self.label_names)}"
+            received = f"{quoted(tag)}{as_written} in the sentence of {table.where(row)}"
+            todo = f"Correct it, or add it to the training data{or_name_ids(old, self.label_names)}."
+            raise UsageError(f"{rule}. Received: {received}. {todo}")
         return SentenceExamples(
             name=table.name,
             words=table.words,
@@ -626,11 +622,9 @@ def open_sentence_files(config: Config) -> list[prediction.Job]:
     read_as = file.format if isinstance(file, SentenceFile) else "texts"
     format = prediction.chosen_format(asked, PREDICTED_TAGS, default="conll" if read_as == "conll" else "jsonl")
     if format == "conll" and read_as != "conll":
-        raise UsageError(
-            "A CoNLL file of predictions has the words' lines of a CoNLL file with one more column. Received: the "
-            f"format conll for {file.name}, which is read as {read_as}. Pass --output_format=jsonl, tsv or csv, or "
-            "--input_format=conll if it holds words, one a line."
-        )
+        rule = "A CoNLL file of predictions has the words' lines of a CoNLL file with one more column"
+        todo = "Pass --output_format=jsonl, tsv or csv, or --input_format=conll if it holds words, one a line."
+        raise UsageError(f"{rule}. Received: the format conll for {file.name}, which is read as {read_as}. {todo}")
     if not isinstance(file, SentenceFile):
         are_lines = asked.input_file == STANDARD_STREAM or format_of(asked.input_file, TEXTS) == "text"
         is_plain = data.input_format == "auto" and not asked.text and are_lines
