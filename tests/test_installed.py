@@ -16,11 +16,10 @@ import pytest
 import tfbert
 from tests.support.processes import output_of
 from tests.support.refusals import refused
+from tfbert import Config, UsageError, __version__
 from tfbert import __main__ as words
-from tfbert import __version__
 from tfbert.commandline import Reader, find_flagfile, verb_of
-from tfbert.config.run import FINETUNE, PRETRAIN, Config
-from tfbert.errors import UsageError
+from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.report.pages import command_line
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import itertools
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -13,11 +12,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.support.batches import config_of, lengths_like_sst2
+from tests.support.processes import ROOT
 from tests.support.runs import TOKENS, WORDS
 from tfbert.batches.plan import FILL, exact_widths, plan_epoch
 from tfbert.batches.schedule import plan_run, training_batches
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def batches_of(config, lengths, *, first_step=0, replicas=1):

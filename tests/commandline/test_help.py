@@ -1,18 +1,17 @@
 """`--help` by topic, and what a flag that does not exist is answered with."""
 
-import pathlib
 import re
 import subprocess
 import sys
 
 import pytest
 
+from tests.support.processes import ROOT
 from tests.support.refusals import refused
 from tfbert.commandline import flags_of, help_text, help_topic, parse, presets
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN
 
-ROOT = pathlib.Path(__file__).parents[2]
 COMMANDS = pytest.mark.parametrize("command", [FINETUNE, PRETRAIN], ids=lambda command: command.word)
 
 

@@ -4,10 +4,8 @@ import dataclasses
 
 import pytest
 
-from tfbert.config.modes import OutputConfig, RuntimeConfig
-from tfbert.config.run import Config, Point, points_of, shown, sweep_text
-from tfbert.config.training import TrainingConfig
-from tfbert.errors import UsageError
+from tfbert import Config, OutputConfig, RuntimeConfig, TrainingConfig, UsageError
+from tfbert.config.run import Point, points_of, shown, sweep_text
 
 
 def config_with(text, **parts):

@@ -12,10 +12,8 @@ import pytest
 
 import tfbert
 from tests.support.refusals import refused
+from tfbert import Config, CorpusConfig, PretrainingConfig, UsageError
 from tfbert.config.modes import all_options
-from tfbert.config.run import Config
-from tfbert.config.tasks import CorpusConfig, PretrainingConfig
-from tfbert.errors import UsageError
 
 HOME = str(pathlib.Path("~").expanduser())
 

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.support.refusals import refused
-from tfbert.config.data import DataConfig
-from tfbert.config.tasks import CorpusConfig
+from tfbert import CorpusConfig, DataConfig
 from tfbert.corpus.sources import FileCorpus, built_in_corpus, open_source
 
 

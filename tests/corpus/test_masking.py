@@ -11,9 +11,8 @@ from tokenizers import normalizers, pre_tokenizers
 
 from tests.support.host_tokenizers import KINDS
 from tests.support.texts import SPECIAL, TEXTS
-from tfbert.config.tasks import PretrainingConfig
+from tfbert import PretrainingConfig, UsageError
 from tfbert.corpus.masking import Masking, mask, most_predictions, record_keys
-from tfbert.errors import UsageError
 from tfbert.tokens.host import read_tokenizer
 from tfbert.tokens.tokenizer import BertTokenizer
 

@@ -11,11 +11,10 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.refusals import refused
-from tfbert.config.tasks import CorpusConfig
+from tfbert import CorpusConfig, UsageError
 from tfbert.corpus import sources
 from tfbert.corpus.sources import WHOLE, FileCorpus, block_lines, blocks_of, cut, find_inputs, split_sentences
 from tfbert.data.reading import lines_of
-from tfbert.errors import UsageError
 
 DOCUMENTS = [["One is.", "Two are."], ["Three."], ["Vier é.", "Fünf."]]
 TEXT = "\n\n".join("\n".join(document) for document in DOCUMENTS) + "\n"

@@ -19,14 +19,11 @@ from pyarrow import parquet
 
 from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, PredictConfig
-from tfbert.config.run import Config
+from tfbert import Config, DataConfig, ModelConfig, PredictConfig, UsageError
 from tfbert.data import rows
 from tfbert.data.files import read_file
 from tfbert.data.reading import ROWS, WORDS, lines_of
 from tfbert.data.rows import file_format, input_source, open_rows
-from tfbert.errors import UsageError
 from tfbert.tasks.classification.classification import read_labelled
 from tfbert.tasks.question_answering.squad import holds_questions
 from tfbert.tasks.registry import ENTRIES, detect_task

@@ -11,11 +11,10 @@ import tensorflow as tf
 from pyarrow import parquet
 
 from tests.support.refusals import refused
-from tfbert.config.data import DataConfig
+from tfbert import DataConfig, UsageError
 from tfbert.data.files import read_file
 from tfbert.data.in_memory import given_table
 from tfbert.data.reading import plain
-from tfbert.errors import UsageError
 from tfbert.tasks.multi_label.table import cell_of, indicated_labels
 from tfbert.tasks.multiple_choice import label_of
 from tfbert.tasks.question_answering.squad import holds_questions, read_questions

@@ -10,12 +10,9 @@ from pyarrow import parquet
 from tests.support.labelled import write_rows
 from tests.support.refusals import refused
 from tests.support.saved_models import model_with
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, PredictConfig
-from tfbert.config.run import Config
+from tfbert import Config, DataConfig, ModelConfig, OutputConfig, PredictConfig, UsageError
 from tfbert.data.files import read_file
 from tfbert.data.labels import MARKS, NAMES_OR_MISSING, stand_for_none
-from tfbert.errors import UsageError
 from tfbert.modes.predict import labelled_sets
 from tfbert.tasks.classification.classification import read_labelled
 from tfbert.tasks.tables import load_data

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import pathlib
 import random
 import signal
 import socket
@@ -19,8 +18,8 @@ import tensorflow as tf
 
 from tests.support import two_workers
 from tests.support.flag_values import parsed
-from tests.support.processes import QUICK_START, processes_of
-from tfbert.config.modes import RuntimeConfig
+from tests.support.processes import QUICK_START, ROOT, processes_of
+from tfbert import RunError, RuntimeConfig, UsageError
 from tfbert.devices import cluster as cluster_module
 from tfbert.devices.cluster import (
     Cluster,
@@ -35,10 +34,7 @@ from tfbert.devices.cluster import (
 )
 from tfbert.devices.runtime import _own_gpus, build_strategy, is_chief
 from tfbert.devices.workers import is_peer_failure, peer_failures_as_run_errors
-from tfbert.errors import RunError, UsageError
 from tfbert.launch import worker_environments
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,12 @@
 """Workers on hosts of their own, whose network fails: the benchmarks' hosts, and what ends on them."""
 
 import os
-import pathlib
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.support.processes import ROOT
+
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import network_failures  # noqa: E402

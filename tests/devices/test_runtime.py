@@ -8,10 +8,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config as determinism
 
-from tfbert.config.modes import RuntimeConfig
-from tfbert.config.run import Config
+from tfbert import Config, RunError, RuntimeConfig, UsageError
 from tfbert.devices import runtime
-from tfbert.errors import RunError, UsageError, first_line
+from tfbert.errors import first_line
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,8 @@ import logging
 import pytest
 
 from tests.support.models import strategy_of
-from tfbert.config.modes import RuntimeConfig
-from tfbert.config.run import Config
+from tfbert import Config, RuntimeConfig, UsageError
 from tfbert.devices import runtime
-from tfbert.errors import UsageError
 
 LOG = logging.getLogger("tfbert")
 OTHER = (

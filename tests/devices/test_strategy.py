@@ -5,10 +5,9 @@ import json
 import pytest
 import tensorflow as tf
 
-from tfbert.config.modes import RuntimeConfig
+from tfbert import RunError, RuntimeConfig, UsageError
 from tfbert.devices import runtime as devices
 from tfbert.devices.runtime import build_strategy, describe
-from tfbert.errors import RunError, UsageError
 
 
 @pytest.fixture

@@ -13,10 +13,8 @@ from safetensors.numpy import save_file
 
 from tests.support.bert_files import FINE_TUNED, HIDDEN, SPECIALS, build, pytorch_tensors, write
 from tests.support.refusals import refused
-from tfbert.config.modes import ModelConfig, PredictConfig
-from tfbert.config.run import Config
+from tfbert import Config, ModelConfig, PredictConfig, UsageError
 from tfbert.data import reading
-from tfbert.errors import UsageError
 from tfbert.model import weights
 from tfbert.model.files import load_config, load_tokenizer
 from tfbert.modes.load import load_trained_model

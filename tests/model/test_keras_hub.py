@@ -18,9 +18,8 @@ import tensorflow as tf
 
 import tfbert
 from tests.support.refusals import refused
+from tfbert import ModelConfig, UsageError
 from tfbert.bert.models import build_model
-from tfbert.config.modes import ModelConfig
-from tfbert.errors import UsageError
 from tfbert.model import files, weights
 from tfbert.model import keras_hub as keras_hub_files
 from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model

@@ -37,10 +37,9 @@ from tests.support.bert_files import (
 )
 from tests.support.refusals import refused
 from tests.support.transformers_4 import transformers_4
+from tfbert import Config, ModelConfig, RunError, UsageError
 from tfbert.commandline import parse
-from tfbert.config.modes import ModelConfig
-from tfbert.config.run import FINETUNE, PRETRAIN, Config
-from tfbert.errors import RunError, UsageError
+from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.model import weights
 from tfbert.model.files import load_config, load_tokenizer, resolve_model
 from tfbert.model.head import save_pretrained

@@ -7,9 +7,8 @@ import pytest
 
 from tests.support.bert_files import SPECIALS, write_google
 from tests.support.models import SIZES, VOCAB, random_batch, tiny_bert
+from tfbert import ModelConfig, UsageError
 from tfbert.bert.models import TFBertForPreTraining, TFBertForSequenceClassification, TFBertModel, build_model
-from tfbert.config.modes import ModelConfig
-from tfbert.errors import UsageError
 from tfbert.model.files import load_tokenizer, resolve_model
 from tfbert.model.head import Head
 from tfbert.model.weights import find_weight_file, pytorch_name

@@ -20,8 +20,7 @@ from tests.support.saved_models import (
     reference_logits_of,
 )
 from tests.support.served import export_of
-from tfbert.config.data import DataConfig
-from tfbert.errors import RunError, UsageError
+from tfbert import DataConfig, RunError, UsageError
 from tfbert.modes.export import _replace_contents, check_directory
 from tfbert.tasks.prediction import ServedModel
 

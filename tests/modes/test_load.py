@@ -15,9 +15,8 @@ from tests.support.models import VOCAB, strategy_of, tiny_bert
 from tests.support.runs import WORDS
 from tests.support.saved_models import save_with_nan
 from tests.support.transformers_4 import transformers_4
-from tfbert.config.modes import RuntimeConfig
+from tfbert import RuntimeConfig, UsageError
 from tfbert.devices.runtime import set_up
-from tfbert.errors import UsageError
 from tfbert.model.files import record_inputs
 from tfbert.model.head import save_pretrained
 from tfbert.model.predictor import Predictor, direct_predictor

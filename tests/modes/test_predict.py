@@ -7,8 +7,6 @@ import functools
 import gzip
 import io
 import json
-import pathlib
-import subprocess
 import sys
 import types
 
@@ -18,6 +16,7 @@ import tensorflow_datasets as tfds
 from scipy.special import softmax
 
 from tests.support.data_sets import PAIR, prepare
+from tests.support.processes import command
 from tests.support.saved_models import (
     HOSTILE,
     kept_models,
@@ -30,11 +29,8 @@ from tests.support.saved_models import (
     save_with_nan,
 )
 from tests.support.saved_models import predict_with as run
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
-from tfbert.config.run import Config
+from tfbert import Config, DataConfig, ModelConfig, OutputConfig, PredictConfig, RunError, RuntimeConfig, UsageError
 from tfbert.data.reading import BadRows
-from tfbert.errors import RunError, UsageError
 from tfbert.modes import predict as predict_module
 from tfbert.modes.predict import ahead
 from tfbert.output import logs
@@ -43,7 +39,6 @@ from tfbert.tasks import prediction as items_module
 from tfbert.tasks.prediction import table_job
 from tfbert.tasks.text_task import TextItems
 
-ROOT = pathlib.Path(__file__).parents[2]
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 TEXTS = ["good film", "the plot was bad and very slow " * 3, "", "dull", "a bright cast"]
 
@@ -341,21 +336,13 @@ def test_things_made_ahead_keep_their_order_and_errors():
 
 @pytest.mark.slow
 def test_the_command_reads_a_pipe_and_exits(runs, tmp_path):
-    def command(*arguments, text=""):
-        return subprocess.run(
-            [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            cwd=tmp_path,
-        )
-
     model = f"--model={runs / 'single'}"
-    done = command("--mode=predict", model, "--input_file=-", "--output_format=jsonl", text="good film\nbad\n")
+    done = command(
+        tmp_path, "--mode=predict", model, "--input_file=-", "--output_format=jsonl", text="good film\nbad\n"
+    )
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [0, 1]
     assert "predicted 2 examples in" in done.stderr
-    wrong = command("--mode=predict", model, "--input_file=-", "--learning_rate=1", "--seed=3")
+    wrong = command(tmp_path, "--mode=predict", model, "--input_file=-", "--learning_rate=1", "--seed=3")
     assert wrong.returncode == 2 and wrong.stdout == ""
     assert [line.split()[2] for line in wrong.stderr.splitlines()] == ["learning_rate", "seed"]

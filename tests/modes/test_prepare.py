@@ -25,12 +25,10 @@ from tests.support.corpora import (
     made_up_corpus,
     prepare_files,
 )
-from tfbert.config.modes import RuntimeConfig
-from tfbert.config.tasks import CorpusConfig
+from tfbert import CorpusConfig, RunError, RuntimeConfig, UsageError
 from tfbert.corpus import manifest, shards
 from tfbert.corpus.records import detect_schema, restore
 from tfbert.corpus.shards import build_shard
-from tfbert.errors import RunError, UsageError
 from tfbert.modes.pretrain import default_num_shards, prepare_records, shards_asked_for
 from tfbert.output import logs
 from tfbert.output.output_dir import locked

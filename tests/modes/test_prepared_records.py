@@ -11,10 +11,9 @@ import tensorflow as tf
 
 from tests.support.corpora import CORPUS_VOCAB, WIDTH, WORDS, config, made_up_corpus, prepare_files
 from tests.support.records import some_records, write_records
-from tfbert.config.modes import ModelConfig, RuntimeConfig
+from tfbert import ModelConfig, RuntimeConfig, UsageError
 from tfbert.corpus import manifest
 from tfbert.corpus.records import open_records
-from tfbert.errors import UsageError
 from tfbert.model.files import load_tokenizer
 from tfbert.modes.pretrain import prepare_records
 from tfbert.output.output_dir import seal

@@ -1,28 +1,19 @@
 """The scripts of docs/pretraining: commands that parse, every shard made once, what was stopped queued again."""
 
 import os
-import pathlib
 import re
 import shlex
 import subprocess
 
 import pytest
-from absl import flags as absl_flags
 
-import flags
+from tests.support.flag_values import parsed
+from tests.support.processes import ROOT
 from tfbert.config.run import PRETRAIN
 
-ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SCRIPTS = DOCS / "pretraining"
 ARRAY = "pretraining/prepare_array.sbatch"
-
-
-def parse(arguments):
-    values = absl_flags.FlagValues()
-    flags.define_flags(values, PRETRAIN)
-    assert values(arguments) == [PRETRAIN.script]
-    return flags.config_from_flags(values, PRETRAIN)
 
 
 def start(script, directory, code, arguments=(), **variables):
@@ -69,7 +60,7 @@ def test_the_second_phase_follows_the_first(tmp_path, monkeypatch, script, strat
     assert len(calls) == (1 if status else 2)
     for call, phase, records, model in zip(calls, (1, 2), "ab", ("scratch/base", str(out / "phase1")), strict=False):
         assert call[:3] == ["--kill-on-bad-exit=0", "python", PRETRAIN.script]
-        config = parse(call[2:])
+        config = parsed(*call[3:], command=PRETRAIN)
         assert (config.runtime.strategy, config.runtime.seed) == (strategy, 3)
         assert (config.pretraining.train_records, config.model.model_name_or_path) == ((records,), model)
         assert config.output.output_dir == str(out / f"phase{phase}")
@@ -95,7 +86,7 @@ def test_the_tasks_of_an_array_make_every_shard_once(tmp_path):
         (tmp_path / "srun.args").unlink(missing_ok=True)
         status, (call,), _ = start(ARRAY, tmp_path, "exit 0", SLURM_ARRAY_TASK_ID=task, **given)
         assert status == 0
-        config = parse(call[1:])
+        config = parsed(*call[2:], command=PRETRAIN)
         assert (config.mode, config.corpus.num_shards, config.corpus.num_processes) == ("prepare", 11, 8)
         assert config.corpus.input_files == ("corpus/*.jsonl.gz",)
         first, last = map(int, config.corpus.shards.split("-"))
@@ -121,7 +112,7 @@ def test_the_pods_of_an_indexed_job_make_every_shard_once(tmp_path):
         done = subprocess.run(["bash", "-euc", script], env=env, capture_output=True, text=True, check=True, timeout=20)
         word, *arguments = done.stdout.replace("/data/vocab.txt", str(tmp_path / "tfbert")).splitlines()
         assert word == "pretrain"
-        config = parse(["run_pretraining.py", *arguments])
+        config = parsed(*arguments, command=PRETRAIN)
         first, last = map(int, config.corpus.shards.split("-"))
         made += range(first, last + 1)
     assert made == list(range(config.corpus.num_shards)), shlex.join(arguments)

@@ -10,8 +10,7 @@ import transformers
 
 from tests.support.served import export_of, random_model, save
 from tests.support.texts import VOCAB
-from tfbert.config.tasks import ChoosingConfig
-from tfbert.errors import RunError, UsageError
+from tfbert import ChoosingConfig, RunError, UsageError
 from tfbert.modes import export
 from tfbert.tasks.classification.classification import Classification
 from tfbert.tasks.multiple_choice import MultipleChoice

@@ -9,10 +9,7 @@ from unittest import mock
 import pytest
 
 from tests.support.flag_values import SCRATCH
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig
-from tfbert.config.run import Config
-from tfbert.errors import RunError, UsageError
+from tfbert import Config, DataConfig, ModelConfig, OutputConfig, RunError, UsageError
 from tfbert.output import output_dir
 
 NOW = "20261121-093000"

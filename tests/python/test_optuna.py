@@ -2,15 +2,14 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
 import pytest
 
-optuna = pytest.importorskip("optuna")
+from tests.support.processes import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
+optuna = pytest.importorskip("optuna")
 
 
 @pytest.mark.slow

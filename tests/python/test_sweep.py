@@ -10,9 +10,8 @@ import pytest
 
 import tfbert
 from tests.support.sweeps import FakeRuns
-from tfbert import launch
+from tfbert import UsageError, launch
 from tfbert import python as module
-from tfbert.errors import UsageError
 from tfbert.launch import Signals
 
 

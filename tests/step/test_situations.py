@@ -5,7 +5,6 @@ mended since, that is asserted too.
 """
 
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -16,8 +15,8 @@ import tensorflow as tf
 import tfbert
 from tests.support.either_keras import CLASSES, FEATURES, SLOW, Either, apart, rows, weights
 from tests.support.models import strategy_of
+from tests.support.processes import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 SAME, OTHER = 1e-5, 1e-3
 """What rounding may change, and what it cannot."""
 

@@ -6,12 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from tests.support.models import VOCAB, strategy_of
+from tfbert import Config, DataConfig, RuntimeConfig, TrainingConfig
 from tfbert.batches.pipeline import EncodedExamples, distribute_batches, make_dataset
 from tfbert.batches.plan import BatchPlan, choose_packed_shape, plan_packed_epoch
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.config.training import TrainingConfig
 from tfbert.tokens.tokenizer import TokenIds
 
 BATCH = 8

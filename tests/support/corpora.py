@@ -3,10 +3,8 @@
 import functools
 import random
 
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig
-from tfbert.config.run import Config
-from tfbert.config.tasks import PRETRAINING, CorpusConfig, PretrainingConfig
+from tfbert import Config, CorpusConfig, DataConfig, ModelConfig, OutputConfig, PretrainingConfig
+from tfbert.config.tasks import PRETRAINING
 from tfbert.corpus import sources
 from tfbert.modes.pretrain import prepare
 

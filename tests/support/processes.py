@@ -56,3 +56,9 @@ def processes_of(code, environments):
             guard.cancel()
             process.kill()
             process.communicate()
+
+
+def command(directory, *arguments, text=""):
+    """What run_finetune.py does in a process of its own."""
+    words = [sys.executable, str(ROOT / "run_finetune.py"), *map(str, arguments)]
+    return subprocess.run(words, cwd=directory, input=text, capture_output=True, text=True, timeout=300)

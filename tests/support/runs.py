@@ -19,11 +19,7 @@ from safetensors.numpy import load_file
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from tests.support.models import VOCAB, tiny_bert
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.config.training import TrainingConfig
-from tfbert.errors import Preempted
+from tfbert import Config, DataConfig, ModelConfig, OutputConfig, Preempted, RuntimeConfig, TrainingConfig
 from tfbert.model.head import save_pretrained
 from tfbert.model.weights import write_weights
 from tfbert.step.keras3.finetuner import FineTuner

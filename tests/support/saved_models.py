@@ -14,11 +14,8 @@ from safetensors.numpy import load_file, save_file
 
 from tests.support.models import tiny_bert
 from tests.support.runs import TOKENS, WORDS, tokenizer_of, undrawn
+from tfbert import Config, DataConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig, TrainingConfig
 from tfbert.bert import models
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.config.training import TrainingConfig
 from tfbert.model.files import record_inputs
 from tfbert.model.head import save_pretrained
 from tfbert.modes import load as saved_model

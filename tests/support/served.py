@@ -13,10 +13,8 @@ import numpy as np
 from tests.support.models import SIZES
 from tests.support.processes import QUICK_START
 from tests.support.texts import VOCAB
+from tfbert import Config, DataConfig, ExportConfig, ModelConfig, OutputConfig
 from tfbert.bert import models
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ExportConfig, ModelConfig, OutputConfig
-from tfbert.config.run import Config
 from tfbert.model.files import BertConfig, record_inputs
 from tfbert.model.head import save_pretrained
 from tfbert.modes.export import export

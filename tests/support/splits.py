@@ -1,12 +1,12 @@
 """The ways of splitting a run that must give the same weights, as flags, and how nearly the same."""
 
-import pathlib
 import subprocess
 import sys
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.support.processes import ROOT
+
 DEVICES = {
     "one_device": ["--strategy=one_device"],
     "mirrored": ["--strategy=mirrored", "--num_replicas=2"],

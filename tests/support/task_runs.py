@@ -11,10 +11,9 @@ from tests.support.flag_values import parsed
 from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.runs import TOKENS, WORDS, changed, make_config, save_encoder, undrawn
 from tests.support.saved_models import kept_models
+from tfbert import DataConfig, ModelConfig, PretrainingConfig
 from tfbert.commandline import verb_of
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig
-from tfbert.config.tasks import PRETRAINING, PretrainingConfig
+from tfbert.config.tasks import PRETRAINING
 from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
 SENTENCES, QUESTIONS, CHOICES = "token_classification", "question_answering", "multiple_choice"

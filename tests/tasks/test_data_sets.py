@@ -11,11 +11,9 @@ from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
 from tests.support.saved_models import model_with
 from tests.support.task_runs import config_of
-from tfbert.config.data import DataConfig
-from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, TaskOptions
+from tfbert import AnsweringConfig, Config, DataConfig, UsageError
+from tfbert.config.tasks import TaskOptions
 from tfbert.data.tfds_builder import open_tests
-from tfbert.errors import UsageError
 from tfbert.modes.predict import labelled_sets
 from tfbert.tasks.classification.classification import read_labelled
 from tfbert.tasks.registry import detect_task

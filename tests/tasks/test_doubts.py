@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tfbert.config.data import DataConfig
-from tfbert.errors import UsageError
+from tfbert import DataConfig, UsageError
 from tfbert.tasks.tables import load_data
 
 

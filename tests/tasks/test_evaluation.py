@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import json
-import pathlib
 import re
 import shutil
 import subprocess
@@ -13,17 +12,13 @@ import uuid
 
 import pytest
 
+from tests.support.processes import ROOT
 from tests.support.refusals import refused
 from tests.support.saved_models import kept_models, model_with, reference_logits, save_with_nan
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.errors import RunError, UsageError
+from tfbert import Config, DataConfig, ModelConfig, OutputConfig, PredictConfig, RunError, RuntimeConfig, UsageError
 from tfbert.model.files import record_inputs
 from tfbert.modes.load import load_trained_model
 from tfbert.modes.predict import evaluate_model, labelled_sets
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def evaluate_on(runs, model, *, runtime=None, output_dir="", **data):

@@ -8,9 +8,8 @@ import pytest
 
 from tests.support.data_sets import prepare
 from tests.support.runs import changed, make_config, run_to, undrawn, write_corpus
-from tfbert.config.data import DataConfig
-from tfbert.config.tasks import AnsweringConfig, TaskOptions
-from tfbert.errors import UsageError
+from tfbert import AnsweringConfig, DataConfig, UsageError
+from tfbert.config.tasks import TaskOptions
 from tfbert.tasks.tables import equal, held_out_rows, load_data, that_share_texts
 from tfbert.train.run import finetune
 

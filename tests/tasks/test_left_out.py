@@ -7,14 +7,12 @@ import pytest
 from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES
-from tfbert.config.data import DataConfig
-from tfbert.config.run import Config
+from tfbert import Config, DataConfig, UsageError
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import Given
 from tfbert.data.in_memory import given_table
 from tfbert.data.reading import BadRows
 from tfbert.data.rows import open_rows
-from tfbert.errors import UsageError
 from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.multi_label.multi_label_classification import MultiLabelClassification
 from tfbert.tasks.multiple_choice import MultipleChoice

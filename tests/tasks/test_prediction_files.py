@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import io
-import pathlib
 import resource
 import subprocess
 import sys
@@ -12,17 +11,16 @@ import numpy as np
 import pytest
 
 import run_finetune
+from tests.support.processes import ROOT
 from tests.support.saved_models import model_with
+from tfbert import Config, ModelConfig, PredictConfig, RunError, UsageError
 from tfbert import commandline as command
-from tfbert.config.modes import ModelConfig, PredictConfig
-from tfbert.config.run import Config
-from tfbert.errors import ReaderGone, RunError, UsageError
+from tfbert.errors import ReaderGone
 from tfbert.tasks.classification import glue
 from tfbert.tasks.classification.glue import open_texts
 from tfbert.tasks.prediction import FORMATS, Item, write_predictions
 from tfbert.tasks.text_task import TextItems
 
-ROOT = pathlib.Path(__file__).parents[2]
 LOGITS = np.float32([[1, 2], [2, 1]])
 
 

@@ -7,14 +7,11 @@ import re
 import pytest
 
 from tests.support.saved_models import model_with
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, PredictConfig
-from tfbert.config.run import Config
-from tfbert.config.tasks import ChoosingConfig, TaskOptions
+from tfbert import ChoosingConfig, Config, DataConfig, ModelConfig, PredictConfig, UsageError
+from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import Recorded
 from tfbert.data.files import about_columns, find_columns, in_data
 from tfbert.data.reading import OpenFile
-from tfbert.errors import UsageError
 from tfbert.model.files import record_inputs
 from tfbert.modes.load import as_saved, saved_task
 from tfbert.tasks.multiple_choice import ChoiceItems

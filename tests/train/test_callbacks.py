@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.clocks import Clock, Log, a_model, progress_over, schedule, update
-from tfbert.config.modes import OutputConfig
-from tfbert.config.run import Config
-from tfbert.config.training import TrainingConfig
-from tfbert.errors import Preempted, RunError
+from tfbert import Config, OutputConfig, Preempted, RunError, TrainingConfig
 from tfbert.model.files import BertConfig
 from tfbert.output.logs import Reports
 from tfbert.tasks.base import eval_prefix

@@ -1,7 +1,6 @@
 """What goes wrong around a run: a full disk, a directory that vanishes. One clear line, status 1, nothing lost."""
 
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -10,10 +9,9 @@ import time
 
 import pytest
 
+from tests.support.processes import ROOT
 from tests.support.runs import changed, make_config, steps_logged
 from tfbert.train.checkpoint import newest_intact
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture

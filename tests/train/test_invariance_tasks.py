@@ -18,6 +18,7 @@ from tests.support.task_runs import (
     write_tasks,
 )
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
+from tfbert import AnsweringConfig, DataConfig, TrainingConfig
 from tfbert.batches.pipeline import make_dataset
 from tfbert.batches.plan import BatchPlan, choose_packed_shape, exact_widths, plan_epoch, plan_packed_epoch
 from tfbert.bert.models import (
@@ -26,9 +27,7 @@ from tfbert.bert.models import (
     TFBertForSequenceClassification,
     TFBertForTokenClassification,
 )
-from tfbert.config.data import DataConfig
-from tfbert.config.tasks import AnsweringConfig, TaskOptions
-from tfbert.config.training import TrainingConfig
+from tfbert.config.tasks import TaskOptions
 from tfbert.step.updates import NO_DECAY
 from tfbert.tasks.tables import load_data
 from tfbert.tokens.tokenizer import BertTokenizer

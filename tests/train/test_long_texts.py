@@ -22,8 +22,7 @@ from tests.support.runs import (
     write_corpus,
 )
 from tests.support.task_runs import arguments_of, command, write_tasks
-from tfbert.config.training import TrainingConfig
-from tfbert.errors import UsageError
+from tfbert import TrainingConfig, UsageError
 from tfbert.measure import Work
 from tfbert.tasks.classification.classification import Classification
 from tfbert.tasks.text_task import TextExamples

@@ -9,11 +9,8 @@ from safetensors.numpy import load_file
 import tfbert
 from tests.support.runs import assert_same_bits, changed, make_config, run_to, undrawn, weights, write_corpus
 from tests.support.task_runs import CHOICES, KINDS, QUESTIONS, run_of
+from tfbert import Config, ModelConfig, TrainingConfig, UsageError
 from tfbert.bert.models import TFBertForSequenceClassification
-from tfbert.config.modes import ModelConfig
-from tfbert.config.run import Config
-from tfbert.config.training import TrainingConfig
-from tfbert.errors import UsageError
 from tfbert.model.weights import write_weights
 from tfbert.train.run import finetune
 

@@ -12,11 +12,8 @@ from tests.support.models import strategy_of
 from tests.support.processes import output_of
 from tests.support.runs import changed, make_config, nothing_kept, run_to
 from tests.support.task_runs import QUESTIONS, SENTENCES, TEXTS, config_of, run_of
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, PredictConfig
-from tfbert.config.run import Config
+from tfbert import Config, DataConfig, ModelConfig, PredictConfig, RunError
 from tfbert.config.tasks import PRETRAINING
-from tfbert.errors import RunError
 from tfbert.modes.predict import evaluate_model, predict
 from tfbert.private import let_go_of_traced_gradients
 from tfbert.train.fit import Progress

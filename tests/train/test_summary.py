@@ -9,10 +9,7 @@ import tensorflow as tf
 
 from tests.support.clocks import Clock, Log, a_model, progress_over, schedule, update
 from tests.support.models import strategy_of
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import OutputConfig, RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.config.training import TrainingConfig
+from tfbert import Config, DataConfig, OutputConfig, RuntimeConfig, TrainingConfig
 from tfbert.model.files import BertConfig
 from tfbert.tasks.classification.classification import Classification
 from tfbert.train.fit import banner, train_results

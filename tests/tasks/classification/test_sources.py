@@ -14,9 +14,8 @@ import tensorflow_datasets as tfds
 from pyarrow import parquet
 
 from tests.support.refusals import refused
-from tfbert.config.data import DataConfig
+from tfbert import DataConfig, UsageError
 from tfbert.data.files import read_file
-from tfbert.errors import UsageError
 from tfbert.tasks.classes import class_ids
 from tfbert.tasks.tables import load_data
 

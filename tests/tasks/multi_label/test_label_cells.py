@@ -10,10 +10,9 @@ from pyarrow import parquet
 
 from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
-from tfbert.config.data import DataConfig
-from tfbert.config.run import FINETUNE, Config
-from tfbert.config.tasks import MultiLabelConfig, TaskOptions
-from tfbert.errors import UsageError
+from tfbert import Config, DataConfig, MultiLabelConfig, UsageError
+from tfbert.config.run import FINETUNE
+from tfbert.config.tasks import TaskOptions
 from tfbert.python import config_of
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data

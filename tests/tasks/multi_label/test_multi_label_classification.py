@@ -17,9 +17,8 @@ from tests.support.saved_models import read_json, reference_logits_of
 from tests.support.served import export_of
 from tests.support.task_runs import LABEL_WORDS, LABELS, arguments_of, command, write_label_sets
 from tests.support.transformers_4 import transformers_4
-from tfbert.config.tasks import MultiLabelConfig, TaskOptions
-from tfbert.config.training import TrainingConfig
-from tfbert.errors import UsageError
+from tfbert import MultiLabelConfig, TrainingConfig, UsageError
+from tfbert.config.tasks import TaskOptions
 from tfbert.model.files import load_config
 from tfbert.tasks.multi_label.multi_label_classification import (
     CANDIDATES,

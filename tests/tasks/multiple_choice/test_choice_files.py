@@ -6,10 +6,9 @@ import pytest
 
 from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
-from tfbert.config.data import DataConfig
-from tfbert.config.tasks import ChoosingConfig, TaskOptions
+from tfbert import ChoosingConfig, DataConfig, UsageError
+from tfbert.config.tasks import TaskOptions
 from tfbert.data.in_memory import given_table
-from tfbert.errors import UsageError
 from tfbert.tasks.multiple_choice import asked_of, holds_choices, open_choices, read_choices
 from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
@@ -35,12 +34,7 @@ def test_labels_that_are_numbers_count_from_0_whatever_columns_are_called(column
     assert [*load_data(config, options).train.labels] == expected
 
 
-RACE = {"answers": ["B", "A"], "options": [["x", "y"], ["u", "v", "w"]], "questions": ["q1?", "q2 _ ."]}
-RACE |= {"article": "art", "id": "high1.txt"}
-ARC = {"question": {"stem": "Why?", "choices": [{"text": t, "label": n} for t, n in ("aA", "bB")]}, "answerKey": "B"}
 OF_HF = {"id": "1", "question": "Why?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"}
-DREAM = [[["M: One.", "W: Two."], [{"question": "q1?", "choice": ["a", "b", "c"], "answer": "c"}], "5-1"]]
-OPEN_BOOK = {"question": {"stem": "Why?", "choice_A": "a", "choice_B": "b"}, "answerKey": "A"}
 SWAG = (
     ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
     '0,v,1,"He sits. He",He sits.,He,gold,"eats, a lot",runs,flies,"is ""x""",0\n1,v,1,A b,A.,b,gold,c,d,e,f,3\n'
@@ -230,22 +224,6 @@ def test_a_bad_row_is_refused_in_one_line_or_skipped_and_counted(tmp_path, row, 
 def test_what_could_mean_two_things_is_refused(tmp_path, text, rule):
     with refused(rule):
         read(write(tmp_path, "a.csv", text))
-
-
-@pytest.mark.parametrize(
-    "name, value, rule",
-    [
-        ("race.jsonl", RACE, "Choices are a list of texts, .* docs/other_formats.md"),
-        ("arc.jsonl", ARC, "No column looks like the choices.* docs/other_formats.md"),
-        ("open_book.jsonl", OPEN_BOOK, "No column looks like the choices.* docs/other_formats.md"),
-        ("dream.json", DREAM, "a list that begins with .*Convert it; docs/other_formats.md"),
-    ],
-)
-def test_forms_that_are_damaged(tmp_path, name, value, rule):
-    path = write(tmp_path, name, json.dumps(value))
-    with pytest.raises(UsageError, match=rule) as error:
-        read(path)
-    assert "question" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_run_reads_what_it_trains_on(tmp_path):

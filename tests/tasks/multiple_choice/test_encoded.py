@@ -7,14 +7,11 @@ from transformers import BertTokenizerFast
 
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.refusals import refused
+from tfbert import ChoosingConfig, Config, DataConfig, TrainingConfig
 from tfbert.batches.pipeline import make_dataset
 from tfbert.batches.plan import BatchPlan, choose_packed_shape, plan_packed_epoch
 from tfbert.batches.schedule import plan_run, planned_steps, training_batches
 from tfbert.bert.models import TFBertForMultipleChoice
-from tfbert.config.data import DataConfig
-from tfbert.config.run import Config
-from tfbert.config.tasks import ChoosingConfig
-from tfbert.config.training import TrainingConfig
 from tfbert.measure import Work, forward_flops
 from tfbert.tasks.multiple_choice import Asked, MultipleChoice, encode_choices
 from tfbert.tokens.tokenizer import BertTokenizer

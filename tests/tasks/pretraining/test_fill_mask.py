@@ -12,11 +12,8 @@ from tests.support.host_tokenizers import KINDS as KINDS_OF_HOST
 from tests.support.models import VOCAB, tiny_bert
 from tests.support.runs import TOKENS
 from tests.support.transformers_4 import transformers_4
+from tfbert import Config, DataConfig, ExportConfig, ModelConfig, OutputConfig, PredictConfig, RunError, UsageError
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ExportConfig, ModelConfig, OutputConfig, PredictConfig
-from tfbert.config.run import Config
-from tfbert.errors import RunError, UsageError
 from tfbert.model import weights
 from tfbert.model.files import record_inputs
 from tfbert.model.head import save_pretrained

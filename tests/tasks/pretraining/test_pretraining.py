@@ -14,14 +14,12 @@ from tests.support.batches import BATCH
 from tests.support.models import VOCAB, strategy_of, tiny_bert
 from tests.support.records import some_records, write_records
 from tests.support.reports import make_run, note
+from tfbert import DataConfig, PretrainingConfig, RunError, TrainingConfig, UsageError
 from tfbert.batches.pipeline import MaskedChunk, MaskedRecords, distribute_batches
 from tfbert.batches.plan import choose_packed_shape, exact_widths, plan_epoch, plan_packed_epoch
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining
-from tfbert.config.data import DataConfig
-from tfbert.config.tasks import PretrainingConfig, TaskOptions
-from tfbert.config.training import TrainingConfig
+from tfbert.config.tasks import TaskOptions
 from tfbert.corpus.records import open_records
-from tfbert.errors import RunError, UsageError
 from tfbert.model.forward import forward_pretraining
 from tfbert.model.predictor import Predictor
 from tfbert.report.pages import write_report

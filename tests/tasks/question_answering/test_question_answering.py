@@ -10,9 +10,8 @@ import pytest
 from tests.support.refusals import refused
 from tests.support.saved_models import read_json
 from tests.support.task_runs import QUESTIONS, arguments_of, command, predict, write_tasks
-from tfbert.config.data import DataConfig
+from tfbert import DataConfig, UsageError
 from tfbert.data.in_memory import given_table
-from tfbert.errors import UsageError
 from tfbert.tasks.question_answering.question_answering import Candidates, QuestionAnswering, squad_metrics
 from tfbert.tasks.question_answering.squad import read_questions
 from tfbert.tasks.tables import load_data

@@ -12,12 +12,9 @@ from pyarrow import parquet
 
 from tests.support.refusals import refused
 from tests.support.saved_models import model_with
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, PredictConfig
-from tfbert.config.run import Config
+from tfbert import Config, DataConfig, ModelConfig, PredictConfig, UsageError
 from tfbert.data.reading import BadRows
 from tfbert.data.rows import file_format
-from tfbert.errors import UsageError
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering, QuestionItems, open_question_files
 from tfbert.tasks.question_answering.squad import holds_questions, open_questions, read_questions, training_questions
 

@@ -5,10 +5,8 @@ import pytest
 import tfbert
 from tests.support.refusals import refused
 from tests.support.served import random_model, save
-from tfbert.config.data import DataConfig
-from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, window_sizes
-from tfbert.errors import UsageError
+from tfbert import AnsweringConfig, Config, DataConfig, UsageError
+from tfbert.config.tasks import window_sizes
 from tfbert.tasks.question_answering.question_answering import QuestionAnswering
 
 ASKED = "question_answering"

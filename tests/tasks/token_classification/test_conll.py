@@ -8,8 +8,7 @@ import pathlib
 import pytest
 
 from tests.support.refusals import refused
-from tfbert.config.data import DataConfig
-from tfbert.errors import UsageError
+from tfbert import DataConfig, UsageError
 from tfbert.tasks.token_classification import conll
 from tfbert.tasks.token_classification.conll import looks_like_conll, open_conll
 from tfbert.tasks.token_classification.tagged import holds_words, read_sentences

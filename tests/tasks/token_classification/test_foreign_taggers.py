@@ -5,9 +5,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfbert import BertConfig
-from tfbert.config.tasks import TaggingConfig, TaskOptions
-from tfbert.errors import UsageError
+from tfbert import BertConfig, TaggingConfig, UsageError
+from tfbert.config.tasks import TaskOptions
 from tfbert.tasks.token_classification.tagged import TaggedTable
 from tfbert.tasks.token_classification.token_classification import TokenClassification
 

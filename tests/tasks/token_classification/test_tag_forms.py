@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.refusals import refused
 from tests.support.task_runs import SENTENCES
-from tfbert.config.data import DataConfig
-from tfbert.errors import UsageError
+from tfbert import DataConfig, UsageError
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import TaggedTable, in_usual_form
 from tfbert.tasks.token_classification.tags import are_of_another_form, form_of, look_like_types

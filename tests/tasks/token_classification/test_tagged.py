@@ -12,11 +12,8 @@ from pyarrow import parquet
 from tests.support.flag_values import SCRATCH
 from tests.support.refusals import refused
 from tests.support.task_runs import SENTENCES
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, PredictConfig
-from tfbert.config.run import Config
+from tfbert import Config, DataConfig, ModelConfig, PredictConfig, UsageError
 from tfbert.data.in_memory import given_table
-from tfbert.errors import UsageError
 from tfbert.tasks.registry import detect_task, entry_of
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import holds_words, open_sentences, read_sentences

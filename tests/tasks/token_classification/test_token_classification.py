@@ -15,13 +15,9 @@ from tests.support.saved_models import model_with, read_json
 from tests.support.task_runs import SENTENCES, arguments_of, command, config_of, predict, write_tasks
 from tests.support.texts import VOCAB
 from tests.support.transformers_4 import transformers_4
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, PredictConfig
-from tfbert.config.run import Config
-from tfbert.config.tasks import TaggingConfig, TaskOptions
-from tfbert.config.training import TrainingConfig
+from tfbert import Config, DataConfig, ModelConfig, PredictConfig, TaggingConfig, TrainingConfig, UsageError
+from tfbert.config.tasks import TaskOptions
 from tfbert.data.reading import BadRows
-from tfbert.errors import UsageError
 from tfbert.modes.load import load_trained_model
 from tfbert.modes.predict import labelled_sets
 from tfbert.tasks.registry import detect_task, entry_of
