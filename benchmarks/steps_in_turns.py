@@ -26,15 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from machine import machine  # noqa: E402
 
-from tfbert import (  # noqa: E402
-    Config,
-    DataConfig,
-    ModelConfig,
-    OutputConfig,
-    RuntimeConfig,
-    TrainingConfig,
-    keep_freed_memory,
-)
+from tfbert import Config, DataConfig, ModelConfig, OutputConfig, RuntimeConfig, TrainingConfig, keep_freed_memory  # noqa: E402
 from tfbert.devices.process import choose_kernels  # noqa: E402
 
 PEERS = ROOT / "benchmarks" / "peers"

@@ -160,13 +160,7 @@ class Flag(flags.Flag):
     """
 
     def __init__(
-        self,
-        name: str,
-        text: str,
-        kind: Any = str,
-        default: Any = "",
-        is_joined: bool = False,
-        repeats: bool = False,
+        self, name: str, text: str, kind: Any = str, default: Any = "", is_joined: bool = False, repeats: bool = False
     ):
         self.kind, self.is_joined, self.repeats = kind, is_joined, repeats
         super().__init__(_Parser(kind), None, name, default, text, boolean=bool in (kind, *get_args(kind)))

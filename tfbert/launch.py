@@ -420,10 +420,7 @@ def end_child(child: subprocess.Popen) -> None:
 
 
 def run_to_its_end(
-    command: Sequence[str],
-    variables: Mapping[str, str],
-    signals: Signals,
-    on_text: Callable[[str], None] | None = None,
+    command: Sequence[str], variables: Mapping[str, str], signals: Signals, on_text: Callable[[str], None] | None = None
 ) -> int:
     """Runs a command, and passes signals on to it; waits as long as it takes.
 

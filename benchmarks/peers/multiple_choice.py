@@ -25,12 +25,7 @@ from transformers import AutoModelForMultipleChoice, Trainer, TrainingArguments
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
 from tfbert.config.data import DataConfig  # noqa: E402
-from tfbert.tasks.multiple_choice import (  # noqa: E402
-    ChoiceExamples,
-    Choices,
-    choice_metrics,
-    read_choices,
-)
+from tfbert.tasks.multiple_choice import ChoiceExamples, Choices, choice_metrics, read_choices  # noqa: E402
 
 
 def main() -> None:

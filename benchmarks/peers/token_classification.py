@@ -24,13 +24,7 @@ from transformers import AutoModelForTokenClassification, DataCollatorForTokenCl
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent))
 
 from tfbert.tasks.token_classification.tagged import read_sentences  # noqa: E402
-from tfbert.tasks.token_classification.tags import (  # noqa: E402  # noqa: E402
-    TagMeanings,
-    TagSequences,
-    class_names,
-    entity_metrics,
-    find_entities,
-)
+from tfbert.tasks.token_classification.tags import TagMeanings, TagSequences, class_names, entity_metrics, find_entities  # noqa: E402  # noqa: E402
 
 _UNLABELLED = -100
 

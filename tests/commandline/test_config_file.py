@@ -115,10 +115,7 @@ def test_a_file_may_name_a_preset_and_a_run(tmp_path):
         ("task: ner", "Received: task='ner' in f.yaml, line 1. Write task: token_classification."),
         ("save_strategy: 'no'", "'save_strategy' in f.yaml, line 1. It is not needed: .*--save_steps=0"),
         ("seed: [1, 2]", r"seed must be an integer. Received: seed=\['1', '2'\] in .* Write one value."),
-        (
-            'label_column: ["a,b", c]',
-            "label_column must be a string or a list .* Write values without commas",
-        ),
+        ('label_column: ["a,b", c]', "label_column must be a string or a list .* Write values without commas"),
         ("text_column: [[a], b]", "text_column must be a list of strings. .* Write plain values."),
         ("seeds: [1, null]", "seeds must be a list of integers. .* Write plain values."),
         ("a: [1\nb: 3", "must be YAML"),

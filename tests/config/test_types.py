@@ -72,10 +72,7 @@ TAKES = {"max_steps": "an integer", "learning_rate": "a number", "class_weights"
 TAKES |= {"mixed_precision": "True or False", "seeds": "a list of integers", "output_dir": "a path"}
 TAKES |= {"delimiter": "a string", "label_column": "a string or a list of strings", "text_column": "a list of strings"}
 TAKES |= {"lora_targets": "a string or a list of strings", "train_file": "a path", "training": "of type TrainingConfig"}
-WAYS = {
-    "'bf16'": "Pass mixed_precision=True",
-    "{'text'": "tfbert.finetune as train=",
-}
+WAYS = {"'bf16'": "Pass mixed_precision=True", "{'text'": "tfbert.finetune as train="}
 
 
 @pytest.mark.parametrize("name, given", [(name, given) for name, values in OTHERS.items() for given in values])

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizerFast
 
-from tests.support.corpora import (
-    CORPUS_VOCAB,
-    WORDS,
-    ListedCorpus,
-    config,
-    content,
-    made_up_corpus,
-    prepare_files,
-)
+from tests.support.corpora import CORPUS_VOCAB, WORDS, ListedCorpus, config, content, made_up_corpus, prepare_files
 from tests.support.texts import write_vocab
 from tfbert.corpus.manifest import read_manifest
 from tfbert.errors import UsageError

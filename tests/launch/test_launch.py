@@ -134,10 +134,7 @@ def test_lines_written_in_pieces_stay_whole(run):
 
 @pytest.mark.parametrize(
     "failure, expected, said",
-    [
-        ("sys.exit(3)", 3, "failed (exit status 3)"),
-        ("os.kill(os.getpid(), 9)", 137, "was killed by SIGKILL"),
-    ],
+    [("sys.exit(3)", 3, "failed (exit status 3)"), ("os.kill(os.getpid(), 9)", 137, "was killed by SIGKILL")],
 )
 def test_the_first_failure_ends_all_with_its_status_or_128_plus_its_signal(run, failure, expected, said):
     status, _, err = run(f"{failure} if me == 1 else time.sleep(100)")

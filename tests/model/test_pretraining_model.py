@@ -7,14 +7,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from tests.support.batches import make_examples, packed_batches, plain_batches, plan_of
-from tests.support.bert_files import (
-    CONFIG,
-    HIDDEN,
-    VOCAB,
-    Vocabulary,
-    pytorch_tensors,
-    write,
-)
+from tests.support.bert_files import CONFIG, HIDDEN, VOCAB, Vocabulary, pytorch_tensors, write
 from tests.support.models import tiny_bert
 from tfbert.batches.plan import FILL
 from tfbert.bert.models import TFBertForMaskedLM, TFBertForPreTraining, build_model

@@ -199,11 +199,7 @@ COMPILED = [
         "gradient_accumulation_steps=2",
     ),
     *(
-        (
-            "tf_keras",
-            {"optimizer": optimizer},
-            f"current optimizers. Received: optimizer={name}. Pass keras.opt",
-        )
+        ("tf_keras", {"optimizer": optimizer}, f"current optimizers. Received: optimizer={name}. Pass keras.opt")
         for optimizer, name in [((1, 2), "tuple"), (tf_keras.optimizers.legacy.SGD(0.1), "SGD")]
     ),
     *(

@@ -10,16 +10,7 @@ import types
 import numpy as np
 import pytest
 
-from tests.support.runs import (
-    TIMES,
-    assert_same_bits,
-    checkpoints_in,
-    flipped,
-    make_config,
-    run_to,
-    stop_at,
-    weights,
-)
+from tests.support.runs import TIMES, assert_same_bits, checkpoints_in, flipped, make_config, run_to, stop_at, weights
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.weights import write_weights
 from tfbert.output.output_dir import seal, unseal
@@ -168,17 +159,7 @@ def test_every_byte_that_is_changed_is_noticed_or_harmless(tmp_path, caplog):
         assert newest_intact(directory) == dataclasses.replace(right, best={}, best_step=0)
 
 
-WRONG = [
-    "[]",
-    "8",
-    "null",
-    "[" * 100_000,
-    '{"a":' * 100_000,
-    "{}",
-    {"step": "8"},
-    {"format": 5},
-    {"surplus": 1},
-]
+WRONG = ["[]", "8", "null", "[" * 100_000, '{"a":' * 100_000, "{}", {"step": "8"}, {"format": 5}, {"surplus": 1}]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: str(wrong)[:30])

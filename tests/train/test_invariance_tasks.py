@@ -10,13 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.models import VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
-from tests.support.task_runs import (
-    CHOICES,
-    LABELS,
-    QUESTIONS,
-    SENTENCES,
-    write_tasks,
-)
+from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES, write_tasks
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
 from tfbert import AnsweringConfig, DataConfig, TrainingConfig
 from tfbert.batches.pipeline import make_dataset

@@ -48,8 +48,7 @@ def shares(first, second, room):
 
 EVERY = (1 << 16, 4096, 32, 31, 9, 8, 4)
 LENGTHS = pytest.mark.parametrize(
-    "kind, lengths",
-    [("wordpiece", (8,)), ("roberta", EVERY), pytest.param("wordpiece", EVERY, marks=pytest.mark.slow)],
+    "kind, lengths", [("wordpiece", (8,)), ("roberta", EVERY), pytest.param("wordpiece", EVERY, marks=pytest.mark.slow)]
 )
 """WordPiece is a graph, which is traced for each length."""
 

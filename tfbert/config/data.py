@@ -11,18 +11,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from tfbert.config.tables import OF_CLASSES, OF_ROWS, TaskName
-from tfbert.config.types import (
-    COMPUTE,
-    EVALUATE,
-    EVERY,
-    SEED,
-    STANDARD_STREAM,
-    TRAIN,
-    Given,
-    Options,
-    option,
-    problem,
-)
+from tfbert.config.types import COMPUTE, EVALUATE, EVERY, SEED, STANDARD_STREAM, TRAIN, Given, Options, option, problem
 
 Batching = Literal["length_grouped", "padded", "packed"]
 LongTexts = Literal["cut", "first_last", "windows"]

@@ -410,11 +410,7 @@ def read_table(
 
 
 def read_file(
-    source: Source,
-    config: DataConfig = _BY_NAME,
-    *,
-    class_words: Container[str] = (),
-    names_ids: bool = True,
+    source: Source, config: DataConfig = _BY_NAME, *, class_words: Container[str] = (), names_ids: bool = True
 ) -> RawTable:
     """Reads a file of examples.
 

@@ -299,11 +299,7 @@ class Swept:
         write_json(directory / f"{SWEEP}.json", values)
         title = f"Sweep of {' and '.join(self.points[0].values)}" if self.points[0].values else "Several seeds"
         page = Page(
-            title=title,
-            directory=str(directory),
-            lines=self.lines(),
-            tables=self.tables(directory),
-            notes=self.notes(),
+            title=title, directory=str(directory), lines=self.lines(), tables=self.tables(directory), notes=self.notes()
         )
         page.write(directory, SWEEP)
 

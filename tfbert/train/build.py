@@ -233,10 +233,7 @@ def build_run(start: Start, strategy: tf.distribute.Strategy, consensus: Consens
         )
         if training.lora_rank:
             classifier.enable_lora(
-                training.lora_rank,
-                alpha=training.lora_alpha,
-                targets=training.lora_targets,
-                seed=config.runtime.seed,
+                training.lora_rank, alpha=training.lora_alpha, targets=training.lora_targets, seed=config.runtime.seed
             )
     note_inputs(classifier, tokenizer, data, config)
     with log_if_slow(f"encoding {len(data.train):,} training examples"):

@@ -317,13 +317,7 @@ PLACES = {  # Where the example is that has a number at this place of its texts.
     "a.tsv": ("auto", "text\tlabel\n\n" + "".join(f"t{i}\t{i % 2}\n" for i in range(40)), "line {}", 3, 1),
     "a.jsonl": ("auto", json_lines(*({"text": f"t{i}", "label": i % 2} for i in range(9))), "line {}", 1, 1),
     "a.conll": ("token_classification", "".join(f"w{i}\tO\nx\tB-A\n\n" for i in range(9)), "line {}", 1, 3),
-    "a.json": (
-        "question_answering",
-        json.dumps({"data": [ARTICLE]}),
-        "question {}",
-        1,
-        1,
-    ),
+    "a.json": ("question_answering", json.dumps({"data": [ARTICLE]}), "question {}", 1, 1),
 }
 
 

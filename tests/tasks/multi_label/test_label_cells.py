@@ -133,12 +133,7 @@ REFUSED = {
     "held back": ("x.jsonl", rows_of([["0"], ["-1"], ["2"], []]), {}, "clear whether .* Received: '-1', .*line 2"),
     "one of several": ("x.tsv", delimited(["a|b", "a|#VALUE!", "b", ""]), {}, "clear whether .*'#VALUE!', .*line 3"),
     "ids and texts": ("x.csv", "id,text\n1,good\n", {}, "looks like the labels. .* 'id', 'text'. .*hold 0 and 1, or "),
-    "columns that nobody names": (
-        "x.tsv",
-        in_columns(),
-        {},
-        "all that hold 0 and 1, such as --label_column=a,b,c, or",
-    ),
+    "columns that nobody names": ("x.tsv", in_columns(), {}, "all that hold 0 and 1, such as --label_column=a,b,c, or"),
     "two separators": ("x.tsv", delimited(["a|b", "b,c", "b", ""]), {}, r"'\|' in .*2 and ',' in .*3. Pass --l"),
     "an empty label": ("x.tsv", delimited(["a||b", "b", "b", ""]), {}, r"not be empty. Received: 'a\|\|b' in .*line 2"),
     "soft labels": ("x.jsonl", rows_of([[0.3, 0.7], [1, 0], [0, 0], [1, 1]]), {}, "0.3 of the list .*line 1"),
@@ -165,12 +160,7 @@ REFUSED = {
     "an id without a name": ("x.jsonl", rows_of([[0, 5], [], [1], [2]]), ABC, "numbers 0 to 2. .*'5' in .*line 1"),
     "too few names": ("x.jsonl", rows_of(EXPECTED), {"label_names": ("a", "b")}, "as many as the labels of the"),
     "a separator of lists": ("x.jsonl", rows_of(SETS), {"separator": "|"}, "A list needs no separator. Received"),
-    "a separator of columns": (
-        "x.tsv",
-        in_columns(),
-        ABC | {"separator": "|"},
-        "Columns of 0 and 1 need no separa",
-    ),
+    "a separator of columns": ("x.tsv", in_columns(), ABC | {"separator": "|"}, "Columns of 0 and 1 need no separa"),
 }
 
 

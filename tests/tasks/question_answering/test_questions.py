@@ -192,15 +192,9 @@ BAD = {
     "a number": (changed(question=3), "needs a text.*3 for 'question'"),
     "half a pair": (changed(question="\ud83d?"), "valid Unicode"),
     "no answers": (changed(answers=...), "needs 'answers'"),
-    "one text": (
-        changed(answers="Oslo"),
-        r"a list of objects.*text='Oslo', .* in .*question 2 \(id 'b'\)",
-    ),
+    "one text": (changed(answers="Oslo"), r"a list of objects.*text='Oslo', .* in .*question 2 \(id 'b'\)"),
     "texts": (changed(answers=["Oslo"]), "a list of objects"),
-    "not as long": (
-        changed(answers={"text": ["Oslo"], "answer_start": []}),
-        "equally long.*answer_start=None",
-    ),
+    "not as long": (changed(answers={"text": ["Oslo"], "answer_start": []}), "equally long.*answer_start=None"),
     "no start": (changed(answers=[{"text": "Oslo"}]), "with 'text', .*and 'answer_start', .*answer_start=None"),
     "no text": (changed(answers=[{"answer_start": 3}]), "text=None, answer_start=3"),
     "an empty text": (changed(answers=[{"text": "", "answer_start": 3}]), "an empty list.*text=''"),

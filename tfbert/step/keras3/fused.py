@@ -144,10 +144,7 @@ class AdamW(keras.optimizers.AdamW):
         rate = tf.cast(tf.convert_to_tensor(learning_rate), tf.float32)
         decays = [float(self.weight_decay) * self._use_weight_decay(variable) for variable in variables]
         update = functools.partial(
-            self._update,
-            betas=(self.beta_1, self.beta_2),
-            epsilon=self.epsilon,
-            now=Now(step, rate, factor, is_finite),
+            self._update, betas=(self.beta_1, self.beta_2), epsilon=self.epsilon, now=Now(step, rate, factor, is_finite)
         )
         each = distribution.experimental_local_results
         *local, grads = [[each(item) for item in group] for group in (variables, *moments, grads)]

@@ -69,9 +69,7 @@ def spec_of(batches: Any) -> Any:
     """The specification of the batches that `fit` or `evaluate` is about to read, those of the first replica."""
     spec = batches._distributed_dataset.element_spec
     return tf.nest.map_structure(
-        lambda each: each._value_specs[0] if hasattr(each, "_value_specs") else each,
-        spec,
-        expand_composites=False,
+        lambda each: each._value_specs[0] if hasattr(each, "_value_specs") else each, spec, expand_composites=False
     )
 
 

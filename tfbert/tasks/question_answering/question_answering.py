@@ -625,10 +625,7 @@ class QuestionAnswering(Task[squad.QuestionExamples, Candidates]):
         count = len(windows.example)
         labels = np.zeros([count, 2], np.int32) if training is None else window_labels(windows, examples.labels)
         return EncodedQuestions(
-            tokens=windows.tokens,
-            labels=labels,
-            weights=np.ones(count, np.float32),
-            windows=windows,
+            tokens=windows.tokens, labels=labels, weights=np.ones(count, np.float32), windows=windows
         )
 
     def loss(self, training: TrainingConfig) -> SpanCrossEntropy:

@@ -95,11 +95,7 @@ class SentenceFile(OpenFile):
 
 
 def open_conll(
-    source: pathlib.Path | BinaryIO,
-    *,
-    text_column: Sequence[str] = (),
-    label_column: str = "",
-    with_tags: bool = True,
+    source: pathlib.Path | BinaryIO, *, text_column: Sequence[str] = (), label_column: str = "", with_tags: bool = True
 ) -> SentenceFile:
     """Opens a CoNLL file and finds its columns.
 
@@ -131,12 +127,7 @@ def open_conll(
         layout = _Layout(name, head, own, label, with_tags)
     sentences = layout.sentences(itertools.chain(head, lines))
     return SentenceFile(
-        name=name,
-        format="conll",
-        columns=[],
-        read=lambda others: sentences,
-        notes=layout.notes,
-        chosen=layout.asked,
+        name=name, format="conll", columns=[], read=lambda others: sentences, notes=layout.notes, chosen=layout.asked
     )
 
 
