@@ -29,12 +29,13 @@ import shutil
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from tfbert.config.run import Config
 from tfbert.config.tasks import RecordNames
 from tfbert.config.types import counted, path_of
 from tfbert.corpus.manifest import MANIFEST, PREPARING, SHARD, VOCAB, crc32_of, read_manifest, vocab_sha256
@@ -47,9 +48,6 @@ from tfbert.output.output_dir import seal, unseal
 from tfbert.private import without_autotune
 from tfbert.tokens.normalizer import effective_casing
 from tfbert.tokens.tokenizer import TOKENIZER_JSON, Tokenizer
-
-if TYPE_CHECKING:
-    from tfbert.config.run import Config
 
 POSITIONS, LABELS, WEIGHTS = "masked_lm_positions", "masked_lm_ids", "masked_lm_weights"
 MASK = "input_mask"

@@ -13,7 +13,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Sized
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 import keras
 import numpy as np
@@ -28,16 +28,13 @@ from tfbert.config.types import STANDARD_STREAM, Recorded, field_types, shown
 from tfbert.devices.process import log_if_slow
 from tfbert.devices.runtime import check_backend, settings_kept, tell
 from tfbert.errors import UsageError
-from tfbert.model.files import OWN_FIELD, load_config, load_tokenizer, record_inputs, resolve_model
+from tfbert.model.files import OWN_FIELD, BertConfig, load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.predictor import direct_predictor
 from tfbert.private import check_not_forked
 from tfbert.tasks.base import Task, check_finite
 from tfbert.tasks.prediction import BEST, NAME, TrainedModel, check_whole
 from tfbert.tasks.registry import entry_of, task_of_model
 from tfbert.tasks.text_task import TextItems
-
-if TYPE_CHECKING:
-    from tfbert.model.files import BertConfig
 
 log = logging.getLogger("tfbert")
 

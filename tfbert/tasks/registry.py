@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from tfbert.config.data import DataConfig
 from tfbert.config.types import is_pipe
 from tfbert.data.files import named_by_user
-from tfbert.data.rows import input_source
+from tfbert.data.rows import Source, input_source
 from tfbert.errors import UsageError
 
 if TYPE_CHECKING:
     from tfbert.config.run import Config
     from tfbert.config.tasks import TaskOptions
-    from tfbert.data.rows import Source
     from tfbert.model.files import BertConfig
     from tfbert.tasks.base import Task
 

@@ -7,7 +7,7 @@ import abc
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfbert.batches.pipeline import EncodedExamples, TokenTensors, padded_inputs_in_graph
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.data.files import RawTable, check_text
 from tfbert.data.labels import given_names
 from tfbert.data.reading import PREDICTED_TEXTS
@@ -24,11 +25,7 @@ from tfbert.tasks import prediction
 from tfbert.tasks.base import CheckTexts, InMemory, Task, TaskData, Training, rounded
 from tfbert.tasks.classes import as_in_model
 from tfbert.tasks.tables import Read, data_of, hold_out, read_training_tables, that_share_texts
-
-if TYPE_CHECKING:
-    from tfbert.config.training import TrainingConfig
-    from tfbert.tokens.tokenizer import Tokenizer
-
+from tfbert.tokens.tokenizer import Tokenizer
 
 log = logging.getLogger("tfbert")
 

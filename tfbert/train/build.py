@@ -10,7 +10,6 @@ import functools
 import gc
 import logging
 import pathlib
-from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -21,6 +20,7 @@ from tfbert.batches.plan import micro_batch_size
 from tfbert.batches.schedule import Schedule, TrainingBatches, plan_run, training_batches
 from tfbert.bert.lora import write_adapter
 from tfbert.bert.models import build_model
+from tfbert.bert.pretrained import PreTrainedModel
 from tfbert.config.modes import evaluation_options
 from tfbert.config.run import Config
 from tfbert.config.training import TrainingConfig
@@ -44,9 +44,6 @@ from tfbert.tokens.tokenizer import Tokenizer
 from tfbert.train import resume
 from tfbert.train.checkpoint import ADAPTER, MODEL, Checkpoints, RunState
 from tfbert.train.resume import Encoded, Identity, Start, contents_of, facts_of
-
-if TYPE_CHECKING:
-    from tfbert.bert.pretrained import PreTrainedModel
 
 log = logging.getLogger("tfbert")
 

@@ -19,7 +19,7 @@ import os
 import pathlib
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -33,17 +33,14 @@ from tfbert.corpus.manifest import MANIFEST, crc32_of
 from tfbert.corpus.records import find_files
 from tfbert.devices.workers import Consensus, check_same, is_chief
 from tfbert.errors import RunError, UsageError, is_command
-from tfbert.model.files import MODEL_FILES
+from tfbert.model.files import MODEL_FILES, BertConfig
 from tfbert.output import output_dir
 from tfbert.output.output_dir import LAUNCH, locked, seal, unseal, write_text
 from tfbert.report.run_files import changed_file
 from tfbert.step.updates import share_at_end
 from tfbert.tasks.base import TaskData
+from tfbert.tokens.tokenizer import Tokenizer
 from tfbert.train.checkpoint import MODEL, STATE, RunState, newest_intact, step_directory, weights_in
-
-if TYPE_CHECKING:
-    from tfbert.model.files import BertConfig
-    from tfbert.tokens.tokenizer import Tokenizer
 
 Encoded = EncodedExamples | MaskedRecords
 """Training examples as token ids, or the records that these are read from."""

@@ -8,7 +8,6 @@ import logging
 import time
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import keras
 
@@ -19,6 +18,7 @@ from tfbert.devices import runtime
 from tfbert.devices.runtime import chief_ends_last, describe, start_devices
 from tfbert.devices.workers import Consensus, StopRequest, peer_failures_as_run_errors
 from tfbert.errors import Preempted
+from tfbert.model.files import BertConfig
 from tfbert.model.head import save_pretrained
 from tfbert.output import output_dir
 from tfbert.output.logs import Callback, Reports, all_callbacks
@@ -31,9 +31,6 @@ from tfbert.train.build import Run, build_run, note_inputs
 from tfbert.train.checkpoint import tidy
 from tfbert.train.fit import Save, fit, summary
 from tfbert.train.resume import EXAMPLES
-
-if TYPE_CHECKING:
-    from tfbert.model.files import BertConfig
 
 log = logging.getLogger("tfbert")
 

@@ -6,31 +6,28 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Collection, Container, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.tasks import TaskOptions
+from tfbert.config.training import TrainingConfig
 from tfbert.config.types import counted
 from tfbert.data.files import RawTable, find_columns, read_file
 from tfbert.data.labels import MARKS, MISSING, NAMES_OR_MISSING, given_names, stand_for_none
 from tfbert.data.reading import BadRows, GivenTable, Unlabelled
 from tfbert.data.rows import Source
 from tfbert.errors import UsageError
+from tfbert.model.files import BertConfig
 from tfbert.model.head import Head
 from tfbert.tasks import classes, metrics, text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData, rounded
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate, class_start, class_weights
 from tfbert.tasks.tables import read_labelled_tables
-
-if TYPE_CHECKING:
-    from tfbert.batches.pipeline import EncodedExamples
-    from tfbert.config.training import TrainingConfig
-    from tfbert.model.files import BertConfig
-
 
 TEXTS = "classification"
 """Whose built-in data are those of all tasks of texts with a label."""

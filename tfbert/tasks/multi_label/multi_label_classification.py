@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,9 +22,10 @@ from tfbert.batches.pipeline import EncodedExamples
 from tfbert.config.data import DataConfig
 from tfbert.config.tables import facts_of
 from tfbert.config.tasks import MultiLabelConfig, TaskOptions
+from tfbert.config.training import TrainingConfig
 from tfbert.data.files import RawTable
 from tfbert.errors import UsageError
-from tfbert.model.files import OWN_FIELD
+from tfbert.model.files import OWN_FIELD, BertConfig
 from tfbert.model.head import Head
 from tfbert.tasks import classes, text_task
 from tfbert.tasks.base import ErrorAnalysis, TaskData, Training
@@ -32,11 +33,7 @@ from tfbert.tasks.losses import HeadStart, asked_weights, base_rate
 from tfbert.tasks.metrics import by_row, ratios
 from tfbert.tasks.multi_label.table import SetReader
 from tfbert.tasks.tables import read_labelled_tables
-
-if TYPE_CHECKING:
-    from tfbert.config.training import TrainingConfig
-    from tfbert.model.files import BertConfig
-    from tfbert.tokens.tokenizer import Tokenizer
+from tfbert.tokens.tokenizer import Tokenizer
 
 
 def label_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

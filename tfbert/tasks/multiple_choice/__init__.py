@@ -19,7 +19,7 @@ import pathlib
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -28,12 +28,14 @@ from scipy.special import softmax
 from tfbert.batches.pipeline import EncodedExamples, TokenTensors
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import TaskOptions
+from tfbert.config.tasks import ChoosingConfig, TaskOptions
+from tfbert.config.training import TrainingConfig
 from tfbert.data.files import UNLABELLED, Finder, are_of_texts, check_different, check_text, literal
 from tfbert.data.labels import HELD_BACK, NAMES_OR_MISSING, is_missing
 from tfbert.data.reading import OTHER_FORMATS, PREDICTED_TEXTS, BadRows, GivenTable, OpenFile, Unlabelled, plain
 from tfbert.data.rows import Source, input_source, open_source
 from tfbert.errors import UsageError
+from tfbert.model.files import BertConfig
 from tfbert.model.head import Head
 from tfbert.tasks import prediction
 from tfbert.tasks.base import CheckTexts, ErrorAnalysis, InMemory, Task, TaskData, Training, rounded
@@ -41,11 +43,6 @@ from tfbert.tasks.losses import SmoothedCrossEntropy
 from tfbert.tasks.metrics import cross_entropy
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
 from tfbert.tokens.tokenizer import Tokenizer, beginnings, splits_of
-
-if TYPE_CHECKING:
-    from tfbert.config.tasks import ChoosingConfig
-    from tfbert.config.training import TrainingConfig
-    from tfbert.model.files import BertConfig
 
 log = logging.getLogger("tfbert")
 

@@ -13,7 +13,7 @@ import itertools
 import logging
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -23,24 +23,20 @@ from tfbert.config.data import DataConfig
 from tfbert.config.run import PRETRAIN
 from tfbert.config.tables import kinds_of
 from tfbert.config.tasks import PRETRAINING, PretrainingConfig, TaskOptions
+from tfbert.config.training import TrainingConfig
 from tfbert.config.types import counted
 from tfbert.corpus.masking import Masking
 from tfbert.corpus.records import Records, open_records
 from tfbert.data.files import check_text
 from tfbert.errors import UsageError
-from tfbert.model.files import OWN_FIELD
+from tfbert.model.files import OWN_FIELD, BertConfig
 from tfbert.model.head import Head
+from tfbert.model.predictor import Predictor
 from tfbert.output.logs import evaluating
 from tfbert.tasks.base import CheckTexts, ErrorAnalysis, Task, TaskData, Training, rounded, subset
 from tfbert.tasks.losses import HeadStart, SmoothedCrossEntropy, base_rate
 from tfbert.tasks.prediction import BEST, Item, Items, TrainedModel
 from tfbert.tokens.tokenizer import TokenIds, Tokenizer, splits_of
-
-if TYPE_CHECKING:
-    from tfbert.config.training import TrainingConfig
-    from tfbert.model.files import BertConfig
-    from tfbert.model.predictor import Predictor
-
 
 log = logging.getLogger("tfbert")
 

@@ -36,7 +36,7 @@ import pathlib
 import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -45,11 +45,12 @@ from tfbert.batches.pipeline import EncodedExamples, TokenTensors
 from tfbert.config import tasks
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
+from tfbert.config.training import TrainingConfig
 from tfbert.data.reading import PREDICTED_ANSWERS
 from tfbert.data.rows import Source, input_source
 from tfbert.errors import UsageError
 from tfbert.measure import counted_alone
-from tfbert.model.files import OWN_FIELD
+from tfbert.model.files import OWN_FIELD, BertConfig
 from tfbert.model.head import Head
 from tfbert.output.output_dir import write_text
 from tfbert.tasks import prediction
@@ -59,10 +60,6 @@ from tfbert.tasks.question_answering import squad
 from tfbert.tasks.tables import data_of, equal, hold_out, read_labelled_tables, read_training_tables
 from tfbert.tokens.normalizer import Pieces
 from tfbert.tokens.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from tfbert.config.training import TrainingConfig
-    from tfbert.model.files import BertConfig
 
 
 class Windows(NamedTuple):

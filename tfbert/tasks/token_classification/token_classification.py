@@ -20,7 +20,7 @@ import functools
 import itertools
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,12 +29,14 @@ from tfbert.batches.pipeline import EncodedExamples, TokenTensors
 from tfbert.config.data import DataConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import TaskOptions
+from tfbert.config.training import TrainingConfig
 from tfbert.config.types import STANDARD_STREAM, counted, is_pipe
 from tfbert.data.files import check_text
 from tfbert.data.labels import given_names
 from tfbert.data.reading import CONLL_ENDINGS, PREDICTED_TAGS, TEXTS, ending_of, format_of
 from tfbert.data.rows import input_source
 from tfbert.errors import UsageError
+from tfbert.model.files import BertConfig
 from tfbert.model.head import Head
 from tfbert.tasks import prediction
 from tfbert.tasks.base import CheckTexts, ErrorAnalysis, InMemory, Task, TaskData, Training, rounded
@@ -65,10 +67,6 @@ from tfbert.tasks.token_classification.tags import (
 )
 from tfbert.tokens.normalizer import Pieces
 from tfbert.tokens.tokenizer import Tokenizer, ranges, splits_of
-
-if TYPE_CHECKING:
-    from tfbert.config.training import TrainingConfig
-    from tfbert.model.files import BertConfig
 
 
 class WordRows(NamedTuple):
