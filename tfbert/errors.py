@@ -36,7 +36,7 @@ def replaced(space: MutableMapping[str, Any], **values: Any) -> Iterator[None]:
     finally:
         space.update(before)
         for name in values.keys() - before.keys():
-            del space[name]
+            space.pop(name, None)
 
 
 @contextlib.contextmanager

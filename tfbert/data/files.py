@@ -447,11 +447,14 @@ def literal(text: str) -> Any:
     """The list, dictionary, set or tuple that a text is, as JSON or Python writes it; None for any other text, and for
     an array as NumPy writes it, `['a' 'b']`, which Python reads as `['ab']`."""
     for parse in (json.loads, _apart):
-        with contextlib.suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        with contextlib.suppress(*_NO_LITERAL):
             value = parse(text)
             if isinstance(value, list | dict | set | tuple):
                 return value
     return None
+
+
+_NO_LITERAL = (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, tokenize.TokenError)
 
 
 def _apart(text: str) -> Any:

@@ -122,6 +122,11 @@ def test_pairs_a_dropped_row_and_numbers_in_their_order(write):
     assert any("1 of 3 rows skipped; the first: Labels must not be empty" in note for note in data.notes)
 
 
+def test_labels_that_look_like_calls_are_labels(write):
+    data = load(write("x.tsv", delimited(["set(s)|list(s)", "set", "array (x)", "list(s)"])))
+    assert data.task.label_names == ("array (x)", "list(s)", "set", "set(s)")
+
+
 ABC_COLUMNS, NO_B = {"label_column": "a,b,c"}, in_columns().replace("\tc\n", "\tb\n", 1)
 NUMPYS = delimited(["[0 1 0]", "[1 0 0]", "[1 1 1]", "[0 0 0]"])
 REFUSED = {
@@ -145,6 +150,7 @@ REFUSED = {
         {},
         r"Python reads. .*'a' 'b'.*line 2",
     ),
+    "NumPy's set": ("x.tsv", delimited(["{'a' 'b'}", "b", "a", "c"]), {}, r"Python reads. .*'a' 'b'.*line 2"),
     "an array": ("x.tsv", delimited(["a", "b", "array(['a'])", "b"]), {}, r"brackets must be .*array\(.*line 4"),
     "a frozen set": ("x.tsv", delimited(["a", "b", "c", "frozenset({'a'})"]), {}, r"brackets must be .*frozen.*line 5"),
     "Python's sets": ("x.tsv", delimited(["{'a', 'c'}", "a", "b", "c"]), {}, "docs/other_formats.md of"),

@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import json
+import types
+import weakref
 
 import keras
 import numpy as np
@@ -318,3 +320,24 @@ def test_report_shows_words_and_sentences(tmp_path, records):
     assert page.count('<span class="wrong">w6 <s>w9</s></span>') == 2
     details, lines = task.details(found, records)
     assert details["worst_words"][0]["word"] == "w6" and lines == ["words most often wrong: w6: 1 of 1 wrong"]
+
+
+def test_an_evaluation_holds_few_chunks_of_records(monkeypatch):
+    alive, most = weakref.WeakSet(), []
+
+    def chunks():
+        for _ in range(200):
+            alive.add(chunk := MaskedChunk(tokens=None, positions=None))
+            most.append(len(alive))
+            yield chunk
+
+    class Encoded(types.SimpleNamespace):
+        def __len__(self):
+            return 200
+
+    monkeypatch.setattr(MaskedPredictions, "add", lambda *_: None)
+    predictor = types.SimpleNamespace(stream=lambda given, on_rows: ({} for _ in given))
+    Pretraining.predict(
+        None, predictor, Encoded(tokenizer=types.SimpleNamespace(pieces=(), shown_vocab=()), chunks=chunks), "dev"
+    )
+    assert len(most) == 200 and max(most) <= 4

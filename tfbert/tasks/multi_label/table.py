@@ -37,7 +37,7 @@ from tfbert.tasks.prediction import usual_id_column
 SEPARATORS = ("|", ";", ",")
 """What is taken for a separator unless the user names one."""
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
-_COLLECTION = re.compile(r"(set|frozenset|array|list|tuple|Index)\(")
+_COLLECTION = re.compile(r"(set|frozenset|array|list|tuple|Index)\(\s*[\[({)]|\{['\"]")
 """As Python writes what is not a list."""
 _NUMBERS = re.compile(r"[0-9]+(\s+[0-9]+)*")
 Cell = str | list

@@ -8,8 +8,8 @@ Texts with words to fill in: `Paris is the [MASK] of France.` -> rows -> the bes
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-import itertools
 import logging
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -289,10 +289,16 @@ class Pretraining(Task[Records, MaskedPredictions]):
 
     def predict(self, predictor: Predictor, encoded: EncodedRecords, name: str) -> MaskedPredictions:
         """Chunk by chunk, in memory that does not grow with the number of records."""
-        found, (given, own) = MaskedPredictions(encoded.tokenizer), itertools.tee(encoded.chunks())
+        found, chunks = MaskedPredictions(encoded.tokenizer), collections.deque()
+
+        def given() -> Iterator[pipeline.MaskedChunk]:  # `itertools.tee` would keep 57 of them.
+            for chunk in encoded.chunks():
+                chunks.append(chunk)
+                yield chunk
+
         with evaluating(len(encoded), name) as on_rows:
-            for outputs, chunk in zip(predictor.stream(given, on_rows=on_rows), own, strict=True):
-                found.add(chunk, outputs)
+            for outputs in predictor.stream(given(), on_rows=on_rows):
+                found.add(chunks.popleft(), outputs)
         return found
 
     def scores(self, predictions: MaskedPredictions) -> np.ndarray:

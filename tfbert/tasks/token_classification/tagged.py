@@ -156,6 +156,7 @@ class TaggedTable(Table):
         tags: One per word. Ids are text, or names where the file has the names of ids.
     """
 
+    per_row = ("words", "tags")
     words: list[list[str]]
     tags: list[list[str]]
 
