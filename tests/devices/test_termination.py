@@ -84,6 +84,13 @@ def words_of(name, tmp_path):
     }[name]
 
 
+def said(errors):
+    """The only line; on a slow machine there is another one before it."""
+    *before, line = errors.splitlines()
+    assert before in ([], ["importing TensorFlow ..."]), errors
+    return line
+
+
 @pytest.mark.parametrize(
     "name", ["train", "seeds", *map(slow, ("prepare", "predict", "evaluate", "export", "pretrain"))]
 )
@@ -92,8 +99,7 @@ def test_a_command_that_still_imports_ends_with_75(importing, tmp_path, name):
     process.send_signal(signal.SIGTERM)
     out, errors = process.communicate(timeout=120)
     assert (process.returncode, out) == (75, "")
-    (line,) = errors.splitlines()
-    assert line.endswith(f".py: {LINE}")
+    assert said(errors).endswith(f".py: {LINE}")
 
 
 def test_so_does_the_word_and_ctrl_c_keeps_its_status(importing, tmp_path):
@@ -102,8 +108,7 @@ def test_so_does_the_word_and_ctrl_c_keeps_its_status(importing, tmp_path):
         process.send_signal(number)
         errors = process.communicate(timeout=120)[1]
         assert process.returncode == status
-        assert errors.startswith("python -m tfbert finetune: stopped by "), errors
-        assert len(errors.splitlines()) == 1
+        assert said(errors).startswith("python -m tfbert finetune: stopped by ")
 
 
 @pytest.mark.skipif(not can_unshare(), reason="needs unshare")
