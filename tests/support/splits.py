@@ -43,8 +43,8 @@ NO_GRADIENT = ("key.bias",)
 def assert_same_update(start, one, split, precision, no_gradient=NO_GRADIENT):
     """Weights are those of the run in one piece: to 1e-5 in float32, as a whole in 16 bits.
 
-    In float32 one weight of a thousand may be up to 1e-4 off: by Adam a gradient near 0 moves a weight by what rounding
-    made of it. With XLA and AVX-512 one of 13,730 was 1.8e-5 off (AVX2: 1.0e-5), and 99.9% of them at most 1e-7.
+    In float32 one weight of all may be 2e-5 off: by Adam a gradient near 0 moves a weight by what rounding made of it.
+    With XLA and AVX-512 one of 13,730 was 1.8e-5 off (AVX2: 1.0e-5), and 99.9% of them at most 1e-7.
 
     Args:
         start: The weights that both runs began with.
@@ -54,13 +54,16 @@ def assert_same_update(start, one, split, precision, no_gradient=NO_GRADIENT):
         no_gradient: How names end of variables that are not compared.
     """
     assert split.keys() == one.keys()
+    num_off = 0
     for name, expected in one.items():
         if name.endswith(no_gradient):
             continue
         if precision == "float32":
             apart = np.abs(split[name] - expected)
-            assert np.max(apart) <= 1e-4 and np.sum(apart > 1e-5) <= max(1, apart.size // 1000), name
+            assert np.max(apart) <= 2e-5, name
+            num_off += np.sum(apart > 1e-5)
         else:
             # AdamW turns a rounded gradient near 0 into a whole update: compare the updates as a whole.
             moved = np.abs(expected - start[name]).mean()
             assert np.abs(split[name] - expected).mean() <= 0.1 * moved + 1e-7, name
+    assert num_off <= 1
