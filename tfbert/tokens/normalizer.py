@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 
 def _regex_class(ranges: str) -> str:
@@ -95,6 +94,8 @@ def normalize(
     Returns:
         string [n]. The words are what lies between spaces; each punctuation character is a word.
     """
+    import tensorflow_text as tf_text  # Half a second, which other tokenizers need not wait for.
+
     replace = tf.strings.regex_replace
     text = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8")  # Invalid bytes become U+FFFD, dropped next.
     text = replace(text, _CONTROL, "")

@@ -28,7 +28,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from tfbert.devices.process import is_watched
 from tfbert.errors import UsageError
@@ -359,6 +358,8 @@ class BertTokenizer(Tokenizer):
         strip_accents: bool | None = None,
         tokenize_chinese_chars: bool = True,
     ):
+        import tensorflow_text as tf_text
+
         self.vocab = tuple(vocab)
         self._casing = {
             "do_lower_case": do_lower_case,
