@@ -13,13 +13,10 @@ import tomllib
 
 import pytest
 
-from tests.support.processes import output_of
+from tests.support.processes import ROOT, output_of
 
-ROOT = pathlib.Path(__file__).parent.parent
-MODULES = sorted(path.relative_to(ROOT) for top in ("tfbert", "flags") for path in (ROOT / top).rglob("*.py")) + [
-    pathlib.Path("run_finetune.py"),
-    pathlib.Path("run_pretraining.py"),
-]
+MODULES = sorted(path.relative_to(ROOT) for top in ("tfbert", "flags") for path in (ROOT / top).rglob("*.py"))
+MODULES += map(pathlib.Path, ("run_finetune.py", "run_pretraining.py"))
 STANDARD = sys.stdlib_module_names | {"__future__"}
 
 # From the ground up: a room imports from its own floor and those below.

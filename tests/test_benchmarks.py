@@ -1,18 +1,18 @@
 """The peers in TensorFlow of benchmarks/tensorflow_peers.py: their batches, their speeds, and the page."""
 
 import argparse
-import pathlib
 import sys
 
 import numpy as np
 import pytest
+import tensorflow_peers_page
+import tensorflow_updates
 
-BENCHMARKS = pathlib.Path(__file__).parent.parent / "benchmarks"
-sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
+from tests.support.processes import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 
 import keras_jobs  # noqa: E402
-import tensorflow_peers_page  # noqa: E402
-import tensorflow_updates  # noqa: E402
 
 
 def settings(**others):

@@ -2,17 +2,12 @@
 
 import itertools
 import json
-import pathlib
-import sys
 
+import devices
 import numpy as np
 import pytest
 
 from tests.support.reports import make_run, note
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "benchmarks"))
-
-import devices  # noqa: E402
 
 
 def rows_of(*words):

@@ -4,7 +4,6 @@ import ast
 import dataclasses
 import importlib.util
 import inspect
-import pathlib
 import re
 import shlex
 import subprocess
@@ -16,11 +15,10 @@ import yaml
 
 import tfbert
 from tests.support.flag_values import parsed
-from tests.support.processes import output_of
+from tests.support.processes import ROOT, output_of
 from tfbert.commandline import Reader
 from tfbert.config.run import FINETUNE, PRETRAIN, Config
 
-ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 OF_FINE_TUNING = ("classification", "tagging", "question_answering", "multiple_choice")
 TUTORIALS = dict.fromkeys(OF_FINE_TUNING, "## Files") | {"pretraining": "## Continue"}
@@ -143,10 +141,8 @@ def argument_lists(value):
 
 @pytest.mark.parametrize("page", ["docs/kubernetes.md", "examples/docker/compose.yaml"])
 def test_the_containers_arguments_parse(page):
-    text = (ROOT / page).read_text()
-    (words,) = {
-        tuple(words) for words in argument_lists(yaml.safe_load(re.split("```(?:yaml)?\n?", text)[page[-2:] == "md"]))
-    }
+    parts = re.split("```(?:yaml)?\n?", (ROOT / page).read_text())
+    (words,) = {tuple(words) for words in argument_lists(yaml.safe_load(parts[page.endswith(".md")]))}
     reader = Reader(FINETUNE)
     reader.read_line(words[1:])
     assert words[0] == "finetune" and not reader.problems and reader.values["strategy"] == "multi_worker"

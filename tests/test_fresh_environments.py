@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parent.parent
+from tests.support.processes import ROOT
+
 OF_TESTS = ["pytest", "pytest-xdist", "pandas"]
 
 

@@ -14,7 +14,7 @@ import zipfile
 import pytest
 
 import tfbert
-from tests.support.processes import output_of
+from tests.support.processes import ROOT, output_of
 from tests.support.refusals import refused
 from tfbert import Config, UsageError, __version__
 from tfbert import __main__ as words
@@ -22,7 +22,6 @@ from tfbert.commandline import Reader, find_flagfile, verb_of
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.report.pages import command_line
 
-ROOT = pathlib.Path(__file__).parent.parent
 PRESETS = ROOT / "flags" / "presets"
 
 
@@ -57,9 +56,9 @@ def test_a_wheel_has_the_package_its_templates_and_the_presets(built):
     assert [path.name for path in library.iterdir()] == ["tfbert"], "nothing else goes into site-packages"
     assert names_in(library / "tfbert", "*.py") == names_in(ROOT / "tfbert", "*.py")
     templates = names_in(ROOT / "tfbert", "*.html")
-    assert all((library / "tfbert" / name).is_file() for name in ("py.typed", "config/elsewhere.toml"))
+    others = ("py.typed", "config/elsewhere.toml", "report/templates/model_card.md")
+    assert all((library / "tfbert" / name).is_file() for name in others)
     assert len(templates) >= 8 and names_in(library / "tfbert", "*.html") == templates
-    assert (library / "tfbert" / "report" / "templates" / "model_card.md").is_file()
     demos = names_in(ROOT / "tfbert", "*.jsonl.gz")
     assert len(demos) == 12 and names_in(library / "tfbert", "*.jsonl.gz") == demos
     assert names_in(library / "tfbert" / "presets") == names_in(PRESETS, "*.flags")

@@ -50,23 +50,17 @@ def label(tmp_path, monkeypatch):
 
 def stand_in(model, monkeypatch):
     names = ("input_ids", "attention_mask", "token_type_ids")
+    given = [types.SimpleNamespace(name=name) for name in names]
+    is_of_tokens = isinstance(model.task, TokenClassification)
+    made = [types.SimpleNamespace(shape=["rows", "width", 3] if is_of_tokens else ["rows", 3])]
 
-    class Session:
-        def __init__(self, path, providers):
-            pass
+    def run(wanted, inputs):
+        assert wanted == ["logits"] and all(value.dtype == np.int32 for value in inputs.values())
+        return [model.logits(inputs).numpy()]
 
-        def get_inputs(self):
-            return [types.SimpleNamespace(name=name) for name in names]
-
-        def get_outputs(self):
-            is_of_tokens = isinstance(model.task, TokenClassification)
-            return [types.SimpleNamespace(shape=["rows", "width", 3] if is_of_tokens else ["rows", 3])]
-
-        def run(self, wanted, inputs):
-            assert wanted == ["logits"] and all(value.dtype == np.int32 for value in inputs.values())
-            return [model.logits(inputs).numpy()]
-
-    monkeypatch.setitem(sys.modules, "onnxruntime", types.SimpleNamespace(InferenceSession=Session))
+    session = types.SimpleNamespace(get_inputs=lambda: given, get_outputs=lambda: made, run=run)
+    stand_in = types.SimpleNamespace(InferenceSession=lambda path, providers: session)
+    monkeypatch.setitem(sys.modules, "onnxruntime", stand_in)
     monkeypatch.setitem(export.FORMATS, "onnx", ())
     monkeypatch.setattr(export, "content_of", lambda *_: b"")
 

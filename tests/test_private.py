@@ -4,7 +4,6 @@ import ast
 import gc
 import inspect
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -14,17 +13,17 @@ import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 from tensorflow.python.eager import context
 
-from tests.support.processes import QUICK_START
+from tests.support.processes import QUICK_START, ROOT
 from tfbert import private
 
-ROOT = pathlib.Path(__file__).parent.parent / "tfbert"
-MODULES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
+LIBRARY = ROOT / "tfbert"
+MODULES = sorted(path.relative_to(LIBRARY) for path in LIBRARY.rglob("*.py"))
 OWN = {"self", "cls"}
 
 
 def foreign_private_parts(path):
     """What a module uses of others' private parts, as source code."""
-    nodes = [*ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))]
+    nodes = [*ast.walk(ast.parse((LIBRARY / path).read_text(encoding="utf-8")))]
     defined = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
     defined |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and is_own(node)}
     defined |= {*OF_BOTH.get(path.as_posix(), ()), *PUBLIC}
@@ -95,10 +94,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     (tmp_path / "script.py").write_text(QUICK_START + body)
     (tmp_path / "temporary").mkdir()
-    names = [name for name in os.environ if name != "PYTHONDONTWRITEBYTECODE"]
-    env = {name: os.environ[name] for name in names} | {"TMPDIR": str(tmp_path / "temporary")}
+    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary"), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(tmp_path / "script.py")]
-    done = subprocess.run(command, env=env | {"PYTHONPATH": str(ROOT.parent)}, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.stdout.split() == ["4", "1", "6", "0"], done.stderr
     assert done.returncode == -9 and not list((tmp_path / "temporary").iterdir())
 

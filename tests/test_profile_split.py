@@ -1,14 +1,8 @@
 """A step's split: against NumPy on a grid of instants, and on profiles made by hand and of a real step."""
 
-import pathlib
-import sys
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "benchmarks"))
-
-from profile_split import OTHER, PARTS, _events, read_split, split  # noqa: E402
+from profile_split import OTHER, PARTS, _events, read_split, split
 
 
 def make_profile(directory, planes):
@@ -68,21 +62,17 @@ DATA = [("data_asked:Timestamp", 5, 6, ""), ("data_arrived:Timestamp", 20, 21, "
 @pytest.mark.parametrize(
     "more, expected",
     [
-        ([], {"forward and backward": 60, "update": 10, "all-reduce": 5, "data": 15}),
+        ([], (60, 10, 5, 15)),
         # The second replica computes until 90: only where neither computes is the all-reduce seen, and 85 to 90 is an
         # update of the first replica.
-        (
-            marks("replica_1/", rows=24, gradients=90, reduced=93, updated=96),
-            {"forward and backward": 66, "update": 6, "all-reduce": 4, "data": 15},
-        ),
+        (marks("replica_1/", rows=24, gradients=90, reduced=93, updated=96), (66, 6, 4, 15)),
     ],
     ids=["one replica", "two replicas"],
 )
 def test_marks_of_a_cpu(tmp_path, more, expected):
     planes = {"/host:CPU": {"python": [("train", 0, 100, "")], "tf_Compute": [*DATA, *marks(), *more]}}
     found = read_split(make_profile(tmp_path, planes))
-    for part, microseconds in expected.items():
-        assert found[part] == pytest.approx(microseconds / 1e6), part
+    assert [found[part] for part in PARTS] == pytest.approx([microseconds / 1e6 for microseconds in expected])
     assert sum(found.values()) == pytest.approx(100e-6)
 
 

@@ -1,20 +1,17 @@
 """What more devices would give: the formula, the time of an all-reduce, and the page about it."""
 
-import pathlib
 import re
 import shlex
-import sys
 
 import numpy as np
+import peaks
 import pytest
+import scaling
+from ring import Network, all_reduce_seconds, ring_bytes_per_second, ring_seconds
 
 from tests.support.models import strategy_of
-
-ROOT = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import scaling  # noqa: E402
-from ring import Network, all_reduce_seconds, ring_bytes_per_second, ring_seconds  # noqa: E402
+from tests.support.processes import ROOT
+from tfbert.step import gradients
 
 
 def sent_in_a_ring(num_bytes, num_links):
@@ -81,10 +78,6 @@ def test_what_cannot_be_is_refused(words, message, capsys):
 
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_the_sum_over_replicas_is_timed(num_replicas, monkeypatch):
-    import peaks
-
-    from tfbert.step import gradients
-
     sums = []
 
     def counted(tensors, real=gradients.all_reduce_sum):

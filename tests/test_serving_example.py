@@ -1,7 +1,6 @@
 """examples/serving: the request and the warm-up file, as TensorFlow's own loader answers them."""
 
 import json
-import pathlib
 import subprocess
 import sys
 
@@ -10,10 +9,12 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+from tests.support.processes import ROOT
 from tests.support.served import export_of, random_model, save
 from tfbert.tasks.classification.classification import Classification
 
-EXAMPLE = pathlib.Path(__file__).parent.parent / "examples" / "serving"
+EXAMPLE = ROOT / "examples" / "serving"
+REQUEST = json.loads((EXAMPLE / "request.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +26,8 @@ def served(tmp_path_factory):
 
 
 def test_the_request_is_answered(served):
-    request = json.loads((EXAMPLE / "request.json").read_text())
-    signature = tf.saved_model.load(str(served)).signatures[request["signature_name"]]
-    found = signature(**{name: tf.constant(values) for name, values in request["inputs"].items()})
+    signature = tf.saved_model.load(str(served)).signatures[REQUEST["signature_name"]]
+    found = signature(**{name: tf.constant(values) for name, values in REQUEST["inputs"].items()})
     assert set(found["label"].numpy()) <= {b"bad", b"good"} and found["error"].numpy().tolist() == [b"", b""]
 
 
@@ -48,7 +48,6 @@ def test_the_warm_up_file_holds_the_request(served):
     (record,) = tf.data.TFRecordDataset(str(served / "assets.extra" / "tf_serving_warmup_requests"))
     request = log.PredictionLog.FromString(record.numpy()).predict_log.request
     inputs = {name: tf.constant(tf.make_ndarray(value)) for name, value in request.inputs.items()}
-    wanted = json.loads((EXAMPLE / "request.json").read_text())
-    assert [text.decode() for text in inputs["text"].numpy()] == wanted["inputs"]["text"]
+    assert [text.decode() for text in inputs["text"].numpy()] == REQUEST["inputs"]["text"]
     found = tf.saved_model.load(str(served)).signatures[request.model_spec.signature_name](**inputs)
-    assert np.isfinite(found["logits"]).all() and request.model_spec.signature_name == wanted["signature_name"]
+    assert np.isfinite(found["logits"]).all() and request.model_spec.signature_name == REQUEST["signature_name"]

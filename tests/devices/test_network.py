@@ -3,15 +3,10 @@
 import os
 import sys
 
+import network_failures
+import network_hosts
+import network_page
 import pytest
-
-from tests.support.processes import ROOT
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import network_failures  # noqa: E402
-import network_hosts  # noqa: E402
-import network_page  # noqa: E402
 
 
 @pytest.fixture
