@@ -173,11 +173,9 @@ def test_without_next_sentence_batches_say_nothing_of_it(files):
 
 def test_evaluation_masks_the_same_way_always_in_chunks(files):
     directory, written = files
-    records = open_records([str(directory)])
-    found = []
-    for size, part in ((45, records), (8, records), (8, records.take(range(45)))):
-        given = {"masking": masking_of(), "seed": EVALUATION_SEED, "has_next_sentence": True}
-        examples = MaskedRecords(records=part, **given)
+    whole, found = examples_of(directory, seed=EVALUATION_SEED), []
+    part = dataclasses.replace(whole, records=whole.records.take(range(45)))
+    for size, examples in ((45, whole), (8, whole), (8, part)):
         chunks = list(examples.chunks(size))
         assert [len(chunk.tokens) for chunk in chunks] == [size] * (45 // size) + [45 % size] * bool(45 % size)
         flat = np.concatenate([chunk.tokens.flat for chunk in chunks])

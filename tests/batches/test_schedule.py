@@ -3,16 +3,13 @@
 import collections
 import dataclasses
 import itertools
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from tests.support.batches import config_of, lengths_like_sst2
-from tests.support.processes import ROOT
+from tests.support.processes import command
 from tests.support.runs import TOKENS, WORDS
 from tfbert.batches.plan import FILL, exact_widths, plan_epoch
 from tfbert.batches.schedule import plan_run, training_batches
@@ -128,22 +125,20 @@ def test_packed_batches_of_all_epochs_have_one_shape(parts):
         (("--batching=padded",), 1),
     ],
 )
-def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, flags, expected):
+def test_a_whole_run_compiles_no_more_shapes_than_allowed(tmp_path, monkeypatch, flags, expected):
     """XLA writes down each program it compiles: two epochs, with evaluation after each and a short last batch."""
     rng = np.random.default_rng(0)
     for name, rows in (("train.tsv", 8 * 12 + 3), ("dev.tsv", 40)):
         lines = [f"{i % 2}\t{' '.join(rng.choice(WORDS, rng.integers(2, 30)))}" for i in range(rows)]
         (tmp_path / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
     (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
-    files = {"vocab_file": "vocab.txt", "train_file": "train.tsv", "validation_file": "dev.tsv", "output_dir": "out"}
-    command = [sys.executable, str(ROOT / "run_finetune.py"), "--model=scratch/tiny", "--xla"]
-    command += [f"--{name}={tmp_path / file}" for name, file in files.items()]
-    command += ["--global_batch_size=8", "--num_train_epochs=2"]
-    dump = tmp_path / "dump"
-    environment = os.environ | {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"}
-    done = subprocess.run([*command, *flags], env=environment, capture_output=True, text=True, timeout=500)
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to={tmp_path / 'dump'} --xla_dump_hlo_as_text")
+    files = ["--vocab_file=vocab.txt", "--train_file=train.tsv", "--validation_file=dev.tsv", "--output_dir=out"]
+    sizes = ["--global_batch_size=8", "--num_train_epochs=2"]
+    done = command(tmp_path, "--model=scratch/tiny", "--xla", *files, *sizes, *flags)
     assert done.returncode == 0, done.stderr
-    programs = collections.Counter(path.name.split(".")[1] for path in dump.glob("module_*before_optimizations.txt"))
+    dumped = tmp_path.glob("dump/module_*before_optimizations.txt")
+    programs = collections.Counter(path.name.split(".")[1] for path in dumped)
     passes = {name: count for name, count in programs.items() if "accumulate" in name}
     assert sum(passes.values()) == expected, programs
     # Besides them the update, once for each shape of variable, decayed or not; evaluation compiles nothing.

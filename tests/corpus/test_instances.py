@@ -90,9 +90,8 @@ def test_statistics_are_those_of_the_plain_algorithm():
     documents = corpus()
     found = []
     for seed in range(12):
-        a, b, c, d, is_random = pairs(
-            flat(documents), max_seq_length=WIDTH, short_seq_prob=0.2, rng=random.Random(seed)
-        ).T
+        spans = pairs(flat(documents), max_seq_length=WIDTH, short_seq_prob=0.2, rng=random.Random(seed))
+        a, b, c, d, is_random = spans.T
         ours = np.stack([b - a, d - c, is_random], 1)
         plain = plain_pairs(documents, WIDTH, 0.2, random.Random(1000 + seed))
         for sizes in (ours, np.array([(len(a), len(b), is_random) for a, b, is_random in plain])):

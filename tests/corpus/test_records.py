@@ -1,20 +1,24 @@
-"""Records of pre-training by number: what is read is what was written, and what is damaged or does not fit is named."""
+"""Records of pre-training: as bytes they are protobuf's, and by number what is read is what was written; what is
+damaged or does not fit is named."""
 
+import concurrent.futures
 import contextlib
+import itertools
 import os
-import threading
 import types
 import zlib
 from unittest import mock
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from tests.support.records import VOCAB_SIZE, serialized, some_records, write_records
+from tests.support.records import VOCAB_SIZE, as_protobuf, serialized, some_records, write_records
 from tests.support.refusals import refused
 from tfbert.corpus import records
-from tfbert.corpus.records import find_index, index_file, open_records
-from tfbert.errors import RunError
+from tfbert.corpus.masking import Masking, mask, record_keys
+from tfbert.corpus.records import Schema, detect_schema, find_index, index_file, open_records, serialize
+from tfbert.errors import RunError, UsageError
 
 FRAME = 16
 
@@ -35,9 +39,8 @@ def three_files(tmp_path, count=20, **options):
     directory = tmp_path / "records"
     directory.mkdir()
     written = some_records(count)
-    write_records(directory / "b.tfrecord", written[7:], **options)
-    write_records(directory / "a.tfrecord", written[:7], **options)
-    write_records(directory / "c.tfrecord", [], **options)
+    for name, part in (("b", written[7:]), ("a", written[:7]), ("c", [])):
+        write_records(directory / f"{name}.tfrecord", part, **options)
     (directory / "notes.txt").write_text("no records")
     return directory, written
 
@@ -119,9 +122,8 @@ def test_an_index_is_built_once_and_anew_where_the_file_changed(tmp_path, monkey
     monkeypatch.setattr(records, "scan", lambda path, *rest: scans.append(path.name) or scan(path, *rest))
     path = write_records(tmp_path / "x", some_records(9))
     assert find_index(path) is None
-    threads = [threading.Thread(target=index_file, args=(path,)) for _ in range(3)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        list(pool.map(index_file, [path] * 3))
     assert scans == ["x"], "who comes while it is built waits for it"
     assert len(index_file(path)) == 9 and len(scans) == 1
 
@@ -275,12 +277,74 @@ def test_no_bit_of_an_index_is_trusted(tmp_path):
 
 
 def test_checks_are_of_the_bytes_in_the_file(tmp_path):
-    path = write_records(tmp_path / "x", some_records(7))
-    content, file = path.read_bytes(), index_file(path)
-    starts = file.rows["offset"].tolist()
-    checks = file.rows["check"][:-1].tolist()
-    assert checks == [zlib.crc32(content[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
-    assert (file.file_crc32, file.file_bytes) == (zlib.crc32(content), len(content))
-    packed = write_records(tmp_path / "y.gz", some_records(7), gzip=True)
-    file = index_file(packed)
-    assert (file.file_crc32, file.file_bytes) == (zlib.crc32(packed.read_bytes()), packed.stat().st_size)
+    for name, is_packed in (("x", False), ("y.gz", True)):
+        path = write_records(tmp_path / name, some_records(7), gzip=is_packed)
+        content, file = path.read_bytes(), index_file(path)
+        assert (file.file_crc32, file.file_bytes) == (zlib.crc32(content), len(content))
+        starts, plain = file.rows["offset"].tolist(), file.plain.read_bytes()
+        checks = [zlib.crc32(plain[start:end]) for start, end in itertools.pairwise(starts)]
+        assert file.rows["check"][:-1].tolist() == checks
+
+
+WIDTH, MOST, VOCAB = 32, 6, 300_000
+V1, V2 = (Schema(names=names, max_seq_length=WIDTH, max_predictions_per_seq=MOST) for names in ("v1", "v2"))
+
+
+def some(rows=40, seed=0):
+    """Ids of all sizes, their lengths, second segments, labels, and the masked records."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(6, WIDTH + 1, rows)
+    lengths[0] = WIDTH
+    ids = (VOCAB ** rng.random((rows, WIDTH))).astype(np.int32)
+    ids[np.arange(WIDTH) >= lengths[:, None]] = 0
+    second = lengths // 2
+    second[1] = lengths[1]
+    tokens = {"mask_id": 4, "is_special": np.arange(VOCAB) == 0, "drawn_ids": np.arange(VOCAB), "word_marks": None}
+    masking = Masking(**tokens, masked_lm_prob=0.2, max_predictions_per_seq=MOST)
+    masked = mask(ids, lengths, masking, record_keys(0, 0, np.arange(rows)))
+    return ids, lengths, second, rng.integers(0, 2, rows), masked
+
+
+def record(**changes):
+    """Google's features, small; None takes one away."""
+    features = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), [1] * WIDTH)
+    features |= dict.fromkeys(("masked_lm_positions", "masked_lm_ids"), [1] * MOST)
+    features |= {"masked_lm_weights": [1.0] * MOST, "next_sentence_labels": [1]} | changes
+    return as_protobuf(**{name: values for name, values in features.items() if values is not None})
+
+
+@pytest.mark.parametrize(
+    "schema, ids_name, segments", [(V1, "input_ids", "segment_ids"), (V2, "input_word_ids", "input_type_ids")]
+)
+def test_bytes_are_those_of_protobuf(schema, ids_name, segments):
+    ids, lengths, second, following, masked = some()
+    serialized = serialize(masked, lengths, second, following, schema.names)
+    for row, found in enumerate(serialized):
+        is_token = np.arange(WIDTH) < lengths[row]
+        is_second = is_token & (np.arange(WIDTH) >= second[row])
+        features = {ids_name: masked.ids[row], "input_mask": is_token.astype(int), segments: is_second.astype(int)}
+        features |= {"masked_lm_positions": masked.positions[row], "masked_lm_ids": masked.labels[row]}
+        features |= {"masked_lm_weights": masked.weights[row], "next_sentence_labels": following[row : row + 1]}
+        assert found == as_protobuf(**features)
+    assert detect_schema(serialized[0], "here") == schema
+    parsed = tf.io.parse_example(serialized, schema.feature_spec())
+    np.testing.assert_array_equal(parsed[ids_name], masked.ids)
+    np.testing.assert_array_equal(parsed["masked_lm_weights"], masked.weights)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (
+            record(masked_lm_ids=None),
+            "x.tfrecord: a record with 0 values of masked_lm_ids as nothing, not 6 as int64.*; it has input_ids",
+        ),
+        (record(segment_ids=[0] * 5), "5 values of segment_ids as int64_list, not 32"),
+        (record(masked_lm_weights=[1] * MOST), "6 values of masked_lm_weights as int64_list, not 6 as float_list"),
+        (b"\x0f no protobuf", "x.tfrecord: a record that is not a tf.train.Example"),
+    ],
+    ids=["lacking", "short", "type", "no example"],
+)
+def test_other_records_are_refused(content, message):
+    with pytest.raises(UsageError, match=message):
+        detect_schema(content, "x.tfrecord")
