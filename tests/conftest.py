@@ -161,10 +161,14 @@ def optimised_graphs():
 
 
 @pytest.fixture(autouse=True)
-def float32_policy():
-    """No test leaves a precision policy to the next."""
+def nothing_of_the_test_before():
+    """No test leaves a precision policy to the next. TensorFlow numbers the all-reduces of all MirroredStrategies of a
+    process alike, and one mix-up fails the rest: those of each test have numbers of their own."""
     import keras
 
+    from tfbert.private import number_collectives_apart
+
+    number_collectives_apart()
     yield
     keras.config.set_dtype_policy("float32")
     if "tf_keras" in sys.modules:
@@ -195,14 +199,6 @@ def ask(tmp_path_factory):
 
     with clean_process(tmp_path_factory.mktemp("clean")) as ask:
         yield ask
-
-
-@pytest.fixture(autouse=True)
-def collectives_of_its_own():
-    """TensorFlow numbers the all-reduces of all MirroredStrategies of a process alike; one mix-up fails the rest."""
-    from tfbert.private import number_collectives_apart
-
-    number_collectives_apart()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -18,20 +19,11 @@ import tensorflow as tf
 
 from tests.support import two_workers
 from tests.support.flag_values import parsed
-from tests.support.processes import QUICK_START, ROOT, processes_of
+from tests.support.processes import QUICK_START, ROOT, processes_of, tf_config, write_program
+from tests.support.refusals import refused
 from tfbert import RunError, RuntimeConfig, UsageError
-from tfbert.devices import cluster as cluster_module
-from tfbert.devices.cluster import (
-    Cluster,
-    _listening,
-    cluster_from_slurm,
-    cluster_from_tf_config,
-    current_cluster,
-    divide_gpus,
-    split_address,
-    visible_gpus,
-    wait_for_peers,
-)
+from tfbert.devices import cluster as clusters
+from tfbert.devices.cluster import Cluster, current_cluster, split_address, wait_for_peers
 from tfbert.devices.runtime import _own_gpus, build_strategy, is_chief
 from tfbert.devices.workers import is_peer_failure, peer_failures_as_run_errors
 from tfbert.launch import worker_environments
@@ -43,10 +35,6 @@ def no_cluster(monkeypatch):
     for name in list(os.environ):
         if name.startswith("SLURM") or name == "TF_CONFIG":
             monkeypatch.delenv(name)
-
-
-def config(cluster, job="worker", index=0) -> str:
-    return json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
 
 
 def two_on_loopback(*ports) -> Cluster:
@@ -71,48 +59,40 @@ def free_port() -> int:
 
 def test_a_chief_and_workers():
     """An index may be a string, as some operators write it."""
-    cluster = cluster_from_tf_config(config({"worker": ["b:1", "[::1]:2"], "chief": ["a:1"]}, "worker", "1"))
+    text = tf_config({"worker": ["b:1", "[::1]:2"], "chief": ["a:1"]}, index="1")
+    cluster = clusters.cluster_from_tf_config(text)
     assert (cluster.size, cluster.address) == (3, "[::1]:2")
     assert cluster.peers == {"chief 0": "a:1", "worker 0": "b:1"}
     assert split_address(cluster.address) == ("::1", 2)
 
 
+ALONE = {"worker": ["a:1"]}
+WRONG_ADDRESSES = ("a", "a:0", "a:65536", "a:x", ":1", "::1:2222", "http://a:1")
+WRONG_INDICES = ("\u00b2", -1, None, True)
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("{", "TF_CONFIG='{'"),
-        ("[1]", "TF_CONFIG='[1]'"),
-        ("{}", "TF_CONFIG='{}'"),
-        (json.dumps({"cluster": {"worker": ["a:1"]}}), "TF_CONFIG='{"),
-        (config({"worker": ["a:1"], "ps": ["b:1"]}), 'ps: ["b:1"]'),
-        (config({"worker": "a:1"}), 'worker: "a:1"'),
-        (config({"worker": ["a"]}), "address 'a'"),
-        (config({"worker": ["a:0"]}), "address 'a:0'"),
-        (config({"worker": ["a:65536"]}), "address 'a:65536'"),
-        (config({"worker": ["a:x"]}), "address 'a:x'"),
-        (config({"worker": [":1"]}), "address ':1'"),
-        (config({"worker": ["::1:2222"]}), "address '::1:2222'"),
-        (config({"worker": ["a:1"]}, index="\u00b2"), 'task {"type": "worker", "index": "\\u00b2"}'),
-        (config({"worker": ["a:1"]}, ["worker"]), 'task {"type": ["worker"]'),
-        (config({"worker": ["http://a:1"]}), "address 'http://a:1'"),
-        (config({"worker": [1]}), "address 1."),
-        (config({"worker": ["a:1", "a:1"]}), "address 'a:1' twice"),
-        (config({"worker": ["a:1"], "chief": ["a:1"]}), "address 'a:1' twice"),
-        (config({"chief": ["a:1", "b:1"]}, "chief"), 'chief: ["a:1", "b:1"]'),
-        (config({"worker": ["a:1"]}, index=1), 'task {"type": "worker", "index": 1} with jobs {worker: 1}'),
-        (config({"worker": ["a:1"]}, index=-1), 'task {"type": "worker", "index": -1}'),
-        (config({"worker": ["a:1"]}, index=None), 'task {"type": "worker", "index": null}'),
-        (config({"worker": ["a:1"]}, index=True), 'task {"type": "worker", "index": true}'),
-        (config({"worker": ["a:1"]}, "chief"), 'task {"type": "chief"'),
-        (config({"worker": []}), 'task {"type": "worker", "index": 0} with jobs {worker: 0}'),
+        *((text, f"TF_CONFIG='{text}'") for text in ("{", "[1]", "{}")),
+        (json.dumps({"cluster": ALONE}), "TF_CONFIG='{"),
+        (tf_config({"worker": ["a:1"], "ps": ["b:1"]}), 'ps: ["b:1"]'),
+        (tf_config({"worker": "a:1"}), 'worker: "a:1"'),
+        *((tf_config({"worker": [address]}), f"address '{address}'") for address in WRONG_ADDRESSES),
+        (tf_config({"worker": [1]}), "address 1."),
+        (tf_config({"worker": ["a:1", "a:1"]}), "address 'a:1' twice"),
+        (tf_config({"worker": ["a:1"], "chief": ["a:1"]}), "address 'a:1' twice"),
+        (tf_config({"chief": ["a:1", "b:1"]}, "chief"), 'chief: ["a:1", "b:1"]'),
+        (tf_config(ALONE, index=1), 'task {"type": "worker", "index": 1} with jobs {worker: 1}'),
+        *((tf_config(ALONE, index=i), f"task {json.dumps({'type': 'worker', 'index': i})}") for i in WRONG_INDICES),
+        (tf_config(ALONE, ["worker"]), 'task {"type": ["worker"]'),
+        (tf_config(ALONE, "chief"), 'task {"type": "chief"'),
+        (tf_config({"worker": []}), 'task {"type": "worker", "index": 0} with jobs {worker: 0}'),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_tf_config_is_one_clear_line(text, message):
-    with pytest.raises(UsageError) as caught:
-        cluster_from_tf_config(text)
-    line = str(caught.value)
-    assert line.startswith("TF_CONFIG must list addresses") and "\n" not in line
-    assert f". Received: {message}" in line
+    with refused(rf"^TF_CONFIG must list addresses.*\. Received: {re.escape(message)}"):
+        clusters.cluster_from_tf_config(text)
 
 
 def test_neither_tf_config_nor_slurm():
@@ -121,7 +101,7 @@ def test_neither_tf_config_nor_slurm():
 
 
 def test_workers_must_not_train_alone(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", config({"worker": ["a:1", "b:1"]}))
+    monkeypatch.setenv("TF_CONFIG", tf_config({"worker": ["a:1", "b:1"]}))
     with pytest.raises(UsageError, match="Received: strategy='mirrored' with 2 workers in TF_CONFIG"):
         build_strategy(RuntimeConfig(strategy="mirrored"))
 
@@ -129,18 +109,17 @@ def test_workers_must_not_train_alone(monkeypatch):
 # --- SLURM
 
 
-def slurm(monkeypatch, nodes="node[9-10]", tasks="2(x2)", node="node9", local=0, rank=0, count=4, job=7):
-    """The environment of one task, as srun sets it."""
-    for name, value in {
-        "SLURM_JOB_ID": job,
-        "SLURM_PROCID": rank,
-        "SLURM_LOCALID": local,
-        "SLURM_STEP_NUM_TASKS": count,
-        "SLURM_STEP_NODELIST": nodes,
-        "SLURM_STEP_TASKS_PER_NODE": tasks,
-        "SLURMD_NODENAME": node,
-    }.items():
-        monkeypatch.setenv(name, str(value))
+def slurm_task(nodes="node[9-10]", tasks="2(x2)", node="node9", local=0, rank=0, count=4, job=7):
+    """The variables of one task, as srun sets them."""
+    step = {"NUM_TASKS": count, "NODELIST": nodes, "TASKS_PER_NODE": tasks}
+    values = {"SLURM_JOB_ID": job, "SLURM_PROCID": rank, "SLURM_LOCALID": local, "SLURMD_NODENAME": node}
+    values |= {f"SLURM_STEP_{name}": value for name, value in step.items()}
+    return {name: str(value) for name, value in values.items()}
+
+
+def slurm(monkeypatch, **options):
+    for name, value in slurm_task(**options).items():
+        monkeypatch.setenv(name, value)
 
 
 def test_every_slurm_task_sees_the_same_cluster_and_its_own_place(monkeypatch):
@@ -158,27 +137,25 @@ def test_every_slurm_task_sees_the_same_cluster_and_its_own_place(monkeypatch):
 
 
 def test_slurm_needs_neither_scontrol_nor_nvidia_smi(monkeypatch, tmp_path):
-    for program in ("scontrol", "nvidia-smi"):
-        fake = tmp_path / program
-        fake.write_text("#!/bin/sh\nexit 1\n")
-        fake.chmod(0o755)
+    for name in ("scontrol", "nvidia-smi"):
+        write_program(tmp_path / name, "exit 1")
     monkeypatch.setenv("PATH", str(tmp_path))
     slurm(monkeypatch, nodes="a,b[01-02]", tasks="1(x3)", node="b02", rank=2, count=3)
-    assert cluster_from_slurm().jobs == {"worker": ("a:13112", "b01:13112", "b02:13112")}
+    assert clusters.cluster_from_slurm().jobs == {"worker": ("a:13112", "b01:13112", "b02:13112")}
 
 
 def test_slurm_jobs_of_one_node_use_ports_of_their_own(monkeypatch):
     ports = set()
     for job in range(30_000_000, 30_000_100):
         slurm(monkeypatch, nodes="a", tasks="1", node="a", count=1, job=job)
-        ports.add(split_address(cluster_from_slurm().address)[1])
+        ports.add(split_address(clusters.cluster_from_slurm().address)[1])
     assert len(ports) == 100
     assert min(ports) >= 13000 and max(ports) + 16 <= 32768
 
 
 def test_tf_config_comes_before_slurm(monkeypatch):
     slurm(monkeypatch)
-    monkeypatch.setenv("TF_CONFIG", config({"worker": ["x:1"]}))
+    monkeypatch.setenv("TF_CONFIG", tf_config({"worker": ["x:1"]}))
     assert current_cluster().address == "x:1"
 
 
@@ -200,20 +177,12 @@ def test_contradicting_slurm_variables(monkeypatch, wrong):
 @pytest.mark.parametrize("status", [1, 75])
 @pytest.mark.parametrize("script", sorted((ROOT / "docs" / "slurm").glob("*.sbatch")), ids=lambda path: path.stem)
 def test_batch_scripts_pass_flags_that_exist_and_requeue_what_was_preempted(tmp_path, script, status):
-    programs = {"srun": f'printf "%s\\n" "$@" > srun.args; exit {status}', "scontrol": 'echo "$@" > scontrol.args'}
-    for name, text in programs.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+    write_program(tmp_path / "srun", f'printf "%s\\n" "$@" > srun.args; exit {status}')
+    write_program(tmp_path / "scontrol", 'echo "$@" > scontrol.args')
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).touch()
-    env = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "SLURM_JOB_ID": "7",
-        "SLURM_SUBMIT_DIR": str(tmp_path),
-        "SLURM_CPUS_PER_TASK": "8",
-        "MODEL": str(tmp_path),
-        "DATA": str(tmp_path),
-    }
+    env = dict.fromkeys(("SLURM_SUBMIT_DIR", "MODEL", "DATA"), str(tmp_path))
+    env |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "8"}
     done = subprocess.run(["bash", script, "--seed=3"], env=env, cwd=tmp_path, timeout=20)
     assert done.returncode == status
     requeued = tmp_path / "scontrol.args"
@@ -228,16 +197,11 @@ def test_batch_scripts_pass_flags_that_exist_and_requeue_what_was_preempted(tmp_
 
 
 def test_an_absent_peer_is_named():
-    ports = free_port(), free_port(), free_port()
-    with socket.socket() as there:
-        there.bind(("127.0.0.1", ports[1]))
-        there.listen()
-        with pytest.raises(RunError) as caught:
-            wait_for_peers(two_on_loopback(*ports), 0.2)
-    assert str(caught.value).startswith(
-        "All 3 workers must be reachable within cluster_timeout_seconds=0.2. "
-        f"Received: no answer from worker 2 (127.0.0.1:{ports[2]}). Start every worker"
-    )
+    own, absent = free_port(), free_port()
+    said = r"^All 3 workers must be reachable within cluster_timeout_seconds=0\.2\. "
+    said += rf"Received: no answer from worker 2 \(127\.0\.0\.1:{absent}\)\. Start every worker"
+    with taken_port() as there, pytest.raises(RunError, match=said):
+        wait_for_peers(two_on_loopback(own, there, absent), 0.2)
 
 
 def test_a_host_that_does_not_resolve_is_no_answer():
@@ -247,8 +211,8 @@ def test_a_host_that_does_not_resolve_is_no_answer():
 
 
 def test_waiting_is_not_silent(monkeypatch, capsys):
-    monkeypatch.setattr(cluster_module, "_FIRST_REPORT_SECONDS", 0)
-    monkeypatch.setattr(cluster_module, "_REPORT_SECONDS", 1000)
+    monkeypatch.setattr(clusters, "_FIRST_REPORT_SECONDS", 0)
+    monkeypatch.setattr(clusters, "_REPORT_SECONDS", 1000)
     ports = (free_port(), free_port())
     with pytest.raises(RunError):
         wait_for_peers(two_on_loopback(*ports), 0.2)
@@ -265,7 +229,7 @@ def test_peers_find_each_other_and_leave_the_ports_free():
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         for server in [*pool.map(worker, range(2))]:
-            assert cluster_module.answers(f"127.0.0.1:{server.getsockname()[1]}")
+            assert clusters.answers(f"127.0.0.1:{server.getsockname()[1]}")
             server.close()
 
 
@@ -273,7 +237,7 @@ def test_a_worker_answers_under_both_kinds_of_address():
     if not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 here")
     port = free_port()
-    with _listening(f"localhost:{port}"):
+    with clusters._listening(f"localhost:{port}"):
         for host in ("127.0.0.1", "::1"):
             socket.create_connection((host, port), timeout=5).close()
 
@@ -295,20 +259,20 @@ def test_a_lone_worker_waits_for_nobody():
 )
 def test_cuda_visible_devices(monkeypatch, value, ids):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert visible_gpus() == ids
+    assert clusters.visible_gpus() == ids
 
 
 def test_a_machine_without_nvidia_smi_has_no_gpus(monkeypatch, tmp_path):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert visible_gpus() == []
+    assert clusters.visible_gpus() == []
 
 
 def test_gpus_are_divided_evenly():
-    assert divide_gpus([], 2) == [[], []]
-    assert divide_gpus(["0", "1", "2", "3", "4"], 2) == [["0", "1"], ["2", "3"]]
+    assert clusters.divide_gpus([], 2) == [[], []]
+    assert clusters.divide_gpus(["0", "1", "2", "3", "4"], 2) == [["0", "1"], ["2", "3"]]
     with pytest.raises(UsageError, match="Received: 3 workers on a machine with 2 visible"):
-        divide_gpus(["0", "1"], 3)
+        clusters.divide_gpus(["0", "1"], 3)
 
 
 def test_slurm_tasks_of_a_node_divide_its_gpus_unless_slurm_has(monkeypatch):
@@ -324,19 +288,21 @@ def test_slurm_tasks_of_a_node_divide_its_gpus_unless_slurm_has(monkeypatch):
             assert _own_gpus(cluster, gpus) == gpus
 
 
+PEERS, WITH_CHIEF = {"worker": ["a:1", "b:1"]}, {"chief": ["a:1"], "worker": ["b:1"]}
+
+
 @pytest.mark.parametrize(
-    "jobs, task, expected",
+    "jobs, job, index, expected",
     [
-        ({"worker": ["a:1", "b:1"]}, ("worker", 0), True),
-        ({"worker": ["a:1", "b:1"]}, ("worker", 1), False),
-        ({"chief": ["a:1"], "worker": ["b:1"]}, ("worker", 0), False),
-        ({"chief": ["a:1"], "worker": ["b:1"]}, ("chief", 0), True),
+        (PEERS, "worker", 0, True),
+        (PEERS, "worker", 1, False),
+        (WITH_CHIEF, "worker", 0, False),
+        (WITH_CHIEF, "chief", 0, True),
     ],
 )
-def test_the_chief_under_any_resolver(jobs, task, expected):
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(jobs), task_type=task[0], task_id=task[1]
-    )
+def test_the_chief_under_any_resolver(jobs, job, index, expected):
+    spec = tf.train.ClusterSpec(jobs)
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type=job, task_id=index)
     strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy, cluster_resolver=resolver)
     assert is_chief(strategy) is expected
 
@@ -403,8 +369,7 @@ def test_a_worker_that_was_given_up_says_so(monkeypatch):
         None, None, "Collective ops is aborted by: /job:worker/replica:0/task:1 is not known"
     )
     for index, said in ((1, "the other workers, whose error names this one. See"), (0, "worker 1. See")):
-        cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": index}}
-        monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+        monkeypatch.setenv("TF_CONFIG", tf_config(PEERS, index=index))
         with pytest.raises(RunError, match=f"lost contact with {said}"), peer_failures_as_run_errors():
             raise error
 
@@ -459,31 +424,14 @@ if is_chief(strategy):
 """
 
 
-@contextlib.contextmanager
-def workers(environments, *, timeout_seconds=60.0, num_steps=0):
-    """One process of `WORKER` for each environment; none is left afterwards."""
-    with processes_of([WORKER, str(timeout_seconds), str(num_steps)], environments) as processes:
-        yield processes
-
-
-def slurm_tasks():
-    """The variables of two tasks on this machine."""
-    common = {
-        "SLURM_JOB_ID": str(random.randrange(10**6)),
-        "SLURM_STEP_NUM_TASKS": "2",
-        "SLURM_STEP_NODELIST": "localhost",
-        "SLURM_STEP_TASKS_PER_NODE": "2",
-        "SLURMD_NODENAME": "localhost",
-    }
-    return [{**common, "SLURM_PROCID": str(i), "SLURM_LOCALID": str(i)} for i in range(2)]
-
-
 @pytest.mark.multi_worker
 def test_two_workers_train_as_one_device_does(tmp_path):
     """The quick one of many: most are in tests/train/test_invariance_commands.py, of workers that differ in
     test_same_run.py."""
     path = tmp_path / "weights.npz"
-    with processes_of([TRAINER, str(path), json.dumps(slurm_tasks())], [{}]) as (process,):
+    step = {"nodes": "localhost", "node": "localhost", "tasks": 2, "count": 2, "job": random.randrange(10**6)}
+    tasks = [slurm_task(**step, rank=place, local=place) for place in range(2)]
+    with processes_of([TRAINER, str(path), json.dumps(tasks)], [{}]) as (process,):
         expected = two_workers.train(tf.distribute.OneDeviceStrategy("CPU:0"), micro_batches=1)
         out, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
@@ -502,11 +450,12 @@ def test_a_peer_that_answers_but_never_joins(frozen):
     with taken_port() as port:
         addresses = [f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"]
         addresses[frozen] = f"127.0.0.1:{port}"
-        with workers([{"TF_CONFIG": config({"worker": addresses}, index=1 - frozen)}], timeout_seconds=5) as (process,):
+        environment = {"TF_CONFIG": tf_config({"worker": addresses}, index=1 - frozen)}
+        with processes_of([WORKER, "5", "0"], [environment]) as (process,):
             _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "All 2 workers must join the cluster within cluster_timeout_seconds=5. Received: DeadlineExceeded" in err
-    (line,) = [line for line in err.splitlines() if line.startswith("All 2 workers must join")]
+    (line,) = (line for line in err.splitlines() if line.startswith("All 2 workers must join"))
     whole = ("Deadline Exceeded", "too early or too slowly")[frozen]
     assert f"{whole}. See the other workers' output for the cause" in line
 
@@ -516,7 +465,7 @@ def test_a_peer_that_answers_but_never_joins(frozen):
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_lost_worker_makes_the_other_fail_within_a_minute(victim, number):
-    with workers(worker_environments(2), num_steps=10**6) as processes:
+    with processes_of([WORKER, "60", "1000000"], worker_environments(2)) as processes:
         for process in processes:
             assert process.stdout.readline().startswith("sum 2")
         processes[victim].send_signal(number)

@@ -1,15 +1,21 @@
-"""Set-up of the process: the precision policy, the devices asked for, what the CPU can do."""
+"""Set-up of the process: the precision policy, the devices asked for and what a strategy takes and calls them, what the
+CPU can do; and who of the workers speaks: information is the chief's, warnings are everybody's."""
 
+import logging
 import mmap
 import pathlib
+from unittest import mock
 
 import keras
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config as determinism
 
+from tests.support.models import strategy_of
+from tests.support.processes import tf_config
 from tfbert import Config, RunError, RuntimeConfig, UsageError
 from tfbert.devices import runtime
+from tfbert.devices.runtime import build_strategy, describe
 from tfbert.errors import first_line
 
 
@@ -58,9 +64,8 @@ def test_a_gpu_that_tensorflow_cannot_use_is_told_of(tmp_path, monkeypatch, logg
         (tmp_path / name).touch()
     monkeypatch.setattr(runtime, "_DEVICE_FILES", tmp_path)
     monkeypatch.setattr(runtime, "_visible_gpus", lambda device: [])
-    if visible is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    else:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     runtime.set_up(RuntimeConfig(device=device))
     lines = [line for line in logged() if "cannot use" in line]
@@ -192,3 +197,118 @@ def test_other_errors_pass():
     for error in (tf.errors.InternalError(None, None, "something else"), ValueError("out of memory"), gone):
         with pytest.raises(type(error)), runtime.library_errors_as_run_errors(Config()):
             raise error
+
+
+# --- which devices a strategy takes
+
+
+WORKERS = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """A machine with three GPUs, none of them hidden; `hide()` hides them."""
+    visible = ["first", "second", "third"]
+    models = {"first": "NVIDIA H100 80GB HBM3", "second": "NVIDIA H100 80GB HBM3", "third": "NVIDIA T4"}
+    cpus = tf.config.list_physical_devices("CPU")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: list(models) if kind == "GPU" else cpus)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: visible if kind == "GPU" else cpus)
+    details = lambda gpu: {"device_name": models[gpu]} if models[gpu] else {}  # noqa: E731
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", details)
+    return visible, models
+
+
+def test_hidden_gpus_are_not_used(gpus):
+    gpus[0].clear()
+    for options, kind in (({}, "OneDeviceStrategy"), ({"strategy": "mirrored"}, "MirroredStrategy")):
+        strategy = build_strategy(RuntimeConfig(device="cpu", **options))
+        assert [tf.DeviceSpec.from_string(name).device_type for name in strategy.extended.worker_devices] == ["CPU"]
+        assert describe(strategy) == f"{kind}, 1 replica on CPU"
+
+
+def test_gpus_are_named(gpus):
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    assert describe(strategy) == "OneDeviceStrategy, 1 replica on GPU (NVIDIA H100 80GB HBM3)"
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    assert describe(strategy) == "MirroredStrategy, 2 replicas on GPU (NVIDIA H100 80GB HBM3)", "each model once"
+    gpus[1]["second"] = "NVIDIA T4"
+    assert describe(strategy) == "MirroredStrategy, 2 replicas on GPU (NVIDIA H100 80GB HBM3, NVIDIA T4)"
+    gpus[1].update(first="", second="")
+    assert describe(strategy) == "MirroredStrategy, 2 replicas on GPU"
+
+
+def test_what_tensorflow_has_settled_is_one_line(monkeypatch):
+    """A later run of a process may want other devices than the first."""
+    tf.constant(0) + 1
+    with pytest.raises(UsageError, match="CPU replicas must be set up before.*num_replicas=3.*use a new process"):
+        build_strategy(RuntimeConfig(strategy="mirrored", num_replicas=3, device="cpu"))
+    monkeypatch.setenv("TF_CONFIG", tf_config(WORKERS))
+    with pytest.raises(UsageError, match="A cluster must be joined before.*in a new process"):
+        build_strategy(RuntimeConfig(strategy="multi_worker"), cluster_timeout_seconds=0.1)
+
+
+@pytest.mark.parametrize("given, expected", [({}, 7), ({"cluster_timeout_seconds": 0.5}, 0.5)])
+def test_the_configuration_says_how_long_to_wait_for_workers(monkeypatch, given, expected):
+    waits = mock.Mock(side_effect=RunError("nobody"))
+    monkeypatch.setattr(runtime.private, "devices_are_initialized", lambda: False)
+    monkeypatch.setattr(runtime, "wait_for_peers", waits)
+    monkeypatch.setenv("TF_CONFIG", tf_config(WORKERS))
+    with pytest.raises(RunError, match="nobody"):
+        build_strategy(RuntimeConfig(strategy="multi_worker", cluster_timeout_seconds=7), **given)
+    waits.assert_called_once_with(mock.ANY, expected)
+
+
+# --- who speaks
+
+
+LOG = logging.getLogger("tfbert")
+OTHER = (
+    "this is worker 1 of 2: it computes with the others, but worker 0 alone shows progress and writes files, such as "
+    "log.jsonl in the output directory; warnings and errors are shown here too"
+)
+
+
+@pytest.fixture
+def start_as(monkeypatch):
+    """Starts this process's devices as the chief's, or as another worker's."""
+
+    def start_as(chief):
+        monkeypatch.setenv("TF_CONFIG", tf_config(WORKERS, index=1))
+        monkeypatch.setattr(runtime, "build_strategy", lambda *args, **kwargs: strategy_of(1))
+        monkeypatch.setattr(runtime, "is_chief", lambda strategy: chief)
+        assert runtime.start_devices(Config(runtime=RuntimeConfig(device="cpu")))[1] is chief
+
+    yield start_as
+    runtime.inform_on_chief_alone(True)
+
+
+def tell():
+    LOG.debug("details")
+    LOG.info("evaluating")
+    LOG.warning("damaged")
+
+
+def test_only_the_chief_informs_and_every_worker_warns(start_as, logged):
+    for chief, expected in [
+        (True, ["evaluating", "damaged"]),
+        (False, [OTHER, "damaged"]),
+        (False, ["damaged"]),  # It has said so.
+        (True, ["evaluating", "damaged"]),  # A process may be the chief of its next run.
+    ]:
+        start_as(chief)
+        tell()
+        assert logged() == expected
+
+
+def test_other_workers_inform_where_debugging_is_asked_for(start_as, logged, caplog):
+    caplog.set_level(logging.DEBUG, logger="tfbert")
+    start_as(False)
+    tell()
+    assert logged() == [OTHER, "details", "evaluating", "damaged"]
+
+
+def test_another_backend_of_keras_is_refused_with_the_way_out(monkeypatch):
+    runtime.check_backend()
+    monkeypatch.setattr(runtime.keras.config, "backend", lambda: "jax")
+    with pytest.raises(UsageError, match="by TensorFlow. Received: Keras with the backend 'jax'"):
+        runtime.start_devices(Config(runtime=RuntimeConfig(device="cpu")))

@@ -15,10 +15,9 @@ import time
 
 import pytest
 
-from tests.support.processes import wait_until
+from tests.support.processes import ROOT, wait_until
 from tfbert.devices import process as module
 
-ROOT = pathlib.Path(__file__).parents[2]
 LINE = "stopped by SIGTERM; nothing is lost, the same command starts again"
 IMPORTED = """\
 import os, pathlib, time
@@ -27,6 +26,7 @@ pathlib.Path(os.environ["SAYS_WHEN"], str(os.getpid())).touch()
 time.sleep(100)
 """
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 UNSHARE = ["unshare", "--fork", "--pid", "--kill-child"]
 
 
@@ -37,23 +37,18 @@ def can_unshare():
 @pytest.fixture
 def importing(tmp_path):
     """A function that starts a command and returns once that many of its processes import TensorFlow."""
-    (tmp_path / "stand_in" / "tensorflow").mkdir(parents=True)
-    (tmp_path / "stand_in" / "tensorflow" / "__init__.py").write_text(IMPORTED)
-    (tmp_path / "said").mkdir()
-    path = os.pathsep.join([str(tmp_path / "stand_in"), str(ROOT)])
+    package, said = tmp_path / "stand_in" / "tensorflow", tmp_path / "said"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(IMPORTED)
+    said.mkdir()
+    path = os.pathsep.join([str(package.parent), str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": path, "SAYS_WHEN": str(said)}
     processes = []
 
     def start(*command, count=1):
-        process = subprocess.Popen(
-            list(map(str, command)),
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path, "SAYS_WHEN": str(tmp_path / "said")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = list(map(str, command))
+        process = subprocess.Popen(words, cwd=tmp_path, env=environment, text=True, **PIPES)
         processes.append(process)
-        said = tmp_path / "said"
         assert wait_until(lambda: len(list(said.iterdir())) == count or process.poll() is not None, seconds=60)
         assert process.poll() is None, process.communicate()
         return process
@@ -65,21 +60,19 @@ def importing(tmp_path):
 
 
 def words_of(name, tmp_path):
-    (tmp_path / "rows.tsv").write_text("label\tsentence\n1\tgood\n")
+    rows, out = tmp_path / "rows.tsv", f"--output_dir={tmp_path / 'out'}"
+    rows.write_text("label\tsentence\n1\tgood\n")
     (tmp_path / "model").mkdir()
-    data, model = f"--validation_file={tmp_path / 'rows.tsv'}", f"--model={tmp_path / 'model'}"
+    data, model = f"--validation_file={rows}", f"--model={tmp_path / 'model'}"
     finetune, pretrain = ROOT / "run_finetune.py", ROOT / "run_pretraining.py"
     return {
         "train": [finetune],
         "seeds": [finetune, "--seeds=1,2"],
         "evaluate": [finetune, "--mode=evaluate", model, data],
-        "predict": [finetune, "--mode=predict", model, f"--input_file={tmp_path / 'rows.tsv'}"],
-        "export": [finetune, "--mode=export", model, f"--output_dir={tmp_path / 'out'}"],
+        "predict": [finetune, "--mode=predict", model, f"--input_file={rows}"],
+        "export": [finetune, "--mode=export", model, out],
         "pretrain": [pretrain],
-        "prepare": [
-            *[pretrain, "--mode=prepare", f"--input_files={tmp_path / 'rows.tsv'}", f"--output_dir={tmp_path / 'out'}"],
-            "--learn_vocab=100",
-        ],
+        "prepare": [pretrain, "--mode=prepare", f"--input_files={rows}", out, "--learn_vocab=100"],
         "word": ["-m", "tfbert", "finetune"],
     }[name]
 
@@ -126,14 +119,9 @@ def run(body, sends=1, wait=0.1):
     """Runs `body` as a program that prints a line when it is ready for SIGTERM."""
     code = "import os, signal, sys, time\nfrom tfbert.devices import process\n" + body
     code += "\nsys.exit(process.run_program('prog', main))"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,  # `communicate` knows nothing of what a buffer took beyond the first line.
-        env=environment,
-    )
+    command, environment = [sys.executable, "-c", code], os.environ | {"PYTHONPATH": str(ROOT)}
+    # `communicate` knows nothing of what a buffer took beyond the first line.
+    process = subprocess.Popen(command, bufsize=0, env=environment, **PIPES)
     process.stdout.readline()
     for _ in range(sends):
         process.send_signal(signal.SIGTERM)
@@ -264,11 +252,9 @@ def main():
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 2.0, 4.0, 7.0])
 def test_a_prediction_ends_with_75_and_leaves_no_file(runs, tmp_path, as_process_1, seconds):
     (tmp_path / "rows.tsv").write_text("sentence\n" + "the film was not very good\n" * 400_000)
-    command = [sys.executable, ROOT / "run_finetune.py", "--mode=predict", f"--model={runs / 'single'}"]
+    command = [sys.executable, str(ROOT / "run_finetune.py"), "--mode=predict", f"--model={runs / 'single'}"]
     command += [f"--input_file={tmp_path / 'rows.tsv'}", f"--output_file={tmp_path / 'out' / 'p.jsonl'}"]
-    process = subprocess.Popen(
-        list(map(str, [*UNSHARE, *command] if as_process_1 else command)), stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(UNSHARE * as_process_1 + command, stderr=subprocess.PIPE, text=True)
     time.sleep(seconds)
     told = process.pid
     if as_process_1:

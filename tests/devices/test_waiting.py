@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.support.processes import wait_until
 from tfbert.devices import process
 from tfbert.tokens.tokenizer import map_texts
 
@@ -27,9 +28,7 @@ def test_slow_work_is_named_once(stream, seconds, monkeypatch, caplog):
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr(process, seconds, 0.05)
     with caplog.at_level(logging.INFO, "tfbert"), process.log_if_slow("reading"):
-        deadline = time.monotonic() + 20
-        while not caplog.messages and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: caplog.messages, seconds=20)
     assert caplog.messages == ["reading ..."]
 
 

@@ -12,13 +12,12 @@ import types
 
 import pytest
 
-from tests.support.processes import is_running, wait_until
+from tests.support.processes import ROOT, is_running, wait_until, write_program
 from tests.support.refusals import refused
 from tfbert import launch as launch_module
 from tfbert.devices.cluster import PREEMPTED_STATUS
 from tfbert.launch import Signals, launch, parse_command_line, worker_environments
 
-ROOT = pathlib.Path(__file__).parents[2]
 TIMEOUT_SECONDS = 30
 
 
@@ -296,27 +295,21 @@ def test_a_program_other_than_python_is_run_as_it_is(capfdbinary):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "words, message",
     [
-        ([], "A command must follow --. Received: none."),
-        (["--num_workers=2", "x.py"], "go before --.* Received: unrecognized arguments: x.py. Usage: "),
-        (
-            ["--num_worker=2", "--", "x.py"],
-            "Received: unrecognized arguments: --num_worker=2. Usage: .*--num_workers=N",
-        ),
-        (["--num_workers=two", "--", "x.py"], "Received: argument --num_workers: invalid int value: 'two'. Usage: "),
-        (
-            ["--grace_seconds=1s", "--", "x.py"],
-            "Received: argument --grace_seconds: invalid float value: '1s'. Usage: ",
-        ),
-        (["--max_restarts"], "Received: argument --max_restarts: expected one argument. Usage: "),
-        (["--num_workers=0", "--", "x.py"], "num_workers must be 1 or more. Received: num_workers=0."),
-        (["--grace_seconds=nan", "--", "x.py"], "grace_seconds must be finite."),
+        ("", "A command must follow --. Received: none."),
+        ("--num_workers=2 x.py", "go before --.* Received: unrecognized arguments: x.py. Usage: "),
+        ("--num_worker=2 -- x.py", "Received: unrecognized arguments: --num_worker=2. Usage: .*--num_workers=N"),
+        ("--num_workers=two -- x.py", "Received: argument --num_workers: invalid int value: 'two'. Usage: "),
+        ("--grace_seconds=1s -- x.py", "Received: argument --grace_seconds: invalid float value: '1s'. Usage: "),
+        ("--max_restarts", "Received: argument --max_restarts: expected one argument. Usage: "),
+        ("--num_workers=0 -- x.py", "num_workers must be 1 or more. Received: num_workers=0."),
+        ("--grace_seconds=nan -- x.py", "grace_seconds must be finite."),
     ],
 )
-def test_bad_usage_is_one_line(arguments, message):
+def test_bad_usage_is_one_line(words, message):
     with refused(message):
-        parse_command_line(arguments)
+        parse_command_line(words.split())
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--num_workers=2", "-h", "--", "x.py"]])
@@ -344,9 +337,7 @@ def test_the_command_reports_bad_usage_with_status_2(capsys):
 
 
 def test_gpus_are_counted_by_nvidia_smi(monkeypatch, tmp_path):
-    fake = tmp_path / "nvidia-smi"
-    fake.write_text("#!/bin/sh\necho 'GPU 0: A (UUID: x)'; echo 'GPU 1: A (UUID: y)'\n")
-    fake.chmod(0o755)
+    write_program(tmp_path / "nvidia-smi", "echo 'GPU 0: A (UUID: x)'; echo 'GPU 1: A (UUID: y)'")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [environment["CUDA_VISIBLE_DEVICES"] for environment in worker_environments(2)] == ["0", "1"]

@@ -1,6 +1,7 @@
 """Starting and watching other processes."""
 
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
@@ -30,6 +31,17 @@ def output_of(code, directory=ROOT, **variables) -> str:
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def tf_config(cluster, job="worker", index=0) -> str:
+    """The environment variable of a worker."""
+    return json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
+
+
+def write_program(path, text):
+    """A shell script that can be started by its name."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
 
 
 def wait_until(condition, seconds: float = 10.0) -> bool:
