@@ -16,9 +16,11 @@ from safetensors.numpy import load_file, save_file
 import tfbert
 from tests.support.batches import make_examples, packed_batches, plain_batches, plan_of
 from tests.support.bert import worst
+from tests.support.cases import quick, slow
 from tests.support.encoders import ALL, MASK, VOCAB, batch_of, config_of, make
 from tests.support.models import VOCAB as VOCAB_OF_EXAMPLES
-from tests.support.refusals import refused
+from tests.support.models import variables_of
+from tests.support.refusals import assert_refused
 from tfbert.bert.models import class_of
 from tfbert.config.tables import ENCODERS
 from tfbert.measure import Work, forward_flops
@@ -27,12 +29,8 @@ from tfbert.model.forward import Seen, encode, forward, forward_tokens
 from tfbert.model.weights import get_weights_dict
 
 OTHERS = [name for name in ENCODERS if name != "bert"]
-SLOW = pytest.mark.slow
-
-
-def quick(names, *slow):
-    """Those that share RoBERTa's class are marked."""
-    return [pytest.param(name, marks=SLOW if name in ("xlm-roberta", "camembert", *slow) else ()) for name in names]
+QUICK = ("roberta", "modernbert")
+"""Others share RoBERTa's class, or are like BERT."""
 
 
 def test_modernbert_is_what_its_paper_says_in_numpy():
@@ -80,11 +78,10 @@ def with_pads(examples, pad):
     return dataclasses.replace(examples, tokens=dataclasses.replace(examples.tokens, flat=flat))
 
 
-@pytest.mark.parametrize("model_type", quick(OTHERS, "electra", "distilbert"))  # Which attend as BERT does.
+@pytest.mark.parametrize("model_type", quick(OTHERS, *QUICK))  # Which attend as BERT does.
 def test_packed_rows_and_parts_of_the_last_layer_give_what_whole_rows_give(model_type):
-    pools = ["cls", "mean"] if model_type == "modernbert" else [None]
-    for pooling in pools:
-        values = {"classifier_pooling": pooling} if pooling else {}
+    pools = [{"classifier_pooling": pooling} for pooling in ("cls", "mean")]
+    for values in pools if model_type == "modernbert" else [{}]:
         model = make(model_type, vocab_size=VOCAB_OF_EXAMPLES, max_position_embeddings=64, **values)
         pad = model.config.pad_token_id
         examples = with_pads(make_examples(19), pad)
@@ -105,12 +102,12 @@ def test_packed_rows_and_parts_of_the_last_layer_give_what_whole_rows_give(model
             assert worst(found[is_real], tf.gather(flat, places + rows)[is_real]) < 5e-6
 
 
-@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=SLOW)])
-@pytest.mark.parametrize(
-    "window, width, is_packed, is_known",
-    [(0, 5, True, True), (4, 41, False, True)]
-    + [pytest.param(*case, marks=SLOW) for case in ((1, 41, True, False), (4, 41, False, False), (4, 16, True, False))],
-)
+NEAR = [(0, 5, True, True), (4, 41, False, True)]
+NEAR += [slow(1, 41, True, False), slow(4, 41, False, False), slow(4, 16, True, False)]
+
+
+@pytest.mark.parametrize("xla", [False, slow(True)])
+@pytest.mark.parametrize("window, width, is_packed, is_known", NEAR)
 def test_near_attention_by_blocks_is_that_of_whole_rows(window, width, is_packed, is_known, xla):
     """Rows of a block, and of several the last of which is not full; padded and packed; in a graph that knows their
     width or not. Whole rows are computed where all shares of attention are kept."""
@@ -130,11 +127,9 @@ def test_near_attention_by_blocks_is_that_of_whole_rows(window, width, is_packed
         with tf.GradientTape() as tape:
             logits = tf.where(is_real[..., None], forward_tokens(model, inputs, True, seen=seen), 0.0)
             loss = tf.reduce_mean(logits**2)
-        grads = tape.gradient(loss, [v.value for v in model.trainable_variables])
-        return logits, [tf.convert_to_tensor(each) for each in grads]
+        return logits, [tf.convert_to_tensor(each) for each in tape.gradient(loss, variables_of(model))]
 
-    known = [None, width] if is_known else [None, None]
-    spec = {name: tf.TensorSpec(known, tf.int32) for name in inputs}
+    spec = {name: tf.TensorSpec([None, width if is_known else None], tf.int32) for name in inputs}
     blocks = tf.function(gradients, [spec], autograph=False, jit_compile=xla)(inputs)
     logits, grads = gradients(inputs, seen := Seen([], []))
     assert {each.shape for each in seen.attentions} == {(3, 2, width, width)}
@@ -162,7 +157,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("model_type", quick(OTHERS, "electra", "distilbert"))  # Read in `test_like_transformers` too.
+@pytest.mark.parametrize("model_type", quick(OTHERS, *QUICK))  # Read in `test_like_transformers` too.
 def test_files_have_the_names_of_transformers_and_are_read_back_by_any_door(model_type, tmp_path):
     model = make(model_type)
     model.save_pretrained(tmp_path)
@@ -190,9 +185,10 @@ def test_files_have_the_names_of_transformers_and_are_read_back_by_any_door(mode
     assert worst(base.bert.weights, [v for v in model.bert.weights if "pooler" not in v.path]) == 0
 
 
-@pytest.mark.parametrize(
-    "model_type", quick((name for name, kind in ALL if kind == "MaskedLM" and name in OTHERS), "roberta")
-)
+WITH_WORDS = [name for name in OTHERS if (name, "MaskedLM") in ALL]
+
+
+@pytest.mark.parametrize("model_type", quick(WITH_WORDS, "distilbert", "modernbert"))
 def test_words_are_read_from_the_table_and_resized_with_it(model_type, tmp_path):
     model = make(model_type, "MaskedLM")
     before = model(batch_of(model)).logits
@@ -201,8 +197,7 @@ def test_words_are_read_from_the_table_and_resized_with_it(model_type, tmp_path)
     model.save_pretrained(tmp_path)
     seconds = ("decoder.weight", "projector.weight")
     assert not [name for name in load_file(tmp_path / "model.safetensors") if name.endswith(seconds)]
-    again = type(model).from_pretrained(tmp_path)
-    assert worst(again(batch_of(model)).logits, model(batch_of(model)).logits) == 0
+    assert worst(type(model).from_pretrained(tmp_path)(batch_of(model)).logits, model(batch_of(model)).logits) == 0
 
 
 def test_settings_by_either_name_are_one_setting():
@@ -217,6 +212,7 @@ def test_settings_by_either_name_are_one_setting():
     assert BertConfig.from_dict(both | sizes).layer_norm_eps == 1e-4  # transformers reads `norm_eps`.
 
 
+YARN = {"full_attention": {"rope_type": "yarn", "factor": 2}}
 REFUSED = {
     "token types": (lambda: make("roberta")(batch_of(make("bert"))), "roberta .*Received: token_type_ids"),
     "another configuration": (lambda: tfbert.TFBertModel(config_of("roberta")), "TFRobertaModel"),
@@ -231,20 +227,14 @@ REFUSED = {
     "a kind of layer": (lambda: tfbert.ModernBertConfig(layer_types=["linear_attention"] * 22), "layer_types="),
     "a base of positions": (lambda: tfbert.ModernBertConfig(local_rope_theta=0), "rope_theta=0"),
     "odd heads": (lambda: tfbert.ModernBertConfig(hidden_size=36, num_attention_heads=12), "an even share"),
-    "other positions": (
-        lambda: tfbert.ModernBertConfig(rope_parameters={"full_attention": {"rope_type": "yarn", "factor": 2}}),
-        "'yarn'",
-    ),
+    "other positions": (lambda: tfbert.ModernBertConfig(rope_parameters=YARN), "'yarn'"),
     "LoRA of no layer": (lambda: make("distilbert").enable_lora(2, targets="queries"), "value, .*q_lin, .*or all"),
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_does_not_apply_is_refused_in_a_line(what):
-    call, line = REFUSED[what]
-    with refused(line, ValueError) as caught:
-        call()
-    assert "Received: " in str(caught.value)
+@pytest.mark.parametrize("call, line", REFUSED.values(), ids=REFUSED)
+def test_what_does_not_apply_is_refused_in_a_line(call, line):
+    assert_refused(line, call, kind=ValueError)
 
 
 def test_products_are_counted():

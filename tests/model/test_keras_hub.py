@@ -4,9 +4,8 @@ import fnmatch
 import json
 import pathlib
 import shutil
-import subprocess
-import sys
 import zipfile
+from unittest import mock
 
 import h5py
 import keras
@@ -17,11 +16,15 @@ import requests
 import tensorflow as tf
 
 import tfbert
-from tests.support.refusals import refused
-from tfbert import ModelConfig, UsageError
-from tfbert.bert.models import build_model
-from tfbert.model import files, weights
+from tests.support.bert_files import assert_same_weights, load
+from tests.support.cases import slow
+from tests.support.corpora import content
+from tests.support.models import randomize, tiny_bert
+from tests.support.processes import output_of
+from tests.support.refusals import assert_refused
+from tfbert import ModelConfig
 from tfbert.model import keras_hub as keras_hub_files
+from tfbert.model import weights
 from tfbert.model.files import load_config, load_tokenizer, record_inputs, resolve_model
 from tfbert.model.head import Head, save_pretrained
 from tfbert.step.keras3.finetuner import FineTuner
@@ -33,41 +36,27 @@ SIZES = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 1
 models = keras_hub.models
 
 
-def slow(*case):
-    """A case of what quick ones guard as well."""
-    return pytest.param(*case, marks=pytest.mark.slow)
-
-
 def backbone(kind=models.BertBackbone, **options):
-    """With random weights everywhere, so that no two can be mixed up."""
     made = kind(**{"vocabulary_size": len(VOCAB), **SIZES} | options)
-    rng = np.random.default_rng(3)
-    for variable in made.weights:
-        variable.assign(rng.normal(0, 0.5, variable.shape))
+    randomize(made.weights, seed=3, spread=0.5)
     return made
 
 
-def classifier(num_classes=3, *, lowercase=False, with_preprocessor=True, **options):
-    tokenizer = models.BertTokenizer(vocabulary=VOCAB, lowercase=lowercase)
-    preprocessor = models.BertTextClassifierPreprocessor(tokenizer, sequence_length=16)
-    made = models.BertTextClassifier(
-        backbone(), num_classes, preprocessor=preprocessor if with_preprocessor else None, **options
-    )
+def classifier(num_classes=3, **options):
+    tokenizer = models.BertTokenizer(vocabulary=VOCAB, lowercase=False)
+    options = {"preprocessor": models.BertTextClassifierPreprocessor(tokenizer, sequence_length=16)} | options
+    made = models.BertTextClassifier(backbone(), num_classes, **options)
     made.output_dense.bias.assign(np.random.default_rng(4).normal(0, 1, num_classes))
     return made
 
 
-def pairs(rows=6, width=20):
-    """Padded pairs as KerasHub and as transformers name them."""
-    rng = np.random.default_rng(0)
-    lengths = np.array([width, 3, 9, 14, width, 5])[:rows]
-    mask = (np.arange(width) < lengths[:, None]).astype(np.int32)
-    ids = (rng.integers(5, len(VOCAB), mask.shape) * mask).astype(np.int32)
-    second = ((np.arange(width) >= lengths[:, None] // 2) * mask).astype(np.int32)
-    return (
-        {"token_ids": ids, "padding_mask": mask, "segment_ids": second},
-        {"input_ids": ids, "attention_mask": mask, "token_type_ids": second},
-    )
+LENGTHS = np.array([[20], [3], [9], [14], [20], [5]])
+MASK = (np.arange(20) < LENGTHS).astype(np.int32)
+IDS = (np.random.default_rng(0).integers(5, len(VOCAB), MASK.shape) * MASK).astype(np.int32)
+SECOND = ((np.arange(20) >= LENGTHS // 2) * MASK).astype(np.int32)
+THEIRS = {"token_ids": IDS, "padding_mask": MASK, "segment_ids": SECOND}
+OURS = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": SECOND}
+"""Padded pairs as KerasHub and as transformers name them."""
 
 
 @pytest.fixture(scope="module")
@@ -77,21 +66,11 @@ def made(tmp_path_factory):
     model = classifier()
     model.save_to_preset(str(directory / "preset"))
     model.save(directory / "model.keras")
-    model.backbone.save_to_preset(str(directory / "backbone"))
-    model.preprocessor.tokenizer.save_to_preset(str(directory / "backbone"))
-    model.backbone.save_to_preset(str(directory / "sharded"), max_shard_size=1e-6)
-    model.preprocessor.tokenizer.save_to_preset(str(directory / "sharded"))
+    for name, options in (("backbone", {}), ("sharded", {"max_shard_size": 1e-6})):
+        model.backbone.save_to_preset(str(directory / name), **options)
+        model.preprocessor.tokenizer.save_to_preset(str(directory / name))
     FineTuner(model).save(directory / "tuner.keras")
     return directory, model
-
-
-def load(source, labels=("LABEL_0", "LABEL_1", "LABEL_2"), head=None, **options):
-    config = ModelConfig(model_name_or_path=str(source))
-    found = resolve_model(config)
-    tokenizer = load_tokenizer(config, found, training_texts=())
-    head = head or Classification(labels).head()
-    options = {"max_seq_length": 16, "seed": 0, **options}
-    return build_model(config, found, tokenizer=tokenizer, head=head, **options), tokenizer
 
 
 def encoder_of(directory):
@@ -105,12 +84,20 @@ def encoder_of(directory):
 def test_a_classifier_gives_the_same_logits(made, name):
     directory, own = made
     model, tokenizer = load(directory / name, require_head=True)
-    theirs, ours = pairs()
-    np.testing.assert_allclose(model(ours).logits, own(theirs), atol=1e-5)
-    assert np.abs(own(theirs)).max() > 1, "differences would not be seen"
+    np.testing.assert_allclose(model(OURS).logits, own(THEIRS), atol=1e-5)
+    assert np.abs(own(THEIRS)).max() > 1, "differences would not be seen"
     assert list(tokenizer.vocab) == VOCAB
     assert tokenizer.casing == {"do_lower_case": False, "strip_accents": False, "tokenize_chinese_chars": True}
     assert model.config.hidden_act == "gelu_new"
+
+
+def assert_same_outputs(ours, theirs):
+    """Of the encoders, where there is a token; returns the hidden states."""
+    found, wanted = ours.bert(OURS), theirs(THEIRS)
+    np.testing.assert_allclose(found.pooler_output, wanted["pooled_output"], atol=1e-5)
+    hidden = [each * MASK[..., None] for each in (found.last_hidden_state, wanted["sequence_output"])]
+    np.testing.assert_allclose(*hidden, atol=1e-5)
+    return hidden[0]
 
 
 @pytest.mark.parametrize("name", ["backbone", slow("sharded")])
@@ -118,14 +105,8 @@ def test_a_backbone_starts_a_new_head(made, name, logged):
     directory, own = made
     model, _ = load(directory / name)
     assert "New weights, to be trained: classifier.weight, classifier.bias." in logged()
-    theirs, ours = pairs()
-    want = own.backbone(theirs)
-    found = model.bert(ours)
-    np.testing.assert_allclose(found.pooler_output, want["pooled_output"], atol=1e-5)
-    mask = ours["attention_mask"][..., None]
-    np.testing.assert_allclose(found.last_hidden_state * mask, want["sequence_output"] * mask, atol=1e-5)
-    with pytest.raises(UsageError, match="need a fine-tuned model"):
-        load(directory / name, require_head=True)
+    assert_same_outputs(model, own.backbone)
+    assert_refused("need a fine-tuned model", load, directory / name, require_head=True)
 
 
 @pytest.mark.slow
@@ -133,9 +114,8 @@ def test_bfloat16_is_read(made, tmp_path):
     directory, own = made
     half = models.BertBackbone.from_preset(str(directory / "backbone"), dtype="bfloat16")
     half.save_to_preset(str(tmp_path / "half"))
-    tensors = encoder_of(tmp_path / "half")
     whole = encoder_of(directory / "backbone")
-    for name, value in tensors.items():
+    for name, value in encoder_of(tmp_path / "half").items():
         np.testing.assert_allclose(value, whole[name], rtol=2**-8)
 
 
@@ -143,8 +123,7 @@ def test_casing_is_taken_along(tmp_path, logged):
     tokenizer = models.BertTokenizer(vocabulary=VOCAB[:-2], lowercase=True)
     backbone(vocabulary_size=len(VOCAB) - 2).save_to_preset(str(tmp_path / "p"))
     tokenizer.save_to_preset(str(tmp_path / "p"))
-    config = ModelConfig(model_name_or_path=str(tmp_path / "p"))
-    found = load_tokenizer(config, tmp_path / "p", training_texts=())
+    found = load_tokenizer(ModelConfig(model_name_or_path=str(tmp_path / "p")), tmp_path / "p", training_texts=())
     assert found.casing == {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": True}
     assert any("keeps its accents" in line for line in logged())
     (tmp_path / "v").write_text("\n".join(VOCAB[:-2]) + "\n")
@@ -168,16 +147,14 @@ def test_a_masked_language_model_continues(tmp_path):
     tokenizer = models.BertTokenizer(vocabulary=VOCAB, lowercase=False)
     preprocessor = models.BertMaskedLMPreprocessor(tokenizer, sequence_length=16)
     own = models.BertMaskedLM(backbone(), preprocessor=preprocessor)
-    for variable in own.masked_lm_head.trainable_weights:
-        variable.assign(np.random.default_rng(5).normal(0, 0.5, variable.shape))
+    randomize(own.masked_lm_head.trainable_weights, seed=5, spread=0.5)
     own.save_to_preset(str(tmp_path / "masked"))
     assert load_config(tmp_path / "masked").architectures == ["BertForMaskedLM"]
     model, _ = load(tmp_path / "masked", head=Head(kind="MaskedLM"), require_head=True)
-    theirs, ours = pairs()
     places = np.tile(np.arange(3, dtype=np.int32), (6, 1))
-    want = own({**theirs, "mask_positions": places})
+    want = own({**THEIRS, "mask_positions": places})
     # KerasHub's head has another epsilon and the exact GELU.
-    np.testing.assert_allclose(model(ours).logits[:, :3], want, atol=5e-3)
+    np.testing.assert_allclose(model(OURS).logits[:, :3], want, atol=5e-3)
     assert np.abs(want).max() > 1
 
 
@@ -231,14 +208,13 @@ def test_a_preset_of_another_model_or_damaged_is_refused_in_a_line(source, damag
     if source:
         shutil.copytree(made[0] / source, tmp_path / "p")
     damage(tmp_path / "p")
-    with refused(message):
-        load(tmp_path / "p")
+    assert_refused(message, load, tmp_path / "p")
 
 
 def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
     keras.Sequential([keras.Input([2]), keras.layers.Dense(1)]).save(tmp_path / "dense.keras")
     (tmp_path / "text.keras").write_text("no archive")
-    classifier(with_preprocessor=False).save(tmp_path / "bare.keras")
+    classifier(preprocessor=None).save(tmp_path / "bare.keras")
     with (
         zipfile.ZipFile(made[0] / "model.keras") as source,
         zipfile.ZipFile(tmp_path / "bomb.keras", "w", zipfile.ZIP_DEFLATED) as archive,
@@ -254,8 +230,7 @@ def test_a_keras_file_of_something_else_is_refused_in_a_line(made, tmp_path):
         "bare.keras": "must hold the vocabulary of its tokenizer",
         "bomb.keras": "must be readable and whole",
     }.items():
-        with refused(message):
-            load(tmp_path / name)
+        assert_refused(message, load, tmp_path / name)
 
 
 def test_names_of_kerashub_lead_to_kaggle(made, monkeypatch):
@@ -267,10 +242,7 @@ def test_names_of_kerashub_lead_to_kaggle(made, monkeypatch):
     for name in ("bert_base_en", "kaggle://keras/bert/keras/bert_base_en/3"):
         assert resolve_model(ModelConfig(model_name_or_path=name)) == made[0] / "preset"
 
-    def unreachable(handle):
-        raise requests.ConnectionError("a\nlong story")
-
-    monkeypatch.setattr("kagglehub.model_download", unreachable)
+    monkeypatch.setattr("kagglehub.model_download", mock.Mock(side_effect=requests.ConnectionError("a\nlong story")))
     for name, message in {
         "bert_base_en": "'bert_base_en': Kaggle cannot be reached, and the preset is not in kagglehub's cache",
         "distil_bert_base_en": "tfbert trains those of its BertBackbone",
@@ -278,11 +250,9 @@ def test_names_of_kerashub_lead_to_kaggle(made, monkeypatch):
         "some_model": "the hub cannot be reached",
         "no_such.keras": "A path must lead to a model's directory or .keras file",
     }.items():
-        with refused(message):
-            resolve_model(ModelConfig(model_name_or_path=name))
+        assert_refused(message, resolve_model, ModelConfig(model_name_or_path=name))
     monkeypatch.undo()
-    with pytest.raises(UsageError, match="'kaggle://a/b': "):
-        resolve_model(ModelConfig(model_name_or_path="kaggle://a/b"))
+    assert_refused("'kaggle://a/b': ", resolve_model, ModelConfig(model_name_or_path="kaggle://a/b"))
 
 
 def test_a_preset_on_the_hugging_face_hub_is_fetched_whole(made, monkeypatch):
@@ -295,9 +265,8 @@ def test_a_preset_on_the_hugging_face_hub_is_fetched_whole(made, monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert resolve_model(ModelConfig(model_name_or_path="hf://keras/bert_base_en")) == made[0] / "preset"
     assert {name for name, _ in asked} == {"keras/bert_base_en"}
-    patterns = asked[-1][1]
-    needed = [str(path.relative_to(made[0] / "preset")) for path in (made[0] / "preset").rglob("*") if path.is_file()]
-    missing = {p for p in needed if not any(fnmatch.fnmatch(p, pattern) for pattern in patterns)}
+    needed = content(made[0] / "preset")
+    missing = {name for name in needed if not any(fnmatch.fnmatch(name, pattern) for pattern in asked[-1][1])}
     assert missing == {"metadata.json", "preprocessor.json"}
 
 
@@ -309,7 +278,7 @@ path = weights.find_weight_file(pathlib.Path({str(keras_hub_files.plain(made[0] 
 assert len(weights.read_weights(path)) == 41
 assert not {{"keras", "keras_hub", "tensorflow", "torch"}} & set(sys.modules)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=pathlib.Path(files.__file__).parents[2])
+    output_of(code)
 
 
 def test_neither_scope_nor_policy_nor_names_reach_the_reader(made, tmp_path):
@@ -323,8 +292,7 @@ def test_neither_scope_nor_policy_nor_names_reach_the_reader(made, tmp_path):
         assert keras.layers.Dense(2).name == "dense" and keras.config.dtype_policy().name == "bfloat16"
     finally:
         keras.config.set_dtype_policy("float32")
-    wanted = encoder_of(made[0] / "preset")
-    assert all(np.array_equal(tensors[name], wanted[name]) for name in wanted)
+    assert_same_weights(tensors, encoder_of(made[0] / "preset"))
 
 
 def test_what_changed_on_disk_is_read_anew(made, tmp_path):
@@ -338,20 +306,12 @@ def test_what_changed_on_disk_is_read_anew(made, tmp_path):
 
 def test_keras_hub_reads_a_run(tmp_path):
     """A directory that our classes and tokenizer wrote, as it is: hidden states, pooler and ids."""
-    config = {"vocab_size": len(VOCAB), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config |= {"intermediate_size": 64, "max_position_embeddings": 32, "hidden_act": "gelu_new"}
-    own = tfbert.TFBertForSequenceClassification(tfbert.BertConfig(**config, num_labels=3))
-    rng = np.random.default_rng(6)
-    for variable in own.weights:
-        variable.assign(rng.normal(0, 0.5, variable.shape))
+    own = tiny_bert(vocab_size=len(VOCAB), num_attention_heads=4, hidden_act="gelu_new")
+    randomize(own.weights, seed=6, spread=0.5)
     tokenizer = BertTokenizer(VOCAB, do_lower_case=False)
     save_pretrained(own, tokenizer, tmp_path / "run")
-    theirs, ours = pairs()
-    found = models.BertBackbone.from_preset(str(tmp_path / "run"))(theirs)
-    wanted, mask = own.bert(ours), ours["attention_mask"][..., None]
-    np.testing.assert_allclose(found["pooled_output"], wanted.pooler_output, atol=1e-5)
-    np.testing.assert_allclose(found["sequence_output"] * mask, wanted.last_hidden_state * mask, atol=1e-5)
-    assert np.abs(wanted.last_hidden_state).max() > 1
+    hidden = assert_same_outputs(own, models.BertBackbone.from_preset(str(tmp_path / "run")))
+    assert np.abs(hidden).max() > 1
     ids = models.BertTokenizer.from_preset(str(tmp_path / "run"))("the Film abcé")
     assert ids.tolist() == tokenizer(tf.constant(["the Film abcé"]), max_seq_length=16)[0][0, 1:-1].numpy().tolist()
 
@@ -360,13 +320,9 @@ def test_keras_hub_reads_a_run(tmp_path):
 def test_the_page_takes_a_run_to_keras_hub(tmp_path):
     """The lines of docs/after_training.md, of texts with accents: KerasHub does not read that they are dropped."""
     words = [*VOCAB[:-2], "cafe", "naive"]
-    values = {"vocab_size": len(words), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = tfbert.BertConfig(**values, intermediate_size=64, max_position_embeddings=64)
-    Classification(("bad", "fine", "good")).head().describe_in(config)
-    model = tfbert.TFBertForSequenceClassification(config)
-    rng = np.random.default_rng(2)
-    for variable in model.weights:
-        variable.assign(rng.normal(0, 0.5, variable.shape))
+    model = tiny_bert(vocab_size=len(words), num_attention_heads=4)
+    Classification(("bad", "fine", "good")).head().describe_in(model.config)
+    randomize(model.weights, seed=2, spread=0.5)
     record_inputs(model.config, num_texts=1, max_seq_length=24)
     save_pretrained(model, BertTokenizer(words), tmp_path / "run")
     page = (pathlib.Path(__file__).parents[2] / "docs" / "after_training.md").read_text(encoding="utf-8")

@@ -37,8 +37,7 @@ def config_of(
 
 def lengths_like_sst2(count=2000, seed=0, longest=66):
     """Many short texts and a long tail."""
-    rng = np.random.default_rng(seed)
-    return np.clip(rng.gamma(2.0, 5.7, count).astype(np.int32) + 2, 3, longest)
+    return np.clip(np.random.default_rng(seed).gamma(2.0, 5.7, count).astype(np.int32) + 2, 3, longest)
 
 
 def assert_shares_make_up(whole, shares, num_replicas):
@@ -76,6 +75,13 @@ def plan_of(examples, parts=1, epoch=0, max_width=2 * 20):
 def packed_batches(examples, plan, replicas=1, pad_id=0):
     examples = dataclasses.replace(examples, tokens=dataclasses.replace(examples.tokens, pad_id=pad_id))
     return list(make_dataset(examples, lambda: iter([plan]), range(replicas), replicas, shape=plan.shape))
+
+
+def distributed(examples, plan, replicas):
+    """The packed batches as a strategy hands them to its replicas."""
+    return strategy_of(replicas).distribute_datasets_from_function(
+        lambda _: make_dataset(examples, lambda: iter([plan]), range(replicas), replicas, shape=plan.shape)
+    )
 
 
 def plain_batches(examples, plan):

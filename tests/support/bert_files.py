@@ -1,16 +1,16 @@
 """A BERT's files as others write them: configuration, weights in PyTorch's names, vocabulary."""
 
-import dataclasses
 import json
-import pathlib
 
 import numpy as np
-import tensorflow as tf
 from safetensors.numpy import save_file
 
 from tfbert.bert.models import build_model
 from tfbert.config.modes import ModelConfig
+from tfbert.model.files import load_tokenizer, resolve_model
+from tfbert.model.weights import get_weights_dict
 from tfbert.tasks.classification.classification import Classification, Regression
+from tfbert.tokens.tokenizer import BertTokenizer
 
 VOCAB, HIDDEN, LAYERS, HEADS, POSITIONS = 40, 32, 2, 2, 64
 
@@ -20,18 +20,12 @@ CONFIG = {"model_type": "bert", "vocab_size": VOCAB, "max_position_embeddings": 
 CONFIG |= {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": 2 * HIDDEN}
 FINE_TUNED = CONFIG | {"architectures": ["BertForSequenceClassification"]}
 FINE_TUNED |= {"id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1}}
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-@dataclasses.dataclass
-class Vocabulary:
-    """As much of a tokenizer as building and saving need."""
-
-    vocab_size: int = VOCAB
-    pad_id: int = 0
-
-    def save(self, directory, *, model_max_length, fills_masks):
-        assert model_max_length == 512
-        (pathlib.Path(directory) / "vocab.txt").write_text("".join(f"t{i}\n" for i in range(self.vocab_size)))
+def vocabulary(size=VOCAB):
+    """A tokenizer of so many tokens."""
+    return BertTokenizer([*SPECIALS, *(f"t{i}" for i in range(size - len(SPECIALS)))])
 
 
 def pytorch_tensors(num_labels=2, prefix="bert.", layers=LAYERS):
@@ -40,16 +34,15 @@ def pytorch_tensors(num_labels=2, prefix="bert.", layers=LAYERS):
     tensors = {}
 
     def linear(name, rows, columns):
-        tensors[f"{name}.weight"] = rng.normal(0, 0.3, [rows, columns]).astype(np.float32)
-        tensors[f"{name}.bias"] = rng.normal(0, 0.3, [rows]).astype(np.float32)
+        tensors[f"{name}.weight"] = rng.normal(0, 0.3, [rows, columns])
+        tensors[f"{name}.bias"] = rng.normal(0, 0.3, [rows])
 
     def norm(name):
-        tensors[f"{name}.LayerNorm.weight"] = rng.normal(1, 0.3, [HIDDEN]).astype(np.float32)
-        tensors[f"{name}.LayerNorm.bias"] = rng.normal(0, 0.3, [HIDDEN]).astype(np.float32)
+        tensors[f"{name}.LayerNorm.weight"] = rng.normal(1, 0.3, [HIDDEN])
+        tensors[f"{name}.LayerNorm.bias"] = rng.normal(0, 0.3, [HIDDEN])
 
     for name, rows in (("word", VOCAB), ("position", POSITIONS), ("token_type", 2)):
-        table = rng.normal(0, 0.5, [rows, HIDDEN]).astype(np.float32)
-        tensors[f"{prefix}embeddings.{name}_embeddings.weight"] = table
+        tensors[f"{prefix}embeddings.{name}_embeddings.weight"] = rng.normal(0, 0.5, [rows, HIDDEN])
     norm(f"{prefix}embeddings")
     for i in range(layers):
         layer = f"{prefix}encoder.layer.{i}"
@@ -63,7 +56,7 @@ def pytorch_tensors(num_labels=2, prefix="bert.", layers=LAYERS):
     linear(f"{prefix}pooler.dense", HIDDEN, HIDDEN)
     if num_labels:
         linear("classifier", num_labels, HIDDEN)
-    return tensors
+    return {name: value.astype(np.float32) for name, value in tensors.items()}
 
 
 def write(directory, tensors=None, config=FINE_TUNED):
@@ -74,25 +67,26 @@ def write(directory, tensors=None, config=FINE_TUNED):
     return directory
 
 
-def head_of(task, labels):
-    return Classification(tuple(labels)).head() if task == "classification" else Regression().head()
-
-
-def build(directory=None, *, config=None, labels=NAMES, task="classification", length=16, seed=0, **kwargs):
+def build(directory=None, *, config=None, labels=NAMES, length=16, **options):
+    """A model of a directory, or a new one; without labels, for regression."""
     config = config or ModelConfig(model_name_or_path=str(directory or "scratch/tiny"))
-    kwargs = {"tokenizer": Vocabulary()} | kwargs
-    return build_model(config, directory, head=head_of(task, labels), max_seq_length=length, seed=seed, **kwargs)
+    task = Classification(tuple(labels)) if labels else Regression()
+    options = {"tokenizer": vocabulary(), "head": task.head(), "seed": 0} | options
+    return build_model(config, directory, max_seq_length=length, **options)
 
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+def load(source, **options):
+    """A model as a run loads it, with three labels where it is to have another head, and its tokenizer."""
+    config = ModelConfig(model_name_or_path=str(source))
+    directory = resolve_model(config)
+    tokenizer = load_tokenizer(config, directory, training_texts=())
+    options = {"labels": ("LABEL_0", "LABEL_1", "LABEL_2"), "tokenizer": tokenizer} | options
+    return build(directory, config=config, **options), tokenizer
 
 
-def write_google(directory, weights, config, words, prefix="bert_model.ckpt"):
-    """A checkpoint of TensorFlow 1 with its configuration and vocabulary."""
-    directory.mkdir(exist_ok=True)
-    names, tensors = list(weights), list(weights.values())
-    slices = [""] * len(names)
-    tf.raw_ops.SaveV2(prefix=str(directory / prefix), tensor_names=names, shape_and_slices=slices, tensors=tensors)
-    (directory / "bert_config.json").write_text(json.dumps(config))
-    (directory / "vocab.txt").write_text("\n".join(words) + "\n")
-    return directory
+def assert_same_weights(one, other):
+    """Of models, or of their weights by name."""
+    one, other = (each if isinstance(each, dict) else get_weights_dict(each) for each in (one, other))
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)

@@ -66,8 +66,7 @@ def write_run(model_type, directory):
 
 def batch_of(model):
     """Ids, mask and, where the model reads them, token types."""
-    pad = model.config.pad_token_id
-    ids = np.where(MASK > 0, _WORDS, pad).astype(np.int32)
+    ids = np.where(MASK > 0, _WORDS, model.config.pad_token_id).astype(np.int32)
     types = (np.arange(WIDTH) > 4).astype(np.int32) * MASK
     inputs = {"input_ids": ids, "attention_mask": MASK, "token_type_ids": types}
     inputs = {name: inputs[name] for name in model.config.encoder.inputs}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.cases import quick
 from tfbert.bert.models import TFBertForSequenceClassification
 from tfbert.model.files import BertConfig
 from tfbert.private import number_collectives_apart
@@ -16,12 +17,11 @@ from tfbert.step.noise import Rows, noise_key
 VOCAB = 60
 
 
-def _policies(*quick):
+def _policies(*chosen):
     tolerances = {"float32": 2e-6, "mixed_bfloat16": 3e-2, "mixed_float16": 4e-3}
     cases = [(policy, tolerance, xla) for policy, tolerance in tolerances.items() for xla in (False, True)]
-    slow = [() if not xla and policy in quick else pytest.mark.slow for policy, _, xla in cases]
-    marked = [pytest.param(*case, marks=marks) for case, marks in zip(cases, slow, strict=True)]
-    return pytest.mark.parametrize("policy, tolerance, xla", marked)
+    plain = [(policy, tolerances[policy], False) for policy in chosen]
+    return pytest.mark.parametrize("policy, tolerance, xla", quick(cases, *plain))
 
 
 POLICIES, QUICK_FLOAT32 = _policies("float32", "mixed_bfloat16"), _policies("float32")
@@ -47,6 +47,13 @@ def tiny_bert(num_labels=3, dropout=0.0, seed=1, kind=TFBertForSequenceClassific
     keras.utils.set_random_seed(seed)
     rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     return kind(BertConfig(**SIZES | rates | {"num_labels": num_labels} | options))
+
+
+def randomize(variables, seed, spread=0.2):
+    """Gives each weight random numbers, so that no two can be mixed up."""
+    rng = np.random.default_rng(seed)
+    for variable in variables:
+        variable.assign(rng.normal(0, spread, variable.shape))
 
 
 def variables_of(model):

@@ -13,3 +13,12 @@ def refused(message, kind=UsageError):
     with pytest.raises(kind, match=message) as caught:
         yield caught
     assert "\n" not in str(caught.value)
+
+
+def assert_refused(message, function, *args, kind=UsageError, **options):
+    """Calls what must be refused so, in a line that is not too long and has what was received; returns all of it."""
+    with refused(message, kind) as caught:
+        function(*args, **options)
+    said = str(caught.value)
+    assert len(said) < 800 and "Received: " in said, said
+    return said

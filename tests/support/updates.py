@@ -46,10 +46,6 @@ def lamb():
     return LAMB(RATE, DECAY, epsilon=EPSILON, no_decay=NO_DECAY)
 
 
-def weights(model):
-    return [variable.numpy() for variable in model.model.trainable_variables]
-
-
 def assert_equal_weights(model, expected, tolerance):
     for variable, value in zip(model.model.trainable_variables, expected, strict=True):
         np.testing.assert_allclose(variable.numpy(), value, atol=tolerance, rtol=0, err_msg=variable.path)
