@@ -1,7 +1,6 @@
 """Weights and configurations read, changed, written; Keras's own saving; what is refused."""
 
 import json
-import logging
 import types
 
 import keras
@@ -11,11 +10,11 @@ import tensorflow as tf
 import transformers
 
 import tfbert
-from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, WORDS, make, worst
-from tests.support.refusals import refused
+from tests.support.bert import CLASSES, KINDS, SIZES, TEXTS, WORDS, kept_by_keras, make, worst
+from tests.support.cases import slow
+from tests.support.refusals import assert_refused
 from tests.support.transformers_4 import transformers_4
-from tfbert.bert.models import TFBertForMaskedLM, TFBertForSequenceClassification, TFBertModel
-from tfbert.model.files import BertConfig
+from tfbert import BertConfig, TFBertForMaskedLM, TFBertForSequenceClassification, TFBertModel
 
 
 @pytest.fixture(scope="module")
@@ -40,22 +39,16 @@ def test_a_configuration_holds_what_transformers_holds(saved, tmp_path):
     assert BertConfig().to_dict().items() >= {"vocab_size": 30522, "num_hidden_layers": 12}.items()
 
 
-def lines(caplog):
-    return [record.getMessage() for record in caplog.records if record.name == "tfbert"]
-
-
-def test_what_is_new_and_what_is_unused_is_said_in_a_line_each(saved, caplog):
+def test_what_is_new_and_what_is_unused_is_said_in_a_line_each(saved, logged):
     directory, model = saved
-    with caplog.at_level(logging.WARNING):
-        loaded = TFBertForMaskedLM.from_pretrained(directory)
-    new, unused = lines(caplog)
+    loaded = TFBertForMaskedLM.from_pretrained(directory)
+    new, unused = logged()
     assert new.startswith("New weights, to be trained: cls.predictions.bias, ") and "no masked-word head" in new
     parts = "bert.pooler.* (2), classifier.bias, classifier.weight"
     assert unused == f"Weights in the file that this model does not use: {parts}."
     assert worst(loaded.bert.embeddings.weight, model.bert.embeddings.weight) == 0
-    caplog.clear()
     assert worst(TFBertForSequenceClassification.from_pretrained(directory).get_weights(), model.get_weights()) == 0
-    assert not lines(caplog)
+    assert not logged()
 
 
 def test_a_head_keeps_what_its_rows_mean(saved):
@@ -67,12 +60,10 @@ def test_a_head_keeps_what_its_rows_mean(saved):
     assert worst(renamed(TEXTS).logits, expected) == 0 and renamed.config.label2id == {"x": 0, "y": 1, "z": 2}
     with pytest.raises(ValueError, match="num_labels=5 for .* head has 3 labels.*ignore_mismatched_sizes=True"):
         TFBertForSequenceClassification.from_pretrained(directory, num_labels=5)
-    other = TFBertForSequenceClassification.from_pretrained(
-        directory, num_labels=5, ignore_mismatched_sizes=True, seed=1
-    )
-    again = tfbert.TFAutoModelForSequenceClassification.from_pretrained(
-        pretrained_model_name_or_path=directory, num_labels=5, ignore_mismatched_sizes=True, seed=1, name="other"
-    )
+    options = {"num_labels": 5, "ignore_mismatched_sizes": True, "seed": 1}
+    other = TFBertForSequenceClassification.from_pretrained(directory, **options)
+    options |= {"pretrained_model_name_or_path": directory, "name": "other"}
+    again = tfbert.TFAutoModelForSequenceClassification.from_pretrained(**options)
     assert other(TEXTS).logits.shape == (12, 5) and worst(other.get_weights(), again.get_weights()) == 0
     assert again.name == "other" and again.config.num_labels == 5
 
@@ -106,26 +97,19 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_does_not_fit_is_refused_in_a_line(what, saved):
-    call, line = REFUSED[what]
-    with refused(line, ValueError) as caught:
-        call(saved[0])
-    assert "Received: " in str(caught.value)
+@pytest.mark.parametrize("call, line", REFUSED.values(), ids=REFUSED)
+def test_what_does_not_fit_is_refused_in_a_line(call, line, saved):
+    assert_refused(line, call, saved[0], kind=ValueError)
 
 
 def test_keras_saves_all_that_training_needs(tmp_path):
     model = make(dropout=0.1, num_hidden_layers=1)
     model.bert.embeddings.trainable = model.bert.encoder.trainable = False
-    model.compile(tfbert.AdamW(1e-2, no_decay=["bias"]), metrics=["accuracy"], run_eagerly=True)
-    model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
-    model.save(tmp_path / "model.keras")
-    model.save_weights(tmp_path / "model.weights.h5")
-    loaded, other = keras.models.load_model(tmp_path / "model.keras"), make(seed=1, num_hidden_layers=1)
-    other.load_weights(tmp_path / "model.weights.h5")
+    loaded = kept_by_keras(model, tfbert.AdamW(1e-2, no_decay=["bias"]), tmp_path)
+    other = make(seed=1, num_hidden_layers=1)
+    other.load_weights(tmp_path / "m.weights.h5")
     for each in (loaded, other):
         assert worst(each.get_weights(), model.get_weights()) == worst(each(TEXTS).logits, model(TEXTS).logits) == 0
-    assert [v.path for v in loaded.trainable_variables] == [v.path for v in model.trainable_variables]
     assert loaded.config == model.config
     states = [[variable.numpy() for variable in each.optimizer.variables] for each in (loaded, model)]
     assert worst(*states) == 0
@@ -140,8 +124,7 @@ def test_weights_that_transformers_saved_by_keras_are_loaded_by_name(tmp_path):
     model = make()
     model.load_weights(tmp_path / "w.h5")
     assert worst(model(TEXTS).logits, theirs(TEXTS).logits) < 1e-6
-    with pytest.raises(ValueError, match="no cls.predictions.bias"):
-        make("TFBertForMaskedLM").load_weights(str(tmp_path / "w.h5"))
+    assert_refused("no cls.predictions.bias", make("TFBertForMaskedLM").load_weights, str(tmp_path / "w.h5"))
 
 
 class WithLayer(TFBertForSequenceClassification):
@@ -167,16 +150,10 @@ def test_a_class_that_derives_from_ours_may_have_layers_of_its_own(saved, tuned)
     assert worst(model.bert.embeddings.weight, saved[1].bert.embeddings.weight) > 1e-5
 
 
-ENCODERS = [
-    lambda: make().bert,
-    pytest.param(lambda: make("TFBertModel"), marks=pytest.mark.slow),
-    pytest.param(lambda: make("TFBertForMaskedLM").bert, marks=pytest.mark.slow),
-]
-
-
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_functional_model_is_trained_and_saved_with_the_encoder_in_it(encoder, tmp_path):
-    inputs, part = [keras.Input([9], dtype="int32") for _ in range(2)], encoder()
+@pytest.mark.parametrize("kind", ["TFBertForSequenceClassification", slow("TFBertModel"), slow("TFBertForMaskedLM")])
+def test_a_functional_model_is_trained_and_saved_with_the_encoder_in_it(kind, tmp_path):
+    inputs, own = [keras.Input([9], dtype="int32") for _ in range(2)], make(kind)
+    part = own if kind == "TFBertModel" else own.bert
     hidden = part(inputs, output_hidden_states=True).hidden_states
     model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Concatenate()(hidden[-2:])))
     x, before = [TEXTS["input_ids"], TEXTS["attention_mask"]], part.get_weights()
@@ -184,8 +161,7 @@ def test_a_functional_model_is_trained_and_saved_with_the_encoder_in_it(encoder,
     model.fit(x, np.ones([12, 9, 2]), batch_size=12, verbose=0)
     assert min(worst(*each) for each in zip(part.get_weights()[:5], before[:5], strict=True)) > 0
     model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert worst(loaded(x), model(x)) == 0
+    assert worst(keras.models.load_model(tmp_path / "model.keras")(x), model(x)) == 0
 
 
 def test_an_exported_model_gives_the_same(tmp_path):
@@ -231,22 +207,19 @@ def test_words_are_added_and_taken_away(tmp_path):
 def test_a_model_is_uploaded_whole(monkeypatch, tmp_path):
     uploaded = {}
 
-    class Hub:
-        def __init__(self, token=None):
-            uploaded["token"] = token
+    def create_repo(name, **options):
+        uploaded.update(options, name=name)
+        return types.SimpleNamespace(repo_id=name)
 
-        def whoami(self):
-            return {}
+    def upload_folder(*, folder_path, **options):
+        uploaded["files"] = sorted(path.name for path in folder_path.iterdir())
+        return types.SimpleNamespace(commit_url="commit")
 
-        def create_repo(self, name, **options):
-            uploaded.update(options, name=name)
-            return types.SimpleNamespace(repo_id=name)
+    def hub(token=None):
+        uploaded["token"] = token
+        return types.SimpleNamespace(whoami=dict, create_repo=create_repo, upload_folder=upload_folder)
 
-        def upload_folder(self, *, folder_path, **options):
-            uploaded["files"] = sorted(path.name for path in folder_path.iterdir())
-            return types.SimpleNamespace(commit_url="commit")
-
-    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
+    monkeypatch.setattr("huggingface_hub.HfApi", hub)
     model = make(num_hidden_layers=1)
     assert model.push_to_hub("me/mine", private=True, token="secret") == "commit"
     expected = {"token": "secret", "name": "me/mine", "private": True, "files": ["config.json", "model.safetensors"]}
@@ -275,14 +248,11 @@ def test_prepared_batches_have_what_the_model_reads():
     assert (options["batch_size"], options["shuffle"], options["drop_remainder"]) == (4, False, False)
     made = options["collate_fn"]([{"label": 1, "input_ids": [1, 2]}, {"label": 0, "input_ids": [3, 4]}])
     assert made["labels"].tolist() == [1, 0] and made["input_ids"].tolist() == [[1, 2], [3, 4]]
-    with pytest.raises(ValueError, match="Received: dict"):
-        model.prepare_tf_dataset(TEXTS)
+    assert_refused("Received: dict", model.prepare_tf_dataset, TEXTS)
 
 
 def test_config_json_has_all_sizes_also_usual_ones():
     """KerasHub, for one, takes no default for them."""
-    sizes = {"hidden_dropout_prob", "max_position_embeddings", "vocab_size"}
-    assert json.loads(tfbert.BertConfig().to_json_string()).keys() >= {*sizes, "type_vocab_size"}
-    assert json.loads(tfbert.RobertaConfig().to_json_string()).keys() >= sizes
-    found = json.loads(tfbert.DistilBertConfig().to_json_string())
-    assert found.keys() >= {"dropout", "max_position_embeddings", "vocab_size"}
+    own = {tfbert.BertConfig: {"hidden_dropout_prob", "type_vocab_size"}, tfbert.DistilBertConfig: {"dropout"}}
+    for kind, names in (own | {tfbert.RobertaConfig: {"hidden_dropout_prob"}}).items():
+        assert json.loads(kind().to_json_string()).keys() >= {"max_position_embeddings", "vocab_size", *names}

@@ -8,12 +8,13 @@ import transformers
 from tests.support import encoders
 from tests.support.bert import CLASSES as LABELS_OF_TEXTS
 from tests.support.bert import KINDS, SIZES, TEXTS, worst
+from tests.support.cases import slow
+from tests.support.models import randomize
 from tests.support.transformers_4 import transformers_4
 from tfbert.bert import models
 from tfbert.bert.models import CLASSES
 from tfbert.model.weights import pytorch_name
 
-SLOW = pytest.mark.slow
 ANOTHER = {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3}
 REGRESSION = (ANOTHER | {"num_labels": 1}, TEXTS, {"labels": LABELS_OF_TEXTS.astype(np.float32) / 2})
 
@@ -26,22 +27,18 @@ def flat(kind):
 
 CASES = [
     *(flat(kind) for kind in KINDS if kind not in ("TFBertModel", "TFBertForMaskedLM")),
-    pytest.param(*flat("TFBertForMaskedLM"), marks=SLOW),  # TFBertForPreTraining has its head too.
+    slow(*flat("TFBertForMaskedLM")),  # TFBertForPreTraining has its head too.
     ("another activation and epsilon", "TFBertModel", (ANOTHER, TEXTS, {})),
-    pytest.param("regression", "TFBertForSequenceClassification", REGRESSION, marks=SLOW),
-    *(
-        pytest.param(name, "TFBertModel", (ANOTHER | {"hidden_act": name}, TEXTS, {}), marks=SLOW)
-        for name in ("gelu_fast", "gelu_10", "quick_gelu", "relu")
-    ),
+    slow("regression", "TFBertForSequenceClassification", REGRESSION),
 ]
+for name in ("gelu_fast", "gelu_10", "quick_gelu", "relu"):
+    CASES.append(slow(name, "TFBertModel", (ANOTHER | {"hidden_act": name}, TEXTS, {})))
 
 
-def theirs(kind, values):
-    model = transformers_4(kind)(transformers.BertConfig(**SIZES | values))
+def theirs(kind, config):
+    model = transformers_4(kind)(config)
     model.build_in_name_scope()
-    rng = np.random.default_rng(1)
-    for variable in model.weights:
-        variable.assign(rng.normal(0, 0.2, variable.shape).astype(np.float32))
+    randomize(model.weights, seed=1)
     return model
 
 
@@ -58,7 +55,7 @@ def differentiated(model, inputs, variables):
 @pytest.mark.parametrize("name, kind, case", CASES, ids=lambda value: value if isinstance(value, str) else "")
 def test_outputs_losses_gradients_and_files_are_those_of_transformers(name, kind, case, tmp_path):
     values, inputs, labels = case
-    before = theirs(kind, values)
+    before = theirs(kind, transformers.BertConfig(**SIZES | values))
     before.save_pretrained(tmp_path / "theirs")  # tf_model.h5.
     model = getattr(models, kind).from_pretrained(tmp_path / "theirs")
 
@@ -78,33 +75,22 @@ def test_outputs_losses_gradients_and_files_are_those_of_transformers(name, kind
     after = transformers_4(kind).from_pretrained(tmp_path / "ours")
     without = model(inputs)  # Only the part of the last layer that is read.
     assert worst(tuple(without), tuple(after(inputs).to_tuple())) < 2e-6
-    again = getattr(models, kind).from_pretrained(tmp_path / "ours")
-    assert worst(again.get_weights(), model.get_weights()) == 0
+    assert worst(type(model).from_pretrained(tmp_path / "ours").get_weights(), model.get_weights()) == 0
 
 
-OF_H5 = [("electra", "SequenceClassification", {}), ("distilbert", "MaskedLM", {}), ("roberta", "MaskedLM", {})]
+QUICK = [("electra", "SequenceClassification"), ("distilbert", "MaskedLM"), ("roberta", "MaskedLM")]
+OF_H5 = [slow("electra", "SequenceClassification", {"embedding_size": 32})]
+for each in CLASSES:
+    if each[0] not in ("bert", "modernbert") and each[1] in ("SequenceClassification", "MaskedLM"):
+        OF_H5.append((*each, {}) if each in QUICK else slow(*each, {}))
 
 
-@pytest.mark.parametrize(
-    "model_type, kind, values",
-    [*OF_H5, pytest.param("electra", "SequenceClassification", {"embedding_size": 32}, marks=SLOW)]
-    + [
-        pytest.param(name, kind, {}, marks=SLOW)
-        for name in ("distilbert", "electra", "roberta", "xlm-roberta", "camembert")
-        for kind in ("SequenceClassification", "MaskedLM")
-        if (name, kind) in CLASSES and (name, kind, {}) not in OF_H5
-    ],
-)
+@pytest.mark.parametrize("model_type, kind, values", OF_H5)
 def test_other_encoders_read_what_transformers_saved_in_tensorflow(model_type, kind, values, tmp_path):
     ours = encoders.make(model_type, kind, **values)
-    config = getattr(transformers, type(ours.config).__name__).from_dict(
-        ours.config.to_dict() | {"classifier_dropout": None}  # Another ends in an AttributeError of their ELECTRA.
-    )
-    before = transformers_4(type(ours).__name__)(config)
-    before.build_in_name_scope()
-    rng = np.random.default_rng(1)
-    for variable in before.weights:
-        variable.assign(rng.normal(0, 0.2, variable.shape).astype(np.float32))
+    own = ours.config.to_dict() | {"classifier_dropout": None}  # Another ends in an AttributeError of their ELECTRA.
+    config = getattr(transformers, type(ours.config).__name__).from_dict(own)
+    before = theirs(type(ours).__name__, config)
     before.save_pretrained(tmp_path)  # tf_model.h5.
     inputs = encoders.batch_of(ours)
     found, expected = type(ours).from_pretrained(tmp_path)(inputs).logits, before(inputs).logits

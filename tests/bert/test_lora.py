@@ -10,33 +10,43 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-import tfbert
-from tests.support.bert import CLASSES, IDS, KINDS, MASK, TEXTS, WITH_LABELS, make, worst
-from tests.support.models import strategy_of
-from tests.support.refusals import refused
+from tests.support.bert import CLASSES, IDS, KINDS, MASK, TEXTS, WITH_LABELS, kept_by_keras, make, tuned, worst
+from tests.support.cases import SLOW, quick
+from tests.support.models import randomize
+from tests.support.refusals import assert_refused
 from tfbert.model.forward import forward
 
-SLOW = pytest.mark.slow
 flat = functools.partial(make, num_hidden_layers=1)
 
 
-def with_lora(
-    kind="TFBertForSequenceClassification", rank=4, targets="all", dropout=0.0, layers=2, started=True, **options
-):
-    """A model with updates, which are not 0."""
+def fresh_lora(kind="TFBertForSequenceClassification", rank=4, targets="all", dropout=0.0, layers=2, **options):
+    """A model with updates, which are 0."""
     model = make(kind, dropout, num_hidden_layers=layers)
     model.enable_lora(rank, targets=targets, seed=1, **options)
-    rng = np.random.default_rng(0)
-    for variable in model.trainable_variables:
-        if started and variable.name == "lora_kernel_b":
-            variable.assign(rng.normal(0, 0.1, variable.shape))
     return model
+
+
+def with_lora(*args, **options):
+    """A model with updates, which are not 0."""
+    model = fresh_lora(*args, **options)
+    randomize([v for v in model.trainable_variables if v.name == "lora_kernel_b"], seed=0, spread=0.1)
+    return model
+
+
+def by_path(model):
+    """Its weights by their paths within it."""
+    return {v.path.partition("/")[2]: v.numpy() for v in model.weights}
+
+
+def trained_in(model):
+    """The paths of what is trained."""
+    return [v.path.partition("/")[2] for v in model.trainable_variables]
 
 
 def merged(model):
     """A model without updates whose kernels hold them, computed here."""
     other = make(type(model).__name__)
-    values = {v.path.partition("/")[2]: v.numpy() for v in model.weights}
+    values = by_path(model)
     for v in other.weights:
         path = v.path.partition("/")[2]
         value, low = values[path], path.removesuffix("kernel") + "lora_kernel_"
@@ -46,9 +56,7 @@ def merged(model):
     return other
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind == "TFBertForMultipleChoice" else pytest.param(kind, marks=SLOW) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", quick(KINDS, "TFBertForMultipleChoice"))
 def test_updates_are_parts_of_their_kernels_wherever_the_model_is_saved(kind, tmp_path):
     model, inputs = with_lora(kind, alpha=8), KINDS[kind][1]
     expected = tuple(merged(model)(inputs))
@@ -56,21 +64,15 @@ def test_updates_are_parts_of_their_kernels_wherever_the_model_is_saved(kind, tm
     model.save_pretrained(tmp_path)
     assert worst(tuple(type(model).from_pretrained(tmp_path)(inputs)), expected) < 5e-6  # Logits of words are about 5.
     model.resize_token_embeddings(70)
-    resized = [part[..., :60] for part in model(inputs)]
-    assert worst(resized, expected) < 5e-6
+    assert worst([part[..., :60] for part in model(inputs)], expected) < 5e-6
 
 
 def test_only_updates_and_the_head_are_trained_whatever_is_set():
-    model = with_lora(targets=("query", "value"), started=False)
+    model = fresh_lora(targets=("query", "value"))
     assert worst(model(TEXTS).logits, make()(TEXTS).logits) == 0
-    names = {v.path.partition("/")[2] for v in model.trainable_variables}
-    parts = [
-        f"bert/encoder/layer_._{i}/attention/self/{name}/lora_kernel_{x}"
-        for i in (0, 1)
-        for name in ("query", "value")
-        for x in "ab"
-    ]
-    assert names == {*parts, "classifier/kernel", "classifier/bias"}
+    layers = [f"bert/encoder/layer_._{i}/attention/self/{name}" for i in (0, 1) for name in ("query", "value")]
+    parts = {f"{layer}/lora_kernel_{part}" for layer in layers for part in "ab"}
+    assert {*trained_in(model)} == parts | {"classifier/kernel", "classifier/bias"}
     assert model.num_parameters(only_trainable=True) == 2 * 2 * 2 * 32 * 4 + 33 * 3
     model.bert.encoder.trainable = True
     own = model.bert.encoder.layer[0].attention.self_attention
@@ -88,8 +90,7 @@ def test_no_product_of_a_kernels_size_is_computed():
             loss = tf.reduce_sum(forward(model, {"input_ids": IDS, "attention_mask": MASK}, True) ** 2)
         return tape.gradient(loss, variables)
 
-    graph = gradients.get_concrete_function().graph
-    needed, waiting = set(), [each.op for each in graph.outputs]
+    needed, waiting = set(), [each.op for each in gradients.get_concrete_function().outputs]
     while waiting:  # The rest of a graph is not computed.
         op = waiting.pop()
         if op not in needed:
@@ -103,39 +104,23 @@ SHIFTED = ("TFBertForQuestionAnswering", "TFBertForMultipleChoice")
 """Whose softmax is over places or choices, which a bias moves alike."""
 
 
-def train(kind, replicas=1, micro_batches=1, **options):
-    inputs, labels = KINDS[kind][1:]
-    with strategy_of(replicas).scope():
-        model = with_lora(kind, dropout=0.1, started=False)
-        tuner = tfbert.FineTuner(model, gradient_accumulation_steps=micro_batches, **options)
-        tuner.compile(tfbert.AdamW(1e-2, epsilon=1e-3))
-    tuner.fit(inputs | labels, batch_size=4, epochs=3, shuffle=False, verbose=0)
-    return model
-
-
 @SLOW
 @pytest.mark.parametrize("kind", WITH_LABELS)
 def test_a_split_with_dropout_gives_the_weights_of_one_device(kind):
-    one = train(kind)
-    assert worst(one.get_weights(), train(kind, 2, 4).get_weights()) < 1e-6
-    before = {v.path.partition("/")[2]: v.numpy() for v in with_lora(kind, dropout=0.1, started=False).weights}
-    trained = {v.path for v in one.trainable_variables}
-    for v in one.weights:
-        change = worst(v, before[v.path.partition("/")[2]])
-        is_same = v.path not in trained or (kind in SHIFTED and v.name == "bias")
-        assert (change < 1e-6) if is_same else (change > 1e-4), v.path
+    (one, _), (split, _) = tuned(fresh_lora, kind, epochs=3), tuned(fresh_lora, kind, 2, 4, epochs=3)
+    assert worst(one.get_weights(), split.get_weights()) < 1e-6
+    before, trained = by_path(fresh_lora(kind, dropout=0.1)), trained_in(one)
+    for path, value in by_path(one).items():
+        change = worst(value, before[path])
+        is_same = path not in trained or (kind in SHIFTED and path.endswith("/bias"))
+        assert (change < 1e-6) if is_same else (change > 1e-4), path
 
 
 def test_keras_saves_updates_as_they_are(tmp_path):
     lora = functools.partial(with_lora, layers=1, targets="query,output.dense")
     model, other = lora(alpha=8), flat(seed=1)
-    model.compile(keras.optimizers.SGD(0.1), metrics=["accuracy"], run_eagerly=True)
-    model.fit(TEXTS, CLASSES, batch_size=len(CLASSES), verbose=0)
-    model.save(tmp_path / "m.keras")
-    model.save_weights(tmp_path / "m.weights.h5")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
-    assert worst(loaded.get_weights(), model.get_weights()) == 0 and loaded.lora == model.lora
-    assert [v.path for v in loaded.trainable_variables] == [v.path for v in model.trainable_variables]
+    loaded = kept_by_keras(model, keras.optimizers.SGD(0.1), tmp_path)
+    assert loaded.lora == model.lora
     other.save_weights(tmp_path / "plain.weights.h5")
     for each in (other, lora(alpha=4), lora(rank=2)):
         each.load_weights(tmp_path / "m.weights.h5")
@@ -164,11 +149,8 @@ def test_an_adapter_is_written_with_pefts_names_and_read_back(kind, tmp_path):
     tensors = load_file(tmp_path / "adapter_model.safetensors")
     values = json.loads((tmp_path / "adapter_config.json").read_text())
     prefix = "base_model.model." + ("" if kind == "TFBertModel" else "bert.")
-    names = [
-        f"{prefix}encoder.layer.{i}.{name}"
-        for i in (0, 1)
-        for name in ("attention.self.query", "attention.output.dense", "output.dense")
-    ]
+    layers = ("attention.self.query", "attention.output.dense", "output.dense")
+    names = [f"{prefix}encoder.layer.{i}.{layer}" for i in (0, 1) for layer in layers]
     head = [] if kind == "TFBertModel" else ["base_model.model.qa_outputs.bias", "base_model.model.qa_outputs.weight"]
     assert tensors.keys() == {*head, *(f"{name}.lora_{part}.weight" for name in names for part in "AB")}
     assert tensors[f"{names[2]}.lora_A.weight"].shape == (4, 64)
@@ -184,21 +166,18 @@ def test_a_pooler_that_no_file_gave_is_trained_and_is_in_the_adapter(tmp_path):
     """Frozen, it would stay at random, and whoever loads the adapter would have another one."""
     whole = flat()
     whole.save_pretrained(tmp_path / "base")
-    tensors = load_file(tmp_path / "base" / "model.safetensors")
-    save_file(
-        {name: each for name, each in tensors.items() if "pooler" not in name}, tmp_path / "base/model.safetensors"
-    )
+    file = tmp_path / "base" / "model.safetensors"
+    save_file({name: each for name, each in load_file(file).items() if "pooler" not in name}, file)
     one, other = (type(whole).from_pretrained(tmp_path / "base", seed=seed) for seed in (1, 2))
     one.enable_lora(4)
-    names = {v.path.partition("/")[2] for v in one.trainable_variables if "lora" not in v.path}
-    assert names == {f"{layer}/{part}" for layer in ("classifier", "bert/pooler/dense") for part in ("kernel", "bias")}
+    new = {f"{layer}/{part}" for layer in ("classifier", "bert/pooler/dense") for part in ("kernel", "bias")}
+    assert {path for path in trained_in(one) if "lora" not in path} == new
     one.save_adapter(tmp_path / "adapter")
     values = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
     assert values["modules_to_save"] == ["classifier", "pooler"]
     other.load_adapter(tmp_path / "adapter")
     assert worst(other(TEXTS).logits, one(TEXTS).logits) == 0
-    trained = [[v.path.partition("/")[2] for v in each.trainable_variables] for each in (one, other)]
-    assert trained[0] == trained[1]
+    assert trained_in(one) == trained_in(other)
     one.save(tmp_path / "one.keras")
     loaded = keras.models.load_model(tmp_path / "one.keras")
     assert loaded.num_parameters(only_trainable=True) == one.num_parameters(only_trainable=True)
@@ -213,14 +192,12 @@ def test_an_adapter_takes_the_place_of_another_one(tmp_path):
         variable.assign_add(np.ones(variable.shape))
     other.load_adapter(tmp_path / "one")
     assert worst(other.get_weights(), one.get_weights()) == 0
-    tensors = load_file(tmp_path / "one/adapter_model.safetensors")
-    name, ones = "base_model.model.bert.pooler.dense", np.ones([32, 32], np.float32)
-    pooler = {f"{name}.weight": ones, f"{name}.bias": ones[0]}
-    save_file(tensors | pooler, tmp_path / "one/adapter_model.safetensors")
-    other.load_adapter(tmp_path / "one")
+    whole = added(added(tmp_path / "one", "pooler.dense.weight", shape=[32, 32]), "pooler.dense.bias")
+    other.load_adapter(whole)
     assert other.bert.pooler.dense.kernel.numpy().mean() == other.bert.pooler.dense.bias.numpy().mean() == 1
 
 
+NORM, WORDS = "encoder.layer.0.output.LayerNorm.weight", "embeddings.word_embeddings.lora_embedding_A"
 REFUSED = {
     "a rank of 0": (lambda plain, path: plain.enable_lora(0), "lora_rank=0"),
     "no number": (lambda plain, path: plain.enable_lora(4, alpha=float("nan")), "lora_alpha=nan"),
@@ -231,20 +208,11 @@ REFUSED = {
     "another model": (lambda plain, path: flat("TFBertModel").load_adapter(path), "the same layers"),
     "a head of another size": (lambda plain, path: flat(num_labels=5).load_adapter(path), r"\[3, 32\] in place of"),
     # From here on it has updates, of another rank at last.
-    "other weights": (
-        lambda plain, path: plain.load_adapter(added(path, "encoder.layer.0.output.LayerNorm.weight")),
-        "LayerNorm.weight in",
-    ),
-    "updates of words": (
-        lambda plain, path: plain.load_adapter(added(path, "embeddings.word_embeddings.lora_embedding_A")),
-        "embedding_A in",
-    ),
+    "other weights": (lambda plain, path: plain.load_adapter(added(path, NORM)), "LayerNorm.weight in"),
+    "updates of words": (lambda plain, path: plain.load_adapter(added(path, WORDS)), "embedding_A in"),
     "a second time": (lambda plain, path: plain.enable_lora(4), "a model with LoRA"),
     "another rank": (lambda plain, path: plain.load_adapter(changed(path, r=2)), "rank=2.*rank=4"),
-    "a head of words": (
-        lambda plain, path: with_lora("TFBertForMaskedLM", layers=1).save_adapter(path),
-        "head of words",
-    ),
+    "a head of words": (lambda plain, path: with_lora("TFBertForMaskedLM").save_adapter(path), "head of words"),
 }
 
 
@@ -254,9 +222,9 @@ def changed(path, **values):
     return path
 
 
-def added(path, name):
+def added(path, name, shape=32):
     file = path / "adapter_model.safetensors"
-    save_file(load_file(file) | {f"base_model.model.bert.{name}": np.ones(32, np.float32)}, file)
+    save_file(load_file(file) | {f"base_model.model.bert.{name}": np.ones(shape, np.float32)}, file)
     return path
 
 
@@ -265,16 +233,14 @@ def test_what_does_not_fit_is_refused_in_a_line(tmp_path):
     plain = flat()
     for what, (call, line) in REFUSED.items():
         shutil.copytree(tmp_path / "adapter", tmp_path / what)
-        with refused(line, ValueError) as caught:
-            call(plain, tmp_path / what)
-        assert "Received: " in str(caught.value)
+        assert_refused(line, call, plain, tmp_path / what, kind=ValueError)
+
+
+TASKS_OF_PEFT = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
 
 
 @SLOW
-@pytest.mark.parametrize(
-    "kind",
-    ["TFBertModel", "TFBertForSequenceClassification", "TFBertForTokenClassification", "TFBertForQuestionAnswering"],
-)
+@pytest.mark.parametrize("kind", ["TFBertModel", *(f"TFBertFor{task}" for task in TASKS_OF_PEFT)])
 def test_peft_loads_an_adapter_and_writes_one(kind, tmp_path):
     torch, peft, transformers = (pytest.importorskip(name) for name in ("torch", "peft", "transformers"))
     base, model = make(kind), with_lora(kind, alpha=8, targets=("query", "value", "intermediate.dense"))

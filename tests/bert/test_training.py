@@ -9,36 +9,14 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.support.bert import CLASSES, IDS, KINDS, PLACES, SIZES, TAGS, TEXTS, WIDTH, WITH_LABELS, make, worst
+from tests.support.bert import CLASSES, IDS, KINDS, PLACES, SIZES, TAGS, TEXTS, WIDTH, WITH_LABELS, make, tuned, worst
+from tests.support.cases import SLOW, quick, slow
 from tests.support.models import strategy_of
+from tests.support.refusals import assert_refused
 from tfbert.step.keras3.parts import KeyedRandom
 from tfbert.step.noise import Rows, noise_key
 
-SLOW = pytest.mark.slow
-EPSILON = 1e-3  # With the usual one, Adam blows up the rounding of gradients that are 0 in exact arithmetic.
-
-
-def train(
-    kind, *, replicas=1, micro_batches=0, policy="float32", xla=False, dropout=0.0, data=None, layers=1, eagerly=None,
-    batch_size=4, **options,
-):  # fmt: skip
-    """Weights after an epoch of 12 rows, and the history; plain Keras, and eagerly, without micro-batches."""
-    keras.config.set_dtype_policy(policy)
-    _, texts, labels = KINDS[kind]
-    inputs, y = data or (texts | labels, None)
-    with strategy_of(replicas).scope():
-        model = trained = make(kind, dropout, num_hidden_layers=layers)
-        if micro_batches:
-            trained = tfbert.FineTuner(model, gradient_accumulation_steps=micro_batches, jit_compile=xla)
-        options = {"optimizer": tfbert.AdamW(1e-2, epsilon=EPSILON)} | options
-        trained.compile(**options, run_eagerly=not micro_batches if eagerly is None else eagerly)
-    history = trained.fit(inputs, y, batch_size=batch_size, epochs=1, shuffle=False, verbose=0).history
-    return model.get_weights(), history
-
-
-@functools.cache
-def on_one_device(kind):
-    return train(kind, micro_batches=1, dropout=0.1, layers=2)
+on_one_device = functools.cache(functools.partial(tuned, make))
 
 
 @SLOW
@@ -50,20 +28,22 @@ def test_every_split_precision_and_xla_is_one_device(kind, policy, tolerance, xl
     """By default test_pretraining has the split of two losses, test_splits that of a classifier, test_invariance_tasks
     those of other heads, and the next test micro-batches of tokens."""
     expected, history = on_one_device(kind)
-    options = {"replicas": replicas, "micro_batches": micro_batches, "policy": policy, "xla": xla}
-    found, others = train(kind, dropout=0.1, layers=2, **options)
-    distances = worst(found, expected), worst(others, history)
+    keras.config.set_dtype_policy(policy)
+    found, others = tuned(make, kind, replicas, micro_batches, jit_compile=xla)
+    distances = worst(found.get_weights(), expected.get_weights()), worst(others, history)
     print(f"weights {distances[0]:.1e}, losses {distances[1]:.1e}")
     assert max(distances) < tolerance
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if "Token" in kind else SLOW) for kind in WITH_LABELS])
+@pytest.mark.parametrize("kind", quick(WITH_LABELS, "TFBertForTokenClassification"))
 def test_fine_tuner_gives_what_plain_keras_gives(kind):
-    sgd = lambda: keras.optimizers.SGD(0.1)  # noqa: E731
-    options = {"eagerly": True, "batch_size": 12}
-    found, expected = (train(kind, micro_batches=n, optimizer=sgd(), **options)[0] for n in (2, 0))
-    assert worst(found, expected) < 1e-6
-    assert worst(expected, make(kind, num_hidden_layers=1).get_weights()) > 1e-3
+    _, texts, labels = KINDS[kind]
+    before, plain, inner = (make(kind, num_hidden_layers=1) for _ in range(3))
+    for model in (plain, tfbert.FineTuner(inner, gradient_accumulation_steps=2)):
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+        model.fit(texts | labels, batch_size=12, shuffle=False, verbose=0)
+    assert worst(inner.get_weights(), plain.get_weights()) < 1e-6
+    assert worst(plain.get_weights(), before.get_weights()) > 1e-3
 
 
 def test_labels_may_be_anywhere_and_the_loss_may_be_the_models_own():
@@ -96,9 +76,8 @@ def test_tags_of_minus_100_count_neither_in_the_loss_nor_in_metrics():
     tuner = tfbert.FineTuner(model, gradient_accumulation_steps=2)
     tuner.compile(tfbert.AdamW(1e-3), metrics=["accuracy"])
     texts = collections.UserDict({name: value.tolist() for name, value in TEXTS.items()})  # As a BatchEncoding.
-    np.testing.assert_allclose(
-        tuner.evaluate(texts, TAGS.tolist(), batch_size=5, verbose=0), [expected, accuracy], atol=1e-6
-    )
+    found = tuner.evaluate(texts, TAGS.tolist(), batch_size=5, verbose=0)
+    np.testing.assert_allclose(found, [expected, accuracy], atol=1e-6)
     assert tuner.predict(TEXTS, verbose=0).shape == logits.shape
 
 
@@ -112,9 +91,8 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_the_own_loss_follows_the_problem(problem):
-    values, labels, expected = PROBLEMS[problem]
+@pytest.mark.parametrize("values, labels, expected", PROBLEMS.values(), ids=PROBLEMS)
+def test_the_own_loss_follows_the_problem(values, labels, expected):
     model = make(num_hidden_layers=1, **values)
     output = model(TEXTS | {"labels": labels})
     np.testing.assert_allclose(output.loss, expected(labels, output.logits.numpy()), atol=1e-6)
@@ -139,9 +117,7 @@ def test_keras_own_optimizers_add_up_repeated_words():
     assert worst(model.bert.embeddings.weight, table) < 1e-6
 
 
-@pytest.mark.parametrize(
-    "policy", ["mixed_bfloat16", *(pytest.param(each, marks=SLOW) for each in ("mixed_float16", "bfloat16"))]
-)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", slow("mixed_float16"), slow("bfloat16")])
 def test_layer_norm_is_float32_in_every_precision(policy):
     expected = make(num_hidden_layers=1)(TEXTS).logits
     keras.config.set_dtype_policy(policy)
@@ -165,19 +141,16 @@ def test_what_is_frozen_stays_and_lists_and_encodings_train():
 
 def test_objects_of_tf_keras_are_refused():
     tf_keras, model = pytest.importorskip("tf_keras"), make(num_hidden_layers=1)
-    with pytest.raises(ValueError, match="Received: optimizer=Adam of tf_keras.*TF_USE_LEGACY_KERAS=1"):
-        model.compile(tf_keras.optimizers.Adam(1e-3))
-    with pytest.raises(ValueError, match="Received: input_ids of tf_keras"):
-        model(tf_keras.Input([9], dtype="int32"))
+    message = "Received: optimizer=Adam of tf_keras.*TF_USE_LEGACY_KERAS=1"
+    assert_refused(message, model.compile, tf_keras.optimizers.Adam(1e-3), kind=ValueError)
+    assert_refused("Received: input_ids of tf_keras", model, tf_keras.Input([9], dtype="int32"), kind=ValueError)
 
 
 def test_losses_without_labels_are_refused():
     model = make(num_hidden_layers=1)
     model.compile("adam", run_eagerly=True)
-    with pytest.raises(ValueError, match="inputs without labels. Pass y"):
-        model.fit(TEXTS, verbose=0)
-    with pytest.raises(ValueError, match="TFBertModel has no loss of its own"):
-        make("TFBertModel", num_hidden_layers=1).compile("adam")
+    assert_refused("inputs without labels. Pass y", model.fit, TEXTS, verbose=0, kind=ValueError)
+    assert_refused("TFBertModel has no loss of its own", make("TFBertModel").compile, "adam", kind=ValueError)
 
 
 @pytest.fixture(scope="module")
@@ -186,19 +159,15 @@ def refusing():
     return make(num_hidden_layers=1), tfbert.FineTuner(make(num_hidden_layers=1))
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        "sparse_categorical_crossentropy",
-        keras.losses.sparse_categorical_crossentropy,
-        keras.losses.CategoricalCrossentropy(),
-        {"logits": keras.losses.BinaryCrossentropy()},
-    ],
-)
+OF_PROBABILITIES = ["sparse_categorical_crossentropy", keras.losses.sparse_categorical_crossentropy]
+OF_PROBABILITIES += [keras.losses.CategoricalCrossentropy(), {"logits": keras.losses.BinaryCrossentropy()}]
+
+
+@pytest.mark.parametrize("loss", OF_PROBABILITIES)
 def test_losses_of_probabilities_are_refused_and_others_taken(loss, refusing):
+    line = "are logits, not probabilities.*Received: .*loss='(.*crossentropy)'"
     for model in refusing:
-        with pytest.raises(ValueError, match="are logits, not probabilities.*Received: .*loss='(.*crossentropy)'"):
-            model.compile("adam", loss)
+        assert_refused(line, model.compile, "adam", loss, kind=ValueError)
         model.compile("adam", keras.losses.CategoricalCrossentropy(from_logits=True))
         model.compile("adam", "mse")
 
@@ -231,8 +200,7 @@ def test_rows_that_cannot_be_are_refused(inputs, labels, message, refusing):
         for method in (model.fit, model.evaluate):
             # In a graph: labels among the inputs, for which the model looks there. Others: tests/step/test_refusals.py.
             model.compile("adam", run_eagerly=labels is not None or method == model.fit)
-            with pytest.raises(ValueError, match=message):
-                method(inputs, labels, verbose=0)
+            assert_refused(message, method, inputs, labels, verbose=0, kind=ValueError)
 
 
 def test_rows_and_labels_behind_forward_are_those_of_that_function():
@@ -247,7 +215,7 @@ def test_rows_and_labels_behind_forward_are_those_of_that_function():
     model.fit(IDS + size, CLASSES + 3, verbose=0)
 
 
-@pytest.mark.parametrize("replicas", [pytest.param(1, marks=SLOW), 2])
+@pytest.mark.parametrize("replicas", [slow(1), 2])
 def test_plain_fit_and_evaluate_run_under_a_strategy(replicas):
     """`tests/support` trains plain Keras eagerly elsewhere, on one device."""
     with strategy_of(replicas).scope():
@@ -263,8 +231,8 @@ def test_the_wrapped_model_is_saved_by_its_own_name(tmp_path):
     tfbert.FineTuner(make(num_hidden_layers=1)).save_pretrained(tmp_path / "model")
     assert (tmp_path / "model" / "config.json").is_file()
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="saved as a directory. Received: .*file, a file"):
-        make(num_hidden_layers=1).save_pretrained(tmp_path / "file")
+    save = make(num_hidden_layers=1).save_pretrained
+    assert_refused("saved as a directory. Received: .*file, a file", save, tmp_path / "file")
 
 
 class OwnStep(tfbert.TFBertForSequenceClassification):
