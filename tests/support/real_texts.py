@@ -9,9 +9,8 @@ import pytest
 from tests.support.texts import hugging_face
 from tfbert.tokens.tokenizer import BertTokenizer
 
-needs_real_data = pytest.mark.skipif(
-    not ("TFBERT_DATA_DIR" in os.environ and "TFBERT_VOCAB_DIR" in os.environ), reason="needs the real data"
-)
+is_given = "TFBERT_DATA_DIR" in os.environ and "TFBERT_VOCAB_DIR" in os.environ
+needs_real_data = pytest.mark.skipif(not is_given, reason="needs the real data")
 VOCABULARIES = {
     "uncased": ("bert_base_uncased_vocab.txt", True),
     "cased": ("bert_base_cased_vocab.txt", False),

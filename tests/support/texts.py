@@ -55,11 +55,9 @@ TEXTS = [
 ]
 
 CASINGS = {"uncased": {"do_lower_case": True}, "cased": {"do_lower_case": False}}
-CASINGS |= {
-    "uncased_accents": {"do_lower_case": True, "strip_accents": False},
-    "cased_stripped": {"do_lower_case": False, "strip_accents": True},
-    "chinese_words": {"do_lower_case": True, "tokenize_chinese_chars": False},
-}
+CASINGS["uncased_accents"] = {"do_lower_case": True, "strip_accents": False}
+CASINGS["cased_stripped"] = {"do_lower_case": False, "strip_accents": True}
+CASINGS["chinese_words"] = {"do_lower_case": True, "tokenize_chinese_chars": False}
 
 
 def random_texts(count):
@@ -85,6 +83,11 @@ def long_words():
         texts += [char * n for n in (50, 51, 100, 101, 400, 401, 1000)]
         texts += [f"the {char * n}-{char * 100} {char * (n + 1)}, fox" for n in (99, 100, 101)]
     return texts
+
+
+def all_texts(count):
+    """So many random ones among them."""
+    return [*TEXTS, *random_texts(count), *long_words()]
 
 
 def has_ordered_mark(text):

@@ -10,10 +10,10 @@ import pytest
 import transformers
 from transformers import AutoTokenizer
 
+from tests.support.cases import slow
 from tests.support.host_tokenizers import KINDS, roberta
-from tests.support.refusals import refused
+from tests.support.refusals import assert_refused
 from tests.support.texts import TEXTS, random_texts
-from tfbert.errors import UsageError
 from tfbert.tokens.host import HostTokenizer, read_tokenizer
 
 HOSTILE = [
@@ -23,14 +23,9 @@ HOSTILE = [
     " lead\n\n  lines\t\ttabs\r\n",
     "lone \ud800 surrogate",
 ]
+T, C = "tokenizer.json", "tokenizer_config.json"
 CONTROL = ["a </s> b", "<s>", "x<mask>", " <mask> y", "<pad><unk>", "[CLS] a [SEP] [MASK][PAD]", "</s></s>"]
-CLASSES = dict.fromkeys(("roberta", "roberta_with_prefix_space"), "RobertaTokenizerFast")
-CLASSES |= {"modernbert": "PreTrainedTokenizerFast", "xlm_roberta": "XLMRobertaTokenizerFast"}
-CLASSES |= {"camembert": "CamembertTokenizerFast"}
 UNIGRAM = {"xlm_roberta", "camembert"}
-if transformers.__version__ >= "5":
-    # Its own classes read SentencePiece's table alone out of the file's normalizer; this one reads the file.
-    CLASSES |= dict.fromkeys(UNIGRAM, "PreTrainedTokenizerFast")
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -54,11 +49,15 @@ def ours(directory):
 def theirs(kind, directory):
     """As a function: texts -> what transformers makes of them; half a surrogate pair as U+FFFD, which it refuses."""
     made = {}
+    name = json.loads((directory / C).read_text())["tokenizer_class"].removesuffix("Fast") + "Fast"
+    if kind in UNIGRAM and transformers.__version__ >= "5":
+        # Its own classes read SentencePiece's table alone out of the file's normalizer; this one reads the file.
+        name = "PreTrainedTokenizerFast"
 
     def call(*columns, add_prefix_space=None, **options):
         if add_prefix_space not in made:
             given = {} if add_prefix_space is None else {"add_prefix_space": add_prefix_space}
-            made[add_prefix_space] = getattr(transformers, CLASSES[kind]).from_pretrained(directory, **given)
+            made[add_prefix_space] = getattr(transformers, name).from_pretrained(directory, **given)
         return made[add_prefix_space](*columns, split_special_tokens=True, **options)
 
     return call
@@ -76,9 +75,7 @@ def test_ids(ours, theirs):
     assert rows(ours.encode(HOSTILE, max_seq_length=1 << 20)) == theirs(whole(HOSTILE))["input_ids"]
 
 
-SLOW = [
-    pytest.param(*each, marks=pytest.mark.slow) for each in ((1 << 20, 500), (31, 500), (32, 500), (9, 150), (4, 150))
-]
+SLOW = [slow(1 << 20, 500), slow(31, 500), slow(32, 500), slow(9, 150), slow(4, 150)]
 
 
 @pytest.mark.parametrize("length, count", [(1 << 20, 200), (31, 100), (9, 20), (4, 20), *SLOW])
@@ -104,9 +101,8 @@ def test_offsets_are_theirs_without_blanks(ours, theirs):
     found = ours.encode_with_offsets(HOSTILE)
     want = theirs(whole(HOSTILE), add_special_tokens=False, return_offsets_mapping=True)
     assert found.ids.tolist() == [id for row in want["input_ids"] for id in row]
-    places = [
-        trimmed(text, *place) for text, row in zip(whole(HOSTILE), want["offset_mapping"], strict=True) for place in row
-    ]
+    untrimmed = zip(whole(HOSTILE), want["offset_mapping"], strict=True)
+    places = [trimmed(text, *place) for text, row in untrimmed for place in row]
     assert list(zip(found.starts.tolist(), found.ends.tolist(), strict=True)) == places
 
 
@@ -126,8 +122,7 @@ def test_words(kind, ours, theirs):
 def test_a_special_token_in_a_text_is_plain_text(kind, ours, theirs):
     texts = [*CONTROL, "e </s> <mask>"]
     flat = ours.encode_with_offsets(texts).ids
-    control = {ours.cls_id, ours.sep_id, ours.pad_id, ours.mask_id}
-    assert not control & {*flat.tolist()}
+    assert not {ours.cls_id, ours.sep_id, ours.pad_id, ours.mask_id} & {*flat.tolist()}
     want = theirs(texts, add_special_tokens=False)["input_ids"]
     # transformers finds pieces of a unigram vocabulary also where they are called as special tokens are.
     assert (flat.tolist() == [id for row in want for id in row]) == (kind not in UNIGRAM)
@@ -155,7 +150,6 @@ def test_what_is_saved_gives_the_same_ids(kind, ours, tmp_path):
 
 BYTES = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True, "add_prefix_space": True}
 NO_SPECIAL = {"2": {"content": "</s>", "special": False}}
-T, C = "tokenizer.json", "tokenizer_config.json"
 REFUSED = {
     "class": (C, {"tokenizer_class": "T5TokenizerFast"}, "Received: tokenizer_class='T5TokenizerFast' in"),
     "a dropped blank": (T, {"pre_tokenizer": BYTES}, "State add_prefix_space in tokenizer_config.json."),
@@ -168,22 +162,20 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(tmp_path, case):
-    name, changed, line = REFUSED[case]
+@pytest.mark.parametrize("name, changed, line", REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(tmp_path, name, changed, line):
     path = roberta(tmp_path) / name
     read_tokenizer(tmp_path)
     found = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps(found | changed))
-    with refused(re.escape(line)):
-        read_tokenizer(tmp_path)
+    assert_refused(re.escape(line), read_tokenizer, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["sentencepiece.bpe.model", "merges.txt"])
 def test_files_of_other_forms_say_how_to_convert_them(tmp_path, name):
     (tmp_path / name).write_bytes(b"\n")
-    with refused(f"Received: .*{name} alone. Run: pip install transformers sentencepiece; python -c"):
-        read_tokenizer(tmp_path)
+    line = f"Received: .*{name} alone. Run: pip install transformers sentencepiece; python -c"
+    assert_refused(line, read_tokenizer, tmp_path)
 
 
 def test_older_files_say_the_same(tmp_path):
@@ -205,6 +197,6 @@ def test_older_files_say_the_same(tmp_path):
 
 def test_too_short_rows_and_no_texts(tmp_path):
     found = read_tokenizer(roberta(tmp_path))
-    with pytest.raises(UsageError, match="must hold 4 special tokens. Received: max_seq_length=3"):
-        found.encode(["a"], ["b"], max_seq_length=3)
+    line = "must hold 4 special tokens. Received: max_seq_length=3"
+    assert_refused(line, found.encode, ["a"], ["b"], max_seq_length=3)
     assert rows(found.encode([], max_seq_length=9)) == [[]] and not len(found.find_words([])[0])

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.cases import quick
 from tests.support.real_texts import SQUAD, VOCABULARIES, ncbi_sentences, needs_real_data, squad, tokenizers
-from tests.support.texts import CASINGS, TEXTS, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
+from tests.support.texts import CASINGS, TEXTS, after_marks, all_texts, has_ordered_mark, hugging_face
 from tfbert.tokens import tokenizer as parallel
 from tfbert.tokens.tokenizer import BertTokenizer
 
@@ -29,22 +30,16 @@ def words_of(pieces, texts):
 
 
 # Ids of all casings are compared in test_tokenizer; what is found of characters depends on what is stripped.
-QUICK = ("uncased", "cased_stripped")
-
-
-@pytest.mark.parametrize(
-    "casing",
-    [pytest.param(CASINGS[name], marks=() if name in QUICK else pytest.mark.slow, id=name) for name in CASINGS],
-)
-def test_ids_offsets_and_words_equal_hugging_face(vocab_file, casing):
-    texts = [text for text in [*TEXTS, *random_texts(200), *long_words()] if not has_ordered_mark(text)]
-    tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
-    assert_equals_hugging_face(tokenizer, hugging_face(vocab_file, **casing), texts)
+@pytest.mark.parametrize("name", quick(CASINGS, "uncased", "cased_stripped"))
+def test_ids_offsets_and_words_equal_hugging_face(vocab_file, name):
+    texts = [text for text in all_texts(200) if not has_ordered_mark(text)]
+    tokenizer = BertTokenizer.from_vocab_file(vocab_file, **CASINGS[name])
+    assert_equals_hugging_face(tokenizer, hugging_face(vocab_file, **CASINGS[name]), texts)
 
 
 @pytest.mark.parametrize("casing", CASINGS.values(), ids=CASINGS)
 def test_ids_are_those_of_tokenize(vocab_file, casing):
-    texts = [*TEXTS, *random_texts(200), *long_words()]
+    texts = all_texts(200)
     tokenizer = BertTokenizer.from_vocab_file(vocab_file, **casing)
     assert tokenizer.tokenize_with_offsets(texts).ids.to_list() == tokenizer.tokenize(texts).to_list()
 
@@ -68,9 +63,8 @@ def test_a_word_has_the_accents_after_it_and_nothing_else_that_is_dropped(tokeni
     texts = ["Zoe\u0308\u0301 fox", "❤\ufe0f, fox\xad the\u200b", "e\u0301", "\u0301fox", "fox \u0301", "fox", "\u0301"]
     want = [["Zoe\u0308\u0301", "fox"], ["❤\ufe0f", ",", "fox", "the"], ["e\u0301"], ["fox"], ["fox"], ["fox"], []]
     assert words_of(tokenizer.tokenize_with_offsets(texts), texts) == want
-    cased = BertTokenizer.from_vocab_file(
-        vocab_file, do_lower_case=False
-    )  # There an accent is a character like others.
+    # There an accent is a character like others.
+    cased = BertTokenizer.from_vocab_file(vocab_file, do_lower_case=False)
     want[3:5], want[6] = [["\u0301fox"], ["fox", "\u0301"]], ["\u0301"]
     assert words_of(cased.tokenize_with_offsets(texts), texts) == want
 

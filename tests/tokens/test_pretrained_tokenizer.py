@@ -8,9 +8,8 @@ from transformers import AutoTokenizer
 
 from tests.support.bert_files import SPECIALS
 from tests.support.real_texts import VOCABULARIES, needs_real_data, tokenizers
-from tests.support.refusals import refused
+from tests.support.refusals import assert_refused
 from tests.support.texts import hugging_face
-from tfbert.errors import UsageError
 from tfbert.tokens.tokenizer import BertTokenizer
 
 UNCASED = [*SPECIALS, "the", "cat", "##s", "e", "中", "文", "[unused1]", "x", ".", *(f"word{i}" for i in range(60))]
@@ -57,10 +56,8 @@ def test_an_unstated_casing_is_lower_case_or_must_be_stated(tmp_path, logged, co
     assert ours(directory) == theirs(directory)
     assert logged() == ["Text is lower-cased, as the vocabulary suggests."]
     directory = write(tmp_path / "cased", CASED, config=config)
-    with refused(
-        "capitals in 7% of its words, and no do_lower_case in .*_config.json. Write {.do_lower_case.: false} "
-    ):
-        ours(directory)
+    line = "capitals in 7% of its words, and no do_lower_case in .*_config.json. Write {.do_lower_case.: false} "
+    assert_refused(line, ours, directory)
     write(directory, CASED, config=(config or {}) | {"do_lower_case": False})  # As the line says.
     assert ours(directory) == theirs(directory) and not logged()
 
@@ -98,8 +95,7 @@ def test_what_a_vocabulary_does_without(vocab, lower, strip, tmp_path):
         assert BertTokenizer.from_pretrained(tmp_path).do_lower_case
         return
     state = {"do_lower_case": lower} | ({} if strip is None else {"strip_accents": strip})
-    with refused(f"Write {json.dumps(state)} there"):
-        BertTokenizer.from_pretrained(tmp_path)
+    assert_refused(f"Write {json.dumps(state)} there", BertTokenizer.from_pretrained, tmp_path)
 
 
 @needs_real_data
@@ -110,8 +106,7 @@ def test_real_vocabularies(name, tmp_path):
     if ours.do_lower_case:
         assert BertTokenizer.from_pretrained(tmp_path) == ours
     else:
-        with refused("Write {.do_lower_case.: false}"):
-            BertTokenizer.from_pretrained(tmp_path)
+        assert_refused("Write {.do_lower_case.: false}", BertTokenizer.from_pretrained, tmp_path)
 
 
 PAIR = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
@@ -160,32 +155,21 @@ def test_tokenizer_json_gives_the_same_ids(tmp_path, name):
     assert ours(directory) == want
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_contradicting_tokenizer_json_is_refused(tmp_path, name):
-    change, message = REFUSED[name]
-    directory = write(tmp_path, UNCASED, fast=change)
-    with refused(re.escape(message)) as error:
-        ours(directory)
-    assert str(tmp_path) in str(error.value)
+@pytest.mark.parametrize("change, message", REFUSED.values(), ids=REFUSED)
+def test_a_contradicting_tokenizer_json_is_refused(tmp_path, change, message):
+    assert str(tmp_path) in assert_refused(re.escape(message), ours, write(tmp_path, UNCASED, fast=change))
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"names": {"cls_token": "the"}},
-        {"names": {"unk_token": {"content": "x"}}},
-        {"config": {"pad_token": "x"}},
-        {"names": {"additional_special_tokens": ["[unused1]"]}},
-        {"config": {"extra_special_tokens": {"entity_token": "[unused1]"}}},
-        {"names": {"bos_token": "<s>"}},
-        {"model": {"tokenizer_class": "BertJapaneseTokenizer"}},
-    ],
-)
-def test_other_special_tokens_and_classes_are_refused(tmp_path, files):
-    (content,) = files.values()
-    ((key, _),) = content.items()
-    with pytest.raises(UsageError, match=f"must be BERT's WordPiece.*({key}|added_tokens)="):
-        ours(write(tmp_path, UNCASED, **files))
+OTHERS = [("names", "cls_token", "the"), ("names", "unk_token", {"content": "x"}), ("names", "bos_token", "<s>")]
+OTHERS += [("names", "additional_special_tokens", ["[unused1]"]), ("config", "pad_token", "x")]
+OTHERS += [("config", "extra_special_tokens", {"entity_token": "[unused1]"})]
+OTHERS += [("model", "tokenizer_class", "BertJapaneseTokenizer")]
+
+
+@pytest.mark.parametrize("file, key, value", OTHERS)
+def test_other_special_tokens_and_classes_are_refused(tmp_path, file, key, value):
+    directory = write(tmp_path, UNCASED, **{file: {key: value}})
+    assert_refused(f"must be BERT's WordPiece.*({key}|added_tokens)=", ours, directory)
 
 
 def test_cutting_on_the_left_is_said(tmp_path, logged):

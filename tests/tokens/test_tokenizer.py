@@ -1,6 +1,5 @@
 """The tokenizer against Hugging Face's `BertTokenizerFast`, built from the same vocabulary."""
 
-import os
 import pathlib
 import random
 import subprocess
@@ -14,21 +13,14 @@ import transformers
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizerFast
 
-from tests.support.texts import (
-    CASINGS,
-    NEW_COMPOSED,
-    NEW_LETTERS,
-    SPECIAL,
-    TEXTS,
-    hugging_face,
-    long_words,
-    random_texts,
-    write_vocab,
-)
-from tfbert.errors import UsageError
+from tests.support.cases import slow
+from tests.support.real_texts import needs_real_data
+from tests.support.refusals import assert_refused
+from tests.support.texts import CASINGS, NEW_COMPOSED, NEW_LETTERS, TEXTS, all_texts, hugging_face, write_vocab
 from tfbert.tokens import tokenizer as tokenizer_module
 from tfbert.tokens.normalizer import normalize
 from tfbert.tokens.tokenizer import BertTokenizer
+from tfbert.tokens.vocabulary import SPECIAL_TOKENS
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +37,7 @@ def hf_ids(reference, texts, **kwargs):
 def test_ids_equal_hugging_face(vocab_file, casing):
     """Of chosen texts, of random ones, and of words of 100 and 101 characters."""
     tokenizer, reference = BertTokenizer.from_vocab_file(vocab_file, **casing), hugging_face(vocab_file, **casing)
-    texts = [*TEXTS, *random_texts(1000), *long_words()]
+    texts = all_texts(1000)
     for text, got, want in zip(texts, tokenizer.tokenize(texts).to_list(), hf_ids(reference, texts), strict=True):
         assert got == want, ascii(text)
 
@@ -54,7 +46,7 @@ def test_ids_equal_hugging_face(vocab_file, casing):
 PLANES = sorted({*range(0x20000), *range(0xE0000, 0xE0200), *range(0x20000, 0x110000, 61)})
 
 
-@pytest.mark.parametrize("codes", [PLANES, pytest.param(range(0x110000), marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("codes", [PLANES, slow(range(0x110000))], ids=["some", "all"])
 @pytest.mark.parametrize("do_lower_case, may_differ", [(True, NEW_LETTERS | NEW_COMPOSED), (False, set())])
 def test_every_code_point_is_cleaned_and_split_as_by_hugging_face(do_lower_case, may_differ, codes):
     clean = normalizers.BertNormalizer(lowercase=do_lower_case)
@@ -171,18 +163,14 @@ def test_single_texts_are_truncated_as_by_hugging_face(tokenizer, reference, max
 
 
 def test_too_small_max_seq_length_and_missing_second_texts(tokenizer):
-    with pytest.raises(UsageError, match="max_seq_length=1"):
-        tokenizer(["a"], max_seq_length=1)
-    with pytest.raises(UsageError, match="max_seq_length=2"):
-        tokenizer.encode(["a"], ["b"], max_seq_length=2)
-    with pytest.raises(UsageError, match="Received: 2 texts, 1 second texts"):
-        tokenizer.encode(["a", "b"], ["c"], max_seq_length=8)
+    assert_refused("max_seq_length=1", tokenizer, ["a"], max_seq_length=1)
+    assert_refused("max_seq_length=2", tokenizer.encode, ["a"], ["b"], max_seq_length=2)
+    assert_refused("Received: 2 texts, 1 second texts", tokenizer.encode, ["a", "b"], ["c"], max_seq_length=8)
 
 
 def test_encoded_in_order_it_equals_hugging_face(tokenizer, reference, monkeypatch):
-    monkeypatch.setattr(
-        tokenizer_module, "_CHUNK_CHARACTERS", 300
-    )  # Some texts are longer, so are chunks of their own.
+    # Some texts are longer, so are chunks of their own.
+    monkeypatch.setattr(tokenizer_module, "_CHUNK_CHARACTERS", 300)
     rng = random.Random(1)
     texts, pairs = rng.choices(TEXTS, k=200), rng.choices(TEXTS, k=200)
     for columns in ((texts,), (texts, pairs)):
@@ -201,7 +189,7 @@ def test_what_is_alike_is_traced_once(monkeypatch):
     traced = []
     noted = lambda text, **casing: traced.append(casing) or normalize(text, **casing)  # noqa: E731
     monkeypatch.setattr(tokenizer_module, "normalize", noted)
-    vocab = [*SPECIAL, "Deep", "deep", "##er", "never", "elsewhere"]
+    vocab = [*SPECIAL_TOKENS, "Deep", "deep", "##er", "never", "elsewhere"]
     alike, one, other = (BertTokenizer(vocab, do_lower_case=lower) for lower in (True, True, False))
     assert alike == one != other and hash(alike) == hash(one) and one != vocab
     for tokenizer, ids in ((alike, [6, 7]), (one, [6, 7]), (other, [5, 7])):
@@ -219,9 +207,9 @@ def test_no_texts(tokenizer):
     "text",
     [
         pytest.param("a" * 2**19, id="one_word"),
-        pytest.param("the fox. " * 2**17, id="words", marks=pytest.mark.slow),
+        slow("the fox. " * 2**17, id="words"),
         pytest.param("a" + "\u0301\u0323" * 2**17, id="accents"),
-        pytest.param("中" * 2**19, id="chinese", marks=pytest.mark.slow),
+        slow("中" * 2**19, id="chinese"),
         pytest.param(" " * 2**19, id="spaces"),
     ],
 )
@@ -230,8 +218,7 @@ def test_megabytes_take_seconds(tokenizer, reference, text):
     start = time.monotonic()
     ids, _ = tokenizer([text], max_seq_length=16)
     assert time.monotonic() - start < 20
-    options = {"add_special_tokens": True, "truncation": True, "max_length": 16}
-    assert ids.to_list() == hf_ids(reference, [text], **options)
+    assert ids.to_list() == hf_ids(reference, [text], add_special_tokens=True, truncation=True, max_length=16)
 
 
 def test_saved_model_in_another_process_and_a_turkish_locale(tokenizer, reference, ask, tmp_path):
@@ -265,7 +252,7 @@ def test_built_inside_a_dataset_function(vocab_file, reference):
 
 def test_lines_of_a_vocabulary_end_at_newlines_only(tmp_path):
     """Windows line ends do not count; U+2028, U+0085 and the no-break space are characters of a token."""
-    vocab = SPECIAL + ["a\u2028b", "\x85", "\xa0", " ", "the"]
+    vocab = [*SPECIAL_TOKENS, "a\u2028b", "\x85", "\xa0", " ", "the"]
     path = tmp_path / "vocab.txt"
     path.write_bytes("\r\n".join(vocab).encode())
     assert BertTokenizer.from_vocab_file(path).vocab == tuple(vocab)
@@ -274,7 +261,7 @@ def test_lines_of_a_vocabulary_end_at_newlines_only(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not {"TFBERT_DATA_DIR", "TFBERT_VOCAB_DIR"} <= {*os.environ}, reason="needs the real data")
+@needs_real_data
 def test_real_data():
     """Every text of every set, with every vocabulary."""
     script = pathlib.Path(__file__).parents[2] / "benchmarks" / "tokenizer_exactness.py"
