@@ -9,9 +9,8 @@ from tfbert.corpus import sources
 from tfbert.modes.pretrain import prepare
 
 WIDTH = 32
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [a + b for a in "bdfgklmnprst" for b in ("an", "el", "ir", "ot", "um")]
-CORPUS_VOCAB = [*SPECIAL, *WORDS, "##s", "##ing", ".", ","]
+CORPUS_VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##ing", ".", ","]
 
 
 ListedCorpus = functools.partial(sources.ListedCorpus, name="the list")
@@ -28,8 +27,7 @@ def made_up_corpus(num_documents=60, num_parts=3, seed=0, least_sentences=1):
 
     parts = {f"part-{i}": [] for i in range(num_parts)}
     for number in range(num_documents):
-        document = [sentence() for _ in range(rng.randint(least_sentences, 12))]
-        parts[f"part-{number % num_parts}"].append(document)
+        parts[f"part-{number % num_parts}"].append([sentence() for _ in range(rng.randint(least_sentences, 12))])
     return ListedCorpus(parts)
 
 
@@ -47,15 +45,9 @@ def prepare_files(files, out, *, length=WIDTH, masks=None, **corpus):
     """The totals of `--mode=prepare` of files, by one process, with the options of a model and a corpus."""
     names = ("model_name_or_path", "vocab_file")
     model = ModelConfig(**{name: str(corpus.pop(name)) for name in names if name in corpus})
-    options = Config(
-        mode="prepare",
-        data=DataConfig(max_seq_length=length, task=PRETRAINING),
-        model=model,
-        corpus=CorpusConfig(**{"input_files": (str(files),), "num_processes": 1} | corpus),
-        pretraining=masks or PretrainingConfig(),
-        output=OutputConfig(output_dir=str(out)),
-    )
-    return prepare(options)
+    parts = {"data": DataConfig(max_seq_length=length, task=PRETRAINING), "output": OutputConfig(output_dir=str(out))}
+    parts["corpus"] = CorpusConfig(**{"input_files": (str(files),), "num_processes": 1} | corpus)
+    return prepare(Config(mode="prepare", model=model, pretraining=masks or PretrainingConfig(), **parts))
 
 
 def content(directory):

@@ -1,36 +1,30 @@
 """Small models of either Keras, the same training by plain Keras and by FineTuner, and what stands for both."""
 
+import collections
 import contextlib
+import functools
 import importlib
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import tfbert
+from tests.support.cases import SLOW, quick  # noqa: F401 (others have SLOW from here)
 from tests.support.models import strategy_of
 from tfbert import finetuner
 
 FEATURES, CLASSES = 5, 3
-SLOW = pytest.mark.slow
 OVER_BOTH = pytest.mark.parametrize("either", ["keras", "tf_keras"], indirect=True)
 """For tests that train nothing: by default the others run with Keras 3 alone, as tf_keras is an extra."""
 
 
-def splits(*quick):
+def splits(*chosen):
     """Marks a test to run under these of the splits, and under the others when the slow ones run."""
-    cases = [(1, 1), (1, 3), (2, 2)]
-    return pytest.mark.parametrize(
-        "replicas, parts", [pytest.param(*c, marks=() if c in quick else SLOW) for c in cases]
-    )
+    return pytest.mark.parametrize("replicas, parts", quick([(1, 1), (1, 3), (2, 2)], *chosen))
 
 
-class Trained(NamedTuple):
-    """What a run leaves."""
-
-    weights: list
-    history: dict
-    model: object
+Trained = collections.namedtuple("Trained", "weights history model")
+"""What a run leaves."""
 
 
 class Either:
@@ -53,8 +47,7 @@ class Either:
     @contextlib.contextmanager
     def policy(self, name):
         """While active, new layers have this precision."""
-        mixed = self.keras.mixed_precision
-        choose = self.keras.config.set_dtype_policy if self.is_keras_3 else mixed.set_global_policy
+        choose = self.keras.config.set_dtype_policy if self.is_keras_3 else self.keras.mixed_precision.set_global_policy
         choose(name)
         try:
             yield
@@ -91,9 +84,8 @@ class Either:
 
     def bert(self, **options):
         """Ours, or transformers', with random weights."""
-        return importlib.import_module(f"tests.support.{'' if self.is_keras_3 else 'tf_keras_'}models").tiny_bert(
-            **options
-        )
+        module = importlib.import_module(f"tests.support.{'' if self.is_keras_3 else 'tf_keras_'}models")
+        return module.tiny_bert(**options)
 
     def subclassed(self, base=None, seed=3, **methods):
         """A model, built by its first batch, with these methods of its own; its call takes no `training`."""
@@ -131,10 +123,8 @@ class Either:
 
     def ours(self, make=None, xy=None, *, replicas=2, optimizer=None, compiled=None, parts=1, wrap=None, **fit):
         """Trains a model in a FineTuner of so many micro-batches."""
-        options = {"gradient_accumulation_steps": parts} | (wrap or {})
-        return self._train(
-            lambda model: tfbert.FineTuner(model, **options), make, xy, replicas, optimizer, compiled, fit
-        )
+        tuner = functools.partial(tfbert.FineTuner, **{"gradient_accumulation_steps": parts} | (wrap or {}))
+        return self._train(tuner, make, xy, replicas, optimizer, compiled, fit)
 
     def like(self, make=None, xy=None, *, replicas=2, parts=2, wrap=None, optimizer=None, compiled=None, **fit):
         """Trains a model by plain Keras, eagerly on one device, and here: weights and history are the same.

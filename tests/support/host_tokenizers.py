@@ -53,6 +53,12 @@ def roberta_with_prefix_space(directory):
     return roberta(directory, add_prefix_space=True)
 
 
+def put_around(tokenizer, tokens, single, pair):
+    """The tokens as these templates of a text and of a pair say."""
+    ids = [(token, tokenizer.token_to_id(token)) for token in tokens]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
+
+
 def modernbert(directory):
     """With runs of blanks and places for more as added tokens that are no special ones."""
     tokenizer = byte_level([])
@@ -61,10 +67,7 @@ def modernbert(directory):
     tokenizer.add_special_tokens([tokenizers.AddedToken("[MASK]", lstrip=True, special=True)])
     tokenizer.add_tokens([tokenizers.AddedToken(" " * n, normalized=True, special=False) for n in (8, 4, 2)])
     tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=True) for token in ("[unused0]", "|||IP_ADDRESS|||")])
-    ids = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ids
-    )
+    put_around(tokenizer, ("[CLS]", "[SEP]"), "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
     names = {f"{token[1:-1].lower()}_token": token for token in OF_BERT}
     names |= {"model_input_names": ["input_ids", "attention_mask"], "clean_up_tokenization_spaces": True}
     return save(tokenizer, directory, tokenizer_class="PreTrainedTokenizerFast", **names)
@@ -76,17 +79,12 @@ def unigram(directory, special, pre_tokenizer, **config):
     tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), blanks])
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoders.Metaspace()
     options = {"special_tokens": special[:-1], "unk_token": "<unk>", "show_progress": False}
-    trainer = trainers.UnigramTrainer(vocab_size=700, **options)
-    tokenizer.train_from_iterator(training_texts(), trainer)
+    tokenizer.train_from_iterator(training_texts(), trainers.UnigramTrainer(vocab_size=700, **options))
     whole = json.loads(tokenizer.to_str())
     whole["model"]["vocab"].append(["<mask>", 0.0])  # As a piece too, at the end: so it is in XLM-R's file.
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
     tokenizer.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True, special=True)])
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>",
-        pair="<s> $A </s> </s> $B </s>",
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")],
-    )
+    put_around(tokenizer, ("<s>", "</s>"), "<s> $A </s>", "<s> $A </s> </s> $B </s>")
     return save(tokenizer, directory, **config)
 
 
@@ -103,7 +101,6 @@ def camembert(directory):
     return unigram(directory, special, pre_tokenizers.Metaspace(), **options)
 
 
-_KINDS = (roberta, roberta_with_prefix_space, modernbert, xlm_roberta, camembert)
-KINDS = {kind.__name__: kind for kind in _KINDS}
+KINDS = {kind.__name__: kind for kind in (roberta, roberta_with_prefix_space, modernbert, xlm_roberta, camembert)}
 OF_ENCODERS = {"roberta": roberta, "xlm-roberta": xlm_roberta, "camembert": camembert, "modernbert": modernbert}
 """By `model_type`, of the encoders that have not WordPiece."""

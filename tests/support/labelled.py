@@ -24,7 +24,6 @@ def write_rows(path, labels):
     else:
         separator = "," if path.suffix == ".csv" else "\t"
         cells = [("text", "label"), *((row["text"], "" if row["label"] is None else str(row["label"])) for row in rows)]
-        lines = [separator.join(pair) for pair in cells]
-        data = "\n".join(lines).encode()
+        data = "\n".join(separator.join(pair) for pair in cells).encode()
         path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return str(path)

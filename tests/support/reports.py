@@ -31,18 +31,8 @@ def make_run(
     examples = labelled(np.array([0, 1, 0]), [nasty] * 3, [nasty] * 3)
     logits = np.array([[0.0, 2.0], [0.0, 1.0], [3.0, 1.0]])
     evaluation = evaluation_facts(Classification((nasty, "good")), nasty, examples, logits)
-    facts = {
-        "decisive_metric": "eval_accuracy",
-        "devices": nasty,
-        "precision": precision,
-        "evaluation": evaluation,
-        "command": nasty,
-        "machine": "one",
-        "versions": {},
-        "dropout": 0.1,
-        "data": {},
-    }
-    note(directory, **facts)
+    facts = {"machine": "one", "versions": {}, "data": {}, "dropout": 0.1, "devices": nasty, "command": nasty}
+    note(directory, decisive_metric="eval_accuracy", precision=precision, evaluation=evaluation, **facts)
     return directory
 
 

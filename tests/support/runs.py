@@ -117,12 +117,11 @@ def run_to(step, config, monkeypatch):
 
 def checkpoints_in(tmp_path, keep=0):
     """Checkpoints of hardly anything, and a function that saves one."""
-    checkpoints = Checkpoints(
-        directory=tmp_path / "checkpoints",
-        is_writer=True,
-        keep=keep,
-        save_model=lambda path: write_weights({"w": np.ones(3, np.float32)}, path / MODEL),
-    )
+
+    def save_model(path):
+        write_weights({"w": np.ones(3, np.float32)}, path / MODEL)
+
+    checkpoints = Checkpoints(directory=tmp_path / "checkpoints", is_writer=True, keep=keep, save_model=save_model)
     optimizer = types.SimpleNamespace(variables=[tf.Variable(1.0)])
     model = types.SimpleNamespace(optimizer=optimizer, counters=types.SimpleNamespace())
 
@@ -159,30 +158,26 @@ def flipped(path, every=1):
     path.write_bytes(original)
 
 
-def undrawn():
+def undrawn(write=lambda directory, results: None):
     """Runs of this process draw no report, which takes seconds; all else that they leave is there."""
-    return mock.patch("tfbert.report.pages.write_report", lambda directory, results: None)
+    return mock.patch("tfbert.report.pages.write_report", write)
 
 
 def sketched():
     """Runs of this process leave an empty page where and when they would draw a report."""
-    return mock.patch(
-        "tfbert.report.pages.write_report", lambda directory, results: (directory / "report.html").touch()
-    )
+    return undrawn(lambda directory, results: (directory / "report.html").touch())
 
 
 def changed(config, **parts):
     """`config` with fields replaced: `training={"max_steps": 2}`."""
-    return dataclasses.replace(
-        config, **{name: dataclasses.replace(getattr(config, name), **values) for name, values in parts.items()}
-    )
+    replaced = {name: dataclasses.replace(getattr(config, name), **values) for name, values in parts.items()}
+    return dataclasses.replace(config, **replaced)
 
 
 def steps_logged(directory):
     """The last update in the log; 0 before the first."""
     try:
-        lines = (directory / "log.jsonl").read_text().splitlines()
-        return max((json.loads(line)["step"] for line in lines), default=0)
+        return max((json.loads(line)["step"] for line in (directory / "log.jsonl").read_text().splitlines()), default=0)
     except (OSError, ValueError):  # Not there yet, or a line half written.
         return 0
 

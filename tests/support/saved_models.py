@@ -59,15 +59,17 @@ def make_runs(directory):
         finetune(single)
     save_random(directory / "pairs", ["other", "same"], num_texts=2)
     save_random(directory / "scores", [], num_texts=1)
-    for name in ("holed", "misshapen"):
-        shutil.copytree(directory / "single", directory / name, ignore=shutil.ignore_patterns("checkpoints"))
-        tensors = load_file(directory / name / "model.safetensors")
-        if name == "holed":
-            del tensors["bert.encoder.layer.0.output.dense.weight"]
-        else:
-            tensors["bert.pooler.dense.bias"] = np.zeros(3, np.float32)
-        save_file(tensors, directory / name / "model.safetensors", {"format": "pt"})
+    copy_with(directory / "single", directory / "holed", {"bert.encoder.layer.0.output.dense.weight": None})
+    copy_with(directory / "single", directory / "misshapen", {"bert.pooler.dense.bias": np.zeros(3, np.float32)})
     return directory
+
+
+def copy_with(source, directory, changed):
+    """A copy of a model with these tensors, by their names; None leaves one out."""
+    shutil.copytree(source, directory, ignore=shutil.ignore_patterns("checkpoints"))
+    tensors = load_file(source / "model.safetensors") | changed
+    tensors = {name: value for name, value in tensors.items() if value is not None}
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
 
 
 def save_random(directory, names, num_texts):
@@ -81,11 +83,10 @@ def save_random(directory, names, num_texts):
 
 def save_with_nan(source, directory, word):
     """A copy of a model in which one word of WORDS is NaN."""
-    shutil.copytree(source, directory, ignore=shutil.ignore_patterns("checkpoints"))
-    tensors = load_file(directory / "model.safetensors")
-    vocabulary = (directory / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    tensors["bert.embeddings.word_embeddings.weight"][vocabulary.index(word)] = np.nan
-    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+    name = "bert.embeddings.word_embeddings.weight"
+    table = load_file(source / "model.safetensors")[name]
+    table[(source / "vocab.txt").read_text(encoding="utf-8").splitlines().index(word)] = np.nan
+    copy_with(source, directory, {name: table})
 
 
 def reference_logits(model_directory, path, max_seq_length=16):
@@ -98,22 +99,16 @@ def reference_logits(model_directory, path, max_seq_length=16):
     return labels, reference_logits_of(model_directory, *texts, max_seq_length=max_seq_length)
 
 
-def _their_classifier(model_directory):
-    """transformers 4's; ours, where 5 is installed: tests/bert compares both."""
+@functools.cache
+def reference_model(model_directory):
+    """transformers' own tokenizer, and its model as a function; loaded once. The model is ours where transformers 5 is
+    installed, which has none: tests/bert compares both."""
     import transformers
 
     library = transformers if hasattr(transformers, "TFBertMainLayer") else models
-    return library.TFBertForSequenceClassification.from_pretrained(model_directory)
-
-
-@functools.cache
-def reference_model(model_directory):
-    """transformers' own tokenizer, and its model as a function; loaded once."""
-    from transformers import BertTokenizerFast
-
-    model = _their_classifier(model_directory)
+    model = library.TFBertForSequenceClassification.from_pretrained(model_directory)
     forward = tf.function(lambda inputs: model(inputs).logits, reduce_retracing=True, autograph=False)
-    return BertTokenizerFast.from_pretrained(model_directory), forward
+    return transformers.BertTokenizerFast.from_pretrained(model_directory), forward
 
 
 def reference_logits_of(model_directory, *texts, max_seq_length=16):
@@ -160,15 +155,13 @@ def kept_models():
     build, predictor = saved_model.build_model, TrainedModel.predictor
 
     def kept_build(config, directory, *, head, max_seq_length, **options):
+        call = functools.partial(build, config, directory, head=head, max_seq_length=max_seq_length, **options)
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            return call()  # Its variables are of a strategy that does not come again.
         files = tuple((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in sorted(directory.iterdir()))
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        policy = keras.config.dtype_policy().name
-        key = (str(directory), files, head.kind, max_seq_length, replicas, policy)
-        if replicas > 1 or key not in _KEPT:
-            built = build(config, directory, head=head, max_seq_length=max_seq_length, **options)
-            if replicas > 1:  # Its variables are of a strategy that does not come again.
-                return built
-            _KEPT[key] = built
+        key = (str(directory), files, head.kind, max_seq_length, keras.config.dtype_policy().name)
+        if key not in _KEPT:
+            _KEPT[key] = call()
         return _KEPT[key]
 
     def kept_predictor(model, strategy, rows_per_replica):

@@ -34,12 +34,11 @@ for line in sys.stdin:
     revive = (lambda v: v) if kind == tf.int32 else (lambda v: [text.encode("latin-1") for text in v])
     inputs = {name: tf.constant(revive(value), kind, job["shape"]) for name, value in job["inputs"].items()}
     outputs = {name: value.numpy() for name, value in signature(**inputs).items()}
-    for heavy in ("tfbert", "transformers", "keras_nlp", "torch"):
-        assert heavy not in sys.modules, heavy
+    heavy = {"tfbert", "transformers", "keras_nlp", "torch"} & set(sys.modules)
+    assert not heavy, heavy
     decode = np.vectorize(bytes.decode, otypes=[object])
-    outputs = {k: decode(v) if v.dtype == object else v for k, v in outputs.items()}
-    names = sorted(spec for spec in loaded.signatures)
-    print(json.dumps({"signatures": names} | {k: v.tolist() for k, v in outputs.items()}), flush=True)
+    outputs = {k: (decode(v) if v.dtype == object else v).tolist() for k, v in outputs.items()}
+    print(json.dumps({"signatures": sorted(loaded.signatures)} | outputs), flush=True)
 """
 _SECONDS = 300.0
 """An answer may take; reads have no limit of their own."""
@@ -71,9 +70,8 @@ def clean_process(directory):
     with (directory / "errors").open("w") as errors:
         command, pipe = [sys.executable, "-I", "-c", QUICK_START + _CLEAN], subprocess.PIPE
         environment = os.environ | {"LC_ALL": "tr_TR.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
-        process = subprocess.Popen(
-            command, cwd=directory, env=environment, stdin=pipe, stdout=pipe, stderr=errors, text=True, encoding="utf-8"
-        )
+        streams = {"stdin": pipe, "stdout": pipe, "stderr": errors, "text": True, "encoding": "utf-8"}
+        process = subprocess.Popen(command, cwd=directory, env=environment, **streams)
     try:
         yield ask
     finally:

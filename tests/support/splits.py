@@ -32,8 +32,7 @@ def alone(script, arguments):
 
 def launched(script, arguments):
     """Runs the command by `tfbert.launch` with two workers."""
-    launch = [sys.executable, "-m", "tfbert.launch", "--num_workers=2", "--", script]
-    subprocess.run([*launch, *arguments], check=True, timeout=400, cwd=ROOT)
+    alone("-m", ["tfbert.launch", "--num_workers=2", "--", script, *arguments])
 
 
 NO_GRADIENT = ("key.bias",)

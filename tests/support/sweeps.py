@@ -40,7 +40,8 @@ class FakeRuns:
         config = parsed(*command[4:], command=own)
         if own is PRETRAIN:
             config = with_records(config)
-        name = pathlib.Path(config.output.output_dir).name
+        directory = pathlib.Path(config.output.output_dir)
+        name = directory.name
         self.started.append(name)
         self.configs.append(config)
         self.variables.append(variables)
@@ -48,7 +49,6 @@ class FakeRuns:
             self._at[name](signals)
         status = self._statuses.get(name, 0)
         if status == 0:
-            directory = pathlib.Path(config.output.output_dir)
             shutil.rmtree(directory, ignore_errors=True)
             make_run(directory, **self._scores(config))
             noted = json.loads(config.resolved().to_json()) | {CONTENTS: contents_of(config)}
@@ -59,5 +59,4 @@ class FakeRuns:
 
 def files_in(directory):
     """What a directory holds, to see whether anything in it was touched."""
-    found = [path for path in directory.rglob("*") if path.is_file()]
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in directory.rglob("*") if path.is_file()}

@@ -32,8 +32,7 @@ def write_tasks(directory):
         rows = [_paragraph(rng, f"{name}{i}") for i in range(count)]
         data = {"version": "v2.0", "data": [{"title": "t", "paragraphs": rows}]}
         (directory / f"{name}.json").write_text(json.dumps(data))
-        rows = [json.dumps(_choices(rng, i)) + "\n" for i in range(count)]
-        (directory / f"{name}.jsonl").write_text("".join(rows))
+        (directory / f"{name}.jsonl").write_text("".join(json.dumps(_choices(rng, i)) + "\n" for i in range(count)))
     write_label_sets(directory)
     (directory / "vocab.txt").write_text("\n".join([*TOKENS, "##s"]) + "\n")
 

@@ -25,11 +25,8 @@ def train(strategy, micro_batches):
     with strategy.scope():
         keras.utils.set_random_seed(3)
         layers = [keras.layers.Dense(8, activation="tanh"), keras.layers.Dropout(0.3), keras.layers.Dense(3)]
-        model = FineTuner(
-            keras.Sequential([keras.layers.Input([5]), *layers]),
-            gradient_accumulation_steps=micro_batches,
-            max_grad_norm=0.5,
-        )
+        inner = keras.Sequential([keras.layers.Input([5]), *layers])
+        model = FineTuner(inner, gradient_accumulation_steps=micro_batches, max_grad_norm=0.5)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(0.5, momentum=0.9), loss)
     model.fit(strategy.distribute_datasets_from_function(dataset), steps_per_epoch=len(x), verbose=0)

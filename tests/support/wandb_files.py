@@ -7,20 +7,13 @@ import zlib
 BLOCK, HEADER = 32768, 7
 
 
-def records(path):
-    """The records of a file, as wandb's protocol buffers; an unfinished one at the end of a killed run is left out."""
-    from wandb.proto import wandb_internal_pb2
-
-    for data in _frames(path):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        yield record
-
-
 def history(path):
-    """(name, step, value) of each value that was logged, and the id of the run."""
+    """(name, step, value) of each value that was logged, and the id of the run; an unfinished record at the end of a
+    killed run is left out."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
     found, runs = [], set()
-    for record in records(path):
+    for record in map(Record.FromString, _frames(path)):
         if record.HasField("run"):
             runs.add(record.run.run_id)
         items = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
