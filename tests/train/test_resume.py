@@ -9,13 +9,10 @@ import types
 import pytest
 
 from tests.support.clocks import schedule
-from tests.support.runs import changed, checkpoints_in, flipped
+from tests.support.refusals import refused
+from tests.support.runs import checkpoints_in, flipped
 from tfbert.batches.schedule import warmup_steps
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import HubConfig, ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
-from tfbert.config.tasks import AnsweringConfig, ChoosingConfig, MultiLabelConfig, PretrainingConfig, TaggingConfig
-from tfbert.config.training import TrainingConfig
 from tfbert.config.types import OnResume
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
@@ -31,8 +28,14 @@ def no_launch(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture
+def launched(monkeypatch):
+    """This process is one of a launch, as are runs that begin after it."""
+    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
+
+
 def config_for(directory="", **options):
-    return Config(output=OutputConfig(output_dir=str(directory), **options)).resolved()
+    return Config().resolved().changed({"output_dir": str(directory)} | options)
 
 
 def checked(start, facts=FACTS, total_steps=12):
@@ -59,12 +62,26 @@ def write_run(directory, config=None, *, step=0, finished=False):
     return config
 
 
+@pytest.fixture
+def run(tmp_path):
+    """The directory of a run that has come to update 9 of 12, with the options of `config_for`."""
+    write_run(tmp_path / "run", step=9)
+    return tmp_path / "run"
+
+
 def start_in(directory, config=None, **options):
     before = sorted(directory.parent.rglob("*"))
     try:
-        return resume.decide(directory, config or config_for(directory, **options))
+        return resume.decide(directory, (config or config_for(directory)).changed(options))
     finally:
         assert sorted(directory.parent.rglob("*")) == before
+
+
+def refuses(message, directory, config=None, **options):
+    """A start is refused, in one line; which is returned."""
+    with refused(message) as error:
+        start_in(directory, config, **options)
+    return str(error.value)
 
 
 def test_every_option_says_what_it_is_to_a_run_that_goes_on():
@@ -72,19 +89,8 @@ def test_every_option_says_what_it_is_to_a_run_that_goes_on():
     trained = [(part, field) for part, field in fields if "train" in field.metadata["modes"]]
     kinds = {field.name: field.metadata["resume"] for _, field in trained}
     assert set(kinds.values()) == set(OnResume.__args__), [n for n, kind in kinds.items() if kind is None]
-    assert {part for part, _ in trained} == {
-        ModelConfig,
-        DataConfig,
-        TaggingConfig,
-        AnsweringConfig,
-        MultiLabelConfig,
-        ChoosingConfig,
-        PretrainingConfig,
-        TrainingConfig,
-        RuntimeConfig,
-        OutputConfig,
-        HubConfig,
-    }
+    others = {part.__name__ for part, _ in fields} - {part.__name__ for part, _ in trained}
+    assert others == {"CorpusConfig", "PredictConfig", "ExportConfig"}
     assert not any(field.metadata["resume"] for _, field in fields if "train" not in field.metadata["modes"])
 
 
@@ -101,32 +107,27 @@ def test_files_of_something_else_are_refused(tmp_path, options):
         directory = tmp_path / name.strip(".")
         directory.mkdir()
         (directory / name).write_text("mine")
-        with pytest.raises(UsageError, match=f"must be new or empty.*{name}.*Pass another"):
-            start_in(directory, **options)
+        refuses(f"must be new or empty.*{name}.*Pass another", directory, **options)
 
 
 def test_a_finished_run_is_refused_and_says_how_to_train_on(tmp_path):
     write_run(tmp_path / "run", step=9, finished=True)
-    with pytest.raises(UsageError, match=rf"a finished run.*--overwrite_output_dir.*--model={tmp_path}/run"):
-        start_in(tmp_path / "run")
+    refuses(rf"a finished run.*--overwrite_output_dir.*--model={tmp_path}/run", tmp_path / "run")
     assert start_in(tmp_path / "run", overwrite_output_dir=True).resumed is None
 
 
-def test_an_unfinished_run_goes_on_from_its_checkpoint_or_begins_anew(tmp_path):
-    write_run(tmp_path / "run", step=9)
-    start = start_in(tmp_path / "run")
-    assert start.resumed.step == 9 and start.checkpoint == tmp_path / "run" / "checkpoints" / "step-00000009"
-    with pytest.raises(UsageError, match="an unfinished run"):
-        start_in(tmp_path / "run", resume="never")
-    (tmp_path / "run" / "run_config.json").unlink()
-    assert start_in(tmp_path / "run").resumed.step == 9, "the checkpoint says all that is believed"
+def test_an_unfinished_run_goes_on_from_its_checkpoint_or_begins_anew(run, tmp_path):
+    start = start_in(run)
+    assert start.resumed.step == 9 and start.checkpoint == run / "checkpoints" / "step-00000009"
+    refuses("an unfinished run", run, resume="never")
+    (run / "run_config.json").unlink()
+    assert start_in(run).resumed.step == 9, "the checkpoint says all that is believed"
 
     write_run(tmp_path / "young")
     start = start_in(tmp_path / "young")
     assert start.resumed is None and "starts at the beginning" in start.notes[0]
-    other = changed(config_for(tmp_path / "young"), training={"learning_rate": 1e-3})
-    with pytest.raises(UsageError, match=r"another configuration, with learning_rate=0.0005 before and 0.001 now"):
-        start_in(tmp_path / "young", other)
+    message = "another configuration, with learning_rate=0.0005 before and 0.001 now"
+    refuses(message, tmp_path / "young", learning_rate=1e-3)
 
 
 @pytest.mark.parametrize("mode", ["evaluate", "benchmark", "", None])
@@ -140,9 +141,7 @@ def test_only_a_run_is_overwritten(mode, tmp_path):
     if mode is not None:
         (directory / output_dir.RUN_CONFIG).write_text(json.dumps({"mode": mode}) if mode else "not JSON")
     line = "must be new or empty.*which holds 'README.md' and no training run to overwrite. Pass another.$"
-    with pytest.raises(UsageError, match=line) as error:
-        start_in(directory, overwrite_output_dir=True)
-    assert "\n" not in str(error.value)
+    refuses(line, directory, overwrite_output_dir=True)
     # Whatever is missing, of whatever version: a run that ended early may have left its configuration alone.
     (directory / output_dir.RUN_CONFIG).write_text('{"mode": "train", "gone": 1}')
     assert start_in(directory, overwrite_output_dir=True).resumed is None
@@ -158,8 +157,7 @@ def test_overwriting_keeps_the_mark_of_a_run_until_it_is_replaced(tmp_path, monk
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(output_dir.shutil, "rmtree", killed)
         resume.write_start(directory, config, identity_of(config), is_resumed=False)
-    with pytest.raises(UsageError, match="a finished run"):
-        start_in(directory)
+    refuses("a finished run", directory)
     start_in(directory, overwrite_output_dir=True)
     resume.write_start(directory, config, identity_of(config), is_resumed=False)
     assert output_dir.contents(directory) == [output_dir.RUN_CONFIG]
@@ -173,115 +171,95 @@ def test_the_model_is_not_overwritten_by_its_own_run(model, tmp_path):
     (directory / "checkpoints" / "step-1").mkdir(parents=True)
     (tmp_path / "link").symlink_to(directory)
     for overwrite in (True, False):
-        config = config_for(directory, overwrite_output_dir=overwrite)
-        config = changed(config, model={"model_name_or_path": str(tmp_path / model)})
-        with pytest.raises(UsageError, match="output_dir must not hold the model.*Pass another --output_dir"):
-            start_in(directory, config)
+        config = config_for(directory, overwrite_output_dir=overwrite, model_name_or_path=str(tmp_path / model))
+        refuses("output_dir must not hold the model.*Pass another --output_dir", directory, config)
     (tmp_path / "new").mkdir()
     start_in(tmp_path / "new", config)
 
 
 # What a run that began with defaults may resume with, and what it may not.
 REFUSED = [
-    ({"training": {"learning_rate": 1e-3}}, "learning_rate=0.0005 before and 0.001 now"),
-    ({"training": {"lr_schedule": "cosine", "warmup_ratio": 0.2}}, "lr_schedule='linear' before and 'cosine' now, w"),
-    ({"training": {"optimizer": "lamb"}}, "optimizer='adamw' before and 'lamb' now"),
-    ({"training": {"lr_schedule": "polynomial", "lr_power": 0.5}}, "lr_power=1.0 before and 0.5 now"),
-    ({"training": {"global_batch_size": 16}}, "global_batch_size=32 before and 16 now"),
-    ({"training": {"dropout": 0.2}}, "dropout=None before and 0.2 now"),
-    ({"training": {"max_grad_norm": 0.0}}, "max_grad_norm=1.0 before and 0.0 now"),
-    ({"runtime": {"all_reduce_dtype": "bfloat16"}}, "all_reduce_dtype='float32' before and 'bfloat16' now"),
-    ({"training": {"label_smoothing": 0.1}}, "label_smoothing=0.0 before and 0.1 now"),
-    ({"training": {"class_weights": (1.0, 2.0)}}, r"class_weights='' before and \[1.0, 2.0\] now"),
-    ({"training": {"metric_for_best_model": "f1"}}, "metric_for_best_model"),
-    ({"training": {"early_stopping_patience": 2}}, "early_stopping_patience=0 before and 2 now"),
-    ({"output": {"eval_steps": 5}}, "eval_steps=0 before and 5 now"),
-    ({"runtime": {"mixed_precision": True}}, "mixed_precision=False before and True now"),
-    ({"runtime": {"seed": 7}}, "seed=42 before and 7 now"),
-    ({"data": {"max_seq_length": 64}}, "max_seq_length=128 before and 64 now"),
-    ({"data": {"batching": "packed"}}, "batching='length_grouped' before and 'packed' now"),
-    ({"model": {"model_name_or_path": "scratch/mini"}}, "model_name_or_path='scratch/tiny' before and 'scratch/mini'"),
+    ({"learning_rate": 1e-3}, "learning_rate=0.0005 before and 0.001 now"),
+    ({"lr_schedule": "cosine", "warmup_ratio": 0.2}, "lr_schedule='linear' before and 'cosine' now, w"),
+    ({"optimizer": "lamb"}, "optimizer='adamw' before and 'lamb' now"),
+    ({"lr_schedule": "polynomial", "lr_power": 0.5}, "lr_power=1.0 before and 0.5 now"),
+    ({"global_batch_size": 16}, "global_batch_size=32 before and 16 now"),
+    ({"dropout": 0.2}, "dropout=None before and 0.2 now"),
+    ({"max_grad_norm": 0.0}, "max_grad_norm=1.0 before and 0.0 now"),
+    ({"all_reduce_dtype": "bfloat16"}, "all_reduce_dtype='float32' before and 'bfloat16' now"),
+    ({"label_smoothing": 0.1}, "label_smoothing=0.0 before and 0.1 now"),
+    ({"class_weights": (1.0, 2.0)}, r"class_weights='' before and \[1.0, 2.0\] now"),
+    ({"metric_for_best_model": "f1"}, "metric_for_best_model"),
+    ({"early_stopping_patience": 2}, "early_stopping_patience=0 before and 2 now"),
+    ({"eval_steps": 5}, "eval_steps=0 before and 5 now"),
+    ({"mixed_precision": True}, "mixed_precision=False before and True now"),
+    ({"seed": 7}, "seed=42 before and 7 now"),
+    ({"max_seq_length": 64}, "max_seq_length=128 before and 64 now"),
+    ({"batching": "packed"}, "batching='length_grouped' before and 'packed' now"),
+    ({"model_name_or_path": "scratch/mini"}, "model_name_or_path='scratch/tiny' before and 'scratch/mini'"),
 ]
 
 
-@pytest.mark.parametrize("parts, message", REFUSED, ids=lambda value: next(iter(value)) if dict is type(value) else "")
-def test_settings_that_change_the_result_are_refused_by_name(tmp_path, parts, message):
-    config = write_run(tmp_path / "run", step=9)
-    with pytest.raises(UsageError, match=message) as error:
-        start_in(tmp_path / "run", changed(config, **parts))
-    line = str(error.value)
-    assert "\n" not in line and "the settings that it began with" in line
-    assert f"another --output_dir: with --model={tmp_path}/run/checkpoints/step-00000009" in line
+@pytest.mark.parametrize("options, message", REFUSED, ids=lambda value: "" if isinstance(value, str) else [*value][-1])
+def test_settings_that_change_the_result_are_refused_by_name(run, options, message):
+    line = refuses(message, run, **options)
+    assert "the settings that it began with" in line
+    assert f"another --output_dir: with --model={run}/checkpoints/step-00000009" in line
 
 
-def test_settings_that_split_the_work_or_report_it_may_be_others(tmp_path):
-    config = write_run(tmp_path / "run", step=9)
-    config = changed(
-        config,
-        training={"gradient_accumulation_steps": 2, "gradient_checkpointing": True},
-        runtime={"strategy": "mirrored", "num_replicas": 2},
-        output={"logging_steps": 1, "save_steps": 3, "report_to": ("tensorboard",)},
-    )
-    start = start_in(tmp_path / "run", config)
-    _, _, lines = checked(start)
-    assert lines[0] == f"resuming at step 9 of 12 from {tmp_path}/run/checkpoints/step-00000009"
-    (split,) = lines[1:]
+def test_settings_that_split_the_work_or_report_it_may_be_others(run):
+    splits = {"gradient_accumulation_steps": 2, "gradient_checkpointing": True, "strategy": "mirrored"}
+    config = config_for(run, **splits, num_replicas=2, logging_steps=1, save_steps=3, report_to=("tensorboard",))
+    start = start_in(run, config)
+    _, _, (line, split) = checked(start)
+    assert line == f"resuming at step 9 of 12 from {run}/checkpoints/step-00000009"
     assert "the same updates but for rounding" in split and "num_replicas=2 in place of 0" in split
     assert "logging_steps" not in split
-    compiled = start_in(
-        tmp_path / "run", changed(config, runtime={"strategy": "one_device", "num_replicas": 0, "xla": True})
-    )
-    _, _, (_, split) = checked(compiled)
+    _, _, (_, split) = checked(start_in(run, config, strategy="one_device", num_replicas=0, xla=True))
     assert "other dropout noise" in split and "xla=True in place of False" in split
     # The whole run's truth: what was otherwise before, for readers of run_config.json; the old form still loads.
     what = identity_of(config, start=start)
-    resume.write_start(tmp_path / "run", config, what, is_resumed=True)
-    text = (tmp_path / "run" / output_dir.RUN_CONFIG).read_text()
+    resume.write_start(run, config, what, is_resumed=True)
+    text = (run / output_dir.RUN_CONFIG).read_text()
     earlier = json.loads(text)["until_step"]["9"]
     assert earlier["num_replicas"] == 0 and earlier["gradient_accumulation_steps"] == 1 and "seed" not in earlier
     assert Config.from_json(text) == config
 
 
-def test_a_longer_run_is_said_and_a_shorter_one_refused(tmp_path):
-    config = write_run(tmp_path / "run", step=9)
-    start = start_in(tmp_path / "run", changed(config, training={"num_train_epochs": 6.0}))
+def test_a_longer_run_is_said_and_a_shorter_one_refused(run):
+    start = start_in(run, num_train_epochs=6.0)
     _, planned, lines = checked(start, total_steps=24)
     assert "a longer run than before, 24 updates in place of 12: the learning rate falls to 0 at the new end" in lines
-    assert warmup_steps(config.training, 12) == 2 and warmup_steps(config.training, 24) == 3
+    training = config_for(run).training
+    assert warmup_steps(training, 12) == 2 and warmup_steps(training, 24) == 3
     assert (planned.warmup_steps, planned.first_step) == (2, 9)
 
     # The next start of the longer run, by the same command, or as earlier versions wrote its run_config.json.
     what = identity_of(start.config, 24, start=start)
     assert what.until_step == {"9": {"num_train_epochs": 3.0}} and what.choices["warmup_steps"] == 2
-    _, save = checkpoints_in(tmp_path / "run")
+    _, save = checkpoints_in(run)
     save(15, identity=dataclasses.asdict(what))
-    for asked in (start.asked, changed(start.asked, training={"warmup_steps": 2})):
-        again = start_in(tmp_path / "run", asked)
-        _, planned, lines = checked(again, total_steps=24)
+    for options in ({}, {"warmup_steps": 2}):
+        _, planned, lines = checked(start_in(run, start.asked, **options), total_steps=24)
         assert len(lines) == 1 and planned.warmup_steps == 2
     # What is repeated from it is what was asked for, such as by --seeds over a seed that was continued.
-    resume.write_start(tmp_path / "run", start.config, what, is_resumed=True)
-    assert not resume.different_in(output_dir.read_run_config(tmp_path / "run"), start.asked)
+    resume.write_start(run, start.config, what, is_resumed=True)
+    assert not resume.different_in(output_dir.read_run_config(run), start.asked)
 
-    start = start_in(tmp_path / "run", changed(config, training={"max_steps": 16}))
-    with pytest.raises(
-        UsageError, match="15 of 24 planned updates done and 16 asked for now, .*Pass the earlier length"
-    ):
-        checked(start, total_steps=16)
+    with refused("15 of 24 planned updates done and 16 asked for now, .*Pass the earlier length"):
+        checked(start_in(run, max_steps=16), total_steps=16)
 
 
-def test_what_is_read_from_elsewhere_than_before_is_recorded(tmp_path):
-    config = write_run(tmp_path / "run", step=9)
-    start = start_in(tmp_path / "run", changed(config, data={"text_column": ("text",)}))
+def test_what_is_read_from_elsewhere_than_before_is_recorded(run):
+    start = start_in(run, text_column=("text",))
     what = identity_of(start.config, 12, start=start)
     assert what.until_step == {"9": {"text_column": []}}
     assert what.settings["text_column"] == ["text"]
 
 
-def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_forget_the_best(tmp_path):
-    write_run(tmp_path / "run", step=9)
-    start = start_in(tmp_path / "run")
-    with pytest.raises(UsageError, match="order of batches and precision.*train_crc32=1 before and 5 now"):
+def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_forget_the_best(run):
+    start = start_in(run)
+    with refused("order of batches and precision.*train_crc32=1 before and 5 now"):
         checked(start, FACTS | {"train_crc32": 5})
     state = dataclasses.replace(start.resumed, best={"eval_loss": 1.0}, best_step=4)
     start = dataclasses.replace(start, resumed=state)
@@ -290,25 +268,24 @@ def test_other_data_or_another_model_is_refused_and_other_evaluation_examples_fo
     assert (state.best, state.best_step) == ({}, 0) and "forgotten" in lines[-1]
 
 
-def test_a_run_in_the_batch_order_of_an_earlier_version_is_refused(tmp_path):
+def test_a_run_in_the_batch_order_of_an_earlier_version_is_refused(run):
     """It would see some examples twice in its epoch, and others not at all."""
-    write_run(tmp_path / "run", step=9)
-    start = start_in(tmp_path / "run")
+    start = start_in(run)
     earlier = dataclasses.replace(start.earlier, facts=FACTS | {"batch_order": 1})
-    with pytest.raises(UsageError, match="batch_order=1 before and 2 now. Finish it with the version of tfbert that"):
+    with refused("batch_order=1 before and 2 now. Finish it with the version of tfbert that"):
         checked(dataclasses.replace(start, earlier=earlier), FACTS | {"batch_order": 2})
 
 
 def test_a_longer_packed_run_says_that_its_rows_are_packed_anew(tmp_path):
     for batching, said in (("packed", ["rows are packed anew"]), ("padded", [])):
-        config = changed(config_for(tmp_path / batching), data={"batching": batching})
+        config = config_for(tmp_path / batching, batching=batching)
         write_run(tmp_path / batching, config, step=9)
         _, _, lines = checked(start_in(tmp_path / batching, config), total_steps=24)
         assert [line[:20] for line in lines if line.startswith("rows are packed")] == said
 
 
 def test_micro_batches_that_were_found_are_kept_on_as_many_replicas(tmp_path):
-    config = changed(config_for(tmp_path / "run"), training={"gradient_accumulation_steps": "auto"})
+    config = config_for(tmp_path / "run", gradient_accumulation_steps="auto")
     start = resume.Start(directory=tmp_path, asked=config, config=config.accumulating(4))
     (tmp_path / "run").mkdir()
     _, save = checkpoints_in(tmp_path / "run")
@@ -321,26 +298,19 @@ def test_micro_batches_that_were_found_are_kept_on_as_many_replicas(tmp_path):
     assert identity_of(config, start=repeated).settings["gradient_accumulation_steps"] == "auto"
 
 
-def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
-    write_run(tmp_path / "run", step=9)
+def test_what_this_launch_wrote_is_gone_on_with_whatever_was_asked(launched, run, monkeypatch):
     for options in ({"resume": "never"}, {"overwrite_output_dir": True}):
-        assert start_in(tmp_path / "run", **options).resumed.step == 9
-    (tmp_path / "run" / output_dir.RESULTS).write_text('{"global_step": 12}')
-    assert start_in(tmp_path / "run", overwrite_output_dir=True).finished == {"global_step": 12}
-    other = changed(config_for(tmp_path / "run"), training={"learning_rate": 1e-3})
-    with pytest.raises(
-        UsageError, match=r"a launch needs.*has finished a run with learning_rate=0.0005 before and 0.001 now. Pass"
-    ):
-        start_in(tmp_path / "run", other)  # Such as a script under one launch that trains several times.
-    (tmp_path / "run" / output_dir.RESULTS).write_text('{"global')
-    with pytest.raises(UsageError, match="results must be whole"):
-        start_in(tmp_path / "run")
+        assert start_in(run, **options).resumed.step == 9
+    (run / output_dir.RESULTS).write_text('{"global_step": 12}')
+    assert start_in(run, overwrite_output_dir=True).finished == {"global_step": 12}
+    line = "a launch needs.*has finished a run with learning_rate=0.0005 before and 0.001 now. Pass"
+    refuses(line, run, learning_rate=1e-3)  # Such as a script under one launch that trains several times.
+    (run / output_dir.RESULTS).write_text('{"global')
+    refuses("results must be whole", run)
 
     monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-100000")
-    assert start_in(tmp_path / "run", overwrite_output_dir=True).resumed is None
-    with pytest.raises(UsageError, match="a finished run"):
-        start_in(tmp_path / "run", resume="never")
+    assert start_in(run, overwrite_output_dir=True).resumed is None
+    refuses("a finished run", run, resume="never")
 
 
 def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):
@@ -364,17 +334,15 @@ def test_a_requeued_slurm_job_is_the_same_launch(tmp_path, monkeypatch):
     assert not steps()
     for damaged in ("slurm-7 1", "", "slurm-7 x", "[" * 100_000, '{"launch": "slurm-7", "start": 1}', "\x00"):
         (run / output_dir.LAUNCH).write_text(damaged)
-        with pytest.raises(UsageError, match="launched_at.*damaged"):
-            steps()
+        refuses("launched_at.*damaged", run, overwrite_output_dir=True)
 
 
 @pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(tmp_path, monkeypatch, every):
+def test_a_changed_byte_of_what_a_start_reads_is_noticed_or_harmless(launched, tmp_path, every):
     """`state.json` and the files beside it: tests/train/test_checkpoint.py."""
-    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
     for name, step in (("run", 9), ("young", 0)):
         config = write_run(tmp_path / name, step=step)
-        overwriting = changed(config, output={"overwrite_output_dir": True})
+        overwriting = config.changed({"overwrite_output_dir": True})
         right = start_in(tmp_path / name, overwriting)
         noticed = 0
         for _ in flipped(tmp_path / name / output_dir.LAUNCH):
@@ -407,36 +375,35 @@ class Worker:
 STRATEGY = types.SimpleNamespace(num_replicas_in_sync=1, cluster_resolver=None)
 
 
-def test_the_lock_comes_before_anything_is_read(tmp_path, monkeypatch):
+def opened(directory, config, worker=None):
+    return resume.open_directory(directory, config, STRATEGY, worker or Worker())
+
+
+def test_the_lock_comes_before_anything_is_read(run, monkeypatch):
     """Else a start that meets a checkpoint half written reports that, and not the run that is writing it."""
-    config = write_run(tmp_path / "run", step=9)
-    with resume.open_directory(tmp_path / "run", config, STRATEGY, Worker()) as start:
+    second = Worker()
+    with opened(run, config_for(run)) as start:
         assert start.resumed.step == 9
         monkeypatch.setattr(resume, "decide", lambda *arguments, **options: pytest.fail("read"))
-        second = Worker()
-        begun = resume.open_directory(tmp_path / "run", config, STRATEGY, second)
-        with pytest.raises(RunError, match="another process is writing"), begun:
+        with refused("another process is writing", RunError), opened(run, config_for(run), second):
             pass
     assert second.asked == [False, True], "the other workers are told"
 
 
-def test_another_run_of_a_launched_process_is_no_restart_of_the_first(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFBERT_LAUNCHED_AT", "20261121-093000")
-    config = config_for(tmp_path / "run", overwrite_output_dir=True)
-    with resume.open_directory(tmp_path / "run", config, STRATEGY, Worker()):
-        write_run(tmp_path / "run", config, step=9, finished=True)
-    other = changed(config, training={"learning_rate": 0.5})
-    with resume.open_directory(tmp_path / "run", other, STRATEGY, Worker()) as start:
+def test_another_run_of_a_launched_process_is_no_restart_of_the_first(launched, tmp_path):
+    run = tmp_path / "run"
+    config = config_for(run, overwrite_output_dir=True)
+    with opened(run, config):
+        write_run(run, config, step=9, finished=True)
+    with opened(run, config.changed({"learning_rate": 0.5})) as start:
         assert (start.resumed, start.finished) == (None, None)
-    with pytest.raises(UsageError, match="a finished run"):
-        start_in(tmp_path / "run")
+    refuses("a finished run", run)
 
 
 def test_a_refusal_of_one_worker_is_one_of_all(tmp_path):
     for others, kind in (([True], UsageError), ([False, True], RunError), ([False, False, True], UsageError)):
         worker = Worker(*others)
-        begun = resume.open_directory(tmp_path / "run", config_for(tmp_path / "run"), STRATEGY, worker)
-        with pytest.raises(kind, match="See its output"), begun:
+        with refused("See its output", kind), opened(tmp_path / "run", config_for(tmp_path / "run"), worker):
             pass
         assert len(worker.asked) % 2 == 0, "every question is answered"
         assert not list(tmp_path.iterdir())
@@ -455,7 +422,6 @@ def test_a_start_that_cannot_write_its_first_file_leaves_nothing(tmp_path, monke
 
     config = config_for(tmp_path / "run")
     monkeypatch.setattr(os, "fsync", fail)
-    begun = resume.open_directory(tmp_path / "run", config, STRATEGY, Worker())
-    with pytest.raises(RunError, match="No space"), begun as start:
+    with refused("No space", RunError), opened(tmp_path / "run", config) as start:
         resume.write_start(start.directory, config, identity_of(config), is_resumed=False)
     assert not list(tmp_path.iterdir())
