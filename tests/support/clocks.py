@@ -1,5 +1,6 @@
 """Stand-ins for the model, the log and the clock beside which a run's callbacks work."""
 
+import math
 import types
 
 import keras
@@ -49,8 +50,9 @@ def update(model, loss, norm=1.0, finite=True):
     model.counters.update(tf.constant(loss), tf.constant(norm), tf.constant(finite))
 
 
-def progress_over(log, clock, model, waits, **run):
-    """A Progress over updates of 8 examples and 40 tokens that have waited this many seconds for data."""
+def progress_over(log, clock, model, **run):
+    """A Progress over updates of 8 examples and 40 tokens, and a function that makes one: of so many seconds, some of
+    which it waited for data, and with an evaluation after it that takes others."""
     data = types.SimpleNamespace(seconds=0.0)
     planned = iter([(Work(examples=8, tokens=40, squared_tokens=200), 5)] * 12)
     run = types.SimpleNamespace(**{"model": model, "schedule": schedule(), "resumed": None} | run)
@@ -58,9 +60,12 @@ def progress_over(log, clock, model, waits, **run):
     steps._clock = clock
     progress = Progress(run, log, steps, data)
     progress.steps.start()
-    waits = iter(waits)
 
-    def wait():
-        data.seconds += next(waits)
+    def make_update(step, seconds, loss=1.0, waited=0.0, evaluated=0.0):
+        update(model, loss, norm=loss, finite=math.isfinite(loss))
+        clock.now += seconds + evaluated
+        data.seconds += waited
+        progress.steps.paused += evaluated
+        progress.on_step(step)
 
-    return progress, wait
+    return progress, make_update

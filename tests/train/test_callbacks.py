@@ -1,4 +1,5 @@
-"""What happens beside the updates, counted in true steps: numbers logged, best weights, early stopping, saving."""
+"""What happens beside the updates, counted in true steps: numbers logged, best weights, early stopping, saving;
+what the banner says before them; and the results, each speed over the time it is said to be over."""
 
 import contextlib
 import dataclasses
@@ -7,30 +8,29 @@ import types
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.support.clocks import Clock, Log, a_model, progress_over, schedule, update
-from tfbert import Config, OutputConfig, Preempted, RunError, TrainingConfig
+from tests.support.models import strategy_of
+from tfbert import Config, DataConfig, OutputConfig, Preempted, RunError, RuntimeConfig, TrainingConfig
 from tfbert.model.files import BertConfig
 from tfbert.output.logs import Reports
 from tfbert.tasks.base import eval_prefix
 from tfbert.tasks.classification.classification import Classification
 from tfbert.train import fit
 from tfbert.train.checkpoint import RunState
-from tfbert.train.fit import Evaluate, Save, check_finite, check_trained, make_updates
+from tfbert.train.fit import Evaluate, Save, banner, check_finite, check_trained, make_updates, train_results
 from tfbert.train.resume import Identity
+
+SMALL = BertConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1, intermediate_size=16, num_labels=2)
 
 
 def test_progress_logs_means_since_the_last_line_and_speed_without_pauses(logged):
     log, clock, model = Log(), Clock(), a_model()
-    progress, wait = progress_over(log, clock, model, [1, 0, 0.5, 0, 0.25, 0.75])
-    for step, (loss, seconds) in enumerate([(1.0, 8), (3.0, 2), (2.0, 1), (np.inf, 1), (4.0, 2), (5.0, 2)]):
-        update(model, loss, norm=loss, finite=np.isfinite(loss))
-        clock.now += seconds
-        wait()
-        if step == 4:  # An evaluation took 100 s.
-            clock.now += 100
-            progress.steps.paused += 100
-        progress.on_step(step + 1)
+    progress, make_update = progress_over(log, clock, model)
+    updates = [(8, 1.0, 1), (2, 3.0, 0), (1, 2.0, 0.5), (1, np.inf, 0), (2, 4.0, 0.25), (2, 5.0, 0.75)]
+    for step, (seconds, loss, waited) in enumerate(updates, start=1):
+        make_update(step, seconds, loss, waited, evaluated=100 if step == 5 else 0)
     assert [(step, kind) for step, kind, _ in log.records] == [(2, "train"), (4, "train"), (6, "train")]
     records = [numbers for _, _, numbers in log.records]
     assert [r["loss"] for r in records] == [2.0, 2.0, 4.5], "a step that was skipped has no loss"
@@ -53,13 +53,10 @@ def test_a_terminal_hears_of_the_first_update(monkeypatch):
     """The next report may be minutes away."""
     for watched in (True, False):
         monkeypatch.setattr(fit, "is_watched", lambda watched=watched: watched)
-        log, clock, model = Log(), Clock(), a_model()
-        progress, wait = progress_over(log, clock, model, [0, 0, 0], schedule=schedule(first=6))
+        log = Log()
+        _, make_update = progress_over(log, Clock(), a_model(), schedule=schedule(first=6))
         for step in (7, 8, 9):
-            update(model, 1.0)
-            clock.now += 8
-            wait()
-            progress.on_step(step)
+            make_update(step, seconds=8)
         assert log.said[:-1] == ["first update after 8.0 s"] * watched and log.said[-1].startswith("step 8/12")
 
 
@@ -77,7 +74,7 @@ def test_a_device_that_computes_while_python_goes_on_is_timed_itself(monkeypatch
 
     model.counters.finite_steps = Counter
     monkeypatch.setattr(fit.time, "perf_counter", clock)
-    progress, _ = progress_over(Log(), clock, model, [])
+    progress, _ = progress_over(Log(), clock, model)
 
     def handed_over():
         clock.now += 0.01
@@ -98,22 +95,19 @@ def test_a_device_that_computes_while_python_goes_on_is_timed_itself(monkeypatch
 
 
 def test_the_first_loss_after_a_checkpoint_is_that_of_a_run_that_was_not_stopped():
-    log, clock, model = Log(), Clock(), a_model()
+    log, model = Log(), a_model()
     for loss in (7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 3.0):
         update(model, loss)
     logged = {"loss_sum": 42.0, "finite_steps": 6, "skipped_steps": 0}
     resumed = RunState(step=7, best={}, best_step=0, without_better=0, identity={}, logged=logged)
-    progress, wait = progress_over(log, clock, model, [0], schedule=schedule(first=7), resumed=resumed)
-    update(model, 1.0)
-    clock.now += 1
-    wait()
-    progress.on_step(8)
+    progress, make_update = progress_over(log, Clock(), model, schedule=schedule(first=7), resumed=resumed)
+    make_update(8, seconds=1)
     assert [(step, numbers["loss"]) for step, _, numbers in log.records] == [(8, 2.0)]
     assert progress.logged == {"loss_sum": 46.0, "finite_steps": 8, "skipped_steps": 0}
 
 
 def test_the_updates_asked_for_are_profiled_and_no_profiler_is_left(monkeypatch, tmp_path):
-    """A real one: test_profiling.py."""
+    """A real one: test_finetune.py."""
     said = []
     monkeypatch.setattr(fit.tf.profiler.experimental, "start", lambda path: said.append("start"))
     monkeypatch.setattr(fit.tf.profiler.experimental, "stop", lambda: said.append("stop"))
@@ -189,18 +183,18 @@ ANSWERS = scored("f1", (0, 0), (0, 0), (70, 60), (70, 61), (70, 61), (70, 59), l
 OF_PAIRS = scored("masked_accuracy", (0.1, 3), (0.2, 2), (0.2, 1.5), (0.2, 1.6), (0.2, 1.7), (0.1, 1))
 
 
-@pytest.mark.parametrize(
-    "metric, scores, at, without",
-    [
-        ("accuracy", SATURATED, 16, 2),
-        ("f1", ALL_ZERO, 20, 1),
-        ("mse", ERRORS, 12, 3),
-        ("loss", scored("accuracy", (0.5, 0.4), (0.9, 0.4), (0.9, 0.5), (1, 0.6), (1, 0.6), (1, 0.6)), 4, 5),
-        ("masked_accuracy", OF_PAIRS, 12, 3),
-        ("f1", ANSWERS, 20, 2),  # No loss: the exact match decides, then the longer training.
-        ("f1", ANSWERS[:1] * 6, 24, 5),  # Which is no improvement, and ends a run that is patient.
-    ],
-)
+TIES = [
+    ("accuracy", SATURATED, 16, 2),
+    ("f1", ALL_ZERO, 20, 1),
+    ("mse", ERRORS, 12, 3),
+    ("loss", scored("accuracy", (0.5, 0.4), (0.9, 0.4), (0.9, 0.5), (1, 0.6), (1, 0.6), (1, 0.6)), 4, 5),
+    ("masked_accuracy", OF_PAIRS, 12, 3),
+    ("f1", ANSWERS, 20, 2),  # No loss: the exact match decides, then the longer training.
+    ("f1", ANSWERS[:1] * 6, 24, 5),  # Which is no improvement, and ends a run that is patient.
+]
+
+
+@pytest.mark.parametrize("metric, scores, at, without", TIES)
 def test_a_tie_falls_to_the_lower_loss(monkeypatch, logged, metric, scores, at, without):
     part, _, saved = evaluation(monkeypatch, scores, metric=metric)
     assert (part.best_step, part.without_better) == (at, without)
@@ -234,28 +228,24 @@ def test_a_tie_across_a_resumed_run_falls_to_the_lower_loss(monkeypatch):
 @pytest.mark.parametrize("name, prefix", [("validation_matched", "eval_matched"), ("test", "eval")])
 def test_the_first_set_of_two_decides_a_tie(monkeypatch, name, prefix):
     assert eval_prefix(name) == prefix
-    part, _, _ = evaluation(
-        monkeypatch, scored("accuracy", (0.5, 0.3), (0.5, 0.2), (0.5, 0.4)), eval_steps=10, name=name
-    )
+    scores = scored("accuracy", (0.5, 0.3), (0.5, 0.2), (0.5, 0.4))
+    part, _, _ = evaluation(monkeypatch, scores, eval_steps=10, name=name)
     assert (part.decisive, part.best_step) == (f"{prefix}_accuracy", 20)
 
 
 def test_speeds_of_an_evaluation_count_every_batch():
-    lengths = np.array([3, 5, 4])
-    examples = types.SimpleNamespace(lengths=lengths)
+    examples = types.SimpleNamespace(lengths=np.array([3, 5, 4]))
     # Of ten batches, only the last ones are remembered each.
     predictor = types.SimpleNamespace(seconds=10.0, waiting_seconds=2.5, batch_seconds=[1.0, 2.0, 3.0])
-    config = BertConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=1, intermediate_size=16, num_labels=2)
     run = types.SimpleNamespace(
-        classifier=types.SimpleNamespace(config=config),
+        classifier=types.SimpleNamespace(config=SMALL),
         predictor=predictor,
         config=Config().resolved(),
         data=types.SimpleNamespace(task=Classification(("0", "1")), validation={"validation": examples}),
         encode=lambda examples: examples,
         metric="accuracy",
     )
-    part = Evaluate(run, Log(), None)
-    speeds = part._speeds(12.0)
+    speeds = Evaluate(run, Log(), None)._speeds(12.0)
     assert (speeds["eval_samples_per_second"], speeds["eval_tokens_per_second"]) == (0.3, 1.2)
     assert (speeds["eval_data_wait_share"], speeds["eval_batch_seconds_p50"]) == (0.25, 2.0)
 
@@ -336,3 +326,79 @@ def test_a_run_that_is_asked_to_stop_saves_first():
 def test_workers_look_at_each_other_only_so_often():
     states, asked, stopped = saving(every=4, stops=[5, 6, 7, 8, 9, 10], has_peers=True)
     assert asked == [5] and [state.step for state in states] == [4, 5] and "step 5" in stopped
+
+
+def test_speeds_with_warm_up_leave_out_evaluation():
+    model = a_model()
+    progress, make_update = progress_over(Log(), Clock(), model)
+    for step, seconds in enumerate([6, 2, 1, 1], start=1):
+        make_update(step, seconds, evaluated=40 if step == 3 else 0)
+    model.optimizer.iterations.assign(4)
+    model.all_reduce_dtype = "bfloat16"
+    model.trainable_variables = [tf.Variable(np.zeros(shape)) for shape in ([3, 4], [5])]
+    run = types.SimpleNamespace(
+        model=model,
+        schedule=schedule(),
+        classifier=types.SimpleNamespace(config=SMALL, lora=None, num_parameters=lambda **only: 17 + 3 * (not only)),
+        strategy=types.SimpleNamespace(num_replicas_in_sync=1),
+        data=types.SimpleNamespace(task=Classification(("0", "1"))),
+    )
+    results = train_results(run, progress, 50.0)
+    assert results["train_examples_per_second_with_warmup"] == pytest.approx(4 * 8 / 10)
+    assert results["train_examples_per_second_steady"] == pytest.approx(2 * 8 / 2)
+    assert results["train_samples_per_second"] == pytest.approx(4 * 8 / 50)
+    assert results["gradient_bytes"] == 2 * (3 * 4 + 5), "as they are summed, whatever the weights are"
+    assert (results["trained_parameters"], results["parameters"]) == (17, 20)
+    run.classifier.lora = "some"
+    of_frozen = train_results(run, progress, 50.0)["train_model_gflops_per_second"]
+    assert of_frozen == pytest.approx(results["train_model_gflops_per_second"] * 2 / 3, abs=0.01)
+
+
+class Encoded(types.SimpleNamespace):
+    may_be_cut = True
+
+    def __len__(self):
+        return len(self.lengths)
+
+
+@pytest.mark.parametrize("longest, has_validation", [(9, True), (16, False)])
+def test_the_banner_says_nothing_that_says_nothing(longest, has_validation, monkeypatch):
+    data = types.SimpleNamespace(notes=(), train=[1, 2, 3], task=Classification(("0", "1")), test=None)
+    data.validation = {"validation": [1, 2]} if has_validation else {}
+    run = types.SimpleNamespace(
+        config=Config(data=DataConfig(max_seq_length=16), training=TrainingConfig(global_batch_size=8)).resolved(),
+        data=data,
+        schedule=types.SimpleNamespace(first_step=0, total_steps=6, warmup_steps=1, steps_per_epoch=2, eval_steps=2),
+        directory="out",
+        train=Encoded(lengths=np.array([3, 5, longest])),
+        strategy=strategy_of(1),
+        batches=types.SimpleNamespace(description="few"),
+        classifier=types.SimpleNamespace(num_parameters=lambda: 1),
+        head_start="",
+        resumed=None,
+    )
+    text = "\n".join(banner(run))
+    assert ("evaluation every 2" in text) == has_validation == ("nothing to evaluate on" not in text)
+    assert ("1 text fills all 16 and may be cut" in text) == (longest == 16) == ("may be cut" in text)
+    assert "above the number of examples" in text
+    run.schedule.eval_steps = 47
+    assert (", evaluation at the end" in "\n".join(banner(run))) == has_validation
+    assert "no checkpoint before the end (save_steps=500): a killed run begins at step 0 again" in text
+    run.config = dataclasses.replace(run.config, output=OutputConfig(output_dir="out", save_steps=5)).resolved()
+    assert "no checkpoint" not in "\n".join(banner(run))
+    run.schedule.first_step = 5
+    assert "a killed run begins at step 5 again" in "\n".join(banner(run))
+    config = dataclasses.replace(run.config, runtime=RuntimeConfig(all_reduce_dtype="bfloat16"))
+    run.config = config.resolved()
+    assert "on CPU, no gradients to sum in bfloat16: one replica" in "\n".join(banner(run))
+    run.config = dataclasses.replace(config, runtime=RuntimeConfig(xla=True)).resolved()
+    assert not any("--xla" in line for line in banner(run)), "there is no GPU"
+    with monkeypatch.context() as patch:
+        patch.setattr("tensorflow.config.list_logical_devices", lambda kind: [kind])
+        for steps, is_said in ((504, True), (505, False)):
+            run.schedule.total_steps = steps
+            said = "warning: --xla compiles each width of batches for 12 s or more, which 499 updates hardly"
+            assert any(line.startswith(said) for line in banner(run)) == is_said
+    run.config = config.resolved()
+    run.strategy = strategy_of(2)
+    assert "(logical devices that share its cores), gradients summed in bfloat16" in "\n".join(banner(run))
