@@ -108,11 +108,12 @@ def stop_at(monkeypatch, step):
 
 
 def run_to(step, config, monkeypatch):
-    """Runs until a signal stops it at `step`."""
+    """Runs until a signal stops it at `step`; returns what is said then."""
     with monkeypatch.context() as patch:
         stop_at(patch, step)
-        with pytest.raises(Preempted, match=f"after step {step} of "):
+        with pytest.raises(Preempted, match=f"after step {step} of ") as stopped:
             finetune(config)
+    return str(stopped.value)
 
 
 def checkpoints_in(tmp_path, keep=0):
@@ -180,6 +181,12 @@ def steps_logged(directory):
         return max((json.loads(line)["step"] for line in (directory / "log.jsonl").read_text().splitlines()), default=0)
     except (OSError, ValueError):  # Not there yet, or a line half written.
         return 0
+
+
+def log_of(directory, kind):
+    """The records of a kind in the log, in order."""
+    records = [json.loads(line) for line in (directory / "log.jsonl").read_text().splitlines()]
+    return [record for record in records if record["kind"] == kind]
 
 
 def limit_memory(patch, tokens, tries=None):

@@ -1,4 +1,5 @@
-"""The run as a whole: what bad input says and leaves, what a run leaves, the command's exit status."""
+"""The run as a whole: what bad input says and leaves, what a run leaves, the command's exit status; and
+`--profile_steps`: which updates are profiled, and that no profiler is left behind."""
 
 import gc
 import json
@@ -9,15 +10,18 @@ import re
 import shutil
 import signal
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from safetensors.numpy import save_file
 
 import tfbert
 from tests.support.processes import ROOT, command
-from tests.support.runs import assert_same_bits, changed, make_config, nothing_kept, undrawn, weights, write_corpus
-from tfbert import Config, RunError, UsageError
+from tests.support.refusals import refused
+from tests.support.runs import assert_same_bits, log_of, make_config, nothing_kept, run_to, undrawn, weights
+from tfbert import Config, RunError
 from tfbert.report import pages
 from tfbert.report.pages import report_at_end
 from tfbert.report.run_files import read_run
@@ -26,96 +30,77 @@ from tfbert.tasks.classification.classification import Classification
 from tfbert.train.run import finetune
 
 BAD = {
-    "batch": ({"training": {"global_batch_size": 7}}, "must be a multiple of .* Received: global_batch_size=7"),
-    "positions": ({"data": {"max_seq_length": 40}, "model": {"model_name_or_path": "{small}"}}, "max_seq_length=40"),
-    "short row": ({"data": {"train_file": "{short}"}}, r"short.tsv, line 3"),
-    "metric": ({"training": {"metric_for_best_model": "pearson"}}, "pearson"),
-    "output": ({"output": {"output_dir": "{full}"}}, "must be new or empty"),
-    "profile": ({"output": {"profile_steps": (10, 13)}}, "profile_steps must lie within the run's 12 updates"),
+    "batch": ({"global_batch_size": 7}, "must be a multiple of .* Received: global_batch_size=7"),
+    "positions": ({"max_seq_length": 40, "model_name_or_path": "./small"}, "max_seq_length=40"),
+    "short row": ({"train_file": "short.tsv"}, r"short.tsv, line 3"),
+    "metric": ({"metric_for_best_model": "pearson"}, "pearson"),
+    "output": ({"output_dir": "full"}, "must be new or empty"),
+    "profile": ({"profile_steps": (10, 13)}, "profile_steps must lie within the run's 12 updates"),
 }
 """One or two of what each stage of a run finds; all of a stage's are in its own tests."""
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case):
-    paths = {"short": corpus / "short.tsv", "full": corpus / "full", "small": corpus / "small"}
-    paths["short"].write_text("label\tsentence\n0\tgood\n1\n")
-    paths["full"].mkdir()
-    (paths["full"] / "thesis.txt").write_text("mine")
-    shutil.copytree(corpus / "model", paths["small"])
-    config = json.loads((paths["small"] / "config.json").read_text())
-    (paths["small"] / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 32}))
-    changes, message = BAD[case]
-    filled = {
-        part: {k: v.format(**paths) if isinstance(v, str) else v for k, v in values.items()}
-        for part, values in changes.items()
-    }
+def test_bad_input_is_one_clear_line_and_writes_nothing(corpus, case, monkeypatch):
+    monkeypatch.chdir(corpus)
+    (corpus / "short.tsv").write_text("label\tsentence\n0\tgood\n1\n")
+    (corpus / "full").mkdir()
+    (corpus / "full" / "thesis.txt").write_text("mine")
+    path = shutil.copytree(corpus / "model", corpus / "small") / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_position_embeddings": 32}))
+    options, message = BAD[case]
     before = sorted(corpus.rglob("*"))
-    with pytest.raises(UsageError, match=message) as error:
-        finetune(changed(make_config(corpus, "out"), **filled))
-    assert "\n" not in str(error.value)
+    with refused(message):
+        finetune(make_config(corpus, "out").changed(options))
     assert sorted(corpus.rglob("*")) == before
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory):
+def three(shared):
     """A run, another that differs from it in all, and the first once more, which fails after its last update; when it
     is started again, it is told to stop then, and its report is broken.
 
     Returns: `corpus`, with their directories; the results `first`, `between` and `second`; the files that were `left`
     when it had failed and the weights then, `trained`; the signals' handlers `before`; and what was `said`.
     """
-    corpus = tmp_path_factory.mktemp("three")
-    write_corpus(corpus)
-    options = {
-        "training": {"label_smoothing": 0.1, "class_weights": "balanced", "max_steps": 5},
-        "data": {"test_file": str(corpus / "dev.tsv")},
-    }
-    other = changed(
-        make_config(corpus, "other", strategy="mirrored", num_replicas=2, mixed_precision=True, deterministic=True),
-        training={"max_steps": 2, "label_smoothing": 0.1, "gradient_accumulation_steps": 1},
-        data={"batching": "packed", "validation_file": ""},
-        output={"eval_steps": 0},
-    )
-    found = types.SimpleNamespace(corpus=corpus)
+    file = str(shared / "dev.tsv")
+    options = {"label_smoothing": 0.1, "class_weights": "balanced", "max_steps": 5, "test_file": file}
+    others = {"label_smoothing": 0.1, "max_steps": 2, "batching": "packed", "validation_file": "", "eval_steps": 0}
+    others |= {"strategy": "mirrored", "num_replicas": 2, "mixed_precision": True, "deterministic": True}
+    found = types.SimpleNamespace(corpus=shared)
     found.before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    found.first = tfbert.finetune(changed(make_config(corpus, "first"), **options))
+    found.first = tfbert.finetune(make_config(shared, "first").changed(options))
     with undrawn(), nothing_kept():
-        found.between = tfbert.finetune(other)
+        found.between = tfbert.finetune(make_config(shared, "other").accumulating(1).changed(others))
 
-    out, metrics = corpus / "second", Classification.metrics
-    again = Config.from_json((corpus / "first" / "run_config.json").read_text())
-    again = changed(again, output={"output_dir": str(out)})
+    out, metrics = shared / "second", Classification.metrics
+    again = Config.from_json((shared / "first" / "run_config.json").read_text()).changed({"output_dir": str(out)})
 
-    def fails(*arguments, prefix, **options):
-        if prefix == "test":
-            raise RunError("Predictions must be finite")
-        return metrics(*arguments, prefix=prefix, **options)
+    def acting_before_the_test(act):
+        def of_a_set(*arguments, prefix, **options):
+            if prefix == "test":
+                act()
+            return metrics(*arguments, prefix=prefix, **options)
 
-    def told_to_stop(*arguments, prefix, **options):
-        if prefix == "test":
-            os.kill(os.getpid(), signal.SIGTERM)
-        return metrics(*arguments, prefix=prefix, **options)
+        return of_a_set
 
     def report(*arguments):
         assert not (out / "all_results.json").exists(), "results come last"
         return report_at_end(*arguments)
-
-    def broken(*arguments):
-        raise RecursionError("no plot today")
 
     records = queue.SimpleQueue()
     handler, log = logging.handlers.QueueHandler(records), logging.getLogger("tfbert")
     log.addHandler(handler)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log, "level", logging.INFO)
-        patch.setattr(Classification, "metrics", fails)
+        fails = mock.Mock(side_effect=RunError("Predictions must be finite"))
+        patch.setattr(Classification, "metrics", acting_before_the_test(fails))
         with pytest.raises(RunError, match="Predictions must be finite"):
             tfbert.finetune(again)
         found.left, found.trained = {path.name for path in out.iterdir()}, weights(out)
-        patch.setattr(Classification, "metrics", told_to_stop)
+        patch.setattr(Classification, "metrics", acting_before_the_test(lambda: os.kill(os.getpid(), signal.SIGTERM)))
         patch.setattr("tfbert.train.run.report_at_end", report)
-        patch.setattr(pages, "write_report", broken)
+        patch.setattr(pages, "write_report", mock.Mock(side_effect=RecursionError("no plot today")))
         found.second = tfbert.finetune(again)
     log.removeHandler(handler)
     found.said = "\n".join(records.get().getMessage() for _ in range(records.qsize()))
@@ -130,8 +115,7 @@ def test_the_same_run_twice_is_bitwise_the_same(three):
     assert json.loads((corpus / "first" / "all_results.json").read_text()) == results
     for name in ("accuracy", "macro_f1", "f1", "matthews_correlation", "loss"):
         assert results[f"test_{name}"] == pytest.approx(results[f"eval_{name}"], abs=1e-6)
-    records = [json.loads(line) for line in (corpus / "first" / "log.jsonl").read_text().splitlines()]
-    assert [r["step"] for r in records if r["kind"] == "eval"] == [2, 4, 5]
+    assert [record["step"] for record in log_of(corpus / "first", "eval")] == [2, 4, 5]
 
 
 def test_a_run_inherits_nothing_from_an_earlier_one_of_its_process(three):
@@ -154,8 +138,7 @@ def test_a_run_reports_and_a_broken_report_loses_nothing(three):
     confusion = np.array(facts["evaluation"]["confusion"])
     assert np.trace(confusion) / confusion.sum() == pytest.approx(results["eval_accuracy"])
     assert confusion.sum(axis=1).tolist() == [6, 6]
-    written = (corpus / "first" / "report.html").read_text()
-    assert written == pages.run_page(read_run(corpus / "first"))
+    assert (corpus / "first" / "report.html").read_text() == pages.run_page(read_run(corpus / "first"))
     assert 0 <= results["data_wait_share"] < 1
     assert results["train_tokens_per_second_steady"] > results["train_examples_per_second_steady"] > 0
 
@@ -175,21 +158,18 @@ def test_every_key_of_the_results_is_in_the_reference(three):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_regression_and_early_stopping(corpus, caplog):
+def test_regression_and_early_stopping(corpus, logged):
     """In packed batches."""
-    caplog.set_level("INFO", logger="tfbert")
     rng = np.random.default_rng(1)
     for name, rows in (("train.tsv", 40), ("dev.tsv", 10)):
         lines = [f"{rng.random():.3f}\tgood {'not ' * (i % 3)}film" for i in range(rows)]
         (corpus / name).write_text("\n".join(["label\tsentence", *lines]) + "\n")
-    config = changed(make_config(corpus, "scores"), data={"batching": "packed"})
-    results = finetune(changed(config, training={"early_stopping_patience": 1, "metric_for_best_model": "mse"}))
+    options = {"batching": "packed", "early_stopping_patience": 1, "metric_for_best_model": "mse"}
+    results = finetune(make_config(corpus, "scores").changed(options))
     assert set(results) >= {"eval_pearson", "eval_spearmanr", "eval_mse"} and np.isfinite(results["train_loss"])
-    assert "batches    packed: 4 examples of a micro-batch in " in caplog.text
-    records = [json.loads(line) for line in (corpus / "scores" / "log.jsonl").read_text().splitlines()]
-    found = [(r["step"], r["eval_mse"]) for r in records if r["kind"] == "eval"]
-    best_step, best = min(found, key=lambda pair: pair[1])
-    assert (results["best_step"], results["eval_mse"]) == (best_step, best)
+    assert "batches    packed: 4 examples of a micro-batch in " in "\n".join(logged())
+    found = [(record["step"], record["eval_mse"]) for record in log_of(corpus / "scores", "eval")]
+    assert (results["best_step"], results["eval_mse"]) == min(found, key=lambda pair: pair[1])
     worse = [later >= min(m for _, m in found[: i + 1]) for i, (_, later) in enumerate(found[1:])]
     assert True not in worse[:-1], "the first evaluation without a better metric ends the run"
 
@@ -210,24 +190,14 @@ def test_diverged_training_stops(corpus):
     endless["bert.embeddings.LayerNorm.weight"][:] = 3e38
     save_file(endless, corpus / "model" / "model.safetensors")
     with pytest.raises(RunError, match="Gradients must stay finite; the last 2 updates up to step 2 were skipped"):
-        finetune(changed(make_config(corpus, "out"), training={"max_skipped_steps": 2}, output={"eval_steps": 0}))
-
-
-SHORT = {"max_steps": 2, "gradient_accumulation_steps": 1}
-"""Of a run whose training is not what is looked at."""
+        finetune(make_config(corpus, "out").changed({"max_skipped_steps": 2, "eval_steps": 0}))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("sketched")
 def test_a_restart_tries_an_upload_again(corpus, monkeypatch):
-    config = changed(
-        make_config(corpus, "out"),
-        data={"validation_file": ""},
-        training=SHORT,
-        output={"eval_steps": 0},
-        hub={"push_to_hub": True, "hub_model_id": "me/mine"},
-    )
-    pushed = []
+    options = {"max_steps": 2, "validation_file": "", "eval_steps": 0, "push_to_hub": True, "hub_model_id": "me/mine"}
+    config, pushed = make_config(corpus, "out").accumulating(1).changed(options), []
 
     def push(directory, hub):
         pushed.append((directory, hub.hub_model_id))
@@ -254,17 +224,36 @@ def test_wrong_flags_end_the_command(corpus):
 @pytest.mark.slow
 def test_the_command_reports_and_exits(corpus):
     files = ("--model=./model", "--train_file=train.tsv", "--validation_file=dev.tsv", "--output_dir=out")
-    split = (
-        "--max_seq_length=16",
-        "--strategy=mirrored",
-        "--num_replicas=2",
-        "--gradient_accumulation_steps=2",
-        "--max_steps=2",
-    )
-    done = command(corpus, *files, *split)
+    split = ("--strategy=mirrored", "--num_replicas=2", "--gradient_accumulation_steps=2")
+    done = command(corpus, *files, *split, "--max_seq_length=16", "--max_steps=2")
     assert done.returncode == 0, done.stderr
     assert "batch      32 = 2 replicas x 2 micro-batches x 8" in done.stderr
     # From the first line to the last it is the command that speaks, and it says nothing that says nothing.
     assert not [line for line in done.stderr.splitlines() if re.match(r"[IWE]\d{4} |WARNING:", line)], done.stderr
     assert "evaluation at the end" in done.stderr
     assert (corpus / "out" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_run_is_profiled_and_its_split_adds_up_to_its_steps(corpus, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from profile_split import read_split
+
+    finetune(make_config(corpus, "out").changed({"profile_steps": (7, 9), "eval_steps": 0, "save_steps": 0}))
+    parts = read_split(corpus / "out" / "profile")
+    assert all(parts[part] > 0 for part in ("forward and backward", "update", "data"))
+    assert parts["forward and backward"] > parts["update"]
+    # Counted by Keras from the beginning of step 7 to the end of step 9; the log has the same steps by another clock.
+    speeds = {record["step"]: record["examples_per_second"] for record in log_of(corpus / "out", "train")}
+    seconds = np.mean([8 / speeds[8], 8 / speeds[9]])
+    assert 0.3 * seconds < sum(parts.values()) < 3 * seconds
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_that_is_stopped_leaves_no_profiler(corpus, monkeypatch):
+    """A process has one."""
+    run_to(4, make_config(corpus, "out").changed({"profile_steps": (3, 9)}), monkeypatch)
+    assert list((corpus / "out" / "profile").rglob("*.xplane.pb"))
+    tf.profiler.experimental.start(str(corpus / "another"))
+    tf.profiler.experimental.stop(save=False)

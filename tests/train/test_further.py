@@ -9,95 +9,83 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.runs import changed, checkpoints_in, make_config, run_to, undrawn, weights, write_corpus
-from tests.support.splits import NO_GRADIENT, ROOT, alone, launched
+from tests.support.runs import checkpoints_in, log_of, make_config, run_to, undrawn, write_corpus
+from tests.support.splits import NO_GRADIENT, ROOT, alone, assert_as_nearly, launched
 from tests.support.task_runs import CHOICES, KINDS, QUESTIONS, run_of
 from tfbert.errors import RunError, UsageError
 from tfbert.output import output_dir
 from tfbert.step.keras3.fused import WarmupSchedule
+from tfbert.train.checkpoint import newest_intact
 from tfbert.train.run import finetune
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 CONSTANT = {"lr_schedule": "constant", "warmup_steps": 2, "num_train_epochs": None}
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("further")
-    write_corpus(directory)
-    return directory
-
-
-def config_for(corpus, name, *, keep=True, **training):
-    config = changed(make_config(corpus, name), training=CONSTANT | training, output={"keep_optimizer": keep})
-    return changed(config, output={"eval_steps": 4, "save_steps": 5})
+def config_for(shared, name, **options):
+    saving = {"keep_optimizer": True, "eval_steps": 4, "save_steps": 5}
+    return make_config(shared, name).changed(CONSTANT | saving | options)
 
 
 @pytest.fixture(scope="module")
-def finished(corpus):
+def finished(shared):
     """A run of 7 updates, in the middle of an epoch and of what lies between two evaluations; and its results."""
     with undrawn():
-        return corpus / "finished", finetune(config_for(corpus, "finished", max_steps=7))
+        return shared / "finished", finetune(config_for(shared, "finished", max_steps=7))
 
 
 @pytest.fixture(scope="module")
-def straight(corpus):
+def straight(shared):
     """A run of 12 updates at once, on one device; and its results."""
     with undrawn():
-        return corpus / "straight", finetune(config_for(corpus, "straight", max_steps=12, keep=False))
+        return shared / "straight", finetune(config_for(shared, "straight", max_steps=12, keep_optimizer=False))
 
 
 def sha(directory):
     return hashlib.sha256((directory / "model.safetensors").read_bytes()).hexdigest()
 
 
-def copied(finished, corpus, name):
-    shutil.copytree(finished[0], corpus / name)
-    return corpus / name
+def copied(finished, shared, name):
+    shutil.copytree(finished[0], shared / name)
+    return shared / name
 
 
 @pytest.mark.parametrize("stopped", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.usefixtures("undrawn")
 def test_a_finished_run_goes_further_as_if_asked_from_the_start(
-    corpus, finished, straight, stopped, caplog, monkeypatch
+    shared, finished, straight, stopped, logged, monkeypatch
 ):
     """Its last evaluation, which was due for its end alone, decides nothing; a signal in between changes nothing: by
     default test_told.py has one, and test_resume.py what the next start of a longer run reads."""
-    caplog.set_level("INFO", logger="tfbert")
-    directory, results = copied(finished, corpus, f"longer-{stopped}"), finished[1]
-    assert results["global_step"] == 7 and [p.name for p in (directory / "checkpoints").glob("step-*")] == [
-        "step-00000007"
-    ]
-    longer = config_for(corpus, directory.name, max_steps=12)
+    directory = copied(finished, shared, f"longer-{stopped}")
+    kept = [path.name for path in (directory / "checkpoints").glob("step-*")]
+    assert finished[1]["global_step"] == 7 and kept == ["step-00000007"]
+    longer = config_for(shared, directory.name, max_steps=12)
     if stopped:
         run_to(8, longer, monkeypatch)
         assert not (directory / output_dir.RESULTS).exists(), "a run that goes further is no finished one"
     further = finetune(longer)
-    assert "a longer run than before, 12 updates in place of 7" in caplog.text
+    assert "a longer run than before, 12 updates in place of 7" in "\n".join(logged())
     assert sha(directory) == sha(straight[0])
     same = ["eval_loss", "eval_accuracy", "best_step", "train_loss", "global_step"]
     assert [further[name] for name in same] == [straight[1][name] for name in same]
     assert not (straight[0] / "checkpoints").exists()
-    until = json.loads((directory / "run_config.json").read_text())["until_step"]
-    assert until == {"7": {"max_steps": 7}}
+    assert json.loads((directory / "run_config.json").read_text())["until_step"] == {"7": {"max_steps": 7}}
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_where_the_rate_falls_it_goes_on_on_the_line_of_the_longer_run(corpus):
+def test_where_the_rate_falls_it_goes_on_on_the_line_of_the_longer_run(shared):
     """From the update at which it goes on, with the warm-up that it began with."""
     decaying = {"lr_schedule": "linear", "warmup_steps": 0, "warmup_ratio": 0.2}
-    finetune(config_for(corpus, "decaying", max_steps=6, **decaying))
-    finetune(config_for(corpus, "decaying", max_steps=12, **decaying))
-    records = [json.loads(line) for line in (corpus / "decaying" / "log.jsonl").read_text().splitlines()]
-    rates = [record["learning_rate"] for record in records if record["kind"] == "train"]
+    finetune(config_for(shared, "decaying", max_steps=6, **decaying))
+    finetune(config_for(shared, "decaying", max_steps=12, **decaying))
+    rates = [record["learning_rate"] for record in log_of(shared / "decaying", "train")]
     first, second = (WarmupSchedule(peak=5e-4, schedule="linear", warmup_steps=2, total_steps=n) for n in (6, 12))
     expected = [float((first if step < 6 else second)(tf.constant(step))) for step in range(12)]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_a_run_that_dies_before_its_results_are_written_is_finished_by_the_next_start(corpus, finished, monkeypatch):
+def test_a_run_that_dies_before_its_results_are_written_is_finished_by_the_next_start(shared, finished, monkeypatch):
     write = output_dir.write_json
 
     def failing(path, value):
@@ -105,16 +93,16 @@ def test_a_run_that_dies_before_its_results_are_written_is_finished_by_the_next_
             raise RunError("killed")
         write(path, value)
 
-    config = config_for(corpus, "dying", max_steps=7)
+    config = config_for(shared, "dying", max_steps=7)
     with monkeypatch.context() as patch:
         patch.setattr(output_dir, "write_json", failing)
         with pytest.raises(RunError, match="killed"):
             finetune(config)
-    names = sorted(path.name for path in (corpus / "dying" / "checkpoints").iterdir())
+    names = sorted(path.name for path in (shared / "dying" / "checkpoints").iterdir())
     assert "last-00000007" in names and "step-00000007" not in names, "no start resumes without an update to make"
     finetune(config)
-    assert sha(corpus / "dying") == sha(finished[0])
-    assert [path.name for path in (corpus / "dying" / "checkpoints").glob("step-*")] == ["step-00000007"]
+    assert sha(shared / "dying") == sha(finished[0])
+    assert [path.name for path in (shared / "dying" / "checkpoints").glob("step-*")] == ["step-00000007"]
 
 
 def refused(config, match):
@@ -123,59 +111,40 @@ def refused(config, match):
     assert "\n" not in str(error.value)
 
 
-def test_what_is_possible_without_the_state(corpus, finished):
-    shutil.rmtree(copied(finished, corpus, "bare") / "checkpoints")
+def test_what_is_possible_without_the_state(shared, finished):
+    shutil.rmtree(copied(finished, shared, "bare") / "checkpoints")
     refused(
-        config_for(corpus, "bare", max_steps=12),
+        config_for(shared, "bare", max_steps=12),
         "a finished run without the state of its training, which --keep_optimizer keeps.*--model=.* to start a new run",
     )
 
 
-def test_a_finished_run_goes_no_further_than_it_went(corpus, finished):
+def test_a_finished_run_goes_no_further_than_it_went(shared, finished):
     before = sorted(finished[0].rglob("*"))
-    refused(config_for(corpus, "finished", max_steps=7), "which holds a finished run. Pass another")
-    refused(config_for(corpus, "finished", max_steps=5), "7 of 7 planned updates done and 5 asked for now")
-    refused(config_for(corpus, "finished", max_steps=12, learning_rate=1e-3), "learning_rate=0.0005 before and 0.001")
-    never = changed(config_for(corpus, "finished", max_steps=12), output={"resume": "never"})
-    refused(never, "a finished run")
+    refused(config_for(shared, "finished", max_steps=7), "which holds a finished run. Pass another")
+    refused(config_for(shared, "finished", max_steps=5), "7 of 7 planned updates done and 5 asked for now")
+    refused(config_for(shared, "finished", max_steps=12, learning_rate=1e-3), "learning_rate=0.0005 before and 0.001")
+    refused(config_for(shared, "finished", max_steps=12, resume="never"), "a finished run")
     assert sorted(finished[0].rglob("*")) == before
 
 
-def test_a_run_that_stopped_early_would_stop_again(corpus, finished):
-    directory = copied(finished, corpus, "early")
+def test_a_run_that_stopped_early_would_stop_again(shared, finished):
+    directory = copied(finished, shared, "early")
     shutil.rmtree(directory / "checkpoints")
-    from tfbert.train.checkpoint import newest_intact
-
     identity = newest_intact(finished[0] / "checkpoints").identity
     assert identity["facts"]["batch_order"] == 2  # Of earlier versions' runs it is refused: test_resume.py.
     checkpoints_in(directory)[1](5, identity=identity)
-    refused(config_for(corpus, "early", max_steps=12), "a run that stopped early, at update 5, and would stop there")
-
-
-def assert_as_nearly(directory, expected, limit=1e-5, without=(*NO_GRADIENT, "qa_outputs.bias")):
-    """Weights equal to rounding, but for those whose gradient is 0 but for rounding; returns the largest difference."""
-    found, expected = weights(directory), weights(expected)
-    assert found.keys() == expected.keys()
-    compared = [name for name in expected if not name.endswith(without)]
-    largest = max(float(np.abs(found[name] - expected[name]).max()) for name in compared)
-    assert largest < limit
-    return largest
-
-
-def replicas(config, count, micro_batches):
-    runtime = {"strategy": "mirrored", "num_replicas": count} if count > 1 else {}
-    return changed(config, runtime=runtime, training={"gradient_accumulation_steps": micro_batches})
+    refused(config_for(shared, "early", max_steps=12), "a run that stopped early, at update 5, and would stop there")
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_a_run_goes_on_on_fewer_devices_with_more_micro_batches(corpus, straight, caplog, monkeypatch):
-    caplog.set_level("INFO", logger="tfbert")
-    config = config_for(corpus, "elastic", max_steps=12, keep=False)
-    run_to(7, replicas(config, 2, 1), monkeypatch)
-    finetune(replicas(config, 1, 4))
-    assert "computed differently from before, with the same updates but for rounding: gradient_accum" in caplog.text
-    assert_as_nearly(corpus / "elastic", straight[0])
+def test_a_run_goes_on_on_fewer_devices_with_more_micro_batches(shared, straight, logged, monkeypatch):
+    config = config_for(shared, "elastic", max_steps=12, keep_optimizer=False)
+    run_to(7, config.accumulating(1).changed({"strategy": "mirrored", "num_replicas": 2}), monkeypatch)
+    finetune(config.accumulating(4))
+    line = "computed differently from before, with the same updates but for rounding: gradient_accum"
+    assert line in "\n".join(logged())
+    assert_as_nearly(shared / "elastic", straight[0])
 
 
 # The command, killed by its own process after an update: its last checkpoint is older.
@@ -202,12 +171,8 @@ def test_killed_on_two_replicas_then_on_one_device_then_done_by_two_workers(tmp_
 
     def start(name, how, kill_at=0, micro_batches=1, **runtime):
         command, config = run_of(kind, tmp_path, name, **runtime)
-        config = changed(
-            config,
-            # A high rate would make much of rounding.
-            training={"gradient_accumulation_steps": micro_batches, "learning_rate": 5e-4},
-            output={"save_steps": 2},
-        )
+        # A high rate would make much of rounding.
+        config = config.accumulating(micro_batches).changed({"learning_rate": 5e-4, "save_steps": 2})
         (tmp_path / "run.json").write_text(config.to_json())
         script = tmp_path / "killed.py"
         script.write_text(KILLED.format(root=str(ROOT), step=kill_at, command=command))
@@ -222,10 +187,8 @@ def test_killed_on_two_replicas_then_on_one_device_then_done_by_two_workers(tmp_
     start("elastic", killed, kill_at=7, micro_batches=4)
     start("elastic", launched, micro_batches=2, strategy="multi_worker")
     until = json.loads((tmp_path / "elastic" / "run_config.json").read_text())["until_step"]
-    assert [sorted(values) for values in until.values()] == [
-        ["gradient_accumulation_steps", "num_replicas", "strategy"],
-        ["gradient_accumulation_steps", "strategy"],
-    ]
+    names = {"gradient_accumulation_steps", "strategy"}
+    assert [values.keys() for values in until.values()] == [names | {"num_replicas"}, names]
     # Windows give the questions more than twice the updates of the others, and words without an answer tiny gradients.
     limit = 1e-4 if kind == QUESTIONS else 1e-5
     without = (*NO_GRADIENT, "classifier.bias" if kind == CHOICES else "qa_outputs.bias")  # Scores may all be higher.

@@ -10,17 +10,8 @@ import tensorflow as tf
 
 import tfbert
 from tests.support.host_tokenizers import roberta
-from tests.support.runs import (
-    TOKENS,
-    WORDS,
-    assert_same_bits,
-    changed,
-    make_config,
-    run_to,
-    undrawn,
-    weights,
-    write_corpus,
-)
+from tests.support.runs import TOKENS, WORDS, assert_same_bits, make_config, run_to, undrawn, weights
+from tests.support.splits import assert_as_nearly
 from tests.support.task_runs import arguments_of, command, write_tasks
 from tfbert import TrainingConfig, UsageError
 from tfbert.measure import Work
@@ -144,21 +135,13 @@ def test_training_reads_so_many_windows_and_says_so(monkeypatch, caplog):
     assert work == dataclasses.replace(Work.of(every.tokens.lengths), examples=4, further_sequences=10)
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("long")
-    write_corpus(directory)
-    write_tasks(directory)
-    return directory
-
-
 def lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
 @pytest.mark.parametrize("num_texts", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_model_of_windows_reads_them_again(corpus, tmp_path, num_texts, logged):
+def test_a_model_of_windows_reads_them_again(shared, tmp_path, num_texts, logged):
     rng, names = np.random.default_rng(4), ("text", "text_pair")[:num_texts]
     texts = [[rng.choice(WORDS, n).tolist() for n in rng.integers(0, 25, num_texts)] for _ in range(21)]
     texts += [[list(WORDS)] * num_texts, [WORDS[:2]] * num_texts, [[]] * num_texts]
@@ -167,18 +150,11 @@ def test_a_model_of_windows_reads_them_again(corpus, tmp_path, num_texts, logged
         return [dict(zip(names, map(" ".join, row), strict=True)) for row in columns]
 
     labelled = [row | {"label": "ab"[i % 2]} for i, row in enumerate(rows(texts))]
+    file = lines(tmp_path / "train.jsonl", labelled)
+    files = {"model": shared / "model", "train_file": file, "validation_file": file, "output_dir": tmp_path / "run"}
+    options = {"max_seq_length": 8, "long_texts": "windows", "global_batch_size": 8, "max_steps": 2}
     with undrawn():
-        found = tfbert.finetune(
-            model=corpus / "model",
-            train_file=lines(tmp_path / "train.jsonl", labelled),
-            validation_file=tmp_path / "train.jsonl",
-            max_seq_length=8,
-            long_texts="windows",
-            output_dir=tmp_path / "run",
-            global_batch_size=8,
-            max_steps=2,
-            learning_rate=1e-2,
-        )
+        found = tfbert.finetune(**files, **options, learning_rate=1e-2)
     log = "\n".join(logged())
     assert json.loads((tmp_path / "run" / "config.json").read_text())["tfbert"]["long_texts"] == "windows"
     assert "in windows of 8 tokens" in (tmp_path / "run" / "README.md").read_text()
@@ -204,8 +180,8 @@ def test_a_model_of_windows_reads_them_again(corpus, tmp_path, num_texts, logged
         np.testing.assert_allclose(split, expected, atol=1e-6)
     shares = np.exp(expected) / np.exp(expected).sum(axis=1, keepdims=True)
     loss = -np.log(shares[np.arange(len(texts)), np.arange(len(texts)) % 2]).mean()
-    files = f"--validation_file={tmp_path / 'train.jsonl'}", f"--output_dir={tmp_path / 'evaluated'}"
-    evaluated = command("--mode=evaluate", f"--model={tmp_path / 'run'}", *files)
+    written = f"--validation_file={file}", f"--output_dir={tmp_path / 'evaluated'}"
+    evaluated = command("--mode=evaluate", f"--model={tmp_path / 'run'}", *written)
     assert evaluated["eval_loss"] == pytest.approx(loss, abs=1e-6) == pytest.approx(found["eval_loss"], abs=1e-6)
     loaded, inputs = tfbert.load(tmp_path / "run"), rows(texts) if num_texts == 2 else [r["text"] for r in rows(texts)]
     for answers, own in zip(loaded(inputs, top_k=None, batch_size=3), shares, strict=True):
@@ -224,30 +200,23 @@ def test_a_model_of_windows_reads_them_again(corpus, tmp_path, num_texts, logged
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_a_run_on_windows_splits_and_resumes(corpus, monkeypatch):
+def test_a_run_on_windows_splits_and_resumes(shared, monkeypatch):
     """Dropout on; low-rank updates and recomputed layers in one of the splits."""
     for own in ({}, {"lora_rank": 2, "gradient_checkpointing": True}):
         name = f"windows{len(own)}"
-        config = changed(make_config(corpus, name), data={"long_texts": "windows", "max_seq_length": 8}, training=own)
+        config = make_config(shared, name).changed({"long_texts": "windows", "max_seq_length": 8} | own)
         finetune(config)
-        again = changed(config, output={"output_dir": str(corpus / f"{name}-again")})
+        again = config.changed({"output_dir": str(shared / f"{name}-again")})
         run_to(5, again, monkeypatch)
         finetune(again)
-        assert_same_bits(weights(corpus / name), weights(corpus / f"{name}-again"))
-        split = changed(
-            config,
-            output={"output_dir": str(corpus / f"{name}-split")},
-            runtime={"strategy": "mirrored", "num_replicas": 2},
-            training={"gradient_accumulation_steps": 4},
-        )
-        finetune(split)
-        one, other = weights(corpus / name), weights(corpus / f"{name}-split")
-        for key, value in one.items():
-            if not key.endswith("key.bias"):
-                np.testing.assert_allclose(other[key], value, atol=1e-5, err_msg=key)
+        assert_same_bits(weights(shared / name), weights(shared / f"{name}-again"))
+        split = {"output_dir": str(shared / f"{name}-split"), "strategy": "mirrored", "num_replicas": 2}
+        finetune(config.accumulating(4).changed(split))
+        assert_as_nearly(shared / f"{name}-split", shared / name)
 
 
-def test_other_tasks_refuse_it(corpus):
-    own = arguments_of(corpus, "question_answering", "qa")
+def test_other_tasks_refuse_it(tmp_path):
+    write_tasks(tmp_path)
+    own = arguments_of(tmp_path, "question_answering", "qa")
     with pytest.raises(UsageError, match="long_texts is for classification, .*Drop --long_texts"):
         command(*own, "--long_texts=first_last")
