@@ -18,12 +18,7 @@ from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.runs import TOKENS, tokenizer_of, undrawn, weights, write_corpus
 from tests.support.splits import DEVICES, NO_GRADIENT, PRECISIONS, alone, assert_same_update, launched, split_flags
 from tests.support.task_runs import CHOICES, LABEL_WORDS, LABELS, QUESTIONS, SENTENCES, arguments_of, write_tasks
-from tfbert.bert.models import (
-    TFBertForMultipleChoice,
-    TFBertForQuestionAnswering,
-    TFBertForSequenceClassification,
-    TFBertForTokenClassification,
-)
+from tfbert.bert.models import class_of
 from tfbert.commandline import verb_of
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.model.head import save_pretrained
@@ -33,11 +28,11 @@ TEXTS, LORA, WINDOWS = "texts", "lora", "windows"  # Windows are of the texts wi
 RATES = {"adamw": "1e-3", "lamb": "5e-3"}
 TASKS = (SENTENCES, QUESTIONS, CHOICES, LABELS)
 HEADS = {
-    TEXTS: (TFBertForSequenceClassification, ("0", "1")),
-    SENTENCES: (TFBertForTokenClassification, ("O", "B-PER", "B-WORK", "I-WORK")),
-    QUESTIONS: (TFBertForQuestionAnswering, ("LABEL_0", "LABEL_1")),
-    CHOICES: (TFBertForMultipleChoice, ("LABEL_0",)),
-    LABELS: (TFBertForSequenceClassification, LABEL_WORDS),
+    TEXTS: ("SequenceClassification", ("0", "1")),
+    SENTENCES: ("TokenClassification", ("O", "B-PER", "B-WORK", "I-WORK")),
+    QUESTIONS: ("QuestionAnswering", ("LABEL_0", "LABEL_1")),
+    CHOICES: ("MultipleChoice", ("LABEL_0",)),
+    LABELS: ("SequenceClassification", LABEL_WORDS),
 }
 OF = {LORA: TEXTS, WINDOWS: LABELS}
 """Whose model and data a kind has."""
@@ -86,7 +81,7 @@ def reference(tmp_path_factory):
     @functools.cache
     def model_of(kind):
         head, labels = HEADS[kind]
-        model = tiny_bert(num_labels=len(labels), dropout=0.1, num_hidden_layers=1, kind=head)
+        model = tiny_bert(num_labels=len(labels), dropout=0.1, num_hidden_layers=1, kind=class_of("bert", head))
         model.config.id2label = dict(enumerate(labels))
         save_pretrained(model, tokenizer_of(TOKENS if kind == TEXTS else [*TOKENS, "##s"]), directory / f"{kind}-model")
         return directory / f"{kind}-model"

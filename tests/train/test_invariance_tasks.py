@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.batches import packed_batches, packed_plan
 from tests.support.models import VOCAB, NumpyAdamW, reference_steps, strategy_of, tiny_bert
 from tests.support.task_runs import CHOICES, LABELS, QUESTIONS, SENTENCES, write_tasks
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, assert_equal_weights, build
 from tfbert import AnsweringConfig, DataConfig, TrainingConfig
 from tfbert.batches.pipeline import make_dataset
-from tfbert.batches.plan import BatchPlan, choose_packed_shape, exact_widths, plan_epoch, plan_packed_epoch
-from tfbert.bert.models import (
-    TFBertForMultipleChoice,
-    TFBertForQuestionAnswering,
-    TFBertForSequenceClassification,
-    TFBertForTokenClassification,
-)
+from tfbert.batches.plan import BatchPlan, exact_widths, plan_epoch
+from tfbert.bert.models import class_of
 from tfbert.config.tasks import TaskOptions
 from tfbert.step.updates import NO_DECAY
 from tfbert.tasks.tables import load_data
@@ -28,13 +24,6 @@ from tfbert.tokens.tokenizer import BertTokenizer
 
 WINDOWS = "windows"  # Of texts with several labels.
 BATCH, WIDTH, SMOOTHING = 8, {SENTENCES: 16, QUESTIONS: 24, CHOICES: 24, LABELS: 16, WINDOWS: 8}, 0.1
-KINDS = {
-    SENTENCES: TFBertForTokenClassification,
-    QUESTIONS: TFBertForQuestionAnswering,
-    CHOICES: TFBertForMultipleChoice,
-    LABELS: TFBertForSequenceClassification,
-    WINDOWS: TFBertForSequenceClassification,
-}
 OPTIONS = TaskOptions(answering=AnsweringConfig(doc_stride=9, max_query_length=5, version_2_with_negative=True))
 TRAINING = TrainingConfig(label_smoothing=SMOOTHING, class_weights=(1.0, 2.0, 0.5, 1.5))
 WEIGHTS = np.array(TRAINING.class_weights, np.float32)
@@ -43,7 +32,7 @@ QUICK = [(QUESTIONS, 1, 2), (CHOICES, 2, 1), (WINDOWS, 1, 2)]
 at once are in tests/step/test_splits.py."""
 GRID = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
-    for case in itertools.product(KINDS, (1, 2), (1, 2, 4))
+    for case in itertools.product(WIDTH, (1, 2), (1, 2, 4))
 ]
 
 
@@ -77,9 +66,8 @@ def plan_of(rows):
     order = np.argsort(lengths, kind="stable")
     last[:5] = order[:5]
     assert lengths[order[4]] < lengths.max()
-    return BatchPlan(
-        rows=np.stack([plan.rows[0], last]), widths=np.append(plan.widths[:1], lengths[order[4]]).astype(np.int32)
-    )
+    widths = np.array([plan.widths[0], lengths[order[4]]], np.int32)
+    return BatchPlan(rows=np.stack([plan.rows[0], last]), widths=widths)
 
 
 def tag_losses(model, inputs, labels):
@@ -94,9 +82,8 @@ def span_losses(model, inputs, labels):
     found = model(inputs, training=True)
     missing = -10000.0 * tf.cast(1 - inputs["attention_mask"], tf.float32)
     ends = (found.start_logits + missing, found.end_logits + missing)
-    return sum(
-        0.5 * tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, i], logits) for i, logits in enumerate(ends)
-    )
+    losses = [tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, i], ends[i]) for i in range(2)]
+    return (losses[0] + losses[1]) / 2
 
 
 def choice_losses(model, inputs, labels):
@@ -137,8 +124,9 @@ VALUES = {SENTENCES: tag_losses, QUESTIONS: span_losses, CHOICES: choice_losses,
 VALUES[WINDOWS] = window_losses
 
 
-def make_model(name, task):
-    return tiny_bert(num_labels=len(task.head().labels), num_hidden_layers=1, kind=KINDS[name])
+def make_model(task):
+    head = task.head()
+    return tiny_bert(num_labels=len(head.labels), num_hidden_layers=1, kind=class_of("bert", head.kind))
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +138,7 @@ def reference(encoded):
         task, rows = encoded[name]
         plans = [plan_of(rows)]
         batches = list(make_dataset(rows, plans.__iter__, range(1), 1).as_numpy_iterator())
-        model, optimizer = make_model(name, task), NumpyAdamW(RATE, DECAY, EPSILON)
+        model, optimizer = make_model(task), NumpyAdamW(RATE, DECAY, EPSILON)
         return reference_steps(model, batches, optimizer, CLIP, NO_DECAY, values=VALUES[name])
 
     return weights
@@ -161,7 +149,7 @@ def test_every_split_gives_the_updates_of_one_big_batch(encoded, reference, name
     task, rows = encoded[name]
     plan = plan_of(rows)
     model = build(
-        lambda: make_model(name, task),
+        lambda: make_model(task),
         replicas=replicas,
         loss=task.loss(TRAINING),
         gradient_accumulation_steps=micro_batches,
@@ -180,13 +168,11 @@ def test_every_split_gives_the_updates_of_one_big_batch(encoded, reference, name
 @pytest.mark.parametrize("name", [SENTENCES, WINDOWS, pytest.param(LABELS, marks=pytest.mark.slow)])
 def test_packed_examples_give_the_loss_and_gradients_of_plain_ones(encoded, name):
     task, rows = encoded[name]
-    lengths, options = rows.lengths, {"global_batch_size": BATCH, "seed": 3}
-    shape = choose_packed_shape(lengths, **options, epochs=range(1), num_parts=1, max_width=48)
-    plan = plan_packed_epoch(lengths, **options, epoch=0, shape=shape)
-    packed = list(make_dataset(rows, lambda: iter([plan]), range(1), 1, shape=shape))
-    widths = np.full(len(plan), lengths.max(), np.int32)
+    plan = packed_plan(rows.lengths, BATCH, seed=3, epochs=1, max_width=48)
+    packed = packed_batches(rows, plan)
+    widths = np.full(len(plan), rows.lengths.max(), np.int32)
     plain = list(make_dataset(rows, lambda: iter([BatchPlan(rows=plan.rows, widths=widths)]), range(1), 1))
-    model, loss = make_model(name, task), task.loss(TRAINING)
+    model, loss = make_model(task), task.loss(TRAINING)
 
     @tf.function
     def compute(inputs, labels, weights):

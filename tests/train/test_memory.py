@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from unittest import mock
 
 import keras
 import pytest
@@ -10,28 +11,28 @@ import tensorflow as tf
 import tfbert
 from tests.support.models import strategy_of
 from tests.support.processes import output_of
-from tests.support.runs import changed, make_config, nothing_kept, run_to
+from tests.support.runs import make_config, nothing_kept, run_to
 from tests.support.task_runs import QUESTIONS, SENTENCES, TEXTS, config_of, run_of
-from tfbert import Config, DataConfig, ModelConfig, PredictConfig, RunError
+from tfbert import RunError
 from tfbert.config.tasks import PRETRAINING
 from tfbert.modes.predict import evaluate_model, predict
 from tfbert.private import let_go_of_traced_gradients
 from tfbert.train.fit import Progress
 
 
-def short(config, **training):
-    return changed(config, training={"max_steps": 2, "num_train_epochs": None, **training})
+def short(config, **options):
+    return config.changed({"max_steps": 2, "num_train_epochs": None} | options)
 
 
 RUNS = {
-    "two_replicas": (TEXTS, {"strategy": "mirrored", "num_replicas": 2}, {"gradient_accumulation_steps": 1}),
-    "classifying": (TEXTS, {}, {}),
-    "records": (PRETRAINING, {}, {}),
-    "sentences": (SENTENCES, {}, {}),
-    "questions": (QUESTIONS, {}, {}),
-    "auto": (TEXTS, {}, {"gradient_accumulation_steps": "auto"}),
-    "recomputing": (TEXTS, {}, {"gradient_checkpointing": True}),
-    "bfloat16": (TEXTS, {"mixed_precision": True, "mixed_precision_dtype": "bfloat16"}, {}),
+    "two_replicas": (TEXTS, {"strategy": "mirrored", "num_replicas": 2, "gradient_accumulation_steps": 1}),
+    "classifying": (TEXTS, {}),
+    "records": (PRETRAINING, {}),
+    "sentences": (SENTENCES, {}),
+    "questions": (QUESTIONS, {}),
+    "auto": (TEXTS, {"gradient_accumulation_steps": "auto"}),
+    "recomputing": (TEXTS, {"gradient_checkpointing": True}),
+    "bfloat16": (TEXTS, {"mixed_precision": True, "mixed_precision_dtype": "bfloat16"}),
 }
 """By default test_finetune.py has one on two replicas."""
 
@@ -39,8 +40,8 @@ RUNS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_leaves_nothing(corpus, undrawn, name):
-    kind, runtime, training = RUNS[name]
-    config = short(run_of(kind, corpus, "out", **runtime)[1], **training)
+    kind, options = RUNS[name]
+    config = short(run_of(kind, corpus, "out")[1], **options)
     with nothing_kept():
         tfbert.finetune(config)
 
@@ -48,15 +49,11 @@ def test_a_run_leaves_nothing(corpus, undrawn, name):
 @pytest.mark.slow
 def test_runs_that_end_early_leave_nothing(corpus, undrawn, monkeypatch):
     config = make_config(corpus, "out")
-
-    def fails(self, now):
-        raise RunError("full disk")
-
     with nothing_kept():
         run_to(3, config, monkeypatch)
         with monkeypatch.context() as patch, pytest.raises(RunError, match="full disk"):
-            patch.setattr(Progress, "on_step", fails)
-            tfbert.finetune(changed(config, output={"output_dir": str(corpus / "other")}))
+            patch.setattr(Progress, "on_step", mock.Mock(side_effect=RunError("full disk")))
+            tfbert.finetune(config.changed({"output_dir": str(corpus / "other")}))
 
 
 @pytest.mark.slow
@@ -82,8 +79,7 @@ def test_fit_in_user_code_leaves_nothing(replicas, jit_compile):
         with strategy.scope():
             own = keras.Sequential([layers.Input([5]), layers.Dense(8), layers.Dropout(0.1), layers.Dense(3)])
             model = tfbert.FineTuner(own, gradient_accumulation_steps=2, jit_compile=jit_compile)
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            model.compile("adam", loss)
+            model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         data = tf.data.Dataset.from_tensor_slices((tf.random.normal([8, 5]), [0, 1] * 4)).batch(8)
         model.fit(data, verbose=0, validation_data=data)
         model.predict(data, verbose=0)
@@ -152,13 +148,9 @@ def resident():
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
 
+options = {"max_seq_length": 32, "max_steps": 2, "global_batch_size": 4, "save_steps": 0}
 for number in range(6):
-    tfbert.finetune(tfbert.Config(
-        model=tfbert.ModelConfig(model_name_or_path="scratch/small"),
-        data=tfbert.DataConfig(max_seq_length=32),
-        training=tfbert.TrainingConfig(max_steps=2, global_batch_size=4),
-        output=tfbert.OutputConfig(output_dir=f"{number}", save_steps=0),
-    ))
+    tfbert.finetune(model="scratch/small", output_dir=f"{number}", **options)
     print(resident(), flush=True)
 """
 
@@ -176,14 +168,9 @@ def test_the_memory_of_a_process_stays_as_it_was_after_its_first_run(tmp_path):
 @pytest.mark.slow
 def test_repeated_runs_and_predictions_bring_no_warning_of_retracing(corpus, undrawn, caplog):
     for number in range(6):
-        config = short(make_config(corpus, f"out{number}"))
-        tfbert.finetune(config)
-        predicted = Config(
-            mode="predict",
-            model=ModelConfig(model_name_or_path=str(corpus / f"out{number}")),
-            data=DataConfig(max_seq_length=10 + number),
-            predict=PredictConfig(input_file=str(corpus / "dev.tsv"), output_file=str(corpus / f"{number}.jsonl")),
-        )
-        predict(predicted)
+        tfbert.finetune(short(make_config(corpus, f"out{number}")))
+        model, length = f"--model={corpus / f'out{number}'}", f"--max_seq_length={10 + number}"
+        files = (f"--input_file={corpus / 'dev.tsv'}", f"--output_file={corpus / f'{number}.jsonl'}")
+        predict(config_of("--mode=predict", model, length, *files))
         tfbert.load(corpus / f"out{number}", max_seq_length=10 + number)(["good film", "dull " * number])
     assert not [record for record in caplog.records if "retracing" in record.getMessage()]

@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,14 +9,11 @@ import tensorflow as tf
 from tests.support.batches import BATCH, make_examples
 from tests.support.models import strategy_of, tiny_bert
 from tests.support.processes import output_of
-from tests.support.runs import assert_same_bits, changed, limit_memory, make_config, stop_at, weights
+from tests.support.runs import assert_same_bits, limit_memory, make_config, stop_at, weights
 from tests.support.splits import ROOT, launched
-from tests.support.updates import fused
+from tests.support.updates import build as build_model
+from tfbert import Config
 from tfbert.batches.schedule import plan_run, training_batches
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.config.training import TrainingConfig
 from tfbert.devices.workers import Consensus
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.model.forward import forward
@@ -34,47 +30,34 @@ SLOW = pytest.mark.slow
 def setting(replicas=1, batching="length_grouped", xla=False, count=37):
     """A model, and the arguments that `find_accumulation` needs besides."""
     examples, strategy = make_examples(count), strategy_of(replicas)
-    config = Config(
-        data=DataConfig(batching=batching, max_seq_length=40),
-        training=TrainingConfig(global_batch_size=BATCH, gradient_accumulation_steps="auto"),
-        runtime=RuntimeConfig(xla=xla),
-    ).resolved()
+    config = Config().changed({"batching": batching, "max_seq_length": 40, "global_batch_size": BATCH, "xla": xla})
+    config = config.accumulating("auto").resolved()
+    options = {"jit_compile": xla, "forward": forward, "max_grad_norm": 1.0}
+    model = build_model(lambda: tiny_bert(dropout=0.1, num_hidden_layers=1), replicas=replicas, **options)
     with strategy.scope():
-        model = FineTuner(
-            tiny_bert(dropout=0.1, num_hidden_layers=1), jit_compile=xla, forward=forward, max_grad_norm=1.0
-        )
-        model.compile(fused(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         model.create_variables()
     return model, (Consensus(strategy), config, examples, plan_run(config, len(examples)))
 
 
 def state(model):
-    variables = [*model.model.variables, *_training_variables(model).values()]
-    return [variable.numpy().copy() for variable in variables]
+    return [v.numpy().copy() for v in (*model.model.variables, *_training_variables(model).values())]
 
 
-@pytest.mark.parametrize(
-    "replicas, room, expected",
-    [
-        (1, 4, 2),
-        pytest.param(2, 2, 2, marks=SLOW),
-        pytest.param(1, 3, 4, marks=SLOW),
-        pytest.param(1, 8, 1, marks=SLOW),
-        pytest.param(1, 7, 2, marks=SLOW),
-        pytest.param(2, 1, 4, marks=SLOW),
-    ],
-)
+FITTING = [(2, 2, 2), (1, 3, 4), (1, 8, 1), (1, 7, 2), (2, 1, 4)]
+FITTING = [(1, 4, 2), *(pytest.param(*case, marks=SLOW) for case in FITTING)]
+
+
+@pytest.mark.parametrize("replicas, room, expected", FITTING)
 def test_the_largest_micro_batch_that_fits_is_found_without_a_trace(monkeypatch, logged, replicas, room, expected):
     model, arguments = setting(replicas)
     longest, tries = int(arguments[2].tokens.lengths.max()), []
     before = state(model)
     limit_memory(monkeypatch, room * longest, tries)
     assert find_accumulation(model, *arguments) == expected
-    for one, other in zip(state(model), before, strict=True):
-        np.testing.assert_array_equal(one, other)
+    tf.nest.map_structure(np.testing.assert_array_equal, state(model), before)
     assert model.gradient_accumulation_steps == expected
     share = BATCH // replicas
-    assert {shape for shape in tries} == {(share // n, longest) for n in (1, 2, 4, 8) if n <= expected}
+    assert set(tries) == {(share // n, longest) for n in (1, 2, 4, 8) if n <= expected}
     lines = [line for line in logged() if not line.endswith(" ...")]  # What takes long on a busy machine is named.
     assert lines == [f"a micro-batch of {share // n} does not fit into memory" for n in (1, 2, 4) if n < expected]
 
@@ -88,13 +71,13 @@ def test_without_a_limit_nothing_is_split_with_xla_too():
 @SLOW
 def test_packed_batches_are_tried_in_their_own_shape(monkeypatch):
     model, (consensus, config, examples, schedule) = setting(batching="packed")
-    shapes, tries = {}, []
-    for n in (1, 2, 4):
+    shapes, tries = [], []
+    for n in (1, 2):
         batches = training_batches(config.accumulating(n), examples.tokens.lengths, schedule, num_replicas=1)
-        shapes[n] = batches.shape
-    limit_memory(monkeypatch, shapes[2].num_rows * shapes[2].width, tries)
+        shapes.append((batches.shape.num_rows, batches.shape.width))
+    limit_memory(monkeypatch, np.prod(shapes[1]), tries)
     assert find_accumulation(model, consensus, config, examples, schedule) == 2
-    assert tries == [(shapes[n].num_rows, shapes[n].width) for n in (1, 2)]
+    assert tries == shapes
 
 
 @pytest.mark.parametrize("batching", ["length_grouped", "packed"])
@@ -113,7 +96,7 @@ def test_micro_batches_beyond_what_kernels_count_are_not_tried(monkeypatch, logg
 def test_no_room_for_one_example_is_an_error_and_fewer_are_not_tried(monkeypatch, logged):
     """A batch far above the data would be split until each example of it, there or not, is one of its own."""
     model, (consensus, config, examples, schedule) = setting(count=2)
-    config = changed(config, training={"global_batch_size": 1000})
+    config = config.changed({"global_batch_size": 1000})
     limit_memory(monkeypatch, 1)
     with pytest.raises(RunError, match="One example per replica must fit into memory.*gradient_checkpointing"):
         find_accumulation(model, consensus, config, examples, schedule)
@@ -132,16 +115,12 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
         find_accumulation(model, *arguments)
 
 
-def auto(config, steps="auto"):
-    return config.accumulating(steps)
-
-
 def test_the_peak_of_memory_is_not_that_of_a_try(corpus, monkeypatch):
     done = []
     monkeypatch.setattr(build, "find_accumulation", lambda *args, **kwargs: done.append("found") or 2)
     monkeypatch.setattr(build, "reset_peak_memory", lambda: done.append("reset"))
     strategy = strategy_of(1)
-    config = auto(make_config(corpus, "auto")).resolved()
+    config = make_config(corpus, "auto").accumulating("auto").resolved()
     run = build.build_run(decide(corpus / "auto", config), strategy, Consensus(strategy))
     assert done == ["found", "reset"] and run.config.training.gradient_accumulation_steps == 2
 
@@ -165,13 +144,9 @@ print(json.dumps(finetune(Config.from_json(open("config.json").read()))))
 @pytest.mark.skipif(not tf.config.list_physical_devices("GPU"), reason="needs a GPU")
 def test_a_gpu_that_is_too_small_gets_smaller_micro_batches(tmp_path):
     """A real lack of memory: 256 texts of 128 tokens would take some 5 GB."""
-    config = Config(
-        model=ModelConfig(model_name_or_path="scratch/mini"),
-        data=DataConfig(max_seq_length=128, batching="padded", max_eval_examples=64),
-        training=TrainingConfig(global_batch_size=256, gradient_accumulation_steps="auto", max_steps=3),
-        output=OutputConfig(output_dir=str(tmp_path / "out")),
-    )
-    (tmp_path / "config.json").write_text(config.to_json())
+    options = {"model_name_or_path": "scratch/mini", "max_seq_length": 128, "batching": "padded", "max_steps": 3}
+    options |= {"max_eval_examples": 64, "global_batch_size": 256, "output_dir": str(tmp_path / "out")}
+    (tmp_path / "config.json").write_text(Config().accumulating("auto").changed(options).to_json())
     results = json.loads(output_of(SMALL_GPU, tmp_path).splitlines()[-1])
     assert results["global_step"] == 3 and np.isfinite(results["train_loss"])
     written = json.loads((tmp_path / "out" / "run_config.json").read_text())
@@ -186,31 +161,30 @@ def test_a_run_keeps_what_it_found(corpus, monkeypatch, caplog):
         limit_memory(patch, 4 * 10)  # The longest of the corpus are 10 tokens.
         stop_at(patch, 4)
         with pytest.raises(Preempted, match="after step 4 of 12"):
-            finetune(auto(make_config(corpus, "auto")))
+            finetune(make_config(corpus, "auto").accumulating("auto"))
     assert "a micro-batch of 8 does not fit into memory" in caplog.text
     assert "batch      8 = 1 replica x 2 micro-batches x 4" in caplog.text
     written = json.loads((corpus / "auto" / "run_config.json").read_text())
     assert written["training"]["gradient_accumulation_steps"] == 2
     # All would fit now; the run goes on as it began.
-    finetune(auto(make_config(corpus, "auto")))
-    finetune(auto(make_config(corpus, "two"), 2))
+    finetune(make_config(corpus, "auto").accumulating("auto"))
+    finetune(make_config(corpus, "two").accumulating(2))
     assert_same_bits(weights(corpus / "auto"), weights(corpus / "two"))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_start_that_came_to_no_checkpoint_is_taken_up(corpus, monkeypatch):
-    config = make_config(corpus, "auto")
-    config = changed(config, data={"validation_file": ""}, output={"save_steps": 0, "eval_steps": 0})
-    (corpus / "auto").mkdir()
-    (corpus / "auto" / "run_config.json").write_text(config.accumulating(4).resolved().to_json())
-    config = changed(config, training={"max_steps": 1})
+    config = make_config(corpus, "auto").changed({"validation_file": "", "save_steps": 0, "eval_steps": 0})
+    shorter, path = config.changed({"max_steps": 1}), corpus / "auto" / "run_config.json"
+    path.parent.mkdir()
+    path.write_text(config.accumulating(4).resolved().to_json())
     with pytest.raises(UsageError, match="another configuration"):
-        finetune(auto(config))
-    (corpus / "auto" / "run_config.json").write_text(config.accumulating(4).resolved().to_json())
-    finetune(auto(config))
+        finetune(shorter.accumulating("auto"))
+    path.write_text(shorter.accumulating(4).resolved().to_json())
+    finetune(shorter.accumulating("auto"))
     # Found anew: there is no checkpoint whose noise it would have to be.
-    assert Config.from_json((corpus / "auto" / "run_config.json").read_text()).training.gradient_accumulation_steps == 1
+    assert Config.from_json(path.read_text()).training.gradient_accumulation_steps == 1
 
 
 WORKER = f"""
@@ -231,7 +205,7 @@ finetune(Config.from_json(open(sys.argv[1]).read()))
 @pytest.mark.multi_worker
 def test_workers_agree_on_what_fits_on_all(corpus):
     """Only the second worker is short of memory."""
-    config = auto(make_config(corpus, "two", strategy="multi_worker"))
+    config = make_config(corpus, "two", strategy="multi_worker").accumulating("auto")
     (corpus / "config.json").write_text(config.to_json())
     (corpus / "worker.py").write_text(WORKER)
     launched(str(corpus / "worker.py"), [str(corpus / "config.json")])

@@ -49,19 +49,10 @@ def inputs_of(tokens):
 
 def test_pairs(corpus):
     out, file = corpus / "pairs", corpus / "pairs.csv"
+    files = {"model": corpus / "model", "train_file": file, "validation_file": file, "output_dir": out}
+    options = {"text_column": ("first", "second"), "max_seq_length": 24, "global_batch_size": 8, "max_steps": 3}
     with undrawn():
-        trained = tfbert.finetune(
-            model=corpus / "model",
-            train_file=file,
-            validation_file=file,
-            text_column=("first", "second"),
-            output_dir=out,
-            max_seq_length=24,
-            global_batch_size=8,
-            gradient_accumulation_steps=2,
-            max_steps=3,
-            learning_rate=1e-3,
-        )
+        trained = tfbert.finetune(**files, **options, gradient_accumulation_steps=2, learning_rate=1e-3)
     again = command("--mode=evaluate", f"--model={out}", f"--validation_file={file}")
     assert again["eval_accuracy"] == trained["eval_accuracy"]
     pairs = [("a good film", "the plot </s> is long, " * 9), ("<s>", "é"), ("", "x")]
@@ -74,9 +65,8 @@ def test_pairs(corpus):
         theirs = reference(*pair, truncation=True, max_length=24)["input_ids"]
         assert theirs == ids.tolist() or "</s>" in pair[1] or "<s>" in pair[0]  # A unigram's piece, see `host`.
         want = tf.nn.softmax(model(inputs_of({"input_ids": [ids], "attention_mask": [np.ones_like(ids)]})).logits)[0]
-        assert {each["label"]: each["score"] for each in answer} == pytest.approx(
-            {str(i): float(share) for i, share in enumerate(want)}, abs=1e-5
-        )
+        expected = {str(i): float(share) for i, share in enumerate(want)}
+        assert {each["label"]: each["score"] for each in answer} == pytest.approx(expected, abs=1e-5)
     command("--mode=predict", f"--model={out}", f"--input_file={file}", f"--output_file={out / 'p.jsonl'}")
     assert len((out / "p.jsonl").read_text().splitlines()) == 20
 
@@ -89,9 +79,8 @@ def test_tags(corpus):
     words = ["film,", "</s>", "plôt", "cast"]
     reference = AutoTokenizer.from_pretrained(out, add_prefix_space=True)
     tokens = reference(["film", ",", "<", "/", "s", ">", "plôt", "cast"], is_split_into_words=True)
-    logits = TFBertForTokenClassification.from_pretrained(out)(
-        inputs_of({"input_ids": [tokens["input_ids"]], "attention_mask": [tokens["attention_mask"]]})
-    ).logits[0]
+    inputs = inputs_of({name: [tokens[name]] for name in ("input_ids", "attention_mask")})
+    logits = TFBertForTokenClassification.from_pretrained(out)(inputs).logits[0]
     firsts = [tokens.word_ids().index(word) for word in range(8)]
     tags = [model.label_names[int(tf.argmax(logits[first]))] for first in firsts]
     text = "film, </s> plôt cast"
@@ -127,9 +116,10 @@ def test_choices(corpus):
     assert json.loads((out / "tokenizer_config.json").read_text())["split_special_tokens"]
 
 
-@pytest.mark.parametrize(
-    "task", ["pairs", *(pytest.param(name, marks=SLOW) for name in (SENTENCES, QUESTIONS, CHOICES))]
-)
+TASKS = ["pairs", *(pytest.param(name, marks=SLOW) for name in (SENTENCES, QUESTIONS, CHOICES))]
+
+
+@pytest.mark.parametrize("task", TASKS)
 def test_an_export_takes_token_ids_and_says_so(corpus, task, tmp_path, logged):
     source = corpus / task
     if not source.exists():

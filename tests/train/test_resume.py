@@ -177,25 +177,17 @@ def test_the_model_is_not_overwritten_by_its_own_run(model, tmp_path):
     start_in(tmp_path / "new", config)
 
 
-# What a run that began with defaults may resume with, and what it may not.
-REFUSED = [
-    ({"learning_rate": 1e-3}, "learning_rate=0.0005 before and 0.001 now"),
+# What a run that began with defaults may resume with, and what it may not: options before and now.
+CHANGED = {"learning_rate": (0.0005, 0.001), "optimizer": ("adamw", "lamb"), "global_batch_size": (32, 16)}
+CHANGED |= {"dropout": (None, 0.2), "max_grad_norm": (1.0, 0.0), "all_reduce_dtype": ("float32", "bfloat16")}
+CHANGED |= {"label_smoothing": (0.0, 0.1), "early_stopping_patience": (0, 2), "eval_steps": (0, 5), "seed": (42, 7)}
+CHANGED |= {"mixed_precision": (False, True), "max_seq_length": (128, 64), "batching": ("length_grouped", "packed")}
+REFUSED = [({name: now}, f"{name}={before!r} before and {now!r} now") for name, (before, now) in CHANGED.items()]
+REFUSED += [
     ({"lr_schedule": "cosine", "warmup_ratio": 0.2}, "lr_schedule='linear' before and 'cosine' now, w"),
-    ({"optimizer": "lamb"}, "optimizer='adamw' before and 'lamb' now"),
     ({"lr_schedule": "polynomial", "lr_power": 0.5}, "lr_power=1.0 before and 0.5 now"),
-    ({"global_batch_size": 16}, "global_batch_size=32 before and 16 now"),
-    ({"dropout": 0.2}, "dropout=None before and 0.2 now"),
-    ({"max_grad_norm": 0.0}, "max_grad_norm=1.0 before and 0.0 now"),
-    ({"all_reduce_dtype": "bfloat16"}, "all_reduce_dtype='float32' before and 'bfloat16' now"),
-    ({"label_smoothing": 0.1}, "label_smoothing=0.0 before and 0.1 now"),
     ({"class_weights": (1.0, 2.0)}, r"class_weights='' before and \[1.0, 2.0\] now"),
     ({"metric_for_best_model": "f1"}, "metric_for_best_model"),
-    ({"early_stopping_patience": 2}, "early_stopping_patience=0 before and 2 now"),
-    ({"eval_steps": 5}, "eval_steps=0 before and 5 now"),
-    ({"mixed_precision": True}, "mixed_precision=False before and True now"),
-    ({"seed": 7}, "seed=42 before and 7 now"),
-    ({"max_seq_length": 64}, "max_seq_length=128 before and 64 now"),
-    ({"batching": "packed"}, "batching='length_grouped' before and 'packed' now"),
     ({"model_name_or_path": "scratch/mini"}, "model_name_or_path='scratch/tiny' before and 'scratch/mini'"),
 ]
 
@@ -237,8 +229,7 @@ def test_a_longer_run_is_said_and_a_shorter_one_refused(run):
     # The next start of the longer run, by the same command, or as earlier versions wrote its run_config.json.
     what = identity_of(start.config, 24, start=start)
     assert what.until_step == {"9": {"num_train_epochs": 3.0}} and what.choices["warmup_steps"] == 2
-    _, save = checkpoints_in(run)
-    save(15, identity=dataclasses.asdict(what))
+    checkpoints_in(run)[1](15, identity=dataclasses.asdict(what))
     for options in ({}, {"warmup_steps": 2}):
         _, planned, lines = checked(start_in(run, start.asked, **options), total_steps=24)
         assert len(lines) == 1 and planned.warmup_steps == 2
