@@ -5,39 +5,33 @@ import pathlib
 
 import pytest
 
+from tests.support.flag_values import SCRATCH, configured
+from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, PredictConfig, RuntimeConfig, all_options
+from tfbert.config.modes import ModelConfig, all_options
 from tfbert.config.run import Config
 from tfbert.config.tables import TASKS
-from tfbert.config.tasks import PretrainingConfig
-from tfbert.config.training import TrainingConfig
 from tfbert.config.types import EVERY, PATHS
 from tfbert.errors import UsageError
 
 PARTS = {"model", "data", "tagging", "answering", "training", "runtime", "output", "predict", "export", "hub"}
 PARTS |= {"choosing", "corpus", "multi_label", "pretraining"}
-SAVED, SCRATCH = ModelConfig(model_name_or_path="saved"), ModelConfig(model_name_or_path="scratch/tiny")
+OF_ONES_OWN = {"train_file": {"train_file": __file__}, "dataset": {"dataset": "glue/sst2"}}
+OF_ONES_OWN |= {"train_records": {"task": "pretraining", "train_records": ("r",)}}
 
 
-@pytest.mark.parametrize("what", ["train_file", "dataset", "train_records"])
-def test_only_the_built_in_data_has_a_model_of_its_own(what, tmp_path):
+@pytest.mark.parametrize("what", OF_ONES_OWN)
+def test_only_the_built_in_data_has_a_model_of_its_own(what):
     """Untrained weights of two layers learn next to nothing of a user's data: who wants them says so."""
-    path = tmp_path / "rows.tsv"
-    path.write_text("text\tlabel\n")
-    records = {"data": DataConfig(task="pretraining"), "pretraining": PretrainingConfig(train_records=("r",))}
-    parts = {
-        "train_file": {"data": DataConfig(train_file=str(path))},
-        "dataset": {"data": DataConfig(dataset="glue/sst2")},
-        "train_records": records,
-    }[what]
-    Config(model=SCRATCH, **parts)
-    for runtime in (RuntimeConfig(), RuntimeConfig(sweep="learning_rate=1e-5,3e-5")):
-        with pytest.raises(UsageError, match="^Data of your own needs a model .*random weights.$"):
-            Config(runtime=runtime, **parts)
-    Config(runtime=RuntimeConfig(sweep="model=scratch/tiny,scratch/mini"), **parts)
-    for built_in in (DataConfig(), DataConfig(dataset="demo"), DataConfig(task="pretraining")):
-        assert Config(data=built_in).model == ModelConfig()
-        assert Config(data=built_in).resolved().model == SCRATCH
+    data = OF_ONES_OWN[what]
+    configured(model="scratch/tiny", **data)
+    configured(sweep="model=scratch/tiny,scratch/mini", **data)
+    for sweep in ("", "learning_rate=1e-5,3e-5"):
+        with refused("^Data of your own needs a model .*random weights.$"):
+            configured(sweep=sweep, **data)
+    for built_in in ({}, {"dataset": "demo"}, {"task": "pretraining"}):
+        config = configured(**built_in)
+        assert (config.model, config.resolved().model) == (ModelConfig(), SCRATCH)
 
 
 @pytest.mark.parametrize(
@@ -46,21 +40,18 @@ def test_only_the_built_in_data_has_a_model_of_its_own(what, tmp_path):
 )
 @pytest.mark.parametrize("optimizer, factor", [("adamw", 1), ("lamb", 10)])
 def test_resolved_writes_out_the_defaults_that_depend_on_others(model, learning_rate, resolved, optimizer, factor):
-    training = TrainingConfig(learning_rate=learning_rate, optimizer=optimizer)
-    config = Config(model=ModelConfig(model_name_or_path=model), training=training).resolved()
+    config = configured(model=model, learning_rate=learning_rate, optimizer=optimizer).resolved()
     resolved = resolved * factor if learning_rate is None else resolved
     assert config.training.learning_rate == pytest.approx(resolved)
     assert (config.training.num_train_epochs, config.data.dataset) == (3.0, "demo")
     assert config.resolved() == config
 
 
-def test_resolved_names_no_data_set_beside_files_and_a_metric_as_the_log_does(tmp_path):
+def test_resolved_names_no_data_set_beside_files_and_a_metric_as_the_log_does():
     """And as Hugging Face's Trainer does."""
-    (tmp_path / "rows.tsv").touch()
-    path, training = str(tmp_path / "rows.tsv"), TrainingConfig(metric_for_best_model="eval_f1")
-    data = DataConfig(train_file=path, validation_file=path)
-    config = Config(model=SCRATCH, data=data, training=training).resolved()
-    assert (config.data.dataset, config.source) == ("", path)
+    files = {"train_file": __file__, "validation_file": __file__}
+    config = configured(model="scratch/tiny", metric_for_best_model="eval_f1", **files).resolved()
+    assert (config.data.dataset, config.source) == ("", __file__)
     assert config.training.metric_for_best_model == "f1"
 
 
@@ -91,7 +82,7 @@ def test_bad_json_is_a_usage_error(text, match):
 
 
 def test_the_number_of_micro_batches_may_be_left_open():
-    config = Config(training=TrainingConfig(gradient_accumulation_steps="auto"))
+    config = configured(gradient_accumulation_steps="auto")
     assert config.training.is_auto and Config.from_json(config.to_json()) == config
     found = config.accumulating(4)
     assert found.training.gradient_accumulation_steps == 4 and not found.training.is_auto
@@ -115,7 +106,7 @@ def test_a_configuration_of_version_2_0_is_read_unless_it_asks_for_what_went():
 
 
 def test_the_mode_is_kept_in_json_and_training_is_the_default():
-    config = Config(mode="evaluate", model=SAVED, data=DataConfig(dataset="glue/rte"))
+    config = configured("evaluate", model="saved", dataset="glue/rte")
     assert Config.from_json(config.to_json()) == config
     assert json.loads(Config().to_json())["mode"] == "train"
     for text in ('{"mode": "sing"}', '{"mode": 3}', '{"mode": ["train"]}'):
@@ -131,17 +122,16 @@ def test_every_option_says_which_modes_and_tasks_it_has_an_effect_in():
         assert modes == apart[part] if part in apart else "train" in modes or name in ("top_k", "column_per_label")
 
 
-@pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
-def test_options_of_files_in_every_mode_that_reads_some(mode, tmp_path):
-    path = tmp_path / "a.tsv"
-    path.touch()
-    predict = PredictConfig(input_file=str(path)) if mode == "predict" else PredictConfig()
-    files = {"train": {"train_file": str(path)}, "evaluate": {"validation_file": str(path)}}.get(mode, {})
+FILES = {"train": "train_file", "evaluate": "validation_file", "predict": "input_file"}
+
+
+@pytest.mark.parametrize("mode", FILES)
+def test_options_of_files_in_every_mode_that_reads_some(mode):
     options = {"input_format": "csv", "delimiter": ";", "skip_bad_rows": True}
-    Config(mode=mode, model=SAVED, data=DataConfig(**files, **options), predict=predict)
+    configured(mode, model="saved", **{FILES[mode]: __file__}, **options)
     for name, value in options.items():
-        with pytest.raises(UsageError, match=f"^{name} takes effect with files only. Received: .*Drop --{name}.$"):
-            Config(mode=mode, model=SAVED, data=DataConfig(dataset="glue/rte", **{name: value}))
+        with refused(f"^{name} takes effect with files only. Received: .*Drop --{name}.$"):
+            configured(mode, model="saved", dataset="glue/rte", **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -152,7 +142,7 @@ def test_delimiters(given, character):
 
 
 def test_standard_input_can_be_evaluated():
-    config = Config(mode="evaluate", model=SAVED, data=DataConfig(test_file="-", input_format="tsv"))
+    config = configured("evaluate", model="saved", test_file="-", input_format="tsv")
     assert config.source == "standard_input" and DataConfig(test_file="a-b.tsv").source == "a-b.tsv"
 
 
@@ -181,6 +171,6 @@ def test_paths_that_are_not_there_yet_and_several_with_commas_are_fine(tmp_path,
     for name in names:
         (tmp_path / name).touch()
     (tmp_path / "of\nlines").mkdir()
-    data = DataConfig(train_file=names[0], validation_file=",".join(names), label_names=("x" * 300, "b"))
-    config = Config(data=data, model=SCRATCH, output=OutputConfig(output_dir="new/of\nlines/~user"))
+    data = {"train_file": names[0], "validation_file": ",".join(names), "label_names": ("x" * 300, "b")}
+    config = configured(model="scratch/tiny", output_dir="new/of\nlines/~user", **data)
     assert config.data.validation_files == tuple(names)

@@ -1,20 +1,14 @@
 """`--sweep`: the grid that a text means, and what cannot be one, before anything runs."""
 
-import dataclasses
-
 import pytest
 
-from tfbert import Config, OutputConfig, RuntimeConfig, TrainingConfig, UsageError
+from tests.support.flag_values import configured
+from tests.support.refusals import refused
 from tfbert.config.run import Point, points_of, shown, sweep_text
 
 
-def config_with(text, **parts):
-    runtime = dataclasses.replace(parts.pop("runtime", RuntimeConfig()), sweep=text)
-    return Config(runtime=runtime, **parts)
-
-
 def test_a_grid_has_each_combination_once():
-    config = config_with("learning_rate=1e-5,3e-5;global_batch_size=16,32", output=OutputConfig(output_dir="out"))
+    config = configured(sweep="learning_rate=1e-5,3e-5;global_batch_size=16,32", output_dir="out")
     points = points_of(config)
     assert [point.label for point in points] == [
         "global_batch_size=16, learning_rate=1e-05",
@@ -23,14 +17,12 @@ def test_a_grid_has_each_combination_once():
         "global_batch_size=32, learning_rate=3e-05",
     ]
     for point in points:
-        training = dataclasses.replace(config.training, **point.values)
-        runtime = dataclasses.replace(config.runtime, sweep="")
-        assert point.config == dataclasses.replace(config, training=training, runtime=runtime)
+        assert point.config == configured(output_dir="out", **point.values)
 
 
 def test_another_spelling_is_the_same_sweep():
-    one = points_of(config_with("learning_rate=1e-5;global_batch_size=16; xla=on,off;"))
-    other = points_of(config_with(" xla = true , false ;--global_batch_size=16;learning_rate=0.00001"))
+    one = points_of(configured(sweep="learning_rate=1e-5;global_batch_size=16; xla=on,off;"))
+    other = points_of(configured(sweep=" xla = true , false ;--global_batch_size=16;learning_rate=0.00001"))
     assert [point.directory for point in one] == [point.directory for point in other]
     assert one[0].directory == "global_batch_size=16,learning_rate=1e-05,xla=true"
 
@@ -45,23 +37,21 @@ def test_names_of_directories_tell_all_values_apart():
 @pytest.mark.parametrize("value", [1e-5, 0.1, 1 / 3, 5, True, False, "auto", "a b", 1e22, 3.0])
 def test_a_value_comes_back_as_it_was(value):
     name = {float: "num_train_epochs", int: "global_batch_size", bool: "xla", str: "model_name_or_path"}[type(value)]
-    with_it = points_of(config_with(sweep_text({name: [value]}))) if value != "auto" else []
+    with_it = points_of(configured(sweep=sweep_text({name: [value]}))) if value != "auto" else []
     assert all(point.values == {name: value} for point in with_it)
     assert shown(True) == "true" and shown(1e-5) == "1e-05" and float(shown(1 / 3)) == 1 / 3
 
 
 def test_values_may_hold_what_separates_them():
     names = ["a,b.tsv", 'say "x";.tsv', "plain.tsv"]
-    points = points_of(config_with(sweep_text({"model_name_or_path": names})))
+    points = points_of(configured(sweep=sweep_text({"model_name_or_path": names})))
     assert [point.values["model_name_or_path"] for point in points] == names
 
 
 def test_what_the_runs_need_is_asked_of_the_runs():
     """The configuration itself lacks what is varied."""
-    training = TrainingConfig(lr_power=0.5)
-    with pytest.raises(UsageError, match="lr_power takes effect with"):
-        Config(training=training)
-    (point,) = points_of(config_with("lr_schedule=polynomial", training=training))
+    for sweep in ("", "lr_schedule=polynomial,linear"):
+        with refused("lr_power takes effect with lr_schedule=polynomial only"):
+            configured(lr_power=0.5, sweep=sweep)
+    (point,) = points_of(configured(lr_power=0.5, sweep="lr_schedule=polynomial"))
     assert point.config.training.lr_schedule == "polynomial"
-    with pytest.raises(UsageError, match="lr_power takes effect with lr_schedule=polynomial only"):
-        config_with("lr_schedule=polynomial,linear", training=training)

@@ -12,44 +12,38 @@ import pytest
 
 import tfbert
 from tests.support.refusals import refused
-from tfbert import Config, CorpusConfig, PretrainingConfig, UsageError
+from tfbert import Config, UsageError
 from tfbert.config.modes import all_options
 
 HOME = str(pathlib.Path("~").expanduser())
 
 
-@pytest.mark.parametrize(
-    "part, name, given, held",
-    [
-        (tfbert.TrainingConfig, "max_steps", np.int64(4), 4),
-        (tfbert.TrainingConfig, "learning_rate", np.float64(3e-5), 3e-5),
-        (tfbert.TrainingConfig, "learning_rate", np.float32(0.5), 0.5),
-        (tfbert.TrainingConfig, "learning_rate", Fraction(1, 4), 0.25),
-        (tfbert.TrainingConfig, "learning_rate", None, None),
-        (tfbert.TrainingConfig, "num_train_epochs", 2, 2.0),
-        (tfbert.TrainingConfig, "gradient_accumulation_steps", np.int32(2), 2),
-        (tfbert.TrainingConfig, "gradient_accumulation_steps", "auto", "auto"),
-        (tfbert.TrainingConfig, "class_weights", [1, 2.5], (1.0, 2.5)),
-        (tfbert.TrainingConfig, "class_weights", np.array([1.0, 2.5]), (1.0, 2.5)),
-        (tfbert.TrainingConfig, "class_weights", "balanced", "balanced"),
-        (tfbert.TrainingConfig, "optimizer", np.str_("lamb"), "lamb"),
-        (tfbert.RuntimeConfig, "mixed_precision", np.True_, True),
-        (tfbert.RuntimeConfig, "seeds", [np.int64(3), 4], (3, 4)),
-        (tfbert.RuntimeConfig, "seeds", 5, (5,)),
-        (tfbert.OutputConfig, "output_dir", pathlib.Path("runs") / "mine", "runs/mine"),
-        (tfbert.OutputConfig, "output_dir", pathlib.Path("~/mine"), f"{HOME}/mine"),
-        (tfbert.DataConfig, "validation_file", [pathlib.Path("a.tsv"), "~/b.tsv"], f"a.tsv,{HOME}/b.tsv"),
-        (tfbert.DataConfig, "text_column", "text", ("text",)),
-        (tfbert.DataConfig, "text_column", ["a", "b, or c"], ("a", "b, or c")),
-        (tfbert.DataConfig, "text_column", "", ()),
-        (tfbert.DataConfig, "label_names", pathlib.Path("names.txt"), ("names.txt",)),
-        (tfbert.DataConfig, "label_names", np.array(["no", "yes"]), ("no", "yes")),
-        (PretrainingConfig, "whole_word_masking", None, None),
-        (CorpusConfig, "input_files", (pathlib.Path("a"), "b"), ("a", "b")),
-    ],
-)
-def test_what_means_the_same_is_taken(part, name, given, held):
-    found = getattr(part(**{name: given}), name)
+SAME = {
+    "max_steps": [(np.int64(4), 4)],
+    "learning_rate": [(np.float64(3e-5), 3e-5), (np.float32(0.5), 0.5), (Fraction(1, 4), 0.25), (None, None)],
+    "num_train_epochs": [(2, 2.0)],
+    "gradient_accumulation_steps": [(np.int32(2), 2), ("auto", "auto")],
+    "class_weights": [([1, 2.5], (1.0, 2.5)), (np.array([1.0, 2.5]), (1.0, 2.5)), ("balanced", "balanced")],
+    "optimizer": [(np.str_("lamb"), "lamb")],
+    "mixed_precision": [(np.True_, True)],
+    "seeds": [([np.int64(3), 4], (3, 4)), (5, (5,))],
+    "output_dir": [(pathlib.Path("runs") / "mine", "runs/mine"), (pathlib.Path("~/mine"), f"{HOME}/mine")],
+    "validation_file": [([pathlib.Path("a.tsv"), "~/b.tsv"], f"a.tsv,{HOME}/b.tsv")],
+    "text_column": [("text", ("text",)), (["a", "b, or c"], ("a", "b, or c")), ("", ())],
+    "label_names": [(pathlib.Path("names.txt"), ("names.txt",)), (np.array(["no", "yes"]), ("no", "yes"))],
+    "whole_word_masking": [(None, None)],
+    "input_files": [((pathlib.Path("a"), "b"), ("a", "b"))],
+}
+
+
+def part_of(name):
+    """The class that has an option, or a part."""
+    return Config.classes()[all_options()[name].part] if name in all_options() else Config
+
+
+@pytest.mark.parametrize("name, given, held", [(name, *pair) for name, pairs in SAME.items() for pair in pairs])
+def test_what_means_the_same_is_taken(name, given, held):
+    found = getattr(part_of(name)(**{name: given}), name)
     assert found == held and type(found) is type(held)
     assert json.loads(json.dumps(found)) == (list(held) if isinstance(held, tuple) else held)
 
@@ -77,9 +71,8 @@ WAYS = {"'bf16'": "Pass mixed_precision=True", "{'text'": "tfbert.finetune as tr
 
 @pytest.mark.parametrize("name, given", [(name, given) for name, values in OTHERS.items() for given in values])
 def test_another_type_is_refused_where_it_is_given(name, given, as_python):
-    part = Config.classes()[all_options()[name].part] if name in all_options() else Config
     with refused(f"^{name} must be {TAKES[name]}. Received: {name}=") as caught:
-        part(**{name: given})
+        part_of(name)(**{name: given})
     line = str(caught.value)
     way_out = next((way for begins, way in WAYS.items() if f"={begins}" in line), "Pass one, or leave it out")
     assert way_out in line and len(line) < 250

@@ -7,26 +7,25 @@ import pytest
 from tfbert.config.run import of_arguments
 from tfbert.errors import Preempted, RunError, UsageError, in_command
 
+WORDED = [
+    ("Pass --strategy=mirrored or drop --num_replicas.", "Pass strategy='mirrored' or drop num_replicas."),
+    ("Add --mixed_precision.", "Add mixed_precision=True."),
+    ("Drop --noheader.", "Drop header=False."),
+    ("Pass for example --profile_steps=10,15.", "Pass for example profile_steps=[10, 15]."),
+    ("Pass --text_column=a,b, not more.", "Pass text_column=['a', 'b'], not more."),
+    ("--delimiter=';' or --delimiter=tab.", "delimiter=';' or delimiter='tab'."),
+    ("--optimizer=lamb --lr_schedule=linear --dropout=0.5", "optimizer='lamb', lr_schedule='linear', dropout=0.5"),
+    ("--gradient_accumulation_steps=auto, --xla, or", "gradient_accumulation_steps='auto', xla=True, or"),
+    ("--label_column=0 names it", "label_column='0' names it"),
+    ("--max_steps=N", "max_steps=N"),
+    ("--model, a directory", "model, a directory"),
+    ("Pass another, or --mode=predict.", "Pass another, or the command's --mode=predict."),
+    ("--num_workers=N -- COMMAND", "--num_workers=N -- COMMAND"),  # Not an option of a run.
+    ("a--seed --nonsense", "a--seed --nonsense"),
+]
 
-@pytest.mark.parametrize(
-    "text, worded",
-    [
-        ("Pass --strategy=mirrored or drop --num_replicas.", "Pass strategy='mirrored' or drop num_replicas."),
-        ("Add --mixed_precision.", "Add mixed_precision=True."),
-        ("Drop --noheader.", "Drop header=False."),
-        ("Pass for example --profile_steps=10,15.", "Pass for example profile_steps=[10, 15]."),
-        ("Pass --text_column=a,b, not more.", "Pass text_column=['a', 'b'], not more."),
-        ("--delimiter=';' or --delimiter=tab.", "delimiter=';' or delimiter='tab'."),
-        ("--optimizer=lamb --lr_schedule=linear --dropout=0.5", "optimizer='lamb', lr_schedule='linear', dropout=0.5"),
-        ("--gradient_accumulation_steps=auto, --xla, or", "gradient_accumulation_steps='auto', xla=True, or"),
-        ("--label_column=0 names it", "label_column='0' names it"),
-        ("--max_steps=N", "max_steps=N"),
-        ("--model, a directory", "model, a directory"),
-        ("Pass another, or --mode=predict.", "Pass another, or the command's --mode=predict."),
-        ("--num_workers=N -- COMMAND", "--num_workers=N -- COMMAND"),  # Not an option of a run.
-        ("a--seed --nonsense", "a--seed --nonsense"),
-    ],
-)
+
+@pytest.mark.parametrize("text, worded", WORDED)
 def test_flags_become_arguments(text, worded):
     assert of_arguments(text) == of_arguments(worded) == worded
 

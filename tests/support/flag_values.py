@@ -4,7 +4,8 @@ from absl import flags as absl_flags
 
 import flags
 from tfbert.config.modes import ModelConfig
-from tfbert.config.run import FINETUNE
+from tfbert.config.run import FINETUNE, Config
+from tfbert.config.types import ALIASES
 
 SCRATCH = ModelConfig(model_name_or_path="scratch/tiny")
 
@@ -20,3 +21,8 @@ def parsed(*arguments, command=FINETUNE):
     values = defined(command)
     assert values([command.script, *arguments]) == [command.script]
     return flags.config_from_flags(values, command)
+
+
+def configured(mode="train", **options):
+    """The configuration that has these options, by their flags' names."""
+    return Config().changed({ALIASES.get(name, name): value for name, value in options.items()}, mode)
