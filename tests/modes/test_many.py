@@ -14,16 +14,12 @@ import pytest
 import tensorflow_datasets as tfds
 
 from tests.support import data_sets
-from tests.support.flag_values import SCRATCH, parsed
-from tests.support.processes import is_running, wait_until
+from tests.support.flag_values import configured, parsed
+from tests.support.processes import ROOT, is_running, wait_until
 from tests.support.reports import make_run, note
 from tests.support.sweeps import FakeRuns as Fake
 from tests.support.sweeps import files_in
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.run import STARTED_AS, Config, option_words
-from tfbert.config.tasks import PretrainingConfig
-from tfbert.config.training import TrainingConfig
+from tfbert.config.run import STARTED_AS, option_words
 from tfbert.devices.runtime import inform_on_chief_alone
 from tfbert.errors import Preempted, RunError, UsageError
 from tfbert.modes import many
@@ -33,8 +29,6 @@ from tfbert.report.pages import Table
 from tfbert.report.run_files import read_run
 from tfbert.train.resume import contents_of
 
-ROOT = pathlib.Path(__file__).parents[2]
-
 
 @pytest.fixture(autouse=True)
 def everything_is_told():
@@ -42,13 +36,27 @@ def everything_is_told():
     inform_on_chief_alone(True)
 
 
-def config_for(directory, sweep="learning_rate=1e-5,3e-5,1e-4", seeds=(), **output):
-    runtime = RuntimeConfig(sweep=sweep, seeds=seeds)
-    return Config(runtime=runtime, output=OutputConfig(output_dir=str(directory), **output))
+def config_for(directory, sweep="learning_rate=1e-5,3e-5,1e-4", **options):
+    return configured(output_dir=directory, sweep=sweep, **options)
 
 
-def of_seeds(directory, *seeds, **output):
-    return config_for(directory, "", seeds or (1, 2, 3), **output)
+def of_seeds(directory, *seeds, **options):
+    return config_for(directory, "", seeds=seeds or (1, 2, 3), **options)
+
+
+def started(config, *arguments, **options):
+    """The runs that training the configuration starts, by their names; what `Fake` takes of them may be given."""
+    fake = Fake(*arguments, **options)
+    train_many(config, fake)
+    return fake.started
+
+
+def refuses(config, message, kind=UsageError, after=(), **options):
+    """Training the configuration is refused with this message, after these runs were started."""
+    fake = Fake(**options)
+    with pytest.raises(kind, match=message):
+        train_many(config, fake)
+    assert fake.started == [*after]
 
 
 def written(directory):
@@ -86,118 +94,90 @@ def test_the_table_ranks_the_means(tmp_path, caplog, drawn):
 def test_the_same_command_goes_on_and_may_grow(tmp_path):
     train_many(config_for(tmp_path, "learning_rate=1e-5,3e-5"), Fake())
     first = written(tmp_path)
-    fake = Fake()
-    train_many(config_for(tmp_path, "learning_rate=0.00003,1e-5"), fake)
-    assert fake.started == [] and written(tmp_path)["points"] == first["points"]
-    train_many(config_for(tmp_path), fake)
-    assert fake.started == ["learning_rate=0.0001"] and len(written(tmp_path)["points"]) == 3
-    train_many(config_for(tmp_path, "learning_rate=1e-5", seeds=(1,)), fake)
-    assert fake.started[1:] == ["learning_rate=1e-05,seed=1"] and len(written(tmp_path)["points"]) == 1
+    assert started(config_for(tmp_path, "learning_rate=0.00003,1e-5")) == []
+    assert written(tmp_path)["points"] == first["points"]
+    assert started(config_for(tmp_path)) == ["learning_rate=0.0001"] and len(written(tmp_path)["points"]) == 3
+    assert started(config_for(tmp_path, "learning_rate=1e-5", seeds=(1,))) == ["learning_rate=1e-05,seed=1"]
+    assert len(written(tmp_path)["points"]) == 1
 
 
 def test_other_settings_are_refused(tmp_path):
     train_many(config_for(tmp_path, "learning_rate=1e-5"), Fake())
-    config = dataclasses.replace(config_for(tmp_path), training=TrainingConfig(weight_decay=0.5))
-    fake = Fake()
-    with pytest.raises(UsageError, match=r"everything else equal\. Received: .*weight_decay=0\.01 before and 0\.5 now"):
-        train_many(config, fake)
-    assert fake.started == []
+    config = config_for(tmp_path, weight_decay=0.5)
+    refuses(config, r"everything else equal\. Received: .*weight_decay=0\.01 before and 0\.5 now")
 
 
 @pytest.fixture
 def on_files(tmp_path):
-    """What makes a sweep's configuration, or that of seeds, with a file for every option that can name one."""
-    model, records = tmp_path / "model", tmp_path / "records"
-    files = {"train_file": "train.tsv", "validation_file": "b.tsv", "test_file": "test.tsv", "label_names": "names.txt"}
-    files |= {"vocab_file": "vocab.txt", "model_name_or_path": "model/model.safetensors"}
-    for folder in (model, records):
-        folder.mkdir()
-    for name in (*files.values(), "a.tsv", "model/config.json", "model/README.md"):
-        (tmp_path / name).write_text("text\tlabel\n")
-    data = DataConfig(
-        train_file=str(tmp_path / "train.tsv"),
-        validation_file=f"{tmp_path / 'a.tsv'},{tmp_path / 'b.tsv'}",
-        test_file=str(tmp_path / "test.tsv"),
-        label_names=(str(tmp_path / "names.txt"),),
-        task="classification",
-    )
+    """What makes a sweep's configuration with a file for every option that can name one."""
+    (tmp_path / "model").mkdir()
+    files = {option: tmp_path / name for option, name in FILES.items()}
+    for path in (*files.values(), *(tmp_path / name for name in ("a.tsv", "model/config.json", "model/README.md"))):
+        path.write_text("text\tlabel\n")
+    given = files | {
+        "validation_file": [tmp_path / "a.tsv", tmp_path / "b.tsv"],
+        "model_name_or_path": tmp_path / "model",
+    }
 
-    def config(**runtime):
-        return Config(
-            data=data,
-            model=ModelConfig(model_name_or_path=str(model), vocab_file=str(tmp_path / "vocab.txt")),
-            runtime=RuntimeConfig(**runtime),
-            output=OutputConfig(output_dir=str(tmp_path / "out")),
-        )
+    def config(sweep="learning_rate=1e-5,3e-5", **options):
+        return config_for(tmp_path / "out", sweep, task="classification", **given | options)
 
-    return config, {name: tmp_path / file for name, file in files.items()}
+    return config, files
 
 
-OPTIONS = ("train_file", "validation_file", "test_file", "label_names", "vocab_file", "model_name_or_path")
+FILES = {"train_file": "train.tsv", "validation_file": "b.tsv", "test_file": "test.tsv", "label_names": "names.txt"}
+FILES |= {"vocab_file": "vocab.txt", "model_name_or_path": "model/model.safetensors"}
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", FILES)
 def test_a_file_that_changed_under_its_name_is_refused_before_anything_is_written(on_files, tmp_path, option):
-    (config, files), runtime = on_files, {"sweep": "learning_rate=1e-5,3e-5"}
-    train_many(config(**runtime), Fake())
+    config, files = on_files
+    train_many(config(), Fake())
     (tmp_path / "model" / "README.md").write_text("a report, which decides nothing")
     os.utime(files[option])
-    fake, before = Fake(), files_in(tmp_path / "out")
-    train_many(config(**runtime), fake)  # The same content, read at another time.
+    before = files_in(tmp_path / "out")
+    assert started(config()) == []  # The same content, read at another time.
     before |= {path: what for path, what in files_in(tmp_path / "out").items() if path.parent == tmp_path / "out"}
     files[option].write_text("text\tLabel\n")
-    with pytest.raises(
-        UsageError, match=rf"Received: '{tmp_path}/out/.*', a finished run with other contents of {option}\."
-    ):
-        train_many(config(**runtime), fake)
-    assert files_in(tmp_path / "out") == before and fake.started == []
+    refuses(config(), rf"Received: '{tmp_path}/out/.*', a finished run with other contents of {option}\.")
+    assert files_in(tmp_path / "out") == before
 
     # A run that was only begun is evaluated by the files of today, but goes on with those that it was trained on.
     for results in (tmp_path / "out").glob("*/all_results.json"):
         results.unlink()
         (results.parent / "checkpoints" / "step-00000004").mkdir(parents=True)
     if option == "train_file":
-        with pytest.raises(UsageError, match="an unfinished run with other contents of train_file"):
-            train_many(config(**runtime), fake)
-        assert fake.started == []
+        refuses(config(), "an unfinished run with other contents of train_file")
         for checkpoint in (tmp_path / "out").glob("*/checkpoints/step-*"):
             checkpoint.rmdir()  # Without one it starts at the beginning.
-    train_many(config(**runtime), fake)
-    assert len(fake.started) == 2
-    replaced = dataclasses.replace(config(**runtime).output, overwrite_output_dir=True)
-    train_many(dataclasses.replace(config(**runtime), output=replaced), fake)
+    assert len(started(config())) == 2
+    train_many(config(overwrite_output_dir=True), Fake())
 
 
 def test_a_file_that_is_named_later_or_no_longer(on_files):
-    config, files = on_files
-    first = config(sweep="learning_rate=1e-5")
-    without = dataclasses.replace(first, data=dataclasses.replace(first.data, test_file=""))
-    train_many(without, Fake())
-    with pytest.raises(UsageError, match="a finished run with other contents of test_file"):
-        train_many(first, Fake())
-    train_many(dataclasses.replace(first, output=dataclasses.replace(first.output, overwrite_output_dir=True)), Fake())
-    fake = Fake()
-    train_many(without, fake)  # The runs have more than is asked for.
-    assert fake.started == []
+    config, _ = on_files
+    train_many(config(test_file=""), Fake())
+    refuses(config(), "a finished run with other contents of test_file")
+    train_many(config(overwrite_output_dir=True), Fake())
+    assert started(config(test_file="")) == [], "the runs have more than is asked for"
 
 
 def test_a_file_that_changes_during_a_sweep_ends_it(on_files):
     config, files = on_files
-    fake = Fake(at={"learning_rate=3e-05": lambda _: files["train_file"].write_text("other")})
-    with pytest.raises(RunError, match="a file changed after the first run had begun: other contents of train_file"):
-        train_many(config(sweep="learning_rate=1e-5,3e-5,1e-4"), fake)
-    assert fake.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
+    first, second = "learning_rate=1e-05", "learning_rate=3e-05"
+    message = "a file changed after the first run had begun: other contents of train_file"
+    at = {second: lambda _: files["train_file"].write_text("other")}
+    refuses(config("learning_rate=1e-5,3e-5,1e-4"), message, RunError, [first, second], at=at)
 
 
 def test_records_count_by_their_manifest(tmp_path):
     for name, text in (("0.tfrecord", "a"), ("1.tfrecord", "b")):
         (tmp_path / name).write_text(text)
-    records = PretrainingConfig(train_records=(str(tmp_path),))
-    config = Config(model=SCRATCH, data=DataConfig(task="pretraining"), pretraining=records)
+    config = configured(model="scratch/tiny", task="pretraining", train_records=tmp_path)
     first = contents_of(config)
     (tmp_path / "1.tfrecord").write_text("c")
     assert first["train_file"] == 0 and contents_of(config)["train_records"] != first["train_records"] != 0
-    missing = dataclasses.replace(config, pretraining=PretrainingConfig(train_records=(str(tmp_path / "none"),)))
+    missing = config.changed({"train_records": tmp_path / "none"})
     assert "train_records" not in contents_of(missing)  # The run itself says so.
 
 
@@ -220,34 +200,22 @@ def test_directories_and_data_sets_by_name_count_with_all_their_files(tmp_path):
         (tmp_path / "tfds").symlink_to(tmp_path / "tfds_bad")
 
     tree, other = tmp_path / "tree", tmp_path / "other"
-    named = {"train_file": str(tree)}
+    named = {"train_file": tree}
+    both = named | {"validation_file": other}
     cases = [
         (named, "train_file", lambda: (tree / "pos/a.txt").write_text("another")),
         (named, "train_file", lambda: (tree / "pos/c.txt").write_text("one more")),
         (named, "train_file", lambda: (tree / "pos").rename(tree / "positive")),
-        (
-            named | {"validation_file": str(other)},
-            "validation_file",
-            lambda: (other / "pos/a.txt").write_text("another"),
-        ),
-        ({"dataset": "small_set", "data_dir": str(tmp_path / "tfds")}, "dataset", other_set),
+        (both, "validation_file", lambda: (other / "pos/a.txt").write_text("another")),
+        ({"dataset": "small_set", "data_dir": tmp_path / "tfds"}, "dataset", other_set),
         (named, "model_name_or_path", lambda: vocabulary.write_text("[PAD]\n[UNK]")),
     ]
     for place, (data, option, change) in enumerate(cases):
-        config = Config(
-            data=DataConfig(task="classification", **data),
-            model=ModelConfig(model_name_or_path=str(tmp_path / "model")),
-            runtime=RuntimeConfig(sweep="xla=true,false"),
-            output=OutputConfig(output_dir=str(tmp_path / f"out-{place}")),
-        )
-        fake = Fake()
-        train_many(config, fake)
-        train_many(config, fake)
-        assert len(fake.started) == 2
+        options = {"task": "classification", "model": tmp_path / "model"} | data
+        config = config_for(tmp_path / f"out-{place}", "xla=true,false", **options)
+        assert (len(started(config)), len(started(config))) == (2, 0)
         change()
-        with pytest.raises(UsageError, match=rf"a finished run with other contents of {option}\."):
-            train_many(config, fake)
-        assert len(fake.started) == 2
+        refuses(config, rf"a finished run with other contents of {option}\.")
 
 
 def test_a_run_that_fails_or_is_refused_does_not_stop_the_others(tmp_path):
@@ -258,9 +226,7 @@ def test_a_run_that_fails_or_is_refused_does_not_stop_the_others(tmp_path):
     assert "| 1e-05 | – | – | – |" in table and "is missing: killed by SIGKILL" in table.replace("\\", "")
     failed = {name: why for point in written(tmp_path)["points"] for name, why in point["failed"].items()}
     assert failed == {"learning_rate=1e-05": "refused, see its message", "learning_rate=3e-05": "killed by SIGKILL"}
-    again = Fake()
-    train_many(config_for(tmp_path), again)
-    assert again.started == ["learning_rate=1e-05", "learning_rate=3e-05"]
+    assert started(config_for(tmp_path)) == ["learning_rate=1e-05", "learning_rate=3e-05"]
     with pytest.raises(UsageError, match="Received: learning_rate=1e-05, which was refused"):
         train_many(config_for(tmp_path / "all"), Fake(dict.fromkeys(fake.started, 2)))
     with pytest.raises(RunError, match=r"1 of 1 runs that failed, seed 1 \(exit status 1\)\."):
@@ -297,8 +263,7 @@ def scores_of(seed):
 def made_run(directory, seed, decisive="eval_accuracy"):
     """The finished run of a seed, as a report reads it."""
     make_run(directory, **scores_of(seed))
-    config = Config(runtime=RuntimeConfig(seed=seed), output=OutputConfig(output_dir=str(directory))).resolved()
-    (directory / "run_config.json").write_text(config.to_json())
+    (directory / "run_config.json").write_text(configured(seed=seed, output_dir=directory).resolved().to_json())
     note(directory, decisive_metric=decisive)
     return read_run(directory)
 
@@ -389,35 +354,24 @@ def test_a_table_of_an_earlier_version_does_not_stay_beside_the_new_one(tmp_path
 
 def test_each_run_is_the_command_with_its_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["tfbert finetune", "--x"])
-    training = TrainingConfig(learning_rate=3e-5, max_steps=9)
-    data = DataConfig(max_seq_length=64, label_column='a, "b"')
-    config = dataclasses.replace(of_seeds(tmp_path, 7, 42), training=training, data=data)
-    fake = Fake()
+    options = {"learning_rate": 3e-5, "max_steps": 9, "max_seq_length": 64, "label_column": 'a, "b"'}
+    config, fake = of_seeds(tmp_path, 7, 42, **options), Fake()
     train_many(config, fake)
     for seed, run in zip((7, 42), fake.configs, strict=True):
-        runtime = dataclasses.replace(config.runtime, seed=seed, seeds=())
-        output = dataclasses.replace(config.output, output_dir=str(tmp_path / f"seed-{seed}"))
-        assert run == dataclasses.replace(config, runtime=runtime, output=output)
+        assert run == configured(seed=seed, output_dir=tmp_path / f"seed-{seed}", **options)
     assert fake.variables == [{STARTED_AS: "tfbert finetune"}] * 2
 
 
 def test_words_make_the_same_configuration():
-    config = Config(
-        model=SCRATCH,
-        data=DataConfig(dataset="imdb", text_column=("a,b", 'say "x"')),
-        training=TrainingConfig(class_weights=(1.0, 2.5), gradient_accumulation_steps="auto"),
-        runtime=RuntimeConfig(keep_freed_memory=False, xla=True, seeds=(1, 2)),
-    )
+    but = {"dataset": "imdb", "text_column": ("a,b", 'say "x"'), "class_weights": (1.0, 2.5), "xla": True}
+    but |= {"model_name_or_path": "scratch/tiny", "seeds": (1, 2)}
+    config = configured(gradient_accumulation_steps="auto", keep_freed_memory=False, **but)
     assert parsed(*option_words(config)) == config
-    but = ("seeds", "xla", "class_weights", "dataset", "text_column", "model_name_or_path")
     assert option_words(config, but) == ["--gradient_accumulation_steps=auto", "--nokeep_freed_memory"]
 
 
 def test_what_cannot_be_used_ends_all(tmp_path):
-    fake = Fake({"seed-1": 2})
-    with pytest.raises(UsageError, match="Received: seed 1, which was refused"):
-        train_many(of_seeds(tmp_path), fake)
-    assert fake.started == ["seed-1"]
+    refuses(of_seeds(tmp_path), "Received: seed 1, which was refused", after=["seed-1"], statuses={"seed-1": 2})
 
 
 def test_seeds_of_other_examples_are_not_compared(tmp_path):
@@ -439,22 +393,18 @@ def test_seeds_of_other_examples_are_not_compared(tmp_path):
 def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypatch):
     train_many(of_seeds(tmp_path, 1), Fake())
     for output in ({"overwrite_output_dir": True}, {"resume": "never"}):
-        fake = Fake({"seed-1": 1})  # What a run does is its own affair; this one leaves the directory as it is.
-        with pytest.raises(RunError):
-            train_many(of_seeds(tmp_path, 1, **output), fake)
-        assert fake.started == ["seed-1"]
+        # What a run does is its own affair; this one leaves the directory as it is.
+        refuses(of_seeds(tmp_path, 1, **output), "", RunError, ["seed-1"], statuses={"seed-1": 1})
     # But a restart of the same launch takes what its first start made.
     monkeypatch.setattr(many, "is_restart", lambda directory: True)
-    fake = Fake()
-    train_many(of_seeds(tmp_path, 1, 2, overwrite_output_dir=True), fake)
-    assert fake.started == ["seed-2"]
+    assert started(of_seeds(tmp_path, 1, 2, overwrite_output_dir=True)) == ["seed-2"]
 
 
 @pytest.mark.parametrize("name", ["config.json", "seed-x"])
 def test_a_directory_of_something_else_is_refused(tmp_path, name):
     (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=f"must be new, or hold only runs of seeds or of a sweep. Received: .*{name}"):
-        train_many(of_seeds(tmp_path), Fake())
+    message = f"must be new, or hold only runs of seeds or of a sweep. Received: .*{name}"
+    refuses(of_seeds(tmp_path), message)
 
 
 def signalling(*numbers):
@@ -463,12 +413,10 @@ def signalling(*numbers):
 
 @pytest.mark.parametrize("status", [75, -signal.SIGTERM, 1, 0])
 def test_a_signal_ends_the_seeds_after_the_run_at_hand(tmp_path, status):
-    fake = Fake({"seed-1": status}, {"seed-1": signalling(signal.SIGTERM)})
-    with pytest.raises(Preempted, match=rf"runs that are done are kept, and the same command resumes in {tmp_path}"):
-        train_many(of_seeds(tmp_path), fake)
-    assert fake.started == ["seed-1"]
-    with pytest.raises(Preempted):  # It reached the run alone.
-        train_many(of_seeds(tmp_path / "alone"), Fake({"seed-2": 75}))
+    message, at = "runs that are done are kept, and the same command resumes in", {"seed-1": signalling(signal.SIGTERM)}
+    refuses(of_seeds(tmp_path), f"{message} {tmp_path}", Preempted, ["seed-1"], statuses={"seed-1": status}, at=at)
+    alone = tmp_path / "alone"  # It reached the run alone.
+    refuses(of_seeds(alone), f"{message} {alone}", Preempted, ["seed-1", "seed-2"], statuses={"seed-2": 75})
 
 
 def test_a_signal_during_the_last_run_does_not_hide_the_table(tmp_path):
@@ -478,12 +426,8 @@ def test_a_signal_during_the_last_run_does_not_hide_the_table(tmp_path):
 
 
 def test_a_second_interrupt_stops_at_once(tmp_path):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # A process behind `&` ignores it.
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            train_many(of_seeds(tmp_path), Fake({"seed-1": 130}, {"seed-1": signalling(signal.SIGINT, signal.SIGINT)}))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        train_many(of_seeds(tmp_path), Fake({"seed-1": 130}, {"seed-1": signalling(signal.SIGINT, signal.SIGINT)}))
 
 
 RUNS_A_CHILD = """
@@ -506,38 +450,25 @@ time.sleep(100)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
-@pytest.mark.parametrize("number, got", [("SIGTERM", "SIGTERM"), ("SIGINT", "SIGINT"), ("SIGHUP", "SIGTERM")])
-def test_a_signal_reaches_the_run(tmp_path, number, got):
+@pytest.mark.parametrize(
+    "sent, got", [("SIGTERM", "SIGTERM"), ("SIGINT", "SIGINT"), ("SIGHUP", "SIGTERM"), ("SIGKILL", None)]
+)
+def test_a_signal_reaches_the_run_and_none_outlives_the_command(tmp_path, sent, got):
     (tmp_path / "child.py").write_text(CHILD)
-    process = start_parent(tmp_path)
-    try:
-        number = getattr(signal, number)
-        process.send_signal(number)
-        out, _ = process.communicate(timeout=30)
-        assert out.splitlines() == [f"{int(getattr(signal, got))} b", f"75 [{int(number)}]"]
-    finally:
-        process.kill()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
-def test_no_run_outlives_the_command(tmp_path):
-    (tmp_path / "child.py").write_text(CHILD)
-    process = start_parent(tmp_path)
-    process.kill()
-    process.communicate(timeout=30)
-    assert wait_until(lambda: not is_running(int((tmp_path / "ready").read_text())))
-
-
-def start_parent(directory):
-    """A process that waits for its child, which is ready; signals as a terminal leaves them, not nohup or `&`."""
+    ready, number = tmp_path / "ready", int(getattr(signal, sent))
+    # Signals as a terminal leaves them, not nohup or `&`.
     code = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
     code += "signal.signal(signal.SIGINT, signal.default_int_handler)" + RUNS_A_CHILD
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=directory, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    assert wait_until(lambda: (directory / "ready").exists() and (directory / "ready").read_text(), 30)
-    return process
+    options = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **options) as process:
+        try:
+            assert wait_until(lambda: ready.exists() and ready.read_text(), 30)
+            process.send_signal(number)
+            out, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert out.splitlines() == ([f"{int(getattr(signal, got))} b", f"75 [{number}]"] if got else [])
+    assert wait_until(lambda: not is_running(int(ready.read_text())))
 
 
 @pytest.mark.slow
