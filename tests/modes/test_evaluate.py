@@ -44,15 +44,17 @@ def one_by_one(model, tokens):
     return np.array([model(inputs, training=False).logits.numpy()[0] for inputs in each_alone(tokens)])
 
 
+def logits_of(model):
+    return lambda inputs, training: model(inputs, training=training).logits
+
+
 @functools.cache
 def predictor_of(replicas, rows):
     """A model and what predicts with it; traced once."""
     strategy = strategy_of(replicas)
     with strategy.scope():
         model = tiny_bert(num_labels=3, num_hidden_layers=1)
-    return model, Predictor(
-        lambda inputs, training: model(inputs, training=training).logits, strategy, rows_per_replica=rows
-    )
+    return model, Predictor(logits_of(model), strategy, rows_per_replica=rows)
 
 
 def first_ids(inputs, training):
@@ -105,7 +107,7 @@ def test_a_gpu_has_a_number_of_tokens_and_its_next_batch_is_started(replicas, co
     model, _ = predictor_of(replicas, rows=4)
     with monkeypatch.context() as pretended:
         pretended.setattr(tf.config, "list_logical_devices", lambda kind=None: ["a GPU"])
-        predictor = Predictor(lambda inputs, training: model(inputs, training=training).logits, strategy_of(replicas))
+        predictor = Predictor(logits_of(model), strategy_of(replicas))
     chunks, found = [token_ids(21), token_ids(1)], []
     for tokens, outputs in zip(chunks, predictor.stream(chunks, on_rows=found.append), strict=True):
         np.testing.assert_allclose(outputs, one_by_one(model, tokens), atol=1e-5)
@@ -127,7 +129,7 @@ def test_one_cpu_computes_two_batches_at_a_time():
 def test_an_error_in_a_batch_arrives_and_ends_the_stream():
     def forward(inputs, training):
         tf.debugging.assert_less(tf.shape(inputs["input_ids"])[1], 10, "too wide")
-        return tf.cast(inputs["input_ids"][:, 0], tf.float32)
+        return first_ids(inputs, training)
 
     predictor = Predictor(forward, strategy_of(1), rows_per_replica=2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="too wide"):
@@ -194,15 +196,13 @@ def test_time_is_that_of_all_batches_and_waiting_is_told_apart(replicas, monkeyp
 
 
 def test_predictions_do_not_trace_each_width_anew():
-    strategy = strategy_of(1)
-    model = tiny_bert(num_hidden_layers=1)
     traced = []
 
     def forward(inputs, training):
         traced.append(tf.executing_eagerly())
-        return model(inputs, training=training).logits
+        return first_ids(inputs, training)
 
-    predictor = Predictor(forward, strategy, rows_per_replica=2)
+    predictor = Predictor(forward, strategy_of(1), rows_per_replica=2)
     for longest in (4, 9, 14):
         predictor.outputs(token_ids(9, longest=longest))
     assert len(traced) <= 2
@@ -220,15 +220,11 @@ def test_outputs_of_tokens_and_several_come_in_order(replicas):
     strategy = strategy_of(replicas)
     predictor = Predictor(outputs, strategy, rows_per_replica=3, of_tokens={"tags"})
     found = predictor.outputs(tokens)
-    assert {name: array.shape for name, array in found.items()} == {
-        "tags": (len(tokens.flat), 5),
-        "whole": (11, 32),
-        "one": (11,),
-    }
+    shapes = {name: array.shape for name, array in found.items()}
+    assert shapes == {"tags": (len(tokens.flat), 5), "whole": (11, 32), "one": (11,)}
     lone = Predictor(lambda *a, **k: outputs(*a, **k)["tags"], strategy, rows_per_replica=3, of_tokens=True)
     np.testing.assert_array_equal(lone.outputs(tokens), found["tags"])
     for row, inputs in enumerate(each_alone(tokens)):
         own, alone = slice(tokens.row_splits[row], tokens.row_splits[row + 1]), outputs(inputs, False)
-        np.testing.assert_allclose(found["tags"][own], alone["tags"][0], atol=1e-5)
-        np.testing.assert_allclose(found["whole"][row], alone["whole"][0], atol=1e-5)
-        np.testing.assert_allclose(found["one"][row], alone["one"][0], atol=1e-5)
+        for name, place in (("tags", own), ("whole", row), ("one", row)):
+            np.testing.assert_allclose(found[name][place], alone[name][0], atol=1e-5, err_msg=name)

@@ -1,5 +1,8 @@
-"""`--mode=export`: a SavedModel in a process without this package answers as `--mode=predict` does."""
+"""`--mode=export`: a SavedModel in a process without this package answers as `--mode=predict` does.
+`--export_format=onnx` and `tflite`: a file for token ids gives the logits of transformers' own model."""
 
+import importlib.util
+import itertools
 import json
 import pathlib
 import shutil
@@ -7,9 +10,11 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+import transformers
 from scipy.special import softmax
 
 from tests.support.models import VOCAB
+from tests.support.refusals import refused
 from tests.support.runs import TOKENS
 from tests.support.saved_models import (
     HOSTILE,
@@ -19,10 +24,16 @@ from tests.support.saved_models import (
     reference_logits,
     reference_logits_of,
 )
-from tests.support.served import export_of
-from tfbert import DataConfig, RunError, UsageError
+from tests.support.served import export_of, random_model, save
+from tests.support.texts import VOCAB as WORDS
+from tfbert import ChoosingConfig, RunError, UsageError
+from tfbert.modes import export
 from tfbert.modes.export import _replace_contents, check_directory
+from tfbert.tasks.classification.classification import Classification
+from tfbert.tasks.multiple_choice import MultipleChoice
 from tfbert.tasks.prediction import ServedModel
+from tfbert.tasks.question_answering.question_answering import QuestionAnswering
+from tfbert.tasks.token_classification.token_classification import TokenClassification
 
 EXPORTED = ("saved_model.pb", "export_results.json", "fingerprint.pb", "variables")
 
@@ -30,12 +41,8 @@ EXPORTED = ("saved_model.pb", "export_results.json", "fingerprint.pb", "variable
 @pytest.fixture(scope="module")
 def single(runs, tmp_path_factory):
     directory = tmp_path_factory.mktemp("exports") / "single"
-    assert export_of(runs, "single", directory) == {
-        "num_texts": 1,
-        "max_seq_length": 16,
-        "label_names": ["0", "1"],
-        "weights": "float32",
-    }
+    found = export_of(runs, "single", directory)
+    assert found == {"num_texts": 1, "max_seq_length": 16, "label_names": ["0", "1"], "weights": "float32"}
     return directory
 
 
@@ -66,10 +73,8 @@ def test_hostile_text_is_answered_as_by_predict(runs, single, ask, tmp_path):
 
 
 def test_token_ids_are_answered(runs, single, ask):
-    from transformers import BertTokenizerFast
-
     texts = ["good film", "the plot was bad"]
-    encoded = BertTokenizerFast.from_pretrained(runs / "single")(texts, padding=True)
+    encoded = transformers.BertTokenizerFast.from_pretrained(runs / "single")(texts, padding=True)
     found = ask(single, "token_ids", **{name: encoded[name] for name in encoded})
     np.testing.assert_allclose(found["logits"], reference_logits_of(runs / "single", texts), atol=1e-5)
 
@@ -88,7 +93,7 @@ def open_model(runs, tmp_path_factory):
 def pairs(runs, open_model, tmp_path_factory):
     """An export for pairs, as only the columns say: 60 tokens, 160 positions, two token types."""
     directory = tmp_path_factory.mktemp("exports") / "pairs"
-    assert export_of(runs, open_model, directory, data=DataConfig(text_column=("a", "b")))["num_texts"] == 2
+    assert export_of(runs, open_model, directory, text_column=("a", "b"))["num_texts"] == 2
     return directory
 
 
@@ -105,24 +110,22 @@ def ids(*shape, **changed):
 
 @pytest.mark.parametrize("shape", [(0, 5), (0, 0), (0, 99)])
 def test_no_rows_of_ids_give_no_answer(untrained, shape):
-    found = untrained["token_ids"](**ids(*shape))
-    assert {name: tuple(value.shape) for name, value in found.items()} == {
-        "logits": (0, 2),
-        "probabilities": (0, 2),
-        "label": (0,),
-        "error": (0,),
-    }
+    found = {name: tuple(value.shape) for name, value in untrained["token_ids"](**ids(*shape)).items()}
+    assert found == {"logits": (0, 2), "probabilities": (0, 2), "label": (0,), "error": (0,)}
 
 
-@pytest.mark.parametrize(
-    "inputs, message",
-    [
-        (ids(2, 0), r"Rows must have 1 to 160 columns, as many as the model has positions. Received: \] \[2 0\]"),
-        (ids(2, 161), r"Rows must have 1 to 160 columns, as many as the model has positions. Received: \] \[2 161\]"),
-        (ids(2, 9, attention_mask=tf.ones([2, 8], tf.int32)), r"must be of one shape. Received: \] \[2 8\] \[2 9\]"),
-        (ids(2, 9, token_type_ids=tf.ones([1, 9], tf.int32)), r"must be of one shape. Received: .*\[1 9\]"),
-    ],
-)
+COLUMNS = r"Rows must have 1 to 160 columns, as many as the model has positions. Received: \] \[2 "
+
+
+IMPOSSIBLE = [
+    (ids(2, 0), rf"{COLUMNS}0\]"),
+    (ids(2, 161), rf"{COLUMNS}161\]"),
+    (ids(2, 9, attention_mask=tf.ones([2, 8], tf.int32)), r"must be of one shape. Received: \] \[2 8\] \[2 9\]"),
+    (ids(2, 9, token_type_ids=tf.ones([1, 9], tf.int32)), r"must be of one shape. Received: .*\[1 9\]"),
+]
+
+
+@pytest.mark.parametrize("inputs, message", IMPOSSIBLE)
 def test_ids_that_the_model_cannot_take_are_told_the_rule(untrained, inputs, message):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         untrained["token_ids"](**inputs)
@@ -144,11 +147,10 @@ def test_a_row_of_ids_that_do_not_exist_changes_no_other(untrained):
 
 
 def test_a_text_that_is_not_finite_has_no_label_and_changes_no_other(runs, single):
-    export = tf.saved_model.load(str(single))
-    classify = export.signatures["text"]
+    model = tf.saved_model.load(str(single))  # Which must live on.
+    classify = model.signatures["text"]
     (words,) = (variable for variable in classify.variables if variable.shape[0] == VOCAB)
-    broken = [[np.nan] * words.shape[1]]
-    words.assign(tf.tensor_scatter_nd_update(words, [[TOKENS.index("dull")]], broken))
+    words.assign(tf.tensor_scatter_nd_update(words, [[TOKENS.index("dull")]], [[np.nan] * words.shape[1]]))
     found = {name: values.numpy() for name, values in classify(text=tf.constant(["good", "dull", "bad film"])).items()}
     assert [bool(error) for error in found["error"]] == [False, True, False] and found["label"][1] == b""
     assert found["error"][1].startswith(b"Predictions must be finite.")
@@ -173,8 +175,7 @@ def test_pairs_and_float16(runs, pairs, ask, tmp_path):
     rows = [line.split("\t") for line in (runs / "pairs.tsv").read_text().splitlines()[1:]]
     first, second = ([row[i].encode() for row in rows] for i in (0, 1))
     found = ask(tmp_path / "half", text=first, text_pair=second)
-    error = float(np.abs(np.array(found["logits"]) - logits).max())
-    assert 1e-6 < error < 1e-2, "the weights were rounded"
+    assert 1e-6 < np.abs(np.array(found["logits"]) - logits).max() < 1e-2, "the weights were rounded"
     assert 0 < results["largest_weight_error"] < 1e-3
     assert json.loads((tmp_path / "half" / "export_results.json").read_text()) == results
     sizes = [(d / "variables" / "variables.data-00000-of-00001").stat().st_size for d in (tmp_path / "half", pairs)]
@@ -216,19 +217,24 @@ def test_an_earlier_export_is_replaced_only_when_asked_and_nothing_else_ever(run
     assert sorted(path.name for path in single.parent.iterdir()) == ["single"]
 
 
+def refuse_moves(monkeypatch, is_refused):
+    """Makes moves fail that are refused, of (path, target)."""
+    original = pathlib.Path.rename
+
+    def rename(path, target):
+        if is_refused(path, pathlib.Path(target)):
+            raise OSError(16, "Device or resource busy")
+        return original(path, target)
+
+    monkeypatch.setattr(pathlib.Path, "rename", rename)
+
+
 @pytest.mark.usefixtures("answering_nothing")
 def test_an_existing_directory_is_filled_and_no_other_programs_files_go(runs, tmp_path, monkeypatch):
     """A mount point cannot be renamed, nor a directory whose parent cannot be written."""
     mount = tmp_path / "mount"
     mount.mkdir()
-    original = pathlib.Path.rename
-
-    def busy(path, target):
-        if mount in (path, pathlib.Path(target)) or pathlib.Path(target).parent == tmp_path:
-            raise OSError(16, "Device or resource busy")
-        return original(path, target)
-
-    monkeypatch.setattr(pathlib.Path, "rename", busy)
+    refuse_moves(monkeypatch, lambda path, target: mount in (path, target) or target.parent == tmp_path)
     (tmp_path / "link").symlink_to(mount)
     for name in ("mount", "link"):
         export_of(runs, "scores", tmp_path / name, overwrite=name == "link")
@@ -252,16 +258,9 @@ def test_a_move_that_fails_leaves_the_new_export_in_parts_that_are_known(tmp_pat
         for name in names:
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_text(text)
-    original, moved = pathlib.Path.rename, []
-
-    def rename(path, target):
-        moved.append(path)
-        if len(moved) == failing:
-            raise OSError(5, "Input/output error")
-        return original(path, target)
-
-    monkeypatch.setattr(pathlib.Path, "rename", rename)
-    with pytest.raises(OSError, match="Input/output"):
+    moves = itertools.count(1)
+    refuse_moves(monkeypatch, lambda path, target: next(moves) == failing)
+    with pytest.raises(OSError, match="Device or resource busy"):
         _replace_contents(directory, partial)
     assert sorted(path.read_text() for path in tmp_path.rglob("*") if path.is_file()) == ["new"] * 5
     assert not (directory / "saved_model.pb").exists()
@@ -274,10 +273,7 @@ def test_a_move_that_fails_leaves_the_new_export_in_parts_that_are_known(tmp_pat
 
 @pytest.mark.usefixtures("answering_nothing")
 def test_a_finished_export_that_cannot_be_moved_is_kept(runs, tmp_path, monkeypatch):
-    def busy(path, target):
-        raise OSError(16, "Device or resource busy")
-
-    monkeypatch.setattr(pathlib.Path, "rename", busy)
+    refuse_moves(monkeypatch, lambda path, target: True)
     with pytest.raises(RunError, match=r"Device or resource busy\). What is not there is in .*/.new.partial: move it"):
         export_of(runs, "scores", tmp_path / "new")
     tf.saved_model.load(str(tmp_path / ".new.partial"))
@@ -301,7 +297,90 @@ def test_the_columns_or_the_model_say_how_many_texts_there_are(runs, open_model,
         return export_of(runs, model, tmp_path / str(number), **options)["num_texts"]
 
     assert num_texts(1) == 1
-    assert num_texts(4, "pairs", data=DataConfig(text_column=("a", "b"))) == 2
+    assert num_texts(4, "pairs", text_column=("a", "b")) == 2
     with pytest.raises(UsageError, match="trained on pairs of texts. Received: text_column with a"):
-        num_texts(5, "pairs", data=DataConfig(text_column=("a",)))
+        num_texts(5, "pairs", text_column=("a",))
     assert not (tmp_path / "5").exists()
+
+
+TASKS = {"texts": Classification(("bad", "fine", "good")), "tags": TokenClassification(("O", "B-PER", "I-PER"))}
+TASKS |= {"answers": QuestionAnswering(), "choices": MultipleChoice(ChoosingConfig())}
+
+
+def random_ids(rows, width):
+    rng = np.random.default_rng(rows)
+    lengths = rng.integers(2, width + 1, rows)
+    lengths[0] = width
+    mask = (np.arange(width) < lengths[:, None]).astype(np.int32)
+    ids = (rng.integers(5, len(WORDS), mask.shape) * mask).astype(np.int32)
+    second = ((np.arange(width) >= lengths[:, None] // 2) * mask).astype(np.int32)
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": second}
+
+
+def transformers_logits(model, batch):
+    if type(model).__name__.endswith("MultipleChoice"):
+        return model({name: value[:, None] for name, value in batch.items()}).logits
+    found = model({name: tf.constant(value) for name, value in batch.items()})
+    return np.stack([found.start_logits, found.end_logits], -1) if "start_logits" in found else found.logits
+
+
+@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("export_format", export.FORMATS)
+def test_the_file_gives_the_models_logits(export_format, kind, tmp_path):
+    for package in export.FORMATS[export_format]:
+        pytest.importorskip(package)
+    model = random_model(TASKS[kind], num_texts=1 if kind == "tags" else 2, max_seq_length=24)
+    save(model, tmp_path / "own")
+    results = export_of(tmp_path, "own", tmp_path / "file", export_format=export_format)
+    assert results["largest_logit_error"] < 1e-4 and results["max_seq_length"] == 24
+    path = tmp_path / "file" / f"model.{export_format}"
+    for rows, width in ((1, 2), (3, 24), (2, 64)):
+        batch = random_ids(rows, width)
+        found = export.logits_of_file(path, batch)
+        want = np.asarray(transformers_logits(model.classifier, batch))
+        real = batch["attention_mask"] > 0 if found.ndim == 3 else slice(None)
+        np.testing.assert_allclose(found[real], want[real], atol=1e-4)
+        assert np.ptp(want[real]) > 0.01 or rows == 1
+    words = transformers.BertTokenizerFast.from_pretrained(tmp_path / "file")
+    assert len(words) == len(WORDS) and words.model_max_length == 64
+    assert json.loads((tmp_path / "file" / "export_results.json").read_text()) == results
+    with pytest.raises(UsageError, match="must be new or empty"):
+        export_of(tmp_path, "own", tmp_path / "file", export_format=export_format)
+    export_of(tmp_path, "own", tmp_path / "file", overwrite=True)  # Another format in its place.
+    assert not path.exists() and (tmp_path / "file" / "saved_model.pb").exists()
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else "there")
+    return save(random_model(TASKS["texts"], num_texts=1, max_seq_length=24), tmp_path / "own")
+
+
+def replaced(monkeypatch, **parts):
+    monkeypatch.setitem(export.FORMATS, "tflite", ())
+    for name, part in ({"content_of": lambda *_: b""} | parts).items():
+        monkeypatch.setattr(export, name, part)
+
+
+def test_a_package_that_is_missing_is_named(own, tmp_path):
+    with refused(r"Received: a Python without onnxruntime. .*'\.\[onnx\]'"):
+        export_of(tmp_path, "own", tmp_path / "file", export_format="onnx")
+    assert not (tmp_path / "file").exists()
+
+
+def test_an_operation_that_the_converter_does_not_know_is_told_in_one_line(own, tmp_path, monkeypatch):
+    def convert(model, export_format):
+        raise ValueError("no such operation\nand a page of its graph")
+
+    replaced(monkeypatch, content_of=convert)
+    with pytest.raises(UsageError, match="Received: no such operation. Export the model as a SavedModel.$"):
+        export_of(tmp_path, "own", tmp_path / "file", export_format="tflite")
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+@pytest.mark.parametrize("error", [0.01, float("nan")])
+def test_a_file_with_other_logits_is_not_left(own, error, tmp_path, monkeypatch):
+    replaced(monkeypatch, logits_of_file=lambda path, inputs: np.full([8, 3], error, np.float32))
+    with pytest.raises(RunError, match="must give the model's logits. Received: logits that differ by"):
+        export_of(tmp_path, "own", tmp_path / "file", export_format="tflite")
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]

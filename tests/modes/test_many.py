@@ -44,9 +44,9 @@ def of_seeds(directory, *seeds, **options):
     return config_for(directory, "", seeds=seeds or (1, 2, 3), **options)
 
 
-def started(config, *arguments, **options):
-    """The runs that training the configuration starts, by their names; what `Fake` takes of them may be given."""
-    fake = Fake(*arguments, **options)
+def started(config):
+    """The runs that training the configuration starts, by their names."""
+    fake = Fake()
     train_many(config, fake)
     return fake.started
 
@@ -71,9 +71,6 @@ def test_the_table_ranks_the_means(tmp_path, caplog, drawn):
     assert len(fake.started) == 12 and fake.started[0] == "global_batch_size=16,learning_rate=1e-05,seed=1"
     best, *others = written(tmp_path)["points"]
     assert best["values"] == {"global_batch_size": 32, "learning_rate": 3e-5} and len(others) == 3
-    numbers = [0.75 + 32 / 1024 + seed / 4096 for seed in (1, 2, 3)]
-    assert best["mean"]["eval_accuracy"] == pytest.approx(np.mean(numbers), abs=1e-12)
-    assert best["standard_deviation"]["eval_accuracy"] == pytest.approx(np.std(numbers, ddof=1), abs=1e-12)
     means = [point["mean"]["eval_accuracy"] for point in written(tmp_path)["points"]]
     assert means == sorted(means, reverse=True)
     assert [run["seed"] for run in best["runs"]] == [1, 2, 3]
@@ -114,10 +111,8 @@ def on_files(tmp_path):
     files = {option: tmp_path / name for option, name in FILES.items()}
     for path in (*files.values(), *(tmp_path / name for name in ("a.tsv", "model/config.json", "model/README.md"))):
         path.write_text("text\tlabel\n")
-    given = files | {
-        "validation_file": [tmp_path / "a.tsv", tmp_path / "b.tsv"],
-        "model_name_or_path": tmp_path / "model",
-    }
+    given = files | {"validation_file": [tmp_path / "a.tsv", tmp_path / "b.tsv"]}
+    given |= {"model_name_or_path": tmp_path / "model"}
 
     def config(sweep="learning_rate=1e-5,3e-5", **options):
         return config_for(tmp_path / "out", sweep, task="classification", **given | options)
@@ -307,17 +302,17 @@ def test_a_single_run_has_no_standard_deviation_and_nan_is_never_best(tmp_path):
     assert set(SweptPoint(runs=[one, less]).mean) == {"eval_accuracy", "eval_loss"}, "of metrics that all runs have"
 
 
-@pytest.mark.parametrize(
-    "scores, losses, words, best",
-    [
-        ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), "Best by eval_f1: none, all runs are equal, also in eval_loss", None),
-        ((0.0, 0.0, 0.0), (0.5, 0.2, 0.3), "Best by eval_loss (several are equal in eval_f1): seed 2", 1),
-        ((1.0, 0.5, 1.0), (0.2, 0.1, 0.3), "Best by eval_loss (several are equal in eval_f1): seed 1", 0),
-        ((1, 0.5, 1), (0.2, 0.1, 0.2), "Best by eval_f1: none, seed 1 and seed 3 are equal, also in eval_loss", None),
-        ((0.5, 0.5, 0.7), (0.2, 0.1, 0.9), "Best by eval_f1: seed 3", 2),
-        ((float("nan"), 0.0, 0.0), (0.1, 0.3, 0.2), "Best by eval_loss (several are equal in eval_f1): seed 3", 2),
-    ],
-)
+EQUAL = [
+    ((0.0, 0.0, 0.0), (0.5, 0.5, 0.5), "Best by eval_f1: none, all runs are equal, also in eval_loss", None),
+    ((0.0, 0.0, 0.0), (0.5, 0.2, 0.3), "Best by eval_loss (several are equal in eval_f1): seed 2", 1),
+    ((1.0, 0.5, 1.0), (0.2, 0.1, 0.3), "Best by eval_loss (several are equal in eval_f1): seed 1", 0),
+    ((1, 0.5, 1), (0.2, 0.1, 0.2), "Best by eval_f1: none, seed 1 and seed 3 are equal, also in eval_loss", None),
+    ((0.5, 0.5, 0.7), (0.2, 0.1, 0.9), "Best by eval_f1: seed 3", 2),
+    ((float("nan"), 0.0, 0.0), (0.1, 0.3, 0.2), "Best by eval_loss (several are equal in eval_f1): seed 3", 2),
+]
+
+
+@pytest.mark.parametrize("scores, losses, words, best", EQUAL)
 def test_equally_good_seeds_are_told_apart_by_their_loss_or_not_at_all(tmp_path, scores, losses, words, best):
     runs = [made_run(tmp_path / f"seed-{seed}", seed, "eval_f1") for seed in (1, 2, 3)]
     for run, score, loss in zip(runs, scores, losses, strict=True):
@@ -394,7 +389,7 @@ def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypat
     train_many(of_seeds(tmp_path, 1), Fake())
     for output in ({"overwrite_output_dir": True}, {"resume": "never"}):
         # What a run does is its own affair; this one leaves the directory as it is.
-        refuses(of_seeds(tmp_path, 1, **output), "", RunError, ["seed-1"], statuses={"seed-1": 1})
+        refuses(of_seeds(tmp_path, 1, **output), None, RunError, ["seed-1"], statuses={"seed-1": 1})
     # But a restart of the same launch takes what its first start made.
     monkeypatch.setattr(many, "is_restart", lambda directory: True)
     assert started(of_seeds(tmp_path, 1, 2, overwrite_output_dir=True)) == ["seed-2"]
@@ -403,8 +398,7 @@ def test_overwriting_and_never_resuming_leave_it_to_the_runs(tmp_path, monkeypat
 @pytest.mark.parametrize("name", ["config.json", "seed-x"])
 def test_a_directory_of_something_else_is_refused(tmp_path, name):
     (tmp_path / name).touch()
-    message = f"must be new, or hold only runs of seeds or of a sweep. Received: .*{name}"
-    refuses(of_seeds(tmp_path), message)
+    refuses(of_seeds(tmp_path), f"must be new, or hold only runs of seeds or of a sweep. Received: .*{name}")
 
 
 def signalling(*numbers):
@@ -522,3 +516,24 @@ def test_a_sweep_that_was_stopped_and_killed_goes_on_and_gives_the_same_table(co
 
 def children_of(pid):
     return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+SCRIPT = """
+import os, sys
+from tokenizers import Tokenizer, models, pre_tokenizers
+from tfbert.launch import start_child
+tokenizer = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+tokenizer.encode_batch(["a a"] * 64)
+child = start_child([sys.executable, "-c", "import os; print(os.environ.get('TOKENIZERS_PARALLELISM'))"])
+assert child.wait() == 0 and "TOKENIZERS_PARALLELISM" not in os.environ
+os.waitpid(os.fork() or os._exit(0), 0)
+"""
+
+
+def test_a_process_that_has_tokenised_starts_one_without_a_warning():
+    """The warning is that of the last line alone, a fork of the user's own."""
+    environment = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "None\n" and done.stderr.count("just got forked") == 1

@@ -11,15 +11,12 @@ import transformers
 import tfbert
 from tests.support.corpora import WIDTH, ListedCorpus, config, content, prepare_files
 from tests.support.encoders import make
-from tests.support.host_tokenizers import KINDS, roberta
-from tests.support.runs import assert_same_bits, changed, run_to, undrawn, weights
+from tests.support.flag_values import configured
+from tests.support.host_tokenizers import KINDS, OF_ENCODERS, roberta
+from tests.support.runs import assert_same_bits, run_to, undrawn, weights
 from tests.support.splits import assert_same_update
 from tests.support.texts import TEXTS
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
-from tfbert.config.run import Config
-from tfbert.config.tasks import PRETRAINING, PretrainingConfig
-from tfbert.config.training import TrainingConfig
+from tfbert.config.tasks import PRETRAINING
 from tfbert.corpus.manifest import Recipe
 from tfbert.corpus.records import open_records
 from tfbert.corpus.shards import tokenize
@@ -38,14 +35,12 @@ SENTENCES = [
 ]
 DOCUMENTS = [SENTENCES[i : i + 1 + i % 5] for i in range(0, len(SENTENCES) - 6, 2)]
 CORPUS = ListedCorpus({"a": DOCUMENTS[::2], "b": DOCUMENTS[1::2]})
-MODELS = {"roberta": "roberta", "camembert": "camembert", "modernbert": "modernbert", "xlm-roberta": "xlm_roberta"}
-"""The kind of tokenizer, by `model_type`."""
 
 
 def model_in(directory, model_type, kind="MaskedLM", more_rows=0):
     """A small model, by default with a head of words, and its tokenizer."""
-    if model_type in MODELS:
-        tokenizer = read_tokenizer(KINDS[MODELS[model_type]](directory / "source"))
+    if model_type in OF_ENCODERS:
+        tokenizer = read_tokenizer(OF_ENCODERS[model_type](directory / "source"))
     else:
         words = sorted({word for text in SENTENCES for word in text.lower().split() if word.isalpha()})
         tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, ".", ",", "##s"])
@@ -92,8 +87,8 @@ def test_records_hold_whole_sentences_between_special_tokens(kind, tmp_path):
     assert not {"vocab.txt", "tokenizer_config.json"} & {*content(tmp_path / "records")}
     records = open_records([str(tmp_path / "records")])
     records.check_tokenizer(tokenizer)
-    found = records.read(np.arange(len(records)))
     assert not records.has_pairs
+    found = records.read(np.arange(len(records)))
     texts = [tokenizer.ids_of([" ".join(document)])[0].tolist() for document in DOCUMENTS]
     texts = [f" {' '.join(map(str, ids))} " for ids in texts]
     for ids, length in zip(found.ids, found.lengths, strict=True):
@@ -124,29 +119,22 @@ def test_records_of_another_tokenizer_are_refused(tmp_path):
         Pretraining().encode(given, other, WIDTH)
     # The same vocabulary, but texts are normalised, or another token is the mask.
     for change in ({"normalizer": {"type": "Lowercase"}}, {}):
-        config = own._config | ({} if change else {"mask_token": "<unk>"})
-        spoiled = type(own)(own._whole | change, config, "x")
+        spoiled = type(own)(own._whole | change, own._config | ({} if change else {"mask_token": "<unk>"}), "x")
         with pytest.raises(UsageError, match="must be cased and split as .* made with tokenizer.json="):
             Pretraining().encode(given, spoiled, WIDTH)
-    named = PretrainingConfig(train_records=(str(records),))
-    scratch = Config(
-        model=ModelConfig(model_name_or_path="scratch/tiny"), data=DataConfig(task=PRETRAINING), pretraining=named
-    )
+    scratch = configured(model="scratch/tiny", task=PRETRAINING, train_records=records)
     with pytest.raises(UsageError, match="with train_records of another tokenizer, .*tokenizer.json. Pass --model"):
         with_records(scratch)
 
 
-@pytest.mark.parametrize(
-    "model_type, corpus, line",
-    [
-        ("roberta", {"random_next_sentence": True}, "for a tokenizer without types for two texts. Drop --random_next"),
-        ("distilbert", {"random_next_sentence": True}, "random_next_sentence=True for a distilbert model"),
-    ],
-)
-def test_pairs_for_models_without_a_head_for_them_are_refused(model_type, corpus, line, tmp_path):
-    model = model_in(tmp_path, model_type)
+NO_PAIRS = {"roberta": "for a tokenizer without types for two texts. Drop --random_next"}
+NO_PAIRS |= {"distilbert": "random_next_sentence=True for a distilbert model"}
+
+
+@pytest.mark.parametrize("model_type, line", NO_PAIRS.items(), ids=NO_PAIRS)
+def test_pairs_for_models_without_a_head_for_them_are_refused(model_type, line, tmp_path):
     with pytest.raises(UsageError, match=line):
-        prepared(model, tmp_path / "records", **corpus)
+        prepared(model_in(tmp_path, model_type), tmp_path / "records", random_next_sentence=True)
     assert not (tmp_path / "records").exists() or not content(tmp_path / "records")
 
 
@@ -157,31 +145,24 @@ def test_electra_has_no_head_for_words(tmp_path):
         prepared(tmp_path / "model", tmp_path / "records")
 
 
-def run_of(model, records, out, **runtime):
+def run_of(model, records, out, **options):
     """Four updates of six records, with dropout."""
-    return Config(
-        model=ModelConfig(model_name_or_path=str(model)),
-        data=DataConfig(task=PRETRAINING),
-        training=TrainingConfig(global_batch_size=6, max_steps=4, learning_rate=1e-3, dropout=0.1, warmup_ratio=0.0),
-        pretraining=PretrainingConfig(train_records=(str(records),), validation_records=(str(records),)),
-        runtime=RuntimeConfig(**runtime),
-        output=OutputConfig(output_dir=str(out), save_steps=2),
-    )
+    files = {"model": model, "train_records": records, "validation_records": records, "output_dir": out}
+    steps = {"global_batch_size": 6, "max_steps": 4, "learning_rate": 1e-3, "warmup_ratio": 0.0, "save_steps": 2}
+    return configured(task=PRETRAINING, dropout=0.1, **files, **steps, **options)
 
 
-ALL = [*MODELS, "distilbert"]
+SPLIT = [pytest.param(name, True, marks=pytest.mark.slow) for name in (*OF_ENCODERS, "distilbert")]
 
 
-@pytest.mark.parametrize(
-    "model_type, splits", [("roberta", False), *(pytest.param(name, True, marks=pytest.mark.slow) for name in ALL)]
-)
+@pytest.mark.parametrize("model_type, splits", [("roberta", False), *SPLIT])
 def test_a_run_is_evaluated_and_fills_in_words_and_splits_and_resumes(
     model_type, splits, tmp_path, monkeypatch, logged
 ):
     """By default tasks/pretraining/test_pretraining splits batches of records and evaluates models on them, and
     tests/train resumes runs."""
     model = model_in(tmp_path, model_type)
-    pairs = {"random_next_sentence": False} if model_type in MODELS else {}
+    pairs = {"random_next_sentence": False} if model_type in OF_ENCODERS else {}
     records = prepared(model, tmp_path / "records", **pairs)
     with undrawn():
         results = pretrain(run_of(model, records, tmp_path / "whole"))
@@ -192,15 +173,13 @@ def test_a_run_is_evaluated_and_fills_in_words_and_splits_and_resumes(
             run_to(2, again, monkeypatch)
             finetune(again)
         assert_same_bits(weights(tmp_path / "whole"), weights(tmp_path / "cut"))
-        split = run_of(model, records, tmp_path / "split", strategy="mirrored", num_replicas=2)
+        split = {"strategy": "mirrored", "num_replicas": 2, "gradient_accumulation_steps": 3}
         with undrawn():
-            pretrain(changed(split, training={"gradient_accumulation_steps": 3}))
+            pretrain(run_of(model, records, tmp_path / "split", **split))
         begun, one, two = (weights(path) for path in (model, tmp_path / "whole", tmp_path / "split"))
         assert_same_update(begun, one, two, "float32", no_gradient=(".key.bias", ".k_lin.bias"))
-        options = PretrainingConfig(validation_records=(str(records),))
-        saved = ModelConfig(model_name_or_path=str(tmp_path / "whole"))
-        data = DataConfig(task=PRETRAINING)
-        found = evaluate_model(Config(mode="evaluate", model=saved, data=data, pretraining=options))
+        saved = {"model": tmp_path / "whole", "task": PRETRAINING, "validation_records": records}
+        found = evaluate_model(configured("evaluate", **saved))
         assert found["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-6)
     assert "eval_next_sentence_accuracy" not in results and 0 < results["eval_loss"] < 10
 
@@ -229,9 +208,9 @@ def test_pairs_train_models_without_a_head_for_them_on_words_and_say_so(tmp_path
     prepare_records(CORPUS, read_tokenizer(model), config(num_shards=1), tmp_path / "records")
     run = with_records(run_of(model, tmp_path / "records", tmp_path / "run"))
     with pytest.raises(UsageError, match="next_sentence_accuracy"):
-        finetune(changed(run, training={"metric_for_best_model": "next_sentence_accuracy"}))
+        finetune(run.changed({"metric_for_best_model": "next_sentence_accuracy"}))
     with undrawn():
-        finetune(changed(run, training={"max_steps": 1}, pretraining={"validation_records": ()}))
+        finetune(run.changed({"max_steps": 1, "validation_records": ()}))
     lines = " ".join(logged())
     assert "pairs, but a distilbert model has no head for next sentences" in lines
     assert "The new head starts at the frequencies of words in" in lines

@@ -8,14 +8,11 @@ import pytest
 
 import tfbert
 from tests.support.corpora import prepare_files
-from tests.support.flag_values import SCRATCH
+from tests.support.flag_values import configured
 from tests.support.sweeps import FakeRuns
 from tfbert import launch as launcher
-from tfbert.config.data import DataConfig
-from tfbert.config.modes import ModelConfig, OutputConfig, RuntimeConfig
 from tfbert.config.run import Config
 from tfbert.config.tasks import PRETRAINING, PretrainingConfig
-from tfbert.config.training import TrainingConfig
 from tfbert.corpus.manifest import read_manifest
 from tfbert.corpus.sources import demo_corpus
 from tfbert.errors import UsageError
@@ -24,19 +21,16 @@ from tfbert.modes.pretrain import pretrain, with_records
 from tfbert.tasks.pretraining import Pretraining
 from tfbert.tasks.registry import task_of_model
 
-TASK = DataConfig(task=PRETRAINING)
+
+def pretraining(**options):
+    return configured(task=PRETRAINING, **options)
 
 
-class Here(concurrent.futures.Executor):
+class Here(concurrent.futures.ThreadPoolExecutor):
     """Does in this process what another would take seconds to start for."""
 
     def __init__(self, *arguments):
-        pass
-
-    def submit(self, function, *arguments):
-        done = concurrent.futures.Future()
-        done.set_result(function(*arguments))
-        return done
+        super().__init__(1)
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -44,13 +38,8 @@ class Here(concurrent.futures.Executor):
 def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tmp_path, monkeypatch, whole):
     """By default of a part of the corpus, and in this process, and nothing is trained: test_prepare_other_tokenizers.py
     has a run on records."""
-    data = DataConfig(task=PRETRAINING, max_seq_length=32, max_train_examples=64, max_eval_examples=32)
-    config = Config(
-        data=data,
-        model=ModelConfig(model_name_or_path="scratch/L-2_H-128"),
-        training=TrainingConfig(max_steps=2),
-        output=OutputConfig(output_dir=str(tmp_path / "run")),
-    )
+    sizes = {"max_seq_length": 32, "max_train_examples": 64, "max_eval_examples": 32, "max_steps": 2}
+    config = pretraining(model="scratch/L-2_H-128", output_dir=tmp_path / "run", **sizes)
     if whole:
         results = pretrain(config)
         assert results["eval_loss"] > 0 and 0 <= results["eval_next_sentence_accuracy"] <= 1
@@ -70,30 +59,30 @@ def test_without_records_those_of_the_built_in_corpus_are_made_beside_the_run(tm
     assert own.read_bytes() == (tmp_path / "run-records" / "validation" / "vocab.txt").read_bytes()
 
 
-def test_several_workers_are_not_given_the_built_in_corpus():
-    with pytest.raises(UsageError, match=r"Several workers need records that exist.*--mode=prepare first"):
-        with_records(Config(data=TASK, runtime=RuntimeConfig(strategy="multi_worker")))
+NOT_BUILT_IN = [
+    ({"strategy": "multi_worker"}, r"Several workers need records that exist.*--mode=prepare first"),
+    ({"model": "mine"}, "records of your own. Received: model='mine' without train_records"),
+]
 
 
-def test_a_model_of_ones_own_is_not_given_the_built_in_corpus():
-    with pytest.raises(UsageError, match="records of your own. Received: model='mine' without train_records"):
-        with_records(Config(data=TASK, model=ModelConfig(model_name_or_path="mine")))
+@pytest.mark.parametrize("options, message", NOT_BUILT_IN)
+def test_several_workers_and_a_model_of_ones_own_are_not_given_the_built_in_corpus(options, message):
+    with pytest.raises(UsageError, match=message):
+        with_records(pretraining(**options))
 
 
-def prepared(directory, masks):
+def prepared(directory, **masks):
     """Records of a few sentences, in a directory."""
     (directory / "corpus.txt").write_text("one two three .\nfour five six .\n\nseven eight nine .\nten eleven .\n" * 3)
-    records = directory / "records"
-    prepare_files(directory / "corpus.txt", records, length=24, masks=masks, learn_vocab=60)
-    return records
+    prepare_files(directory / "corpus.txt", directory / "records", max_seq_length=24, learn_vocab=60, **masks)
+    return directory / "records"
 
 
 def test_words_are_masked_as_in_the_records_unless_asked_otherwise(tmp_path, monkeypatch):
-    records = prepared(tmp_path, PretrainingConfig(masked_lm_prob=0.3, whole_word_masking=True))
+    records = prepared(tmp_path, masked_lm_prob=0.3, whole_word_masking=True)
 
-    def masks(name=str(records), **options):
-        named = PretrainingConfig(train_records=(name,), **options)
-        found = with_records(Config(model=SCRATCH, data=TASK, pretraining=named)).pretraining
+    def masks(name=records, **options):
+        found = with_records(pretraining(model="scratch/tiny", train_records=name, **options)).pretraining
         return found.masked_lm_prob, found.whole_word_masking
 
     assert masks() == (0.3, True)
@@ -115,18 +104,15 @@ def test_built_in_records_lie_beside_the_directory_that_a_dot_means(tmp_path, mo
     monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor.submit", lambda *args: made.append(args[-1]) or 1 / 0)
     for name in (".", "..", "x"):
         with pytest.raises(ZeroDivisionError):
-            with_records(Config(data=TASK, output=OutputConfig(output_dir=name)))
-    assert made == [
-        tmp_path / "here-records",
-        tmp_path.with_name(f"{tmp_path.name}-records"),
-        pathlib.Path("x-records"),
-    ]
+            with_records(pretraining(output_dir=name))
+    beside = tmp_path.with_name(f"{tmp_path.name}-records")
+    assert made == [tmp_path / "here-records", beside, pathlib.Path("x-records")]
 
 
 def test_no_records_are_made_for_a_directory_that_cannot_be(tmp_path):
     (tmp_path / "run").write_text("mine")
     with pytest.raises(UsageError, match="output_dir must be a directory"):
-        with_records(Config(data=TASK, output=OutputConfig(output_dir=str(tmp_path / "run"))))
+        with_records(pretraining(output_dir=tmp_path / "run"))
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -134,39 +120,32 @@ def test_a_model_remembers_how_its_words_were_masked(tmp_path):
     trained = Pretraining(options=PretrainingConfig(masked_lm_prob=0.3, whole_word_masking=True))
     saved = BertConfig(architectures=["BertForPreTraining"], tfbert=trained.notes())
     assert task_of_model(saved, tmp_path, Config().task_options).notes() == trained.notes()
-    asked = Config(pretraining=PretrainingConfig(masked_lm_prob=0.15))
-    assert task_of_model(saved, tmp_path, asked.task_options).notes() == {
-        "masked_lm_prob": 0.15,
-        "whole_word_masking": True,
-    }
+    asked = configured(masked_lm_prob=0.15).task_options
+    assert task_of_model(saved, tmp_path, asked).notes() == {"masked_lm_prob": 0.15, "whole_word_masking": True}
 
 
 def test_records_say_how_long_they_are_and_bring_a_vocabulary(tmp_path):
-    records = prepared(tmp_path, PretrainingConfig())
-    named = PretrainingConfig(train_records=(str(records),), masked_lm_prob=0.2, whole_word_masking=False)
-    found = with_records(Config(model=SCRATCH, data=TASK, pretraining=named))
+    records = prepared(tmp_path)
+    config = pretraining(model="scratch/tiny", train_records=records, masked_lm_prob=0.2, whole_word_masking=False)
+    found = with_records(config)
     assert found.data.max_seq_length == 24 and found.model.vocab_file == str(records / "vocab.txt")
     # What is asked for stays, and a model has a vocabulary of its own.
-    asked = Config(
-        data=DataConfig(task=PRETRAINING, max_seq_length=40),
-        model=ModelConfig(model_name_or_path="somewhere"),
-        pretraining=named,
-    )
+    asked = config.changed({"max_seq_length": 40, "model_name_or_path": "somewhere"})
     assert with_records(asked) == asked
     (records / "manifest.json").write_text("{}")
     with pytest.raises(UsageError, match="Received: "):
-        with_records(Config(model=SCRATCH, data=TASK, pretraining=named))
+        with_records(config)
 
 
-@pytest.mark.parametrize(
-    "values, has_records",
-    [
-        ({"learning_rate": [1e-4, 2e-4]}, False),
-        ({"masked_lm_prob": [0.15, 0.3]}, True),  # One of them that of the records.
-        pytest.param({"learning_rate": [1e-4, 2e-4]}, True, marks=pytest.mark.slow),
-        pytest.param({"model": ["scratch/tiny", "scratch/mini"]}, True, marks=pytest.mark.slow),
-    ],
-)
+SWEPT = [
+    ({"learning_rate": [1e-4, 2e-4]}, False),
+    ({"masked_lm_prob": [0.15, 0.3]}, True),  # One of them that of the records.
+    pytest.param({"learning_rate": [1e-4, 2e-4]}, True, marks=pytest.mark.slow),
+    pytest.param({"model": ["scratch/tiny", "scratch/mini"]}, True, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("values, has_records", SWEPT)
 def test_a_sweep_again_finds_its_runs_with_what_records_decide(tmp_path, monkeypatch, values, has_records):
     """Length, masks and vocabulary are in `run_config.json`, but nobody asked for them."""
     fake = FakeRuns()
@@ -175,9 +154,9 @@ def test_a_sweep_again_finds_its_runs_with_what_records_decide(tmp_path, monkeyp
     monkeypatch.setattr("tfbert.corpus.sources.demo_corpus", lambda split: demo_corpus(split)[::20])
     options = {"model": "scratch/tiny", "max_steps": 2, "output_dir": tmp_path / "out", "quiet": True}
     if has_records:
-        options["train_records"] = prepared(tmp_path, PretrainingConfig(masked_lm_prob=0.3))
+        options["train_records"] = prepared(tmp_path, masked_lm_prob=0.3)
     options = {name: value for name, value in options.items() if name not in values}
-    config = Config(data=TASK)
+    config = pretraining()
     first = tfbert.sweep(values, config, **options)
     assert len(fake.started) == 2 and tfbert.sweep(values, config, **options) == first and len(fake.started) == 2
     run = json.loads(next((tmp_path / "out").glob("*/run_config.json")).read_text())

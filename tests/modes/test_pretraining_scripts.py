@@ -16,23 +16,26 @@ SCRIPTS = DOCS / "pretraining"
 ARRAY = "pretraining/prepare_array.sbatch"
 
 
+def shards_of(config):
+    """The shards that a task makes."""
+    first, last = map(int, config.corpus.shards.split("-"))
+    return range(first, last + 1)
+
+
 def start(script, directory, code, arguments=(), **variables):
     """Runs a script where `srun` notes its arguments and ends with a status: the status, calls of srun, of scontrol."""
-    programs = {
-        "srun": f'printf "%s\\n" "$@" END >> "{directory}/srun.args"; {code}',
-        "scontrol": f'echo "$@" >> "{directory}/scontrol.args"',
-    }
+    programs = {"srun": f'printf "%s\\n" "$@" END >> "{directory}/srun.args"; {code}'}
+    programs |= {"scontrol": f'echo "$@" >> "{directory}/scontrol.args"'}
     for name, text in programs.items():
         (directory / name).write_text(f"#!/bin/sh\n{text}\n")
         (directory / name).chmod(0o755)
     env = {"PATH": f"{directory}:{os.environ['PATH']}", "TFBERT": str(ROOT), "SLURM_CPUS_PER_TASK": "8"}
     env |= {name: str(value) for name, value in variables.items()}
     done = subprocess.run(["bash", DOCS / script, *arguments], env=env, cwd=directory, timeout=20)
-    calls = [
-        (directory / f"{name}.args").read_text() if (directory / f"{name}.args").exists() else ""
-        for name in ("srun", "scontrol")
-    ]
-    return done.returncode, [call.splitlines() for call in calls[0].split("END\n")[:-1]], calls[1]
+    files = [directory / f"{name}.args" for name in programs]
+    calls, requeued = (file.read_text() if file.exists() else "" for file in files)
+    files[0].unlink(missing_ok=True)
+    return done.returncode, [call.splitlines() for call in calls.split("END\n")[:-1]], requeued
 
 
 @pytest.mark.parametrize("script", sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.sbatch")))
@@ -43,7 +46,6 @@ def test_nothing_starts_where_a_directory_is_missing(tmp_path, script, missing):
     given |= {"SLURM_JOB_ID": 7, "SLURM_ARRAY_TASK_ID": 0, "SLURM_ARRAY_TASK_MIN": 0, "SLURM_ARRAY_TASK_COUNT": 2}
     status, calls, requeued = start(script, tmp_path, "exit 0", **given)
     assert status == 0 and calls, "else the test below shows nothing"
-    (tmp_path / "srun.args").unlink()
     status, calls, requeued = start(script, tmp_path, "exit 0", **given, **{missing: tmp_path / "none"})
     assert status == 1 and not calls and not requeued
 
@@ -72,7 +74,6 @@ def test_a_phase_that_is_done_is_not_started_again(tmp_path):
         (tmp_path / "runs" / phase).mkdir(parents=True)
         given = {"SLURM_JOB_ID": 7, "RECORDS_128": "a", "RECORDS_512": "b", "OUTPUT": tmp_path / "runs"}
         (tmp_path / "runs" / phase / "all_results.json").touch()
-        (tmp_path / "srun.args").unlink(missing_ok=True)
         status, calls, _ = start("pretraining/one_node.sbatch", tmp_path, "exit 0", **given)
         assert (status, len(calls)) == (0, 1 if phase == "phase1" else 0)
 
@@ -83,21 +84,18 @@ def test_the_tasks_of_an_array_make_every_shard_once(tmp_path):
     given |= {"SLURM_ARRAY_TASK_COUNT": 4, "SLURM_ARRAY_TASK_MIN": 5}
     made = []
     for task in range(5, 9):
-        (tmp_path / "srun.args").unlink(missing_ok=True)
         status, (call,), _ = start(ARRAY, tmp_path, "exit 0", SLURM_ARRAY_TASK_ID=task, **given)
         assert status == 0
         config = parsed(*call[2:], command=PRETRAIN)
         assert (config.mode, config.corpus.num_shards, config.corpus.num_processes) == ("prepare", 11, 8)
         assert config.corpus.input_files == ("corpus/*.jsonl.gz",)
-        first, last = map(int, config.corpus.shards.split("-"))
-        made += range(first, last + 1)
+        made += shards_of(config)
     assert made == list(range(11))
 
 
 def test_more_tasks_than_shards_are_no_error(tmp_path):
     given = {"CORPUS": "c", "VOCAB": "v", "OUTPUT": "r", "NUM_SHARDS": 1, "SLURM_ARRAY_TASK_COUNT": 2}
-    found = start(ARRAY, tmp_path, "", SLURM_ARRAY_TASK_ID=0, SLURM_ARRAY_TASK_MIN=0, **given)
-    assert found[:2] == (0, [])
+    assert start(ARRAY, tmp_path, "", SLURM_ARRAY_TASK_ID=0, SLURM_ARRAY_TASK_MIN=0, **given)[:2] == (0, [])
 
 
 def test_the_pods_of_an_indexed_job_make_every_shard_once(tmp_path):
@@ -113,6 +111,5 @@ def test_the_pods_of_an_indexed_job_make_every_shard_once(tmp_path):
         word, *arguments = done.stdout.replace("/data/vocab.txt", str(tmp_path / "tfbert")).splitlines()
         assert word == "pretrain"
         config = parsed(*arguments, command=PRETRAIN)
-        first, last = map(int, config.corpus.shards.split("-"))
-        made += range(first, last + 1)
+        made += shards_of(config)
     assert made == list(range(config.corpus.num_shards)), shlex.join(arguments)

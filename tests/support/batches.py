@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from tests.support.flag_values import configured
 from tests.support.models import VOCAB, strategy_of
-from tfbert import Config, DataConfig, RuntimeConfig, TrainingConfig
 from tfbert.batches.pipeline import EncodedExamples, distribute_batches, make_dataset
 from tfbert.batches.plan import BatchPlan, choose_packed_shape, plan_packed_epoch
 from tfbert.tokens.tokenizer import TokenIds
@@ -30,9 +30,8 @@ def config_of(
 ):
     """A run's configuration, resolved; `data` are more options of its data."""
     steps = {"num_train_epochs": epochs, "max_steps": max_steps, "gradient_accumulation_steps": accumulation}
-    training = TrainingConfig(global_batch_size=batch, **steps)
-    runtime = RuntimeConfig(xla=xla, max_compiled_shapes=shapes)
-    return Config(data=DataConfig(batching=batching, **data), training=training, runtime=runtime).resolved()
+    batches = {"batching": batching, "xla": xla, "max_compiled_shapes": shapes, "global_batch_size": batch}
+    return configured(**steps, **batches, **data).resolved()
 
 
 def lengths_like_sst2(count=2000, seed=0, longest=66):

@@ -3,7 +3,7 @@
 import functools
 import random
 
-from tfbert import Config, CorpusConfig, DataConfig, ModelConfig, OutputConfig, PretrainingConfig
+from tests.support.flag_values import configured
 from tfbert.config.tasks import PRETRAINING
 from tfbert.corpus import sources
 from tfbert.modes.pretrain import prepare
@@ -31,23 +31,16 @@ def made_up_corpus(num_documents=60, num_parts=3, seed=0, least_sentences=1):
     return ListedCorpus(parts)
 
 
-def config(**corpus):
-    """Four shards, by one process."""
-    return Config(
-        mode="prepare",
-        data=DataConfig(max_seq_length=WIDTH),
-        corpus=CorpusConfig(**{"num_shards": 4, "num_processes": 1, "learn_vocab": 100} | corpus),
-        output=OutputConfig(output_dir="records"),
-    )
+def config(**options):
+    """Four shards, by one process, and other options by their names."""
+    common = {"max_seq_length": WIDTH, "num_shards": 4, "num_processes": 1, "learn_vocab": 100}
+    return configured("prepare", **common | {"output_dir": "records"} | options)
 
 
-def prepare_files(files, out, *, length=WIDTH, masks=None, **corpus):
-    """The totals of `--mode=prepare` of files, by one process, with the options of a model and a corpus."""
-    names = ("model_name_or_path", "vocab_file")
-    model = ModelConfig(**{name: str(corpus.pop(name)) for name in names if name in corpus})
-    parts = {"data": DataConfig(max_seq_length=length, task=PRETRAINING), "output": OutputConfig(output_dir=str(out))}
-    parts["corpus"] = CorpusConfig(**{"input_files": (str(files),), "num_processes": 1} | corpus)
-    return prepare(Config(mode="prepare", model=model, pretraining=masks or PretrainingConfig(), **parts))
+def prepare_files(files, out, **options):
+    """The totals of `--mode=prepare` of files, by one process, with these options."""
+    common = {"max_seq_length": WIDTH, "task": PRETRAINING, "input_files": [files], "num_processes": 1}
+    return prepare(configured("prepare", **common | {"output_dir": out} | options))
 
 
 def content(directory):

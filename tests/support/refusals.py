@@ -22,3 +22,10 @@ def assert_refused(message, function, *args, kind=UsageError, **options):
     said = str(caught.value)
     assert len(said) < 800 and "Received: " in said, said
     return said
+
+
+def message_of(function, *arguments, **options):
+    """All that is said where a call is a usage error."""
+    with pytest.raises(UsageError) as caught:
+        function(*arguments, **options)
+    return str(caught.value)

@@ -18,8 +18,9 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 from tensorflow.python.framework.func_graph import FuncGraph
 
+from tests.support.flag_values import configured
 from tests.support.models import VOCAB, tiny_bert
-from tfbert import Config, DataConfig, ModelConfig, OutputConfig, Preempted, RuntimeConfig, TrainingConfig
+from tfbert import Preempted
 from tfbert.model.head import save_pretrained
 from tfbert.model.weights import write_weights
 from tfbert.step.keras3.finetuner import FineTuner
@@ -69,15 +70,10 @@ def write_corpus(directory):
 
 def make_config(corpus, name, **runtime):
     """Two epochs of 6 updates: mid-epoch at every odd place, dropout on, the last batch of an epoch short."""
-    files = {"train_file": str(corpus / "train.tsv"), "validation_file": str(corpus / "dev.tsv")}
-    sizes = {"global_batch_size": 8, "num_train_epochs": 2, "gradient_accumulation_steps": 2}
-    return Config(
-        model=ModelConfig(model_name_or_path=str(corpus / "model")),
-        data=DataConfig(max_seq_length=16, **files),
-        training=TrainingConfig(learning_rate=5e-4, **sizes),
-        runtime=RuntimeConfig(**runtime),
-        output=OutputConfig(output_dir=str(corpus / name), save_steps=3, eval_steps=2, logging_steps=1),
-    )
+    files = {"model": corpus / "model", "train_file": corpus / "train.tsv", "validation_file": corpus / "dev.tsv"}
+    sizes = {"max_seq_length": 16, "global_batch_size": 8, "num_train_epochs": 2, "gradient_accumulation_steps": 2}
+    steps = {"learning_rate": 5e-4, "save_steps": 3, "eval_steps": 2, "logging_steps": 1}
+    return configured(output_dir=corpus / name, **files, **sizes, **steps, **runtime)
 
 
 TIMES = ("train_runtime", "train_s", "train_examples", "train_tokens", "train_model", "step_seconds", "compile_seconds")

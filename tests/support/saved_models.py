@@ -1,7 +1,6 @@
 """Small models trained for a few steps, and the reference predictions of the modes that use a saved model."""
 
 import contextlib
-import dataclasses
 import functools
 import json
 import shutil
@@ -12,9 +11,9 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from tests.support.flag_values import configured
 from tests.support.models import tiny_bert
 from tests.support.runs import TOKENS, WORDS, tokenizer_of, undrawn
-from tfbert import Config, DataConfig, ModelConfig, OutputConfig, PredictConfig, RuntimeConfig, TrainingConfig
 from tfbert.bert import models
 from tfbert.model.files import record_inputs
 from tfbert.model.head import save_pretrained
@@ -48,15 +47,10 @@ def make_runs(directory):
     (directory / "vocab.txt").write_text("\n".join(TOKENS) + "\n")
 
     save_random(directory / "base", ["0", "1"], num_texts=1)
-    files = {"train_file": str(directory / "train.tsv"), "validation_file": str(directory / "dev.tsv")}
-    single = Config(
-        model=ModelConfig(model_name_or_path=str(directory / "base")),
-        data=DataConfig(max_seq_length=16, **files),
-        training=TrainingConfig(global_batch_size=8, max_steps=6, learning_rate=5e-3),
-        output=OutputConfig(output_dir=str(directory / "single")),
-    )
+    files = {"train_file": directory / "train.tsv", "validation_file": directory / "dev.tsv"}
+    options = {"max_seq_length": 16, "global_batch_size": 8, "max_steps": 6, "learning_rate": 5e-3}
     with undrawn():
-        finetune(single)
+        finetune(configured(model=directory / "base", output_dir=directory / "single", **files, **options))
     save_random(directory / "pairs", ["other", "same"], num_texts=2)
     save_random(directory / "scores", [], num_texts=1)
     copy_with(directory / "single", directory / "holed", {"bert.encoder.layer.0.output.dense.weight": None})
@@ -178,14 +172,10 @@ def kept_models():
         yield
 
 
-def predict_with(runs, model="single", *, runtime=None, data=None, output=None, **options):
-    """`--mode=predict` of a model of `runs`; `options` are those of `PredictConfig`, and of reading."""
-    options = {n: str(v) for n, v in options.items()} | {n: v for n, v in options.items() if isinstance(v, bool)}
-    reading = {n: options.pop(n) for n in ("input_format", "delimiter", "skip_bad_rows") if n in options}
-    parts = {"runtime": runtime or RuntimeConfig(), "output": output or OutputConfig()}
-    parts |= {"model": ModelConfig(model_name_or_path=str(runs / model)), "predict": PredictConfig(**options)}
+def predict_with(runs, model="single", *, data=None, **options):
+    """`--mode=predict` of a model of `runs`, with the options by their names, and all those of `data`."""
     with kept_models():
-        return predict(Config(mode="predict", data=dataclasses.replace(data or DataConfig(), **reading), **parts))
+        return predict(configured("predict", model=runs / model, **(vars(data) if data else {}), **options))
 
 
 def model_with(label_names, task="classification", num_texts=1):

@@ -10,10 +10,10 @@ import threading
 import keras
 import numpy as np
 
+from tests.support.flag_values import configured
 from tests.support.models import SIZES
 from tests.support.processes import QUICK_START
 from tests.support.texts import VOCAB
-from tfbert import Config, DataConfig, ExportConfig, ModelConfig, OutputConfig
 from tfbert.bert import models
 from tfbert.model.files import BertConfig, record_inputs
 from tfbert.model.head import save_pretrained
@@ -79,21 +79,21 @@ def clean_process(directory):
         process.communicate()
 
 
-def export_of(runs, model, directory, *, data=None, overwrite=False, **options):
+def export_of(runs, model, directory, *, overwrite=False, **options):
     """Exports a model of `runs`, by its name, or one elsewhere, by its path."""
-    parts = {"model": ModelConfig(model_name_or_path=str(runs / model)), "data": data or DataConfig()}
-    output = OutputConfig(output_dir=str(directory), overwrite_output_dir=overwrite)
-    return export(Config(mode="export", output=output, export=ExportConfig(**options), **parts))
+    output = {"output_dir": directory, "overwrite_output_dir": overwrite}
+    return export(configured("export", model=runs / model, **output, **options))
 
 
-def random_model(task, *, num_texts, max_seq_length, seed=1):
+def random_model(task, *, num_texts, max_seq_length, seed=1, tokens=VOCAB, **rates):
     """A 1-layer, hidden-32 model with random weights, large enough for its answers to differ, over `texts.VOCAB`."""
     keras.utils.set_random_seed(seed)
-    config = BertConfig(**SIZES | {"vocab_size": len(VOCAB), "num_hidden_layers": 1, "initializer_range": 0.3})
+    sizes = SIZES | {"vocab_size": len(tokens), "num_hidden_layers": 1, "initializer_range": 0.3}
+    config = BertConfig(**sizes, **rates)
     task.head().describe_in(config)
     model = models.class_of("bert", task.head().kind)(config)
     record_inputs(model.config, num_texts=num_texts, max_seq_length=max_seq_length, **task.notes())
-    parts = {"classifier": model, "tokenizer": BertTokenizer(VOCAB), "task": task}
+    parts = {"classifier": model, "tokenizer": BertTokenizer(tokens), "task": task}
     return TrainedModel(name="random", num_texts=num_texts, max_seq_length=max_seq_length, **parts)
 
 

@@ -2,7 +2,6 @@
 process."""
 
 import contextlib
-import dataclasses
 import json
 
 import numpy as np
@@ -11,7 +10,6 @@ from tests.support.flag_values import parsed
 from tests.support.records import VOCAB_SIZE, some_records, write_records
 from tests.support.runs import TOKENS, WORDS, changed, make_config, save_encoder, undrawn
 from tests.support.saved_models import kept_models
-from tfbert import DataConfig, ModelConfig, PretrainingConfig
 from tfbert.commandline import verb_of
 from tfbert.config.tasks import PRETRAINING
 from tfbert.tokens.vocabulary import SPECIAL_TOKENS
@@ -144,14 +142,10 @@ def predict(directory, source, name, *more):
 
 def pretraining(corpus, name, **runtime):
     """As many updates of an epoch as `make_config`: 44 records in batches of 8."""
-    config = make_config(corpus, name, **runtime)
-    write_records(corpus / "records.tfrecord", some_records(44))
+    records = write_records(corpus / "records.tfrecord", some_records(44))
     words = [*SPECIAL_TOKENS, *(f"w{i}" for i in range(VOCAB_SIZE - 5))]
     (corpus / "words.txt").write_text("\n".join(words) + "\n")
-    records = (str(corpus / "records.tfrecord"),)
-    return dataclasses.replace(
-        config,
-        model=ModelConfig(model_name_or_path="scratch/L-2_H-128", vocab_file=str(corpus / "words.txt")),
-        data=DataConfig(task=PRETRAINING, max_seq_length=16),
-        pretraining=PretrainingConfig(train_records=records, validation_records=records),
-    )
+    model = {"model_name_or_path": "scratch/L-2_H-128", "vocab_file": corpus / "words.txt"}
+    data = {"task": PRETRAINING, "train_file": "", "validation_file": ""}
+    data |= {"train_records": records, "validation_records": records}
+    return make_config(corpus, name, **runtime).changed(model | data)
