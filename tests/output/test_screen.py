@@ -46,6 +46,7 @@ def say():
 
 
 SHOWN = "--max_steps=3\nplain\nwarning: 8 of 60\n"
+LEVELS = {logging.WARNING: "warning: 8 of 60\n", logging.INFO: SHOWN, logging.ERROR: ""}
 
 
 def shows(capsys, **options):
@@ -94,9 +95,7 @@ def test_a_level_on_this_logger_is_kept(set_up, capsys):
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-@pytest.mark.parametrize(
-    "level, expected", [(logging.WARNING, "warning: 8 of 60\n"), (logging.INFO, SHOWN), (logging.ERROR, "")]
-)
+@pytest.mark.parametrize("level, expected", LEVELS.items())
 def test_files_get_what_they_would_get_anyway(set_up, capsys, quiet, level, expected):
     file = set_up(logging.StreamHandler(io.StringIO()), level=level, text="%(message)s")
     assert shows(capsys, quiet=quiet) == ("" if quiet else SHOWN)
@@ -110,25 +109,20 @@ def test_all_is_undone_where_a_run_fails(set_up):
     assert state() == before and not process.is_unwatched()
 
 
-class Display:
-    """IPython's display: what each output of a cell shows now, and all that it showed."""
-
-    def __init__(self):
-        self.outputs = []
-
-    def display(self, data, raw, display_id):
-        self.outputs.append([data["text/plain"]])
-        texts = self.outputs[-1]
-        return types.SimpleNamespace(update=lambda data, raw: texts.append(data["text/plain"]))
-
-
 @pytest.fixture
 def notebook(monkeypatch):
-    display = Display()
+    """All that each output of a cell showed, the last what it shows now, by IPython's display."""
+    outputs = []
+
+    def display(data, raw, display_id):
+        texts = [data["text/plain"]]
+        outputs.append(texts)
+        return types.SimpleNamespace(update=lambda data, raw: texts.append(data["text/plain"]))
+
     shell = types.SimpleNamespace(kernel=object())
-    module = types.SimpleNamespace(get_ipython=lambda: shell, display=types.SimpleNamespace(display=display.display))
+    module = types.SimpleNamespace(get_ipython=lambda: shell, display=types.SimpleNamespace(display=display))
     monkeypatch.setitem(sys.modules, "IPython", module)
-    return display
+    return outputs
 
 
 def test_in_a_notebook_only_warnings_are_on_stderr(set_up, capsys, notebook):
@@ -143,6 +137,6 @@ def test_in_a_notebook_a_bar_is_one_output_that_changes(notebook, capsys):
         second.update(1)
     first.update(4)
     first.close()
-    assert [texts[-1] for texts in notebook.outputs] == ["steps 4", ""]
-    assert not [text for texts in notebook.outputs for text in texts if set("\r\n\x1b") & set(text)]
+    assert [texts[-1] for texts in notebook] == ["steps 4", ""]
+    assert not [text for texts in notebook for text in texts if set("\r\n\x1b") & set(text)]
     assert capsys.readouterr() == ("", "")

@@ -10,14 +10,14 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 
 import pytest
 import tensorflow as tf
 
 from tests.support import mlflow_stand_in
+from tests.support.processes import ROOT
 from tests.support.runs import make_config, write_corpus
-from tests.support.splits import ROOT
+from tests.support.saved_models import read_json
 from tests.support.wandb_files import history
 from tfbert.callbacks import MlflowCallback, TensorBoardCallback, WandbCallback
 from tfbert.errors import UsageError
@@ -40,16 +40,15 @@ def uri(request, tmp_path, monkeypatch):
 def logged(directory):
     """What the log holds, as trackers call it: sorted (name, step, value)."""
     found = []
-    for line in map(json.loads, (directory / "log.jsonl").read_text().splitlines()):
+    for line in read_json(directory / "log.jsonl"):
         step, kind, _ = (line.pop(name) for name in ("step", "kind", "time"))
         found += [(f"{kind}/{name.removeprefix(kind + '_')}", step, float(value)) for name, value in line.items()]
     return sorted(found)
 
 
 def in_tensorboard(directory):
-    events = [
-        e for path in (directory / "tensorboard").iterdir() for e in tf.compat.v1.train.summary_iterator(str(path))
-    ]
+    files = map(str, (directory / "tensorboard").iterdir())
+    events = [event for file in files for event in tf.compat.v1.train.summary_iterator(file)]
     return sorted((v.tag, e.step, float(tf.make_ndarray(v.tensor))) for e in events for v in e.summary.value)
 
 
@@ -99,13 +98,13 @@ def two_starts(directory, make):
 
 def test_tensorboard_gets_every_value_once_at_its_time(tmp_path):
     two_starts(tmp_path / "run", TensorBoardCallback)
-    found = in_tensorboard(tmp_path / "run")
-    assert len(found) == 20 and [f[:2] for f in found] == [f[:2] for f in logged(tmp_path / "run")]
-    assert [f[2] for f in found] == pytest.approx([f[2] for f in logged(tmp_path / "run")], rel=1e-7)
+    found, expected = in_tensorboard(tmp_path / "run"), logged(tmp_path / "run")
+    assert len(found) == 20 and [f[:2] for f in found] == [f[:2] for f in expected]
+    assert [f[2] for f in found] == pytest.approx([f[2] for f in expected], rel=1e-7)
     (path,) = (tmp_path / "run" / "tensorboard").iterdir()
     times = [event.wall_time for event in tf.compat.v1.train.summary_iterator(str(path)) if event.summary.value]
-    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
-    assert times[0] == datetime.datetime.fromisoformat(json.loads(lines[0])["time"]).timestamp()
+    first, *_ = read_json(tmp_path / "run" / "log.jsonl")
+    assert times[0] == datetime.datetime.fromisoformat(first["time"]).timestamp()
 
 
 def test_mlflow_gets_every_value_once_and_the_results(tmp_path, uri):
@@ -113,8 +112,7 @@ def test_mlflow_gets_every_value_once_and_the_results(tmp_path, uri):
     two_starts(tmp_path / "run", lambda: MlflowCallback(tracking_uri=uri))
     found, run = in_mlflow(tmp_path / "run")
     assert [f[:2] for f in found] == [f[:2] for f in logged(tmp_path / "run")] and len(found) == 20
-    losses = [value for name, _, value in found if name == "train/loss"]
-    assert losses == [1 / by for by in (1, 2, 3, 4, 5, 6, 11, 12)]
+    assert [f[2] for f in found if f[0] == "train/loss"] == [1 / by for by in (1, 2, 3, 4, 5, 6, 11, 12)]
     assert run.info.status == "FINISHED" and run.info.run_name == "run"
     assert run.data.metrics["eval_accuracy"] == 0.75 and run.data.params == {"seed": "1", "dataset": ""}
 
@@ -160,10 +158,10 @@ def test_a_damaged_id_is_made_anew_and_a_name_has_one_of_its_own(tmp_path, text,
 
 def test_a_kill_after_the_results_leaves_no_run_open(tmp_path, uri):
     """Before or after `all_results.json`; without it the run starts again, and may fail then."""
-    for path, status in ((tmp_path / "run", "FINISHED"), (tmp_path / "run", "FAILED"), (tmp_path / "run", "FINISHED")):
-        callback = MlflowCallback(tracking_uri=uri)
-        path.mkdir(exist_ok=True)
-        reports = Reports([callback])
+    path = tmp_path / "run"
+    path.mkdir()
+    for status in ("FINISHED", "FAILED", "FINISHED"):
+        reports = Reports([MlflowCallback(tracking_uri=uri)])
         reports.start(RunInfo(directory=path, options={}, first_step=0, total_steps=8), {"total_steps": 8}, [])
         assert in_mlflow(path)[1].info.status == "RUNNING"
         reports.finishing({"global_step": 8, "eval_accuracy": 0.75})
@@ -227,15 +225,11 @@ def test_a_run_killed_again_and_again_reports_every_value_once(tmp_path, tracker
     """wandb keeps a file for each start, until the last of them ends."""
     write_corpus(tmp_path)
     script, path = tmp_path / "dying.py", tmp_path / "run.json"
-    script.write_text(textwrap.dedent(DYING).replace("{tracker}", tracker))
+    script.write_text(DYING.replace("{tracker}", tracker))
     path.write_text(make_config(tmp_path, "run").to_json())
-    shared = ("WANDB_SERVICE",)  # Of this process, where other tests used wandb.
-    environment = {name: value for name, value in os.environ.items() if name not in shared} | {
-        "PYTHONPATH": str(ROOT),
-        "WANDB_MODE": "offline",
-        "WANDB_SILENT": "true",
-        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
-    }
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    environment |= {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    environment.pop("WANDB_SERVICE", None)  # Of this process, where other tests used wandb.
     for at in (5, -8, 99 if tracker == "mlflow" else 0):
         done = subprocess.run([sys.executable, script, path, str(at)], env=environment, cwd=tmp_path)
         assert done.returncode == (-9 if at else 0)
