@@ -95,10 +95,10 @@ def test_what_is_a_flag_stays_one():
     assert (config.runtime.seed, config.runtime.xla, config.output.output_dir) == (0, True, "-")
 
 
-@pytest.mark.parametrize(
-    "given, trackers",
-    [("none", ()), ("", ()), ("all", ("tensorboard", "wandb", "mlflow")), ("mlflow,wandb", ("mlflow", "wandb"))],
-)
+TRACKERS = {"none": (), "": (), "all": ("tensorboard", "wandb", "mlflow"), "mlflow,wandb": ("mlflow", "wandb")}
+
+
+@pytest.mark.parametrize("given, trackers", TRACKERS.items())
 def test_none_and_all_trackers(given, trackers):
     assert parse(FINETUNE, ["x", f"--report_to={given}"]).output.report_to == trackers
 

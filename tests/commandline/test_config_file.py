@@ -2,13 +2,12 @@
 
 import json
 import pathlib
-import re
 
 import pytest
 
+from tests.support.refusals import message_of, refused
 from tfbert.commandline import parse
 from tfbert.config.run import FINETUNE, Config, points_of
-from tfbert.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -19,12 +18,6 @@ def here(tmp_path, monkeypatch):
 
 def parsed(*arguments, mode="", command=FINETUNE):
     return parse(command, ["x", *arguments], mode)
-
-
-def refused(*arguments, **options):
-    with pytest.raises(UsageError) as caught:
-        parsed(*arguments, **options)
-    return str(caught.value)
 
 
 def write(name, text):
@@ -59,18 +52,18 @@ def test_a_file_is_the_same_as_its_flags(name, text):
     assert parsed(write(name, text)) == parsed(*FLAGS)
 
 
-@pytest.mark.parametrize(
-    "name, text, value",
-    [
-        *(("xla", text, True) for text in ("true", "TRUE", "t", "yes", "on", "1")),
-        *(("xla", text, False) for text in ("false", "f", "No", "off", "0")),
-        ("global_batch_size", "010", 10),
-        ("global_batch_size", "0x10", 16),
-        ("learning_rate", "3e-5", 3e-5),
-        ("gradient_accumulation_steps", "auto", "auto"),
-        ("model_name_or_path", "1", "1"),
-    ],
-)
+READ = [
+    *(("xla", text, True) for text in ("true", "TRUE", "t", "yes", "on", "1")),
+    *(("xla", text, False) for text in ("false", "f", "No", "off", "0")),
+    ("global_batch_size", "010", 10),
+    ("global_batch_size", "0x10", 16),
+    ("learning_rate", "3e-5", 3e-5),
+    ("gradient_accumulation_steps", "auto", "auto"),
+    ("model_name_or_path", "1", "1"),
+]
+
+
+@pytest.mark.parametrize("name, text, value", READ)
 def test_a_text_is_read_alike_as_a_flag_in_a_file_and_in_a_sweep(name, text, value):
     swept = points_of(parsed(f"--sweep={name}={text}"))[0].config
     for config in (parsed(f"--{name}={text}"), parsed(write("a.yaml", f"{name}: '{text}'")), swept):
@@ -125,30 +118,31 @@ NOT_HELD = [
 
 @pytest.mark.parametrize("text, answer", NOT_HELD)
 def test_what_a_file_must_not_hold(text, answer):
-    message = refused(write("f.yaml", text))
-    assert re.search(answer, message) and "\n" not in message
+    with refused(answer):
+        parsed(write("f.yaml", text))
 
 
 def test_json_is_as_strict():
-    message = refused(write("f.json", '{"seed": 1, "xla": "maybe", "seed": true, "training": {}}'))
+    message = message_of(parsed, write("f.json", '{"seed": 1, "xla": "maybe", "seed": true, "training": {}}'))
     assert [line.partition(".")[0] for line in message.splitlines()] == [
         "xla must be true or false",
         "Every option has one value",
         "A file of options is flat, a flag's name and its value in each line",
     ]
-    assert "must be JSON" in refused(write("f.json", '{"seed": 1'))
+    assert "must be JSON" in message_of(parsed, write("f.json", '{"seed": 1'))
     many = "".join(f"x{number}: 1\n" for number in range(9))
-    assert len(refused(write("f.yaml", many)).splitlines()) == 9, "all at once"
+    assert len(message_of(parsed, write("f.yaml", many)).splitlines()) == 9, "all at once"
 
 
 def test_each_kind_of_file_says_which_flag_takes_it(tmp_path):
     (tmp_path / "run_config.json").write_text(Config().to_json())
-    assert "Pass --run_config=run_config.json" in refused("--config=run_config.json")
+    assert "Pass --run_config=run_config.json" in message_of(parsed, "--config=run_config.json")
     write("run.yaml", "seed: 1"), write("run.json", {"learning_rate": 1})
-    assert "A run configuration must be JSON" in refused("--run_config=run.yaml")
-    assert "Config has no option of this name. Received: learning_rate=" in refused("--run_config=run.json")
+    assert "A run configuration must be JSON" in message_of(parsed, "--run_config=run.yaml")
+    assert "Config has no option of this name. Received: learning_rate=" in message_of(parsed, "--run_config=run.json")
 
 
 def test_a_word_that_says_the_mode_goes_with_no_other():
     assert parsed("--mode=train", mode="train") == Config()
-    assert "says the mode itself. Received: mode='evaluate' beside it." in refused("--mode=evaluate", mode="train")
+    with refused("says the mode itself. Received: mode='evaluate' beside it."):
+        parsed("--mode=evaluate", mode="train")

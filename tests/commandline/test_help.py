@@ -44,9 +44,8 @@ def test_the_examples_parse(command, tmp_path, monkeypatch):
 
 
 def test_a_flag_has_its_choices_its_text_and_its_default():
-    assert help_text(FINETUNE, "seed") == (
-        "  --seed=N\n      Decides initial weights, data order and dropout. Default: 42.\n"
-    )
+    text = "  --seed=N\n      Decides initial weights, data order and dropout. Default: 42.\n"
+    assert help_text(FINETUNE, "seed") == text
     assert help_text(FINETUNE, "xla").startswith("  --[no]xla\n      Compile each replica's forward")
     assert help_text(FINETUNE, "xla").endswith(" Default: off.\n")
     assert "Default" not in help_text(PRETRAIN, "whole_word_masking"), "unset is not off: records decide"
@@ -61,8 +60,7 @@ def test_a_topic_has_its_flags_alone():
     text = help_text(FINETUNE, "export")
     assert text.startswith("export: What `--mode=export` writes.\n")
     assert names_in(text) == ["export_format", "export_float16"]
-    listed = re.findall(r"^  (\S+)$", help_text(FINETUNE, "presets"), re.MULTILINE)
-    assert listed == list(presets())
+    assert re.findall(r"^  (\S+)$", help_text(FINETUNE, "presets"), re.MULTILINE) == list(presets())
     assert "On 1, 4 and 8 GPUs" not in help_text(FINETUNE, "presets"), "what leads to a preset's commands"
     with refused(r"takes a topic \(general, model, .*presets\), a flag or .*help='trainin'\. Did you mean tr"):
         help_text(FINETUNE, "trainin")
@@ -93,9 +91,8 @@ def test_the_help_of_a_mode_has_its_flags_alone():
     found = set(names_in(text))
     assert {"input_file", "model", "config", "device"} <= found
     assert not found & {"mode", "learning_rate", "train_file", "seeds", "export_float16"}
-    assert re.findall(r"^  python .*", text, re.MULTILINE) == [
-        "  python run_finetune.py --model=runs/sst2 --input_file=new.tsv"
-    ]
+    (example,) = re.findall(r"^  python .*", text, re.MULTILINE)
+    assert example == "  python run_finetune.py --model=runs/sst2 --input_file=new.tsv"
     assert "--input_files" in help_text(PRETRAIN, "", "prepare")
 
 

@@ -1,5 +1,7 @@
-"""The configuration: defaults, every rule, all problems in one error, and the JSON form."""
+"""The configuration: defaults, every rule, all problems in one error, and the JSON form. `--sweep`: the grid that a
+text means, and what cannot be one, before anything runs."""
 
+import itertools
 import json
 import pathlib
 
@@ -9,7 +11,7 @@ from tests.support.flag_values import SCRATCH, configured
 from tests.support.refusals import refused
 from tfbert.config.data import DataConfig
 from tfbert.config.modes import ModelConfig, all_options
-from tfbert.config.run import Config
+from tfbert.config.run import Config, Point, points_of, shown, sweep_text
 from tfbert.config.tables import TASKS
 from tfbert.config.types import EVERY, PATHS
 from tfbert.errors import UsageError
@@ -60,22 +62,22 @@ def test_json_has_every_part_and_lacks_what_is_at_its_default():
     assert set(json.loads(Config().to_json())) == {"mode", *PARTS}
 
 
-@pytest.mark.parametrize(
-    "text, match",
-    [
-        ("{", "must be JSON"),
-        ("[1, 2]", "must be JSON"),
-        ('{"training": {"global_batch_sise": 3}}', "global_batch_sise"),
-        ('{"trainings": {}}', "trainings"),
-        ('{"training": 3}', "must be JSON"),
-        ('{"training": {"cls": 1}}', "cls=1"),
-        ('{"training": {"global_batch_size": "32"}}', "global_batch_size"),
-        ('{"output": {"output_dir": null}}', "output_dir"),
-        ('{"training": {"global_batch_size": 0}}', "global_batch_size"),
-        pytest.param("[" * 100_000, "must be JSON", id="nested"),
-        pytest.param('{"training": {"max_steps": ' + "9" * 5000 + "}}", "must be JSON", id="digits"),
-    ],
-)
+BAD_JSON = [
+    ("{", "must be JSON"),
+    ("[1, 2]", "must be JSON"),
+    ('{"training": {"global_batch_sise": 3}}', "global_batch_sise"),
+    ('{"trainings": {}}', "trainings"),
+    ('{"training": 3}', "must be JSON"),
+    ('{"training": {"cls": 1}}', "cls=1"),
+    ('{"training": {"global_batch_size": "32"}}', "global_batch_size"),
+    ('{"output": {"output_dir": null}}', "output_dir"),
+    ('{"training": {"global_batch_size": 0}}', "global_batch_size"),
+    pytest.param("[" * 100_000, "must be JSON", id="nested"),
+    pytest.param('{"training": {"max_steps": ' + "9" * 5000 + "}}", "must be JSON", id="digits"),
+]
+
+
+@pytest.mark.parametrize("text, match", BAD_JSON)
 def test_bad_json_is_a_usage_error(text, match):
     with pytest.raises(UsageError, match=match):
         Config.from_json(text)
@@ -174,3 +176,49 @@ def test_paths_that_are_not_there_yet_and_several_with_commas_are_fine(tmp_path,
     data = {"train_file": names[0], "validation_file": ",".join(names), "label_names": ("x" * 300, "b")}
     config = configured(model="scratch/tiny", output_dir="new/of\nlines/~user", **data)
     assert config.data.validation_files == tuple(names)
+
+
+def test_a_grid_has_each_combination_once():
+    points = points_of(configured(sweep="learning_rate=1e-5,3e-5;global_batch_size=16,32", output_dir="out"))
+    combinations = itertools.product((16, 32), ("1e-05", "3e-05"))
+    labels = [f"global_batch_size={size}, learning_rate={rate}" for size, rate in combinations]
+    assert [point.label for point in points] == labels
+    for point in points:
+        assert point.config == configured(output_dir="out", **point.values)
+
+
+def test_another_spelling_is_the_same_sweep():
+    one = points_of(configured(sweep="learning_rate=1e-5;global_batch_size=16; xla=on,off;"))
+    other = points_of(configured(sweep=" xla = true , false ;--global_batch_size=16;learning_rate=0.00001"))
+    assert [point.directory for point in one] == [point.directory for point in other]
+    assert one[0].directory == "global_batch_size=16,learning_rate=1e-05,xla=true"
+
+
+def test_names_of_directories_tell_all_values_apart():
+    values = ["bert-base-cased", "google/bert", "google_bert", "a,b", "a b", "ü", "x" * 300, "x" * 301, "..", "a=b"]
+    names = [Point({"model_name_or_path": value}, None).directory for value in values]
+    assert len({*names}) == len(names) and all(len(name) < 255 and "/" not in name for name in names)
+    assert names[:2] == ["model_name_or_path=bert-base-cased", "model_name_or_path=google%2Fbert"]
+
+
+@pytest.mark.parametrize("value", [1e-5, 0.1, 1 / 3, 5, True, False, "auto", "a b", 1e22, 3.0])
+def test_a_value_comes_back_as_it_was(value):
+    name = {float: "num_train_epochs", int: "global_batch_size", bool: "xla", str: "model_name_or_path"}[type(value)]
+    with_it = points_of(configured(sweep=sweep_text({name: [value]}))) if value != "auto" else []
+    assert all(point.values == {name: value} for point in with_it)
+    assert shown(True) == "true" and shown(1e-5) == "1e-05" and float(shown(1 / 3)) == 1 / 3
+
+
+def test_values_may_hold_what_separates_them():
+    names = ["a,b.tsv", 'say "x";.tsv', "plain.tsv"]
+    points = points_of(configured(sweep=sweep_text({"model_name_or_path": names})))
+    assert [point.values["model_name_or_path"] for point in points] == names
+
+
+def test_what_the_runs_need_is_asked_of_the_runs():
+    """The configuration itself lacks what is varied."""
+    for sweep in ("", "lr_schedule=polynomial,linear"):
+        with refused("lr_power takes effect with lr_schedule=polynomial only"):
+            configured(lr_power=0.5, sweep=sweep)
+    (point,) = points_of(configured(lr_power=0.5, sweep="lr_schedule=polynomial"))
+    assert point.config.training.lr_schedule == "polynomial"

@@ -12,7 +12,6 @@ import pytest
 
 import tfbert
 from tests.support.refusals import refused
-from tfbert import Config, UsageError
 from tfbert.config.modes import all_options
 
 HOME = str(pathlib.Path("~").expanduser())
@@ -38,7 +37,7 @@ SAME = {
 
 def part_of(name):
     """The class that has an option, or a part."""
-    return Config.classes()[all_options()[name].part] if name in all_options() else Config
+    return tfbert.Config.classes()[all_options()[name].part] if name in all_options() else tfbert.Config
 
 
 @pytest.mark.parametrize("name, given, held", [(name, *pair) for name, pairs in SAME.items() for pair in pairs])
@@ -79,24 +78,24 @@ def test_another_type_is_refused_where_it_is_given(name, given, as_python):
 
 
 def test_all_wrong_types_are_named_at_once():
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(tfbert.UsageError) as caught:
         tfbert.TrainingConfig(max_steps="2", warmup_steps=None, learning_rate=1e-5)
     assert [line.split()[0] for line in str(caught.value).splitlines()] == ["max_steps", "warmup_steps"]
 
 
-@pytest.mark.parametrize(
-    "part, given, advice",
-    [
-        (tfbert.ModelConfig, {"model": "bert-base-uncased"}, "Did you mean model_name_or_path?"),
-        (tfbert.TrainingConfig, {"max_step": 3}, "Did you mean max_steps?"),
-        (tfbert.TrainingConfig, {"xla": True}, "It is one of RuntimeConfig."),
-        (tfbert.OutputConfig, {"zzz": 1}, "It has output_dir, overwrite_output_dir"),
-        (tfbert.Config, {"trainin": tfbert.TrainingConfig()}, "Did you mean training"),
-        (tfbert.Config, {"max_steps": 3}, "It is one of TrainingConfig."),
-    ],
-)
+UNKNOWN = [
+    (tfbert.ModelConfig, {"model": "bert-base-uncased"}, "Did you mean model_name_or_path?"),
+    (tfbert.TrainingConfig, {"max_step": 3}, "Did you mean max_steps?"),
+    (tfbert.TrainingConfig, {"xla": True}, "It is one of RuntimeConfig."),
+    (tfbert.OutputConfig, {"zzz": 1}, "It has output_dir, overwrite_output_dir"),
+    (tfbert.Config, {"trainin": tfbert.TrainingConfig()}, "Did you mean training"),
+    (tfbert.Config, {"max_steps": 3}, "It is one of TrainingConfig."),
+]
+
+
+@pytest.mark.parametrize("part, given, advice", UNKNOWN)
 def test_an_unknown_name_is_refused_with_what_is_meant(part, given, advice):
-    with pytest.raises(UsageError, match=re.escape(advice)) as caught:
+    with pytest.raises(tfbert.UsageError, match=re.escape(advice)) as caught:
         part(**given)
     assert f"Received: {next(iter(given))}=" in str(caught.value)
 

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 import tfbert
-from tests.support.runs import assert_same_bits, changed, make_config, stop_at, undrawn, weights, write_corpus
+from tests.support.runs import assert_same_bits, make_config, stop_at, undrawn, weights, write_corpus
 from tfbert.output.output_dir import locked
 from tfbert.train.fit import Progress
 from tfbert.train.run import _earlier_models
@@ -56,8 +56,7 @@ def test_a_call_trains_what_the_command_trains(corpus, monkeypatch):
     verb = lambda config, callbacks: trained.append(config) or {}  # noqa: E731
     monkeypatch.setattr(importlib.import_module("tfbert.python"), "verb_of", lambda config: verb)
     tfbert.finetune(**arguments(corpus, "commanded"))
-    expected = changed(make_config(corpus, "commanded"), training={"max_steps": 3})
-    expected = changed(expected, data={"validation_file": str(corpus / "train.tsv")})
+    expected = make_config(corpus, "commanded").changed({"max_steps": 3, "validation_file": corpus / "train.tsv"})
     assert [config.resolved() for config in trained] == [expected.resolved()]
 
 
@@ -89,15 +88,17 @@ def test_a_run_that_is_interrupted_says_the_call_that_resumes_it(run, corpus, tm
     """Also for a run whose directory was not named, which the same call would not find; and nothing is kept alive."""
     monkeypatch.chdir(tmp_path)
     options = arguments(corpus, "interrupted") | {"save_steps": 0}
-    with undrawn(), monkeypatch.context() as patch, pytest.raises(tfbert.Preempted) as named:
-        stop_at(patch, 1)
-        tfbert.finetune(**options)
-    assert str(named.value).endswith(f"the same call resumes in {corpus / 'interrupted'}")
-    with undrawn(), monkeypatch.context() as patch, pytest.raises(tfbert.Preempted) as unnamed:
-        stop_at(patch, 1)
-        tfbert.finetune(**options | {"output_dir": ""})
+
+    def stopped(**more):
+        with undrawn(), monkeypatch.context() as patch, pytest.raises(tfbert.Preempted) as caught:
+            stop_at(patch, 1)
+            tfbert.finetune(**options | more)
+        return str(caught.value)
+
+    assert stopped().endswith(f"the same call resumes in {corpus / 'interrupted'}")
+    unnamed = stopped(output_dir="")
     (directory,) = (tmp_path / "runs").iterdir()
-    assert f"; output_dir='runs/{directory.name}' resumes the run" in str(unnamed.value)
+    assert f"; output_dir='runs/{directory.name}' resumes the run" in unnamed
     assert not _earlier_models, "held by the tracebacks of the exceptions"
     with undrawn():
         resumed = tfbert.finetune(**options | {"output_dir": f"runs/{directory.name}"})

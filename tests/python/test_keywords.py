@@ -1,6 +1,5 @@
 """The options as arguments of `tfbert.finetune` and `tfbert.pretrain`: names, types, and what they make."""
 
-import dataclasses
 import inspect
 import pathlib
 import subprocess
@@ -9,22 +8,14 @@ import sys
 import pytest
 
 import tfbert
-from tests.support.flag_values import parsed
+from tests.support.flag_values import configured, parsed
+from tests.support.refusals import message_of
 from tfbert.config.modes import all_options
 from tfbert.config.run import FINETUNE, PRETRAIN
 from tfbert.config.types import EVERY
-from tfbert.errors import UsageError
 from tfbert.python import config_of
 
-EVALUATION = tfbert.Config(
-    mode="evaluate", model=tfbert.ModelConfig(model_name_or_path="m"), data=tfbert.DataConfig(dataset="glue/sst2")
-)
-
-
-def refused(function, **options):
-    with pytest.raises(UsageError) as caught:
-        function(**options)
-    return str(caught.value)
+EVALUATION = configured("evaluate", model="m", dataset="glue/sst2")
 
 
 def test_arguments_make_the_configuration_that_flags_make(tmp_path):
@@ -34,18 +25,15 @@ def test_arguments_make_the_configuration_that_flags_make(tmp_path):
     words |= {"model": "scratch/mini", "output_dir": tmp_path / "out", "text_column": ["text"], "header": True}
     words |= {"num_train_epochs": 2, "learning_rate": 3e-5, "class_weights": [1, 2.5], "mixed_precision": True}
     words |= {"profile_steps": (2, 3)}
-    texts = {
-        name: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value for name, value in words.items()
-    }
-    expected = parsed(*(f"--{name}={text}" for name, text in texts.items()))
-    assert config_of(FINETUNE, None, words) == expected
-    assert config_of(FINETUNE, None, words).to_json() == expected.to_json()
+    lists = {name: ",".join(map(str, value)) for name, value in words.items() if isinstance(value, (list, tuple))}
+    expected = parsed(*(f"--{name}={text}" for name, text in (words | lists).items()))
+    found = config_of(FINETUNE, None, words)
+    assert found == expected and found.to_json() == expected.to_json()
 
 
 def test_arguments_change_a_configuration():
-    base = tfbert.Config(training=tfbert.TrainingConfig(max_steps=3, warmup_steps=2))
-    found = config_of(FINETUNE, base, {"max_steps": 5})
-    assert found.training == dataclasses.replace(base.training, max_steps=5)
+    base = configured(max_steps=3, warmup_steps=2)
+    assert config_of(FINETUNE, base, {"max_steps": 5}) == configured(max_steps=5, warmup_steps=2)
     assert config_of(FINETUNE, base, {}) == base
 
 
@@ -60,34 +48,34 @@ def test_every_option_of_training_is_an_argument_with_its_default(function, comm
     assert {mode for mode in EVERY if mode in parameters} <= {"train"}  # Which is an argument: the data.
 
 
-@pytest.mark.parametrize(
-    "function, options, answer",
-    [
-        (tfbert.finetune, {"num_epochs": 3}, "Here it is num_train_epochs."),
-        (tfbert.finetune, {"num_train_epoch": 3}, "Did you mean num_train_epochs?"),
-        (tfbert.finetune, {"epochs": 3}, "Did you mean num_train_epochs?"),
-        (tfbert.finetune, {"fp16": True}, "Here it is mixed_precision=True."),
-        (tfbert.finetune, {"save_strategy": "no"}, "save_steps=0 writes no checkpoint before."),
-        (tfbert.finetune, {"load_best_model_at_end": False}, "It is not an option: a run keeps its best weights"),
-        (tfbert.finetune, {"task": "ner"}, "Pass task='token_classification'."),
-        (tfbert.finetune, {"mixed_precision": "bf16"}, "Pass mixed_precision=True, mixed_precision_dtype='bfloat16'."),
-        (tfbert.finetune, {"mixed_precision": "None"}, "Drop it: float32 is the default."),
-        (tfbert.finetune, {"mixed_precision": "yes"}, "must be True or False."),
-        (tfbert.finetune, {"bf16": True}, "Here it is mixed_precision=True, mixed_precision_dtype='bfloat16'."),
-        (tfbert.finetune, {"no_cuda": True}, "Here it is device='cpu'."),
-        (tfbert.finetune, {"masked_lm_prob": 0.1}, "It is a flag of run_pretraining.py."),
-        (tfbert.finetune, {"mlm_probability": 0.1}, "In run_pretraining.py it is masked_lm_prob."),
-        (tfbert.pretrain, {"doc_stride": 64}, "It is a flag of run_finetune.py."),
-        (tfbert.finetune, {"input_file": "x.tsv"}, "input_file is for another mode"),
-        (tfbert.finetune, {"mode": "predict"}, "tfbert.load returns"),
-        (tfbert.finetune, {"flagfile": "glue-sst2"}, "Presets are for the command"),
-        (tfbert.finetune, {"xyzzy": 1}, "See help(tfbert.finetune)."),
-        (tfbert.finetune, {"seed": [1, 2]}, "Call it for each, or tfbert.sweep with seeds=[1, 2]."),
-        (tfbert.finetune, {"learning_rate": [5, 10]}, "Pass one, or leave it out for the default."),
-    ],
-)
+ANSWERS = [
+    (tfbert.finetune, {"num_epochs": 3}, "Here it is num_train_epochs."),
+    (tfbert.finetune, {"num_train_epoch": 3}, "Did you mean num_train_epochs?"),
+    (tfbert.finetune, {"epochs": 3}, "Did you mean num_train_epochs?"),
+    (tfbert.finetune, {"fp16": True}, "Here it is mixed_precision=True."),
+    (tfbert.finetune, {"save_strategy": "no"}, "save_steps=0 writes no checkpoint before."),
+    (tfbert.finetune, {"load_best_model_at_end": False}, "It is not an option: a run keeps its best weights"),
+    (tfbert.finetune, {"task": "ner"}, "Pass task='token_classification'."),
+    (tfbert.finetune, {"mixed_precision": "bf16"}, "Pass mixed_precision=True, mixed_precision_dtype='bfloat16'."),
+    (tfbert.finetune, {"mixed_precision": "None"}, "Drop it: float32 is the default."),
+    (tfbert.finetune, {"mixed_precision": "yes"}, "must be True or False."),
+    (tfbert.finetune, {"bf16": True}, "Here it is mixed_precision=True, mixed_precision_dtype='bfloat16'."),
+    (tfbert.finetune, {"no_cuda": True}, "Here it is device='cpu'."),
+    (tfbert.finetune, {"masked_lm_prob": 0.1}, "It is a flag of run_pretraining.py."),
+    (tfbert.finetune, {"mlm_probability": 0.1}, "In run_pretraining.py it is masked_lm_prob."),
+    (tfbert.pretrain, {"doc_stride": 64}, "It is a flag of run_finetune.py."),
+    (tfbert.finetune, {"input_file": "x.tsv"}, "input_file is for another mode"),
+    (tfbert.finetune, {"mode": "predict"}, "tfbert.load returns"),
+    (tfbert.finetune, {"flagfile": "glue-sst2"}, "Presets are for the command"),
+    (tfbert.finetune, {"xyzzy": 1}, "See help(tfbert.finetune)."),
+    (tfbert.finetune, {"seed": [1, 2]}, "Call it for each, or tfbert.sweep with seeds=[1, 2]."),
+    (tfbert.finetune, {"learning_rate": [5, 10]}, "Pass one, or leave it out for the default."),
+]
+
+
+@pytest.mark.parametrize("function, options, answer", ANSWERS)
 def test_an_argument_that_is_unknown_or_has_several_values_is_answered(function, options, answer, as_python):
-    line = refused(function, **options)
+    line = message_of(function, **options)
     (name,) = options
     assert answer in line and f"Received: {name}=" in line and "--" not in line and "\n" not in line
 
@@ -108,22 +96,22 @@ print("tensorflow" in sys.modules)
 
 
 def test_rules_are_those_of_the_command_in_arguments(as_python):
-    assert refused(tfbert.finetune, num_replicas=2).endswith("Pass strategy='mirrored' or drop num_replicas.")
-    assert "Pass model='bert-base-uncased' or another" in refused(tfbert.finetune, train=[("good", 1), ("bad", 0)])
-    wrong = refused(tfbert.finetune, model="m", train_file=pathlib.Path("no.tsv"))
+    assert message_of(tfbert.finetune, num_replicas=2).endswith("Pass strategy='mirrored' or drop num_replicas.")
+    assert "Pass model='bert-base-uncased' or another" in message_of(tfbert.finetune, train=[("good", 1), ("bad", 0)])
+    wrong = message_of(tfbert.finetune, model="m", train_file=pathlib.Path("no.tsv"))
     assert wrong.startswith("train_file must be a file")
 
 
-@pytest.mark.parametrize(
-    "options, answer",
-    [
-        ({"task": "pretraining"}, "Call tfbert.pretrain"),
-        ({"seeds": [1, 2]}, "Received: seeds='1,2'. Call tfbert.sweep"),
-        ({"sweep": "xla=true,false"}, "A call is one run"),
-        ({"model": "a", "model_name_or_path": "b"}, "model and model_name_or_path are one option"),
-        ({"config": {"max_steps": 3}}, "must be a tfbert.Config"),
-        ({"config": EVALUATION}, "trains"),
-    ],
-)
-def test_what_a_call_cannot_do_is_refused(options, answer):
-    assert answer in refused(tfbert.finetune, **options)
+NO_CALL = [
+    ({"task": "pretraining"}, "Call tfbert.pretrain"),
+    ({"seeds": [1, 2]}, "Received: seeds='1,2'. Call tfbert.sweep"),
+    ({"sweep": "xla=true,false"}, "A call is one run"),
+    ({"model": "a", "model_name_or_path": "b"}, "model and model_name_or_path are one option"),
+    ({"config": {"max_steps": 3}}, "must be a tfbert.Config"),
+    ({"config": EVALUATION}, "trains"),
+]
+
+
+@pytest.mark.parametrize("options, answer", NO_CALL)
+def test_what_a_call_cannot_do_is_message_of(options, answer):
+    assert answer in message_of(tfbert.finetune, **options)

@@ -11,12 +11,11 @@ nbclient = pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
 
 BOOK = pathlib.Path(__file__).parents[2] / "examples" / "quickstart.ipynb"
-SECONDS = 900
 
 
 def client_of(book, directory, **options):
     resources = {"metadata": {"path": str(directory)}}
-    return nbclient.NotebookClient(book, timeout=SECONDS, kernel_name="python3", resources=resources, **options)
+    return nbclient.NotebookClient(book, timeout=900, kernel_name="python3", resources=resources, **options)
 
 
 def text_of(output):
