@@ -113,5 +113,5 @@ NO_CALL = [
 
 
 @pytest.mark.parametrize("options, answer", NO_CALL)
-def test_what_a_call_cannot_do_is_message_of(options, answer):
+def test_what_a_call_cannot_do_is_refused(options, answer):
     assert answer in message_of(tfbert.finetune, **options)
