@@ -2,6 +2,7 @@
 
 import functools
 import random
+import shutil
 
 import keras
 import numpy as np
@@ -282,7 +283,7 @@ def test_inputs_are_taken_in_chunks(models, monkeypatch):
     assert len(sizes) > 5 and sum(size for size, _ in sizes) == 21
 
 
-def test_nothing_of_the_process_is_changed(saved, models):
+def test_nothing_of_the_process_is_changed(saved, models, tmp_path):
     def state():
         draws = [random.random(), np.random.rand(), *keras.initializers.GlorotUniform()(shape=(3,)).numpy().tolist()]
         return [*draws, float(tf.random.uniform([])), keras.config.dtype_policy().name]
@@ -293,8 +294,10 @@ def test_nothing_of_the_process_is_changed(saved, models):
         between()
         return state()
 
-    loaded = []
-    assert run(lambda: loaded.append(tfbert.load(saved / "classes"))) == run(lambda: None)
+    loaded, directory = [], shutil.copytree(saved / "classes", tmp_path / "classes")
+    config = (directory / "config.json").read_text().replace('dropout_prob": 0.0', 'dropout_prob": 0.1')
+    (directory / "config.json").write_text(config)
+    assert run(lambda: loaded.append(tfbert.load(directory))) == run(lambda: None)
     assert run(lambda: loaded[0](TEXTS)) == run(lambda: None)
     assert loaded[0](TEXTS) == models["classes"](TEXTS), "float32 whatever the caller's own models compute in"
     set_up(RuntimeConfig(seed=1, mixed_precision=True))  # As another run of the process begins.

@@ -12,6 +12,7 @@ import dataclasses
 import logging
 import os
 import pathlib
+import random
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Literal, NoReturn, get_args
 
@@ -221,7 +222,10 @@ def load(directory: str | os.PathLike[str], *, max_seq_length: int | None = None
     )
     with settings_kept():
         keras.config.set_dtype_policy("float32")
-        return LoadedModel(load_trained_model(config))
+        drawn = random.getstate()  # Keras draws a seed for each dropout.
+        loaded = LoadedModel(load_trained_model(config))
+        random.setstate(drawn)
+        return loaded
 
 
 class LoadedModel:
