@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.either_keras import SLOW, Either
+from tests.support.either_keras import Either, slow
 
 
-@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=SLOW)])
+@pytest.fixture(params=["keras", slow("tf_keras")])
 def either(request):
     return Either(request.param)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, FEATURES, SLOW, Either, apart, rows
+from tests.support.either_keras import CLASSES, FEATURES, SLOW, Either, apart, rows, slow
 
 SAME = 1e-5
 
@@ -31,19 +31,6 @@ def of_the_diagonal(labels, outputs):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(outputs)[0]), outputs)
 
 
-def layer(either, function, adds=False, **options):
-    """A layer that computes a function of its inputs, or adds it to the loss."""
-
-    class Own(either.keras.layers.Layer):
-        def call(self, inputs):
-            if adds:
-                self.add_loss(function(inputs))
-                return inputs
-            return function(inputs)
-
-    return Own(**options)
-
-
 def centred(values):
     return values - tf.reduce_mean(values, axis=0, keepdims=True)
 
@@ -55,11 +42,8 @@ def balance(values):
     return 0.1 * tf.reduce_sum(share * tf.reduce_mean(gates, axis=0)) * gates.shape[1]
 
 
-LOSSES = [in_batch_negatives, divided_by_the_rows, supervised_contrastive]
-
-
-@pytest.mark.parametrize("replicas, parts", [(1, 2), pytest.param(2, 1, marks=SLOW), pytest.param(2, 5, marks=SLOW)])
-@pytest.mark.parametrize("loss", [LOSSES[0], *(pytest.param(each, marks=SLOW) for each in LOSSES[1:])])
+@pytest.mark.parametrize("replicas, parts", [(1, 2), slow(2, 1), slow(2, 5)])
+@pytest.mark.parametrize("loss", [in_batch_negatives, slow(divided_by_the_rows), slow(supervised_contrastive)])
 def test_a_loss_that_looks_across_rows(either, loss, replicas, parts):
     """Also where a part has one row."""
     with pytest.raises(ValueError, match=rf"^A row's loss must not.*{loss.__name__}.*, gradient_acc.*={parts} on"):
@@ -73,23 +57,20 @@ def test_a_loss_that_looks_across_rows(either, loss, replicas, parts):
     "function, adds, said",
     [
         (centred, False, "looks across rows"),
-        pytest.param(
-            lambda values: tf.concat([values[:1], values[:-1]], axis=0), False, "looks across rows", marks=SLOW
-        ),
+        slow(lambda values: tf.concat([values[:1], values[:-1]], axis=0), False, "looks across rows"),
         (lambda values: 0.1 * tf.reduce_sum(values**2), True, "must be a mean over rows"),
-        pytest.param(balance, True, "must be a mean over rows", marks=SLOW),
+        slow(balance, True, "must be a mean over rows"),
     ],
 )
 def test_a_layer_that_looks_across_rows(either, function, adds, said):
     """Beside dropout, which does not."""
-    make = lambda: either.classifier(layer(either, function, adds), dropout=0.3)  # noqa: E731
     with pytest.raises(ValueError, match=said):
-        either.ours(make, parts=2, replicas=1)
+        either.ours(lambda: either.classifier(either.layer(function, adds), dropout=0.3), parts=2, replicas=1)
 
 
 @SLOW
 def test_a_sum_of_what_layers_add_in_one_part(either):
-    make = lambda: either.classifier(layer(either, lambda values: tf.reduce_sum(values**2), adds=True))  # noqa: E731
+    make = lambda: either.classifier(either.layer(lambda values: tf.reduce_sum(values**2), adds=True))  # noqa: E731
     one, found = either.plain(make), either.ours(make, replicas=1)
     assert apart(one, found) < SAME and found.history["loss"] == pytest.approx(one.history["loss"], abs=1e-5)
 
@@ -97,7 +78,7 @@ def test_a_sum_of_what_layers_add_in_one_part(either):
 @SLOW
 def test_a_value_per_row_that_layers_add(either):
     """Plain Keras 3 takes its sum, tf_keras has an error of its own."""
-    make = lambda: either.classifier(layer(either, lambda v: tf.reduce_sum(v**2, axis=1), adds=True))  # noqa: E731
+    make = lambda: either.classifier(either.layer(lambda v: tf.reduce_sum(v**2, axis=1), adds=True))  # noqa: E731
     if either.is_keras_3:
         assert apart(either.plain(make), either.ours(make, replicas=1)) < SAME
     with pytest.raises(ValueError, match="must be a mean over rows"):
@@ -106,28 +87,19 @@ def test_a_value_per_row_that_layers_add(either):
 
 @SLOW
 def test_an_output_whose_second_axis_is_the_batch(either):
-    def make():
-        kinds = either.keras.layers
-        either.keras.utils.set_random_seed(1)
-        inputs = kinds.Input([FEATURES])
-        return either.keras.Model(inputs, layer(either, scores_of_pairs)(kinds.Dense(4)(inputs)))
-
+    layers = lambda: [either.layers.Dense(4), either.layer(scores_of_pairs)]  # noqa: E731
     with pytest.raises(ValueError, match="A row's loss must not depend on the rows beside it"):
-        either.ours(make, replicas=1, parts=2, compiled={"loss": of_the_diagonal})
+        either.ours(lambda: either.sequential(layers), replicas=1, parts=2, compiled={"loss": of_the_diagonal})
 
 
 def own_loss(either, function):
-    """A model with a `compute_loss` of its own."""
+    """What makes a model with a `compute_loss` of its own."""
 
-    class Own(either.keras.Model):
+    class Own(either.keras.Sequential):
         def __init__(self):
-            super().__init__()
             either.keras.utils.set_random_seed(1)
-            self.dense, self.norm = either.keras.layers.Dense(CLASSES), either.keras.layers.BatchNormalization()
-            self.drop = either.keras.layers.Dropout(0.3)
-
-        def call(self, inputs, training=None):
-            return self.drop(self.norm(self.dense(inputs), training=training), training=training)
+            kinds = either.layers
+            super().__init__([kinds.Dense(CLASSES), kinds.BatchNormalization(), kinds.Dropout(0.3)])
 
         def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
             return function(self, x, y_pred)
@@ -139,7 +111,7 @@ def own_loss(either, function):
     "function",
     [
         lambda model, x, outputs: in_batch_negatives(None, outputs),
-        pytest.param(lambda model, x, outputs: divided_by_the_rows(None, model(x)), marks=SLOW),
+        slow(lambda model, x, outputs: divided_by_the_rows(None, model(x))),
     ],
 )
 def test_a_models_own_loss_that_looks_across_rows(either, function):
@@ -149,27 +121,12 @@ def test_a_models_own_loss_that_looks_across_rows(either, function):
 
 def test_values_that_are_equal_by_chance_at_first(either):
     """A head of zeros hides what is before it until it has been trained."""
-
-    def make():
-        kinds = either.keras.layers
-        return either.keras.Sequential(
-            [kinds.Input([FEATURES]), layer(either, centred), kinds.Dense(CLASSES, kernel_initializer="zeros")]
-        )
-
+    layers = lambda: [either.layer(centred), either.layers.Dense(CLASSES, kernel_initializer="zeros")]  # noqa: E731
     with pytest.raises(ValueError, match="looks across rows"):
-        either.ours(make, replicas=1, parts=2)
+        either.ours(lambda: either.sequential(layers), replicas=1, parts=2)
 
 
 # What must go on working.
-
-
-def fixed(either):
-    """Takes five rows, no more and no less."""
-    kinds = either.keras.layers
-    either.keras.utils.set_random_seed(1)
-    inputs = kinds.Input(batch_shape=[5, FEATURES])
-    hidden = kinds.Dense(4, activity_regularizer="l2")(inputs)
-    return either.keras.Model(inputs, kinds.Dense(CLASSES)(hidden))
 
 
 def twice(model, x, outputs):
@@ -178,15 +135,20 @@ def twice(model, x, outputs):
 
 
 def test_a_model_of_so_many_rows_takes_them_in_parts(either):
-    assert either.ours(lambda: fixed(either), replicas=1, parts=2).history["loss"][0] > 0
+    """Five, no more and no less."""
+
+    def layers():
+        kinds = either.layers
+        hidden = kinds.Dense(4, activity_regularizer="l2")
+        return [kinds.Input(batch_shape=[5, FEATURES]), hidden, kinds.Dense(CLASSES)]
+
+    make = lambda: either.sequential(layers, shape=None)  # noqa: E731
+    assert either.ours(make, replicas=1, parts=2).history["loss"][0] > 0
 
 
 @pytest.mark.parametrize(
     "outputs, activation, loss",
-    [
-        pytest.param(1, "sigmoid", "binary_crossentropy", marks=SLOW),
-        (CLASSES, "softmax", "sparse_categorical_crossentropy"),
-    ],
+    [slow(1, "sigmoid", "binary_crossentropy"), (CLASSES, "softmax", "sparse_categorical_crossentropy")],
 )
 def test_a_model_that_is_sure_and_wrong(either, outputs, activation, loss):
     """Of an activation's own output Keras takes the logits, of a part of it a probability that it cuts off at 1e-7."""
@@ -195,7 +157,7 @@ def test_a_model_that_is_sure_and_wrong(either, outputs, activation, loss):
     assert apart(either.plain(make, xy, **given), either.ours(make, xy, replicas=1, parts=2, **given)) < SAME
 
 
-@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=SLOW)])
+@pytest.mark.parametrize("replicas", [1, slow(2)])
 def test_an_own_loss_that_calls_a_model_with_batch_normalization(either, replicas):
     trained = either.ours(own_loss(either, twice), replicas=replicas, parts=2, compiled={"loss": None})
     assert trained.history["loss"][0] > 0
@@ -206,7 +168,7 @@ def test_an_own_loss_that_calls_a_model_with_batch_normalization(either, replica
 def test_layers_of_tf_keras_that_draw_by_themselves(draw):
     """Nothing can be said of such a model, but of its loss."""
     either = Either("tf_keras")
-    make = lambda: either.classifier(layer(either, draw))  # noqa: E731
+    make = lambda: either.classifier(either.layer(draw))  # noqa: E731
     assert either.ours(make, replicas=2, parts=2).history["loss"][0] > 0
     with pytest.raises(ValueError, match="in_batch_negatives"):
         either.ours(make, replicas=1, parts=2, compiled={"loss": in_batch_negatives})
@@ -249,8 +211,8 @@ def root_of_the_mean(labels, outputs):
     "metric, name",
     [
         (lambda either: largest(either)(0.0), "largest"),
-        pytest.param(lambda either: largest(either)(-np.inf), "largest", marks=SLOW),
-        pytest.param(lambda either: root_of_the_mean, "root_of_the_mean", marks=SLOW),
+        slow(lambda either: largest(either)(-np.inf), "largest"),
+        slow(lambda either: root_of_the_mean, "root_of_the_mean"),
     ],
 )
 def test_a_metric_that_is_no_sum(either, metric, name):

@@ -9,16 +9,11 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, apart, rows, splits, weights
+from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, apart, rows, slow, splits, weights
 from tests.support.models import strategy_of
 
 SPLITS, SPLITS_OF_ONE = splits((2, 2)), splits((1, 3))
 """Quick where what matters is what all replicas make together, or what one does."""
-
-
-def slow(*case):
-    """A case of what quick ones guard as well."""
-    return pytest.param(*case, marks=SLOW)
 
 
 # Losses.
@@ -56,27 +51,23 @@ def test_keras_losses_give_keras_weights(either, loss, outputs, activation, labe
     either.like(make, (X, LABELS[labels]), compiled=lambda: {"loss": loss(either.keras.losses)})
 
 
-def _numbers(either, width, squeezed):
-    """A model with a number for each row of `[rows, 5]`, or for each position of `[rows, 7, 5]`."""
-    either.keras.utils.set_random_seed(3)
-    inputs = either.keras.Input([width, FEATURES] if width else [FEATURES])
-    outputs = either.layers.Dense(1, activation="sigmoid")(inputs)
-    return either.keras.Model(inputs, either.layers.Reshape([width] if width else [])(outputs) if squeezed else outputs)
-
-
 @SPLITS_OF_ONE
 @pytest.mark.parametrize("loss", ["mse", slow("binary_crossentropy"), slow("huber")])
 @pytest.mark.parametrize(
     "width, squeezed, column", [slow(0, True, True), slow(0, True, False), (7, False, False), slow(7, True, True)]
 )
 def test_a_last_dimension_of_1_makes_no_difference(either, width, squeezed, column, loss, replicas, parts):
-    """`[rows]` beside `[rows, 1]` broadcasts to `[rows, rows]`: a loss that depends on the split, and no error."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(21, width, FEATURES) if width else (21, FEATURES)).astype(np.float32)
+    """`[rows]` beside `[rows, 1]` broadcasts to `[rows, rows]`: a loss that depends on the split, and no error.
+
+    A number for each row of `[rows, 5]`, or for each position of `[rows, 7, 5]`.
+    """
+    kinds, positions, rng = either.layers, [width] if width else [], np.random.default_rng(0)
+    layers = lambda: [kinds.Dense(1, activation="sigmoid"), *([kinds.Reshape(positions)] if squeezed else [])]  # noqa: E731
+    x = rng.normal(size=(21, *positions, FEATURES)).astype(np.float32)
     y = rng.integers(0, 2, x.shape[:-1]).astype(np.float32)
     fit = {"batch_size": 7}  # As many rows as positions.
     data = x, y[..., None] if column else y
-    make = lambda: _numbers(either, width, squeezed)  # noqa: E731
+    make = lambda: either.sequential(layers, shape=[*positions, FEATURES])  # noqa: E731
     either.like(make, data, replicas=replicas, parts=parts, compiled={"loss": loss}, **fit)
 
 
@@ -100,36 +91,21 @@ def test_history_and_weights_are_those_of_plain_keras(either, replicas, parts):
     """Metrics, weighted or not, sample_weight and evaluation; what batches report; what layers add to the loss, which
     comes once however a batch is split; averages of the weights that overwrite them."""
     x, y = rows(37)
-
-    class Batches(either.keras.callbacks.Callback):
-        def __init__(self):
-            super().__init__()
-            self.seen = []
-
-        def on_train_batch_end(self, batch, logs=None):
-            self.seen.append([float(logs[name]) for name in sorted(logs)])
-
-    kinds, callbacks = either.keras.metrics, []
-
-    def compiled():
-        return {
-            "metrics": ["accuracy"],
-            "weighted_metrics": [kinds.SparseCategoricalCrossentropy(from_logits=True, name="entropy")],
-        }
-
+    seen = []  # By one for both runs: what batches report comes twice.
+    note = lambda batch, logs: seen.append([float(logs[name]) for name in sorted(logs)])  # noqa: E731
+    entropy = lambda: either.keras.metrics.SparseCategoricalCrossentropy(from_logits=True, name="entropy")  # noqa: E731
+    compiled = lambda: {"metrics": ["accuracy"], "weighted_metrics": [entropy()]}  # noqa: E731
     fit = {"validation_data": (x[:13], y[:13]), "sample_weight": np.linspace(0.3, 2, 37).astype(np.float32)}
     averages = {"use_ema": True, "ema_momentum": 0.9, "ema_overwrite_frequency": 3}
     optimizer = lambda: either.keras.optimizers.AdamW(1e-2, weight_decay=0.1, epsilon=1e-3, **averages)  # noqa: E731
     make = lambda: either.classifier(regularizer=either.keras.regularizers.L2(0.1))  # noqa: E731
-    # One for both runs: what batches report comes twice.
-    callbacks = [Batches()]
+    callbacks = [either.keras.callbacks.LambdaCallback(on_train_batch_end=note)]
     fit |= {"replicas": replicas, "parts": parts, "callbacks": callbacks, "epochs": 2}
     found = either.like(make, (x, y), compiled=compiled, optimizer=optimizer, **fit)
-    one, other = np.split(np.array(callbacks[0].seen), 2)
+    one, other = np.split(np.array(seen), 2)
     np.testing.assert_allclose(other, one, atol=1e-5)
     if not either.is_keras_3:
-        names = [metric.name for metric in found.model.metrics]
-        assert names == ["loss", "accuracy", "entropy"]
+        assert [metric.name for metric in found.model.metrics] == ["loss", "accuracy", "entropy"]
 
 
 @pytest.mark.parametrize("count, replicas", [(17, 2), slow(1, 2), slow(1, 1), slow(17, 1), slow(40, 1), slow(40, 2)])
@@ -180,7 +156,8 @@ def test_what_is_frozen_or_not_reached_by_the_loss_stays_as_it_is(either, replic
             return self.used(inputs)
 
     optimizer = lambda: either.keras.optimizers.AdamW(0.01, weight_decay=0.5)  # noqa: E731
-    with caplog.at_level(logging.WARNING, "tfbert"), warned_of(either):
+    warns = pytest.warns(UserWarning, match="Gradients do not exist")  # As Keras 3 does of the plain model's.
+    with caplog.at_level(logging.WARNING, "tfbert"), warns if either.is_keras_3 else contextlib.nullcontext():
         trained = either.like(IdleHead, replicas=replicas, parts=parts, optimizer=optimizer).model
     np.testing.assert_array_equal(np.array(trained.model.idle.kernel), np.ones([3, 2]))
     said = [record.getMessage() for record in caplog.records if "does not depend" in record.getMessage()]
@@ -193,11 +170,6 @@ def test_what_is_frozen_or_not_reached_by_the_loss_stays_as_it_is(either, replic
     trained.fit(X, Y, batch_size=40, verbose=0)
     for now, start in zip(weights(trained.model.used), before, strict=True):  # Adam's first step.
         np.testing.assert_allclose(np.abs(now - start), 0.1, rtol=1e-2)
-
-
-def warned_of(either):
-    """Keras 3 warns of the plain model's gradients."""
-    return pytest.warns(UserWarning, match="Gradients do not exist") if either.is_keras_3 else contextlib.nullcontext()
 
 
 # Ways of running.
@@ -216,13 +188,9 @@ def test_data_sets_generators_and_sequences(either, replicas, parts):
             part = slice(10 * index, 10 * index + 10)
             return X[part], Y[part]
 
-    def generate():
-        for start in range(0, 40, 10):
-            yield X[start : start + 10], Y[start : start + 10]
-
-    expected = either.plain()
+    expected, made = either.plain(), Batches()
     data_set = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10)
-    others = (Batches(), generate()) if either.is_keras_3 or replicas == 1 else ()
+    others = (made, (made[index] for index in range(4))) if either.is_keras_3 or replicas == 1 else ()
     for batches in (data_set, *others):
         found = either.ours(xy=(batches, None), batch_size=None, replicas=replicas, parts=parts)
         assert apart(found, expected) < 1e-5
@@ -250,25 +218,20 @@ def test_standard_callbacks(either, replicas, tmp_path):
     kinds, other = either.keras.callbacks, (Y + 1) % CLASSES
     options = {"optimizer": lambda: either.sgd(5.0), "compiled": {"metrics": ["accuracy"]}}
     trained = either.build(replicas=replicas, gradient_accumulation_steps=2, **options)
-    of_keras_3 = [
-        kinds.ModelCheckpoint(str(tmp_path / "best.keras"), monitor="val_loss", save_best_only=True),
-        kinds.TensorBoard(str(tmp_path / "board")),
-        kinds.BackupAndRestore(str(tmp_path / "backup")),
+    callbacks = [
+        kinds.EarlyStopping("val_loss", patience=3, restore_best_weights=True, start_from_epoch=0),
+        kinds.ReduceLROnPlateau("val_loss", factor=0.1, patience=1, min_delta=100.0),
+        kinds.CSVLogger(str(tmp_path / "log.csv")),
+        kinds.TerminateOnNaN(),
     ]
+    if either.is_keras_3:
+        callbacks += [
+            kinds.ModelCheckpoint(str(tmp_path / "best.keras"), monitor="val_loss", save_best_only=True),
+            kinds.TensorBoard(str(tmp_path / "board")),
+            kinds.BackupAndRestore(str(tmp_path / "backup")),
+        ]
     fit = {"validation_data": (X, other), "batch_size": 10, "shuffle": False, "verbose": 0}  # Learning makes it worse.
-    history = trained.fit(
-        X,
-        Y,
-        epochs=12,
-        callbacks=[
-            kinds.EarlyStopping("val_loss", patience=3, restore_best_weights=True, start_from_epoch=0),
-            kinds.ReduceLROnPlateau("val_loss", factor=0.1, patience=1, min_delta=100.0),
-            kinds.CSVLogger(str(tmp_path / "log.csv")),
-            kinds.TerminateOnNaN(),
-            *(of_keras_3 if either.is_keras_3 else []),
-        ],
-        **fit,
-    ).history
+    history = trained.fit(X, Y, epochs=12, callbacks=callbacks, **fit).history
     epochs, best = len(history["loss"]), int(np.argmin(history["val_loss"]))
     assert epochs == best + 4 < 12
     np.testing.assert_allclose(history["learning_rate" if either.is_keras_3 else "lr"][:3], [5.0, 5.0, 0.5], rtol=1e-6)
@@ -286,7 +249,7 @@ def test_a_configuration_makes_the_same_model(either):
     options["all_reduce_dtype"] = "bfloat16"
     first = tfbert.FineTuner(either.classifier(), **options)
     second = type(first).from_config(first.get_config())
-    assert {**second.get_config(), "model": None} == {**options, "model": None}
+    assert second.get_config() | {"model": None} == options | {"model": None}
     second.model.set_weights(first.model.get_weights())
     np.testing.assert_array_equal(second(X).numpy(), first(X).numpy())
 
@@ -302,9 +265,8 @@ def test_export(either, replicas, tmp_path):
 
 def test_a_batch_without_rows_is_an_update_without_gradients(either):
     """Of a width that random counters do not divide: they are counted for each row."""
-    layers = [either.keras.layers.Dense(5), either.keras.layers.Dropout(0.5), either.keras.layers.Dense(2)]
-    model = tfbert.FineTuner(either.keras.Sequential([either.keras.Input([4]), *layers]))
-    model.compile(either.keras.optimizers.SGD(0.1), either.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    layers = lambda: [either.layers.Dense(5), either.layers.Dropout(0.5), either.layers.Dense(2)]  # noqa: E731
+    model = either.build(lambda: either.sequential(layers, shape=[4]), replicas=None)
     rows = lambda: ((np.ones([n, 4], np.float32), np.zeros(n, np.int64)) for n in (4, 0, 3))  # noqa: E731
     signature = (tf.TensorSpec([None, 4]), tf.TensorSpec([None], tf.int64))
     model.fit(tf.data.Dataset.from_generator(rows, output_signature=signature), verbose=0)

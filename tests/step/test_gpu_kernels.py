@@ -12,7 +12,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels
 
-from tests.support.either_keras import SLOW
+from tests.support.either_keras import slow
 from tests.support.models import random_batch, strategy_of
 from tfbert.step.noise import Rows, drop, noise_key, noise_stream
 
@@ -75,16 +75,14 @@ def a_step(either, policy):
     return tf.function(model.train_step, autograph=False).get_concrete_function(of_any_size), batch
 
 
-@pytest.mark.parametrize(
-    "policy", [*(pytest.param(each, marks=SLOW) for each in ("float32", "mixed_float16")), "mixed_bfloat16"]
-)
+@pytest.mark.parametrize("policy", [*(slow(each) for each in ("float32", "mixed_float16")), "mixed_bfloat16"])
 def test_all_of_a_step_has_kernels_on_a_gpu(either, policy):
     traced, _ = a_step(either, policy)
     assert "StatelessRandomUniformFullIntV2" in str(traced.graph.as_graph_def()), "the step draws dropout"
     assert on_host(traced) == set()
 
 
-@pytest.mark.parametrize("policy", [pytest.param("mixed_float16", marks=SLOW)])
+@pytest.mark.parametrize("policy", [slow("mixed_float16")])
 def test_all_that_the_optimiser_makes_of_a_step_has_kernels(either, policy, optimised_graphs):
     traced, batch = a_step(either, policy)
     made = made_by_optimiser(functools.partial(traced, batch))

@@ -1,12 +1,11 @@
 """The parts of a step against NumPy: filling, accumulation, sums over replicas, clipping."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.either_keras import slow, weights
 from tests.support.models import strategy_of
-from tfbert import FineTuner
 from tfbert.step.gradients import (
     accumulate,
     all_reduce_sum,
@@ -138,22 +137,28 @@ def test_clip_coefficient(norm, limit, expected):
     assert float(clip_coefficient(tf.constant(norm), limit)) == expected
 
 
+def on_replicas(replicas, compute):
+    """Of each result that replicas compute, given their numbers: what they all have."""
+    strategy = strategy_of(replicas)
+
+    def each():
+        return compute(tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group))
+
+    results = tf.function(lambda: strategy.run(each), autograph=False)()
+    return [strategy.experimental_local_results(result) for result in results]
+
+
 def test_sums_of_what_was_rounded_to_bfloat16():
     """Many more numbers than a pack has; each replica gets the same."""
-    strategy, rng = strategy_of(2), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     shares = [rng.normal(size=(2, size)).astype(np.float32) for size in (3, 3_000_000, 5)]
 
-    @tf.function(autograph=False)
-    def run():
-        def each():
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            return all_reduce_sum([tf.gather(share, replica) for share in shares], tf.bfloat16)
+    def summed(replica):
+        return all_reduce_sum([tf.gather(share, replica) for share in shares], tf.bfloat16)
 
-        return strategy.run(each)
-
-    for part, share in zip(run(), shares, strict=True):
+    for values, share in zip(on_replicas(2, summed), shares, strict=True):
         first, second = share.astype(tf.bfloat16.as_numpy_dtype)
-        for value in strategy.experimental_local_results(part):
+        for value in values:
             assert value.dtype == tf.float32
             np.testing.assert_array_equal(value, (first + second).astype(np.float32))
 
@@ -162,8 +167,8 @@ def test_sums_of_what_was_rounded_to_bfloat16():
 @pytest.mark.parametrize("used", [[0, 3, 7, 8, 39], []])
 def test_of_a_table_only_rows_that_occur_are_sent_over_a_network(dtype, used, monkeypatch):
     """Rows of both replicas, of one, that cancel out, that are not finite; and a batch that uses no row."""
-    strategy, real = strategy_of(2), tf.distribute.ReplicaContext.all_reduce
-    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", type(strategy))
+    real = tf.distribute.ReplicaContext.all_reduce
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", type(strategy_of(2)))
 
     def checked(context, op, tensors, *options):
         for tensor in tensors:
@@ -176,37 +181,29 @@ def test_of_a_table_only_rows_that_occur_are_sent_over_a_network(dtype, used, mo
     if used:
         shares[0, [3, 7, 39]], shares[1, [7, 8, 39]] = 1.5, [[-1.5], [2.25], [np.nan]]
 
-    @tf.function(autograph=False)
-    def run():
-        def each():
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            return all_reduce_sum([tf.ones([31, 4]), tf.gather(shares, replica), tf.ones([4])], tf.as_dtype(dtype))
+    def summed(replica):
+        return all_reduce_sum([tf.ones([31, 4]), tf.gather(shares, replica), tf.ones([4])], tf.as_dtype(dtype))
 
-        return strategy.run(each)
-
-    for part, expected in zip(run(), (2.0, shares.sum(0), 2.0), strict=True):
-        for value in strategy.experimental_local_results(part):
+    for values, expected in zip(on_replicas(2, summed), (2.0, shares.sum(0), 2.0), strict=True):
+        for value in values:
             assert value.dtype == tf.float32
             np.testing.assert_array_equal(value, np.broadcast_to(expected, value.shape))
 
 
-@pytest.mark.parametrize("micro_batches", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_updates_with_gradients_summed_in_bfloat16(micro_batches):
+@pytest.mark.parametrize("micro_batches", [1, slow(3)])
+def test_updates_with_gradients_summed_in_bfloat16(three, micro_batches):
     """Gradients of two replicas are rounded by a part in 128 at most, those of one and losses never."""
     rng = np.random.default_rng(1)
-    x, y = rng.normal(size=(24, 6)).astype(np.float32), rng.normal(size=(24, 4)).astype(np.float32)
+    xy = rng.normal(size=(24, 6)).astype(np.float32), rng.normal(size=(24, 4)).astype(np.float32)
+    make = lambda: three.sequential(lambda: [three.layers.Dense(4)], shape=[6])  # noqa: E731
+    flat = lambda values: np.concatenate([value.ravel() for value in values])  # noqa: E731
+    fit = {"optimizer": lambda: three.sgd(1.0), "batch_size": 24}
 
-    def updated(replicas, dtype, steps=1):
-        with strategy_of(replicas).scope():
-            keras.utils.set_random_seed(3)
-            model = keras.Sequential([keras.layers.Input([6]), keras.layers.Dense(4)])
-            options = {"gradient_accumulation_steps": steps, "all_reduce_dtype": dtype}
-            tuner = FineTuner(model, **options)
-            tuner.compile(keras.optimizers.SGD(1.0), "mse", run_eagerly=replicas == 1)
-        before = np.concatenate([weight.ravel() for weight in model.get_weights()])
-        loss = tuner.fit(x, y, batch_size=24, verbose=0).history["loss"]
-        assert tuner.get_config()["all_reduce_dtype"] == dtype
-        return np.concatenate([weight.ravel() for weight in model.get_weights()]) - before, loss
+    def updated(replicas, dtype, parts=1):
+        options = {"wrap": {"all_reduce_dtype": dtype}, "compiled": {"loss": "mse", "run_eagerly": replicas == 1}}
+        found = three.ours(make, xy, replicas=replicas, parts=parts, **options, **fit)
+        assert found.model.get_config()["all_reduce_dtype"] == dtype
+        return flat(found.weights) - flat(weights(make())), found.history["loss"]
 
     expected, loss = updated(1, "float32")
     assert np.abs(updated(1, "bfloat16", micro_batches)[0] - expected).max() < 1e-6
@@ -218,18 +215,12 @@ def test_updates_with_gradients_summed_in_bfloat16(micro_batches):
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_what_replicas_before_this_one_have(replicas):
     """Shares of 5 and 2 rows: the second replica's begin at row 5."""
-    strategy = strategy_of(replicas)
 
-    @tf.function(autograph=False)
-    def run():
-        def each():
-            replica = tf.convert_to_tensor(tf.distribute.get_replica_context().replica_id_in_sync_group)
-            sums = sum_and_count_before(tf.stack([tf.cast(replica, tf.float32) + 1.5, 3.0]), 5 - 3 * replica)
-            assert replicas == 1 and sums[1] == 0 or sums[1].dtype == tf.int64
-            return sums[0], tf.convert_to_tensor(sums[1])
+    def sums(replica):
+        total, before = sum_and_count_before(tf.stack([tf.cast(replica, tf.float32) + 1.5, 3.0]), 5 - 3 * replica)
+        assert replicas == 1 and before == 0 or before.dtype == tf.int64
+        return total, tf.convert_to_tensor(before)
 
-        return strategy.run(each)
-
-    total, before = (strategy.experimental_local_results(part) for part in run())
+    total, before = on_replicas(replicas, sums)
     np.testing.assert_array_equal(total, [[[1.5, 3.0]], [[4.0, 6.0]] * 2][replicas - 1])
     np.testing.assert_array_equal(before, [0, 5][:replicas])

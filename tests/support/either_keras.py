@@ -103,6 +103,18 @@ class Either:
         self.keras.utils.set_random_seed(seed)
         return type("Own", (base or Plain,), methods)()
 
+    def layer(self, function, adds=False):
+        """A layer that computes a function of its inputs, or adds it to the loss."""
+
+        class Own(self.layers.Layer):
+            def call(self, inputs):
+                if adds:
+                    self.add_loss(function(inputs))
+                    return inputs
+                return function(inputs)
+
+        return Own()
+
     def sgd(self, rate=0.3, **options):
         """With a rate at which a step shows."""
         return self.keras.optimizers.SGD(rate, **options)
