@@ -1,4 +1,5 @@
-"""Dropout noise: its rate and scale; what computes some rows draws what the whole batch would, bit for bit."""
+"""Dropout noise: its rate and scale; what computes some rows draws what the whole batch would, bit for bit; noise that
+is drawn again, as gradient checkpointing needs it."""
 
 import zlib
 
@@ -6,8 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import OVER_BOTH, SLOW
-from tfbert.step.noise import Rows, drop, noise_key, noise_stream
+from tests.support.either_keras import OVER_BOTH, SLOW, Either, slow
+from tests.support.models import random_batch, tiny_bert
+from tfbert.bert import models
+from tfbert.model.forward import forward
+from tfbert.private import layers_of
+from tfbert.step.keras3.private import generators_of
+from tfbert.step.noise import ONE_ROW, Rows, drop, noise_key, noise_stream, same_noise
 
 
 def key(seed=1, step=2):
@@ -67,10 +73,8 @@ def test_the_gradient_is_the_mask():
 
 def test_xla_draws_the_same_bits():
     inputs = tf.ones([1001])
-    compiled = tf.function(
-        lambda inputs, key: drop(inputs, 0.3, noise_stream(key), 7), autograph=False, jit_compile=True
-    )
-    np.testing.assert_array_equal(compiled(inputs, key()), drop(inputs, 0.3, stream(), 7))
+    compute = lambda inputs, key: drop(inputs, 0.3, noise_stream(key), 7)  # noqa: E731
+    np.testing.assert_array_equal(WAYS["xla"](compute)(inputs, key()), compute(inputs, key()))
 
 
 def test_parts_of_a_stream_and_streams_are_independent():
@@ -117,11 +121,7 @@ SHAPES = [[13], [13, 3], [13, 8], [13, 12, 7, 7], [13, 5, 16]]
 
 @pytest.mark.parametrize(
     "shape, way",
-    [
-        pytest.param(shape, way, marks=SLOW if way == "xla" and shape != [13, 12, 7, 7] else ())
-        for shape in SHAPES
-        for way in WAYS
-    ],
+    [(s, way) if way != "xla" or s == [13, 12, 7, 7] else slow(s, way) for s in SHAPES for way in WAYS],
     ids=str,
 )
 def test_rows_of_any_size_draw_the_same_bits_in_any_part(shape, way):
@@ -151,17 +151,11 @@ def test_tokens_in_one_dimension_belong_to_their_rows(size):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_what_is_known_of_a_shape_changes_nothing(shape):
     numbers, inputs = stream(), tf.ones(shape)
-    known = [shape, [None, *shape[1:]], [None] * len(shape), None]
-    made = [
-        tf.function(
-            lambda inputs, count: drop(inputs, 0.5, numbers, 3, rows=Rows(4, count)),
-            autograph=False,
-            input_signature=[tf.TensorSpec(spec), tf.TensorSpec([], tf.int32)],
-        )(inputs, 13)
-        for spec in known
-    ]
-    for other in made:
-        np.testing.assert_array_equal(other, drop(inputs, 0.5, numbers, 3, rows=Rows(4, 13)))
+    compute = lambda inputs, count: drop(inputs, 0.5, numbers, 3, rows=Rows(4, count))  # noqa: E731
+    for known in (shape, [None, *shape[1:]], [None] * len(shape), None):
+        signature = [tf.TensorSpec(known), tf.TensorSpec([], tf.int32)]
+        other = tf.function(compute, autograph=False, input_signature=signature)(inputs, 13)
+        np.testing.assert_array_equal(other, compute(inputs, 13))
 
 
 def test_the_bits_are_those_of_earlier_versions():
@@ -180,9 +174,15 @@ def test_rows_far_into_a_batch_have_numbers_of_their_own():
 # Layers of either Keras.
 
 
-def keyed(either, model):
-    """What takes over a model's noise."""
-    return either.step.keyed(model, 1)
+def keyed_pass(either, model):
+    """A function: the model's pass in training, with the noise of a step's key."""
+    dropout, of_step = either.step.keyed(model, 1), key()
+
+    def run(inputs, rows=ONE_ROW, key=of_step):
+        with dropout.keyed(key, rows):
+            return model(inputs, training=True)
+
+    return run
 
 
 LAYERS = {
@@ -214,18 +214,12 @@ def of_layer(either, name):
 @pytest.mark.parametrize("name", [*LAYERS][:5])
 def test_every_random_layer_takes_its_noise_from_the_key(either, name):
     model = of_layer(either, name)
-    dropout = keyed(either, model)
-
-    @tf.function(autograph=False)
-    def run(inputs, key):
-        with dropout.keyed(key):
-            return model(inputs, training=True)
-
+    run = tf.function(keyed_pass(either, model), autograph=False)
     inputs = tf.random.stateless_normal([4, 6, 8], [3, 4])
-    first = run(inputs, key())
+    first = run(inputs, key=key())
     assert np.isfinite(first).all() and (first != inputs).numpy().any()
-    np.testing.assert_array_equal(run(inputs, key()), first)
-    assert (run(inputs, key(step=3)) != first).numpy().any()
+    np.testing.assert_array_equal(run(inputs, key=key()), first)
+    assert (run(inputs, key=key(step=3)) != first).numpy().any()
     np.testing.assert_array_equal(model(inputs, training=False), inputs)
 
 
@@ -233,7 +227,7 @@ def test_every_random_layer_takes_its_noise_from_the_key(either, name):
     "name, way",
     [
         # Each layer in a graph; recurrent ones take seconds to be traced.
-        pytest.param(name, way, marks=() if way == "graph" and name not in ("GRU", "LSTM") else SLOW)
+        (name, way) if way == "graph" and name not in ("GRU", "LSTM") else slow(name, way)
         for name in LAYERS
         for way in ("graph", "xla", *(["eager"] if name == "attention" else []))
     ],
@@ -241,15 +235,8 @@ def test_every_random_layer_takes_its_noise_from_the_key(either, name):
 def test_every_random_layer_of_keras_draws_by_row(either, name, way):
     if name == "variable" and either.is_keras_3:
         pytest.skip("Keras 3 takes numbers only")
-    model = of_layer(either, name)
-    dropout, noise = keyed(either, model), key()
-
-    def compute(inputs, rows):
-        with dropout.keyed(noise, rows):
-            return model(inputs, training=True)
-
     inputs = tf.random.stateless_normal([13, 6, 8], [3, 4])
-    run = run_of(compute, way)
+    run = run_of(keyed_pass(either, of_layer(either, name)), way)
     whole, parts = in_parts(run, inputs)
     # Products and statistics may sum in another order for other shapes; a draw that differs is far from this.
     np.testing.assert_allclose(parts, whole, atol=2e-6)
@@ -260,34 +247,21 @@ def test_every_random_layer_of_keras_draws_by_row(either, name, way):
 @OVER_BOTH
 def test_spatial_dropout_drops_whole_channels(either):
     model = either.sequential(lambda: [either.layers.SpatialDropout1D(0.5)], shape=[6, 8])
-    with keyed(either, model).keyed(key()):
-        out = model(tf.ones([16, 6, 8]), training=True).numpy()
+    out = keyed_pass(either, model)(tf.ones([16, 6, 8])).numpy()
     assert set(out.reshape(-1)) == {0.0, 2.0}
     assert (out == out[:, :1]).all()
 
 
 @OVER_BOTH
-def test_layers_draw_different_noise(either):
-    inputs = either.keras.Input([1000])
-    model = either.keras.Model(inputs, [either.layers.Dropout(0.5)(inputs) for _ in range(2)])
-    with keyed(either, model).keyed(key()):
-        one, other = model(tf.ones([1, 1000]), training=True)
-    assert 0.4 < np.mean(one.numpy() == other.numpy()) < 0.6
-
-
-@OVER_BOTH
-@pytest.mark.parametrize("name", ["Dropout", "GaussianNoise"])
-def test_each_call_of_a_layer_draws_noise_of_its_own(either, name):
+@pytest.mark.parametrize("name, layers", [("Dropout", 2), ("Dropout", 1), ("GaussianNoise", 1)])
+def test_each_layer_and_each_call_of_one_draws_noise_of_its_own(either, name, layers):
     """ALBERT calls one layer 12 times; RoBERTa's head applies its dropout twice."""
-    layer, inputs = LAYERS[name](either.layers), either.keras.Input([1000])
-    model = either.keras.Model(inputs, [layer(inputs), layer(inputs)])
-    dropout = keyed(either, model)
-    passes = []
-    for _ in range(2):
-        with dropout.keyed(key()):
-            passes.append([out.numpy() for out in model(tf.ones([1, 1000]), training=True)])
-    (one, other), again = passes
+    made, inputs = [LAYERS[name](either.layers) for _ in range(layers)], either.keras.Input([1000])
+    model = either.keras.Model(inputs, [made[0](inputs), made[-1](inputs)])
+    run = keyed_pass(either, model)
+    (one, other), again = ([out.numpy() for out in run(tf.ones([1, 1000]))] for _ in range(2))
     assert np.mean(one == other) < 0.6 and abs(np.corrcoef(one[0], other[0])[0, 1]) < 0.15
+    assert name == "GaussianNoise" or np.mean(one == other) > 0.4
     np.testing.assert_array_equal(again, [one, other])
 
 
@@ -295,8 +269,7 @@ def test_each_call_of_a_layer_draws_noise_of_its_own(either, name):
 def test_after_a_pass_with_a_key_the_layers_are_keras_own_and_saved_as_such(either, tmp_path):
     """A wrapped model that is then trained by other means still has noise, and new noise each time."""
     model, ones = either.sequential(lambda: [either.layers.Dropout(0.5)], shape=[100]), tf.ones([1, 100])
-    with keyed(either, model).keyed(key()):
-        model(ones, training=True)
+    keyed_pass(either, model)(ones)
     one, other = (model(ones, training=True).numpy() for _ in range(2))
     assert set(one.reshape(-1)) == {0.0, 2.0} and (one != other).any()
     model.save(tmp_path / "model.keras")
@@ -315,13 +288,11 @@ def drawn(either, draw):
                 self._random_generator = either.layers.Dropout(0.5)._random_generator
 
         def call(self, inputs):
-            if either.is_keras_3:
-                kind, shape, *numbers = draw(tf.shape(inputs))
-                kind = {"truncated": "truncated_normal"}.get(kind, kind)
-                return inputs + getattr(either.keras.random, kind)(shape, *numbers, seed=self.generator)
             kind, *given = draw(tf.shape(inputs))
-            names = {"uniform": "random_uniform", "normal": "random_normal", "truncated": "truncated_normal"}
-            return inputs + getattr(self._random_generator, names[kind])(*given)
+            if either.is_keras_3:
+                return inputs + getattr(either.keras.random, kind)(*given, seed=self.generator)
+            name = kind if kind == "truncated_normal" else f"random_{kind}"
+            return inputs + getattr(self._random_generator, name)(*given)
 
     return Drawn()
 
@@ -332,14 +303,13 @@ def drawn(either, draw):
     [
         (lambda shape: ("uniform", shape, 2.0, 4.0), 3, 12**-0.5 * 2, 2, 4),
         (lambda shape: ("normal", shape, 1.0, 3.0), 1, 3, -17, 19),
-        (lambda shape: ("truncated", shape, 1.0, 3.0), 1, 3 * 0.8796, -5, 7),
+        (lambda shape: ("truncated_normal", shape, 1.0, 3.0), 1, 3 * 0.8796, -5, 7),
     ],
     ids=["uniform", "normal", "truncated_normal"],
 )
 def test_other_noise_has_the_distribution_it_names(either, draw, mean, spread, least, most):
     model = either.sequential(lambda: [drawn(either, draw)], shape=[999])
-    with keyed(either, model).keyed(key(), Rows(7, 200)):
-        values = np.array(model(tf.zeros([200, 999])))
+    values = keyed_pass(either, model)(tf.zeros([200, 999]), Rows(7, 200)).numpy()
     assert abs(values.mean() - mean) < 5 * spread / values.size**0.5
     assert abs(values.std() / spread - 1) < 0.01
     assert least <= values.min() and values.max() <= most
@@ -358,17 +328,122 @@ def test_other_noise_has_the_distribution_it_names(either, draw, mean, spread, l
 )
 def test_noise_without_rows_is_that_of_the_step_in_every_part(either, layer):
     model = either.sequential(lambda: [layer(either)], shape=[6, 8])
-    dropout, noise = keyed(either, model), key()
-
-    def compute(inputs, rows):
-        with dropout.keyed(noise, rows):
-            return model(inputs, training=True)
-
-    compute = tf.function(
-        compute,
-        autograph=False,
-        input_signature=[tf.TensorSpec([None, 6, 8]), Rows(tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int32))],
-    )
+    run = keyed_pass(either, model)
+    rows = Rows(tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int32))
+    signature = [tf.TensorSpec([None, 6, 8]), rows]
+    compute = tf.function(lambda inputs, rows: run(inputs, rows), autograph=False, input_signature=signature)
     whole, parts = in_parts(run_of(compute, "eager"), tf.ones([13, 6, 8]))
     np.testing.assert_array_equal(parts, whole)
     assert (whole == whole[:1]).all() and (whole != 1).any()
+
+
+# Noise of Keras 3's layers drawn again; numbers that BERT's dropouts have.
+
+
+def test_the_same_noise_can_be_drawn_again_later(three):
+    model, ones = three.sequential(lambda: [three.layers.Dropout(0.5)], shape=[100]), tf.ones([1, 100])
+    dropout = three.step.keyed(model, 1)
+    assert same_noise() is None, "noise that is not keyed cannot be drawn again"
+    with dropout.keyed(key()):
+        again, first = same_noise(), model(ones, training=True)
+    with dropout.keyed(key(step=9)):
+        other = model(ones, training=True)
+        with again():
+            inner = model(ones, training=True)
+    with dropout.keyed(key(step=9)), again():
+        pass
+    with dropout.keyed(key(step=9)):
+        after = model(ones, training=True)
+    with again():
+        outer = model(ones, training=True)
+    for found, expected in ((inner, first), (outer, first), (after, other)):
+        np.testing.assert_array_equal(found, expected)
+    assert (first != other).numpy().any()
+
+
+def test_a_layer_that_is_shared_is_recomputed_with_the_noise_of_its_call(three):
+    layer = three.layers.Dropout(0.5)
+    model = three.sequential(lambda: [layer], shape=[100])
+    dropout, ones = three.step.keyed(model, 1), tf.ones([1, 100])
+    with dropout.keyed(key()):
+        plain = [layer(ones, training=True) for _ in range(3)]
+    with dropout.keyed(key()):
+        contexts, found = [], []
+        for _ in range(3):
+            contexts.append(same_noise())
+            with contexts[-1]():
+                found.append(layer(ones, training=True))
+    for context, expected in zip(contexts, plain, strict=True):
+        with context():
+            np.testing.assert_array_equal(layer(ones, training=True), expected)
+    np.testing.assert_array_equal(found, plain)
+
+
+@pytest.mark.parametrize(
+    "kind, head",
+    [
+        ("SequenceClassification", [59]),
+        ("MultipleChoice", [59]),
+        ("TokenClassification", [57]),
+        ("QuestionAnswering", []),
+        ("PreTraining", []),
+    ],
+)
+def test_each_dropout_of_bert_has_the_noise_that_it_had_in_tfbert_1_0(three, kind, head):
+    """Its number there was its layer's place in transformers' TensorFlow model, as these are."""
+    model = tiny_bert(kind=getattr(models, f"TFBertFor{kind}"), num_hidden_layers=3, dropout=0.1)
+    numbers = three.step.keyed(model, 1)._numbers
+    found = [numbers[id(each)] for layer in layers_of(model) for each in generators_of(layer)]
+    assert sorted(found) == [4, 12, 16, 22, 29, 33, 39, 46, 50, 56, *head]
+
+
+# Layers of tf_keras that draw a seed, so that it is not known for which rows; noise that is drawn again there.
+
+TWO = Either("tf_keras")
+
+
+@pytest.mark.parametrize("mode", [slow("horizontal"), "horizontal_and_vertical"])
+def test_a_layer_that_draws_seeds_works_keyed_and_not(mode):
+    model = TWO.sequential(lambda: [TWO.layers.RandomFlip(mode)], shape=[8, 8, 1])
+    run, image = keyed_pass(TWO, model), tf.reshape(tf.range(64.0), [1, 8, 8, 1])
+    seen = {run(image, key=key(step=step)).numpy().tobytes() for step in range(40)}
+    assert len(seen) == (2 if mode == "horizontal" else 4), "one draw decides over both directions"
+    assert model(image, training=True).shape == image.shape
+
+
+def test_a_layer_that_draws_a_seed_has_one_a_part():
+    """What it makes of the seed is its own: nothing is known of rows, but parts must not repeat each other."""
+    model = TWO.sequential(lambda: [TWO.layers.RandomFlip("horizontal")], shape=[4, 4, 1])
+    run, images = keyed_pass(TWO, model), tf.reshape(tf.range(64 * 16.0), [64, 4, 4, 1])
+    made = [run(images, Rows(tf.constant(first, tf.int64), 64)) for first in (0, 64, 0)]
+    flipped = [(each != images).numpy()[:, 0, 0, 0] for each in made]
+    np.testing.assert_array_equal(flipped[0], flipped[2])
+    assert 15 < (flipped[0] != flipped[1]).sum() < 49
+
+
+@SLOW
+def test_recomputed_layers_draw_the_noise_of_the_first_pass():
+    """Gradient checkpointing: of three layers all but the last compute their attention once more, rows 3 to 8."""
+    inputs, labels, _ = random_batch(6)
+
+    def gradients(recompute):
+        model = TWO.bert(dropout=0.3, num_hidden_layers=3)
+        dropout = TWO.step.keyed(model, 1)
+
+        @tf.function(autograph=False)
+        def step():
+            with tf.GradientTape() as tape:
+                with dropout.keyed(key(), Rows(tf.constant(3, tf.int64), 6)):
+                    logits = forward(model, inputs, True, recompute=recompute)
+                loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+            return [tf.convert_to_tensor(each) for each in tape.gradient(loss, model.trainable_variables)]
+
+        graph = step.get_concrete_function().graph.as_graph_def()
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        return step(), sum(node.op == "Softmax" for node in nodes)
+
+    (plain, once), (found, again) = gradients(False), gradients(True)
+    assert (once, again) == (3, 5)
+    size = float(tf.linalg.global_norm(plain))
+    for one, other in zip(plain, found, strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-6 * size, rtol=0)
