@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.keras_hub import bert, reference_steps, texts
 from tests.support.models import NumpyAdamW
+from tests.support.processes import ROOT
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE
 
-HERE = pathlib.Path(__file__).parent
-ROOT = HERE.parents[2]
+SCRIPT = pathlib.Path(__file__).with_name("workers_script.py")
 pytestmark = [pytest.mark.slow, pytest.mark.multi_worker]
 
 
@@ -27,12 +27,10 @@ REFUSALS = {
 }
 
 
-def run(out, *arguments, num_workers=1, status=0, script="workers_script.py"):
+def run(out, *arguments, is_alone=False, status=0):
     out.mkdir(exist_ok=True)
-    command = [sys.executable, str(HERE / script), str(out), *map(str, arguments)]
-    if num_workers > 1:
-        launcher = [sys.executable, "-m", "tfbert.launch", f"--num_workers={num_workers}", "--grace_seconds=5", "--"]
-        command = launcher + command[1:]
+    launcher = [] if is_alone else ["-m", "tfbert.launch", "--num_workers=2", "--grace_seconds=5", "--"]
+    command = [sys.executable, *launcher, str(SCRIPT), str(out), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, cwd=out)
     assert done.returncode == status, done.stdout[-3000:] + done.stderr[-3000:]
@@ -41,7 +39,7 @@ def run(out, *arguments, num_workers=1, status=0, script="workers_script.py"):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("alone"), 1)[0]
+    return run(tmp_path_factory.mktemp("alone"), "train", 1, is_alone=True)[0]
 
 
 def assert_like(found, alone):
@@ -52,7 +50,7 @@ def assert_like(found, alone):
 def test_two_workers_are_one_process(alone, tmp_path):
     """Dropout on, an empty share, evaluation, prediction; only the chief writes, and rows given as arrays are shuffled
     alike on both."""
-    found = run(tmp_path / "two", 4, num_workers=2)
+    found = run(tmp_path / "two", "train", 4)
     assert len(found) == 2
     for each in found:
         for name, values in alone["history"].items():
@@ -67,20 +65,20 @@ def test_two_workers_are_one_process(alone, tmp_path):
 def test_killed_and_resumed_by_backup_and_restore(alone, tmp_path):
     """Both are killed in the third epoch; started again, they take up its beginning."""
     out = tmp_path / "killed"
-    run(out, 2, 7, num_workers=2, status=9)
+    run(out, "train", 2, 7, status=9)
     assert (out / "backup").is_dir()
-    found = run(out, 2, num_workers=2)
+    found = run(out, "train", 2)
     for each in found:
         assert_like(each, alone)
-        np.testing.assert_allclose(each["history"]["loss"], alone["history"]["loss"][2:], atol=1e-5)
-        np.testing.assert_allclose(each["history"]["val_loss"], alone["history"]["val_loss"][2:], atol=1e-5)
+        for name in ("loss", "val_loss"):
+            np.testing.assert_allclose(each["history"][name], alone["history"][name][2:], atol=1e-5)
     assert found[0]["weights"] == found[1]["weights"]
 
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory):
     out = tmp_path_factory.mktemp("grid")
-    refusals = run(out, *GRID, num_workers=2, script="workers_grid_script.py")
+    refusals = run(out, "grid", *GRID)
     return [dict(np.load(out / f"{index}.npz")) for index in range(2)], refusals
 
 
@@ -109,5 +107,5 @@ def test_plain_keras_does_not_train(what, grid):
 )
 def test_workers_refuse_together(tmp_path, case, name):
     """What values show is refused by both in one line, not by one of them and then a lost worker."""
-    one, other = run(tmp_path / "out", case, num_workers=2)
+    one, other = run(tmp_path / "out", "refused", case)
     assert one == other and name in one and "\n" not in one
