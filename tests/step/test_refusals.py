@@ -11,8 +11,9 @@ import tensorflow as tf
 import tf_keras
 
 import tfbert
-from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, Either, rows
+from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, Either, rows, slow
 from tests.support.models import strategy_of
+from tests.support.refusals import refused
 from tfbert.private import with_mask
 from tfbert.step.comparisons import drawing_in
 from tfbert.step.core import check_data
@@ -114,8 +115,7 @@ def test_a_subclass_of_finetuner(either):
 @OVER_BOTH
 @pytest.mark.parametrize("name", ["fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"])
 def test_a_method_that_users_call(either, name):
-    model = tfbert.FineTuner(own_model(either, name))
-    model.compile(either.sgd(), either.loss())
+    model = either.build(lambda: own_model(either, name), replicas=None)
     x, y = rows(8)
     with pytest.raises(ValueError, match=f"model Own with a {name} of its own"):
         getattr(model, name)(*((x,) if name.startswith("predict") else (x, y)))
@@ -134,91 +134,59 @@ def test_an_optimizers_own_method(either):
 
 # Arguments of `compile`.
 
-KERAS3 = "Write `import keras` and use its objects"
-TF_KERAS = "Write `import tf_keras` and use its objects"
 
-
-def of_each_other(name):
-    """Objects of the other Keras as arguments of `compile`, with what is received."""
-    here, there = (THREE.keras, TWO.keras) if name == "keras" else (TWO.keras, THREE.keras)
-    kind, way = ("tf_keras", KERAS3) if name == "keras" else ("Keras 3", TF_KERAS)
-    rows = [
+def of_compile(name):
+    """Arguments of `compile` that a FineTuner of this Keras refuses, and with what."""
+    here, there, other = (keras, tf_keras, "tf_keras") if name == "keras" else (tf_keras, keras, "Keras 3")
+    of_other = [
         ({"optimizer": there.optimizers.SGD(0.1)}, "optimizer=SGD"),
         ({"loss": type("Below", (there.losses.MeanSquaredError,), {})()}, "loss=Below"),
         ({"loss": there.losses.mean_squared_error}, "loss=mean_squared_error"),
         ({"metrics": {"output": ["accuracy", there.metrics.Mean()]}}, "metrics=Mean"),
         ({"weighted_metrics": [there.metrics.Mean()]}, "weighted_metrics=Mean"),
     ]
+    mean, steps = here.losses.MeanSquaredError, "gradient_accumulation_steps"
+    called = method("__call__", mean)
+    accumulating = lambda count: keras.optimizers.Adam(0.1, gradient_accumulation_steps=count)  # noqa: E731
     if name == "keras":  # tf_keras itself takes no such schedule.
         rate = there.optimizers.schedules.PolynomialDecay(0.1, 5)
-        rows.append(({"optimizer": here.optimizers.SGD(rate)}, "learning_rate=PolynomialDecay"))
-    return [(name, given, f"Received: {received} of {kind}. .*{way}") for given, received in rows]
-
-
-def accumulating(**options):
-    return keras.optimizers.Adam(0.1, **options)
-
-
-COMPILED = [
-    *of_each_other("keras"),
-    *of_each_other("tf_keras"),
-    *(
-        (each, given, message)
-        for each in ("keras", "tf_keras")
-        for given, message in [
-            ({"loss": None}, "FineTuner needs a loss for an output. Received: loss=None"),
-            ({"loss": [None]}, r"needs a loss for an output. Received: loss=\[None\]"),
-            ({"loss": {"a": None}}, "needs a loss for an output. Received: loss={"),
-            ({"loss": "auto"}, "Received: loss='auto'"),
-            ({"jit_compile": True}, r"Received: compile\(jit_compile=True\). Pass FineTuner\(jit_compile=True\)"),
+        of_other.append(({"optimizer": here.optimizers.SGD(rate)}, "learning_rate=PolynomialDecay"))
+        own = [
+            ({"loss": mean("mean_with_sample_weight")}, "reduction='mean_with_sample_weight'"),
+            ({"optimizer": accumulating(4)}, rf"Received: an optimizer with {steps}=4\. Pass FineTuner\({steps}=4"),
+            ({"optimizer": THREE.scaled(accumulating(2))}, f"{steps}=2"),
         ]
-    ),
-    *(
-        (name, {"loss": loss}, message)
-        for name, losses in (("keras", keras.losses), ("tf_keras", tf_keras.losses))
-        for loss, message in [
-            (losses.MeanSquaredError(reduction="sum"), "Received: a loss with reduction='sum'"),
-            (["mse", losses.MeanSquaredError(reduction="sum")], "Received: a loss with reduction='sum'"),
-            (method("__call__", losses.MeanSquaredError)(), "loss Own with a __call__ of its own"),
-            (method("call", method("__call__", losses.MeanSquaredError))(), "loss Own with a __call__ of its own"),
+    else:
+        own = [
+            ({"optimizer": optimizer}, f"current optimizers. Received: optimizer={kind}. Pass keras.opt")
+            for optimizer, kind in [((1, 2), "tuple"), (here.optimizers.legacy.SGD(0.1), "SGD")]
         ]
-    ),
-    (
-        "keras",
-        {"loss": keras.losses.MeanSquaredError("mean_with_sample_weight")},
-        "reduction='mean_with_sample_weight'",
-    ),
-    (
-        "keras",
-        {"optimizer": accumulating(gradient_accumulation_steps=4)},
-        r"Received: an optimizer with gradient_accumulation_steps=4\. Pass FineTuner\(gradient_accumulation_steps=4",
-    ),
-    (
-        "keras",
-        {"optimizer": THREE.scaled(accumulating(gradient_accumulation_steps=2))},
-        "gradient_accumulation_steps=2",
-    ),
-    *(
-        ("tf_keras", {"optimizer": optimizer}, f"current optimizers. Received: optimizer={name}. Pass keras.opt")
-        for optimizer, name in [((1, 2), "tuple"), (tf_keras.optimizers.legacy.SGD(0.1), "SGD")]
-    ),
-    *(
-        (name, {"steps_per_execution": 2}, "one update in an execution. Received: steps_per_execution=2. Leave it out")
-        for name in ("keras", "tf_keras")
-    ),
-]
+    way = f"of {other}. .*Write `import {name}` and use its objects"
+    return [(given, f"Received: {received} {way}") for given, received in of_other] + [
+        ({"loss": None}, "FineTuner needs a loss for an output. Received: loss=None"),
+        ({"loss": [None]}, r"needs a loss for an output. Received: loss=\[None\]"),
+        ({"loss": {"a": None}}, "needs a loss for an output. Received: loss={"),
+        ({"loss": "auto"}, "Received: loss='auto'"),
+        ({"loss": mean(reduction="sum")}, "Received: a loss with reduction='sum'"),
+        ({"loss": ["mse", mean(reduction="sum")]}, "Received: a loss with reduction='sum'"),
+        ({"loss": called()}, "loss Own with a __call__ of its own"),
+        ({"loss": method("call", called)()}, "loss Own with a __call__ of its own"),
+        ({"jit_compile": True}, r"Received: compile\(jit_compile=True\). Pass FineTuner\(jit_compile=True\)"),
+        ({"steps_per_execution": 2}, "one update in an execution. Received: steps_per_execution=2. Leave it out"),
+        *own,
+    ]
+
+
+COMPILED = [(name, *case) for name in ("keras", "tf_keras") for case in of_compile(name)]
 
 
 def test_executions_of_several_updates_that_are_set_after_compile():
     """Keras counts the batches of each by this attribute; all but one of them would be left out."""
-    tuner = tfbert.FineTuner(keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(2)]))
-    tuner.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    tuner, message = THREE.build(), "one update in an execution. Received: steps_per_execution=4. Leave it out"
     tuner.steps_per_execution = 4
     for call in (tuner.fit, tuner.evaluate):
-        with pytest.raises(
-            ValueError, match="one update in an execution. Received: steps_per_execution=4. Leave it out"
-        ):
-            call(np.zeros((16, 4), np.float32), np.zeros(16, np.int32), batch_size=4, verbose=0)
+        with pytest.raises(ValueError, match=message):
+            call(*rows(16), batch_size=4, verbose=0)
 
 
 @pytest.mark.parametrize(("either", "given", "message"), COMPILED, indirect=["either"])
@@ -230,14 +198,8 @@ def test_arguments_of_compile(either, given, message):
 @OVER_BOTH
 def test_losses_that_are_means(either):
     for reduction in either.step.means:
-        tfbert.FineTuner(some_model(either.keras)).compile(
-            "sgd", either.keras.losses.MeanSquaredError(reduction=reduction)
-        )
-
-
-def two_outputs(either, names=("first", "second")):
-    inputs = either.keras.Input([FEATURES])
-    return either.keras.Model(inputs, [either.layers.Dense(CLASSES, name=name)(inputs) for name in names])
+        loss = either.keras.losses.MeanSquaredError(reduction=reduction)
+        tfbert.FineTuner(some_model(either.keras)).compile("sgd", loss)
 
 
 @OVER_BOTH
@@ -246,7 +208,9 @@ def two_outputs(either, names=("first", "second")):
 def test_names_that_are_not_the_outputs(either, argument, names):
     given = {"loss": "mse", "loss_weights": 1.0}
     value = dict.fromkeys(names, given[argument]) if isinstance(names, dict) else [given[argument]] * len(names)
-    model = two_outputs(either, ["first", "second"] if isinstance(names, dict) or len(names) != 2 else ["first"])
+    there = ["first", "second"] if isinstance(names, dict) or len(names) != 2 else ["first"]
+    inputs = either.keras.Input([FEATURES])
+    model = either.keras.Model(inputs, [either.layers.Dense(CLASSES, name=name)(inputs) for name in there])
     with pytest.raises(ValueError, match=f"those of the outputs.*Received: {argument} for"):
         tfbert.FineTuner(model).compile("sgd", **given | {argument: value})
 
@@ -317,8 +281,7 @@ def test_what_is_no_model_to_wrap_or_to_train(either):
         tfbert.FineTuner(tfbert.FineTuner(either.classifier()))
     model = either.classifier()
     model.trainable = False
-    trained = tfbert.FineTuner(model)
-    trained.compile("sgd", either.loss())
+    trained = either.build(lambda: model, replicas=None)
     with pytest.raises(ValueError, match="none that are trainable"):
         trained.fit(*rows(8), verbose=0)
 
@@ -383,13 +346,8 @@ def mean_of_all(labels, predictions):
     return tf.reduce_mean(tf.square(tf.cast(labels, tf.float32) - predictions))
 
 
-def compute_loss(value):
-    """A model with a compute_loss that returns this of itself and its outputs."""
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, **others):
-        return value(self, y_pred)
-
-    return lambda either: either.subclassed(compute_loss=compute_loss)
+def one_number(self, x=None, y=None, y_pred=None, sample_weight=None, **others):
+    return tf.reduce_mean(y_pred)
 
 
 X, Y = rows(8)
@@ -404,15 +362,15 @@ IN_FIT = {
         "from 0 on. Received: a number with a fraction, or none, among the labels",
     ),
     "logits for probabilities": (
-        {"compiled": lambda each: {"loss": PLAIN}},
+        {"compiled": {"loss": PLAIN}},
         "those of layer 'dense.*', without an activation, and loss='sparse_cat",
     ),
     "the same in a model in a model": (
-        {"make": lambda each: each.sequential(lambda: [each.classifier()]), "compiled": lambda each: {"loss": PLAIN}},
+        {"make": lambda each: each.sequential(lambda: [each.classifier()]), "compiled": {"loss": PLAIN}},
         "those of layer 'dense.*', without an activation",
     ),
     "an own loss of one number": (
-        {"make": compute_loss(lambda model, y_pred: tf.reduce_mean(y_pred)), "compiled": lambda each: {"loss": None}},
+        {"make": lambda each: each.subclassed(compute_loss=one_number), "compiled": {"loss": None}},
         "compute_loss of Own, which returns one number",
     ),
     "an own loss that asks for the compiled one": (
@@ -420,10 +378,7 @@ IN_FIT = {
         r"compute_loss must return one value per row, and the compiled loss.*calls super\(\).compute_loss or",
     ),
     "a loss of labels": (
-        {
-            "make": lambda each: each.classifier(outputs=1),
-            "compiled": lambda each: {"loss": lambda labels, predictions: tf.cast(labels, tf.float32)},
-        },
+        {"make": lambda each: each.classifier(outputs=1), "compiled": {"loss": lambda y, p: tf.cast(y, tf.float32)}},
         "depend on a trainable variable",
     ),
 }
@@ -432,11 +387,10 @@ IN_FIT = {
 @pytest.mark.parametrize("what", IN_FIT)
 def test_what_a_batch_shows(either, what):
     given, message = IN_FIT[what]
-    options = {name: value for name, value in given.items() if name not in ("make", "compiled")}
-    make, compiled = given.get("make", Either.classifier), given.get("compiled", lambda either: {})
-    with pytest.raises(ValueError, match=message) as caught:
-        either.ours(lambda: make(either), options.pop("xy", (X, Y)), replicas=1, compiled=compiled(either), **options)
-    assert "\n" not in str(caught.value)
+    options = {"make": Either.classifier, "xy": (X, Y)} | given
+    make = options.pop("make")
+    with refused(message, ValueError):
+        either.ours(lambda: make(either), replicas=1, **options)
 
 
 NAMES = {"output_names": ["first", "second"]}
@@ -504,11 +458,10 @@ def test_tensors_that_no_step_takes(tensor, xla, message):
         check_data((X, tensor), xla=xla)
 
 
-@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=SLOW)])
+@pytest.mark.parametrize("xla", [False, slow(True)])
 def test_logits_for_probabilities_on_all_replicas(either, xla):
-    with pytest.raises(ValueError, match="Received: outputs below 0 or above 1, and loss='sparse_cat") as caught:
+    with refused("Received: outputs below 0 or above 1, and loss='sparse_cat", ValueError):
         either.ours(either.subclassed, parts=2, compiled={"loss": PLAIN}, wrap={"jit_compile": xla})
-    assert "\n" not in str(caught.value)
     model = either.build(either.subclassed, compiled={"loss": PLAIN})
     with pytest.raises(ValueError, match="outputs below 0 or above 1"):
         model.evaluate(X, Y, verbose=0)
@@ -549,14 +502,8 @@ def test_biases_that_tensorflow_sums_in_bfloat16_are_warned_of(policy, xla, warn
 # State and numbers of layers.
 
 
-class Drawing(keras.layers.Layer):
-    def call(self, x):
-        return x + keras.random.gamma(keras.ops.shape(x), 1.0, seed=3)
-
-
-class OfTensorFlow(keras.layers.Layer):
-    def call(self, x):
-        return tf.nn.dropout(x, 0.5)
+def plus_gamma(x):
+    return x + keras.random.gamma(keras.ops.shape(x), 1.0, seed=3)
 
 
 class Seeding(keras.layers.Layer):
@@ -608,12 +555,11 @@ def of_nobody(either):
     _seen.append(tf.Variable(0.0, trainable=False))
     place = len(_seen) - 1
 
-    class Global(either.layers.Layer):
-        def call(self, x):
-            _seen[place].assign_add(1.0)
-            return x
+    def count(x):
+        _seen[place].assign_add(1.0)
+        return x
 
-    return Global()
+    return either.layer(count)
 
 
 STATE, NUMBERS = "A layer's own state must change once in a step", "Random numbers must belong to rows"
@@ -624,31 +570,35 @@ WITH_STATE = {
     "metric": (measuring, "metric 'inside' of a layer"),
     "add_metric": (lambda each: measuring(each, "add_metric"), "metric 'inside' of a layer"),
     "seed": (lambda each: Seeding(), STATE),
-    "gamma": (lambda each: Drawing(), "a layer that calls keras.random.gamma, and a batch in 2 parts"),
-    "tf.nn": (lambda each: OfTensorFlow(), NUMBERS + ".*a layer that draws by itself"),
+    "gamma": (lambda each: each.layer(plus_gamma), "a layer that calls keras.random.gamma, and a batch in 2 parts"),
+    "tf.nn": (lambda each: each.layer(lambda x: tf.nn.dropout(x, 0.5)), NUMBERS + ".*a layer that draws by itself"),
 }
 OF_ONE = {"add_metric": False, "seed": True, "gamma": True, "tf.nn": True}
 """What only Keras 3 has, or only tf_keras."""
 
 
-@pytest.mark.parametrize(("replicas", "parts"), [(1, 2), pytest.param(2, 1, marks=SLOW)])
-@pytest.mark.parametrize("name", WITH_STATE)
-def test_what_would_depend_on_the_split(either, name, replicas, parts):
+def with_state(either, name, shape):
+    """What makes a model of such a layer and another one; and what is said of it."""
     if OF_ONE.get(name, either.is_keras_3) != either.is_keras_3:
         pytest.skip("the other Keras's")
     make, message = WITH_STATE[name]
-    shape = [FEATURES] if either.is_keras_3 else None  # tf_keras itself cannot build some of them on two replicas.
     layers = lambda: [make(either), either.layers.Dense(CLASSES)]  # noqa: E731
+    return lambda: either.sequential(layers, shape=shape), message
+
+
+@pytest.mark.parametrize(("replicas", "parts"), [(1, 2), slow(2, 1)])
+@pytest.mark.parametrize("name", WITH_STATE)
+def test_what_would_depend_on_the_split(either, name, replicas, parts):
+    shape = [FEATURES] if either.is_keras_3 else None  # tf_keras itself cannot build some of them on two replicas.
+    make, message = with_state(either, name, shape)
     with pytest.raises(ValueError, match=message):
-        either.ours(lambda: either.sequential(layers, shape=shape), (X, Y), replicas=replicas, parts=parts)
+        either.ours(make, (X, Y), replicas=replicas, parts=parts)
 
 
 @SLOW
 @pytest.mark.parametrize("name", WITH_STATE)
 def test_and_is_kerass_in_one_part(either, name):
-    if OF_ONE.get(name, either.is_keras_3) != either.is_keras_3:
-        pytest.skip("the other Keras's")
-    make = lambda: either.sequential(lambda: [WITH_STATE[name][0](either), either.layers.Dense(CLASSES)])  # noqa: E731
+    make, _ = with_state(either, name, [FEATURES])
     if name in ("seed", "gamma", "tf.nn"):
         history = either.ours(make, (X, Y), replicas=1).history
         assert np.isfinite(history["loss"]).all()

@@ -1,51 +1,37 @@
 """What workers compare that call `fit` and the like: all that decides an update, and nothing that another machine or
 process has otherwise. Both Kerases."""
 
-import importlib
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import tfbert
-from tests.support.either_keras import CLASSES, FEATURES, rows
+from tests.support.either_keras import CLASSES, rows
 from tests.support.processes import processes_of
 from tfbert.errors import UsageError
 from tfbert.launch import worker_environments
 from tfbert.step import tuner as tuners
 
-KERASES = ("keras", "tf_keras")
 X, Y = rows(16)
 DATA = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
 
 
-def tuner_of(keras, *, units=8, activation="tanh", rate=0.1, optimizer=None, compiled=None, layers=(), **options):
-    kinds = keras.layers
-    first = kinds.Dense(units, activation=activation)
-    inputs = kinds.Input([FEATURES])
-    model = keras.Sequential([inputs, first, *layers, kinds.Dropout(rate), kinds.Dense(CLASSES)])
-    tuner = tfbert.FineTuner(model, **options)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    compiled = {"optimizer": optimizer or keras.optimizers.AdamW(0.1), "loss": loss} | (compiled or {})
-    tuner.compile(**compiled)
-    return tuner
-
-
-@pytest.fixture(params=["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
-def keras(request):
-    return importlib.import_module(request.param)
+def tuner_of(either, *, units=8, activation="tanh", optimizer=None, compiled=None, layers=(), **options):
+    kinds = either.layers
+    made = [kinds.Dense(units, activation=activation), *layers, kinds.Dropout(0.1), kinds.Dense(CLASSES)]
+    compiled = {"optimizer": optimizer or either.keras.optimizers.AdamW(0.1)} | (compiled or {})
+    return either.build(lambda: either.sequential(lambda: made), replicas=None, compiled=compiled, **options)
 
 
 @pytest.fixture
-def facts_of(keras, monkeypatch):
+def facts_of(either, monkeypatch):
     """The facts of a worker that calls `fit`, for a tuner made so, and these arguments."""
 
     def facts_of(given=None, **options):
         found = []
         monkeypatch.setattr(tuners, "check_same", lambda facts, *_, **__: found.append(facts()))
-        tuner = tuner_of(keras, **options)
-        tuner._check_same_call("fit", {"x": X, "y": Y} | (given or {}))
+        tuner_of(either, **options)._check_same_call("fit", {"x": X, "y": Y} | (given or {}))
         return found[0]
 
     return facts_of
@@ -55,37 +41,40 @@ def lambda_in(file, keras):
     return keras.layers.Lambda(eval(compile("lambda x: x * 2", file, "eval")))
 
 
+def falling(either):
+    return either.keras.optimizers.schedules.CosineDecay(0.1, 9)
+
+
 DIFFERENT = {
-    "a seed": lambda keras: {"seed": 1},
-    "XLA": lambda keras: {"jit_compile": True},
-    "a shape": lambda keras: {"units": 9},
-    "an activation": lambda keras: {"activation": "relu"},
-    "a layer": lambda keras: {"layers": [keras.layers.ReLU()]},
-    "an optimizer": lambda keras: {"optimizer": keras.optimizers.SGD(0.1)},
-    "a schedule": lambda keras: {"optimizer": keras.optimizers.AdamW(keras.optimizers.schedules.CosineDecay(0.1, 9))},
-    "a loss": lambda keras: {"compiled": {"loss": "mse"}},
-    "an option of the loss": lambda keras: {
-        "compiled": {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=2)}
-    },
-    "a metric": lambda keras: {"compiled": {"metrics": ["accuracy"]}},
-    "epochs": lambda keras: {"given": {"epochs": 2}},
-    "a batch size": lambda keras: {"given": {"batch_size": 4}},
-    "rows": lambda keras: {"given": {"x": X[:-1]}},
-    "labels": lambda keras: {"given": {"y": Y[::-1]}},
-    "validation": lambda keras: {"given": {"validation_data": (X, Y)}},
-    "class weights": lambda keras: {"given": {"class_weight": {0: 1.0, 1: 2.0}}},
-    "an argument that is new": lambda keras: {"given": {"of_another_version": 1}},
-    "texts": lambda keras: {"given": {"x": ["a text"] * 99}},
-    "batches": lambda keras: {"given": {"x": DATA}},
+    "a seed": lambda either: {"seed": 1},
+    "XLA": lambda either: {"jit_compile": True},
+    "a shape": lambda either: {"units": 9},
+    "an activation": lambda either: {"activation": "relu"},
+    "a layer": lambda either: {"layers": [either.layers.ReLU()]},
+    "an optimizer": lambda either: {"optimizer": either.sgd(0.1)},
+    "a schedule": lambda either: {"optimizer": either.keras.optimizers.AdamW(falling(either))},
+    "a loss": lambda either: {"compiled": {"loss": "mse"}},
+    "an option of the loss": lambda either: {"compiled": {"loss": either.loss(ignore_class=2)}},
+    "a metric": lambda either: {"compiled": {"metrics": ["accuracy"]}},
+    "epochs": lambda either: {"given": {"epochs": 2}},
+    "a batch size": lambda either: {"given": {"batch_size": 4}},
+    "rows": lambda either: {"given": {"x": X[:-1]}},
+    "labels": lambda either: {"given": {"y": Y[::-1]}},
+    "validation": lambda either: {"given": {"validation_data": (X, Y)}},
+    "class weights": lambda either: {"given": {"class_weight": {0: 1.0, 1: 2.0}}},
+    "an argument that is new": lambda either: {"given": {"of_another_version": 1}},
+    "texts": lambda either: {"given": {"x": ["a text"] * 99}},
+    "batches": lambda either: {"given": {"x": DATA}},
 }
 
 
 @pytest.mark.parametrize("what", DIFFERENT)
-def test_what_decides_an_update_is_compared(what, facts_of, keras):
-    assert facts_of() != facts_of(**DIFFERENT[what](keras))
+def test_what_decides_an_update_is_compared(what, facts_of, either):
+    assert facts_of() != facts_of(**DIFFERENT[what](either))
 
 
-def test_what_a_process_has_otherwise_is_not_compared(facts_of, keras, tmp_path):
+def test_what_a_process_has_otherwise_is_not_compared(facts_of, either, tmp_path):
+    keras = either.keras
     first = facts_of(layers=[lambda_in("/here/a.py", keras), keras.layers.Dropout(0.1, seed=1)])
     keras.layers.Dense(1), keras.layers.Dense(1)  # Layers are numbered.
     other = {"callbacks": [keras.callbacks.TerminateOnNaN()], "verbose": 2}
@@ -131,24 +120,24 @@ def test_large_arrays_are_read_in_part(monkeypatch):
     assert tuners.described(X) == tuners.described(X.copy()) != tuners.described(other)
 
 
-def test_evaluation_within_fit_is_not_compared_again(keras, monkeypatch):
+def test_evaluation_within_fit_is_not_compared_again(either, monkeypatch):
     compared = []
     monkeypatch.setattr(tuners.Tuner, "_check_same_call", lambda tuner, name, given: compared.append(name))
-    history = tuner_of(keras).fit(X, Y, validation_data=(X, Y), verbose=0).history
+    history = tuner_of(either).fit(X, Y, validation_data=(X, Y), verbose=0).history
     assert compared == ["fit"] and np.isfinite(history["val_loss"]).all()
 
 
 WORKER = """\
-import importlib, sys
-import numpy as np, tensorflow as tf
+import sys
+import tensorflow as tf
 strategy = tf.distribute.MultiWorkerMirroredStrategy()  # Before anything is computed.
 from tests.step.test_same_call import X, Y, tuner_of
-keras = importlib.import_module(sys.argv[1])
+from tests.support.either_keras import Either
+either = Either(sys.argv[1])
 own = strategy.cluster_resolver.task_id
 def train(given=None, **options):
     with strategy.scope():
-        keras.utils.set_random_seed(1)
-        tuner = tuner_of(keras, **options)
+        tuner = tuner_of(either, **options)
         tuner.model.set_weights([(1 + own * weights) * each for each in tuner.model.get_weights()])
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     try:
@@ -184,7 +173,7 @@ EXPECTED = (
 
 @pytest.mark.slow
 @pytest.mark.multi_worker
-@pytest.mark.parametrize("name", KERASES)
+@pytest.mark.parametrize("name", ["keras", "tf_keras"])
 def test_two_workers_that_differ_are_refused_and_those_alike_train(name):
     with processes_of([WORKER, name], worker_environments(2)) as processes:
         outputs = [process.communicate(timeout=300) for process in processes]

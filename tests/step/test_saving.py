@@ -6,20 +6,18 @@ import numpy as np
 import pytest
 
 import tfbert
-from tests.support.either_keras import SLOW, Either, rows
+from tests.support.either_keras import SLOW, Either, apart, rows, slow
 from tests.support.models import random_batch, strategy_of
 from tfbert.classifier import forward
 
 TWO = Either("tf_keras")
-KINDS = ("small", "bert", "forward")
 WEIGHTS = ("model.weights.h5", "model.h5", "checkpoint")
 
 
 def make(either, kind, seed=1):
     if kind == "small":
-        model = either.sequential(
-            lambda: [either.layers.Dense(8, activation="tanh"), either.layers.Dense(3)], seed=seed
-        )
+        layers = lambda: [either.layers.Dense(8, activation="tanh"), either.layers.Dense(3)]  # noqa: E731
+        model = either.sequential(layers, seed=seed)
     else:
         model = either.bert(dropout=0.1, seed=seed, num_hidden_layers=1)
     options = {"gradient_accumulation_steps": 2, "max_grad_norm": 1.0, "seed": 3}
@@ -33,8 +31,7 @@ def examples(kind):
 
 
 def fit(model, kind, **options):
-    x, y = examples(kind)
-    model.fit(x, y, batch_size=6, shuffle=False, verbose=0, **options)
+    model.fit(*examples(kind), batch_size=6, shuffle=False, verbose=0, **options)
 
 
 def predictions(model, kind):
@@ -62,18 +59,15 @@ def saved(either, tmp_path_factory):
             directory, model = tmp_path_factory.mktemp("saved"), make(either, kind)
             names = ("model.keras", *names_of_weights(either))
             checkpoint = either.keras.callbacks.ModelCheckpoint
-            fit(
-                model,
-                kind,
-                callbacks=[checkpoint(str(directory / name), save_weights_only=name in WEIGHTS) for name in names],
-            )
+            callbacks = [checkpoint(str(directory / name), save_weights_only=name in WEIGHTS) for name in names]
+            fit(model, kind, callbacks=callbacks)
             _saved[key] = model, predictions(model, kind), directory
         return _saved[key]
 
     return of
 
 
-OF_KINDS = pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=SLOW) for kind in KINDS[1:])])
+OF_KINDS = pytest.mark.parametrize("kind", ["small", slow("bert"), slow("forward")])
 
 
 @OF_KINDS
@@ -99,7 +93,7 @@ def test_weights_alone(either, kind, saved):
 
 
 @SLOW
-@pytest.mark.parametrize("kind", KINDS)
+@OF_KINDS
 def test_a_directory_of_tf_keras_predicts(kind, tmp_path):
     first = make(TWO, kind)
     fit(first, kind, callbacks=[TWO.keras.callbacks.ModelCheckpoint(str(tmp_path / "model"))])
@@ -121,8 +115,7 @@ def test_a_model_of_two_replicas_is_loaded_by_one_and_by_two(either, tmp_path, r
             fit(first, "small")
             fit(second, "small")
         mine, theirs = ([*m.model.get_weights(), *(v.numpy() for v in m.optimizer.variables)] for m in (second, first))
-        for one, other in zip(mine, theirs, strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert apart(mine, theirs) == 0
 
 
 @SLOW
@@ -133,8 +126,7 @@ def test_a_loaded_hugging_face_model_saves_as_its_own(tmp_path):
     first.save(str(tmp_path / "model.keras"))
     TWO.keras.models.load_model(str(tmp_path / "model.keras")).model.save_pretrained(tmp_path / "model")
     loaded = TFBertForSequenceClassification.from_pretrained(tmp_path / "model")
-    inputs, _ = examples("bert")
-    np.testing.assert_allclose(loaded(inputs).logits.numpy(), predictions(first, "bert"), atol=1e-6)
+    np.testing.assert_allclose(loaded(examples("bert")[0]).logits.numpy(), predictions(first, "bert"), atol=1e-6)
 
 
 def test_a_forward_without_a_name_is_refused_and_nothing_is_written(tmp_path):

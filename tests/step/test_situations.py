@@ -4,10 +4,6 @@ The table in docs/fit.md has them, but for a lost worker and a file in another p
 mended since, that is asserted too.
 """
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,7 +11,8 @@ import tensorflow as tf
 import tfbert
 from tests.support.either_keras import CLASSES, FEATURES, SLOW, Either, apart, rows, weights
 from tests.support.models import strategy_of
-from tests.support.processes import ROOT
+from tests.support.processes import processes_of
+from tests.support.refusals import refused
 
 SAME, OTHER = 1e-5, 1e-3
 """What rounding may change, and what it cannot."""
@@ -43,16 +40,15 @@ def test_objects_of_the_two_kerases_together(three):
 def test_a_lost_worker_ends_fit_in_one_line(either):
     """Plain Keras shows the message of the operation that noticed it, in four lines."""
 
-    class Loses(either.keras.callbacks.Callback):
-        def on_train_begin(self, logs=None):
-            message = "Collective ops is aborted by: unhealthy:\n/job:worker/replica:0/task:1\nRestart your program"
-            raise tf.errors.UnavailableError(None, None, message)
+    def lose(logs):
+        message = "Collective ops is aborted by: unhealthy:\n/job:worker/replica:0/task:1\nRestart your program"
+        raise tf.errors.UnavailableError(None, None, message)
 
-    with pytest.raises(tfbert.RunError, match="lost contact with worker 1. See its output") as caught:
-        either.ours(replicas=1, callbacks=[Loses()])
-    assert "\n" not in str(caught.value)
+    loses = lambda: [either.keras.callbacks.LambdaCallback(on_train_begin=lose)]  # noqa: E731
+    with refused("lost contact with worker 1. See its output", tfbert.RunError):
+        either.ours(replicas=1, callbacks=loses())
     with pytest.raises(tf.errors.UnavailableError, match="\n"):
-        either.plain(callbacks=[Loses()])
+        either.plain(callbacks=loses())
 
 
 def accumulating(three, **options):
@@ -137,13 +133,9 @@ def test_what_plain_keras_makes_otherwise(either, situation):
 
 def test_adam_where_a_token_occurs_twice(either):
     """Plain Keras 3 adds up the squares of the parts of its gradient. tf_keras and FineTuner square their sum."""
-
-    def make():
-        kinds = either.keras.layers
-        embedding = kinds.Embedding(3, 1, embeddings_initializer="ones")
-        return either.keras.Sequential([kinds.Input([2], dtype="int32"), embedding, kinds.GlobalAveragePooling1D()])
-
-    data = np.array([[1, 1]]), np.array([[0.0]], np.float32)
+    kinds, data = either.layers, (np.array([[1, 1]]), np.array([[0.0]], np.float32))
+    layers = lambda: [kinds.Embedding(3, 1, embeddings_initializer="ones"), kinds.GlobalAveragePooling1D()]  # noqa: E731
+    make = lambda: either.sequential(layers, shape=[2], dtype="int32")  # noqa: E731
     train = {"optimizer": lambda: either.keras.optimizers.Adam(0.1), "compiled": {"loss": "mse"}}
     plain, found = either.plain(make, data, **train), either.ours(make, data, replicas=1, **train)
     assert plain.weights[0][1, 0] == pytest.approx(0.85858 if either.is_keras_3 else 0.9, abs=1e-5)
@@ -168,16 +160,14 @@ def test_clipping_where_a_token_occurs_twice(either):
 def test_dropout_in_a_run_that_is_taken_up_again(either, tmp_path):
     """Two epochs, or one, a file and another one."""
     make = lambda: either.classifier(dropout=0.5)  # noqa: E731
-    straight = {}
-    for name, train in (("plain", either.plain), ("ours", either.ours)):
-        straight[name] = train(make, replicas=1, epochs=2)
-        train(make, replicas=1).model.save(tmp_path / f"{name}.keras")
-    for name, is_same in (("plain", False), ("ours", True)):
-        loaded = either.keras.models.load_model(tmp_path / f"{name}.keras")
-        assert isinstance(loaded, tfbert.FineTuner) == (name == "ours")
+    for train, is_ours in ((either.plain, False), (either.ours, True)):
+        straight = train(make, replicas=1, epochs=2)
+        train(make, replicas=1).model.save(tmp_path / "model.keras")
+        loaded = either.keras.models.load_model(tmp_path / "model.keras")
+        assert isinstance(loaded, tfbert.FineTuner) == is_ours
         loaded.fit(*rows(40), batch_size=10, shuffle=False, verbose=0)
-        difference = apart(straight[name].weights, weights(loaded))
-        assert difference == 0 if is_same else difference > OTHER
+        difference = apart(straight.weights, weights(loaded))
+        assert difference == 0 if is_ours else difference > OTHER
 
 
 @SLOW
@@ -196,16 +186,13 @@ def test_averages_in_a_step_that_is_skipped(either):
 @pytest.mark.parametrize("is_known", [True, False])
 def test_a_file_in_another_process(three, tmp_path, is_known):
     """Keras 3 imports no class that a file names: `from tfbert import FineTuner` makes it known."""
-    three.ours(replicas=1).model.save(tmp_path / "model.keras")
-    lines = ["import keras", *(["from tfbert import FineTuner"] if is_known else [])]
-    lines.append("print(type(keras.models.load_model('model.keras')).__name__)")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-c", "\n".join(lines)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    if is_known:
-        assert done.stdout.strip() == "FineTuner", done.stderr
-    else:
-        assert "Could not locate class 'FineTuner'" in done.stderr
+    path = str(tmp_path / "model.keras")
+    three.ours(replicas=1).model.save(path)
+    imports = "import keras\nfrom tfbert import FineTuner" if is_known else "import keras"
+    code = f"{imports}\nprint(type(keras.models.load_model({path!r})).__name__)"
+    with processes_of([code], [{}]) as (process,):
+        out, err = process.communicate()
+    assert out == "FineTuner\n" if is_known else "Could not locate class 'FineTuner'" in err
 
 
 # On several replicas.
@@ -349,24 +336,16 @@ def test_what_batches_report(either):
     """tensorflow#39268: of a metric that is no mean, plain Keras 3 reports the mean of the replicas' values."""
     x, y = rows(40)
     y = (y > 0).astype(np.float32)[:, None]
-
-    def make():
-        either.keras.utils.set_random_seed(3)
-        layers = either.keras.layers
-        return either.keras.Sequential([layers.Input([FEATURES]), layers.Dense(1, activation="sigmoid")])
+    compiled = lambda: {"loss": "binary_crossentropy", "metrics": [either.keras.metrics.AUC(name="auc")]}  # noqa: E731
+    make = lambda: either.sequential(lambda: [either.layers.Dense(1, activation="sigmoid")])  # noqa: E731
 
     def seen(train, replicas):
-        class Batches(either.keras.callbacks.Callback):
-            values = []
+        values = []
+        note = lambda batch, logs: values.append(float(logs["auc"]))  # noqa: E731
+        callbacks = [either.keras.callbacks.LambdaCallback(on_train_batch_end=note)]
+        train(make, (x, y), replicas=replicas, compiled=compiled, callbacks=callbacks)
+        return values
 
-            def on_train_batch_end(self, batch, logs=None):
-                self.values.append(float(logs["auc"]))
-
-        with strategy_of(replicas).scope():
-            metrics = [either.keras.metrics.AUC(name="auc")]
-        train(make, (x, y), compiled={"loss": "binary_crossentropy", "metrics": metrics}, callbacks=[Batches()])
-        return Batches.values
-
-    one, two = (seen(lambda *a, n=n, **k: either.plain(*a, replicas=n, **k), n) for n in (1, 2))
+    one, two = (seen(either.plain, replicas) for replicas in (1, 2))
     assert (np.abs(np.subtract(one, two)).max() > OTHER) == either.is_keras_3
     np.testing.assert_allclose(seen(either.ours, 2), one, atol=SAME)

@@ -1,28 +1,19 @@
 """The project's first promise: the same update however a global batch is split."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support import models
-from tests.support.either_keras import CLASSES, SLOW, apart, rows, weights
-from tests.support.models import NumpyAdamW, NumpyLAMB, strategy_of
+from tests.support.either_keras import CLASSES, SLOW, apart, rows, slow, slow_but, weights
+from tests.support.models import NumpyAdamW, NumpyLAMB, reference_steps, strategy_of
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, batches, concatenated, fused, lamb
 from tfbert.step.updates import NO_DECAY
 
 # Quick float32 cases are in test_cluster (two workers, dropout on) and test_invariance_tasks, XLA's is in test_terms;
 # 16 bits on two replicas are in the tests of steps that are not finite and of clipping. The rest of the grid is slow.
-QUICK = (2, 4, "float32", False)
-GRID = [
-    pytest.param(*case, marks=() if case == QUICK else SLOW, id="-".join(map(str, case)))
-    for case in (
-        (replicas, parts, policy, xla)
-        for replicas in (1, 2)
-        for parts in (1, 2, 4)
-        for policy in TOLERANCE
-        for xla in (False, True)
-    )
-]
+GRID = slow_but([(2, 4, "float32", False)], itertools.product((1, 2), (1, 2, 4), TOLERANCE, (False, True)))
 
 
 def noisy_bert(either):
@@ -39,31 +30,20 @@ def adamw(either):
     return optimizer
 
 
-def reference_steps(either, global_batches, optimizer=NumpyAdamW):
-    """One big batch after the other, written out in NumPy."""
-    model = noisy_bert(either)
-    options = {"dropout": either.step.keyed(model, 1)}
-    return models.reference_steps(model, global_batches, optimizer(RATE, DECAY, EPSILON), CLIP, NO_DECAY, **options)
-
-
 _references = {}
 
 
 def assert_like_one_big_batch(either, optimizer, numpy_optimizer, replicas, parts, policy, xla):
-    """Two whole batches and one of 11 rows, filled up to 16 with weight 0."""
+    """Two whole batches and one of 11 rows, filled up to 16 with weight 0; the reference is written out in NumPy."""
     key = either.keras.__name__, numpy_optimizer
+    first = noisy_bert(either)
+    start = [variable.numpy() for variable in first.trainable_variables]
     if key not in _references:
-        _references[key] = reference_steps(either, batches(2), numpy_optimizer)
-    model = either.build(
-        lambda: noisy_bert(either),
-        replicas=replicas,
-        policy=policy,
-        optimizer=optimizer,
-        gradient_accumulation_steps=parts,
-        max_grad_norm=CLIP,
-        jit_compile=xla,
-    )
-    start = [variable.numpy() for variable in noisy_bert(either).trainable_variables]
+        rest = numpy_optimizer(RATE, DECAY, EPSILON), CLIP, NO_DECAY
+        _references[key] = reference_steps(first, batches(2), *rest, dropout=either.step.keyed(first, 1))
+    options = {"gradient_accumulation_steps": parts, "max_grad_norm": CLIP, "jit_compile": xla}
+    options |= {"replicas": replicas, "policy": policy, "optimizer": optimizer}
+    model = either.build(lambda: noisy_bert(either), **options)
     model.fit(tf.data.Dataset.from_tensor_slices(concatenated(batches(2))).batch(16), verbose=0)
     assert int(model.counters.skipped_steps.numpy()) == 0
     found = [variable.numpy() for variable in model.model.trainable_variables]
@@ -103,7 +83,7 @@ def sgd_reference(either, global_batches, rate, clip=0.0):
 
 @pytest.mark.parametrize(
     "count, replicas, parts",
-    [(2, 2, 3), *(pytest.param(*c, marks=SLOW) for c in [(34, 1, 4), (1, 2, 1), (33, 2, 3), (37, 2, 1), (47, 2, 3)])],
+    [(2, 2, 3), *(slow(*c) for c in [(34, 1, 4), (1, 2, 1), (33, 2, 3), (37, 2, 1), (47, 2, 3)])],
 )
 def test_shares_of_any_size_even_none(either, count, replicas, parts):
     x, y = rows(count)
@@ -157,22 +137,15 @@ NOT_FINITE = [
 ]
 
 
-@pytest.mark.parametrize(
-    "replicas, parts, policy, name",
-    [pytest.param(*c, marks=() if c == (2, 2, "mixed_float16", "averages") else SLOW) for c in NOT_FINITE],
-)
+@pytest.mark.parametrize("replicas, parts, policy, name", slow_but([(2, 2, "mixed_float16", "averages")], NOT_FINITE))
 def test_a_step_that_is_not_finite_is_skipped_everywhere(either, replicas, parts, policy, name):
     """Row 2 of the second and third batch has an infinite weight: only one replica's one micro-batch sees it."""
     if name == "lamb" and not either.is_keras_3:
         pytest.skip("ours are of Keras 3")
     options = {"gradient_accumulation_steps": parts, "max_grad_norm": 1.0, "policy": policy, "replicas": replicas}
     options["jit_compile"] = name == "sgd"  # For XLA, too.
-    scales = policy == "mixed_float16"
-
-    def optimizer():
-        made = OF_OPTIMIZERS[name](either)
-        return either.scaled(made, initial_scale=64.0) if scales else made
-
+    scales, made = policy == "mixed_float16", OF_OPTIMIZERS[name]
+    optimizer = lambda: either.scaled(made(either), initial_scale=64.0) if scales else made(either)  # noqa: E731
     model = either.build(lambda: normalized(either), optimizer=optimizer, **options)
     x, y = rows(32)
 
@@ -195,9 +168,7 @@ def test_a_step_that_is_not_finite_is_skipped_everywhere(either, replicas, parts
     assert all(np.abs(one - other).max() > 0 for one, other in zip(sound[-4:], fresh[-4:], strict=True))
     shown = model.model.variables if either.is_keras_3 else model.model.trainable_variables
     for variable in shown:  # tf_keras shows the mean of what replicas have of an average.
-        one, *others = strategy_of(replicas).experimental_local_results(
-            variable.value if either.is_keras_3 else variable
-        )
+        one, *others = strategy_of(replicas).experimental_local_results(either.step.value_of(variable))
         for other in others:
             np.testing.assert_array_equal(other.numpy(), one.numpy())
     assert train(2, False)[1:] == ([1, 2, 2], 16.0 * scales)
@@ -228,10 +199,7 @@ def linear(either, width, *before):
 
 @pytest.mark.parametrize(
     "replicas, parts, policy",
-    [
-        (2, 2, "mixed_float16"),
-        *(pytest.param(*c, marks=SLOW) for c in [(1, 4, "float32"), (2, 1, "mixed_float16"), (2, 2, "float32")]),
-    ],
+    [(2, 2, "mixed_float16"), *(slow(*c) for c in [(1, 4, "float32"), (2, 1, "mixed_float16"), (2, 2, "float32")])],
 )
 def test_clipping_comes_after_the_sum_over_all_replicas(either, replicas, parts, policy):
     """Rows pull apart: each share's gradient alone has norm 2, all together 1/8, clipped to 1/16."""
@@ -262,7 +230,7 @@ def test_each_step_draws_new_noise(either):
         assert 0.4 < np.mean(kept[a] == kept[b]) < 0.6
 
 
-@pytest.mark.parametrize("recurrent", [False, pytest.param(True, marks=SLOW)])
+@pytest.mark.parametrize("recurrent", [False, slow(True)])
 def test_layers_draw_by_row_whichever_they_are(three, recurrent):
     """Dropout of slices and a layer of the user's own; other layers of Keras, which test_noise has by default."""
     keras, kinds = three.keras, three.layers
@@ -288,38 +256,32 @@ def test_layers_draw_by_row_whichever_they_are(three, recurrent):
         return [*noise, Own(), kinds.GlobalAveragePooling1D(), kinds.Dense(CLASSES)]
 
     x = np.random.default_rng(0).normal(size=(20, 6, 4)).astype(np.float32)
-    runs = [(1, 1, 0), (2, 2, 0), *([(1, 1, 0), (1, 1, 1)] if recurrent else [])]
-    whole, split, *others = (
-        three.ours(
-            lambda: three.sequential(layers, shape=[6, 4], seed=2),
-            (x, np.arange(20) % CLASSES),
-            replicas=replicas,
-            parts=parts,
-            wrap={"seed": seed},
-            compiled={"run_eagerly": (replicas, parts) == (1, 1)},
-            optimizer=lambda: three.sgd(momentum=0.9),
-        )
-        for replicas, parts, seed in runs
-    )
+    fit = {"xy": (x, np.arange(20) % CLASSES), "optimizer": lambda: three.sgd(momentum=0.9)}
+
+    def trained(replicas, parts, seed):
+        options = {"wrap": {"seed": seed}, "compiled": {"run_eagerly": parts == 1}}
+        make = lambda: three.sequential(layers, shape=[6, 4], seed=2)  # noqa: E731
+        return three.ours(make, replicas=replicas, parts=parts, **options, **fit)
+
+    whole, split = trained(1, 1, 0), trained(2, 2, 0)
     assert apart(split, whole) < 1e-5
     if recurrent:
-        again, other = others
-        assert apart(again, whole) == 0 and apart(other, whole) > 1e-3
+        assert apart(trained(1, 1, 0), whole) == 0 and apart(trained(1, 1, 1), whole) > 1e-3
 
 
 @SLOW
 @pytest.mark.parametrize("replicas, parts, policy, xla", GRID)
 def test_kerashubs_bert_is_split_alike(three, replicas, parts, policy, xla):
     """Dropout on, tokens that occur many times in a batch; the last batch has eleven rows."""
-    from tests.support.keras_hub import bert, reference_steps, texts
+    from tests.support import keras_hub
 
-    x, y = texts(43)
+    x, y = keras_hub.texts(43)
     if "hub" not in _references:
         optimizer = NumpyAdamW(RATE, DECAY, EPSILON)
-        _references["hub"] = reference_steps(bert(), x, y, optimizer, batch_size=16, clip=CLIP)
+        _references["hub"] = keras_hub.reference_steps(keras_hub.bert(), x, y, optimizer, batch_size=16, clip=CLIP)
     options = {"gradient_accumulation_steps": parts, "max_grad_norm": CLIP, "jit_compile": xla}
     plain = lambda: three.keras.optimizers.AdamW(RATE, weight_decay=DECAY, epsilon=EPSILON)  # noqa: E731
-    model = three.build(bert, replicas=replicas, policy=policy, optimizer=plain, **options)
+    model = three.build(keras_hub.bert, replicas=replicas, policy=policy, optimizer=plain, **options)
     model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16), verbose=0)
     assert apart(weights(model), _references["hub"]) < TOLERANCE[policy]
     assert int(model.counters.skipped_steps.numpy()) == 0

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, apart, rows, splits, weights
+from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, apart, rows, slow, slow_but, weights
 from tfbert.step.terms import Terms
 
 ROWS, POSITIONS, TAGS, WORDS = 27, 6, 4, 9  # In batches of 16: the last has 11 rows.
 RATE = 0.5
-SPLITS_OF_ONE = splits((1, 3))
 
 
 def tokens():
@@ -37,26 +36,29 @@ def cross_entropy(x, kernel, labels, weights):
     return loss, x.T @ (p * weights[:, None]) / count
 
 
+def terms_of(part, kernels):
+    """Losses and gradients of tags and of classes, over a part of the rows."""
+    x, (tags, classes), (token_weights, row_weights) = tokens()
+    terms = [
+        (x[part].reshape(-1, FEATURES), kernels[0], tags[part].reshape(-1), token_weights[part].reshape(-1)),
+        (x[part].mean(axis=1), kernels[1], classes[part], row_weights[part]),
+    ]
+    return [cross_entropy(*(np.asarray(a, np.float64) if a.dtype.kind == "f" else a for a in t)) for t in terms]
+
+
 def numpy_steps(kernels, coefficients):
     """Gradient descent over whole batches, written out; the kernels and each step's loss."""
-    x, (tags, classes), (token_weights, row_weights) = tokens()
     kernels, losses = [kernel.astype(np.float64) for kernel in kernels], []
     for start in (0, 16):
-        part = slice(start, start + 16)
-        terms = [
-            (x[part].reshape(-1, FEATURES), kernels[0], tags[part].reshape(-1), token_weights[part].reshape(-1)),
-            (x[part].mean(axis=1), kernels[1], classes[part], row_weights[part]),
-        ]
-        found = [cross_entropy(*(np.asarray(a, np.float64) if a.dtype.kind == "f" else a for a in t)) for t in terms]
+        found = terms_of(slice(start, start + 16), kernels)
         losses.append(sum(c * loss for c, (loss, _) in zip(coefficients, found, strict=True)))
         kernels = [k - RATE * c * g for k, c, (_, g) in zip(kernels, coefficients, found, strict=True)]
     return kernels, losses
 
 
 def grid(quick):
-    """All ways of running, those that are not quick marked."""
-    cases = itertools.product((1, 2), (1, 2), (False, True))
-    return [pytest.param(*case, marks=() if case == quick else SLOW) for case in cases]
+    """All ways of running, slow but for this one."""
+    return slow_but([quick], itertools.product((1, 2), (1, 2), (False, True)))
 
 
 def two_heads(either):
@@ -76,14 +78,9 @@ def two_losses(either, *loss_weights):
 def test_two_terms_are_those_of_one_big_batch(either, replicas, micro_batches, xla):
     x, labels, sample_weight = tokens()
     expected, losses = numpy_steps(weights(two_heads(either)), (1.0, 0.25))
-    model = either.build(
-        lambda: two_heads(either),
-        replicas=replicas,
-        optimizer=lambda: either.sgd(RATE),
-        compiled=two_losses(either, 1.0, 0.25),
-        gradient_accumulation_steps=micro_batches,
-        jit_compile=xla,
-    )
+    options = {"replicas": replicas, "gradient_accumulation_steps": micro_batches, "jit_compile": xla}
+    options |= {"optimizer": lambda: either.sgd(RATE), "compiled": two_losses(either, 1.0, 0.25)}
+    model = either.build(lambda: two_heads(either), **options)
     model.fit(tf.data.Dataset.from_tensor_slices((x, labels, sample_weight)).batch(16), verbose=0)
     assert apart(weights(model), expected) < 2e-6
     assert float(model.counters.loss_sum.numpy()) == pytest.approx(sum(losses), abs=1e-5)
@@ -93,9 +90,8 @@ def test_two_terms_are_those_of_one_big_batch(either, replicas, micro_batches, x
 def test_labels_for_each_token_are_divided_by_the_tokens_that_count(either, replicas, micro_batches, xla):
     """However wide the padding is."""
     x, (tags, _), (sample_weight, _) = tokens()
-    make = lambda: either.sequential(  # noqa: E731
-        lambda: [either.layers.Dense(TAGS, use_bias=False)], shape=[None, FEATURES], seed=4
-    )
+    layers = lambda: [either.layers.Dense(TAGS, use_bias=False)]  # noqa: E731
+    make = lambda: either.sequential(layers, shape=[None, FEATURES], seed=4)  # noqa: E731
     (start,) = weights(make())
     (expected, _), _ = numpy_steps([start, np.zeros([FEATURES, CLASSES])], (1.0, 0.0))
     x, tags, sample_weight = (np.pad(a, [(0, 0), (0, 5)] + [(0, 0)] * (a.ndim - 2)) for a in (x, tags, sample_weight))
@@ -106,22 +102,17 @@ def test_labels_for_each_token_are_divided_by_the_tokens_that_count(either, repl
     assert apart(weights(model), [expected]) < 2e-6
 
 
-@pytest.mark.parametrize("replicas", [pytest.param(1, marks=SLOW), 2])
+@pytest.mark.parametrize("replicas", [slow(1), 2])
 def test_an_evaluation_is_over_all_that_counts_however_it_is_batched(either, replicas):
     x, labels, sample_weight = tokens()
     model = either.build(lambda: two_heads(either), replicas=replicas, compiled=two_losses(either, 2.0, 0.5))
-    tag_kernel, class_kernel = (kernel.astype(np.float64) for kernel in weights(model))
-    tag_loss, _ = cross_entropy(
-        x.reshape(-1, FEATURES).astype(np.float64), tag_kernel, labels[0].reshape(-1), sample_weight[0].reshape(-1)
-    )
-    class_loss, _ = cross_entropy(x.mean(axis=1, dtype=np.float64), class_kernel, labels[1], sample_weight[1])
+    found = [loss for loss, _ in terms_of(slice(None), weights(model))]
     # The names that each Keras gives outputs of a list.
-    tags, classes = (f"{name}_loss" for name in model.model.output_names)
-    expected = {"loss": 2 * tag_loss + class_loss / 2, tags: tag_loss, classes: class_loss}
+    expected = dict(zip((f"{name}_loss" for name in model.model.output_names), found, strict=True))
+    expected["loss"] = 2 * found[0] + found[1] / 2
+    options = {"sample_weight": list(sample_weight), "verbose": 0, "return_dict": True}
     for size in (5, 27):
-        found = model.evaluate(
-            x, list(labels), sample_weight=list(sample_weight), batch_size=size, verbose=0, return_dict=True
-        )
+        found = model.evaluate(x, list(labels), batch_size=size, **options)
         assert found == pytest.approx(expected, abs=1e-6)
 
 
@@ -138,43 +129,33 @@ def both(either, as_dict):
     return either.keras.Model({"one": one, "other": other}, outputs)
 
 
-def both_labels():
-    x, y = rows(40)
-    other = np.random.default_rng(5).normal(size=(40, 2)).astype(np.float32)
-    return {"one": x, "other": other}, y, (x[:, :1] * 2 - x[:, 1:2])
+BY_NAME = {"size": "mse", "kind": "classes"}
 
 
 @pytest.mark.parametrize(
     "as_dict, loss, loss_weights, metrics, is_weighted",
     [
-        pytest.param(False, ["classes", "mse"], [0.3, 0.1], [["accuracy"], ["mae"]], True, id="list", marks=SLOW),
-        pytest.param(
-            *(True, {"size": "mse", "kind": "classes"}, {"kind": 0.3, "size": 0.1}),
-            *({"kind": ["accuracy"], "size": ["mae"]}, True),
-            id="dictionary",
-        ),
-        pytest.param(
-            True, {"size": "mse", "kind": "classes"}, {"size": 0.1}, {"kind": "accuracy"}, False, id="one", marks=SLOW
-        ),
-        pytest.param(True, {"kind": "classes"}, None, None, False, id="one loss", marks=SLOW),
-        pytest.param(False, ["classes", None], None, [["accuracy"], ["mae"]], False, id="none", marks=SLOW),
+        slow(False, ["classes", "mse"], [0.3, 0.1], [["accuracy"], ["mae"]], True),
+        (True, BY_NAME, {"kind": 0.3, "size": 0.1}, {"kind": ["accuracy"], "size": ["mae"]}, True),
+        slow(True, BY_NAME, {"size": 0.1}, {"kind": "accuracy"}, False),
+        slow(True, {"kind": "classes"}, None, None, False),
+        slow(False, ["classes", None], None, [["accuracy"], ["mae"]], False),
     ],
+    ids=["list", "dictionary", "one", "one loss", "none"],
 )
 def test_outputs_with_a_loss_each_are_keras_own(either, as_dict, loss, loss_weights, metrics, is_weighted):
     """Terms by the names that Keras gives them, weighted by loss_weights and each by weights of its own."""
     if either.is_keras_3 and not is_weighted:
         pytest.skip("tf_keras alone takes some of what is for each")
-    x, kind, size = both_labels()
+    x, kind = rows(40)
+    inputs = {"one": x, "other": np.random.default_rng(5).normal(size=(40, 2)).astype(np.float32)}
     as_given = (lambda each: dict(zip(("kind", "size"), each, strict=True))) if as_dict else list
     row_weights = np.linspace(0.5, 2, 40).astype(np.float32)
     fit = {"sample_weight": as_given([row_weights, row_weights[::-1].copy()])} if is_weighted else {}
     made = lambda name: either.loss() if name == "classes" else name  # noqa: E731
-    compiled = lambda: {  # noqa: E731
-        "loss": tf.nest.map_structure(made, loss),
-        "loss_weights": loss_weights,
-        "metrics": metrics,
-    }
-    data = x, as_given([kind, size])
+    losses = lambda: tf.nest.map_structure(made, loss)  # noqa: E731
+    compiled = lambda: {"loss": losses(), "loss_weights": loss_weights, "metrics": metrics}  # noqa: E731
+    data = inputs, as_given([kind, x[:, :1] * 2 - x[:, 1:2]])
     either.like(lambda: both(either, as_dict), data, replicas=1, parts=3, compiled=compiled, **fit)
 
 
@@ -184,17 +165,6 @@ def test_one_loss_and_weight_are_those_of_all_outputs(either):
     assert [metric.name for metric in terms.metrics] == ["loss", "a_loss", "b_loss"]
     for weight in terms.weights(np.float32([1, 2]), 2, None).values():
         np.testing.assert_array_equal(weight, [1, 2])
-
-
-def alone(base, name):
-    """With all its layers, and one output."""
-
-    class Alone(base):
-        def call(self, inputs):
-            outputs = super().call(inputs)
-            return {name: outputs[name]}
-
-    return Alone
 
 
 @SLOW
@@ -216,7 +186,16 @@ def test_a_model_of_ones_own_may_name_its_outputs(either):
     found = either.ours(Named, (x, labels), replicas=1, parts=2, compiled={"loss": losses})
     separate = []
     for name, y in labels.items():
-        one = either.plain(alone(Named, name), (x, {name: y}), compiled={"loss": {name: losses[name]}}).weights
+
+        class Alone(Named):
+            """With all its layers, and one output."""
+
+            kept = name
+
+            def call(self, inputs):
+                return {self.kept: super().call(inputs)[self.kept]}
+
+        one = either.plain(Alone, (x, {name: y}), compiled={"loss": {name: losses[name]}}).weights
         separate += one[:2] if name == "kind" else one[2:]
     assert apart(found.weights, separate) < 1e-5
     assert set(found.history) == {"loss", "kind_loss", "size_loss"}
@@ -226,26 +205,19 @@ def test_a_model_of_ones_own_may_name_its_outputs(either):
 # Rows that only fill a share, and masks.
 
 
-def texts(width=7):
-    """Token ids with padding of 0, and a class a text."""
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(1, width + 1, (41, 1))
-    ids = np.where(np.arange(width) < lengths, rng.integers(1, 20, (41, width)), 0).astype(np.int32)
-    return ids, ids.max(axis=1) % CLASSES
-
-
-@pytest.mark.parametrize(
-    "replicas, parts, xla", [(1, 4, False), pytest.param(2, 3, False, marks=SLOW), pytest.param(2, 1, True, marks=SLOW)]
-)
+@pytest.mark.parametrize("replicas, parts, xla", [(1, 4, False), slow(2, 3, False), slow(2, 1, True)])
 def test_rows_that_fill_a_share_harm_no_masked_mean(either, replicas, parts, xla):
     """Keras's own text classifier: the mean of a text without tokens is 0 / 0.
 
     Batches of 10, which 4 and 2 x 3 do not divide, and a last one of 1 that leaves shares empty.
     """
-    kinds = either.layers
+    kinds, rng = either.layers, np.random.default_rng(0)
+    lengths = rng.integers(1, 8, (41, 1))
+    ids = np.where(np.arange(7) < lengths, rng.integers(1, 20, (41, 7)), 0).astype(np.int32)
     layers = lambda: [kinds.Embedding(20, 4, mask_zero=True), kinds.GlobalAveragePooling1D(), kinds.Dense(CLASSES)]  # noqa: E731
     make = lambda: either.sequential(layers, shape=[7], dtype="int32", seed=1)  # noqa: E731
-    trained = either.like(make, texts(), replicas=replicas, parts=parts, wrap={"jit_compile": xla}).model
+    data, wrap = (ids, ids.max(axis=1) % CLASSES), {"jit_compile": xla}
+    trained = either.like(make, data, replicas=replicas, parts=parts, wrap=wrap).model
     assert int(trained.counters.skipped_steps.numpy()) == 0
 
 
@@ -272,10 +244,10 @@ def tagger(either, kind, hidden="Dense"):
     "kind, hidden, replicas, parts",
     [
         ("alone", "Dense", 1, 3),
-        pytest.param("alone", "LSTM", 2, 2, marks=SLOW),
-        pytest.param("embedding", "Dense", 2, 2, marks=SLOW),
-        pytest.param("masking", "LSTM", 1, 2, marks=SLOW),
-        pytest.param("embedding", "SimpleRNN", 1, 4, marks=SLOW),
+        slow("alone", "LSTM", 2, 2),
+        slow("embedding", "Dense", 2, 2),
+        slow("masking", "LSTM", 1, 2),
+        slow("embedding", "SimpleRNN", 1, 4),
     ],
 )
 def test_a_mask(either, kind, hidden, replicas, parts):
@@ -296,7 +268,7 @@ def test_a_mask(either, kind, hidden, replicas, parts):
     either.like(lambda: tagger(either, kind, hidden), (x, tags), replicas=replicas, parts=parts, **fit)
 
 
-@pytest.mark.parametrize("replicas, parts", [(1, 3), pytest.param(2, 2, marks=SLOW)])
+@pytest.mark.parametrize("replicas, parts", [(1, 3), slow(2, 2)])
 def test_a_class_that_the_loss_ignores(either, replicas, parts):
     x, (tags, _), _ = tokens()
     tags[:, 4:], tags[3] = -100, -100
@@ -325,11 +297,7 @@ def test_a_loss_with_a_call_of_its_own_takes_what_it_takes(either):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "a layer",
-        *(pytest.param(k, marks=SLOW) for k in ("outputs that the loss divides", "a functional model", "rounded ones")),
-    ],
+    "kind", ["a layer", *(slow(k) for k in ("outputs that the loss divides", "a functional model", "rounded ones"))]
 )
 def test_outputs_that_the_user_makes_probabilities(either, kind):
     class Probabilities(either.layers.Dense):

@@ -4,16 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, FEATURES, SLOW, apart, rows, splits
+from tests.support.either_keras import CLASSES, FEATURES, SLOW, apart, rows, slow, splits
 
 SPLITS, SPLITS_OF_ONE = splits((2, 2)), splits((1, 3))
-
-
-def with_logits(either):
-    def values(labels, predictions):
-        return either.keras.losses.sparse_categorical_crossentropy(labels, predictions, from_logits=True)
-
-    return values
 
 
 def optimizers(either):
@@ -52,14 +45,14 @@ def test_an_own_optimizer_gets_the_gradients_of_the_global_batch(either, name, r
 
 
 @SPLITS
-@pytest.mark.parametrize("weighted", [True, pytest.param(False, marks=SLOW)])
+@pytest.mark.parametrize("weighted", [True, slow(False)])
 def test_a_compute_loss_with_a_value_per_row_is_honoured(either, weighted, replicas, parts):
     """It weighs what is uncertain, with an own optimizer; its twin takes the mean, as Keras's step needs it."""
-    values = with_logits(either)
 
     def per_row(self, x=None, y=None, y_pred=None, sample_weight=None, **others):
         weight = 1.0 if sample_weight is None else tf.cast(sample_weight, tf.float32)
-        return weight * values(y, y_pred) + 0.1 * tf.reduce_sum(tf.nn.softmax(y_pred) ** 2, axis=-1)
+        values = either.keras.losses.sparse_categorical_crossentropy(y, y_pred, from_logits=True)
+        return weight * values + 0.1 * tf.reduce_sum(tf.nn.softmax(y_pred) ** 2, axis=-1)
 
     def mean(self, *args, **others):
         return tf.reduce_mean(per_row(self, *args, **others))
@@ -117,11 +110,9 @@ def test_lookup_tables_and_adapted_layers(either, replicas, parts, tmp_path):
 
 
 def test_a_layer_that_carries_state_works_in_one_part(either):
-    def make():
-        either.keras.utils.set_random_seed(3)
-        first = [either.layers.Input(batch_shape=(10, 4, 2)), either.layers.GRU(5, stateful=True)]
-        return either.keras.Sequential([*first, either.layers.Dense(CLASSES)])
-
+    kinds = either.layers
+    first = lambda: [kinds.Input(batch_shape=(10, 4, 2)), kinds.GRU(5, stateful=True)]  # noqa: E731
+    make = lambda: either.sequential(lambda: [*first(), kinds.Dense(CLASSES)], shape=None)  # noqa: E731
     rng = np.random.default_rng(0)
     data = rng.normal(size=(40, 4, 2)).astype(np.float32), rng.integers(0, CLASSES, 40)
     either.like(make, data, replicas=None, parts=1)  # In no scope: tf_keras has no stateful layers under a strategy.
