@@ -16,33 +16,22 @@ from tfbert.step.gradients import (
 )
 
 
-def linear_loss(kernel, bias):
+@pytest.mark.parametrize("is_graph", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("num_micro_batches", [1, 2, 3, 6])
+def test_accumulation_sums_the_gradients_of_the_scaled_loss(num_micro_batches, is_graph):
     """Weighted squared error of a linear model: gradients that NumPy can write down."""
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(6, 3)), rng.normal(size=6), rng.uniform(0, 2, 6)
+    x, y, weights = (each.astype(np.float32) for each in drawn)
+    kernel, bias, unused = tf.Variable([1.0, -2.0, 0.5]), tf.Variable(0.25), tf.Variable([[3.0, 4.0]])
 
     def loss_fn(inputs, labels, weights, micro_batch):
         predictions = tf.linalg.matvec(inputs["x"], kernel) + bias
         loss = tf.reduce_sum(weights * (predictions - labels) ** 2)
         return 8.0 * loss, loss, predictions
 
-    return loss_fn
-
-
-def problem(rows, seed=0):
-    rng = np.random.default_rng(seed)
-    x, y, weights = rng.normal(size=(rows, 3)), rng.normal(size=rows), rng.uniform(0, 2, rows)
-    return x.astype(np.float32), y.astype(np.float32), weights.astype(np.float32)
-
-
-@pytest.mark.parametrize("is_graph", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("num_micro_batches", [1, 2, 3, 6])
-def test_accumulation_sums_the_gradients_of_the_scaled_loss(num_micro_batches, is_graph):
-    x, y, weights = problem(6)
-    kernel, bias, unused = tf.Variable([1.0, -2.0, 0.5]), tf.Variable(0.25), tf.Variable([[3.0, 4.0]])
-
     def run(x, y, weights):
-        return accumulate(
-            linear_loss(kernel, bias), [kernel, bias, unused], {"x": x}, y, weights, num_micro_batches=num_micro_batches
-        )
+        return accumulate(loss_fn, [kernel, bias, unused], {"x": x}, y, weights, num_micro_batches=num_micro_batches)
 
     split = [num_micro_batches] if num_micro_batches > 1 else []
     parts = (part.reshape(*split, -1, *part.shape[1:]) for part in (x, y, weights))

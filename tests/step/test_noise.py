@@ -279,22 +279,19 @@ def test_after_a_pass_with_a_key_the_layers_are_keras_own_and_saved_as_such(eith
 def drawn(either, draw):
     """Adds noise of one kind and shape, drawn as Keras's own layers do."""
 
-    class Drawn(either.layers.Layer):
-        def __init__(self):
-            super().__init__()
-            if either.is_keras_3:
-                self.generator = either.keras.random.SeedGenerator(1)
-            else:
-                self._random_generator = either.layers.Dropout(0.5)._random_generator
+    def add(inputs):
+        kind, *given = draw(tf.shape(inputs))
+        if either.is_keras_3:
+            return inputs + getattr(either.keras.random, kind)(*given, seed=layer.generator)
+        name = kind if kind == "truncated_normal" else f"random_{kind}"
+        return inputs + getattr(layer._random_generator, name)(*given)
 
-        def call(self, inputs):
-            kind, *given = draw(tf.shape(inputs))
-            if either.is_keras_3:
-                return inputs + getattr(either.keras.random, kind)(*given, seed=self.generator)
-            name = kind if kind == "truncated_normal" else f"random_{kind}"
-            return inputs + getattr(self._random_generator, name)(*given)
-
-    return Drawn()
+    layer = either.layer(add)
+    if either.is_keras_3:
+        layer.generator = either.keras.random.SeedGenerator(1)
+    else:
+        layer._random_generator = either.layers.Dropout(0.5)._random_generator
+    return layer
 
 
 @OVER_BOTH
