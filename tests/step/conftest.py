@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support.either_keras import Either, slow
+from tests.support.cases import slow
+from tests.support.either_keras import Either
 
 
 @pytest.fixture(params=["keras", slow("tf_keras")])

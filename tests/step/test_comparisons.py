@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, FEATURES, SLOW, Either, apart, rows, slow
+from tests.support.cases import SLOW, slow
+from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows
 
 SAME = 1e-5
 

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, apart, rows, slow, splits, weights
+from tests.support.cases import SLOW, slow
+from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, apart, rows, splits, weights
 from tests.support.models import strategy_of
 
 SPLITS, SPLITS_OF_ONE = splits((2, 2)), splits((1, 3))

@@ -12,7 +12,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels
 
-from tests.support.either_keras import slow
+from tests.support.cases import slow
 from tests.support.models import random_batch, strategy_of
 from tfbert.step.noise import Rows, drop, noise_key, noise_stream
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import slow, weights
+from tests.support.cases import slow
+from tests.support.either_keras import weights
 from tests.support.models import strategy_of
 from tfbert.step.gradients import (
     accumulate,

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import OVER_BOTH, SLOW, Either, slow
+from tests.support.cases import SLOW, slow
+from tests.support.either_keras import OVER_BOTH, Either
 from tests.support.models import random_batch, tiny_bert
 from tfbert.bert import models
 from tfbert.model.forward import forward

@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 from tests.support.bert import worst
-from tests.support.either_keras import SLOW, Either, apart, slow, slow_but
+from tests.support.cases import SLOW, quick, slow
+from tests.support.either_keras import Either, apart
 from tests.support.models import NumpyAdamW, NumpyLAMB, strategy_of, tiny_bert
 from tfbert import FineTuner
 from tfbert.batches.schedule import warmup_steps
@@ -275,9 +276,7 @@ QUICK = {(np.inf, 1, "clipped fused"), (np.inf, 2, "scaled lamb"), (np.inf, 2, "
 OF_TF_KERAS, OF_KERAS_3 = {"fixed adam"}, {name for name in OPTIMIZERS if "fused" in name or "lamb" in name}
 
 
-@pytest.mark.parametrize(
-    "bad, replicas, name", slow_but(QUICK, itertools.product((np.inf, np.nan), (1, 2), OPTIMIZERS))
-)
+@pytest.mark.parametrize("bad, replicas, name", quick(itertools.product((np.inf, np.nan), (1, 2), OPTIMIZERS), *QUICK))
 def test_an_update_that_is_not_finite_changes_nothing_but_the_count(either, bad, replicas, name):
     if name in (OF_TF_KERAS if either.is_keras_3 else OF_KERAS_3):
         pytest.skip("the other Keras's")

@@ -11,7 +11,8 @@ import tensorflow as tf
 import tf_keras
 
 import tfbert
-from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, Either, rows, slow
+from tests.support.cases import SLOW, slow
+from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, Either, rows
 from tests.support.models import strategy_of
 from tests.support.refusals import refused
 from tfbert.private import with_mask

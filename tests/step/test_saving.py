@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import tfbert
-from tests.support.either_keras import SLOW, Either, apart, rows, slow
+from tests.support.cases import SLOW, slow
+from tests.support.either_keras import Either, apart, rows
 from tests.support.models import random_batch, strategy_of
 from tfbert.classifier import forward
 

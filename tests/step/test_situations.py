@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 import tfbert
-from tests.support.either_keras import CLASSES, FEATURES, SLOW, Either, apart, rows, weights
+from tests.support.cases import SLOW
+from tests.support.either_keras import CLASSES, FEATURES, Either, apart, rows, weights
 from tests.support.models import strategy_of
 from tests.support.processes import processes_of
 from tests.support.refusals import refused

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, SLOW, apart, rows, slow, slow_but, weights
+from tests.support.cases import SLOW, quick, slow
+from tests.support.either_keras import CLASSES, apart, rows, weights
 from tests.support.models import NumpyAdamW, NumpyLAMB, reference_steps, strategy_of
 from tests.support.updates import CLIP, DECAY, EPSILON, RATE, TOLERANCE, batches, concatenated, fused, lamb
 from tfbert.step.updates import NO_DECAY
 
 # Quick float32 cases are in test_cluster (two workers, dropout on) and test_invariance_tasks, XLA's is in test_terms;
 # 16 bits on two replicas are in the tests of steps that are not finite and of clipping. The rest of the grid is slow.
-GRID = slow_but([(2, 4, "float32", False)], itertools.product((1, 2), (1, 2, 4), TOLERANCE, (False, True)))
+GRID = quick(itertools.product((1, 2), (1, 2, 4), TOLERANCE, (False, True)), (2, 4, "float32", False))
 
 
 def noisy_bert(either):
@@ -137,7 +138,7 @@ NOT_FINITE = [
 ]
 
 
-@pytest.mark.parametrize("replicas, parts, policy, name", slow_but([(2, 2, "mixed_float16", "averages")], NOT_FINITE))
+@pytest.mark.parametrize("replicas, parts, policy, name", quick(NOT_FINITE, (2, 2, "mixed_float16", "averages")))
 def test_a_step_that_is_not_finite_is_skipped_everywhere(either, replicas, parts, policy, name):
     """Row 2 of the second and third batch has an infinite weight: only one replica's one micro-batch sees it."""
     if name == "lamb" and not either.is_keras_3:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, SLOW, apart, rows, slow, slow_but, weights
+from tests.support.cases import SLOW, quick, slow
+from tests.support.either_keras import CLASSES, FEATURES, OVER_BOTH, apart, rows, weights
 from tfbert.step.terms import Terms
 
 ROWS, POSITIONS, TAGS, WORDS = 27, 6, 4, 9  # In batches of 16: the last has 11 rows.
@@ -56,9 +57,9 @@ def numpy_steps(kernels, coefficients):
     return kernels, losses
 
 
-def grid(quick):
+def grid(chosen):
     """All ways of running, slow but for this one."""
-    return slow_but([quick], itertools.product((1, 2), (1, 2), (False, True)))
+    return quick(itertools.product((1, 2), (1, 2), (False, True)), chosen)
 
 
 def two_heads(either):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import CLASSES, FEATURES, SLOW, apart, rows, slow, splits
+from tests.support.cases import SLOW, slow
+from tests.support.either_keras import CLASSES, FEATURES, apart, rows, splits
 
 SPLITS, SPLITS_OF_ONE = splits((2, 2)), splits((1, 3))
 

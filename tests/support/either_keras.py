@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tfbert
-from tests.support.cases import SLOW, quick  # noqa: F401 (others have SLOW from here)
+from tests.support.cases import quick
 from tests.support.models import strategy_of
 from tfbert import finetuner
 

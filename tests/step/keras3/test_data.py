@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.either_keras import SLOW, Either, apart, rows, slow, weights
+from tests.support.cases import SLOW, slow
+from tests.support.either_keras import Either, apart, rows, weights
 from tests.support.keras_hub import with_preprocessor
 from tests.support.refusals import refused
 from tfbert.step.keras3.data import as_read, check_rows

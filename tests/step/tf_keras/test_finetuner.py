@@ -8,7 +8,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 import tfbert
-from tests.support.either_keras import SLOW, Either, apart, rows
+from tests.support.cases import SLOW
+from tests.support.either_keras import Either, apart, rows
 from tests.support.models import random_batch, strategy_of
 from tfbert.private import layers_of
 from tfbert.step.tf_keras.finetuner import FineTuner
