@@ -17,16 +17,16 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize(
-    "task, sizes, checksums",
-    [
-        ("auto", (10000, 1000), (2720882544, 3430329931)),
-        ("multi_label_classification", (10000, 1000), (2470903891, 118227027)),
-        ("token_classification", (2000, 200), (1691004464, 3371514099)),
-        ("question_answering", (2000, 200), (2544251336, 2465157730)),
-        ("multiple_choice", (2000, 300), (1141345184, 3505208420)),
-    ],
-)
+DATA = [
+    ("auto", (10000, 1000), (2720882544, 3430329931)),
+    ("multi_label_classification", (10000, 1000), (2470903891, 118227027)),
+    ("token_classification", (2000, 200), (1691004464, 3371514099)),
+    ("question_answering", (2000, 200), (2544251336, 2465157730)),
+    ("multiple_choice", (2000, 300), (1141345184, 3505208420)),
+]
+
+
+@pytest.mark.parametrize("task, sizes, checksums", DATA)
 def test_the_built_in_data_are_always_the_same(task, sizes, checksums):
     data = load_data(DataConfig(task=task))
     sets = (data.train, data.validation["validation"])

@@ -150,28 +150,28 @@ OF_XYZ = [("one", [1, 0, 1]), ("three", [0, 1, 0]), ("two", [0, 0, 0])]
 OF_ABC = [("one", [1, 1, 0]), ("three", [0, 0, 1]), ("two", [0, 0, 0])]
 
 
-@pytest.mark.parametrize(
-    "name, task, columns, names, train, others",
-    [
-        ("tiny_glue", "auto", {}, ("neg", "pos"), REVIEWS, {"validation": 2}),
-        ("mnli:1.0.0", "auto", {}, ("0", "1", "2"), [("a", "b", 2), ("c", "d", 0)], MNLI_SETS),
-        ("words", "auto", {}, ("None", "yes"), [("a", 1), ("b", 0)], {}),
-        ("stsb", "auto", {}, (), [("a", "b", 2.0), ("c", "d", 4.0)], {}),
-        ("tiny_imdb", "auto", {}, ("neg", "pos"), REVIEWS, {"test": 3}),
-        ("two_texts", "auto", STARS, ("-1", "3"), [("a", "b", 1), ("c", "d", 0)], {}),
-        ("ner", TAGS, {}, ("O", "B-LOC", "I-LOC"), TAGGED, {"validation": 1}),
-        ("only_test", TAGS, {}, ("0", "1", "2"), TAGGED, {"test": 3}),
-        ("two_tags", TAGS, OTHER, ("O", "B-LOC"), [(("a", "b"), [1, 0])], {}),
-        ("ids", LABELS, {}, ("x", "y", "z"), OF_XYZ, {}),
-        pytest.param("names", LABELS, {}, ("a", "b", "c"), OF_ABC, {}, marks=SLOW),
-        ("flags", LABELS, {}, ("anger", "joy"), [("one", [0, 1]), ("two", [0, 0])], {}),
-        ("numbers", LABELS, TOXIC, ("toxicity", "threat"), [("one", [1, 0]), ("two", [0, 0])], {}),
-        ("squad1", QUESTIONS, {}, (), ANSWERED, {"validation": 1}),
-        *(pytest.param(name, CHOICES, {}, (), CHOSEN[name], {"validation": 1}, marks=SLOW) for name in OF_FILES),
-        ("mixed", CHOICES, {}, (), CHOSEN["cosmos"], {"validation_dev": 1}),
-        ("cosmos", CHOICES, {}, (), CHOSEN["cosmos"], {"test": 1}),  # The labels of `validation` are held back.
-    ],
-)
+READ = [
+    ("tiny_glue", "auto", {}, ("neg", "pos"), REVIEWS, {"validation": 2}),
+    ("mnli:1.0.0", "auto", {}, ("0", "1", "2"), [("a", "b", 2), ("c", "d", 0)], MNLI_SETS),
+    ("words", "auto", {}, ("None", "yes"), [("a", 1), ("b", 0)], {}),
+    ("stsb", "auto", {}, (), [("a", "b", 2.0), ("c", "d", 4.0)], {}),
+    ("tiny_imdb", "auto", {}, ("neg", "pos"), REVIEWS, {"test": 3}),
+    ("two_texts", "auto", STARS, ("-1", "3"), [("a", "b", 1), ("c", "d", 0)], {}),
+    ("ner", TAGS, {}, ("O", "B-LOC", "I-LOC"), TAGGED, {"validation": 1}),
+    ("only_test", TAGS, {}, ("0", "1", "2"), TAGGED, {"test": 3}),
+    ("two_tags", TAGS, OTHER, ("O", "B-LOC"), [(("a", "b"), [1, 0])], {}),
+    ("ids", LABELS, {}, ("x", "y", "z"), OF_XYZ, {}),
+    pytest.param("names", LABELS, {}, ("a", "b", "c"), OF_ABC, {}, marks=SLOW),
+    ("flags", LABELS, {}, ("anger", "joy"), [("one", [0, 1]), ("two", [0, 0])], {}),
+    ("numbers", LABELS, TOXIC, ("toxicity", "threat"), [("one", [1, 0]), ("two", [0, 0])], {}),
+    ("squad1", QUESTIONS, {}, (), ANSWERED, {"validation": 1}),
+    *(pytest.param(name, CHOICES, {}, (), CHOSEN[name], {"validation": 1}, marks=SLOW) for name in OF_FILES),
+    ("mixed", CHOICES, {}, (), CHOSEN["cosmos"], {"validation_dev": 1}),
+    ("cosmos", CHOICES, {}, (), CHOSEN["cosmos"], {"test": 1}),  # The labels of `validation` are held back.
+]
+
+
+@pytest.mark.parametrize("name, task, columns, names, train, others", READ)
 def test_features_of_every_kind(load, name, task, columns, names, train, others):
     data = load(name, task, **columns)
     assert (data.task.label_names, sorted(rows(data.train)), data.test) == (names, sorted(train), None)
@@ -185,16 +185,16 @@ def test_features_of_every_kind(load, name, task, columns, names, train, others)
         assert any("nothing is evaluated during training" in note for note in data.notes)
 
 
-@pytest.mark.parametrize(
-    "name, task, options, note",
-    [
-        ("mnli", "auto", {}, "mnli 'train': 1 unlabelled example left out"),
-        ("words", "auto", {}, "words 'train': 2 unlabelled examples left out"),
-        ("ner", TAGS, {}, "ner 'train': 1 empty sentence left out"),
-        ("mixed", CHOICES, {}, "mixed 'train': 1 unlabelled question left out"),
-        ("same_ids", QUESTIONS, {"skip_bad_rows": True}, "same_ids 'train': 1 of 2 questions skipped; the first: "),
-    ],
-)
+LEFT_OUT = [
+    ("mnli", "auto", {}, "mnli 'train': 1 unlabelled example left out"),
+    ("words", "auto", {}, "words 'train': 2 unlabelled examples left out"),
+    ("ner", TAGS, {}, "ner 'train': 1 empty sentence left out"),
+    ("mixed", CHOICES, {}, "mixed 'train': 1 unlabelled question left out"),
+    ("same_ids", QUESTIONS, {"skip_bad_rows": True}, "same_ids 'train': 1 of 2 questions skipped; the first: "),
+]
+
+
+@pytest.mark.parametrize("name, task, options, note", LEFT_OUT)
 def test_rows_that_are_left_out_are_counted(load, name, task, options, note):
     assert any(line.startswith(note) for line in load(name, task, **options).notes)
 
@@ -232,24 +232,24 @@ def test_test_splits_row_by_row(data_dir):
         open_tests("tiny_glue", data_dir)
 
 
-@pytest.mark.parametrize(
-    "name, task, options, message",
-    [
-        ("nr", "auto", {}, r"TensorFlow Datasets name\. Received: dataset='nr'.*Check the name"),
-        ("what even: is/this", "auto", {}, r"TensorFlow Datasets name\. Received: dataset='what even: is/this'"),
-        ("no_train", "auto", {}, r"needs a train split with labels\. Received: dataset='no_train' with splits test"),
-        ("no_labels", "auto", {}, r"needs a train split with labels\. Received: dataset='no_labels'"),
-        ("two_texts", "auto", {}, r"like the text\. Received: two_texts 'train' with columns 'body', 'stars', 'title'"),
-        ("mnli", "auto", {"text_column": ("body",)}, r"text_column='body' is not in .*'hypothesis', 'idx', 'label'"),
-        ("two_texts", "auto", {"text_column": ("stars",), "label_column": "body"}, r"for 'stars' in .*, example 1"),
-        ("no_tags", TAGS, {}, r"the tags: each row needs a list\. Received: no_tags 'train' with columns 'tokens'\."),
-        ("two_tags", TAGS, OTHER | {"text_column": ("first",)}, r"Words must be a list of strings .*first=\["),
-        ("mnli", QUESTIONS, {}, r"No column looks like the question\. Received: mnli 'train' with .*'hypothesis'"),
-        ("same_ids", QUESTIONS, {}, r"a unique id\. Received: .* in same_ids 'train', example 2 \(id 'q1'\)\. "),
-        ("numbers", LABELS, {}, r"looks like the labels. Received: numbers 'train' with"),
-        ("tiny_race", CHOICES, {}, r"Choices are a list of texts, .* example 1\. .*other_formats"),
-    ],
-)
+BAD = [
+    ("nr", "auto", {}, r"TensorFlow Datasets name\. Received: dataset='nr'.*Check the name"),
+    ("what even: is/this", "auto", {}, r"TensorFlow Datasets name\. Received: dataset='what even: is/this'"),
+    ("no_train", "auto", {}, r"needs a train split with labels\. Received: dataset='no_train' with splits test"),
+    ("no_labels", "auto", {}, r"needs a train split with labels\. Received: dataset='no_labels'"),
+    ("two_texts", "auto", {}, r"like the text\. Received: two_texts 'train' with columns 'body', 'stars', 'title'"),
+    ("mnli", "auto", {"text_column": ("body",)}, r"text_column='body' is not in .*'hypothesis', 'idx', 'label'"),
+    ("two_texts", "auto", {"text_column": ("stars",), "label_column": "body"}, r"for 'stars' in .*, example 1"),
+    ("no_tags", TAGS, {}, r"the tags: each row needs a list\. Received: no_tags 'train' with columns 'tokens'\."),
+    ("two_tags", TAGS, OTHER | {"text_column": ("first",)}, r"Words must be a list of strings .*first=\["),
+    ("mnli", QUESTIONS, {}, r"No column looks like the question\. Received: mnli 'train' with .*'hypothesis'"),
+    ("same_ids", QUESTIONS, {}, r"a unique id\. Received: .* in same_ids 'train', example 2 \(id 'q1'\)\. "),
+    ("numbers", LABELS, {}, r"looks like the labels. Received: numbers 'train' with"),
+    ("tiny_race", CHOICES, {}, r"Choices are a list of texts, .* example 1\. .*other_formats"),
+]
+
+
+@pytest.mark.parametrize("name, task, options, message", BAD)
 def test_bad_data_sets(load, name, task, options, message):
     with refused(message):
         load(name, task, **options)
@@ -260,26 +260,26 @@ def test_some_questions_need_an_option(data_dir):
         load_data(DataConfig(dataset="squad2", data_dir=data_dir, task=QUESTIONS))
 
 
-@pytest.mark.parametrize(
-    "name, columns, task",
-    [
-        ("squad1", {}, QUESTIONS),
-        ("ner", {}, TAGS),
-        ("two_tags", {"label_column": "other"}, TAGS),
-        ("two_tags", {}, "auto"),  # Which of them are the tags?
-        ("two_tags", {"text_column": ("first",), "label_column": "other"}, "auto"),  # Classes are no words.
-        ("no_tags", {}, "auto"),
-        ("no_such_name", {}, "auto"),
-        *((name, {}, CHOICES) for name in CHOSEN),
-        *((name, {}, LABELS) for name in ("ids", "names", "flags")),
-        ("numbers", {"label_column": "toxicity,threat"}, LABELS),
-        # These hold texts with a label, whatever else they hold.
-        ("mnli", {}, "auto"),
-        ("both", {}, "auto"),
-        ("scored", {}, "auto"),
-        ("both", {"text_column": ("tokens",), "label_column": "tags"}, TAGS),
-    ],
-)
+DECIDED = [
+    ("squad1", {}, QUESTIONS),
+    ("ner", {}, TAGS),
+    ("two_tags", {"label_column": "other"}, TAGS),
+    ("two_tags", {}, "auto"),  # Which of them are the tags?
+    ("two_tags", {"text_column": ("first",), "label_column": "other"}, "auto"),  # Classes are no words.
+    ("no_tags", {}, "auto"),
+    ("no_such_name", {}, "auto"),
+    *((name, {}, CHOICES) for name in CHOSEN),
+    *((name, {}, LABELS) for name in ("ids", "names", "flags")),
+    ("numbers", {"label_column": "toxicity,threat"}, LABELS),
+    # These hold texts with a label, whatever else they hold.
+    ("mnli", {}, "auto"),
+    ("both", {}, "auto"),
+    ("scored", {}, "auto"),
+    ("both", {"text_column": ("tokens",), "label_column": "tags"}, TAGS),
+]
+
+
+@pytest.mark.parametrize("name, columns, task", DECIDED)
 def test_the_features_decide_the_task(data_dir, name, columns, task):
     data = DataConfig(dataset=name, data_dir=data_dir, **columns)
     assert detect_task(Config(model=SCRATCH, data=data)).data.task == task

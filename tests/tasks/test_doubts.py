@@ -44,15 +44,15 @@ def test_classes_that_differ_in_case_or_space_only(tmp_path):
         assert repr(one) in line and repr(other) in line and "else" not in line
 
 
-@pytest.mark.parametrize(
-    "labels, first, more",
-    [
-        (["1.5", "2.5", "3,5"], "3 of 9 that are not, first '3,5' in train.tsv, line 4", ""),
-        (["3", "4.5", "2", "n.d."], "3 of 12 that are not, first 'n.d.' in train.tsv, line 5", ""),
-        (["1,5", "2", "3"], "3 of 9 that are not, first '1,5' in train.tsv, line 2", ""),
-        (["27", "8,20", "8", "20"], "3 of 12 that are not, first '8,20' in train.tsv, line 3", "multi_label"),
-    ],
-)
+BUT_FOR_SOME = [
+    (["1.5", "2.5", "3,5"], "3 of 9 that are not, first '3,5' in train.tsv, line 4", ""),
+    (["3", "4.5", "2", "n.d."], "3 of 12 that are not, first 'n.d.' in train.tsv, line 5", ""),
+    (["1,5", "2", "3"], "3 of 9 that are not, first '1,5' in train.tsv, line 2", ""),
+    (["27", "8,20", "8", "20"], "3 of 12 that are not, first '8,20' in train.tsv, line 3", "multi_label"),
+]
+
+
+@pytest.mark.parametrize("labels, first, more", BUT_FOR_SOME)
 def test_numbers_but_for_some_are_neither_classes_nor_scores(tmp_path, labels, first, more):
     train = [(f"x{i}", label) for i in range(3) for label in labels]
     with pytest.raises(UsageError, match="Repair or drop these rows for --task=regression, or .*=classif") as caught:
@@ -62,51 +62,51 @@ def test_numbers_but_for_some_are_neither_classes_nor_scores(tmp_path, labels, f
     assert not any("number" in line for line in warnings_of(tmp_path, train, task="classification")), "as asked for"
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        ["[0, 1, 0]", "[1, 0, 0]"],
-        ["[0. 1.]", "[1. 0.]", "[1. 1.]"],
-        ["['joy']", "['joy', 'fear']"],
-        ['["a","b"]', '["b"]', "[]"],
-        ["{'a', 'b'}", "{'b'}", "{'c', 'a'}"],
-        ["joy", "joy|fear", "fear"],
-        ["Drama|Comedy", "Comedy|War", "War|Drama"],
-        ["a; b", "b; c", "a", "c"],
-        ["0 1 0", "1 0 0"],
-        ["joy", "joy#fear", "fear"],
-        ["flight", "fare", "flight+fare"],
-        ["a/b", "a", "b"],
-    ],
-)
+SEVERAL_IN_ONE = [
+    ["[0, 1, 0]", "[1, 0, 0]"],
+    ["[0. 1.]", "[1. 0.]", "[1. 1.]"],
+    ["['joy']", "['joy', 'fear']"],
+    ['["a","b"]', '["b"]', "[]"],
+    ["{'a', 'b'}", "{'b'}", "{'c', 'a'}"],
+    ["joy", "joy|fear", "fear"],
+    ["Drama|Comedy", "Comedy|War", "War|Drama"],
+    ["a; b", "b; c", "a", "c"],
+    ["0 1 0", "1 0 0"],
+    ["joy", "joy#fear", "fear"],
+    ["flight", "fare", "flight+fare"],
+    ["a/b", "a", "b"],
+]
+
+
+@pytest.mark.parametrize("labels", SEVERAL_IN_ONE)
 def test_several_labels_in_one_text(tmp_path, labels):
     train = [(f"{label} {i}", label) for label in labels for i in range(5)]
     (line,) = warnings_of(tmp_path, train)
     assert "looks like several labels in one" in line and any(repr(label) in line for label in labels)
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        ["v1.5", "v2.5", "3"],
-        ["1", "2", "n.d."],
-        ["1.0", "2.0", "?"],
-        ["a", "b", "1.5"],
-        ["R&B|Soul", "Rock", "Jazz"],
-        ["Sports|Football", "Sports|Tennis"],
-        ["a|b", "c"],
-        ["[none]", "good", "bad", "[other]", "fair"],
-        ["Health, Safety", "Law"],
-        ["very good", "very bad", "good", "bad"],
-        ["not good", "good"],
-        ["|", "||", "a"],
-        ["comp/sys", "comp/os", "rec/sys"],
-        ["c", "c++", "c#"],
-        ["(a)", "(b)"],
-        ["0", "1", "10"],
-        ["1 star", "2 stars"],
-    ],
-)
+CLASSES = [
+    ["v1.5", "v2.5", "3"],
+    ["1", "2", "n.d."],
+    ["1.0", "2.0", "?"],
+    ["a", "b", "1.5"],
+    ["R&B|Soul", "Rock", "Jazz"],
+    ["Sports|Football", "Sports|Tennis"],
+    ["a|b", "c"],
+    ["[none]", "good", "bad", "[other]", "fair"],
+    ["Health, Safety", "Law"],
+    ["very good", "very bad", "good", "bad"],
+    ["not good", "good"],
+    ["|", "||", "a"],
+    ["comp/sys", "comp/os", "rec/sys"],
+    ["c", "c++", "c#"],
+    ["(a)", "(b)"],
+    ["0", "1", "10"],
+    ["1 star", "2 stars"],
+]
+
+
+@pytest.mark.parametrize("labels", CLASSES)
 def test_names_with_numbers_or_a_separator_are_classes(tmp_path, labels):
     train = [(f"{label} {i}", label) for label in labels for i in range(5)]
     assert warnings_of(tmp_path, train) == []

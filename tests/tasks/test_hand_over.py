@@ -78,17 +78,17 @@ def test_the_command_of_a_card_is_that_of_the_run(runs):
         assert getattr(again, part) == getattr(run, part)
 
 
-@pytest.mark.parametrize(
-    ("task", "pipelines"),
-    [
-        (Classification(("a", "b")), ["text-classification"]),
-        (MultiLabelClassification(("a", "b")), ["text-classification"]),
-        (TokenClassification(("O", "B-X")), ["token-classification"]),
-        (QuestionAnswering(), []),  # transformers 5 has no pipeline for it.
-        (MultipleChoice(ChoosingConfig()), []),
-        (Pretraining(next_sentence=True, options=PretrainingConfig()), ["fill-mask"]),
-    ],
-)
+PIPELINES = [
+    (Classification(("a", "b")), ["text-classification"]),
+    (MultiLabelClassification(("a", "b")), ["text-classification"]),
+    (TokenClassification(("O", "B-X")), ["token-classification"]),
+    (QuestionAnswering(), []),  # transformers 5 has no pipeline for it.
+    (MultipleChoice(ChoosingConfig()), []),
+    (Pretraining(next_sentence=True, options=PretrainingConfig()), ["fill-mask"]),
+]
+
+
+@pytest.mark.parametrize(("task", "pipelines"), PIPELINES)
 def test_the_code_of_a_card_uses_what_transformers_5_has(task, pipelines):
     """Run with transformers 5.23 on models of all four: benchmarks/results/2026-11-23-tasks-splits-and-kills.md."""
     code = render(f"{entry_of(task.name).folder}/usage.md", task=task, num_texts=1, place='"THIS_DIRECTORY"')

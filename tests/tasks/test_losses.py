@@ -78,20 +78,20 @@ def test_padding_does_not_count():
     np.testing.assert_array_equal(found, base_rate(np.array([1, 2, 2]), "single_label_classification", num_classes=3))
 
 
-@pytest.mark.parametrize(
-    "labels, problem_type, options, message",
-    [
-        ([], "regression", {}, r"needs labels that count.*shape \(0,\)"),
-        ([1, 2], "regression", {"sample_weight": [0, 0]}, "needs labels that count"),
-        ([0, 3], "single_label_classification", {"num_classes": 3}, "num_classes=3 and int64 labels from 0 to 3"),
-        ([0, 1], "single_label_classification", {}, "num_classes=None"),
-        ([0.5, 1], "single_label_classification", {"num_classes": 3}, "float64 labels"),
-        ([-100, 1], "single_label_classification", {"num_classes": 3}, "from -100 to 1.*sample_weight of 0"),
-        ([0, 1], "multi_label_classification", {}, r"shape \(2,\)"),
-        ([[0, -1]], "multi_label_classification", {}, "the least -1"),
-        ([1], "classes", {}, "problem_type.*'classes'"),
-    ],
-)
+NO_LABELS_FOR_IT = [
+    ([], "regression", {}, r"needs labels that count.*shape \(0,\)"),
+    ([1, 2], "regression", {"sample_weight": [0, 0]}, "needs labels that count"),
+    ([0, 3], "single_label_classification", {"num_classes": 3}, "num_classes=3 and int64 labels from 0 to 3"),
+    ([0, 1], "single_label_classification", {}, "num_classes=None"),
+    ([0.5, 1], "single_label_classification", {"num_classes": 3}, "float64 labels"),
+    ([-100, 1], "single_label_classification", {"num_classes": 3}, "from -100 to 1.*sample_weight of 0"),
+    ([0, 1], "multi_label_classification", {}, r"shape \(2,\)"),
+    ([[0, -1]], "multi_label_classification", {}, "the least -1"),
+    ([1], "classes", {}, "problem_type.*'classes'"),
+]
+
+
+@pytest.mark.parametrize("labels, problem_type, options, message", NO_LABELS_FOR_IT)
 def test_labels_that_are_something_else_are_refused(labels, problem_type, options, message):
     with pytest.raises(ValueError, match=message):
         base_rate(np.array(labels), problem_type, **options)
@@ -152,15 +152,14 @@ WORDS = SentenceExamples(name="dev.conll", words=[["word"] * 2], labels=np.array
 NO_LABEL = "none of 2 texts gets a label.*highest is 0.27.*--label_threshold=auto"
 
 
-@pytest.mark.parametrize(
-    "task, examples, alike, not_alike, said",
-    [
-        (CLASSES, texts([0, 1]), [[0, 1], [0, 1]], [[0, 1], [1, 0]], "all 2 texts get the class 'b'"),
-        (TAGS, WORDS, [[1, 0], [1, 0]], [[1, 0], [0, 1]], "all 2 words get the tag 'O'"),
-        (LABELS, texts([[1, 0], [0, 0]]), [[-1, -2], [-1, -2]], [[1, -2], [-1, -2]], NO_LABEL),
-    ],
-    ids=["classes", "tags", "labels"],
-)
+ALIKE = [
+    (CLASSES, texts([0, 1]), [[0, 1], [0, 1]], [[0, 1], [1, 0]], "all 2 texts get the class 'b'"),
+    (TAGS, WORDS, [[1, 0], [1, 0]], [[1, 0], [0, 1]], "all 2 words get the tag 'O'"),
+    (LABELS, texts([[1, 0], [0, 0]]), [[-1, -2], [-1, -2]], [[1, -2], [-1, -2]], NO_LABEL),
+]
+
+
+@pytest.mark.parametrize("task, examples, alike, not_alike, said", ALIKE, ids=["classes", "tags", "labels"])
 def test_predictions_that_are_all_alike_are_said(task, examples, alike, not_alike, said):
     (line,) = task.remarks(np.array(alike, np.float32), examples)
     assert line.startswith("dev.") and re.search(said, line)

@@ -125,21 +125,21 @@ def test_confusion_matrix_counts_all_classes():
     assert matrix.dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    "name, new, best, expected",
-    [
-        ("accuracy", 0.9, 0.8, True),
-        ("accuracy", 0.8, 0.8, False),
-        ("loss", 0.5, 0.4, False),
-        ("loss", 0.3, 0.4, True),
-        ("mse", 0.3, 0.4, True),
-        ("pearson", -0.5, None, True),
-        ("loss", math.nan, None, False),
-        ("loss", 3.0, math.nan, True),
-        ("perplexity", 0.1, 0.2, True),
-        ("masked_accuracy", 0.1, 0.2, False),
-    ],
-)
+COMPARED = [
+    ("accuracy", 0.9, 0.8, True),
+    ("accuracy", 0.8, 0.8, False),
+    ("loss", 0.5, 0.4, False),
+    ("loss", 0.3, 0.4, True),
+    ("mse", 0.3, 0.4, True),
+    ("pearson", -0.5, None, True),
+    ("loss", math.nan, None, False),
+    ("loss", 3.0, math.nan, True),
+    ("perplexity", 0.1, 0.2, True),
+    ("masked_accuracy", 0.1, 0.2, False),
+]
+
+
+@pytest.mark.parametrize("name, new, best, expected", COMPARED)
 def test_is_better(name, new, best, expected):
     assert metrics.is_better(name, new, best) is expected
 

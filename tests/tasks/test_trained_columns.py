@@ -174,15 +174,15 @@ def test_conll_files_have_the_columns_that_training_was_told(tmp_path, write):
     assert line.endswith("the usual columns; the model was trained on '1', which is not there, or holds something else")
 
 
-@pytest.mark.parametrize(
-    "told, row",
-    [
-        ({"text_column": ("1",)}, "Ella B-X\nsang O\n\n"),
-        ({"text_column": ("1",), "label_column": "3"}, "Ella B-X\nsang O\n\n"),
-        ({"text_column": ("1",), "label_column": "3"}, "Ella x B-X\nsang y O\n\n"),
-        ({"text_column": ("1",), "label_column": "2"}, "Ella 1 NNP\nsang 2 VBD\n\n"),
-    ],
-)
+OTHER_LAYOUTS = [
+    ({"text_column": ("1",)}, "Ella B-X\nsang O\n\n"),
+    ({"text_column": ("1",), "label_column": "3"}, "Ella B-X\nsang O\n\n"),
+    ({"text_column": ("1",), "label_column": "3"}, "Ella x B-X\nsang y O\n\n"),
+    ({"text_column": ("1",), "label_column": "2"}, "Ella 1 NNP\nsang 2 VBD\n\n"),
+]
+
+
+@pytest.mark.parametrize("told, row", OTHER_LAYOUTS)
 def test_conll_files_of_another_layout_are_read_by_themselves(tmp_path, write, told, row):
     directory = tmp_path / "model"
     trained(directory, write("train.conll", "1 Ella NNP B-X\n2 sang VBD O\n\n" * 3), "token_classification", told)
@@ -235,16 +235,16 @@ def test_names_of_columns_by_users_and_by_models():
     assert all(isinstance(name, Recorded) for name in (*data.text_column, data.label_column))
 
 
-@pytest.mark.parametrize(
-    "columns, row, expected",
-    [
-        (("headline",), {"headline": "good", "text": "no", "id": 3}, ("good",)),
-        (("headline",), {"text": "good"}, ("good",)),
-        (("text",), {"text": "good", "label": 1}, ("good",)),
-        (("a", "b"), {"a": "one", "b": "two", "text": "no"}, ("one", "two")),
-        (("a", "b"), {"text": "one", "text_pair": "two"}, ("one", "two")),
-    ],
-)
+INPUTS = [
+    (("headline",), {"headline": "good", "text": "no", "id": 3}, ("good",)),
+    (("headline",), {"text": "good"}, ("good",)),
+    (("text",), {"text": "good", "label": 1}, ("good",)),
+    (("a", "b"), {"a": "one", "b": "two", "text": "no"}, ("one", "two")),
+    (("a", "b"), {"text": "one", "text_pair": "two"}, ("one", "two")),
+]
+
+
+@pytest.mark.parametrize("columns, row, expected", INPUTS)
 def test_a_row_is_an_input_of_a_loaded_model(columns, row, expected):
     named = {"text_column": columns, "label_column": ["label"]}
     model = dataclasses.replace(model_with(["a", "b"], num_texts=len(columns)), columns=named)

@@ -242,18 +242,18 @@ def test_probabilities():
     np.testing.assert_allclose(null, [first[2], 0.5, third[1]])
 
 
-@pytest.mark.parametrize(
-    ("options", "texts"),
-    [
-        ({}, ["Oslo", "😀", "Ben"]),
-        ({"null_score_diff_threshold": -9.0}, ["Oslo", "😀", "Ben"]),  # Of version 2 alone.
-        ({"version_2_with_negative": True}, ["Oslo", "😀", ""]),
-        ({"version_2_with_negative": True, "null_score_diff_threshold": 1.0}, ["Oslo", "😀", "Ben"]),
-        ({"version_2_with_negative": True, "null_score_diff_threshold": -0.5}, ["Oslo", "", ""]),
-        ({"version_2_with_negative": True, "null_score_diff_threshold": -1.0}, ["Oslo", "", ""]),
-        ({"version_2_with_negative": True, "null_score_diff_threshold": -1.5}, ["", "", ""]),
-    ],
-)
+BY_THRESHOLD = [
+    ({}, ["Oslo", "😀", "Ben"]),
+    ({"null_score_diff_threshold": -9.0}, ["Oslo", "😀", "Ben"]),  # Of version 2 alone.
+    ({"version_2_with_negative": True}, ["Oslo", "😀", ""]),
+    ({"version_2_with_negative": True, "null_score_diff_threshold": 1.0}, ["Oslo", "😀", "Ben"]),
+    ({"version_2_with_negative": True, "null_score_diff_threshold": -0.5}, ["Oslo", "", ""]),
+    ({"version_2_with_negative": True, "null_score_diff_threshold": -1.0}, ["Oslo", "", ""]),
+    ({"version_2_with_negative": True, "null_score_diff_threshold": -1.5}, ["", "", ""]),
+]
+
+
+@pytest.mark.parametrize(("options", "texts"), BY_THRESHOLD)
 def test_no_answer_by_the_threshold(options, texts):
     found = QuestionAnswering(AnsweringConfig(**options)).answers(CANDIDATES)
     assert found.texts(CONTEXTS, np.array([0, 1, 1])) == texts

@@ -326,16 +326,16 @@ def test_questions_need_their_columns(write):
         items_of(write("a.csv", "id,text\n1,a\n"), BadRows(False))
 
 
+PUBLISHED = [
+    ("new_wiki", 7938, 1581, 22794, 0),
+    ("amazon", 9885, 2050, 27318, 0),
+    ("xquad_en", 1190, 240, 1190, 0),
+    ("dev_v2", 4065, 429, 6085, 2155),
+]
+
+
 @pytest.mark.skipif(not SQUAD.exists(), reason="needs SQuAD beside the checkout")
-@pytest.mark.parametrize(
-    ("name", "questions", "contexts", "answers", "impossible"),
-    [
-        ("new_wiki", 7938, 1581, 22794, 0),
-        ("amazon", 9885, 2050, 27318, 0),
-        ("xquad_en", 1190, 240, 1190, 0),
-        ("dev_v2", 4065, 429, 6085, 2155),
-    ],
-)
+@pytest.mark.parametrize(("name", "questions", "contexts", "answers", "impossible"), PUBLISHED)
 def test_published_files(name, questions, contexts, answers, impossible):
     path = SQUAD / f"{name}.json"
     table = read_questions(path, version_2_with_negative=impossible > 0)

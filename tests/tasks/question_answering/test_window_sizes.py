@@ -18,21 +18,21 @@ def resolved(length, **options):
     return config.resolved().answering
 
 
-@pytest.mark.parametrize(
-    ("length", "sizes"),
-    [
-        (None, (128, 64)),  # 384: as published.
-        (512, (128, 64)),
-        (384, (128, 64)),
-        (256, (94, 64)),
-        (192, (62, 64)),
-        (128, (30, 64)),
-        (96, (22, 48)),
-        (64, (14, 32)),
-        (24, (4, 12)),
-        (8, (1, 4)),
-    ],
-)
+DEFAULTS = [
+    (None, (128, 64)),  # 384: as published.
+    (512, (128, 64)),
+    (384, (128, 64)),
+    (256, (94, 64)),
+    (192, (62, 64)),
+    (128, (30, 64)),
+    (96, (22, 48)),
+    (64, (14, 32)),
+    (24, (4, 12)),
+    (8, (1, 4)),
+]
+
+
+@pytest.mark.parametrize(("length", "sizes"), DEFAULTS)
 def test_defaults_suit_the_length(length, sizes):
     found = resolved(length)
     assert (found.doc_stride, found.max_query_length) == sizes
@@ -48,22 +48,18 @@ def test_what_is_asked_for_stays():
     assert window_sizes(64, 9, 60) == (9, 60)
 
 
-@pytest.mark.parametrize(
-    ("length", "options", "rule"),
-    [
-        (128, {"doc_stride": 128}, r"doc_stride must be at most 124: .* Received: max_seq_length=128, doc_stride=128"),
-        (
-            24,
-            {"doc_stride": 21, "max_query_length": 4},
-            r"doc_stride must be at most 20: .* max_seq_length=24, doc_stride=21",
-        ),
-        (
-            64,
-            {"max_query_length": 64},
-            r"max_query_length must be at most 60: .* max_seq_length=64, max_query_length=64",
-        ),
-    ],
-)
+TOO_LARGE = [
+    (128, {"doc_stride": 128}, r"doc_stride must be at most 124: .* Received: max_seq_length=128, doc_stride=128"),
+    (
+        24,
+        {"doc_stride": 21, "max_query_length": 4},
+        r"doc_stride must be at most 20: .* max_seq_length=24, doc_stride=21",
+    ),
+    (64, {"max_query_length": 64}, r"max_query_length must be at most 60: .* max_seq_length=64, max_query_length=64"),
+]
+
+
+@pytest.mark.parametrize(("length", "options", "rule"), TOO_LARGE)
 def test_sizes_that_no_row_can_have_are_refused_before_data_is_read(length, options, rule):
     with refused(rule):
         resolved(length, **options)

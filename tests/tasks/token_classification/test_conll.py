@@ -282,18 +282,18 @@ def rows_of(content, **options):
 AS_READ = [(1, ["Ann", "left"], ["B-PER", "O"]), (4, ["Oslo"], ["B-LOC"])]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "Ann\tB-PER\nleft\tO\n\nOslo\tB-LOC\n",
-        "Ann\tB-PER\nleft\tO\n\nOslo\tB-LOC",
-        "Ann B-PER\nleft    O\n\nOslo B-LOC\n\n\n",
-        "Ann NNP  I-NP B-PER\nleft VB O O\n \t\nOslo NNP O B-LOC\n",
-        "Ann\tB-PER\r\nleft\tO\r\n\r\nOslo\tB-LOC\r\n",
-        "\ufeffAnn\tB-PER\nleft\t O \n\nOslo\tB-LOC\n",
-        "Ann B-PER\nleft O\n-DOCSTART- O\nOslo B-LOC\n-DOCSTART- O\n",
-    ],
-)
+FORMS = [
+    "Ann\tB-PER\nleft\tO\n\nOslo\tB-LOC\n",
+    "Ann\tB-PER\nleft\tO\n\nOslo\tB-LOC",
+    "Ann B-PER\nleft    O\n\nOslo B-LOC\n\n\n",
+    "Ann NNP  I-NP B-PER\nleft VB O O\n \t\nOslo NNP O B-LOC\n",
+    "Ann\tB-PER\r\nleft\tO\r\n\r\nOslo\tB-LOC\r\n",
+    "\ufeffAnn\tB-PER\nleft\t O \n\nOslo\tB-LOC\n",
+    "Ann B-PER\nleft O\n-DOCSTART- O\nOslo B-LOC\n-DOCSTART- O\n",
+]
+
+
+@pytest.mark.parametrize("content", FORMS)
 def test_forms_of_one_file(content, write):
     assert rows_of(content) == AS_READ
     path = pathlib.Path(write("a.conll.gz", content))

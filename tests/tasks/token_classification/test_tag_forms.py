@@ -71,40 +71,40 @@ def test_bare_letters_are_entities_of_one_type():
     assert read("B M E O")[0] == ["B-ENTITY M-ENTITY E-ENTITY O"]
 
 
-@pytest.mark.parametrize(
-    "sentences",
-    [
-        USUAL,
-        ["B-per I-per O"],
-        ["B-B I-B B-I O"],
-        ["DET NOUN VERB", "NOUN ."],
-        ["# CD , -LRB-", "NN IN"],
-        ["N O V", "S V L", "^ U G I"],  # Of tweets: O is a pronoun.
-        ["S V O", "S V"],
-        ["B M E S", "S B E"],  # Of Chinese words, none of which is outside.
-        ["S_1 S_2", "S_3"],
-        ["class_a class_b", "class_c class_d class_i"],
-        ["0 1 2", "3"],
-        ["I O V", "V V"],
-        ["DET NOUN VERB _", "NOUN VERB _ DET NOUN"],
-        ["NN-SBJ VB-PRD", "IN-TMP NN-PRD"],
-    ],
-)
+STAY = [
+    USUAL,
+    ["B-per I-per O"],
+    ["B-B I-B B-I O"],
+    ["DET NOUN VERB", "NOUN ."],
+    ["# CD , -LRB-", "NN IN"],
+    ["N O V", "S V L", "^ U G I"],  # Of tweets: O is a pronoun.
+    ["S V O", "S V"],
+    ["B M E S", "S B E"],  # Of Chinese words, none of which is outside.
+    ["S_1 S_2", "S_3"],
+    ["class_a class_b", "class_c class_d class_i"],
+    ["0 1 2", "3"],
+    ["I O V", "V V"],
+    ["DET NOUN VERB _", "NOUN VERB _ DET NOUN"],
+    ["NN-SBJ VB-PRD", "IN-TMP NN-PRD"],
+]
+
+
+@pytest.mark.parametrize("sentences", STAY)
 def test_tags_that_stay_as_they_are(sentences):
     assert read(*sentences) == (list(sentences), [])
 
 
-@pytest.mark.parametrize(
-    "sentences",
-    [
-        ["PER O O", "O O O LOC"],
-        ["B-PER I-PER X", "O O O O O X X", "X"],
-        ["PER _ _ LOC", "_ _ ORG ORG"],
-        ["PER - -", "- - - ORG ORG"],
-        ["PER none none LOC", "none none ORG ORG"],
-        ["OUT Person OUT OUT", "OUT Place"],
-    ],
-)
+LIKE_ENTITIES = [
+    ["PER O O", "O O O LOC"],
+    ["B-PER I-PER X", "O O O O O X X", "X"],
+    ["PER _ _ LOC", "_ _ ORG ORG"],
+    ["PER - -", "- - - ORG ORG"],
+    ["PER none none LOC", "none none ORG ORG"],
+    ["OUT Person OUT OUT", "OUT Place"],
+]
+
+
+@pytest.mark.parametrize("sentences", LIKE_ENTITIES)
 def test_what_looks_like_entities_is_warned_of(sentences):
     found, (note,) = read(*sentences)
     assert found == sentences and note.startswith("warning: file: these look like entity tags ('")

@@ -33,17 +33,17 @@ def rows_of(**columns) -> str:
     return json_lines(*(dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)))
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.conll", "Ann B-PER\nleft O\n\nOslo B-LOC\n"),
-        ("a.tsv.gz", "Ann\tB-PER\nleft\tO\n\nOslo\tB-LOC\n"),
-        ("a.jsonl", rows_of(tokens=WORDS, ner_tags=TAGS)),
-        ("a.json.gz", rows_of(text=WORDS, labels=TAGS)),
-        ("a.jsonl", rows_of(Words=WORDS, text=["Ann left", "Oslo"], pos_tags=[["X", "X"], ["X"]], label=TAGS)),
-        ("a.jsonl", rows_of(tokens=WORDS, tags=[[3, 4], [5]], NER_tags=TAGS)),
-    ],
-)
+FORMS = [
+    ("a.conll", "Ann B-PER\nleft O\n\nOslo B-LOC\n"),
+    ("a.tsv.gz", "Ann\tB-PER\nleft\tO\n\nOslo\tB-LOC\n"),
+    ("a.jsonl", rows_of(tokens=WORDS, ner_tags=TAGS)),
+    ("a.json.gz", rows_of(text=WORDS, labels=TAGS)),
+    ("a.jsonl", rows_of(Words=WORDS, text=["Ann left", "Oslo"], pos_tags=[["X", "X"], ["X"]], label=TAGS)),
+    ("a.jsonl", rows_of(tokens=WORDS, tags=[[3, 4], [5]], NER_tags=TAGS)),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), FORMS)
 def test_forms_of_one_table(name, content, write):
     table = read_sentences(write(name, content))
     assert (table.words, table.tags, len(table), table.notes) == (WORDS, TAGS, 2, ())
@@ -162,19 +162,19 @@ def test_a_bad_sentence_is_an_error_or_skipped_and_counted(row, message, write):
     assert note.startswith(f"{path}: 1 of 3 sentences skipped; the first: ") and "\n" not in note
 
 
-@pytest.mark.parametrize(
-    ("columns", "options", "message"),
-    [
-        (["tokens", "words", "tags"], {}, "tokens and words all look like the words"),
-        (["tokens", "tags", "labels"], {}, "tags and labels all look like the tags"),
-        (["sentence", "tags"], {}, "No column looks like the words"),
-        (["tokens", "x"], {}, "No column looks like the tags"),
-        (["tokens", "tags"], {"label_column": "ner"}, "label_column='ner' is not in the data"),
-        (["tokens", "tags"], {"text_column": ["a"]}, "text_column='a' is not in the data"),
-        (["tokens", "tags"], {"text_column": ["tokens", "tags"]}, "in one column"),
-        (["tokens", "tags"], {"text_column": ["tags"], "label_column": "tags"}, "must be different columns"),
-    ],
-)
+NOT_FOUND = [
+    (["tokens", "words", "tags"], {}, "tokens and words all look like the words"),
+    (["tokens", "tags", "labels"], {}, "tags and labels all look like the tags"),
+    (["sentence", "tags"], {}, "No column looks like the words"),
+    (["tokens", "x"], {}, "No column looks like the tags"),
+    (["tokens", "tags"], {"label_column": "ner"}, "label_column='ner' is not in the data"),
+    (["tokens", "tags"], {"text_column": ["a"]}, "text_column='a' is not in the data"),
+    (["tokens", "tags"], {"text_column": ["tokens", "tags"]}, "in one column"),
+    (["tokens", "tags"], {"text_column": ["tags"], "label_column": "tags"}, "must be different columns"),
+]
+
+
+@pytest.mark.parametrize(("columns", "options", "message"), NOT_FOUND)
 def test_columns_that_cannot_be_found(columns, options, message, write):
     with pytest.raises(UsageError, match=message):
         read_sentences(write("a.jsonl", json_lines({column: ["a"] for column in columns})), DataConfig(**options))

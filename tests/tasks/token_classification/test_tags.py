@@ -50,38 +50,38 @@ def test_every_scheme_is_found_and_its_entities_come_back_from_every_other(name)
     assert found.starts.tolist() == [tag[0] == "B" for spans in sentences for tag in written("IOB2", spans)]
 
 
-@pytest.mark.parametrize(
-    ("names", "scheme"),
-    [
-        ("O B-A I-A", "IOB2"),
-        ("O B-A", "IOB2"),
-        ("O I-A I-B", "IO"),
-        ("O B-A I-A E-A S-A", "BIOES"),
-        ("O S-A", "BIOES"),
-        ("B-A I-A L-A U-A O", "BILOU"),
-        ("B-A M-A E-A S-A O", "BMES"),
-        ("NOUN VERB", "none"),
-        ("O B-A I-A X", "none"),
-    ],
-)
+OF_MODELS = [
+    ("O B-A I-A", "IOB2"),
+    ("O B-A", "IOB2"),
+    ("O I-A I-B", "IO"),
+    ("O B-A I-A E-A S-A", "BIOES"),
+    ("O S-A", "BIOES"),
+    ("B-A I-A L-A U-A O", "BILOU"),
+    ("B-A M-A E-A S-A O", "BMES"),
+    ("NOUN VERB", "none"),
+    ("O B-A I-A X", "none"),
+]
+
+
+@pytest.mark.parametrize(("names", "scheme"), OF_MODELS)
 def test_the_scheme_of_a_model(names, scheme):
     assert scheme_of_model(names.split()) == scheme
 
 
-@pytest.mark.parametrize(
-    ("sentences", "name", "doubt"),
-    [
-        (["NOUN VERB", "O-x PUNCT"], "none", ""),
-        (["O 0 B-PER"], "none", "although B- occur too: '0' has no prefix"),
-        (["O O"], "IOB2", "no entity"),
-        (["B-A O B-A B-B"], "IOB2", "no I- occurs"),
-        (["I-A O I-B I-A"], "IO", "or IOB1"),
-        (["B-A I-A O B-A", "I-A"], "IOB2", ""),
-        (["I-A B-A O I-A", "B-A I-A I-B"], "IOB1", ""),
-        (["B- -A B b-A"], "none", ""),
-        ([""], "IOB2", "no entity"),
-    ],
-)
+DOUBTS = [
+    (["NOUN VERB", "O-x PUNCT"], "none", ""),
+    (["O 0 B-PER"], "none", "although B- occur too: '0' has no prefix"),
+    (["O O"], "IOB2", "no entity"),
+    (["B-A O B-A B-B"], "IOB2", "no I- occurs"),
+    (["I-A O I-B I-A"], "IO", "or IOB1"),
+    (["B-A I-A O B-A", "I-A"], "IOB2", ""),
+    (["I-A B-A O I-A", "B-A I-A I-B"], "IOB1", ""),
+    (["B- -A B b-A"], "none", ""),
+    ([""], "IOB2", "no entity"),
+]
+
+
+@pytest.mark.parametrize(("sentences", "name", "doubt"), DOUBTS)
 def test_doubts(sentences, name, doubt):
     found = TagSequences(tags(*sentences))
     assert found.scheme == name
