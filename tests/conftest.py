@@ -212,10 +212,12 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a file, named for its format, and returns its path."""
+    """Writes a file, named for its format, and returns its path; a list are rows, which become lines of JSON."""
 
-    def write(name: str, content: str | bytes) -> str:
+    def write(name: str, content: str | bytes | list) -> str:
         path = tmp_path / name
+        if isinstance(content, list):
+            content = "".join(json.dumps(row) + "\n" for row in content)
         data = content if isinstance(content, bytes) else content.encode()
         path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
         return str(path)

@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import pathlib
 import re
 
 import pytest
 
 from tests.support.saved_models import model_with
-from tfbert import ChoosingConfig, Config, DataConfig, ModelConfig, PredictConfig, UsageError
+from tfbert import BertConfig, ChoosingConfig, Config, DataConfig, ModelConfig, PredictConfig, UsageError
 from tfbert.config.tasks import TaskOptions
 from tfbert.config.types import Recorded
 from tfbert.data.files import about_columns, find_columns, in_data
@@ -19,11 +20,6 @@ from tfbert.tasks.registry import entry_of
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.text_task import TextItems
 from tfbert.tasks.token_classification.tagged import read_sentences
-
-
-def lines(rows):
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
 
 ANSWERS = {"text": ["Ella"], "answer_start": [0]}
 HEADLINE_AND_MOOD, OTHER_TEXT = {"text_column": ("headline",), "label_column": "mood"}, {"text": "no"}
@@ -51,10 +47,13 @@ TOLD = {  # The task, and what training is told.
 CASES = {name: (task, [ROWS[name](i) for i in range(4)], columns) for name, (task, columns) in TOLD.items()}
 
 
-def trained(directory, path, task, columns):
-    """The configuration that a run on a file saves, in a directory; returns what it was trained on."""
-    from tfbert import BertConfig
+def model_of(path):
+    """The directory of the model, beside all files of a test."""
+    return pathlib.Path(path).parent / "model"
 
+
+def trained(path, task, columns):
+    """Saves the configuration that a run on a file saves; returns what it was trained on."""
     choosing = ChoosingConfig(choice_columns=columns.get("choice_columns", ()))
     asked = {option: value for option, value in columns.items() if option != "choice_columns"}
     data = load_data(DataConfig(train_file=path, task=task, **asked), TaskOptions(choosing=choosing))
@@ -62,24 +61,24 @@ def trained(directory, path, task, columns):
     config = BertConfig(architectures=[f"BertFor{data.task.head().kind}"], id2label=dict(enumerate(names)))
     config.problem_type = {"multi_label_classification": task, "regression": task}.get(task)
     record_inputs(config, num_texts=data.train.num_texts, max_seq_length=16, columns=data.columns, **data.task.notes())
-    config.save_pretrained(directory)
+    config.save_pretrained(model_of(path))
     for name in ("model.safetensors", "vocab.txt"):  # Nothing here reads them.
-        (directory / name).touch()
+        (model_of(path) / name).touch()
     return data
 
 
-def evaluated(directory, path, **options):
+def evaluated(path, **options):
     """What an evaluation reads, and what it says about columns."""
     data, notes = DataConfig(test_file=path, **options), []
-    config = as_saved(Config(mode="evaluate", model=ModelConfig(model_name_or_path=str(directory)), data=data))
+    config = as_saved(Config(mode="evaluate", model=ModelConfig(model_name_or_path=str(model_of(path))), data=data))
     found = saved_task(config).labelled_sets(config.data, notes, lambda columns, source: None)["test"]
     return found, [note for note in notes if "reading" in note]
 
 
-def predicted(directory, path, **options):
+def predicted(path, **options):
     """What a prediction reads: the columns, and what is said about them."""
     asked = PredictConfig(input_file=path, output_file=f"{path}.predicted.jsonl")
-    model = ModelConfig(model_name_or_path=str(directory))
+    model = ModelConfig(model_name_or_path=str(model_of(path)))
     config = as_saved(Config(mode="predict", model=model, predict=asked, data=DataConfig(**options)))
     (job,) = entry_of(saved_task(config).name).open_jobs(config)
     asked = {"text_column": config.data.text_column, "choice_columns": config.choosing.choice_columns}
@@ -91,16 +90,16 @@ def in_tuples(columns):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_columns_of_training_are_read_again(case, tmp_path, write):
+def test_the_columns_of_training_are_read_again(case, write):
     task, rows, columns = CASES[case]
-    path, directory = write("train.jsonl", lines(rows)), tmp_path / "model"
-    data, expected = trained(directory, path, task, columns), in_tuples(columns)
+    path = write("train.jsonl", rows)
+    data, expected = trained(path, task, columns), in_tuples(columns)
     assert dict(data.columns) == {"label_column": ("label",)} | expected
-    found, (line,) = evaluated(directory, path)
+    found, (line,) = evaluated(path)
     assert list(found.contents()) == list(data.train.contents()) and found.labels.tolist() == data.train.labels.tolist()
     assert line.endswith(", as in training")
     assert all(repr(name) in line for names in expected.values() for name in names)
-    columns, (line,) = predicted(directory, path)
+    columns, (line,) = predicted(path)
     assert columns.pop("label_column", ()) == ()
     assert columns == {option: names for option, names in data.columns.items() if option != "label_column"}
     assert line.endswith(", as in training")
@@ -108,69 +107,69 @@ def test_the_columns_of_training_are_read_again(case, tmp_path, write):
 
 @pytest.mark.parametrize("asked, found", [({}, "'text' and 'label'"), ({"text_column": ("text",)}, "'label'")])
 def test_training_says_which_columns_it_found(asked, found, write):
-    path = write("train.jsonl", lines([ROWS["texts"](i) for i in range(4)]))
+    path = write("train.jsonl", [ROWS["texts"](i) for i in range(4)])
     assert f"{path}: reading {found}, found by name" in load_data(DataConfig(train_file=path, **asked)).notes
     named = load_data(DataConfig(train_file=path, label_column="label", text_column=("text",)))
     assert not any("reading" in note for note in named.notes)
 
 
-def test_what_a_user_names_counts_and_what_is_not_there_is_said(tmp_path, write):
+def test_what_a_user_names_counts_and_what_is_not_there_is_said(write):
     task, rows, columns = CASES["texts"]
-    directory = tmp_path / "model"
-    trained(directory, write("train.jsonl", lines(rows)), task, columns)
-    named, said = evaluated(directory, write("a.jsonl", lines(rows)), text_column=("text",), label_column="label")
+    trained(write("train.jsonl", rows), task, columns)
+    named, said = evaluated(write("a.jsonl", rows), text_column=("text",), label_column="label")
     assert (list(named.contents())[0], said) == (("no",), [])
     asked = {"text_column": ("text",)}
-    assert predicted(directory, write("b.jsonl", lines(rows)), **asked) == (asked, [])
+    assert predicted(write("b.jsonl", rows), **asked) == (asked, [])
     # One of the two is named: the other is that of training.
-    _, (line,) = evaluated(directory, write("c.jsonl", lines(rows)), text_column=("text",))
+    _, (line,) = evaluated(write("c.jsonl", rows), text_column=("text",))
     assert line.endswith("c.jsonl: reading 'mood', as in training")
     # Without the columns of training, others are found by name, and the log says so.
     others = [{"text": "yes", "label": row["label"], "page": 3} for row in rows]
-    found, (line,) = evaluated(directory, write("d.jsonl", lines(others)))
+    found, (line,) = evaluated(write("d.jsonl", others))
     assert list(found.contents())[0] == ("yes",)
     assert line.startswith("warning: ") and line.endswith(
         "reading 'text' and 'label'; the model was trained on 'headline' and 'mood', which are not there"
     )
-    _, (line,) = predicted(directory, write("e.jsonl", lines(others)))
+    _, (line,) = predicted(write("e.jsonl", others))
     assert line.endswith("reading 'text'; the model was trained on 'headline', which is not there")
-    assert predicted(directory, write("f.txt", "a text\n")) == ({}, []), "there is nothing to choose"
+    assert predicted(write("f.txt", "a text\n")) == ({}, []), "there is nothing to choose"
     # Another case, and blanks around a name, are the same name.
     capitals = [{" Headline": "HEAD", "Mood": row["mood"], "text": "no", "label": "a"} for row in rows]
-    found, (line,) = evaluated(directory, write("g.jsonl", lines(capitals)))
+    found, (line,) = evaluated(write("g.jsonl", capitals))
     assert list(found.contents())[0] == ("HEAD",) and line.endswith("reading ' Headline' and 'Mood', as in training")
     # Several columns look like the text: training decides.
     many = [{"text": "no", "sentence": "nor", "review": "neither", "headline": "HEAD"} for _ in rows]
-    assert predicted(directory, write("h.jsonl", lines(many)))[0] == {"text_column": ("headline",)}
+    assert predicted(write("h.jsonl", many))[0] == {"text_column": ("headline",)}
 
 
-def test_a_model_that_does_not_say_is_read_as_before(tmp_path, write):
+def test_a_model_that_does_not_say_is_read_as_before(write):
     task, rows, columns = CASES["texts"]
-    directory = tmp_path / "model"
-    trained(directory, write("train.jsonl", lines(rows)), task, columns)
-    config = json.loads((directory / "config.json").read_text())
+    path = write("train.jsonl", rows)
+    trained(path, task, columns)
+    file = model_of(path) / "config.json"
+    config = json.loads(file.read_text())
     del config["tfbert"]["columns"]
-    (directory / "config.json").write_text(json.dumps(config))
-    _, (line,) = evaluated(directory, write("a.jsonl", lines(rows)), label_column="mood")
+    file.write_text(json.dumps(config))
+    _, (line,) = evaluated(write("a.jsonl", rows), label_column="mood")
     assert line.endswith("a.jsonl: reading 'text', found by name")
     config["tfbert"]["columns"] = {"text_column": 3}
-    (directory / "config.json").write_text(json.dumps(config))
+    file.write_text(json.dumps(config))
     with pytest.raises(UsageError, match="config.json must give tfbert as an object with .*columns"):
-        evaluated(directory, write("b.jsonl", lines(rows)))
+        evaluated(write("b.jsonl", rows))
 
 
-def test_conll_files_have_the_columns_that_training_was_told(tmp_path, write):
+def test_conll_files_have_the_columns_that_training_was_told(write):
     rows = "1\tElla\tNNP\tB-X\n2\tsang\tVBD\tO\n\n"
-    path, directory = write("train.conll", 3 * rows), tmp_path / "model"
+    path = write("train.conll", 3 * rows)
     told = {"text_column": ("1",), "label_column": "2"}
-    assert dict(trained(directory, path, "token_classification", told).columns) == in_tuples(told)
-    found, (line,) = evaluated(directory, path)
+    assert dict(trained(path, "token_classification", told).columns) == in_tuples(told)
+    found, (line,) = evaluated(path)
     assert found.words[0] == ["Ella", "sang"] and line.endswith("reading '1' and '2', as in training")
-    assert predicted(directory, path)[0]["text_column"] == ("1",)
+    assert predicted(path)[0]["text_column"] == ("1",)
     # What was found depends on how many columns there are.
     plain = read_sentences(write("plain.conll", "Ella NNP B-X\nsang VBD O\n"))
     assert dict(plain.columns) == {"text_column": (), "label_column": ()}
-    (line,) = predicted(directory, write("d.conll", "Ella\n\nsang\n"))[1]
+    (line,) = predicted(write("d.conll", "Ella\n\nsang\n"))[1]
     assert line.endswith("the usual columns; the model was trained on '1', which is not there, or holds something else")
 
 
@@ -183,39 +182,36 @@ OTHER_LAYOUTS = [
 
 
 @pytest.mark.parametrize("told, row", OTHER_LAYOUTS)
-def test_conll_files_of_another_layout_are_read_by_themselves(tmp_path, write, told, row):
-    directory = tmp_path / "model"
-    trained(directory, write("train.conll", "1 Ella NNP B-X\n2 sang VBD O\n\n" * 3), "token_classification", told)
-    found, (line,) = evaluated(directory, write("a.conll", 3 * row))
+def test_conll_files_of_another_layout_are_read_by_themselves(write, told, row):
+    trained(write("train.conll", "1 Ella NNP B-X\n2 sang VBD O\n\n" * 3), "token_classification", told)
+    found, (line,) = evaluated(write("a.conll", 3 * row))
     assert found.words[0] == ["Ella", "sang"]
     assert line.startswith("warning: ") and "reading the usual columns; the model was trained on '1'" in line
     # What a user names is never left aside.
     with pytest.raises(UsageError, match="Received: text_column='9'"):
-        evaluated(directory, write("b.conll", 3 * row), text_column=("9",))
+        evaluated(write("b.conll", 3 * row), text_column=("9",))
 
 
-def test_words_to_predict_in_another_layout_are_read_by_themselves(tmp_path, write):
-    directory = tmp_path / "model"
+def test_words_to_predict_in_another_layout_are_read_by_themselves(write):
     rows = 3 * "1 Ella NNP B-X\n2 sang VBD O\n\n"
-    trained(directory, write("train.conll", rows), "token_classification", {"text_column": ("1",)})
+    trained(write("train.conll", rows), "token_classification", {"text_column": ("1",)})
     for row in ("Ella B-X\nsang O\n\n", "Ella 1\nsang 2\n\n"):
-        columns, (line,) = predicted(directory, write(f"{row[5]}.conll", 3 * row))
+        columns, (line,) = predicted(write(f"{row[5]}.conll", 3 * row))
         assert not any(columns.values()) and "was trained on '1', which is not there, or holds something else" in line
     rule = "The words are in the column that --text_column names, .* where column 1 cannot hold the words"
     with pytest.raises(UsageError, match=rule):
-        predicted(directory, write("d.conll", 3 * "Ella B-X\nsang O\n\n"), text_column=("1",))
+        predicted(write("d.conll", 3 * "Ella B-X\nsang O\n\n"), text_column=("1",))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "several labels"])
-def test_a_file_without_any_of_the_columns_says_what_the_model_was_trained_on(case, tmp_path, write):
+def test_a_file_without_any_of_the_columns_says_what_the_model_was_trained_on(case, write):
     task, rows, columns = CASES[case]
-    directory = tmp_path / "model"
-    trained(directory, write("train.jsonl", lines(rows)), task, columns)
-    path = write("a.jsonl", lines([{"one": "x", "two": "y"}] * 3))
+    trained(write("train.jsonl", rows), task, columns)
+    path = write("a.jsonl", [{"one": "x", "two": "y"}] * 3)
     names = " and ".join(repr(name) for name in columns["text_column"])
     for read in (evaluated, predicted):
         with pytest.raises(UsageError, match=f"Received: .*'one', 'two'. The model was trained on {names}") as error:
-            read(directory, path)
+            read(path)
         assert not re.search(r"Received: \w+_column=", str(error.value))
 
 

@@ -22,10 +22,24 @@ from tfbert.tasks.question_answering.question_answering import (
 from tfbert.tasks.question_answering.squad import QuestionExamples
 
 
-def scored(start_logits, end_logits, **parts):
-    """Windows, and the logits of their tokens."""
-    windows = Windows(tokens=None, first_token=None, **parts)
-    return windows, np.stack([start_logits, end_logits], axis=1).astype(np.float32)
+def windows_of(rows):
+    """Windows, and the logits of their tokens. Each row: the question, where its context starts and ends, the two
+    logits of each token, its first character and the one after its last, and whether it has most context here."""
+    *places, logits, chars, is_max = zip(*rows, strict=True)
+    example, context_start, context_end = (np.array(column, np.int32) for column in places)
+    char_start, char_end = np.concatenate(chars, axis=1).astype(np.int32)
+    windows = Windows(
+        tokens=None,
+        first_token=None,
+        row_splits=np.cumsum([0, *map(len, is_max)]),
+        example=example,
+        context_start=context_start,
+        context_end=context_end,
+        char_start=char_start,
+        char_end=char_end,
+        max_context=np.concatenate(is_max),
+    )
+    return windows, np.concatenate(logits, axis=1).T.astype(np.float32)
 
 
 def random_windows(rng, num_questions, *, coarse=False, most_tokens=40, spread=1.0):
@@ -53,20 +67,7 @@ def random_windows(rng, num_questions, *, coarse=False, most_tokens=40, spread=1
             is_max = np.zeros(tokens, bool)
             is_max[before : before + b - a] = [best[t] == number for t in range(a, b)]
             rows.append((question, before, before + b - a, logits, chars, is_max))
-    columns = list(zip(*(rows[i] for i in rng.permutation(len(rows))), strict=True))
-    logits, chars, is_max = (np.concatenate(parts, axis=-1) for parts in columns[3:])
-    lengths = [part.shape[1] for part in columns[3]]
-    example, context_start, context_end = (np.array(column, np.int32) for column in columns[:3])
-    return scored(
-        *logits,
-        row_splits=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        example=example,
-        context_start=context_start,
-        context_end=context_end,
-        max_context=is_max,
-        char_start=chars[0],
-        char_end=chars[1],
-    )
+    return windows_of([rows[i] for i in rng.permutation(len(rows))])
 
 
 def slow_decode(windows, logits_of, question, n_best_size, max_answer_length):
@@ -147,21 +148,11 @@ def test_the_same_as_pair_by_pair(traced_anew, coarse, sizes, at_once):
     assert candidates.char_start.dtype == candidates.char_end.dtype == np.int32
 
 
-def one_window(start, end, *, context=(3, 7), max_context=None):
+def one_window(start, end, *, context=(3, 7)):
     """A window of 8 tokens, whose context is a character each."""
     chars = np.zeros(8, np.int32)
     chars[slice(*context)] = np.arange(context[1] - context[0])
-    return scored(
-        start,
-        end,
-        row_splits=np.array([0, 8]),
-        example=np.zeros(1, np.int32),
-        context_start=np.array([context[0]], np.int32),
-        context_end=np.array([context[1]], np.int32),
-        max_context=np.array([True] * 8 if max_context is None else max_context),
-        char_start=chars,
-        char_end=chars + 1,
-    )
+    return windows_of([(0, *context, [start, end], [chars, chars + 1], np.ones(8, bool))])
 
 
 @pytest.mark.parametrize("n_best_size", [1, 8])
@@ -178,21 +169,11 @@ def test_a_token_of_blanks_alone_is_neither_first_nor_last(n_best_size):
 def test_large_options_take_no_more_memory_than_a_row_needs(ends_first):
     """100 windows; with all the best ends before the best starts, each window is searched for its best pair."""
     count, width = 100, 384
-    start, end = np.random.default_rng(0).normal(size=(2, count, width)).astype(np.float32)
-    start[:, 200:] += 100 * ends_first
-    end[:, :200] += 100 * ends_first
-    places = np.tile(np.arange(width, dtype=np.int32), count)
-    windows = scored(
-        start.ravel(),
-        end.ravel(),
-        row_splits=np.arange(count + 1) * width,
-        example=np.arange(count, dtype=np.int32),
-        context_start=np.full(count, 10, np.int32),
-        context_end=np.full(count, width - 1, np.int32),
-        max_context=(places >= 10) & (places < width - 1),
-        char_start=places,
-        char_end=places + 1,
-    )
+    logits, places = np.random.default_rng(0).normal(size=(count, 2, width)), np.arange(width)
+    logits[:, 0, 200:] += 100 * ends_first
+    logits[:, 1, :200] += 100 * ends_first
+    chars, is_max = [places, places + 1], (places >= 10) & (places < width - 1)
+    windows = windows_of([(row, 10, width - 1, logits[row], chars, is_max) for row in range(count)])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = decode(*windows, n_best_size=100 if ends_first else width, max_answer_length=10**9)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

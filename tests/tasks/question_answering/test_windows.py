@@ -56,7 +56,7 @@ def assert_equals_hugging_face(tokenizer, reference, questions, contexts, contex
     return windows
 
 
-@pytest.mark.parametrize("max_seq_length, doc_stride", [(16, 1), (16, 5), (20, 9), (20, 15), (64, 31)])
+@pytest.mark.parametrize("max_seq_length, doc_stride", [(16, 1), (16, 5), (20, 9), (20, 15), (64, 31), (16, 128)])
 def test_rows_equal_hugging_face(vocab_file, tokenizer, max_seq_length, doc_stride):
     reference = hugging_face(vocab_file)
     contexts = [text for text in [*TEXTS, *random_texts(60)] if not has_ordered_mark(text)]

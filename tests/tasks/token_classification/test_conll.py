@@ -82,9 +82,8 @@ def test_one_comment_changes_nothing(content, tags):
     for comment in ("# newdoc id = 3", "#end", "#"):
         found, notes = read(content.replace("# newdoc", comment).format(plain))
         assert found == tags and "1 line without a word left out" in notes[-1] and repr(comment) in notes[-1]
-    with refused(
-        "a word only if other words have its tag. Received: '# newdoc' in .*, line .*Delete it if it is a com"
-    ):
+    message = "a word only if other words have its tag. Received: '# newdoc' in .*, line .*Delete it if it is a com"
+    with refused(message):
         read(content.format(plain))
 
 
@@ -273,10 +272,8 @@ def test_a_file_without_blank_lines_is_warned_of(write):
 
 
 def rows_of(content, **options):
-    """(line, words, tags) of each sentence, or the message of one that cannot be read."""
-    data = content if isinstance(content, bytes) else content.encode()
-    found = open_conll(io.BytesIO(data), **options).read(())
-    return [str(s) if isinstance(s, UsageError) else (s.line, s.words, s.tags) for s in found]
+    """(line, words, tags) of each sentence."""
+    return [(s.line, s.words, s.tags) for s in open_conll(io.BytesIO(content.encode()), **options).read(())]
 
 
 AS_READ = [(1, ["Ann", "left"], ["B-PER", "O"]), (4, ["Oslo"], ["B-LOC"])]
@@ -330,9 +327,9 @@ def test_a_bad_sentence_is_an_error_in_its_place(content, message, write):
     path = pathlib.Path(write("a.conll", content))
     error, good = open_conll(path).read(())
     assert isinstance(error, UsageError) and (good.words, good.tags) == (["c"], ["O"])
-    with pytest.raises(UsageError, match=message):
+    with refused(message):
         raise error
-    assert "\n" not in str(error) and str(path) in str(error)
+    assert str(path) in str(error)
 
 
 def test_a_file_without_blank_lines_does_not_fill_the_memory(monkeypatch):

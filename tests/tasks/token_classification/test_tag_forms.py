@@ -1,12 +1,13 @@
 """Entity tags in every form that people write, tags that do not belong to the others, and tags that are no entities."""
 
 import collections
+import re
 
 import pytest
 
 from tests.support.refusals import refused
 from tests.support.task_runs import SENTENCES
-from tfbert import DataConfig, UsageError
+from tfbert import DataConfig
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import TaggedTable, in_usual_form
 from tfbert.tasks.token_classification.tags import are_of_another_form, form_of, look_like_types
@@ -136,10 +137,8 @@ FOREIGN = {
 
 @pytest.mark.parametrize(("sentences", "tag", "where"), FOREIGN.values(), ids=FOREIGN)
 def test_a_few_tags_never_change_what_the_others_are(sentences, tag, where):
-    with pytest.raises(UsageError) as caught:
+    with refused(re.escape(f"Received: {tag!r} for 'w") + f".* in {where};"):
         read(*sentences)
-    assert f"Received: {tag!r} for 'w" in str(caught.value) and f" in {where};" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_tags_that_may_stand_beside_entity_tags():
@@ -166,7 +165,5 @@ def test_a_model_in_io_keeps_where_entities_start():
 def test_one_foreign_line_of_a_file_is_named(write):
     content = "".join(f"a B-X\n{'% note' if i == 7 else 'c I-X'}\n\n# a comment\n" for i in range(20))
     config = DataConfig(task=SENTENCES, train_file=write("a.conll", content))
-    with pytest.raises(
-        UsageError, match=r"all but O have one\. Received: 'note' for '%' in word 2 of .*a\.conll, line 29;"
-    ):
+    with refused(r"all but O have one\. Received: 'note' for '%' in word 2 of .*a\.conll, line 29;"):
         load_data(config)

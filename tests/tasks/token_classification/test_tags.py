@@ -1,9 +1,17 @@
-"""Schemes: found from the tags, the same entities in another, and tags that cannot follow one another."""
+"""Schemes: found from the tags, the same entities in another, and tags that cannot follow one another; and taggers of
+others, whose tags are BIOES, BILOU, BMES or IO: scored by their own scheme, whatever the data's is."""
+
+import pathlib
 
 import numpy as np
 import pytest
 
+from tests.support.refusals import refused
+from tfbert import BertConfig, TaggingConfig
+from tfbert.config.tasks import TaskOptions
+from tfbert.tasks.token_classification.tagged import TaggedTable
 from tfbert.tasks.token_classification.tags import TagSequences, class_names, scheme_of_model
+from tfbert.tasks.token_classification.token_classification import TokenClassification
 
 # A person of two words, another at once, a place after a word; two organisations of one word, and one of three.
 IOB2 = ["B-PER I-PER B-PER O B-LOC", "B-ORG B-ORG", "O B-ORG I-ORG I-ORG"]
@@ -50,20 +58,17 @@ def test_every_scheme_is_found_and_its_entities_come_back_from_every_other(name)
     assert found.starts.tolist() == [tag[0] == "B" for spans in sentences for tag in written("IOB2", spans)]
 
 
-OF_MODELS = [
-    ("O B-A I-A", "IOB2"),
-    ("O B-A", "IOB2"),
-    ("O I-A I-B", "IO"),
-    ("O B-A I-A E-A S-A", "BIOES"),
-    ("O S-A", "BIOES"),
-    ("B-A I-A L-A U-A O", "BILOU"),
-    ("B-A M-A E-A S-A O", "BMES"),
-    ("NOUN VERB", "none"),
-    ("O B-A I-A X", "none"),
-]
+OF_MODELS = {
+    "IOB2": ["O B-A I-A", "O B-A"],
+    "IO": ["O I-A I-B"],
+    "BIOES": ["O B-A I-A E-A S-A", "O S-A"],
+    "BILOU": ["B-A I-A L-A U-A O"],
+    "BMES": ["B-A M-A E-A S-A O"],
+    "none": ["NOUN VERB", "O B-A I-A X"],
+}
 
 
-@pytest.mark.parametrize(("names", "scheme"), OF_MODELS)
+@pytest.mark.parametrize(("names", "scheme"), [(names, scheme) for scheme, own in OF_MODELS.items() for names in own])
 def test_the_scheme_of_a_model(names, scheme):
     assert scheme_of_model(names.split()) == scheme
 
@@ -128,3 +133,54 @@ def test_class_names_in_order():
     assert found == ("O", "B-A-b", "I-A-b", "B-LOC", "I-LOC", "B-PER", "I-PER")
     assert class_names(tags("VERB ADJ O")) == ("O", "ADJ", "VERB")
     assert class_names(tags("VERB ADJ")) == ("ADJ", "VERB")
+
+
+# --- Taggers of others ---------------------------------------------------------------------------------------------
+
+# A person of three words, a place of one; a place, a person of two.
+GOLD = [[("PER", 3), ("", 1), ("LOC", 1)], [("LOC", 1), ("", 1), ("PER", 2)]]
+DATA = {scheme: [written(scheme, spans) for spans in GOLD] for scheme in ("IOB2", "BIOES", "BILOU", "BMES", "IO")}
+LETTERS = {"BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES", "IO": "I"}
+MODELS = ["BIOES", "IO", *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("BILOU", "BMES"))]
+
+
+def scored(scheme, said, gold, strict=False):
+    """Of a tagger that says `said` with all its might: the metrics, and the notes about the data."""
+    names = ["O", *(f"{letter}-{kind}" for kind in ("PER", "LOC") for letter in LETTERS[scheme])]
+    options = TaskOptions(tagging=TaggingConfig(strict_entities=strict))
+    task = TokenClassification.of_model(BertConfig(id2label=dict(enumerate(names))), pathlib.Path("m"), options)
+    table, notes = TaggedTable(name="x", words=gold, tags=gold, lines=list(range(len(gold)))), []
+    predictions = 20 * np.eye(len(names), dtype=np.float32)[[names.index(tag) for tag in sum(said, [])]]
+    # As after `subset`, which takes some.
+    return task.metrics(predictions, task.examples(table, notes).take(range(len(gold)))), notes
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("scheme", MODELS)
+def test_data_of_every_scheme_is_scored_as_data_of_the_own_one(scheme, strict):
+    # A person in the place's stead, and one without its end; before them the person without its first word.
+    last = written(scheme, [("PER", 1), ("", 1), ("PER", 3)])[:-1]
+    wrong = [written(scheme, [("", 1), ("PER", 2), *GOLD[0][1:]]), last]
+    # Of four entities the place, and the last person where nothing says that it does not end.
+    found = 3 if strict and scheme != "IO" else 4
+    scores = [(found - 2) / found, (found - 2) / 4, 7 / 9 if scheme == "IO" else 5 / 9]
+    for said, score in ((DATA[scheme], [1, 1, 1]), (wrong, scores)):
+        expected, _ = scored(scheme, said, DATA[scheme], strict)
+        assert [expected[name] for name in ("precision", "recall", "accuracy")] == pytest.approx(score)
+        assert (expected["loss"] < 1e-3) == (said == DATA[scheme])
+        for data in DATA:
+            found, notes = scored(scheme, said, DATA[data], strict)
+            is_said = any(f"tags are {data}" in note and f"converted to {scheme}" in note for note in notes)
+            assert found == expected and is_said == (data != scheme), data
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_touching_entities_are_two_though_the_model_can_only_say_one(strict):
+    """As for seqeval, which takes the data's tags as they are."""
+    found, _ = scored("IO", tags("I-PER I-PER O I-LOC"), tags("B-PER B-PER O B-LOC"), strict)
+    assert (found["precision"], found["recall"], found["accuracy"]) == (1 / 2, 1 / 3, 1)
+
+
+def test_a_tag_that_the_model_has_only_in_the_scheme_of_the_data():
+    with refused("Received: 'S-ORG', written 'B-ORG', in the sentence of x"):
+        scored("BIOES", tags("O O"), tags("O B-ORG"))
