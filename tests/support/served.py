@@ -9,6 +9,7 @@ import threading
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tests.support.flag_values import configured
 from tests.support.models import SIZES
@@ -95,6 +96,19 @@ def random_model(task, *, num_texts, max_seq_length, seed=1, tokens=VOCAB, **rat
     record_inputs(model.config, num_texts=num_texts, max_seq_length=max_seq_length, **task.notes())
     parts = {"classifier": model, "tokenizer": BertTokenizer(tokens), "task": task}
     return TrainedModel(name="random", num_texts=num_texts, max_seq_length=max_seq_length, **parts)
+
+
+def answers_of(signature, **texts):
+    """What a signature of an exported model, or a function of one that is to be exported, says of texts."""
+    found = signature(**{name: tf.constant(values, tf.string) for name, values in texts.items()})
+    return {name: values.numpy() for name, values in found.items()}
+
+
+def random_ids():
+    """Inputs of token ids: three rows of up to nine, over `texts.VOCAB`."""
+    ids = np.random.default_rng(0).integers(5, len(VOCAB), (3, 9)).astype(np.int32)
+    mask = (np.arange(9) < np.array([[9], [4], [1]])).astype(np.int32)
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
 
 
 def save(model, directory):

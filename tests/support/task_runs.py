@@ -132,6 +132,12 @@ def command(*arguments):
         return verb_of(config)(config)
 
 
+def evaluate(directory, name):
+    """What `--mode=evaluate` with the model `run` of a directory finds for a file there, and writes to `evaluated`."""
+    files = [f"--validation_file={directory / name}", f"--output_dir={directory / 'evaluated'}"]
+    return command("--mode=evaluate", f"--model={directory / 'run'}", *files)
+
+
 def predict(directory, source, name, *more):
     """What `--mode=predict` with the model `run` of a directory writes there."""
     path = directory / name

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.data_sets import prepare
+from tests.support.refusals import refused
 from tests.support.runs import changed, make_config, run_to, undrawn, write_corpus
 from tfbert import AnsweringConfig, DataConfig, UsageError
 from tfbert.config.tasks import TaskOptions
@@ -14,15 +15,15 @@ from tfbert.tasks.tables import equal, held_out_rows, load_data, that_share_text
 from tfbert.train.run import finetune
 
 
-def _write(tmp_path, rows, columns=("text", "label")):
-    path = tmp_path / "train.jsonl"
-    path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
-    return str(path)
+@pytest.fixture
+def load(write):
+    """A function: rows, of which a share is held out."""
 
+    def load(rows, columns=("text", "label"), share=0.1, options=None, **data):
+        path = write("train.jsonl", [dict(zip(columns, row, strict=True)) for row in rows])
+        return load_data(DataConfig(train_file=path, validation_split=share, **data), options or TaskOptions())
 
-def _load(path, share=0.1, options=None, **data):
-    config = DataConfig(train_file=path, validation_split=share, **data)
-    return load_data(config, options or TaskOptions())
+    return load
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 1 / 3, 0.5, 0.9])
@@ -36,11 +37,11 @@ def test_each_class_keeps_its_share_to_a_row(share):
         assert abs(count - share * size) <= 1 and count < size
 
 
-def test_no_text_is_on_both_sides_and_classes_keep_their_share_where_texts_repeat(tmp_path):
+def test_no_text_is_on_both_sides_and_classes_keep_their_share_where_texts_repeat(load):
     rng = np.random.default_rng(1)
     texts = [f"text {int(number)}" + " " * int(rng.integers(2)) for number in rng.integers(0, 150, 400)]
     labels = rng.choice(["no", "yes"], 400, p=[0.8, 0.2])
-    data = _load(_write(tmp_path, zip(texts, labels, strict=True)), share=0.2)
+    data = load(zip(texts, labels, strict=True), share=0.2)
     held, kept = (set(part.contents()) for part in (data.validation["validation"], data.train))
     assert not held & kept
     assert len(data.train) + len(data.validation["validation"]) == 400
@@ -51,11 +52,10 @@ def test_no_text_is_on_both_sides_and_classes_keep_their_share_where_texts_repea
     assert sum(note.startswith("validation_split=0.2: 80 of 400 examples") for note in data.notes) == 1
 
 
-def test_the_seed_of_the_split_and_the_examples_alone_decide(tmp_path):
-    path = _write(tmp_path, [(f"text {i}", i % 3) for i in range(90)])
-
+def test_the_seed_of_the_split_and_the_examples_alone_decide(load):
     def rows(seed, **data):
-        return _load(path, split_seed=seed, **data).validation["validation"].text
+        found = load([(f"text {i}", i % 3) for i in range(90)], split_seed=seed, **data)
+        return found.validation["validation"].text
 
     assert rows(1) == rows(1)
     assert rows(1) != rows(2)
@@ -65,7 +65,7 @@ def test_the_seed_of_the_split_and_the_examples_alone_decide(tmp_path):
     assert set(rows(1, max_eval_examples=4)) < set(rows(1))
 
 
-def test_pairs_that_share_a_text_stay_together_as_far_as_possible(tmp_path):
+def test_pairs_that_share_a_text_stay_together_as_far_as_possible(load):
     notes = []
     pairs = [(f"premise {i // 3}", f"hypothesis {i}") for i in range(300)]
     groups = that_share_texts(pairs, 0.1, notes)
@@ -79,41 +79,38 @@ def test_pairs_that_share_a_text_stay_together_as_far_as_possible(tmp_path):
     assert len(set(that_share_texts(dense, 0.1, notes))) == 4
     # A text counts wherever in the pair it is.
     assert len(set(that_share_texts([("a", "b"), ("c", "a"), ("d", "e")], 0.5, notes))) == 2
-    rows = [(*pair, i % 2) for i, pair in enumerate(pairs)]
-    data = _load(_write(tmp_path, rows, ("sentence1", "sentence2", "label")))
+    data = load([(*pair, i % 2) for i, pair in enumerate(pairs)], ("sentence1", "sentence2", "label"))
     parts = (*data.validation.values(), data.train)
     held, kept = ({text for pair in part.contents() for text in pair} for part in parts)
     assert not held & kept
 
 
-def test_regression_holds_out_any_rows(tmp_path):
-    data = _load(_write(tmp_path, [(f"text {i}", i / 7) for i in range(50)]))
+def test_regression_holds_out_any_rows(load):
+    data = load([(f"text {i}", i / 7) for i in range(50)])
     assert (data.task.name, len(data.train), len(data.validation["validation"])) == ("regression", 45, 5)
     assert data.validation["validation"].where(0).startswith("line ")
 
 
-def test_sentences_with_a_rare_tag_keep_their_share_and_equal_ones_stay_together(tmp_path):
-    lines = []
+def test_sentences_with_a_rare_tag_keep_their_share_and_equal_ones_stay_together(load):
+    rows = []
     for i in range(200):
         word, tag = ("Rome", "B-LOC") if i % 20 == 0 else ("it", "O")
-        lines.append(f"{word} {tag}\nnumber{i % 150} O\n")
-    (tmp_path / "train.conll").write_text("\n".join(lines))
-    data = _load(str(tmp_path / "train.conll"), task="token_classification")
+        rows.append(([word, f"number{i % 150}"], [tag, "O"]))
+    data = load(rows, ("tokens", "tags"), task="token_classification")
     held = data.validation["validation"]
     assert len(held) == 20 and [words[0] for words in held.words].count("Rome") == 1
     assert not set(held.contents()) & set(data.train.contents())
     assert held.labels.tolist().count(data.task.label_names.index("B-LOC")) == 1
 
 
-def test_questions_about_a_context_stay_together_and_those_held_out_keep_all_their_answers(tmp_path):
+def test_questions_about_a_context_stay_together_and_those_held_out_keep_all_their_answers(load):
     rows = []
     for i in range(60):
         context = f"In {1900 + i // 3} it rained."
         start = 3 if i % 5 else 4  # Training leaves out answers that are not at their place; an evaluation does not.
         rows.append((f"q{i}", "When?", context, [{"text": str(1900 + i // 3), "answer_start": start}]))
-    path = _write(tmp_path, rows, ("id", "question", "context", "answers"))
-    options = TaskOptions(seed=4, answering=AnsweringConfig())
-    data = _load(path, share=0.2, options=options, task="question_answering", max_seq_length=32)
+    columns, options = ("id", "question", "context", "answers"), TaskOptions(seed=4, answering=AnsweringConfig())
+    data = load(rows, columns, share=0.2, options=options, task="question_answering", max_seq_length=32)
     held, kept = data.validation["validation"], data.train
     assert len(held) == 12 and len(held.contexts) == 4
     assert not set(held.contexts) & set(kept.contexts)
@@ -136,17 +133,16 @@ def test_a_data_set_without_validation_split_keeps_its_test_split_for_the_end(tm
         load_data(DataConfig(dataset="three_parts", data_dir=str(tmp_path), validation_split=0.1))
 
 
-def test_too_few_examples_and_groups_that_are_too_large_are_refused_or_said(tmp_path):
+def test_too_few_examples_and_groups_that_are_too_large_are_refused_or_said(load):
     for count, of_a_group, share, said in (
         (4, 1, 0.1, "Received: validation_split=0.1 of 4 in "),
         (2, 1, 0.5, "Received: validation_split=0.5 of 2 in "),
         (80, 20, 0.1, "of 80 in .*, in groups of up to 20 that share their texts. Pass a larger"),
     ):
-        path = _write(tmp_path, [(f"text {i // of_a_group}", i // of_a_group % 2) for i in range(count)])
-        with pytest.raises(UsageError, match=said):
-            _load(path, share=share)
+        with refused(said):
+            load([(f"text {i // of_a_group}", i // of_a_group % 2) for i in range(count)], share=share)
     rows = [(f"text {i // 20}", i // 20 % 2) for i in range(160)] + [(f"rare {i}", i % 2) for i in range(4)]
-    data = _load(_write(tmp_path, rows))
+    data = load(rows)
     assert any("4 of 164 examples" in note and "rather than 16, as they come in groups" in note for note in data.notes)
 
 

@@ -15,14 +15,9 @@ from tests.support.labelled import labelled
 from tests.support.models import tiny_bert
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.bert.models import TFBertForSequenceClassification
-from tfbert.config.run import Config
 from tfbert.tasks.classification.classification import Classification, Regression
 from tfbert.tasks.losses import SmoothedCrossEntropy, base_rate, class_weights
-from tfbert.tasks.multi_label.multi_label_classification import (
-    MeanBinaryCrossEntropy,
-    MultiLabelClassification,
-    positive_weights,
-)
+from tfbert.tasks.multi_label import multi_label_classification as multi_label
 from tfbert.tasks.token_classification.token_classification import SentenceExamples, TokenClassification
 from tfbert.tokens.tokenizer import TokenIds
 from tfbert.train.build import start_head
@@ -52,10 +47,10 @@ def test_no_other_bias_has_a_lower_loss(how, smoothing):
     bias = base_rate(labels, "single_label_classification", **options)
     assert np.abs(slope(SmoothedCrossEntropy(smoothing).call, labels, weights, bias)).max() < 1e-4
     several = (RNG.random((50_000, 3)) < [0.7, 0.01, 0.2]).astype(np.int8)
-    weighted = several * positive_weights(training, several)
+    weighted = several * multi_label.positive_weights(training, several)
     bias = base_rate(weighted, "multi_label_classification", label_smoothing=smoothing)
     ones = np.ones(50_000, np.float32)
-    assert np.abs(slope(MeanBinaryCrossEntropy(smoothing).call, weighted, ones, bias)).max() < 1e-4
+    assert np.abs(slope(multi_label.MeanBinaryCrossEntropy(smoothing).call, weighted, ones, bias)).max() < 1e-4
     if how == "balanced":
         np.testing.assert_allclose(bias, 0, atol=1e-4)
 
@@ -109,7 +104,7 @@ def test_a_new_head_starts_there_and_one_from_a_file_stays(corpus, write, caplog
     """Over an update that moves nothing."""
     caplog.set_level(logging.INFO, logger="tfbert")
     train = write("train.jsonl", [{"text": f"text {i}", "label": "ab"[i % 5 == 0]} for i in range(40)])
-    config = Config(
+    config = tfbert.Config(
         model=tfbert.ModelConfig(model_name_or_path=str(corpus / "model")),
         data=tfbert.DataConfig(train_file=train, max_seq_length=16),
         training=tfbert.TrainingConfig(max_steps=1, learning_rate=1e-12, weight_decay=0.0),
@@ -140,7 +135,7 @@ def test_numbers_start_at_their_mean_with_weights_of_their_spread():
     np.testing.assert_allclose(model.classifier.kernel, kernel * labels.std(), rtol=1e-4)
 
 
-CLASSES, LABELS = Classification(("a", "b")), MultiLabelClassification(("a", "b"))
+CLASSES, LABELS = Classification(("a", "b")), multi_label.MultiLabelClassification(("a", "b"))
 TAGS = TokenClassification(("O", "B-X"))
 WORDS = SentenceExamples(name="labelled", words=[["word"] * 2], labels=np.array([0, 1], np.int32))
 NO_LABEL = "none of 2 texts gets a label.*highest is 0.27.*--label_threshold=auto"

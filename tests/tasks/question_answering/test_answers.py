@@ -10,15 +10,7 @@ import pytest
 
 from tfbert.config.tasks import AnsweringConfig
 from tfbert.tasks.question_answering import question_answering as answers_module
-from tfbert.tasks.question_answering.question_answering import (
-    Candidates,
-    QuestionAnswering,
-    Windows,
-    decode,
-    n_best,
-    probabilities,
-    select_answers,
-)
+from tfbert.tasks.question_answering.question_answering import Candidates, QuestionAnswering, decode, probabilities
 from tfbert.tasks.question_answering.squad import QuestionExamples
 
 
@@ -26,19 +18,10 @@ def windows_of(rows):
     """Windows, and the logits of their tokens. Each row: the question, where its context starts and ends, the two
     logits of each token, its first character and the one after its last, and whether it has most context here."""
     *places, logits, chars, is_max = zip(*rows, strict=True)
-    example, context_start, context_end = (np.array(column, np.int32) for column in places)
-    char_start, char_end = np.concatenate(chars, axis=1).astype(np.int32)
-    windows = Windows(
-        tokens=None,
-        first_token=None,
-        row_splits=np.cumsum([0, *map(len, is_max)]),
-        example=example,
-        context_start=context_start,
-        context_end=context_end,
-        char_start=char_start,
-        char_end=char_end,
-        max_context=np.concatenate(is_max),
-    )
+    parts = dict(zip(("example", "context_start", "context_end"), np.array(places, np.int32), strict=True))
+    parts["char_start"], parts["char_end"] = np.concatenate(chars, axis=1).astype(np.int32)
+    parts |= {"row_splits": np.cumsum([0, *map(len, is_max)]), "max_context": np.concatenate(is_max)}
+    windows = answers_module.Windows(tokens=None, first_token=None, **parts)
     return windows, np.concatenate(logits, axis=1).T.astype(np.float32)
 
 
@@ -134,7 +117,7 @@ def test_the_same_as_pair_by_pair(traced_anew, coarse, sizes, at_once):
     windows, logits = random_windows(rng, 30, coarse=coarse)
     options = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
     candidates = decode(windows, logits, **options)
-    odds = select_answers(candidates, AnsweringConfig()).null_odds.numpy()
+    odds = answers_module.select_answers(candidates, AnsweringConfig()).null_odds.numpy()
     assert len(odds) == 30
     for question in range(30):
         expected, null = slow_decode(windows, logits, question, n_best_size, max_answer_length)
@@ -186,12 +169,11 @@ def test_large_options_take_no_more_memory_than_a_row_needs(ends_first):
 def test_a_context_without_a_token_has_no_answer():
     candidates = decode(*one_window([2] * 8, [1] * 8, context=(3, 3)))
     assert listed(candidates, 0) == []
+    none = {"text": "", "probability": 1.0, "start_logit": 2.0, "end_logit": 1.0}
     for version_2 in (False, True):
         answers = QuestionAnswering(AnsweringConfig(version_2_with_negative=version_2)).answers(candidates)
         assert (answers.texts(["abcd"], np.array([0])), answers.probability, answers.null_odds) == ([""], [1], [3])
-        assert list(n_best(candidates, ["abcd"], np.array([0]), version_2)) == [
-            [{"text": "", "probability": 1.0, "start_logit": 2.0, "end_logit": 1.0}]
-        ]
+        assert list(answers_module.n_best(candidates, ["abcd"], np.array([0]), version_2)) == [[none]]
 
 
 # --- Answers and files ---------------------------------------------------------------------------------------------
@@ -245,19 +227,18 @@ def test_no_answer_by_the_threshold(options, texts):
 
 
 def written(directory, ids, **options):
-    answers = [()] * len(ids)
-    examples = QuestionExamples(
-        name="x", ids=ids, questions=ids, contexts=CONTEXTS, context_of=np.array([0, 1, 1]), answers=answers
-    )
+    """What the files hold, by their names."""
+    contexts = {"contexts": CONTEXTS, "context_of": np.array([0, 1, 1])}
+    examples = QuestionExamples(name="x", ids=ids, questions=ids, answers=[()] * len(ids), **contexts)
     QuestionAnswering(AnsweringConfig(**options)).write_evaluation(directory, CANDIDATES, examples, "eval")
+    return {path.name: json.loads(path.read_text()) for path in sorted(directory.iterdir())}
 
 
 def test_files(tmp_path):
     ids = ["a", 'b"\n', "é"]
-    written(tmp_path, ids, version_2_with_negative=True, null_score_diff_threshold=0.5)
-    names = ["eval_nbest_predictions.json", "eval_null_odds.json", "eval_predictions.json"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
-    lists, odds, texts = (json.loads((tmp_path / name).read_text()) for name in names)
+    files = written(tmp_path, ids, version_2_with_negative=True, null_score_diff_threshold=0.5)
+    assert [*files] == ["eval_nbest_predictions.json", "eval_null_odds.json", "eval_predictions.json"]
+    lists, odds, texts = files.values()
     assert texts == {"a": "Oslo", 'b"\n': "😀", "é": ""}
     assert odds == {"a": -1.0, 'b"\n': 0.0, "é": 1.0}
     assert list(lists) == ids
@@ -272,8 +253,7 @@ def test_files(tmp_path):
 
 
 def test_files_of_version_1(tmp_path):
-    written(tmp_path, ["a", "b", "c"])
-    names = ["eval_nbest_predictions.json", "eval_predictions.json"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
-    lists = json.loads((tmp_path / names[0]).read_text())
-    assert [[entry["text"] for entry in entries] for entries in lists.values()] == [["Oslo", "Anna"], ["😀"], ["Ben"]]
+    files = written(tmp_path, ["a", "b", "c"])
+    assert [*files] == ["eval_nbest_predictions.json", "eval_predictions.json"]
+    lists = files["eval_nbest_predictions.json"].values()
+    assert [[entry["text"] for entry in entries] for entries in lists] == [["Oslo", "Anna"], ["😀"], ["Ben"]]

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.refusals import refused
 from tests.support.saved_models import read_json
-from tests.support.task_runs import QUESTIONS, arguments_of, command, predict, write_tasks
-from tfbert import DataConfig, UsageError
+from tests.support.task_runs import QUESTIONS, arguments_of, command, evaluate, predict, write_tasks
+from tfbert import DataConfig
 from tfbert.data.in_memory import given_table
 from tfbert.tasks.question_answering.question_answering import Candidates, QuestionAnswering, squad_metrics
 from tfbert.tasks.question_answering.squad import read_questions
@@ -30,21 +30,15 @@ def trained(tmp_path_factory):
 @pytest.fixture(scope="module")
 def evaluated(trained):
     """The directory that `--mode=evaluate` of the saved model wrote, and what it found."""
-    directory, _ = trained
-    found = command(
-        "--mode=evaluate", f"--model={directory / 'run'}", f"--validation_file={directory / 'dev.json'}",
-        f"--output_dir={directory / 'evaluated'}",
-    )  # fmt: skip
-    return directory / "evaluated", found
+    return trained[0] / "evaluated", evaluate(trained[0], "dev.json")
 
 
 @pytest.fixture(scope="module")
 def questions(trained):
     """Each question of the validation file in its order: id, question, context, texts of its answers."""
-    data = json.loads((trained[0] / "dev.json").read_text())["data"]
+    (article,) = json.loads((trained[0] / "dev.json").read_text())["data"]
     return [
         (qa["id"], qa["question"], paragraph["context"], [answer["text"] for answer in qa["answers"]])
-        for article in data
         for paragraph in article["paragraphs"]
         for qa in paragraph["qas"]
     ]
@@ -112,11 +106,9 @@ def test_an_answer_that_is_elsewhere_marks_no_other_words():
     answers = [{"text": "film", "answer_start": 13}, {"text": "good", "answer_start": 13}]
     row = {"id": "q", "question": "which?", "context": context, "answers": answers}
     examples = read_questions(given_table("train", [row]))
-    one = np.ones(1)
-    given = Candidates(
-        row_splits=np.array([0, 1]), char_start=np.array([0]), char_end=np.array([3]), start_logit=one, end_logit=one,
-        score=one, null_start_logit=one, null_end_logit=one, null_score=one,
-    )  # fmt: skip
+    names = ("start_logit", "end_logit", "score", "null_start_logit", "null_end_logit", "null_score")
+    place = {"row_splits": np.array([0, 1]), "char_start": np.array([0]), "char_end": np.array([3])}
+    given = Candidates(**place, **dict.fromkeys(names, np.ones(1)))
     shown = QuestionAnswering().error_analysis(given, examples).shown(0)
     marked = {part["mark"]: part["text"] for part in shown["context"] if part["mark"]}
     assert marked == {"wrong": "the", "answer": "good"} and shown["answers"] == ["film", "good"]
@@ -126,9 +118,8 @@ def test_an_answer_far_outside_its_context_is_misaligned_like_any_other(write):
     """Evaluation keeps it, also where its place is no int32; training leaves it out."""
     far = {"question": "which?", "context": "the film was good"}
     rows = [far | {"id": f"{p}", "answers": {"text": ["good"], "answer_start": [p]}} for p in (10**25, -(10**25))]
-    train = write("train.jsonl", "".join(json.dumps(row) + "\n" for row in (FLAT, *rows)))
-    evaluated = write("dev.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    data = load_data(DataConfig(task=QUESTIONS, train_file=train, validation_file=evaluated))
+    files = {"train_file": write("train.jsonl", [FLAT, *rows]), "validation_file": write("dev.jsonl", rows)}
+    data = load_data(DataConfig(task=QUESTIONS, **files))
     assert data.train.ids == ["a"] and data.train.labels.tolist() == [[4, 8]]
     (dev,) = data.validation.values()
     assert len(dev) == 2 and dev.labels.dtype == np.int32 and dev.labels.tolist() == [[17] * 2, [0] * 2]
@@ -157,7 +148,7 @@ def test_bad_options_of_training(trained, options, message):
 
 def test_a_threshold_of_no_answer_without_such_questions(trained):
     given = [arg for arg in arguments_of(trained[0], QUESTIONS, "never") if "version_2" not in arg]
-    with pytest.raises(UsageError, match=r"null_score_diff_threshold is for questions that may have no answer"):
+    with refused("null_score_diff_threshold is for questions that may have no answer"):
         command(*given, "--null_score_diff_threshold=1")
 
 

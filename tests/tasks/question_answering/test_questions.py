@@ -119,11 +119,10 @@ def test_standard_input():
 # --- Questions without an answer -----------------------------------------------------------------------------------
 
 ASKED_OF_NOTHING = [question("b", answers=(), is_impossible=True), question("c", "?", ())]
-IMPOSSIBLE = nested((CONTEXT, [question("a", is_impossible=False), *ASKED_OF_NOTHING]))
 
 
 def test_questions_without_an_answer(write):
-    path = write("a.json", json.dumps(IMPOSSIBLE))
+    path = write("a.json", json.dumps(nested((CONTEXT, [question("a", is_impossible=False), *ASKED_OF_NOTHING]))))
     with pytest.raises(UsageError, match=r"need version_2_with_negative\. Received: 2 of 3 .*the first with id 'b'"):
         read_questions(path)
     table = read_questions(path, version_2_with_negative=True)
@@ -149,11 +148,10 @@ QUESTIONS = [
     question("beyond", answers=[("Rome", 10**9)]),
     question("none", answers=(), is_impossible=True),
 ]
-ELSEWHERE = nested((CONTEXT, QUESTIONS))
 
 
 def test_an_answer_elsewhere_is_counted_and_evaluated_but_not_trained_on(write):
-    path = write("a.json", json.dumps(ELSEWHERE))
+    path = write("a.json", json.dumps(nested((CONTEXT, QUESTIONS))))
     table = read_questions(path, version_2_with_negative=True)
     expected = "5 of 7 answers are not in their context at answer_start: ids 'late', 'one of two', 'nowhere', "
     assert len(table) == 7 and table.notes == (f"{path}: {expected}'negative', 'beyond'",)
@@ -246,11 +244,7 @@ NO_FILES = {
     "empty": ("a.json", "", "at least one example.*empty"),
     "no articles": ("a.json", '{"data": []}', "at least one example"),
     "a table": ("a.tsv", "question\tcontext\n", r"come as JSON .*a\.tsv' as tsv"),
-    "MRQA": (
-        "a.jsonl",
-        lines([{"header": {}}, {"context": "c", "qas": []}]),
-        "the question.*for another form, docs/other",
-    ),
+    "MRQA": ("a.jsonl", [{"header": {}}, {"context": "c", "qas": []}], "the question.*for another form, docs/other"),
 }
 
 

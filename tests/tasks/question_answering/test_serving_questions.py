@@ -1,6 +1,5 @@
 """Question answering in the graph: an exported model against `--mode=predict`, and that a row changes no other."""
 
-import json
 import unicodedata
 
 import numpy as np
@@ -8,17 +7,11 @@ import pytest
 import tensorflow as tf
 
 from tests.support.saved_models import HOSTILE, predict_with, read_json, save_with_nan
-from tests.support.served import export_of, random_model, save
+from tests.support.served import answers_of, export_of, random_ids, random_model, save
 from tests.support.texts import TEXTS, VOCAB, after_marks, has_ordered_mark, hugging_face, long_words, random_texts
 from tests.support.transformers_4 import transformers_4
 from tfbert.config.tasks import AnsweringConfig
-from tfbert.tasks.question_answering.question_answering import (
-    EncodedQuestions,
-    QuestionAnswering,
-    make_windows,
-    squad_metrics,
-    window_labels,
-)
+from tfbert.tasks.question_answering import question_answering as answering
 from tfbert.tokens.tokenizer import BertTokenizer
 
 LENGTH = 32
@@ -56,26 +49,25 @@ def test_what_training_marks_is_what_is_answered(vocab_file, casing):
             contexts.append(text)
             spans.append((offsets[first][0], after_marks(reference, text, offsets[last][1])))
     options = {"max_seq_length": 512, "doc_stride": 128, "max_query_length": 9}
-    windows = make_windows(tokenizer, ["fox?"] * len(contexts), contexts, range(len(contexts)), **options)
+    windows = answering.make_windows(tokenizer, ["fox?"] * len(contexts), contexts, range(len(contexts)), **options)
     assert len(windows.example) == len(contexts)
-    labels = window_labels(windows, np.array(spans))
+    labels = answering.window_labels(windows, np.array(spans))
     logits = np.zeros([len(windows.tokens.flat), 2], np.float32)
     for i in (0, 1):
         logits[windows.tokens.row_splits[:-1] + labels[:, i], i] = 9
-    task = QuestionAnswering()
-    encoded = EncodedQuestions(tokens=windows.tokens, labels=labels, weights=None, windows=windows)
+    task = answering.QuestionAnswering()
+    encoded = answering.EncodedQuestions(tokens=windows.tokens, labels=labels, weights=None, windows=windows)
     golds = [context[start:end] for context, (start, end) in zip(contexts, spans, strict=True)]
     assert len({gold[-1] for gold in golds if unicodedata.category(gold[-1]) in ("Mn", "Cf")}) > 5
     answers = task.answers(task.predictions(logits, encoded)).texts(contexts, np.arange(len(contexts)))
     assert answers == golds
-    assert squad_metrics([[gold] for gold in golds], answers)["exact_match"] == 100
+    assert answering.squad_metrics([[gold] for gold in golds], answers)["exact_match"] == 100
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A model of rows of 32 tokens, some of whose questions have no answer."""
-    options = AnsweringConfig(doc_stride=7, max_query_length=10, version_2_with_negative=True)
-    task = QuestionAnswering(options)
+    task = answering.QuestionAnswering(AnsweringConfig(doc_stride=7, max_query_length=10, version_2_with_negative=True))
     model = random_model(task, num_texts=2, max_seq_length=LENGTH)
     return save(model, tmp_path_factory.mktemp("models") / "answers")
 
@@ -95,21 +87,33 @@ def signatures(exported):
     return tf.saved_model.load(str(exported)).signatures
 
 
-def answers_of(signature, questions, contexts):
-    found = signature(question=tf.constant(questions, tf.string), context=tf.constant(contexts, tf.string))
-    return {name: values.numpy() for name, values in found.items()}
+def answers(signature, questions, contexts):
+    return answers_of(signature, question=questions, context=contexts)
 
 
-def test_an_exported_model_says_what_predict_says(saved, signatures, tmp_path):
+def errors_beside_others(signature, questions, contexts, bad):
+    """The errors of the bad ones, which have no answer, and the others have those that they have alone."""
+    found = answers(signature, questions, contexts)
+    is_bad = found["error"] != b""
+    assert np.flatnonzero(is_bad).tolist() == bad
+    assert not any(found[name][is_bad].any() for name in ("answer", "start", "end", "score"))
+    good = np.flatnonzero(~is_bad)
+    alone = answers(signature, [questions[i] for i in good], [contexts[i] for i in good])
+    np.testing.assert_allclose(alone.pop("score"), found["score"][good], atol=1e-5)
+    for name, values in alone.items():
+        np.testing.assert_array_equal(values, found[name][good])
+    return found["error"][bad]
+
+
+def test_an_exported_model_says_what_predict_says(saved, signatures, write, tmp_path):
     contexts = [*TEXTS, *random_texts(40), LONG, LONG[5:], *long_words()[:20], "x" * 5000, "\x07\u0301", "fox"]
     contexts = [text for text in contexts if text.strip()]
     questions = [question if question.strip() else "\x07" for question in asked(contexts)]
     rows = [{"id": i, "question": q, "context": c} for i, (q, c) in enumerate(zip(questions, contexts, strict=True))]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    predict_with(saved.parent, saved.name, input_file=tmp_path / "in.jsonl", output_file=tmp_path / "out.jsonl")
+    predict_with(saved.parent, saved.name, input_file=write("in.jsonl", rows), output_file=tmp_path / "out.jsonl")
     want = read_json(tmp_path / "out.jsonl")
     assert sorted(signatures) == ["serving_default", "text", "token_ids"]
-    found = answers_of(signatures["serving_default"], questions, contexts)
+    found = answers(signatures["serving_default"], questions, contexts)
     assert set(found) == {"answer", "start", "end", "score", "error"} and not any(found["error"])
     found["answer"] = [text.decode() for text in found["answer"]]
     for name in ("answer", "start", "end"):
@@ -124,19 +128,19 @@ def test_an_exported_model_says_what_predict_says(saved, signatures, tmp_path):
 def test_bytes_that_are_no_utf8_are_those_that_python_decodes(signatures):
     contexts = [*HOSTILE[3:], b"\xff\xfe fox \xed\xa0\x80 the"]
     questions = [b"\xff fox\xc3?"] * len(contexts)
-    found = answers_of(signatures["text"], questions, contexts)
+    found = answers(signatures["text"], questions, contexts)
     decoded = ([text.decode(errors="replace") for text in texts] for texts in (questions, contexts))
-    for name, values in answers_of(signatures["text"], *decoded).items():
+    for name, values in answers(signatures["text"], *decoded).items():
         np.testing.assert_array_equal(found[name], values)
     assert any(found["answer"])
 
 
 def test_no_questions_have_no_answers(signatures):
     kinds = {"answer": "object", "start": "int32", "end": "int32", "score": "float32", "error": "object"}
-    found = answers_of(signatures["text"], [], [])
+    found = answers(signatures["text"], [], [])
     assert {name: (v.dtype.name, v.shape) for name, v in found.items()} == {n: (k, (0,)) for n, k in kinds.items()}
     with pytest.raises(tf.errors.InvalidArgumentError, match="question and context must be of one length. Received: "):
-        answers_of(signatures["text"], ["fox?", "the?"], ["the fox"])
+        answers(signatures["text"], ["fox?", "the?"], ["the fox"])
 
 
 BLANKS = ["", *(chr(code) for code in range(0x110000) if chr(code).isspace()), " \t\x1c\x85\u3000\n"]
@@ -144,44 +148,27 @@ BLANKS = ["", *(chr(code) for code in range(0x110000) if chr(code).isspace()), "
 
 def test_an_empty_question_or_context_has_no_answer_and_changes_no_other(signatures):
     """What `predict` calls empty, and nothing else."""
-    questions, contexts = ["fox?", *BLANKS, *["fox?"] * len(BLANKS), "fox?"], ["the fox", *["fox"] * len(BLANKS)]
-    contexts += [*BLANKS, LONG]
-    found = answers_of(signatures["text"], questions, contexts)
-    bad = found["error"] != b""
-    assert bad.tolist() == [False, *[True] * 2 * len(BLANKS), False]
-    assert set(found["error"][bad]) == {b"A question and its context must not be empty."}
-    assert not found["answer"][bad].any() and not any(found[name][bad].any() for name in ("start", "end", "score"))
-    alone = answers_of(signatures["text"], ["fox?"] * 2, ["the fox", LONG])
-    np.testing.assert_allclose(alone.pop("score"), found["score"][~bad], atol=1e-5)
-    for name, values in alone.items():
-        np.testing.assert_array_equal(values, found[name][~bad])
+    questions = ["fox?", *BLANKS, *["fox?"] * len(BLANKS), "fox?"]
+    contexts = ["the fox", *["fox"] * len(BLANKS), *BLANKS, LONG]
+    errors = errors_beside_others(signatures["text"], questions, contexts, [*range(1, 2 * len(BLANKS) + 1)])
+    assert set(errors) == {b"A question and its context must not be empty."}
     others = [text for text in map(chr, range(1, 0x3100)) if text not in BLANKS and text.isprintable() is False]
     others = [text for text in others if not 0xD800 <= ord(text) < 0xE000]
-    assert not answers_of(signatures["text"], others, others)["error"].any()
+    assert not answers(signatures["text"], others, others)["error"].any()
 
 
 @pytest.mark.slow
 def test_a_row_that_is_not_finite_has_no_answer_and_changes_no_other(saved, tmp_path):
     save_with_nan(saved, tmp_path / "broken", word="movie")
-    directory = tmp_path / "export"
-    export_of(tmp_path, "broken", directory)
-    served = tf.saved_model.load(str(directory)).signatures
-    questions, contexts = ["fox?"] * 4, ["the fox", LONG + " movie", LONG, "fox"]
-    found = answers_of(served["text"], [*questions, "movie"], [*contexts, "fox"])
-    bad = [1, 4]
-    assert np.flatnonzero(found["error"] != b"").tolist() == bad
-    assert found["error"][1].startswith(b"Predictions must be finite.")
-    assert not found["answer"][bad].any() and not found["score"][bad].any()
-    good = [0, 2, 3]
-    alone = answers_of(served["text"], ["fox?"] * 3, [contexts[i] for i in good])
-    np.testing.assert_allclose(alone.pop("score"), found["score"][good], atol=1e-5)
-    for name, values in alone.items():
-        np.testing.assert_array_equal(values, found[name][good])
+    export_of(tmp_path, "broken", tmp_path / "export")
+    served = tf.saved_model.load(str(tmp_path / "export")).signatures["text"]
+    questions, contexts = [*["fox?"] * 4, "movie"], ["the fox", LONG + " movie", LONG, "fox", "fox"]
+    errors = errors_beside_others(served, questions, contexts, [1, 4])
+    assert errors[0].startswith(b"Predictions must be finite.")
 
 
 def test_token_ids(saved, signatures):
-    ids = np.random.default_rng(0).integers(5, len(VOCAB), (3, 9)).astype(np.int32)
-    inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+    inputs = random_ids()
     found = signatures["token_ids"](**{name: tf.constant(value) for name, value in inputs.items()})
     want = transformers_4("TFBertForQuestionAnswering").from_pretrained(saved)(inputs)
     assert set(found) == {"start_logits", "end_logits", "error"} and not any(found.pop("error").numpy())

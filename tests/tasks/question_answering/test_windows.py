@@ -22,20 +22,13 @@ def assert_equals_hugging_face(tokenizer, reference, questions, contexts, contex
         groups[length].append(i)
     rows = collections.defaultdict(list)
     for length, examples in groups.items():
-        cut = [
-            questions[i][: asked.ends[asked.row_splits[i] + length - 1]] if length == max_query_length else questions[i]
-            for i in examples
-        ]
-        encoded = reference(
-            cut,
-            [contexts[context_of[i]] for i in examples],
-            truncation="only_second",
-            max_length=sizes["max_seq_length"],
-            stride=max(sizes["max_seq_length"] - 3 - length - sizes["doc_stride"], 0),
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-            split_special_tokens=True,
-        )
+        cut = [questions[i] for i in examples]
+        if length == max_query_length:
+            cut = [questions[i][: asked.ends[asked.row_splits[i] + length - 1]] for i in examples]
+        overlap = max(sizes["max_seq_length"] - 3 - length - sizes["doc_stride"], 0)
+        options = {"truncation": "only_second", "max_length": sizes["max_seq_length"], "stride": overlap}
+        returned = {"return_overflowing_tokens": True, "return_offsets_mapping": True, "split_special_tokens": True}
+        encoded = reference(cut, [contexts[context_of[i]] for i in examples], **options, **returned)
         for row, sample in enumerate(encoded["overflow_to_sample_mapping"]):
             columns = (encoded[key][row] for key in ("input_ids", "token_type_ids", "offset_mapping"))
             rows[examples[sample]].append(tuple(columns))
@@ -78,13 +71,11 @@ def is_max_context(spans, current, position):
     return scores.index(max(scores)) == current
 
 
-@pytest.mark.parametrize("max_seq_length, doc_stride", [(10, 1), (12, 3), (13, 4), (30, 20)])
+@pytest.mark.parametrize("max_seq_length, doc_stride", [(10, 1), (12, 3), (13, 4), (30, 20), (10, 128)])
 def test_each_token_has_one_window_with_most_context(tokenizer, max_seq_length, doc_stride):
     contexts = [" ".join("a" * n) for n in range(40)]
-    windows = make_windows(
-        tokenizer, ["the", "the fox", "a"] * 40, contexts, np.arange(120) // 3, max_seq_length=max_seq_length,
-        doc_stride=doc_stride,
-    )  # fmt: skip
+    sizes = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
+    windows = make_windows(tokenizer, ["the", "the fox", "a"] * 40, contexts, np.arange(120) // 3, **sizes)
     assert windows.max_context.sum() == 3 * sum(range(40))
     for example in range(120):
         mine = np.flatnonzero(windows.example == example)
@@ -138,16 +129,6 @@ def test_a_question_leaves_room_for_a_token_of_context(tokenizer):
     windows = make_windows(tokenizer, ["a", "the fox. a"], ["a b c"], [0, 0], max_seq_length=6, doc_stride=1)
     assert windows.example.tolist() == [0, 0, 1, 1, 1]
     assert (windows.context_end - windows.context_start).tolist() == [2, 2, 1, 1, 1]
-
-
-def test_a_stride_longer_than_a_window_skips_nothing(tokenizer):
-    """Windows follow on one another then, as in google-research/bert, each as long as its own question lets it be."""
-    sizes = {"max_seq_length": 8, "doc_stride": 128}
-    questions, contexts = ["a", "a", "a", "a b c"], ["a b c d", "the", "a b c d e"]
-    windows = make_windows(tokenizer, questions, contexts, [0, 1, 2, 2], **sizes)
-    assert windows.example.tolist() == [0, 1, 2, 2, 3, 3, 3]
-    assert windows.first_token.tolist() == [0, 0, 0, 4, 0, 2, 4]
-    assert (windows.context_end - windows.context_start).tolist() == [4, 1, 4, 1, 2, 2, 1]
 
 
 @needs_real_data

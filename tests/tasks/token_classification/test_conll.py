@@ -40,7 +40,7 @@ CONLLU = (
 )
 CONLL_2012 = "#begin (a)\na 0 0 Ann NNP * {} (3\na 0 1 left VBD * O 3)|(4)\n\na 0 0 Oslo NNP * {} -\n#end document\n"
 ANN, OSLO = "Ann/B-PER left/O", "Oslo/B-LOC"
-OF_CONLLU = ["de/ADP le/DET pain/NOUN", "Ah/INTJ"]
+
 TWO = [ANN, OSLO]
 
 FIRST, SECOND = {"text_column": ["1"]}, {"text_column": ["2"]}
@@ -49,7 +49,7 @@ RELATIVES = {
     "GermEval, inner tags": (GERMEVAL, FIRST, ["Ann/O ging/O", "Oslo/B-PER"]),
     "UNER": (UNER, FIRST | {"label_column": "2"}, TWO),
     "MultiCoNER": (MULTICONER, {}, TWO),
-    "CoNLL-U": (CONLLU, {}, OF_CONLLU),
+    "CoNLL-U": (CONLLU, {}, ["de/ADP le/DET pain/NOUN", "Ah/INTJ"]),
     "CoNLL-U, XPOS": (CONLLU, {"label_column": "4"}, ["de/P le/D pain/N", "Ah/I"]),
     "CoNLL-2012": (CONLL_2012.format("B-PER", "B-LOC"), {"text_column": ["3"], "label_column": "6"}, TWO),
     "MIT": ("B-PER\tAnn\nO\tleft\n\nB-LOC\tOslo\n", FIRST | {"label_column": "0"}, TWO),
@@ -183,7 +183,6 @@ def test_words_alone_are_words():
     assert found == ["Ann left", "Oslo"] and "2 lines without a word left out" in notes[0]
 
 
-WITHOUT_TAGS = {"with_tags": False}
 BAD = {
     "numbers and words": ("1 Ann\n2 left\n\n1 Oslo\n", {"text_column": ["1"]}, "column 1 of 2 for both"),
     "one column": ("a\nb\n", {}, "different columns.* column 0 of 1 for both in .* 0: 'a', 'b'.* or --mode=predict"),
@@ -196,7 +195,7 @@ BAD = {
     ),
     "comments alone": ("# a b\n\n# c\n\n# a O\n", {}, "at least one sentence. Received: .* none but comments"),
     "nothing": ("\n\n-DOCSTART- O\n\n", {}, "at least one sentence. Received: 'standard input' with none"),
-    "headers": ("Sentence #\tWord\tTag\n1\tAnn\tO\n1\tleft\tO\n", WITHOUT_TAGS, "no header.*'Word', 'Tag'"),
+    "headers": ("Sentence #\tWord\tTag\n1\tAnn\tO\n1\tleft\tO\n", {"with_tags": False}, "no header.*'Word', 'Tag'"),
     "an index": ("a O\n", {"label_column": "2"}, "label_column='2' for standard input with columns 0 to 1"),
     "no index": ("a O\n", {"label_column": "-1"}, "label_column='-1'"),
     "a name": ("a O\n", {"text_column": ["tokens"]}, "text_column='tokens'"),

@@ -1,18 +1,16 @@
 """Taggers in the graph: an exported one against `--mode=predict`."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.support.saved_models import HOSTILE, predict_with, read_json
-from tests.support.served import export_of, random_model, save
+from tests.support.served import answers_of, export_of, random_ids, random_model, save
 from tests.support.texts import TEXTS, VOCAB, long_words, random_texts
 from tfbert.errors import UsageError
 from tfbert.tasks.token_classification.token_classification import Tagger, TokenClassification
 
-IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+IOB2, WORD_TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER"), ("NOUN", "PUNCT", "VERB")
 LENGTH, SEED = 16, 3
 LONG = "The quick brown fox, jumping over İstanbul; 中文字 e\u0301te\u0301 😀 " * 30
 
@@ -44,17 +42,21 @@ def flat(rows):
     return found | {"entity_row": [i for i, _ in entities]}
 
 
-def predicted(saved, texts, tmp_path):
-    """What `--mode=predict` says of texts."""
-    lines = [json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)]
-    (tmp_path / "in.jsonl").write_text("".join(lines))
-    predict_with(saved.parent, saved.name, input_file=tmp_path / "in.jsonl", output_file=tmp_path / "out.jsonl")
-    return read_json(tmp_path / "out.jsonl")
+@pytest.fixture
+def predicted(write, tmp_path):
+    """A function: what `--mode=predict` with a saved model says of texts."""
+
+    def predicted(saved, texts):
+        path = write("in.jsonl", [{"id": i, "text": text} for i, text in enumerate(texts)])
+        predict_with(saved.parent, saved.name, input_file=path, output_file=tmp_path / "out.jsonl")
+        return read_json(tmp_path / "out.jsonl")
+
+    return predicted
 
 
-def test_an_exported_tagger_says_what_predict_says(saved, exported, ask, tmp_path):
+def test_an_exported_tagger_says_what_predict_says(saved, exported, ask, predicted):
     texts = ["", *TEXTS, *random_texts(40), LONG, "x" * 5000, *long_words()[:20], " "]
-    want = flat(predicted(saved, texts, tmp_path))
+    want = flat(predicted(saved, texts))
     found = ask(exported, text=[text.encode() for text in texts])
     assert found.pop("signatures") == ["serving_default", "text", "token_ids"]
     assert len(found["entity_row"]) > 200 and set(found["entity_type"]) == {"LOC", "PER"}
@@ -73,14 +75,10 @@ def signatures(exported):
     return tf.saved_model.load(str(exported)).signatures
 
 
-def answers_of(signature, texts):
-    return {name: values.numpy() for name, values in signature(text=tf.constant(texts, tf.string)).items()}
-
-
 def test_bytes_that_are_no_utf8_are_those_that_python_decodes(signatures):
     texts = [*HOSTILE[3:], b"\xff\xfe fox \xed\xa0\x80 the"]
-    found = answers_of(signatures["text"], texts)
-    want = answers_of(signatures["text"], [text.decode(errors="replace") for text in texts])
+    found = answers_of(signatures["text"], text=texts)
+    want = answers_of(signatures["text"], text=[text.decode(errors="replace") for text in texts])
     for name, values in want.items():
         np.testing.assert_array_equal(found[name], values)
     assert set(want["entity_row"]) > {len(texts) - 1}
@@ -89,33 +87,29 @@ def test_bytes_that_are_no_utf8_are_those_that_python_decodes(signatures):
 @pytest.mark.parametrize("texts", [[], [""], ["", " "]])
 def test_no_words_have_no_entities(signatures, texts):
     kinds = {"row": "int32", "type": "object", "text": "object", "start": "int32", "end": "int32", "score": "float32"}
-    found = answers_of(signatures["text"], texts)
+    found = answers_of(signatures["text"], text=texts)
     assert found.pop("error").tolist() == [b""] * len(texts)
-    assert {name: (values.dtype.name, values.shape) for name, values in found.items()} == {
-        f"entity_{name}": (kind, (0,)) for name, kind in kinds.items()
-    }
+    assert {name: values.dtype.name for name, values in found.items()} == {f"entity_{n}": k for n, k in kinds.items()}
+    assert {values.shape for values in found.values()} == {(0,)}
 
 
-def test_tags_that_are_no_entities_are_those_of_words(tmp_path):
-    task = TokenClassification(("NOUN", "PUNCT", "VERB"))
+def test_tags_that_are_no_entities_are_those_of_words(predicted, tmp_path):
+    task = TokenClassification(WORD_TAGS)
     model = random_model(task, num_texts=1, max_seq_length=LENGTH, seed=5)  # It gives all three tags.
-    texts = [*TEXTS, LONG]
-    rows = predicted(save(model, tmp_path / "words"), texts, tmp_path)
+    rows = predicted(save(model, tmp_path / "words"), [*TEXTS, LONG])
     words = [(row["id"], word) for row in rows for word in row["words"]]
-    found = {name: values.numpy() for name, values in Tagger(model).answer(text=tf.constant(texts)).items()}
+    found = answers_of(Tagger(model).answer, text=[*TEXTS, LONG])
     assert found["word_row"].tolist() == [i for i, _ in words]
     for name, key in (("tag", "entity"), ("text", "word")):
         assert found[f"word_{name}"].tolist() == [word[key].encode() for _, word in words]
     for name in ("start", "end"):
         assert found[f"word_{name}"].tolist() == [word[name] for _, word in words]
-    assert set(found["word_tag"]) == {b"NOUN", b"PUNCT", b"VERB"}
+    assert {tag.decode() for tag in found["word_tag"]} == set(WORD_TAGS)
     assert ((found["word_score"] > 1 / 3) & (found["word_score"] <= 1)).all()
     np.testing.assert_allclose(found["word_score"], [word["score"] for _, word in words], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "names", [IOB2, pytest.param(("NOUN", "PUNCT", "VERB"), marks=pytest.mark.slow)], ids=["entities", "words"]
-)
+@pytest.mark.parametrize("names", [IOB2, pytest.param(WORD_TAGS, marks=pytest.mark.slow)], ids=["entities", "words"])
 def test_a_text_that_is_not_finite_has_an_error_and_changes_no_other(names, tmp_path):
     model = random_model(TokenClassification(names), num_texts=1, max_seq_length=LENGTH, seed=SEED)
     embeddings = model.classifier.bert.embeddings.weight
@@ -123,12 +117,12 @@ def test_a_text_that_is_not_finite_has_an_error_and_changes_no_other(names, tmp_
     values[VOCAB.index("movie")] = np.nan
     embeddings.assign(values)
     tagger, texts = Tagger(model), ["the fox", "", LONG + "movie", LONG, "movie", "fox 😀", "a movie"]
-    found = {name: values.numpy() for name, values in tagger.answer(text=tf.constant(texts)).items()}
+    found = answers_of(tagger.answer, text=texts)
     error = found.pop("error")
     assert np.flatnonzero(error != b"").tolist() == [2, 4, 6] and error[2].startswith(b"Predictions must be finite.")
     (what,) = {name.partition("_")[0] for name in found}
     assert {0, 3, 5} == set(found[f"{what}_row"].tolist())
-    good = {n: v.numpy() for n, v in tagger.answer(text=tf.constant([texts[i] for i in (0, 1, 3, 5)])).items()}
+    good = answers_of(tagger.answer, text=[texts[i] for i in (0, 1, 3, 5)])
     assert not good.pop("error").any()
     np.testing.assert_allclose(found.pop(f"{what}_score"), good.pop(f"{what}_score"), atol=1e-5)
     np.testing.assert_array_equal(found.pop(f"{what}_row"), np.array([0, 1, 3, 5])[good.pop(f"{what}_row")])
@@ -137,9 +131,7 @@ def test_a_text_that_is_not_finite_has_an_error_and_changes_no_other(names, tmp_
 
 
 def test_token_ids(model, signatures):
-    ids = np.random.default_rng(0).integers(5, len(VOCAB), (3, 9)).astype(np.int32)
-    mask = (np.arange(9) < np.array([[9], [4], [1]])).astype(np.int32)
-    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    inputs = random_ids()
     found = signatures["token_ids"](**{name: tf.constant(value) for name, value in inputs.items()})
     assert set(found) == {"logits", "error"} and not any(found["error"].numpy())
     np.testing.assert_allclose(found["logits"], model.classifier(inputs).logits, atol=1e-5)

@@ -15,10 +15,6 @@ from tfbert.tokens.tokenizer import BertTokenizer
 LONG = 1 << 20
 
 
-def rows_of(encoded):
-    return [row.tolist() for row in np.split(encoded.tokens.flat, encoded.tokens.row_splits[1:-1])]
-
-
 def words_of_rows(encoded):
     """The words of each row, as their places among all words."""
     rows = np.split(encoded.word, encoded.tokens.row_splits[1:-1])
@@ -82,7 +78,8 @@ def test_words_are_never_split_but_for_one_longer_than_a_row(tokenizer):
     encoded = encode_words(tokenizer, [["a", whole, "b", cut, "c"], ["a"]], max_seq_length=7)
     assert words_of_rows(encoded) == [[0], [1], [2], [3], [4], [5]]
     assert encoded.tokens.lengths.tolist() == [3, 7, 3, 7, 3, 3]
-    assert rows_of(encoded)[3][1:-1] == tokenizer.tokenize([cut]).to_list()[0][:5]
+    longest = encoded.tokens.flat[slice(*encoded.tokens.row_splits[3:5])]
+    assert longest[1:-1].tolist() == tokenizer.tokenize([cut]).to_list()[0][:5]
     assert encoded.sentence.tolist() == [0, 0, 0, 0, 0, 1]
 
 
