@@ -46,11 +46,10 @@ def test_an_evaluation_is_that_of_scikit_learn_over_all_predictions(runs):
     matrix = metrics.confusion_matrix(labels, predictions, labels=[0, 1]).tolist()
     assert results["eval_confusion_matrix"] == {"labels": ["0", "1"], "rows": matrix}
     report = metrics.classification_report(labels, predictions, output_dict=True, zero_division=0)
+    theirs = {"precision": "precision", "recall": "recall", "f1": "f1-score", "examples": "support"}
     for name in ("0", "1"):
-        found, expected = results["eval_per_class"][name], report[name]
-        assert found["examples"] == expected["support"]
-        for own, theirs in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
-            assert found[own] == pytest.approx(expected[theirs])
+        expected = {own: report[name][their] for own, their in theirs.items()}
+        assert results["eval_per_class"][name] == pytest.approx(expected)
     assert json.loads((runs / "evaluated" / "eval_results.json").read_text()) == results
 
 
@@ -59,9 +58,8 @@ def test_an_evaluation_is_that_of_training_and_the_same_on_two_replicas(runs):
     one = evaluate_on(runs, "single", validation_file="dev.tsv")
     runtime = RuntimeConfig(strategy="mirrored", num_replicas=2, per_device_eval_batch_size=4)
     two = evaluate_on(runs, "single", validation_file="dev.tsv", runtime=runtime)
-    for name in ("accuracy", "f1", "matthews_correlation", "loss"):
-        assert one[f"eval_{name}"] == pytest.approx(trained[f"eval_{name}"], abs=1e-5)
-        assert two[f"eval_{name}"] == pytest.approx(trained[f"eval_{name}"], abs=1e-5)
+    for name in ("eval_accuracy", "eval_f1", "eval_matthews_correlation", "eval_loss"):
+        assert (one[name], two[name]) == pytest.approx((trained[name], trained[name]), abs=1e-5), name
 
 
 def test_standard_input_is_evaluated_as_a_file_is(runs, monkeypatch, caplog):
@@ -147,9 +145,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_line_and_writes_nothing(runs, case):
-    model, data, message = BAD[case]
+@pytest.mark.parametrize(("model", "data", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_clear_line_and_writes_nothing(runs, model, data, message):
     before = sorted(runs.rglob("*"))
     with refused(message):
         evaluate_on(runs, model, **data)

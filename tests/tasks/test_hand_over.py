@@ -205,15 +205,10 @@ def test_an_upload_holds_the_model_and_nothing_else(tmp_path):
     assert sorted(sent) == sorted(output_dir.UPLOADED), "as the library filters them"
 
 
-class BrokenApi:
-    def whoami(self, *args, **kwargs):
-        raise OSError("no route\nto host")
-
-    create_repo = whoami
-
-
 def test_an_upload_that_fails_says_how_to_try_again(tmp_path):
+    api = mock.create_autospec(huggingface_hub.HfApi, instance=True)
+    api.whoami.side_effect = api.create_repo.side_effect = OSError("no route\nto host")
     with refused("Received: no route. Run hf auth login"):
-        output_dir.check_login(BrokenApi())
+        output_dir.check_login(api)
     with refused("uploaded to 'me/x': no route. .*hf upload me/x", tfbert.RunError):
-        output_dir.upload(tmp_path, HubConfig(push_to_hub=True, hub_model_id="me/x"), BrokenApi())
+        output_dir.upload(tmp_path, HubConfig(push_to_hub=True, hub_model_id="me/x"), api)

@@ -89,9 +89,8 @@ def in_tuples(columns):
     return {option: (value,) if isinstance(value, str) else value for option, value in columns.items()}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_columns_of_training_are_read_again(case, write):
-    task, rows, columns = CASES[case]
+@pytest.mark.parametrize(("task", "rows", "columns"), CASES.values(), ids=CASES)
+def test_the_columns_of_training_are_read_again(task, rows, columns, write):
     path = write("train.jsonl", rows)
     data, expected = trained(path, task, columns), in_tuples(columns)
     assert dict(data.columns) == {"label_column": ("label",)} | expected
@@ -203,9 +202,11 @@ def test_words_to_predict_in_another_layout_are_read_by_themselves(write):
         predicted(write("d.conll", 3 * "Ella B-X\nsang O\n\n"), text_column=("1",))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "several labels"])
-def test_a_file_without_any_of_the_columns_says_what_the_model_was_trained_on(case, write):
-    task, rows, columns = CASES[case]
+OF_ONE = {name: case for name, case in CASES.items() if name != "several labels"}
+
+
+@pytest.mark.parametrize(("task", "rows", "columns"), OF_ONE.values(), ids=OF_ONE)
+def test_a_file_without_any_of_the_columns_says_what_the_model_was_trained_on(task, rows, columns, write):
     trained(write("train.jsonl", rows), task, columns)
     path = write("a.jsonl", [{"one": "x", "two": "y"}] * 3)
     names = " and ".join(repr(name) for name in columns["text_column"])

@@ -25,13 +25,12 @@ def windows_of(rows):
     return windows, np.concatenate(logits, axis=1).T.astype(np.float32)
 
 
-def random_windows(rng, num_questions, *, coarse=False, most_tokens=40, spread=1.0):
+def random_windows(rng, num_questions, *, coarse):
     """Windows of random questions: 1 to 3 overlapping ones each, shuffled, some tokens sharing their characters."""
     rows = []
     for question in range(num_questions):
-        length = int(rng.integers(1, most_tokens))
+        length = int(rng.integers(1, 40))
         starts = 2 * np.sort(rng.integers(0, length, length))  # Some tokens share their characters.
-        ends = starts + 2
         size = int(rng.integers(max(1, length // 2), length + 1))
         step = max(1, size // 2)
         spans = [(begin, min(begin + size, length)) for begin in range(0, max(length - size, 0) + step, step)]
@@ -41,49 +40,37 @@ def random_windows(rng, num_questions, *, coarse=False, most_tokens=40, spread=1
         best = [int(np.argmax(scores)) for scores in context_of_token]
         before = int(rng.integers(2, 8))
         for number, (a, b) in enumerate(spans):
-            tokens = before + (b - a) + 1
-            logits = rng.normal(0, spread, (2, tokens)).astype(np.float32)
-            if coarse:  # Many equal scores.
-                logits = np.round(logits)
-            chars = np.zeros((2, tokens), np.int32)
-            chars[:, before : before + b - a] = starts[a:b], ends[a:b]
-            is_max = np.zeros(tokens, bool)
-            is_max[before : before + b - a] = [best[t] == number for t in range(a, b)]
-            rows.append((question, before, before + b - a, logits, chars, is_max))
+            end = before + (b - a)
+            logits = rng.normal(size=(2, end + 1)).astype(np.float32)
+            chars, is_max = np.zeros((2, end + 1), np.int32), np.zeros(end + 1, bool)
+            chars[:, before:end] = starts[a:b], starts[a:b] + 2
+            is_max[before:end] = [best[t] == number for t in range(a, b)]
+            # Rounded, many scores are equal.
+            rows.append((question, before, end, np.round(logits) if coarse else logits, chars, is_max))
     return windows_of([rows[i] for i in rng.permutation(len(rows))])
 
 
 def slow_decode(windows, logits_of, question, n_best_size, max_answer_length):
     """(score, first, last character, start logit, end logit) of each candidate, and the score of none: one by one."""
     found, null = {}, math.inf
-    start_logits, end_logits = logits_of.T
-
-    def add(row, start, end):
-        begin = windows.row_splits[row]
-        logits = float(start_logits[begin + start]), float(end_logits[begin + end])
-        span = int(windows.char_start[begin + start]), int(windows.char_end[begin + end])
-        if span not in found or sum(logits) > sum(found[span]):
-            found[span] = logits
-
     own = [row for row in range(len(windows.example)) if windows.example[row] == question]
     for exhaustive in (False, True):
         for row in own:
             begin, stop = windows.row_splits[row], windows.row_splits[row + 1]
-            starts, ends = start_logits[begin:stop].tolist(), end_logits[begin:stop].tolist()
+            starts, ends = logits_of[begin:stop].T.tolist()
             null = min(null, starts[0] + ends[0])
+            inside = range(windows.context_start[row], windows.context_end[row])
             most = len(starts) if exhaustive else n_best_size
             pairs = []
             for start in sorted(range(len(starts)), key=lambda i: (-starts[i], i))[:most]:
                 for end in sorted(range(len(ends)), key=lambda i: (-ends[i], i))[:most]:
-                    if not windows.context_start[row] <= start < windows.context_end[row]:
-                        continue
-                    if not windows.context_start[row] <= end < windows.context_end[row]:
-                        continue
-                    if not windows.max_context[begin + start] or end < start or end - start + 1 > max_answer_length:
-                        continue
-                    pairs.append((-(starts[start] + ends[end]), start, end))
+                    is_short = start <= end < start + max_answer_length
+                    if start in inside and end in inside and is_short and windows.max_context[begin + start]:
+                        pairs.append((-(starts[start] + ends[end]), start, end))
             for _, start, end in sorted(pairs)[:1] if exhaustive else pairs:
-                add(row, start, end)
+                span = int(windows.char_start[begin + start]), int(windows.char_end[begin + end])
+                if span not in found or starts[start] + ends[end] > sum(found[span]):
+                    found[span] = starts[start], ends[end]
         if found:
             break
     ranked = sorted(found.items(), key=lambda item: (-sum(item[1]), item[0]))[:n_best_size]

@@ -75,11 +75,10 @@ def test_every_form_is_the_same_table(write, name, content):
 
 @pytest.mark.parametrize("as_list", [False, True])
 def test_parquet(tmp_path, as_list):
-    rows = [dict(row) for row in FLAT]
-    for row, table_answers in zip(rows, [[("Oslo", 15)], [("Rome", 34), ("in Rome", 31)], [("Other", 0)]], strict=True):
-        texts, starts = zip(*table_answers, strict=True)
-        pairs = [{"text": text, "answer_start": start} for text, start in table_answers]
-        row["answers"] = pairs if as_list else {"text": texts, "answer_start": starts}
+    (article,) = NESTED["data"]
+    lists = [qa["answers"] for paragraph in article["paragraphs"] for qa in paragraph["qas"]]
+    pairs = [{name: [answer[name] for answer in own] for name in ("text", "answer_start")} for own in lists]
+    rows = [row | {"answers": own} for row, own in zip(FLAT, lists if as_list else pairs, strict=True)]
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     table = read_questions(path)

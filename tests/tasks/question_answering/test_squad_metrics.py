@@ -35,13 +35,10 @@ def random_set(seed, count=300):
 def reference_v2(golds, predictions, odds):
     from transformers.data.metrics.squad_metrics import squad_evaluate
 
-    ids = [str(row) for row in range(len(golds))]
-    examples = [
-        types.SimpleNamespace(qas_id=name, answers=[{"text": text} for text in texts])
-        for name, texts in zip(ids, golds, strict=True)
-    ]
-    odds = dict(zip(ids, map(float, odds), strict=True))
-    found = dict(squad_evaluate(examples, dict(zip(ids, predictions, strict=True)), odds, float("inf")))
+    answers = [[{"text": text} for text in texts] for texts in golds]
+    examples = [types.SimpleNamespace(qas_id=row, answers=own) for row, own in enumerate(answers)]
+    odds = dict(enumerate(map(float, odds)))
+    found = dict(squad_evaluate(examples, dict(enumerate(predictions)), odds, float("inf")))
     return {name: value for name, value in found.items() if not name.startswith("has_ans")}
 
 
