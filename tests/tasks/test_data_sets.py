@@ -277,8 +277,7 @@ def test_the_features_decide_the_task(data_dir, name, columns, task):
 
 
 def test_auto_trains_that_task_and_what_the_user_asks_for_stays(data_dir):
-    config = detect_task(config_of("--dataset=squad1", f"--data_dir={data_dir}"))
-    assert config.data.task == QUESTIONS
+    assert detect_task(config_of("--dataset=squad1", f"--data_dir={data_dir}")).data.task == QUESTIONS
     given = [f"--data_dir={data_dir}", "--task=classification"]
     assert detect_task(config_of("--dataset=squad1", *given)).data.task == "classification"
     assert detect_task(config_of()).data.task == detect_task(config_of("--dataset=demo")).data.task == "auto"

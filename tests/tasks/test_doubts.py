@@ -13,8 +13,7 @@ def warnings_of(tmp_path, train, validation=(), test=(), **options):
     for name, rows in (("train", train), ("validation", validation), ("test", test)):
         if rows:
             files[f"{name}_file"] = str(tmp_path / f"{name}.tsv")
-            columns = ["text", "text_pair"][: len(rows[0]) - 1]
-            lines = ["\t".join(row) for row in ([*columns, "label"], *rows)]
+            lines = ["\t".join(row) for row in ([*["text", "text_pair"][: len(rows[0]) - 1], "label"], *rows)]
             (tmp_path / f"{name}.tsv").write_text("\n".join(lines))
     notes = load_data(DataConfig(**files, **options)).notes
     assert all("\n" not in note for note in notes)
@@ -79,8 +78,7 @@ SEVERAL_IN_ONE = [
 
 @pytest.mark.parametrize("labels", SEVERAL_IN_ONE)
 def test_several_labels_in_one_text(tmp_path, labels):
-    train = [(f"{label} {i}", label) for label in labels for i in range(5)]
-    (line,) = warnings_of(tmp_path, train)
+    (line,) = warnings_of(tmp_path, [(f"{label} {i}", label) for label in labels for i in range(5)])
     assert "looks like several labels in one" in line and any(repr(label) in line for label in labels)
 
 
@@ -107,8 +105,7 @@ CLASSES = [
 
 @pytest.mark.parametrize("labels", CLASSES)
 def test_names_with_numbers_or_a_separator_are_classes(tmp_path, labels):
-    train = [(f"{label} {i}", label) for label in labels for i in range(5)]
-    assert warnings_of(tmp_path, train) == []
+    assert warnings_of(tmp_path, [(f"{label} {i}", label) for label in labels for i in range(5)]) == []
 
 
 def test_numbers_that_differ_stay_apart(tmp_path):
@@ -117,9 +114,8 @@ def test_numbers_that_differ_stay_apart(tmp_path):
 
 
 def test_classes_that_hardly_occur(tmp_path):
-    train = rows(good=30, bad=5, goof=1, bda=4)
     said = "warning: 2 of 4 classes with fewer than 5 training examples: 'bda' (4), 'goof' (1)"
-    assert warnings_of(tmp_path, train) == [said]
+    assert warnings_of(tmp_path, rows(good=30, bad=5, goof=1, bda=4)) == [said]
     (line,) = warnings_of(tmp_path, rows(**{f"c{i:02}": 1 + 99 * (i == 0) for i in range(30)}), task="classification")
     assert "29 of 30 classes" in line and line.endswith("'c10' (1), and 19 more")
     assert warnings_of(tmp_path, [("x", f"{i}.5") for i in range(9)]) == [], "scores are no classes"
@@ -129,8 +125,7 @@ def test_classes_that_hardly_occur(tmp_path):
 
 
 def test_one_file_in_two_roles(tmp_path):
-    train = rows(good=5, bad=5)
-    warnings_of(tmp_path, train)
+    warnings_of(tmp_path, rows(good=5, bad=5))
     path = str(tmp_path / "train.tsv")
     (tmp_path / "test.tsv").symlink_to(path)
     for files in ({"validation_file": path}, {"test_file": str(tmp_path / "test.tsv")}):

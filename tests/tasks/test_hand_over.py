@@ -35,9 +35,8 @@ RESULTS |= {"parameters": 20, "trained_parameters": 20}
 
 
 def test_the_card_of_a_run_says_data_metrics_command_and_versions(runs):
-    card = (runs / "single" / "README.md").read_text()
     results = json.loads((runs / "single" / "all_results.json").read_text())
-    head, body = card.split("---\n", 2)[1:]
+    head, body = (runs / "single" / "README.md").read_text().split("---\n", 2)[1:]
     assert "library_name: transformers\n" in head and "- accuracy\n" in head
     data = json.loads((runs / "single" / "run_config.json").read_text())["data"]
     assert f"| training | {data['train_file']} | 40 |" in body and data["train_file"].endswith("/train.tsv")

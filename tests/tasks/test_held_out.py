@@ -31,9 +31,8 @@ def test_each_class_keeps_its_share_to_a_row(share):
     sizes = [500, 37, 12, 3, 1]
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(5), sizes))
     held = held_out_rows(np.arange(len(labels)), labels, share, seed=3)
-    counts = np.bincount(labels[held], minlength=5)
     assert abs(held.sum() - share * len(labels)) < 2
-    for size, count in zip(sizes, counts, strict=True):
+    for size, count in zip(sizes, np.bincount(labels[held], minlength=5), strict=True):
         assert abs(count - share * size) <= 1 and count < size
 
 
@@ -54,8 +53,7 @@ def test_no_text_is_on_both_sides_and_classes_keep_their_share_where_texts_repea
 
 def test_the_seed_of_the_split_and_the_examples_alone_decide(load):
     def rows(seed, **data):
-        found = load([(f"text {i}", i % 3) for i in range(90)], split_seed=seed, **data)
-        return found.validation["validation"].text
+        return load([(f"text {i}", i % 3) for i in range(90)], split_seed=seed, **data).validation["validation"].text
 
     assert rows(1) == rows(1)
     assert rows(1) != rows(2)
@@ -75,8 +73,7 @@ def test_pairs_that_share_a_text_stay_together_as_far_as_possible(load):
     assert that_share_texts(aspects, 0.1, notes).tolist() == equal(first for first, _ in aspects).tolist()
     (note,) = notes
     assert note.startswith("warning: validation_split keeps pairs with the same first text together, no others")
-    dense = [("ab"[i % 2], "cd"[i // 2 % 2]) for i in range(100)]
-    assert len(set(that_share_texts(dense, 0.1, notes))) == 4
+    assert len(set(that_share_texts([("ab"[i % 2], "cd"[i // 2 % 2]) for i in range(100)], 0.1, notes))) == 4
     # A text counts wherever in the pair it is.
     assert len(set(that_share_texts([("a", "b"), ("c", "a"), ("d", "e")], 0.5, notes))) == 2
     data = load([(*pair, i % 2) for i, pair in enumerate(pairs)], ("sentence1", "sentence2", "label"))
@@ -126,8 +123,7 @@ def test_a_data_set_without_validation_split_keeps_its_test_split_for_the_end(tm
     splits = {"train": rows, "test": rows[:4]}
     prepare(tmp_path, "two_parts", features, splits)
     prepare(tmp_path, "three_parts", features, splits | {"validation": rows[4:8]})
-    config = DataConfig(dataset="two_parts", data_dir=str(tmp_path), validation_split=0.1)
-    data = load_data(config)
+    data = load_data(DataConfig(dataset="two_parts", data_dir=str(tmp_path), validation_split=0.1))
     assert (len(data.train), list(data.validation), len(data.test)) == (36, ["validation"], 4)
     with pytest.raises(UsageError, match="for data without examples to evaluate on. Received: validation_split=0.1"):
         load_data(DataConfig(dataset="three_parts", data_dir=str(tmp_path), validation_split=0.1))

@@ -73,9 +73,8 @@ def test_an_answer_that_is_read_is_no_verdict():
 
 
 def test_one_class_that_is_left_says_what_was_left_out():
-    rows = rows_of("classification", ["accept", "reject", "accept", "ignore"])
     with refused("only 'a' in .*: 2 of 4 rows skipped; the first: .*answer='reject'.*Check"):
-        load("classification", rows, skip_bad_rows=True)
+        load("classification", rows_of("classification", ["accept", "reject", "accept", "ignore"]), skip_bad_rows=True)
 
 
 def test_prediction_answers_all_rows(write):

@@ -175,8 +175,7 @@ def test_huge_logits_give_no_nan():
 
 
 def test_regression_is_the_squared_error():
-    loss = Regression().loss(tfbert.TrainingConfig())
-    found = loss.call(tf.constant([[1.0], [2.5]]), tf.constant([[0.0], [3.0]]))
+    found = Regression().loss(tfbert.TrainingConfig()).call(tf.constant([[1.0], [2.5]]), tf.constant([[0.0], [3.0]]))
     np.testing.assert_allclose(found, [1.0, 0.25])
 
 

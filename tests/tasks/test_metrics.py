@@ -45,8 +45,7 @@ def test_macro_f1_leaves_out_classes_that_do_not_occur():
 
 
 def test_loss_of_large_logits_is_exact():
-    logits = np.array([[0, 30000], [30000, 0]], np.float32)
-    assert TWO.metrics(logits, labelled(np.array([1, 1])))["loss"] == 15000.0
+    assert TWO.metrics(np.array([[0, 30000], [30000, 0]], np.float32), labelled(np.array([1, 1])))["loss"] == 15000.0
 
 
 def test_one_class_only_is_zero_without_warnings():
@@ -97,8 +96,7 @@ def test_no_examples_is_a_usage_error():
 
 
 def test_confusion_matrix_counts_all_classes():
-    logits = np.eye(3, dtype=np.float32)[[0, 1, 1, 0]]
-    matrix = metrics.confusion_matrix(logits, np.array([0, 0, 1, 1]), 3)
+    matrix = metrics.confusion_matrix(np.eye(3, dtype=np.float32)[[0, 1, 1, 0]], np.array([0, 0, 1, 1]), 3)
     np.testing.assert_array_equal(matrix, [[1, 1, 0], [1, 1, 0], [0, 0, 0]])
     assert matrix.dtype == np.int64
 

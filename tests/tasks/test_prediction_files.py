@@ -59,8 +59,7 @@ def write(path, ids, logits=LOGITS, names=("a", "b")):
 @pytest.mark.parametrize("rows", [1, 700], ids=["found when it is closed", "found on the way"])
 def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path, name, rows):
     numbers = np.random.default_rng(0).integers(1 << 60, size=2 * rows)  # Which gzip cannot make small.
-    error = pytest.raises(RunError, match=r"must be writable. Received: '.*\(File too large\)")
-    with disk_with_room_for(9), error:
+    with disk_with_room_for(9), pytest.raises(RunError, match=r"must be writable. Received: '.*\(File too large\)"):
         write(tmp_path / name, map(int, numbers), names=("entailment", "not_entailment"))
     assert not list(tmp_path.iterdir())
 

@@ -158,8 +158,7 @@ def test_a_model_that_does_not_say_is_read_as_before(write):
 
 
 def test_conll_files_have_the_columns_that_training_was_told(write):
-    rows = "1\tElla\tNNP\tB-X\n2\tsang\tVBD\tO\n\n"
-    path = write("train.conll", 3 * rows)
+    path = write("train.conll", 3 * "1\tElla\tNNP\tB-X\n2\tsang\tVBD\tO\n\n")
     told = {"text_column": ("1",), "label_column": "2"}
     assert dict(trained(path, "token_classification", told).columns) == in_tuples(told)
     found, (line,) = evaluated(path)

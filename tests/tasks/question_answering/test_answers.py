@@ -100,8 +100,7 @@ CASES = [each if each in QUICK else pytest.param(*each, marks=pytest.mark.slow) 
 def test_the_same_as_pair_by_pair(traced_anew, coarse, sizes, at_once):
     n_best_size, max_answer_length = sizes
     traced_anew.setattr(answers_module, "PAIRS_AT_ONCE", at_once)
-    rng = np.random.default_rng(n_best_size)
-    windows, logits = random_windows(rng, 30, coarse=coarse)
+    windows, logits = random_windows(np.random.default_rng(n_best_size), 30, coarse=coarse)
     options = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
     candidates = decode(windows, logits, **options)
     odds = answers_module.select_answers(candidates, AnsweringConfig()).null_odds.numpy()
@@ -209,8 +208,7 @@ def test_no_answer_by_the_threshold(options, texts):
     assert found.texts(CONTEXTS, np.array([0, 1, 1])) == texts
     assert found.null_odds.tolist() == [-1, 0, 1]
     own, null = (part.numpy() for part in probabilities(CANDIDATES, "version_2_with_negative" in options))
-    expected = [own[[0, 2, 3][i]] if texts[i] else null[i] for i in range(3)]
-    assert found.probability.tolist() == expected
+    assert found.probability.tolist() == [own[[0, 2, 3][i]] if texts[i] else null[i] for i in range(3)]
 
 
 def written(directory, ids, **options):

@@ -60,8 +60,7 @@ def test_the_files_of_an_evaluation_have_its_scores(evaluated, questions):
     ids = [row[0] for row in questions]
     assert list(predictions) == list(best) == list(odds) == ids
     golds, answers = [row[3] for row in questions], [predictions[name] for name in ids]
-    null_odds = np.array([odds[name] for name in ids])
-    again = squad_metrics(golds, answers, null_odds)
+    again = squad_metrics(golds, answers, np.array([odds[name] for name in ids]))
     assert {name: found[f"eval_{name}"] for name in again} == pytest.approx(again)
     for name, _, context, _ in questions:
         assert predictions[name] in context and (predictions[name] == "") == (odds[name] > 0)
@@ -73,8 +72,7 @@ def test_the_files_of_an_evaluation_have_its_scores(evaluated, questions):
 @pytest.fixture(scope="module")
 def answered(trained):
     """What prediction makes of the validation file where an answer is always given."""
-    path = predict(trained[0], trained[0] / "dev.json", "dev.jsonl", "--null_score_diff_threshold=1000")
-    return read_json(path)
+    return read_json(predict(trained[0], trained[0] / "dev.json", "dev.jsonl", "--null_score_diff_threshold=1000"))
 
 
 def test_predictions_are_those_of_the_evaluation(trained, evaluated):
@@ -102,14 +100,12 @@ def test_rows_in_and_tables_out(trained, answered, questions):
 
 def test_an_answer_that_is_elsewhere_marks_no_other_words():
     """In a report, where `answer_start` of published data is wrong."""
-    context = "the film was good"
     answers = [{"text": "film", "answer_start": 13}, {"text": "good", "answer_start": 13}]
-    row = {"id": "q", "question": "which?", "context": context, "answers": answers}
-    examples = read_questions(given_table("train", [row]))
+    row = {"id": "q", "question": "which?", "context": "the film was good", "answers": answers}
     names = ("start_logit", "end_logit", "score", "null_start_logit", "null_end_logit", "null_score")
     place = {"row_splits": np.array([0, 1]), "char_start": np.array([0]), "char_end": np.array([3])}
     given = Candidates(**place, **dict.fromkeys(names, np.ones(1)))
-    shown = QuestionAnswering().error_analysis(given, examples).shown(0)
+    shown = QuestionAnswering().error_analysis(given, read_questions(given_table("train", [row]))).shown(0)
     marked = {part["mark"]: part["text"] for part in shown["context"] if part["mark"]}
     assert marked == {"wrong": "the", "answer": "good"} and shown["answers"] == ["film", "good"]
 

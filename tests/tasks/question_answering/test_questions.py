@@ -289,9 +289,8 @@ def test_questions_of_every_form(write):
 def items_of(path, bad_rows, output_file="out.jsonl"):
     """The names of the items that a model is asked."""
     asked = PredictConfig(input_file=path, output_file=output_file)
-    config = Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=asked)
     model = dataclasses.replace(model_with(["a", "b"], num_texts=2), task=QuestionAnswering())
-    (job,) = open_question_files(config)
+    (job,) = open_question_files(Config(mode="predict", model=ModelConfig(model_name_or_path="m"), predict=asked))
     return [item.name for item in job.items(QuestionItems(model), bad_rows)]
 
 

@@ -68,8 +68,7 @@ def test_what_training_marks_is_what_is_answered(vocab_file, casing):
 def saved(tmp_path_factory):
     """A model of rows of 32 tokens, some of whose questions have no answer."""
     task = answering.QuestionAnswering(AnsweringConfig(doc_stride=7, max_query_length=10, version_2_with_negative=True))
-    model = random_model(task, num_texts=2, max_seq_length=LENGTH)
-    return save(model, tmp_path_factory.mktemp("models") / "answers")
+    return save(random_model(task, num_texts=2, max_seq_length=LENGTH), tmp_path_factory.mktemp("models") / "answers")
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +162,7 @@ def test_a_row_that_is_not_finite_has_no_answer_and_changes_no_other(saved, tmp_
     export_of(tmp_path, "broken", tmp_path / "export")
     served = tf.saved_model.load(str(tmp_path / "export")).signatures["text"]
     questions, contexts = [*["fox?"] * 4, "movie"], ["the fox", LONG + " movie", LONG, "fox", "fox"]
-    errors = errors_beside_others(served, questions, contexts, [1, 4])
-    assert errors[0].startswith(b"Predictions must be finite.")
+    assert errors_beside_others(served, questions, contexts, [1, 4])[0].startswith(b"Predictions must be finite.")
 
 
 def test_token_ids(saved, signatures):

@@ -82,9 +82,8 @@ def test_both_versions_to_every_digit(seed, kept):
 
 
 def test_answers_of_nothing_that_counts():
-    golds = [["Rome", "Oslo fjord"], []]
     for version_2, exact in ((False, [0, 0]), (True, [0, 1])):
-        found = score_predictions(golds, ["Oslo", ""], version_2_with_negative=version_2)
+        found = score_predictions([["Rome", "Oslo fjord"], []], ["Oslo", ""], version_2_with_negative=version_2)
         assert found[0].tolist() == exact and found[1].tolist() == pytest.approx([2 / 3, exact[1]])
     # Of several golds, those of nothing that counts are none.
     assert score_predictions([["the", "Oslo"]], ["a"], version_2_with_negative=True)[0].tolist() == [0]

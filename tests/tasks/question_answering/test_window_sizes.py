@@ -23,8 +23,7 @@ def test_defaults_suit_the_length(length, stride):
     """With none they are as published, for 384."""
     found, most = resolved(length), min(64, (length or 384) // 2)
     assert (found.doc_stride, found.max_query_length) == (stride, most)
-    room = (length or 384) - 3 - most
-    assert 1 <= stride <= room, "a question of any length leaves room, and no token is skipped"
+    assert 1 <= stride <= (length or 384) - 3 - most, "a question of any length leaves room, and no token is skipped"
 
 
 def test_what_is_asked_for_stays():

@@ -16,9 +16,8 @@ def assert_equals_hugging_face(tokenizer, reference, questions, contexts, contex
     windows = make_windows(tokenizer, questions, contexts, context_of, **sizes)
     max_query_length = sizes.get("max_query_length", 64)
     asked = tokenizer.encode_with_offsets(questions)
-    lengths = np.minimum(np.diff(asked.row_splits), max_query_length)
     groups = collections.defaultdict(list)
-    for i, length in enumerate(lengths.tolist()):
+    for i, length in enumerate(np.minimum(np.diff(asked.row_splits), max_query_length).tolist()):
         groups[length].append(i)
     rows = collections.defaultdict(list)
     for length, examples in groups.items():
@@ -41,10 +40,9 @@ def assert_equals_hugging_face(tokenizer, reference, questions, contexts, contex
         assert windows.tokens.flat[start:end].tolist() == ids
         assert segments == [0] * first + [1] * (last - first + 1)
         characters = zip(windows.char_start[start:end].tolist(), windows.char_end[start:end].tolist(), strict=True)
-        inside = range(first, last)
         context = contexts[context_of[windows.example[window]]]
         marked = [(first, after_marks(reference, context, last)) for first, last in offsets]
-        assert list(characters) == [pair if i in inside else (0, 0) for i, pair in enumerate(marked)]
+        assert list(characters) == [pair if i in range(first, last) else (0, 0) for i, pair in enumerate(marked)]
     np.testing.assert_array_equal(windows.tokens.second_start, windows.context_start)
     return windows
 
@@ -148,8 +146,7 @@ def test_real_questions(name, vocabulary):
             bounds.append((start, start + len(text)) if there else (0, 0))
         labels = window_labels(windows, bounds)
         labelled = np.flatnonzero(labels[:, 0])
-        found = set(windows.example[labelled].tolist())
-        assert len(found) >= 0.99 * sum(start < end for start, end in bounds)
+        assert len(set(windows.example[labelled].tolist())) >= 0.99 * sum(start < end for start, end in bounds)
         first, last = (windows.tokens.row_splits[labelled, None] + labels[labelled]).T
         for window, start, end in zip(labelled, windows.char_start[first], windows.char_end[last], strict=True):
             wanted = bounds[windows.example[window]]

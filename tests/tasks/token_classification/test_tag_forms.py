@@ -157,13 +157,11 @@ def test_no_tags():
 
 
 def test_a_model_in_io_keeps_where_entities_start():
-    task = TokenClassification(("O", "I-PER"))
-    examples = task.examples(table("B-PER B-PER I-PER", "O"), [])
+    examples = TokenClassification(("O", "I-PER")).examples(table("B-PER B-PER I-PER", "O"), [])
     assert (examples.labels.tolist(), examples.starts.tolist()) == ([1, 1, 1, 0], [True, True, False, False])
 
 
 def test_one_foreign_line_of_a_file_is_named(write):
     content = "".join(f"a B-X\n{'% note' if i == 7 else 'c I-X'}\n\n# a comment\n" for i in range(20))
-    config = DataConfig(task=SENTENCES, train_file=write("a.conll", content))
     with refused(r"all but O have one\. Received: 'note' for '%' in word 2 of .*a\.conll, line 29;"):
-        load_data(config)
+        load_data(DataConfig(task=SENTENCES, train_file=write("a.conll", content)))

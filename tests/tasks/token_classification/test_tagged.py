@@ -173,8 +173,7 @@ def test_columns_that_cannot_be_found(columns, options, message, write):
 
 def test_columns_as_asked_for(write):
     content = rows_of(tokens=[["x"], ["y"]], mine=[["a"], ["b"]], ner_tags=[[1], [2]], chunks=[["B"], ["I"]])
-    path = write("a.jsonl", content)
-    table = read_sentences(path, DataConfig(text_column=["mine"], label_column="chunks"))
+    table = read_sentences(write("a.jsonl", content), DataConfig(text_column=["mine"], label_column="chunks"))
     assert (table.words, table.tags) == ([["a"], ["b"]], [["B"], ["I"]])
 
 
@@ -229,8 +228,7 @@ def test_what_looks_tagged(name, content, options, expected, write):
 @pytest.mark.parametrize("texts, expected", [(["a b", "c", "d e"], False), (["1 000", "men"], True), ([], True)])
 def test_batches_of_texts_in_memory_are_no_words(texts, expected):
     """As `list(data.as_numpy_iterator())` of a `tf.data.Dataset` with batches has them."""
-    rows = [(texts, [1, 0, 1][: len(texts)])] * 2
-    assert holds_words(given_table("train", rows), DataConfig()) is expected
+    assert holds_words(given_table("train", [(texts, [1, 0, 1][: len(texts)])] * 2), DataConfig()) is expected
 
 
 WORD_ROWS = {

@@ -128,8 +128,7 @@ def test_transformers_loads_it_by_its_names_and_gives_the_same_logits(trained, t
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
     tokenizer = BertTokenizerFast.from_pretrained(directory / "run")
     table = read_sentences(tagged, DataConfig(input_format="conll"))
-    rows = tokenizer(table.words, is_split_into_words=True).input_ids
-    whole = [i for i, row in enumerate(rows) if len(row) <= 16]
+    whole = [i for i, row in enumerate(tokenizer(table.words, is_split_into_words=True).input_ids) if len(row) <= 16]
     words, tags = ([column[i] for i in whole] for column in (table.words, table.tags))
     words, tags = [*words, ["films", "was", "é", "Good"], ["plot"]], sum(tags, [])
     expected = []
@@ -142,8 +141,7 @@ def test_transformers_loads_it_by_its_names_and_gives_the_same_logits(trained, t
     own = load_trained_model(config)
     examples = SentenceExamples(name="x", words=words, labels=None)
     predictor = own.predictor(tf.distribute.OneDeviceStrategy("CPU:0"), 4)
-    found = own.task.predict(predictor, own.encode(examples), examples.name)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(own.task.predict(predictor, own.encode(examples), examples.name), expected, atol=1e-5)
 
 
 # --- What is refused -----------------------------------------------------------------------------------------------
@@ -170,9 +168,8 @@ def test_a_tag_that_training_lacks_and_one_that_cannot_follow(write):
     odd = write("odd.conll", "a\tB-X\nb\tI-X\n\nb\tI-X\n\na\tB-X\n\n")
     config = DataConfig(task=SENTENCES, train_file=train, validation_file=odd)
     assert any(note.startswith("warning: ") and "1 tag out of place" in note for note in load_data(config).notes)
-    strict = TaskOptions(tagging=TaggingConfig(strict_entities=True))
     with refused(r"With strict_entities.*1 tag .* IOB2, the first 'I-X' at the start in .*4"):
-        load_data(config, strict)
+        load_data(config, TaskOptions(tagging=TaggingConfig(strict_entities=True)))
 
 
 SCHEMES = {

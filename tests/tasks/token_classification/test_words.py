@@ -45,9 +45,8 @@ def assert_equals_hugging_face(tokenizer, reference, sentences):
     for i, words in enumerate(sentences):
         start, end = encoded.tokens.row_splits[i : i + 2]
         ids = iter(want["input_ids"][i])
-        places = want.word_ids(i)
         pieces = [[next(ids)]] + [[] for _ in words] + [[]]
-        for place in places[1:-1]:
+        for place in want.word_ids(i)[1:-1]:
             pieces[place + 1].append(next(ids))
         pieces[-1].append(next(ids))
         wanted = [word or [tokenizer.unk_id] for word in pieces]
