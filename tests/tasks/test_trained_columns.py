@@ -126,9 +126,8 @@ def test_what_a_user_names_counts_and_what_is_not_there_is_said(write):
     others = [{"text": "yes", "label": row["label"], "page": 3} for row in rows]
     found, (line,) = evaluated(write("d.jsonl", others))
     assert list(found.contents())[0] == ("yes",)
-    assert line.startswith("warning: ") and line.endswith(
-        "reading 'text' and 'label'; the model was trained on 'headline' and 'mood', which are not there"
-    )
+    missing = "the model was trained on 'headline' and 'mood', which are not there"
+    assert line.startswith("warning: ") and line.endswith(f"reading 'text' and 'label'; {missing}")
     _, (line,) = predicted(write("e.jsonl", others))
     assert line.endswith("reading 'text'; the model was trained on 'headline', which is not there")
     assert predicted(write("f.txt", "a text\n")) == ({}, []), "there is nothing to choose"

@@ -46,11 +46,9 @@ def test_every_scheme_is_found_and_its_entities_come_back_from_every_other(name)
     found = TagSequences(tags(*WRITTEN[name]))
     assert (found.scheme, found.doubt, found.invalid()) == (name, "", None)
     assert found.written_in("IOB2") == tags(*IOB2)
-    rng = np.random.default_rng(0)
-    sentences = [
-        [(str(rng.choice(["A", "B-C", ""])), int(rng.integers(1, 5))) for _ in range(rng.integers(0, 6))]
-        for _ in range(300)
-    ]
+    rng, kinds = np.random.default_rng(0), ["A", "B-C", ""]
+    sizes = [rng.integers(1, 5, rng.integers(0, 6)).tolist() for _ in range(300)]
+    sentences = [[(str(rng.choice(kinds)), size) for size in own] for own in sizes]
     found = TagSequences([written(name, spans) for spans in sentences])
     assert (found.scheme, found.doubt, found.invalid()) == (name, "", None)
     for target in ("IOB2", "BIOES", "BILOU", "BMES", "IO"):
