@@ -1,6 +1,5 @@
 """docs/other_formats.md: each piece of code writes a file that is read, of one that is not."""
 
-import gzip
 import json
 import pathlib
 import pickle
@@ -139,11 +138,10 @@ FORMS = {  # What the old file holds, what reads the new one, and what it then i
 
 
 @pytest.mark.parametrize("heading", FORMS)
-def test_code_of_the_page_writes_what_is_read(heading, tmp_path, monkeypatch):
+def test_code_of_the_page_writes_what_is_read(heading, write, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (old, content), (new, (read, expected)) = FORMS[heading].items()
-    with (gzip.open if old.endswith(".gz") else open)(old, "wb") as file:
-        file.write(content if isinstance(content, bytes) else content.encode())
+    write(old, content)
     if "is read as it is" not in PAGE.partition(f"## {heading}")[2].partition("```")[0]:
         said = "docs/other_formats" if heading.startswith("Choices") else ""
         with pytest.raises(UsageError, match=said):

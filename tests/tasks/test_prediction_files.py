@@ -6,12 +6,14 @@ import io
 import resource
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import run_finetune
 from tests.support.processes import ROOT
+from tests.support.refusals import refused
 from tests.support.saved_models import model_with
 from tfbert import Config, ModelConfig, PredictConfig, RunError, UsageError
 from tfbert import commandline as command
@@ -65,7 +67,7 @@ def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path, name, rows):
 
 
 def test_a_full_disk_does_not_hide_what_went_wrong_before(tmp_path):
-    with disk_with_room_for(9), pytest.raises(UsageError, match="line 7"):
+    with disk_with_room_for(9), refused("line 7"):
         write(tmp_path / "out.tsv", [1, 2, UsageError("line 7")])
     assert not list(tmp_path.iterdir())
 
@@ -108,15 +110,13 @@ def sources(**options):
 
 def test_standard_streams_that_are_closed_are_named_before_anything_is_loaded(tmp_path, monkeypatch):
     (tmp_path / "in.txt").write_text("good\n")
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdin", None)  # As Python has it where the shell was told <&-.
-        with pytest.raises(UsageError, match="Received: input_file='-' with standard input closed"):
-            sources(input_file="-")
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", None)
-        with pytest.raises(UsageError, match="Received: output_file='-' with it closed"):
-            sources(input_file=str(tmp_path / "in.txt"))
-        assert sources(input_file=str(tmp_path / "in.txt"), output_file=str(tmp_path / "out.tsv"))
+    monkeypatch.setattr(sys, "stdin", None)  # As Python has it where the shell was told <&-.
+    with refused("Received: input_file='-' with standard input closed"):
+        sources(input_file="-")
+    monkeypatch.setattr(sys, "stdout", None)
+    with refused("Received: output_file='-' with it closed"):
+        sources(input_file=str(tmp_path / "in.txt"))
+    assert sources(input_file=str(tmp_path / "in.txt"), output_file=str(tmp_path / "out.tsv"))
 
 
 class Full(io.StringIO):
@@ -154,9 +154,6 @@ def test_a_reader_that_wants_no_more_ends_a_process_in_silence():
 
 
 def test_a_reader_that_wants_no_more_ends_the_command_in_silence(monkeypatch, capfd):
-    def gone(command, argv, mode):
-        raise ReaderGone
-
-    monkeypatch.setattr(command, "parse", gone)
+    monkeypatch.setattr(command, "parse", mock.Mock(side_effect=ReaderGone))
     assert run_finetune.main() == 141
     assert capfd.readouterr() == ("", "")

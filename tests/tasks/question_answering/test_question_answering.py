@@ -81,15 +81,14 @@ def test_predictions_are_those_of_the_evaluation(trained, evaluated):
     assert json.loads(predict(directory, directory / "dev.json", "out.json").read_text()) == expected
 
 
-def test_rows_in_and_tables_out(trained, answered, questions):
+def test_rows_in_and_tables_out(trained, answered, questions, write):
     """In small chunks, with contexts that occur again, and columns of other names."""
     directory, _ = trained
-    lines = [json.dumps({"idx": i, "about": row[2], "asked": row[1]}) for i, row in enumerate(questions)]
-    (directory / "rows.jsonl").write_text("\n".join(lines) + "\n")
+    source = write("rows.jsonl", [{"idx": i, "about": row[2], "asked": row[1]} for i, row in enumerate(questions)])
     options = ("--null_score_diff_threshold=1000", "--text_column=asked,about")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tfbert.tasks.question_answering.question_answering.QuestionItems.most", 7)
-        found = predict(directory, directory / "rows.jsonl", "rows.tsv", *options).read_text().splitlines()
+        found = predict(directory, source, "rows.tsv", *options).read_text().splitlines()
     assert [row["id"] for row in answered] == [row[0] for row in questions]
     assert found[0] == "id\tanswer\tstart\tend\tscore"
     cells = [line.split("\t") for line in found[1:]]

@@ -68,12 +68,11 @@ def test_conll_out_is_the_input_with_a_column_more(trained, tagged):
     assert [line.rpartition(" ")[0] for line in lines] == ["good A O", "film B B-WORK", "", "cast C O", ""]
 
 
-def test_lists_of_words_get_tags_and_entities(trained, tagged):
+def test_lists_of_words_get_tags_and_entities(trained, tagged, write):
     directory, _ = trained
     table = read_sentences(tagged, DataConfig(input_format="conll"))
     words, tags = table.words, table.tags
-    source = directory / "words.jsonl"
-    source.write_text("".join(json.dumps({"guid": f"s{i}", "tokens": own}) + "\n" for i, own in enumerate(words)))
+    source = write("words.jsonl", [{"guid": f"s{i}", "tokens": own} for i, own in enumerate(words)])
     rows = read_json(predict(directory, source, "words-out.jsonl"))
     assert [row["id"] for row in rows] == [f"s{i}" for i in range(13)]
     assert [row["tags"] for row in rows] == tags
