@@ -101,8 +101,7 @@ def test_the_same_as_pair_by_pair(traced_anew, coarse, sizes, at_once):
     n_best_size, max_answer_length = sizes
     traced_anew.setattr(answers_module, "PAIRS_AT_ONCE", at_once)
     windows, logits = random_windows(np.random.default_rng(n_best_size), 30, coarse=coarse)
-    options = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
-    candidates = decode(windows, logits, **options)
+    candidates = decode(windows, logits, n_best_size=n_best_size, max_answer_length=max_answer_length)
     odds = answers_module.select_answers(candidates, AnsweringConfig()).null_odds.numpy()
     assert len(odds) == 30
     for question in range(30):
