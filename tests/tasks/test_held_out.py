@@ -89,10 +89,8 @@ def test_regression_holds_out_any_rows(load):
 
 
 def test_sentences_with_a_rare_tag_keep_their_share_and_equal_ones_stay_together(load):
-    rows = []
-    for i in range(200):
-        word, tag = ("Rome", "B-LOC") if i % 20 == 0 else ("it", "O")
-        rows.append(([word, f"number{i % 150}"], [tag, "O"]))
+    first = [("it", "O") if i % 20 else ("Rome", "B-LOC") for i in range(200)]
+    rows = [([word, f"number{i % 150}"], [tag, "O"]) for i, (word, tag) in enumerate(first)]
     data = load(rows, ("tokens", "tags"), task="token_classification")
     held = data.validation["validation"]
     assert len(held) == 20 and [words[0] for words in held.words].count("Rome") == 1

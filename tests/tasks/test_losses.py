@@ -13,7 +13,6 @@ from scipy.special import log_softmax
 import tfbert
 from tests.support.labelled import labelled
 from tests.support.models import tiny_bert
-from tests.support.runs import changed, make_config
 from tfbert.batches.pipeline import EncodedExamples
 from tfbert.bert.models import TFBertForSequenceClassification
 from tfbert.tasks.classification.classification import Classification, Regression
@@ -105,9 +104,13 @@ def test_a_new_head_starts_there_and_one_from_a_file_stays(corpus, write, caplog
     """Over an update that moves nothing."""
     caplog.set_level(logging.INFO, logger="tfbert")
     train = write("train.jsonl", [{"text": f"text {i}", "label": "ab"[i % 5 == 0]} for i in range(40)])
-    parts = {"data": {"train_file": train, "validation_file": ""}}
-    parts["training"] = {"max_steps": 1, "learning_rate": 1e-12, "weight_decay": 0.0}
-    finetune(changed(make_config(corpus, "prior"), **parts))
+    config = tfbert.Config(
+        model=tfbert.ModelConfig(model_name_or_path=str(corpus / "model")),
+        data=tfbert.DataConfig(train_file=train, max_seq_length=16),
+        training=tfbert.TrainingConfig(max_steps=1, learning_rate=1e-12, weight_decay=0.0),
+        output=tfbert.OutputConfig(output_dir=str(corpus / "prior")),
+    )
+    finetune(config)
     expected = np.log(32.5 / 8.5) / 2 * np.array([1, -1])
     saved = load_file(corpus / "prior" / "model.safetensors")
     np.testing.assert_allclose(saved["classifier.bias"], expected, rtol=1e-5)

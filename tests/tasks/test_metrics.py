@@ -104,8 +104,7 @@ def test_correlation_with_a_constant_is_zero(predicted, targets):
 @pytest.mark.parametrize("task", [TWO, Regression()])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_diverged_model_is_a_run_error(task, value):
-    logits = np.array([[0, 1], [value, 0], [1, 0]], np.float32)
-    logits = logits[:, :1] if task == Regression() else logits
+    logits = np.array([[0, 1], [value, 0], [1, 0]], np.float32)[:, : 1 if task == Regression() else 2]
     with pytest.raises(RunError, match="for id 1 of labelled, 1 of 3 are not. Pass another model"):
         task.metrics(logits, labelled(np.array([0, 1, 0])))
     with pytest.raises(RunError, match="1 of 3 are not. Lower --learning_rate"):

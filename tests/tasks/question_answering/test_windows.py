@@ -53,7 +53,7 @@ def test_rows_equal_hugging_face(vocab_file, tokenizer, max_seq_length, doc_stri
     contexts = [text for text in [*TEXTS, *random_texts(60)] if not has_ordered_mark(text)]
     contexts += [" ".join("abcdefghij"[:n]) for n in range(11)] + ["the quick brown fox jumped over. " * 9]
     rng = np.random.default_rng(0)
-    questions = [" ".join("rstuvwx"[: rng.integers(8)]) for _ in range(150)]  # The empty one too; 4 are left.
+    questions = [" ".join("rstuvwx"[: rng.integers(8)]) for _ in range(150)]  # The empty one too; 4 tokens are left.
     context_of = rng.integers(len(contexts), size=150)
     sizes = {"max_seq_length": max_seq_length, "doc_stride": doc_stride, "max_query_length": 4}
     windows = assert_equals_hugging_face(tokenizer, reference, questions, contexts, context_of, **sizes)
