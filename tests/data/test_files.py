@@ -1,8 +1,7 @@
-"""Files and directories as they are found: bad rows, blank lines, delimiters, other programs' files, JSON, pipes."""
+"""Files and directories as they are found: formats, columns, bad rows, delimiters, other programs' files, pipes."""
 
 import bz2
 import csv
-import dataclasses
 import gzip
 import io
 import itertools
@@ -18,6 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.flag_values import SCRATCH
+from tests.support.labelled import json_lines, tsv
 from tests.support.refusals import refused
 from tfbert import Config, DataConfig, ModelConfig, PredictConfig, UsageError
 from tfbert.data import rows
@@ -26,12 +26,187 @@ from tfbert.data.reading import ROWS, WORDS, lines_of
 from tfbert.data.rows import file_format, input_source, open_rows
 from tfbert.tasks.classification.classification import read_labelled
 from tfbert.tasks.question_answering.squad import holds_questions
-from tfbert.tasks.registry import ENTRIES, detect_task
+from tfbert.tasks.registry import detect_task
 from tfbert.tasks.tables import load_data
 from tfbert.tasks.token_classification.tagged import read_sentences
 
 STS = [f'main-captions\tMSRvid\t2012test\t{i:04}\t{i % 26 / 5:.3f}\tA "plane {i}.\tA plane is {i}.' for i in range(40)]
-STS_LICENSED = [f"{line}\thttp://a.example\tCC BY-SA" for line in STS]
+
+
+def detected(path):
+    """What a run on a file reads, with the task that it is for."""
+    return detect_task(Config(model=SCRATCH, data=DataConfig(train_file=str(path)))).data
+
+
+def rows_in(source, format, *columns):
+    return [row for _, row in open_rows(source, format).read(columns)]
+
+
+def delimited(rows, **options):
+    """Rows as the csv module writes them."""
+    file = io.StringIO()
+    csv.writer(file, **options).writerows(rows)
+    return file.getvalue()
+
+
+# --- Parsing -------------------------------------------------------------------------------------------------------
+
+
+ALIKE = [
+    ("a.tsv", "text\tid\tlabel\ngood film\t7\t1\n\nnaïve\t8\t0\n"),
+    ("a.tsv.gz", "text\tid\tlabel\ngood film\t7\t1\n\nnaïve\t8\t0\n"),
+    ("a.TSV", "\ufefftext\tid\tlabel\r\ngood film\t7\t1\r\n  \r\nnaïve\t8\t 0 "),
+    ("a.csv", 'label,"text"\n1,good film\n\n0,"naïve"\n'),
+    ("a.csv.gz", "\ufefflabel,text\r\n1,good film\r\n\r\n0,naïve"),
+    ("a.jsonl", '{"text": "good film", "label": 1}\n\n{"label": "0", "text": "na\\u00efve"}\n'),
+    ("a.json", '{"text": "good film", "label": 1}\n\n{"text": "naïve", "label": 0}'),
+    ("b.json", '\ufeff[{"text": "good film", "label": 1},\n {"text": "naïve", "label": 0}]'),
+    ("a.jsonl.gz", '\ufeff{"text": "good film", "label": "1"}\r\n\r\n{"text": "naïve", "label": 0}\r\n'),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), ALIKE)
+def test_formats_give_the_same_table(write, name, content):
+    table = read_file(write(name, content))
+    assert (table.text, table.text_pair, table.labels) == (["good film", "naïve"], None, ["1", "0"])
+    place = {"a.jsonl": "line 3", "a.json": "line 3", "a.jsonl.gz": "line 3", "b.json": "record 2"}.get(name, "line 4")
+    assert table.where(1) == f"{table.name}, {place}"
+    format = {"tsv": "tsv", "csv": "csv"}.get(name[2:5].lower(), "jsonl")
+    for source in (io.BytesIO(content.encode()), write("rows.data", content)):
+        other = read_file(source, DataConfig(input_format=format))
+        assert (other.text, other.labels) == (table.text, table.labels)
+
+
+TEXT_TYPES = [pyarrow.string(), pyarrow.large_string(), pyarrow.dictionary(pyarrow.int8(), "string")]
+
+
+@pytest.mark.parametrize("text_type", TEXT_TYPES)
+@pytest.mark.parametrize("labels", [[1, 0], [1.0, 0.5], [True, False], ["x", "y"]])
+def test_parquet(tmp_path, text_type, labels):
+    path = tmp_path / "a.parquet"
+    text = pyarrow.array(["good", "bad"]).cast(text_type)
+    parquet.write_table(pyarrow.table({"text": text, "more": [1, 2], "label": labels}), path, row_group_size=1)
+    table = read_file(path)
+    assert (table.text, table.where(1)) == (["good", "bad"], f"{path}, row 2")
+    assert table.labels == [str(label).lower() for label in labels]
+
+
+def test_tsv_text_is_taken_as_it_stands(write):
+    texts = ['"quoted', 'in "the" middle', "a\u2028b\u2029c\x85d\x0be\x0cf\rg", "comma, here", "", "  spaces  "]
+    table = read_file(write("a.tsv", tsv(*(f"{text}\t1" for text in texts))))
+    assert (table.text, [*table.lines]) == (texts, [2, 3, 4, 5, 6, 7])
+
+
+def test_csv_quotes(write):
+    path = write("a.csv", 'text,label\n"two\nlines, and ""quotes""",1\nplain,0\n"three\r\nlines\n",2\nlast,3\n')
+    table, texts = read_file(path), ['two\nlines, and "quotes"', "plain", "three\r\nlines\n", "last"]
+    assert (table.text, [*table.lines]) == (texts, [2, 4, 5, 8])
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])
+def test_texts_of_megabytes(write, name):
+    text = "long " * 500_000
+    content = json_lines({"text": text, "label": 1}) if name == "a.jsonl" else f"text\tlabel\n{text}\t1\n"
+    assert read_file(write(name, content.replace("\t", ",") if name == "a.csv" else content)).text == [text]
+
+
+HEADERS = [
+    ("label\tsentence", ("sentence",), "label"),  # SST-2's train.tsv
+    ("label\tcontent", ("content",), "label"),  # and its dev.tsv
+    ("index\tsentence1\tsentence2\tlabel", ("sentence1", "sentence2"), "label"),
+    ("index\tquestion\tsentence\tlabel", ("question", "sentence"), "label"),
+    ("gold_label\tlabel1\tsentence2\tsentence1", ("sentence1", "sentence2"), "gold_label"),
+    ("hypothesis\tpremise\tclass", ("premise", "hypothesis"), "class"),
+    ("id\tquestion1\tquestion2\tis_duplicate", ("question1", "question2"), "is_duplicate"),
+    ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", ("#1 String", "#2 String"), "Quality"),
+    ("id\tlabel\trating\tscore\tText", ("Text",), "label"),
+    ("sentence1\tsentence2\tscore", ("sentence1", "sentence2"), "score"),
+    ("text\ttext_pair\tlabel", ("text", "text_pair"), "label"),
+]
+
+
+@pytest.mark.parametrize(("header", "texts", "label"), HEADERS)
+def test_columns_are_found_by_name(write, header, texts, label):
+    columns = header.split("\t")
+    table = read_file(write("a.tsv", f"{header}\n" + "\t".join(f"a {column}" for column in columns) + "\n"))
+    assert table.text_columns == texts
+    found = [table.text, *([table.text_pair] if table.text_pair else []), table.labels]
+    assert found == [[f"a {column}"] for column in (*texts, label)]
+
+
+def test_columns_by_choice(write):
+    path = write("a.csv", "text,b,label,stars\none,two,x,5\n")
+    table = read_file(path, DataConfig(text_column=("b", "text"), label_column="stars"))
+    assert (table.text, table.text_pair, table.labels) == (["two"], ["one"], ["5"])
+
+
+ONE, SKIPPED = tsv("x\t1"), {"skip_bad_rows": True}
+HEADLESS = {"text_column": ("2",), "label_column": "1", "header": False}
+SEMICOLON, NO_ROW = {"delimiter": ";"}, ".* none that can be used; the first: .*"
+SPANS = '{"text": "Ann left", "entities": [{"label": "PER", "start_offset": 0, "end_offset": 3}]}'
+BAD_FILES = {
+    "empty": ("a.tsv", "", {}, r"at least one example\. Received: '.*a\.tsv', empty"),
+    "empty json": ("a.jsonl", "\n", {}, r"at least one example"),
+    "only a header": ("a.tsv", "text\tlabel\n", {}, r"at least one example.*with none"),
+    "blank lines alone in TSV": ("a.tsv", "\n \n", HEADLESS, "at least one example"),
+    "blank lines alone in CSV": ("a.csv", "\n \n", HEADLESS, "at least one example"),
+    "no such columns": ("a.tsv", "foo\tbar\nx\t1\n", {}, r"like the text.*'foo', 'bar'.*--text_column.*--noheader"),
+    "no label column": ("a.tsv", "text\tid\nx\t1\n", {}, r"like the label\. Received: .*'text', 'id'.*--label_column"),
+    "two texts": ("a.tsv", "text\treview\tlabel\nx\ty\t1\n", {}, r"text and review all look like the text.*--text"),
+    "ambiguous label": ("a.tsv", "text\tclass\tscore\nx\ty\t1\n", {}, r"class and score all look like the label.*--la"),
+    "absent text column": ("a.tsv", ONE, {"text_column": ("body",)}, r"text_column='body' is not in .*'text', 'label'"),
+    "absent label column": ("a.tsv", ONE, {"label_column": "y"}, r"label_column='y' is not in .*'text', 'label'"),
+    "text is the label": ("a.tsv", ONE, {"text_column": ("label",), "label_column": "label"}, "different columns"),
+    "json without header": ("a.jsonl", "{}", HEADLESS, r"Only \.tsv and \.csv.*--noheader"),
+    "too few cells": ("a.tsv", tsv("x\t1", "y"), {}, r"must have 2 columns.*Received: 1 in .*a\.tsv, line 3"),
+    "too many csv cells": ("a.csv", 'text,label\n"a\nb",1\nc, d,1\n', {}, r"Received: 3 in .*a\.csv, line 4"),
+    "quote in the middle": ("a.csv", 'text,label\n"x" y,1\n', {}, r"RFC 4180.*line 2"),
+    "NaN label": ("a.jsonl", '{"text": "x", "label": NaN}', {}, r"needs a label.*line 1"),
+    "list label": ("a.jsonl", '{"text": "x", "label": [1]}', {}, r"a word, a number.*label=\[1\] in .*line 1"),
+    "number as text": ("a.jsonl", '{"text": 3, "label": 1}', {}, r"needs a text, as a string\. Received: 3 for 'text'"),
+    "half a surrogate pair": ("a.jsonl", r'{"text": "\ud800", "label": 1}', {}, r"valid Unicode.*line 1"),
+    "spans": ("a.jsonl", SPANS, {}, "like the label.*'entities'.* for another form, docs/"),
+    "a delimiter of json": ("a.jsonl", "{}", SEMICOLON, r"have a delimiter\. Received: '.*jsonl'\. Drop --deli"),
+    "a delimiter of parquet": ("a.parquet", "", SEMICOLON, r"have a delimiter\. Received: '.*a\.parquet'\. Drop"),
+    "one column without delimiters": ("a.csv", "film\ngood\n", {}, "Pass --text_column, or indexes with --noheader"),
+    "zero bytes in a label": ("a.tsv", tsv("x\t1", "y\tg\0ood"), {}, r"zero bytes in 'g\\x00ood' in .*line 3"),
+    "tagged words": ("train.txt", "", {}, "words with a tag each need --task=token_classification"),
+    "bad rows only": ("a.tsv", "text\tlabel\na\nb\n", SKIPPED, f"at least one example{NO_ROW}line 2"),
+    "half a JSON text": ("a.json", '[{"text": "a", "label": 1}, {"te', SKIPPED, "which is not JSON"),
+    "not parquet": ("a.parquet", "text", {}, r"\.parquet file must be whole"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "options", "message"), BAD_FILES.values(), ids=BAD_FILES)
+def test_bad_files(write, name, content, options, message):
+    with refused(message) as caught:
+        read_file(write(name, content), DataConfig(**options))
+    assert "Received: " in str(caught.value)
+
+
+WHOLE = gzip.compress(tsv(*(f"some text {i}\t{i % 2}" for i in range(1000))).encode())
+HALF = r"gzip data, all of it\. Received: .*b\.tsv\.gz, broken after line \d+"
+NO_GZIP = [
+    (ONE.encode(), r"b\.tsv\.gz, broken .*Not a gzipped file .*or drop \.gz from its name"),
+    (b"PK\x03\x04\x00", r"Not a gzipped file \(b'PK.*Copy it again"),
+    (b"\x1f\x8b", HALF),
+    (WHOLE[:-200], HALF),
+    (WHOLE[:500] + b"\0" * 50 + WHOLE[550:], HALF),
+]
+
+
+@pytest.mark.parametrize("content, message", NO_GZIP, ids=range(5))
+def test_gzip_that_is_none_or_not_whole(tmp_path, content, message):
+    (tmp_path / "b.tsv.gz").write_bytes(content)
+    with refused(message):
+        read_file(tmp_path / "b.tsv.gz", DataConfig(skip_bad_rows=True))  # Half a file is no bad row.
+
+
+def test_unreadable_files(tmp_path):
+    for name in ("none.tsv", "none.parquet", "folder.tsv"):
+        (tmp_path / "folder.tsv").mkdir(exist_ok=True)
+        with pytest.raises(UsageError, match=rf"Received: .*{name}"):
+            read_file(tmp_path / name)
 
 
 # --- Bad rows ------------------------------------------------------------------------------------------------------
@@ -57,15 +232,9 @@ def test_a_bad_row_is_an_error_or_skipped_and_counted(write, name, content, rule
     assert note.startswith(f"{path}: 1 of 2 rows skipped; the first: ") and rule in note and "\n" not in note
 
 
-def test_a_file_of_bad_rows_only(write):
-    path = write("a.tsv", "text\tlabel\na\nb\n")
-    with pytest.raises(UsageError, match=r"at least one example.* none that can be used; the first: .*line 2"):
-        read_file(path, DataConfig(skip_bad_rows=True))
-
-
 def test_sts_b_as_it_is_published(write):
     """Tab-separated under the name .csv, without a header, quotes as they come, two more columns in some rows."""
-    lines = [line for pair in zip(STS[:30], STS_LICENSED[:30], strict=True) for line in pair] + STS[30:]
+    lines = [line for one in STS[:30] for line in (one, f"{one}\thttp://a.example\tCC BY-SA")] + STS[30:]
     train, dev = (write(name, "\n".join(lines)) for name in ("sts-train.csv", "sts-dev.csv"))
     files = {"train_file": train, "validation_file": dev, "test_file": dev, "input_format": "tsv"}
     columns = {"header": False, "text_column": ("5", "6"), "label_column": "4"}
@@ -82,12 +251,12 @@ def test_sts_b_as_it_is_published(write):
 
 
 @pytest.mark.parametrize("delimiter", ["\t", ";", "|", ","])
-def test_csv_with_any_delimiter(write, delimiter):
-    rows = [["label", "text"], ["1", f'with "{delimiter}", and\na line'], ["0", "plain"]]
-    text = io.StringIO()
-    csv.writer(text, delimiter=delimiter).writerows(rows)
-    table = read_file(write("a.csv", text.getvalue()), DataConfig(delimiter=delimiter))
-    assert list(zip(table.labels, table.text, strict=True)) == [tuple(row) for row in rows[1:]]
+def test_csv_with_any_delimiter_is_what_the_csv_module_wrote(write, delimiter):
+    rng, chars = np.random.default_rng(0), list(f'a,"\n {delimiter}')
+    pairs = [tuple("".join(rng.choice(chars, rng.integers(0, 9))) for _ in range(2)) for _ in range(500)]
+    rows = [("label", "text", "text_pair"), *(("1", *pair) for pair in pairs)]
+    table = read_file(write("a.csv", delimited(rows, delimiter=delimiter)), DataConfig(delimiter=delimiter))
+    assert list(zip(table.text, table.text_pair, strict=True)) == pairs
 
 
 def test_tsv_with_another_delimiter_has_plain_quotes(write):
@@ -95,19 +264,18 @@ def test_tsv_with_another_delimiter_has_plain_quotes(write):
     assert (table.text, table.labels) == (['"a'], ["1"])
 
 
-@pytest.mark.parametrize(
-    ("name", "first", "option"),
-    [
-        ("a.csv", "text\tlabel", r"--delimiter=tab \(--input_format=tsv where quotes are plain characters\) as"),
-        ("a.csv", "text;label", "--delimiter=';' as"),
-        ("a.tsv", "a|b, c|d|e", r"--delimiter='\|' as"),
-        ("a.tsv", "text,label", "--delimiter=, as"),
-    ],
-)
+ONE_COLUMN = [
+    ("a.csv", "text\tlabel", r"--delimiter=tab \(--input_format=tsv where quotes are plain characters\) as"),
+    ("a.csv", "text;label", "--delimiter=';' as"),
+    ("a.tsv", "a|b, c|d|e", r"--delimiter='\|' as"),
+    ("a.tsv", "text,label", "--delimiter=, as"),
+]
+
+
+@pytest.mark.parametrize(("name", "first", "option"), ONE_COLUMN)
 def test_a_file_of_one_column_names_the_likely_delimiter(write, name, first, option):
     path = write(name, f"{first}\n")
-    said = rf"looks like the text\..*, or {option} its only column looks like several"
-    with refused(said):
+    with refused(rf"looks like the text\..*, or {option} its only column looks like several"):
         read_file(path)
     with pytest.raises(UsageError, match=f", or {option}"):
         read_file(path, DataConfig(header=False, text_column=("0",), label_column="1"))
@@ -117,34 +285,18 @@ def test_a_file_of_one_column_names_the_likely_delimiter(write, name, first, opt
 # --- Names and standard input --------------------------------------------------------------------------------------
 
 
-def test_a_format_whatever_the_name(write):
-    rows = [{"text": f"text {i}", "label": i % 2} for i in range(20)]
-    path = write("rows.data", "".join(json.dumps(row) + "\n" for row in rows))
-    assert len(load_data(DataConfig(train_file=path, input_format="jsonl")).train) == 20
-    with pytest.raises(UsageError, match="A data file ends in"):
-        load_data(DataConfig(train_file=path))
-    packed = write("rows.gz", gzip.compress(b"twice"))
-    with pytest.raises(UsageError, match="A data file ends in"):
-        read_file(packed)
+PIPED = [("tsv", b"text\tlabel\na\t1\n"), ("csv", b"label,text\n1,a"), ("jsonl", b'{"text": "a", "label": 1}')]
 
 
-class Stdin:
-    def __init__(self, content):
-        self.buffer = io.BytesIO(content)
-
-
-@pytest.mark.parametrize(
-    ("format", "content"),
-    [("tsv", b"text\tlabel\na\t1\n"), ("csv", b"label,text\n1,a"), ("jsonl", b'{"text": "a", "label": 1}')],
-)
+@pytest.mark.parametrize(("format", "content"), PIPED)
 def test_labelled_rows_from_standard_input(monkeypatch, format, content):
-    monkeypatch.setattr(sys, "stdin", Stdin(content))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     test = read_labelled(DataConfig(test_file="-", input_format=format), ())["test"]
     assert (test.name, test.text, test.labels, test.where(0)[:14]) == ("standard input", ["a"], ["1"], "standard input")
 
 
 def test_standard_input_that_cannot_be_read(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", Stdin(b"PAR1"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"PAR1")))
     with pytest.raises(UsageError, match="Parquet is read from a file"):
         read_labelled(DataConfig(test_file="-", input_format="parquet"), ())
     monkeypatch.setattr(sys, "stdin", None)
@@ -161,31 +313,25 @@ def read(content, format, *, header=True):
     return [(line, None if isinstance(row, UsageError) else row) for line, row in file.read(file.columns)]
 
 
-@pytest.mark.parametrize(
-    ("format", "content", "expected"),
-    [
-        # Where an empty text has another form, a blank line is no row.
-        ("csv", '\ntext\n""\n\n  \na\n""\n" "\n\n', [(3, [""]), (6, ["a"]), (7, [""]), (8, [" "])]),
-        ("csv", 'text\r\n""\r\n\r\na\r\n', [(2, [""]), (4, ["a"])]),
-        ("csv", 'text,x\n,1\n\n"",2\n', [(2, ["", "1"]), (4, ["", "2"])]),
-        ("tsv", "\ntext\tx\n\t1\n\n  \n\t2\n", [(3, ["", "1"]), (6, ["", "2"])]),
-        ("jsonl", '\n{"text": ""}\n\n{"text": "a"}\n', [(2, [""]), (4, ["a"])]),
-        # Here it has none.
-        ("tsv", "\ntext\n\na\n  \n\n", [(3, [""]), (4, ["a"]), (5, ["  "]), (6, [""])]),
-        ("text", "\na\n\n", [(1, [""]), (2, ["a"]), (3, [""])]),
-    ],
-)
-def test_blank_lines(format, content, expected):
-    assert read(content, format) == expected
+BLANK = [
+    # Where an empty text has another form, a blank line is no row.
+    ("csv", '\ntext\n""\n\n  \na\n""\n" "\n\n', True, [(3, [""]), (6, ["a"]), (7, [""]), (8, [" "])]),
+    ("csv", 'text\r\n""\r\n\r\na\r\n', True, [(2, [""]), (4, ["a"])]),
+    ("csv", 'text,x\n,1\n\n"",2\n', True, [(2, ["", "1"]), (4, ["", "2"])]),
+    ("csv", '""\n\na\n', False, [(1, [""]), (3, ["a"])]),
+    ("tsv", "\ntext\tx\n\t1\n\n  \n\t2\n", True, [(3, ["", "1"]), (6, ["", "2"])]),
+    ("tsv", "\n\na\tb\n\n", False, [(3, ["a", "b"])]),
+    ("jsonl", '\n{"text": ""}\n\n{"text": "a"}\n', True, [(2, [""]), (4, ["a"])]),
+    # Here it has none.
+    ("tsv", "\ntext\n\na\n  \n\n", True, [(3, [""]), (4, ["a"]), (5, ["  "]), (6, [""])]),
+    ("tsv", "\n\na\n\n", False, [(1, [""]), (2, [""]), (3, ["a"]), (4, [""])]),
+    ("text", "\na\n\n", True, [(1, [""]), (2, ["a"]), (3, [""])]),
+]
 
 
-def test_blank_lines_without_a_header():
-    assert read("\n\na\n\n", "tsv", header=False) == [(1, [""]), (2, [""]), (3, ["a"]), (4, [""])]
-    assert read("\n\na\tb\n\n", "tsv", header=False) == [(3, ["a", "b"])]
-    assert read('""\n\na\n', "csv", header=False) == [(1, [""]), (3, ["a"])]
-    for format in ("tsv", "csv"):
-        with pytest.raises(UsageError, match="at least one example"):
-            read("\n \n", format, header=False)
+@pytest.mark.parametrize(("format", "content", "header", "expected"), BLANK)
+def test_blank_lines(format, content, header, expected):
+    assert read(content, format, header=header) == expected
 
 
 def test_files_that_were_joined_each_with_its_header():
@@ -198,25 +344,14 @@ def test_files_that_were_joined_each_with_its_header():
     assert read("a\tb\na\tb\n", "tsv", header=False) == [(1, ["a", "b"]), (2, ["a", "b"])]
 
 
-def test_csv_that_is_right_is_what_the_csv_module_reads():
-    rng = np.random.default_rng(0)
-    table = [["".join(rng.choice(list('a,"\n '), rng.integers(0, 9))) for _ in range(2)] for _ in range(500)]
-    text = io.StringIO()
-    csv.writer(text).writerows([["a", "b"], *table])
-    assert [row for _, row in read(text.getvalue(), "csv")] == table
-
-
 def test_a_stray_quote_ends_the_reading(monkeypatch):
     """With its line, and with no more of the file than a field may have."""
     lines = ["text,label", "good,0", '"stray,1', *(["good,0"] * 9)]
     with pytest.raises(UsageError, match="RFC 4180.*Received: .* in the row of standard input, line 3. Repair"):
         read("\n".join(lines), "csv")
     monkeypatch.setattr(rows, "_FIELD_CHARACTERS", 1000)
-    file = open_rows(Endless(), "csv")
-    with pytest.raises(
-        UsageError, match=r"field larger than field limit \(1000\) in the row of standard input, line 2"
-    ):
-        list(file.read(["text"]))
+    with refused(r"field larger than field limit \(1000\) in the row of standard input, line 2"):
+        rows_in(Endless(), "csv", "text")
     csv.field_size_limit(rows._FIELD_CHARACTERS)
 
 
@@ -238,18 +373,13 @@ def test_a_time_that_python_has_no_form_for(tmp_path):
     path = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"id": pyarrow.array([10**15], pyarrow.timestamp("ms"))}), path)
     with pytest.raises(UsageError, match=r"Received: .*a\.parquet \(.+\)\. Write it again"):
-        list(open_rows(path, "parquet").read(["id"]))
-
-
-def test_a_txt_of_tagged_words_needs_its_task():
-    with pytest.raises(UsageError, match="words with a tag each need --task=token_classification"):
-        file_format(pathlib.Path("train.txt"))
+        rows_in(path, "parquet", "id")
 
 
 def test_a_key_that_comes_too_late_to_be_a_column_is_told_of_once(caplog):
     early, late = {"text": "a", "label": 0}, {"text": "b", "text_pair": "c", "label": 1}
     objects = [early] * rows._ROWS_OF_KEYS + [late, late, early, {"text": "d", "note": 1}]
-    file = open_rows(io.BytesIO("".join(json.dumps(row) + "\n" for row in objects).encode()), "jsonl")
+    file = open_rows(io.BytesIO(json_lines(*objects).encode()), "jsonl")
     assert file.columns == ["text", "label"]
     assert len(list(file.read(file.columns))) == len(objects)
     first, second = (record.message for record in caplog.records)
@@ -262,9 +392,8 @@ def test_a_key_that_comes_too_late_to_be_a_column_is_told_of_once(caplog):
 @pytest.mark.parametrize("indent", [None, 1])
 def test_one_json_text_is_read_whole_up_to_a_size(indent, monkeypatch):
     monkeypatch.setattr(rows, "_MOST_CHARACTERS", 100)
-    text = json.dumps([{"text": "a", "label": 0}] * 10, indent=indent).encode()
     with pytest.raises(UsageError, match=r"read whole.*with more\. Write an object a line; docs/other_formats\.md"):
-        open_rows(io.BytesIO(text), "jsonl")
+        open_rows(io.BytesIO(json.dumps([{"text": "a", "label": 0}] * 10, indent=indent).encode()), "jsonl")
 
 
 # --- As other programs write them: another encoding, Excel's first line, a wrong ending ------------------------------
@@ -274,26 +403,12 @@ TEXTS, LABELS = ["one, two", "drei; 3 €", "日本 😀"], ["good", "bad", "goo
 RECORDS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
 
 
-def content(name, delimiter=","):
-    """The rows in the format of a name."""
-    if ".jsonl" in name:
-        return "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in RECORDS)
-    if ".tsv" in name:
-        return "".join(f"{row[0]}\t{row[1]}\n" for row in [("text", "label"), *zip(TEXTS, LABELS, strict=True)])
-    rows = [f'"{row[0]}"{delimiter}{row[1]}\r\n' for row in [("text", "label"), *zip(TEXTS, LABELS, strict=True)]]
-    return "".join(rows)
-
-
-def check(table):
-    assert (table.text, table.labels) == (TEXTS, LABELS)
-
-
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le", "utf-16-be", "utf-32-le"])
-def test_other_encodings_are_refused_with_the_way_out(tmp_path, encoding):
+def test_other_encodings_are_refused_with_the_way_out(write, encoding):
+    text = delimited([("text", "label"), ("one, two", "good"), ("drei; 3 €", "bad")])
     for name in ("a.csv", "a.json"):
-        (tmp_path / name).write_bytes(content("a.csv").replace("日本 😀", "x").encode(encoding))
         with refused("must be UTF-8. .* as in UTF-16 or UTF-32. Convert it with iconv -f UTF-16 -t UTF-8"):
-            read_file(tmp_path / name)
+            read_file(write(name, text.encode(encoding)))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -305,68 +420,62 @@ def test_utf_16_is_seen_in_any_script_and_where_it_begins_later(text, encoding):
 
 
 @pytest.mark.parametrize("first", ["sep=;", "SEP=;", '"sep=;"', "\ufeffsep=;"])
-def test_the_line_in_which_excel_names_the_delimiter_is_refused(tmp_path, first):
-    (tmp_path / "a.csv").write_text(f"{first}\r\n" + content("a.csv", ";"))
-    for options in ({}, {"delimiter": ";"}):
+def test_the_line_in_which_excel_names_the_delimiter_is_refused(write, first):
+    path = write("a.csv", f"{first}\r\ntext;label\r\none, two;good\r\n")
+    for delimiter in ("", ";"):
         with refused("begins with its columns' names. .*line 1: '[sS].*Drop the line, and pass the character as --d"):
-            read_file(tmp_path / "a.csv", DataConfig(**options))
-    (tmp_path / "a.csv").write_text("sep\na\n")
-    assert open_rows(tmp_path / "a.csv", "csv").columns == ["sep"]
+            read_file(path, DataConfig(delimiter=delimiter))
+    assert open_rows(write("a.csv", "sep\na\n"), "csv").columns == ["sep"]
 
 
+NO_TEXT = "such as of an archive, Excel or Parquet. Give it the ending of what it is, unpack it, save a sheet as CSV"
 OTHERS = {
-    "gzip": gzip.compress(b"text\tlabel\nx\t1\n"),
-    "zip": b"PK\x03\x04\x14\x00\x06\x00xl/workbook.xml\n",
-    "xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0",
-    "bzip2": bz2.compress(b"text\tlabel\n"),
-    "Parquet": b"PAR1\x15\x04\x15\n",
-    "fastText": b"__label__2 Great CD: my lovely Pat\n",
-    "old Mac": b"text\tlabel\rgood\t1\rbad\t0\r",
+    "gzip": (gzip.compress(b"text\tlabel\nx\t1\n"), f"{NO_TEXT}, or conv"),
+    "zip": (b"PK\x03\x04\x14\x00\x06\x00xl/workbook.xml\n", f"{NO_TEXT}, or conv"),
+    "xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0", f"{NO_TEXT}, or conv"),
+    "bzip2": (bz2.compress(b"text\tlabel\n"), f"{NO_TEXT}, or conv"),
+    "Parquet": (b"PAR1\x15\x04\x15\n", f"{NO_TEXT}, or conv"),
+    "fastText": (b"__label__2 Great CD: my lovely Pat\n", "of fastText, whose labels are in the texts. Give it"),
+    "old Mac": (b"text\tlabel\rgood\t1\rbad\t0\r", "returns, as on old Macs"),
 }
-SAID = (
-    "such as of an archive, Excel or Parquet. Give it the ending of what it is, unpack it, save a sheet as CSV, or conv"
-)
-SAID_OF = {"fastText": "of fastText, whose labels are in the texts. Give it", "old Mac": "returns, as on old Macs"}
 
 
 @pytest.mark.parametrize("format", ["csv", "text"])
-@pytest.mark.parametrize("case", OTHERS)
-def test_what_is_no_text_is_refused_whatever_its_ending(tmp_path, case, format):
-    path = tmp_path / f"a.{format}"
-    path.write_bytes(OTHERS[case])
-    for source in (path, io.BytesIO(OTHERS[case])):
-        with refused(SAID_OF.get(case, SAID)):
-            list(open_rows(source, format).read(["text"]))
+@pytest.mark.parametrize("content, message", OTHERS.values(), ids=OTHERS)
+def test_what_is_no_text_is_refused_whatever_its_ending(write, content, message, format):
+    for source in (write(f"a.{format}", content), io.BytesIO(content)):
+        with refused(message):
+            rows_in(source, format, "text")
 
 
 @pytest.mark.parametrize("line", ["PAR1 is a magic number", "BZh is not", "a\rb", "a\0b", "%PDF-1.4"])
-def test_texts_that_only_begin_so_are_read(tmp_path, line):
-    path = tmp_path / "a.txt"
-    path.write_text(f"{line}\nmore\n", newline="")
-    assert [row for _, row in open_rows(path, "text").read(["text"])] == [[line], ["more"]]
+def test_texts_that_only_begin_so_are_read(write, line):
+    assert rows_in(write("a.txt", f"{line}\nmore\n"), "text", "text") == [[line], ["more"]]
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a.csv.zip", "a.tgz", "a.parquet.gz", "a.arrow", "a.pkl", "a.ndjson", "a"])
-def test_other_endings_lead_to_the_page(tmp_path, name):
+OTHER = ["a.xlsx", "a.csv.zip", "a.tgz", "a.parquet.gz", "a.gz", "a.arrow", "a.pkl", "a.ndjson", "rows.data", "a"]
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_other_endings_lead_to_the_page(name):
+    said = r"Save a sheet as CSV \(UTF-8\), unpack an archive, rename or convert other files; docs/"
     for formats in (ROWS, WORDS):
-        with refused(r"Save a sheet as CSV \(UTF-8\), unpack an archive, rename or convert other files; docs/"):
-            file_format(tmp_path / name, formats)
+        with refused(rf"A data file ends in .*\. {said}"):
+            file_format(pathlib.Path(name), formats)
 
 
-def as_pandas(*texts, header=("text", "label"), **options):
-    file = io.StringIO()
-    writer = csv.writer(file, delimiter="\t", lineterminator="\n", **options)
-    writer.writerows([header, *((text, str(i % 2)) for i, text in enumerate(texts))])
-    return file.getvalue()
+def as_pandas(*texts, **options):
+    rows = [("text", "label"), *((text, str(i % 2)) for i, text in enumerate(texts))]
+    return delimited(rows, delimiter="\t", lineterminator="\n", **options)
 
 
+OF_CSV = DataConfig(input_format="csv", delimiter="\t")
 QUOTED = ['He said "hi"', "plain", '"All of it"', "more", "and more", "the last"]
 
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
-def test_a_tsv_with_quotes_as_pandas_writes_it(tmp_path, caplog, quoting):
-    path = tmp_path / "a.tsv"
-    path.write_text(as_pandas(*QUOTED, quoting=quoting))
+def test_a_tsv_with_quotes_as_pandas_writes_it(write, caplog, quoting):
+    path = write("a.tsv", as_pandas(*QUOTED, quoting=quoting))
     if quoting == csv.QUOTE_ALL:
         with pytest.raises(UsageError, match="--input_format=csv --delimiter=tab as quotes enclose the names"):
             read_file(path)
@@ -374,30 +483,28 @@ def test_a_tsv_with_quotes_as_pandas_writes_it(tmp_path, caplog, quoting):
         read_file(path)
         assert "2 fields are quoted as in CSV, such as" in caplog.text and "read with the quotes" in caplog.text
         assert "--input_format=csv --delimiter=tab reads them without" in caplog.text
-    assert read_file(path, DataConfig(input_format="csv", delimiter="\t")).text == QUOTED
+    assert read_file(path, OF_CSV).text == QUOTED
 
 
 @pytest.mark.parametrize("text", ["two\nlines", "a\ttab", 'a "quote"\nand\ttab'])
-def test_a_quoted_field_with_tabs_or_line_ends_names_the_way_out(tmp_path, text):
-    path = tmp_path / "a.tsv"
-    path.write_text(as_pandas("plain", text))
+def test_a_quoted_field_with_tabs_or_line_ends_names_the_way_out(write, text):
+    path = write("a.tsv", as_pandas("plain", text))
     with pytest.raises(UsageError, match="2 columns, .*, line 3.*or pass --input_format=csv --delimiter=tab if quotes"):
         read_file(path)
-    assert read_file(path, DataConfig(input_format="csv", delimiter="\t")).text == ["plain", text]
+    assert read_file(path, OF_CSV).text == ["plain", text]
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ['"a" b', 'c "d"', '"', '""', '"e', 'f"', "g", "h"],  # GLUE's.
-        ['"""What is ""x""?"""', '"an open quote', "a", "b", "c", "d"],
-        ['"One" is "two"', "a", "b", "c", "d", "e"],
-        ['"a"', "b", "c", "d", "e", "f"],
-    ],
-)
-def test_plain_quotes_are_no_csv(tmp_path, caplog, texts):
-    path = tmp_path / "a.tsv"
-    path.write_text("text\tlabel\n" + "".join(f"{text}\t{i % 2}\n" for i, text in enumerate(texts)))
+PLAIN_QUOTES = [
+    ['"a" b', 'c "d"', '"', '""', '"e', 'f"', "g", "h"],  # GLUE's.
+    ['"""What is ""x""?"""', '"an open quote', "a", "b", "c", "d"],
+    ['"One" is "two"', "a", "b", "c", "d", "e"],
+    ['"a"', "b", "c", "d", "e", "f"],
+]
+
+
+@pytest.mark.parametrize("texts", PLAIN_QUOTES)
+def test_plain_quotes_are_no_csv(write, caplog, texts):
+    path = write("a.tsv", tsv(*(f"{text}\t{i % 2}" for i, text in enumerate(texts))))
     assert read_file(path).text == texts and caplog.text == ""
 
 
@@ -410,51 +517,45 @@ ARRAYS = {
     "under data": json.dumps({"version": "1", "data": RECORDS}),
     "under data, a line that is one record": '{"data": [\n' + "\n,".join(map(json.dumps, RECORDS)) + "\n]}",
     "pandas' table": json.dumps({"schema": {"fields": []}, "data": [{"index": 0} | row for row in RECORDS]}),
-    "lines": "".join(json.dumps(row) + "\n" for row in RECORDS),
+    "lines": json_lines(*RECORDS),
 }
 
 
 @pytest.mark.parametrize("text", ARRAYS.values(), ids=ARRAYS)
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])
-def test_arrays_of_texts(tmp_path, text, name):
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
-    check(read_file(path))
-    config = detect_task(Config(model=SCRATCH, data=DataConfig(train_file=str(path))))
-    assert config.data.task == "auto" and not holds_questions(path)
-    assert load_data(config.data).task.label_names == ("bad", "good")
+def test_arrays_of_texts(write, text, name):
+    path = write(name, text)
+    table = read_file(path)
+    assert (table.text, table.labels) == (TEXTS, LABELS)
+    config = detected(path)
+    assert config.task == "auto" and not holds_questions(pathlib.Path(path))
+    assert load_data(config).task.label_names == ("bad", "good")
 
 
-def test_a_bad_record_is_named_and_skipped(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps([*RECORDS[:1], "text", *RECORDS[1:]]))
+def test_a_bad_record_is_named_and_skipped(write):
+    path = write("a.json", json.dumps([*RECORDS[:1], "text", *RECORDS[1:]]))
     with pytest.raises(UsageError, match="Received: 'text' in .*a.json, record 2.*--skip_bad_rows"):
         read_file(path)
-    check(read_file(path, DataConfig(skip_bad_rows=True)))
-    path.write_text(json.dumps(RECORDS)[:-4])
-    with pytest.raises(UsageError, match="which is not JSON"):
-        read_file(path, DataConfig(skip_bad_rows=True))
+    table = read_file(path, DataConfig(skip_bad_rows=True))
+    assert (table.text, table.labels) == (TEXTS, LABELS)
 
 
-@pytest.mark.parametrize("wrap", [lambda rows: rows, lambda rows: {"data": rows}])
-def test_arrays_of_tagged_words(tmp_path, wrap):
-    rows = [{"id": 0, "tokens": ["Ada", "wrote"], "ner_tags": ["B-PER", "O"]}, {"tokens": ["Hm"], "ner_tags": ["O"]}]
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(wrap(rows), indent=1))
+TAGGED = [{"id": 0, "tokens": ["Ada", "wrote"], "ner_tags": ["B-PER", "O"]}, {"tokens": ["Hm"], "ner_tags": ["O"]}]
+
+
+@pytest.mark.parametrize("value", [TAGGED, {"data": TAGGED}])
+def test_arrays_of_tagged_words(write, value):
+    path = write("a.json", json.dumps(value, indent=1))
     table = read_sentences(path)
     assert (table.words, table.tags) == ([["Ada", "wrote"], ["Hm"]], [["B-PER", "O"], ["O"]])
-    config = detect_task(Config(model=SCRATCH, data=DataConfig(train_file=str(path))))
-    assert config.data.task == "token_classification"
+    assert detected(path).task == "token_classification"
 
 
-BY = {key: [row[key] for row in RECORDS] for key in ("text", "label")}
+BY_COLUMN = {key: {str(i): row[key] for i, row in enumerate(RECORDS)} for key in ("text", "label")}
 SPLIT = {"columns": ["text", "label"], "index": [0], "data": [["a", "b"]]}
 SPAN = {"start": 0, "end": 3, "labels": ["PER"]}
 NO_ROWS = {
-    "columns": (
-        {key: dict(enumerate(values)) for key, values in BY.items()},
-        "with 'text', 'label'. Convert it; docs/|Every row needs a text",
-    ),
+    "columns": (BY_COLUMN, "with 'text', 'label'. Convert it; docs/|Every row needs a text"),
     "lists": ({"text": ["a film", "bad"], "label": [0, 1]}, "with 'text', 'label'. Convert"),  # No words and tags.
     "index": (dict(enumerate(RECORDS)), "an object with '0', '1', '2'. Convert|like the text.* '0', '1', '2'"),
     "split": (SPLIT, r"a list that begins with \['a', 'b'\]. Convert it; docs/other_formats.md"),
@@ -474,34 +575,22 @@ NO_ROWS = {
 
 @pytest.mark.parametrize("case", NO_ROWS)
 @pytest.mark.parametrize("indent", [None, 1])
-def test_json_of_other_forms_is_one_line(tmp_path, case, indent):
+def test_json_of_other_forms_is_one_line(write, case, indent):
     value, message = NO_ROWS[case]
     if indent and case in ("doccano", "several labels"):
         return  # These have an object a line.
-    (tmp_path / "a.json").write_text(json.dumps(value, indent=indent))
     with refused(message):
-        read_file(tmp_path / "a.json")
+        read_file(write("a.json", json.dumps(value, indent=indent)))
 
 
 @pytest.mark.parametrize("as_lines", [True, False])
-def test_a_key_that_the_first_row_lacks_is_a_column(tmp_path, as_lines):
+def test_a_key_that_the_first_row_lacks_is_a_column(write, as_lines):
     rows = [{"question": "why?", "label": 0}, {"question": "who?", "sentence": "Ada.", "label": 1}]
-    text = "".join(json.dumps(row) + "\n" for row in rows) if as_lines else json.dumps(rows)
-    (tmp_path / "a.json").write_text(text)
+    path = write("a.json", json_lines(*rows) if as_lines else json.dumps(rows))
     with pytest.raises(UsageError, match="needs a text.* Received: none for 'sentence' in .* 1. "):
-        read_file(tmp_path / "a.json")
-    table = read_file(tmp_path / "a.json", DataConfig(skip_bad_rows=True))
+        read_file(path)
+    table = read_file(path, DataConfig(skip_bad_rows=True))
     assert (table.text, table.text_pair, table.labels) == (["who?"], ["Ada."], ["1"])
-
-
-def test_no_consensus_in_snli_is_no_class(tmp_path):
-    (tmp_path / "snli.tsv").write_text("sentence1\tsentence2\tgold_label\na\tb\t-\na\tc\tneutral\n")
-    config = DataConfig(train_file=str(tmp_path / "snli.tsv"))
-    with pytest.raises(UsageError, match="Received: '-', which stands for a missing one beside 'neutral' in .*line 2"):
-        load_data(config)
-    (tmp_path / "snli.tsv").write_text("sentence1\tsentence2\tgold_label\na\tb\t-\na\tc\tneutral\na\td\tother\n")
-    data = load_data(dataclasses.replace(config, skip_bad_rows=True))
-    assert (data.task.label_names, data.train.lines.tolist()) == (("neutral", "other"), [3, 4])
 
 
 # --- Pipes ---------------------------------------------------------------------------------------------------------
@@ -517,11 +606,10 @@ def test_a_pipe_is_read_once(tmp_path):
 
     pipe = tmp_path / "rows.tsv"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=lambda: pipe.write_text(content("a.tsv")))
+    writer = threading.Thread(target=lambda: pipe.write_text(as_pandas(*TEXTS)))
     writer.start()
     (job,) = open_texts(predicting(pipe))
-    assert job.name == str(pipe)
-    assert [row for _, row in job.rows] == [[text] for text in TEXTS]
+    assert (job.name, [row for _, row in job.rows]) == (str(pipe), [[text] for text in TEXTS])
     writer.join()
 
 
@@ -542,10 +630,8 @@ def test_where_a_pipe_cannot_be_read(tmp_path):
 
 def load(path: pathlib.Path):
     """The task that the files are for, and the data."""
-    config = DataConfig(train_file=str(path))
-    assert config.problems() == []
-    task = next((e.name for e in ENTRIES if e.holds(input_source(str(path)), config)), "auto")
-    return task, load_data(DataConfig(train_file=str(path), task=task))
+    config = detected(path)
+    return config.task, load_data(config)
 
 
 def tree(path: pathlib.Path, **folders) -> pathlib.Path:
@@ -569,35 +655,31 @@ def test_a_folder_for_each_class(tmp_path, caplog):
     assert data.train.labels.tolist() == [0] * 12 + [1] * 12
     assert [text for (text,) in data.train.contents()] == [REVIEWS[name] for name in sorted(REVIEWS)] * 2
     assert "1 text in 'unsup' left out" in caplog.text
-    rows = [row for _, row in open_rows(path, file_format(path)).read(["id", "label"])]
+    rows = rows_in(path, file_format(path), "id", "label")
     assert rows[0] == ["neg/0_9.txt", "neg"] and rows[-1] == ["pos/9_9.txt", "pos"]
 
 
 def test_texts_alone_are_for_prediction(tmp_path):
     path = tree(tmp_path, new={"b.txt": "B", "a": "A"}) / "new"
     assert PredictConfig(input_file=str(path)).problems() == []
-    file = open_rows(path, file_format(path))
-    assert file.columns == ["id", "text"]
-    assert [row for _, row in file.read(file.columns)] == [["a", "A"], ["b.txt", "B"]]
+    assert open_rows(path, file_format(path)).columns == ["id", "text"]
+    assert rows_in(path, file_format(path), "id", "text") == [["a", "A"], ["b.txt", "B"]]
     with pytest.raises(UsageError, match="No column looks like the label"):
         load(path)
 
 
 def test_directories_of_anything_else_are_refused(tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "tables").mkdir()
-    (tmp_path / "tables" / "train.csv").write_text("text,label\n")
-    deep = tree(tmp_path / "deep", **{"train/pos": REVIEWS, "train/neg": REVIEWS})
-    bad = tree(tmp_path / "bad", pos=REVIEWS, neg={"0.txt": b"caf\xe9"})
-    saved = tree(tmp_path, one={"state.json": "{}"}, several={"dataset_dict.json": "{}"})
+    tree(tmp_path, **{"deep/train/pos": REVIEWS, "deep/train/neg": REVIEWS, "bad/pos": REVIEWS})
+    tree(tmp_path, empty={}, tables={"train.csv": "text,label\n"}, **{"bad/neg": {"0.txt": b"caf\xe9"}})
+    tree(tmp_path, one={"state.json": "{}"}, several={"dataset_dict.json": "{}"})
     said = r"which datasets' save_to_disk wrote. Pass data.parquet, .*load_from_disk\('.*'\).to_parquet"
-    for path, message in (
-        (tmp_path / "empty", "empty', which is empty. Pass the files"),
-        (tmp_path / "tables", "tables', with 'train.csv'. Pass the files"),
-        (deep, "deep/train', with 'neg'. Pass '.*deep/train' if"),
-        (saved / "one", said),
-        (saved / "several", said),
-        (bad, "UTF-8. Received: byte 0xe9 in .*neg/0.txt"),
+    for name, message in (
+        ("empty", "empty', which is empty. Pass the files"),
+        ("tables", "tables', with 'train.csv'. Pass the files"),
+        ("deep", "deep/train', with 'neg'. Pass '.*deep/train' if"),
+        ("one", said),
+        ("several", said),
+        ("bad", "UTF-8. Received: byte 0xe9 in .*neg/0.txt"),
     ):
         with refused(message):
-            load(path)
+            load(tmp_path / name)

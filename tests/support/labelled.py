@@ -14,13 +14,23 @@ def labelled(labels, texts=None, text_pairs=None):
     return TextExamples(name="labelled", text=texts or [""] * len(labels), text_pair=text_pairs, labels=labels)
 
 
+def tsv(*rows: str) -> str:
+    """A file of lines with a text and a label."""
+    return "".join(f"{row}\n" for row in ("text\tlabel", *rows))
+
+
+def json_lines(*rows: dict) -> str:
+    """A file of them."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
 def write_rows(path, labels):
     """Rows with these labels, in the format that the path's ending says."""
     rows = [{"text": f"text {i}", "label": label} for i, label in enumerate(labels)]
     if path.suffix == ".parquet":
         parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text(json_lines(*rows))
     else:
         separator = "," if path.suffix == ".csv" else "\t"
         cells = [("text", "label"), *((row["text"], "" if row["label"] is None else str(row["label"])) for row in rows)]

@@ -6,18 +6,17 @@ from tests.support.refusals import refused
 from tfbert.errors import UsageError
 from tfbert.tasks.classification import glue
 
+WRITTEN = [
+    ("sst2", ("negative", "positive"), ["0", "1"]),
+    ("sst2", ("0", "1"), ["0", "1"]),
+    ("sst2", ("1", "0"), ["1", "0"]),
+    ("wnli", ("LABEL_0", "LABEL_1"), ["0", "1"]),
+    ("mnli-m", ("contradiction", "entailment", "neutral"), ["contradiction", "entailment", "neutral"]),
+    ("rte", ("not_entailment", "entailment"), ["not_entailment", "entailment"]),
+]
 
-@pytest.mark.parametrize(
-    "task, names, written",
-    [
-        ("sst2", ("negative", "positive"), ["0", "1"]),
-        ("sst2", ("0", "1"), ["0", "1"]),
-        ("sst2", ("1", "0"), ["1", "0"]),
-        ("wnli", ("LABEL_0", "LABEL_1"), ["0", "1"]),
-        ("mnli-m", ("contradiction", "entailment", "neutral"), ["contradiction", "entailment", "neutral"]),
-        ("rte", ("not_entailment", "entailment"), ["not_entailment", "entailment"]),
-    ],
-)
+
+@pytest.mark.parametrize("task, names, written", WRITTEN)
 def test_what_is_written_for_each_class_of_a_model(task, names, written):
     assert glue.TASKS[task].predictions(names) == written
 
